@@ -2,6 +2,8 @@
 
     python benchmarks/ner.py quality ncbi --seeds 3   # trains and tests; bundle and PyTorch must agree
     python benchmarks/ner.py speed                    # Flair's sizes; installs the peers into .peers
+    python benchmarks/ner.py step                     # a training step by the size of the vocabulary
+    python benchmarks/ner.py rows                     # dev F1 with sparse gradients of words, and with dense ones
 
 Run it on an otherwise idle machine. Its figures are recorded in runs/results; see report.py.
 """
@@ -23,6 +25,7 @@ from common import HERE, ROOT
 
 PEERS = ROOT / ".peers"
 REPEATS = 5
+STEPS = 20
 SHOWN = {"ncbi": "NCBI-disease", "bc5cdr": "BC5CDR", "weibo": "Weibo NER"}
 
 
@@ -80,6 +83,72 @@ def speed(epochs: int, peers: bool, data: Path | None) -> None:
     common.record("ner", "speed", recorded, (), versions)
     if peers:
         common.record("ner", "ratios", _ratios(dict(rows)), (), versions)
+
+
+def step(sizes: list[int]) -> None:
+    """Processor time of a step of 500 words on one thread, sparse against dense gradients, at each vocabulary."""
+    import numpy as np
+    import torch
+
+    from seqpipe.config.loader import load
+    from seqpipe.console import Console
+    from seqpipe.training import optim
+    from seqpipe.training.datasets import Batches, examples, read
+    from seqpipe.training.fit import fit_artifacts
+    from seqpipe.training.pipeline import Pipeline
+    from seqpipe.training.trainer import Trainer
+
+    torch.set_num_threads(1)
+    common.PREPARED.mkdir(parents=True, exist_ok=True)
+    path, random, trainers = common.PREPARED / "step.tsv", np.random.default_rng(1), {}
+    for size in sizes:
+        share = 1 / np.arange(2, size + 2) ** 1.05  # Zipf's law
+        drawn = random.choice(size, (25 * STEPS, 20), p=share / share.sum())
+        every = np.arange(size).reshape(-1, 20)  # the vocabulary has no limit, and each word occurs
+        sentences = ("".join(f"w{word}\tO\n" for word in row) for part in (drawn, every) for row in part)
+        path.write_text("B\tB-x\nI\tI-x\n\n" + "\n".join(sentences))
+        files = [f"data.{part}={json.dumps(str(path))}" for part in ("train", "dev", "test")]
+        config = load(HERE / "ner" / "small.yaml", [*files, "embedding.0.dim=100", "tokenizer.fold_digits=false"])
+        records = read(config.data.reader, config.data.train)
+        artifacts = fit_artifacts(config, records)
+        data = examples(config, artifacts, records[1 : 1 + len(drawn)])
+        for is_sparse in (True, False):
+            optim.DENSE_ROWS = 0 if is_sparse else 2 * size
+            batches = Batches(artifacts, data, 500, None, 1)
+            pipeline = Pipeline(config, artifacts)
+            trainers[size, is_sparse] = Trainer(pipeline, config, batches, None, path.parent, Console(-1))
+    times: dict[tuple[int, bool], list[float]] = {key: [] for key in trainers}
+    for position in range(STEPS):
+        for key, trainer in trainers.items():
+            batch = trainer.batches(range(25 * position, 25 * position + 25))
+            clock = time.process_time()
+            trainer.train_batch(batch)
+            times[key].append(1000 * (time.process_time() - clock))
+    table = common.Table("ner", "step", "words", "sparse, ms a step", "dense, ms a step", "sparse / that of the first")
+    medians = {key: statistics.median(values) for key, values in times.items()}
+    for size in sizes:
+        sparse, dense = medians[size, True], medians[size, False]
+        table.row(f"{size:,}", f"{sparse:.1f}", f"{dense:.1f}", f"{sparse / medians[sizes[0], True]:.2f}")
+
+
+def rows(seeds: int, data: Path | None) -> None:
+    """Dev F1 of benchmarks/ner/small.yaml after three epochs, with sparse and with dense gradients of words."""
+    yaml = HERE / "ner" / "small.yaml"
+    files = common.data_overrides(yaml, data)
+    table = common.Table("ner", "rows", "gradients", "mean dev F1", "standard deviation", "dev F1 of each seed")
+    for label, limit in (("sparse", 0), ("dense", 10**9)):
+        patch = f"from seqpipe.training import optim; optim.DENSE_ROWS = {limit}"
+        program = f"{patch}; from seqpipe.commands.app import main; main()"
+        scores = []
+        for seed in range(1, seeds + 1):
+            run = f"bench-rows-{label}-{seed}"
+            settings = [f"name={run}", f"train.seed={seed}", "train.epochs=3", "train.threads=1", *files]
+            command = [sys.executable, "-c", program, "train", yaml, *settings, "--fresh", "-q", "--device", "cpu"]
+            subprocess.run(command, check=True, cwd=ROOT)
+            history = (ROOT / "runs" / run / "checkpoints" / "metrics.jsonl").read_text().splitlines()
+            scores.append(100 * json.loads(history[-1])["dev"]["f1"])
+        each = ", ".join(f"{score:.2f}" for score in scores)
+        table.row(label, f"{statistics.mean(scores):.2f}", f"{statistics.stdev(scores):.2f}", each)
 
 
 def _ratios(rows: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
@@ -163,9 +232,17 @@ if __name__ == "__main__":
     two = commands.add_parser("speed")
     two.add_argument("--peer-epochs", type=int, default=2)
     two.add_argument("--no-peers", action="store_true")
-    common.add_data_option(quality_parser, two)
+    three = commands.add_parser("step")
+    three.add_argument("--words", nargs="+", type=int, default=[10_000, 100_000, 1_000_000])
+    four = commands.add_parser("rows")
+    four.add_argument("--seeds", type=int, default=3)
+    common.add_data_option(quality_parser, two, four)
     arguments = parser.parse_args()
     if arguments.command == "quality":
         quality(arguments.name, arguments.seeds, arguments.device, arguments.data)
+    elif arguments.command == "step":
+        step(arguments.words)
+    elif arguments.command == "rows":
+        rows(arguments.seeds, arguments.data)
     else:
         speed(arguments.peer_epochs, not arguments.no_peers, arguments.data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import hashlib
 import pickle
 import re
 from pathlib import Path
@@ -14,17 +14,33 @@ from safetensors.torch import save as save_tensors
 
 from seqpipe.config.run_layout import FORMAT, LAST, refuse_other_format
 from seqpipe.errors import DataError, UsageError
-from seqpipe.files import sha256, write
+from seqpipe.files import sha256, write, writing
 
 _HEADER = re.compile(rb"seqpipe-checkpoint-(\d{1,9})\n([0-9a-f]{64})\n")
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Write a state of tensors and plain values; a former file is kept if this fails."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    payload = buffer.getvalue()
-    write(path, f"seqpipe-checkpoint-{FORMAT}\n{sha256(payload)}\n".encode() + payload)
+    """Write a state of tensors and plain values; a former file is kept if this fails.
+
+    It is written to the disk, hashed there, and its header last, since it may be as large as the memory that is left.
+    """
+    with writing(path) as temporary, temporary.open("w+b") as file:
+        file.write(_header("0" * 64))
+        try:
+            torch.save(state, file)
+        except RuntimeError as error:  # after an error of the disk, torch cannot complete its archive
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from error
+            raise
+        file.seek(len(_header("0" * 64)))
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+        file.write(_header(digest))
+        file.flush()
+
+
+def _header(digest: str) -> bytes:
+    return f"seqpipe-checkpoint-{FORMAT}\n{digest}\n".encode()
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -35,18 +51,22 @@ def load(path: Path) -> dict[str, Any]:
         UsageError: if another version of seqpipe wrote it in another format.
     """
     try:
-        data = path.read_bytes()
+        file = path.open("rb")
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}; run with --fresh to train again") from error
-    header = _HEADER.match(data)
-    payload = data[header.end() :] if header else b""
-    if header is None or header[2].decode() != sha256(payload):
-        raise DataError(f"{path}: damaged checkpoint; remove it to train from the start, or run with --fresh")
-    refuse_other_format(path, int(header[1]))
-    try:
-        state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise DataError(f"{path}: has more than tensors and plain values; run with --fresh to train again") from error
+    with file:
+        header = _HEADER.match(file.read(len(_header("0" * 64)) + 9))
+        file.seek(header.end() if header else 0)
+        if header is None or header[2].decode() != hashlib.file_digest(file, "sha256").hexdigest():
+            raise DataError(f"{path}: damaged checkpoint; remove it to train from the start, or run with --fresh")
+        refuse_other_format(path, int(header[1]))
+        file.seek(header.end())
+        try:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise DataError(
+                f"{path}: has more than tensors and plain values; run with --fresh to train again"
+            ) from error
     return dict(state)
 
 
@@ -74,9 +94,12 @@ def load_best(folder: Path) -> dict[str, torch.Tensor]:
 
 def save_weights(path: Path, weights: dict[str, torch.Tensor]) -> str:
     """Write weights as safetensors and return the file's sha256."""
-    data = save_tensors(
-        {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in weights.items()}
-    )
+    tensors: dict[str, torch.Tensor] = {}
+    for name, tensor in weights.items():
+        tensor = tensor.detach().cpu().contiguous()
+        is_tied = any(tensor.data_ptr() == other.data_ptr() for other in tensors.values())
+        tensors[name] = tensor.clone() if is_tied else tensor  # safetensors refuses tensors that share their memory
+    data = save_tensors(tensors)
     write(path, data)
     return sha256(data)
 

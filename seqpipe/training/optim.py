@@ -32,20 +32,65 @@ def check_precision(precision: str, device: str) -> None:
         raise EnvError(f"train.precision: {torch.cuda.get_device_name(device)} does not support bf16; use fp16 or fp32")
 
 
-def _eager(optimizer: type[Optimizer]) -> type[Optimizer]:
-    """Return the optimiser class without the wrappers for `torch.compile`, which import `torch._dynamo`.
+DENSE_ROWS = 10_000  # of a smaller table all rows are updated: that takes no longer than to find those of a batch
 
-    That import takes a second, as long as a short training, and nothing is compiled here.
+
+def _rows_only(optimizer: type[Optimizer]) -> type[Optimizer]:
+    """Return the optimiser class with a step that updates only the rows of a sparse gradient.
+
+    The wrappers for `torch.compile` are removed: they import `torch._dynamo`, which takes a second, as long as a short
+    training, and nothing is compiled here.
     """
-    names = ("add_param_group", "zero_grad", "state_dict")
-    eager: dict[str, Any] = {name: inspect.unwrap(getattr(optimizer, name)) for name in names}
-    return type(optimizer.__name__, (optimizer,), {**eager, "step": torch.no_grad()(inspect.unwrap(optimizer.step))})
+    library_step = inspect.unwrap(optimizer.step)
+
+    @torch.no_grad()
+    def step(self: Any) -> None:
+        if getattr(self, "found_inf", None):  # set by GradScaler, which skips this step
+            return
+        tables = []
+        for group in self.param_groups:
+            for table in group["params"]:
+                if table.grad is not None and table.grad.is_sparse:
+                    tables.append((group, table, table.grad))
+                    table.grad = None  # the library does not support it
+        library_step(self)
+        for group, table, gradient in tables:
+            table.grad = gradient
+            _update_rows(group, table, gradient.indices()[0], gradient.values(), self.state[table])
+
+    eager = {name: inspect.unwrap(getattr(optimizer, name)) for name in ("add_param_group", "zero_grad", "state_dict")}
+    return type(optimizer.__name__, (optimizer,), {**eager, "step": step})
+
+
+def _update_rows(group: dict[str, Any], table: Tensor, rows: Tensor, gradient: Tensor, state: dict[str, Any]) -> None:
+    """Update rows (R,) of a table (V, D) by their gradient (R, D).
+
+    SGD is exact. Adam (Kingma and Ba 2015; with the decay of Loshchilov and Hutter 2019) is lazy: a row's second moment
+    and weights decay for all steps since its last gradient when it has the next. Its first moment would spread the
+    effect of a gradient over later steps, in which the row does not move; the sum of these effects is applied at once.
+    """
+    lr = group["lr"]
+    if "betas" not in group:
+        table.index_add_(0, rows, gradient, alpha=-lr)
+        return
+    if "last_step" not in state:
+        state["step"], state["last_step"] = (torch.zeros(size, device=table.device) for size in ((), len(table)))
+        state["exp_avg_sq"] = torch.zeros_like(table)
+    state["step"] += 1
+    passed = (state["step"] - state["last_step"].index_select(0, rows))[:, None]
+    state["last_step"].index_copy_(0, rows, state["step"].expand(len(rows)))
+    beta = group["betas"][1]
+    square = state["exp_avg_sq"].index_select(0, rows).mul_(beta**passed).addcmul_(gradient, gradient, value=1 - beta)
+    state["exp_avg_sq"].index_copy_(0, rows, square)
+    scale = (square / (1 - beta ** state["step"])).sqrt_().add_(group["eps"])
+    weights = table.index_select(0, rows).mul_((1 - lr * group["weight_decay"]) ** passed)
+    table.index_copy_(0, rows, weights.addcdiv_(gradient, scale, value=-lr))
 
 
 OPTIMIZERS: Mapping[str, Any] = {
-    "sgd": _eager(torch.optim.SGD),
-    "adam": _eager(torch.optim.Adam),
-    "adamw": _eager(torch.optim.AdamW),
+    "sgd": _rows_only(torch.optim.SGD),
+    "adam": _rows_only(torch.optim.Adam),
+    "adamw": _rows_only(torch.optim.AdamW),
 }
 
 
@@ -62,23 +107,28 @@ def make_optimizer(pipeline: Pipeline, config: Config) -> Optimizer:
     if not parameters:
         raise TrainingError("every stage is frozen; delete `freeze` from at least one")
     options = settings.model_dump(exclude={"use"})
-    if settings.use == "sgd":
-        for module in pipeline.modules():
-            if isinstance(module, torch.nn.EmbeddingBag):  # a step updates only the rows of its batch
-                module.sparse = not options["momentum"] and not options["weight_decay"]
-        return OPTIMIZERS[settings.use](parameters, **options)  # the fused ones do not support sparse gradients
+    # Momentum of SGD and an L2 penalty give every row a gradient at each step.
+    moves_every_row = options.get("momentum") or (settings.weight_decay and settings.use != "adamw")
+    for module in pipeline.modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            module.sparse = module.num_embeddings > DENSE_ROWS and not moves_every_row
     return OPTIMIZERS[settings.use](parameters, fused=True, **options)
+
+
+def coalesce_gradients(parameters: Iterable[Tensor]) -> None:
+    """Sum the rows of each sparse gradient that have the same number, as all functions of gradients here expect."""
+    for parameter in parameters:
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.coalesce()
+
+
+def _values(gradient: Tensor) -> Tensor:
+    return gradient.values() if gradient.is_sparse else gradient
 
 
 def clip_gradients(parameters: Iterable[Tensor], most: float) -> None:
     """Scale the gradients, dense and sparse, so that their norm is at most `most`."""
-    values = []
-    for parameter in parameters:
-        if parameter.grad is not None and parameter.grad.is_sparse:
-            parameter.grad = parameter.grad.coalesce()
-            values.append(parameter.grad.values())
-        elif parameter.grad is not None:
-            values.append(parameter.grad)
+    values = [_values(parameter.grad) for parameter in parameters if parameter.grad is not None]
     factor = (most / (torch.nn.utils.get_total_norm(values) + 1e-6)).clamp(max=1.0)
     for value in values:
         value.mul_(factor)
@@ -89,10 +139,9 @@ def gradient_norms(stages: Iterable[tuple[Component, nn.Module]]) -> dict[str, f
     gradients = defaultdict[str, list[Tensor]](list)
     for component, module in stages:
         for name, parameter in module.named_parameters():
-            if (gradient := parameter.grad) is not None:
+            if parameter.grad is not None:
                 layer = re.search(r"\blayers\.\d+", name)
-                dense = gradient.coalesce().values() if gradient.is_sparse else gradient
-                gradients[f"{component.key}.{layer[0]}" if layer else component.key].append(dense)
+                gradients[f"{component.key}.{layer[0]}" if layer else component.key].append(_values(parameter.grad))
     return {key: float(torch.nn.utils.get_total_norm(values)) for key, values in gradients.items()}
 
 
@@ -116,40 +165,71 @@ def rate_factor(settings: Train, share: float) -> float:
 
 
 class WeightAverage:
-    """Exponential moving average of a module's parameters over optimiser steps; disabled with a decay of 0."""
+    """Exponential moving average of a module's parameters over optimiser steps; disabled with a decay of 0.
+
+    A row w of a table without a gradient does not change, so n steps with the decays d_i move its average a to
+    w + (a - w) d_1 ... d_n. That is computed when the row changes next, or the averages are used.
+    """
 
     def __init__(self, module: nn.Module, decay: float):
-        self.module, self.decay = module, decay
-        self.tensors = self._copies() if decay else {}  # the averages by parameter name
+        self.parameters = dict(module.named_parameters()) if decay else {}
+        self.decay = decay
+        self.tensors = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}  # averages
+        self.log_decay = 0.0  # logarithm of the product of the decays of all steps
+        self.logs: dict[str, Tensor] = {}  # (V,) for each table with sparse gradients: it, when a row was computed
 
-    def _copies(self) -> dict[str, Tensor]:
-        return {name: parameter.detach().clone() for name, parameter in self.module.named_parameters()}
+    def state_dict(self) -> dict[str, Any]:
+        return {"tensors": self.tensors, "log_decay": self.log_decay, "logs": self.logs}
 
-    def load(self, tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from these averages."""
-        self.tensors = {name: tensor.to(self.tensors[name].device) for name, tensor in tensors.items()}
+        for part in ("tensors", "logs"):
+            tensors = {name: tensor.to(self.parameters[name].device) for name, tensor in state[part].items()}
+            setattr(self, part, tensors)
+        self.log_decay = state["log_decay"]
 
+    @torch.no_grad()
+    def before_step(self) -> None:
+        """Compute the averages of the rows that a step changes."""
+        for name, parameter in self.parameters.items():
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                if name not in self.logs:
+                    logs = torch.full((len(parameter),), self.log_decay, dtype=torch.float64)
+                    self.logs[name] = logs.to(parameter.device)
+                self._catch_up(name, parameter.grad.indices()[0])
+            elif parameter.grad is not None and name in self.logs:
+                self._catch_up(name)
+
+    def _catch_up(self, name: str, rows: Tensor | slice = slice(None)) -> None:
+        table, average, logs = self.parameters[name], self.tensors[name], self.logs[name]
+        factor = (self.log_decay - logs[rows]).exp().to(table.dtype)[:, None]
+        average[rows] = torch.lerp(table[rows], average[rows], factor)
+        logs[rows] = self.log_decay
+
+    @torch.no_grad()
     def update(self, step: int) -> None:
         """Update with the weights after this step; the decay is faster at the start."""
-        decay = min(self.decay, (1 + step) / (10 + step))
-        with torch.no_grad():
-            for name, parameter in self.module.named_parameters() if self.tensors else ():
-                self.tensors[name].lerp_(parameter, 1 - decay)
+        if self.parameters:
+            decay = min(self.decay, (1 + step) / (10 + step))
+            self.log_decay += math.log(decay)
+            for name in self.parameters.keys() - self.logs.keys():
+                self.tensors[name].lerp_(self.parameters[name], 1 - decay)
 
     @contextmanager
     def apply(self) -> Iterator[None]:
         """Use the averages in place of the trained weights, if averaging is enabled."""
-        if not self.tensors:
-            yield
-            return
-        trained = self._copies()
-        self._put(self.tensors)
+        with torch.no_grad():
+            for name in self.logs:
+                self._catch_up(name)
+        self._swap()
         try:
             yield
         finally:
-            self._put(trained)
+            self._swap()
 
-    def _put(self, tensors: dict[str, Tensor]) -> None:
-        with torch.no_grad():
-            for name, parameter in self.module.named_parameters():
-                parameter.copy_(tensors[name])
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for name, parameter in self.parameters.items():
+            weights = parameter.clone()
+            parameter.copy_(self.tensors[name])
+            self.tensors[name].copy_(weights)

@@ -138,6 +138,7 @@ class Trainer:
 
     def _update(self) -> None:
         """One optimiser step; the gradients of several processes would be summed here, before they are clipped."""
+        optim.coalesce_gradients(self.pipeline.parameters())
         self._scaler.unscale_(self._optimizer)
         at, accumulate = self.progress, self.config.train.accumulate
         stride = max(1, len(self._order) // accumulate // GRADIENT_STEPS)
@@ -145,6 +146,7 @@ class Trainer:
             at.gradients.append(optim.gradient_norms(self.pipeline.stages))
         if self.config.train.clip:
             optim.clip_gradients(self.pipeline.parameters(), self.config.train.clip)
+        self._average.before_step()
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
@@ -220,7 +222,7 @@ class Trainer:
         state = {
             "progress": asdict(self.progress),
             "weights": self.pipeline.state_dict(),
-            "average": self._average.tensors,
+            "average": self._average.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
             "carried_states": self.pipeline.carried_states,
@@ -240,7 +242,7 @@ class Trainer:
         self.pipeline.load_state_dict(state["weights"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
-        self._average.load(state["average"])
+        self._average.load_state_dict(state["average"])
         self.pipeline.carried_states = state["carried_states"]
         self._order = self.batches.order(self.progress.epoch)
         self._write_history()  # the last epoch is missing if the process was killed at its end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -118,6 +119,18 @@ def test_a_text_counts_once_for_an_n_gram_that_several_of_its_words_have() -> No
 
 def hash_of(word: str) -> int:
     return fitted(Ngrams(1, None), word).hashes[0]
+
+
+@pytest.mark.parametrize("waiting", [0, 5, 1_000])
+def test_texts_are_counted_alike_in_any_portions(monkeypatch: pytest.MonkeyPatch, waiting: int) -> None:
+    monkeypatch.setattr("seqpipe.features.kinds.ngrams._WAITING", waiting)
+    random = np.random.default_rng(1)
+    texts = [[f"w{word}" for word in random.integers(12, size=random.integers(9))] for _ in range(40)]
+    feature = Ngrams(words=1, chars=None, max_size=9).fit(doc(" ".join(words)) for words in texts)
+    counts = Counter(word for words in texts for word in {*words})
+    assert list(feature.counts) == [len(texts), *sorted(counts.values(), reverse=True)[:9]]
+    by_number = {number: counts[word] for word in counts for number in rows(feature, word)[0]}
+    assert by_number == dict(enumerate(feature.counts[1:], 1))
 
 
 def test_those_of_as_many_texts_are_in_order_of_their_hashes() -> None:

@@ -16,7 +16,7 @@ from factory import QUIET, Watched, labelling, tiny, train_run, writing
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import InterruptedRunError
-from seqpipe.training import checkpoint
+from seqpipe.training import checkpoint, optim
 
 STEPS = 60  # of each pipeline of the long tier, at least
 RANDOM = ("head.dropout=0.3", "embedding.0.rare_dropout=0.5", "embedding.1.dropout=0.2")
@@ -73,8 +73,9 @@ class PowerCutError(Exception):
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> None:
+def one_thread_and_sparse_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
+    monkeypatch.setattr(optim, "DENSE_ROWS", 0)
 
 
 def trained(folder: Path, config: Config, console: Console = QUIET) -> dict[str, Any]:
@@ -195,7 +196,8 @@ def test_the_comparison_sees_a_run_that_forgets_where_it_was(tmp_path: Path) -> 
     for part, forget in (
         ("progress", lambda state: state["progress"].update(position=state["progress"]["position"] - 2)),
         ("optimizer", lambda state: state["optimizer"]["state"].clear()),
-        ("average", lambda state: state.update(average={name: state["weights"][name] for name in state["average"]})),
+        ("average", lambda state: [tensor.zero_() for tensor in state["average"]["tensors"].values()]),
+        ("logs", lambda state: state["average"].update(logs={})),
     ):
         folder = tmp_path / part
         with pytest.raises(InterruptedRunError):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
 import torch
 
-from seqpipe.errors import DataError
+from seqpipe.errors import DataError, EnvError
 from seqpipe.training import checkpoint
 
 STATE = {"progress": {"epoch": 3, "best": None, "name": "é"}, "weights": {"w": torch.arange(6.0).reshape(2, 3)}}
@@ -44,6 +45,20 @@ def test_a_pickle_in_a_rightly_sealed_checkpoint_is_not_run(tmp_path: Path) -> N
     with pytest.raises(DataError, match="has more than tensors and plain values"):
         checkpoint.load(tmp_path / "last.ckpt")
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_checkpoint_that_the_disk_does_not_take_is_explained_and_the_former_one_stays(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    checkpoint.save(path, STATE)
+    former, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(EnvError, match=r"last.ckpt: cannot grow: .*what was there is unchanged"):
+            checkpoint.save(path, {"weights": {name: torch.randn(50_000) for name in "ab"}})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [file.name for file in tmp_path.iterdir()] == ["last.ckpt"]
+    assert path.read_bytes() == former
 
 
 def test_weights_are_read_again_only_with_their_own_sha256(tmp_path: Path) -> None:

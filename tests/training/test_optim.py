@@ -1,4 +1,4 @@
-"""Gradients before a step: clipped like the library's, and sparse where only the rows of a batch move."""
+"""A step costs what its batch costs: gradients, optimisers and averages touch only the rows of tables that it reads."""
 
 from __future__ import annotations
 
@@ -9,12 +9,28 @@ from pathlib import Path
 
 import pytest
 import torch
-from factory import parts, tiny
+from factory import QUIET, parts, tiny
 from torch import nn
 
-from seqpipe.training.optim import clip_gradients, gradient_norms, make_optimizer, mean_norms
+from seqpipe.training import optim
+from seqpipe.training.optim import (
+    OPTIMIZERS,
+    WeightAverage,
+    clip_gradients,
+    coalesce_gradients,
+    gradient_norms,
+    make_optimizer,
+    mean_norms,
+)
+from seqpipe.training.trainer import Trainer
 
 NGRAMS = ("embedding={use: ngrams, dim: 6, words: 1, chars: [2, 3]}", "train.schedule={use: constant}")
+
+
+@pytest.fixture
+def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of any size have sparse gradients."""
+    monkeypatch.setattr(optim, "DENSE_ROWS", 0)
 
 
 @pytest.mark.parametrize("most", [0.1, 100.0])
@@ -26,6 +42,7 @@ def test_gradients_are_clipped_as_the_library_clips_dense_ones(most: float) -> N
         parameters = [*table.parameters(), *linear.parameters()]
         linear(table(torch.tensor([[1, 2, 2], [5, 1, 7]]))).square().sum().backward()
         if sparse:
+            coalesce_gradients(parameters)
             clip_gradients(parameters, most)
         else:
             nn.utils.clip_grad_norm_(parameters, most)
@@ -36,11 +53,16 @@ def test_gradients_are_clipped_as_the_library_clips_dense_ones(most: float) -> N
 
 
 @pytest.mark.parametrize("embedding", [(), NGRAMS])
-def test_gradient_norms_are_those_of_each_stage_and_layer(tmp_path: Path, embedding: tuple[str, ...]) -> None:
+def test_gradient_norms_are_those_of_each_stage_and_layer(
+    tmp_path: Path, small_tables: None, embedding: tuple[str, ...]
+) -> None:
     config = tiny(tmp_path, *embedding, "encoder={use: lstm, hidden: 4, layers: 2}")
     pipeline, batches = parts(config)
+    make_optimizer(pipeline, config)
     assert gradient_norms(pipeline.stages) == {}
     pipeline.loss(batches(batches.order(0)[0])).backward()
+    assert any(parameter.grad.is_sparse for parameter in pipeline.parameters() if parameter.grad is not None)
+    coalesce_gradients(pipeline.parameters())
     norms = gradient_norms(pipeline.stages)
     expected = [parameter.grad.to_dense().norm() for parameter in pipeline.parameters() if parameter.grad is not None]
     assert math.hypot(*norms.values()) == pytest.approx(float(torch.stack(expected).norm()), rel=1e-5)
@@ -56,23 +78,92 @@ def test_gradient_norms_are_those_of_each_stage_and_layer(tmp_path: Path, embedd
         ("{use: sgd, lr: 0.5}", True),
         ("{use: sgd, lr: 0.5, momentum: 0.9}", False),
         ("{use: sgd, lr: 0.5, weight_decay: 0.1}", False),
-        ("{use: adamw, lr: 0.01}", False),
+        ("{use: adam, lr: 0.01}", True),
+        ("{use: adam, lr: 0.01, weight_decay: 0.1}", False),
+        ("{use: adamw, lr: 0.01, weight_decay: 0.1}", True),
     ],
 )
-def test_a_step_of_plain_sgd_moves_the_rows_of_its_batch_alone(tmp_path: Path, optimizer: str, sparse: bool) -> None:
-    config = tiny(tmp_path, *NGRAMS, f"train.optimizer={optimizer}")
+@pytest.mark.parametrize("embedding", [("embedding={use: lookup, dim: 6}",), NGRAMS])
+def test_a_step_moves_the_rows_of_its_batch_alone_unless_every_row_has_a_gradient(
+    tmp_path: Path, small_tables: None, embedding: tuple[str, ...], optimizer: str, sparse: bool
+) -> None:
+    config = tiny(tmp_path, *embedding, f"train.optimizer={optimizer}")
     pipeline, batches = parts(config)
-    steps = make_optimizer(pipeline, config)
-    table = next(module for module in pipeline.modules() if isinstance(module, nn.EmbeddingBag))
-    pipeline.train().loss(batches([0, 1])).backward()
-    assert table.weight.grad is not None
-    assert table.weight.grad.is_sparse == sparse
-    before, gradient = table.weight.detach().clone(), table.weight.grad.to_dense()
-    clip_gradients(pipeline.parameters(), 1e9)
-    steps.step()
-    assert gradient.any()
+    trainer = Trainer(pipeline, config, batches, None, tmp_path, QUIET)
+    table = next(module for module in pipeline.modules() if isinstance(module, nn.Embedding | nn.EmbeddingBag))
+    before, gradients = table.weight.detach().clone(), []
+    table.weight.register_post_accumulate_grad_hook(lambda weight: gradients.append(weight.grad))
+    trainer.train_batch(batches([0, 1]))
+    assert gradients[0].is_sparse == sparse
+    gradient = gradients[0].to_dense()
+    moved = (table.weight.detach() != before).any(1)
     if sparse:
+        assert torch.equal(moved, gradient.any(1))
+        assert 0 < int(moved.sum()) < len(moved) - 1
+    if optimizer == "{use: sgd, lr: 0.5}":
         assert torch.allclose(table.weight.detach(), before - 0.5 * gradient)
+
+
+def test_a_tied_table_has_a_dense_gradient_and_the_optimizer_of_the_library() -> None:
+    table = nn.Embedding(9, 4, sparse=True)
+    steps = OPTIMIZERS["adamw"](table.parameters(), lr=0.1, fused=True)
+    theirs = nn.Parameter(table.weight.detach().clone())
+    library = torch.optim.AdamW([theirs], lr=0.1)
+    for ids in (torch.tensor([1, 2]), torch.tensor([2, 5])):
+        (table(ids) @ table.weight.T).square().sum().backward()
+        (theirs[ids] @ theirs.T).square().sum().backward()
+        assert not table.weight.grad.is_sparse  # type: ignore[union-attr]
+        for optimizer in (steps, library):
+            optimizer.step()
+            optimizer.zero_grad()
+    assert torch.allclose(table.weight, theirs, atol=1e-6)
+
+
+def test_adam_of_rows_is_adam_without_first_moment_whose_other_rows_decay_once_they_have_a_gradient() -> None:
+    torch.manual_seed(1)
+    table = nn.Embedding(12, 3, sparse=True)
+    dense = nn.Parameter(table.weight.detach().clone())
+    ours = OPTIMIZERS["adamw"](table.parameters(), lr=0.05, weight_decay=0.1, betas=(0.9, 0.99), fused=True)
+    theirs = torch.optim.AdamW([dense], lr=0.05, weight_decay=0.1, betas=(0.0, 0.99))
+    for step in range(40):
+        ids = torch.randint(12, (4,)) if step else torch.tensor([0, 3, 3, 7])
+        scale = torch.randn(4, 3)
+        (table(ids) * scale).sum().backward()
+        dense.grad = table.weight.grad.to_dense()  # type: ignore[union-attr]
+        coalesce_gradients(table.parameters())
+        ours.step()
+        ours.zero_grad()
+        theirs.step()
+        assert torch.allclose(table.weight[ids], dense[ids], rtol=1e-4, atol=1e-6), step
+
+
+def test_the_average_of_rows_is_that_of_all_weights_at_each_step() -> None:
+    torch.manual_seed(1)
+    module = nn.ModuleDict({"table": nn.Embedding(12, 3, sparse=True), "linear": nn.Linear(3, 2)})
+    steps = OPTIMIZERS["sgd"](module.parameters(), lr=0.01, fused=True)
+    average = WeightAverage(module, 0.9)
+    expected = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+    for step in range(1, 31):
+        rows = torch.randint(12, (2,))
+        if step == 20:  # a dense gradient once, as where a loss reads the whole table
+            module["linear"](module["table"].weight).square().sum().backward()
+        else:
+            module["linear"](module["table"](rows)).square().sum().backward()
+        coalesce_gradients(module.parameters())
+        average.before_step()
+        steps.step()
+        average.update(step)
+        steps.zero_grad()
+        decay = min(0.9, (1 + step) / (10 + step))
+        for name, parameter in module.named_parameters():
+            expected[name] = decay * expected[name] + (1 - decay) * parameter.detach()
+        if step % 10 == 0:
+            trained = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+            with average.apply():
+                for name, parameter in module.named_parameters():
+                    assert torch.allclose(parameter, expected[name], rtol=1e-5, atol=1e-6), name
+                assert not torch.equal(module["table"].weight, trained["table.weight"])  # type: ignore[arg-type]
+            assert all(torch.equal(parameter, trained[name]) for name, parameter in module.named_parameters())
 
 
 def test_an_optimizer_steps_as_the_library_does_without_its_compiler() -> None:

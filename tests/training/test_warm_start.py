@@ -344,7 +344,7 @@ def test_pretrained_vectors_go_by_their_words_whether_they_are_learned_or_not(
         x = state["embedding.0.table.weight"].clone()
         if "embedding.0.table.place" in state:
             for i, place in enumerate(state["embedding.0.table.place"].tolist()):
-                x[i] += state["embedding.0.table.learned"][place] * (place > 0)
+                x[i] += state["embedding.0.table.learned.weight"][place] * (place > 0)
         return by_name(x, words)
 
     mine, theirs = pipeline.artifacts.vocabulary, Artifacts.load(run).vocabulary

@@ -114,9 +114,9 @@ class Vectors(Lookup):
         if "table.place" not in state:
             return dict(state)
         place, weight = state["table.place"], state["table.weight"]
-        if "table.learned" not in state:
+        if "table.learned.weight" not in state:
             return {"table.weight": weight}
-        return {"table.weight": torch.where(place[:, None] > 0, state["table.learned"][place], weight)}
+        return {"table.weight": torch.where(place[:, None] > 0, state["table.learned.weight"][place], weight)}
 
     def split_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the state of this embedding from one with such a table."""
@@ -125,7 +125,7 @@ class Vectors(Lookup):
         weight, place = state["table.weight"], self.table.place
         parts = {"table.place": place, "table.weight": torch.where(place[:, None] > 0, 0.0, weight)}
         learned = F.pad(weight[place > 0], (0, 0, 1, 0))  # (1 + learned, D), in the order of `place`
-        return parts if self.table.learned is None else parts | {"table.learned": learned}
+        return parts if self.table.learned is None else parts | {"table.learned.weight": learned}
 
 
 class FrozenRows(nn.Module):
@@ -140,11 +140,14 @@ class FrozenRows(nn.Module):
         place[list(learned)] = torch.arange(1, len(learned) + 1)
         self.register_buffer("weight", torch.where(place[:, None] > 0, 0.0, weight))  # (V, D)
         self.register_buffer("place", place)
-        self.learned = nn.Parameter(F.pad(weight[list(learned)], (0, 0, 1, 0))) if learned else None  # (1 + learned, D)
+        self.learned = None
+        if learned:
+            rows = F.pad(weight[list(learned)], (0, 0, 1, 0))  # (1 + learned, D)
+            self.learned = nn.Embedding.from_pretrained(rows, freeze=False, padding_idx=0)
 
     def forward(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
         x = F.embedding(ids, self.weight)
-        return x if self.learned is None else x + F.embedding(self.place[ids], self.learned, padding_idx=0)
+        return x if self.learned is None else x + self.learned(self.place[ids])
 
 
 def _matching_rows(

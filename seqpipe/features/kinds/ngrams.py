@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -21,9 +21,12 @@ from seqpipe.features.vocabulary import FeatureSize
 
 MOST_WORDS, MOST_CHARACTERS = 10, 20  # maximum lengths of an n-gram in a bundle
 _CACHED = 100_000  # words whose n-grams are cached
+_WAITING = 5_000_000  # hashes that are kept before they are counted
 _LONGEST = 40  # code points of a word; the rest of a longer one is ignored
 _FACTOR, _MASK = 0x9E3779B1, 0xFFFFFFFF  # of the hash: a polynomial modulo 2**32
 _CHARACTERS, _WORDS = 1, 2  # initial values of the hash of an n-gram
+
+Counted = tuple[np.ndarray, np.ndarray]  # hashes, ascending, and how many texts have each
 
 
 @dataclass(frozen=True)
@@ -77,22 +80,39 @@ class Ngrams(FeatureKind):
         these numbers for each label in turn.
         """
         texts: Counter[str] = Counter()
-        document_counts: dict[str, Counter[int]] = {}
+        found: dict[str, list[np.ndarray]] = defaultdict(list)  # by label, the distinct hashes of each recent text
+        counted: dict[str, Counted] = {}
+        of_word: dict[str, np.ndarray] = {}
+        waiting = 0
         for doc in docs:
             label = doc.columns[self.label] if self.label else ""
             texts[label] += 1
             words = [self._normalize_word(word) for word in doc.words]
-            of_words = self._word_hashes(np.array([*map(hash_of_word, words)], np.uint32))
-            documents = document_counts.setdefault(label, Counter())
-            documents.update({h for hashes in of_words for h in hashes.tolist()})
-            documents.update({h for word in {*words} for h in self._character_hashes(word)})
+            hashes = [*self._word_hashes(np.array([*map(hash_of_word, words)], np.uint32))]
+            if len(of_word) >= _CACHED:
+                of_word.clear()
+            for word in {*words}:
+                if word not in of_word:
+                    of_word[word] = np.array([*self._character_hashes(word)], np.uint32)
+                hashes.append(of_word[word])
+            found[label].append(np.unique(np.concatenate([np.zeros(0, np.uint32), *hashes])))
+            waiting += len(found[label][-1])
+            if waiting > _WAITING:
+                counted, waiting = _count(counted, found), 0
+                found.clear()
         if self.label and len(texts) < 2:
             raise DataError(f"n-grams are compared between labels, but field {self.label!r} has fewer than 2 values")
-        total = sum(document_counts.values(), Counter())
-        kept = [*self.hashes, *sorted(total.keys() - {*self.hashes}, key=lambda h: (-total[h], h))]
-        kept = kept[: max(len(self.hashes), self.max_size)]
-        counts = [n for label in sorted(texts) for n in (texts[label], *(document_counts[label][h] for h in kept))]
-        return replace(self._with(kept, counts), label=None)
+        counted = _count(counted, found)
+        every, total = _sum([*counted.values()])
+        by_total = every[np.lexsort((every, -total))]
+        most = max(len(self.hashes), self.max_size)
+        kept = np.array([*dict.fromkeys((*self.hashes, *by_total[:most].tolist()))][:most], np.uint32)
+        counts = []
+        for label in sorted(texts):
+            known, numbers = counted[label]
+            places = np.searchsorted(known, kept).clip(max=len(known) - 1)
+            counts += [texts[label], *np.where(known[places] == kept, numbers[places], 0).tolist()]
+        return replace(self._with(kept.tolist(), counts), label=None)
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
         """Return the feature with the n-grams of an older one of the same lengths after its own."""
@@ -205,6 +225,20 @@ class Ngrams(FeatureKind):
 def fold_case(word: str) -> list[int]:
     """Return the first code points of a word, each in lower case by itself."""
     return [ord(c) for c in "".join(map(str.lower, word[:_LONGEST]))]
+
+
+def _count(counted: Mapping[str, Counted], found: Mapping[str, Sequence[np.ndarray]]) -> dict[str, Counted]:
+    """Return the counts of each label with those of more texts, of which the distinct hashes are given."""
+    new = {label: np.unique(np.concatenate(texts), return_counts=True) for label, texts in found.items()}
+    return {label: _sum([part[label] for part in (counted, new) if label in part]) for label in {**counted, **new}}
+
+
+def _sum(counted: Sequence[Counted]) -> Counted:
+    """Return the distinct hashes, ascending, and the sum of the counts of each."""
+    empty = np.zeros(0, np.uint32), np.zeros(0, np.int64)
+    hashes, counts = (np.concatenate(part) for part in zip(empty, *counted, strict=True))
+    distinct, places = np.unique(hashes, return_inverse=True)
+    return distinct, np.bincount(places, counts, len(distinct)).astype(np.int64)
 
 
 def hash_of_word(word: str) -> int:
