@@ -128,7 +128,8 @@ def repeat_axis(rows: Tensor, axis: int, size: int) -> Tensor:
 
 def rows_at(rows: Tensor, places: Tensor) -> Tensor:  # (B, M, N), (B, m) -> (B, m, N)
     """Return the rows at these positions."""
-    return rows.gather(1, places[..., None].expand(-1, -1, rows.shape[2]))
+    first = torch.arange(rows.shape[0], device=rows.device)[:, None] * rows.shape[1]
+    return F.embedding(first + places, rows.flatten(0, 1))  # `gather` would need a place for each number
 
 
 def top_n(values: Tensor, n: int, largest: bool = True) -> tuple[Tensor, Tensor]:  # (R, M) -> (R, n), (R, n)
@@ -259,13 +260,20 @@ class Decoder(Protocol):
 
     `step` takes the last tokens, (R,), and a state, and returns the log-probabilities of the next tokens (R, V), the
     next state, and the attention to the source (B, K, S), S the length of `mask` (B, S), or None. R = B * K: the K
-    beams of a row are adjacent. A state is a tuple of tensors with R rows, which keep their shapes and dtypes (see
-    `loops`): search repeats and reorders rows; data that all beams of a row share is not part of it. [PAD] and [BOS]
-    must be practically impossible.
+    beams of a row are adjacent. A state is a tuple of tensors with R rows, of which other axes may grow (see `loops`):
+    search repeats and reorders rows. [PAD] and [BOS] must be practically impossible.
+
+    `source` has the data that all beams of a row share, tensors of B rows, and `with_source` returns the decoder on
+    another choice of rows: those of finished sequences leave. A search with `fast_loop=False` does without the two.
     """
 
     @property
     def mask(self) -> Tensor | None: ...
+
+    @property
+    def source(self) -> State: ...
+
+    def with_source(self, source: State) -> Decoder: ...
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]: ...
 
@@ -297,8 +305,8 @@ def beam_search(
         row_limits: Maximum number of tokens of each row's sequences, (B,), if less than `max_length`; 0: no tokens.
         lengths: Number of tokens of a row's sequences, (B,), without [EOS]; -1: any.
         stop: Tokens that end a sequence like [EOS], (1 or B, E) int64, padded with [PAD].
-        fast_loop: Whether a graph has a second loop, for searches without penalties and constraints: it is faster, but
-            the export takes longer.
+        fast_loop: Whether searches without penalties and constraints have a loop of their own, which begins with one
+            beam, and which finished rows leave: it is faster, but the export takes longer.
 
     Returns:
         Tokens (B, n_best, N), best first, [PAD] after [EOS]; and their log-probabilities (B, n_best), without penalties
@@ -378,29 +386,53 @@ class _Search:
             finished_scores=floats + LOG_ZERO,
             finished_ranks=floats + 2 * LOG_ZERO,
         )
-        state = tuple(part[:, None].expand(-1, K, *part.shape[1:]).flatten(0, 1) for part in start)
-        state = (*beams, *state)
         if fast_loop:
-            state = while_loop(lambda *state: self.is_plain & self._loop_condition(*state), self._fast_step, state)
+            beams = self._run_fast(beams, start)
+        state = self._select(start, self.first_beam // K + 0 * self.rank)
         covered = torch.zeros(*zeros.shape, 1 if mask is None else mask.shape[1], device=zeros.device)  # (B, K, S)
         more = (self.constraints.automaton.start(zeros), empty.clone(), covered)
-        state = while_loop(self._loop_condition, self._step, (*state[:_SIZE], *more, *state[_SIZE:]))
+        state = while_loop(self._loop_condition, self._step, (*beams, *more, *state))
         return state[_SIZE - 3 : _SIZE]
 
     def _loop_condition(self, t: Tensor, tokens: Tensor, scores: Tensor, done: Tensor, *rest: Tensor) -> Tensor:
         return (t < self.sampler.limit) & ~done.all()
 
-    def _fast_step(self, *state: Tensor) -> State:
-        """Run a step without penalties, constraints and sampling: it has half the operators."""
-        beams = Beams(*state[:_SIZE])
-        log_p, decoder_state, _ = self.decoder.step(beams.tokens.flatten(), state[_SIZE:])  # (B K, V)
-        gains, tokens = top_n(log_p, torch.sym_min(self.twice.shape[0], log_p.shape[1]))  # (B K, C)
+    def _run_fast(self, beams: Beams, start: State) -> Beams:
+        """Search without penalties, constraints and sampling; return the beams, all done, with finished sequences.
+
+        Its steps have half the operators. Each row begins with one beam, and leaves the batch when it is done.
+        """
+        rows = (~beams.done & self.is_plain).nonzero()[:, 0]
+        parts = (beams.tokens[:, :1], beams.scores[:, :1], beams.done, beams.sequences[:, :1])
+        first = [part.index_select(0, rows) for part in (*parts, *self.decoder.source, *start)]
+        n = len(parts)
+
+        def loop_condition(rows: Tensor, t: Tensor, *rest: Tensor) -> Tensor:
+            return (t < self.sampler.limit) & (torch.full((), rows.shape[0], device=t.device) > 0)
+
+        now = (rows, beams.t, *first[:n], *beams[1 + n :], *first[n:])
+        state = while_loop(loop_condition, self._fast_step, now)
+        return Beams(*beams[:3], beams.done | self.is_plain, beams.sequences, *state[2 + n : 1 + _SIZE])
+
+    def _fast_step(self, rows: Tensor, *state: Tensor) -> State:
+        """Run a step for these rows (B',), of which the tensors of the state are, but for finished sequences (B, …)."""
+        beams, n = Beams(*state[:_SIZE]), _SIZE + len(self.decoder.source)
+        decoder = self.decoder.with_source(state[_SIZE:n])
+        log_p, decoder_state, _ = decoder.step(beams.tokens.flatten(), state[n:])  # (B' K, V)
+        gains, tokens = top_n(log_p, torch.sym_min(self.twice.shape[0], log_p.shape[1]))  # (B' K, C)
         total = beams.scores[:, :, None] + gains.unflatten(0, beams.scores.shape)
-        _, places = top_n(total.flatten(1), self.twice.shape[0])
+        # The first steps may have fewer than 2 K continuations, and go on with fewer than K beams.
+        _, places = top_n(total.flatten(1), torch.sym_min(self.twice.shape[0], total.shape[1] * total.shape[2]))
         scores, tokens, parents = _take(total, tokens, places)
-        penalty = self.penalties.index_select(0, beams.t[None])
-        beams, parents = self._advance(beams, Candidates(scores, tokens, parents, scores / penalty))
-        return *beams, *self._reorder(decoder_state, parents)
+        penalty, results = self.penalties.index_select(0, beams.t[None]), beams[_SIZE - 3 :]
+        beams = Beams(*beams[: _SIZE - 3], *(result.index_select(0, rows) for result in results))
+        after, parents = self._advance(beams, Candidates(scores, tokens, parents, scores / penalty), rows=rows)
+        results = tuple(old.index_put((rows,), new) for old, new in zip(results, after[_SIZE - 3 :], strict=True))
+        stay = (~after.done).nonzero()[:, 0]
+        places = stay[:, None] * beams.tokens.shape[1] + parents.index_select(0, stay)
+        rows, *kept = (part.index_select(0, stay) for part in (rows, *after[1 : _SIZE - 3], *state[_SIZE:n]))
+        kept, source = kept[: _SIZE - 4], kept[_SIZE - 4 :]
+        return rows, after.t, *kept, *results, *source, *self._select(decoder_state, places)
 
     def _step(self, *state: Tensor) -> State:
         """Run a step with any options.
@@ -427,20 +459,30 @@ class _Search:
         repeats = torch.where(same, rows_at(repeats, parents) + 1, 0)
         repeats = torch.cat([torch.zeros_like(repeats[..., :1]), repeats[..., :-1]], 2)  # right before each place
         states = self.constraints.automaton.after(rows_at(holding, parents), beams.tokens)
-        return *beams, states, repeats, rows_at(covered, parents), *self._reorder(decoder_state, parents)
+        return (
+            *beams,
+            states,
+            repeats,
+            rows_at(covered, parents),
+            *self._select(decoder_state, self.first_beam + parents),
+        )
 
-    def _advance(self, beams: Beams, candidates: Candidates, sampled: Tensor | None = None) -> tuple[Beams, Tensor]:
-        """Return the beams after a step, and the beam (B, K) that each of them continues."""
-        t, K = beams.t, beams.sequences.shape[1]
-        scores, tokens, parents, ranks = candidates
+    def _advance(
+        self, beams: Beams, candidates: Candidates, sampled: Tensor | None = None, rows: Tensor | None = None
+    ) -> tuple[Beams, Tensor]:
+        """Return the beams of all rows or of these after a step, and the beam (B, K) that each of them continues."""
+        t, K, (scores, tokens, parents, ranks) = beams.t, self.rank.shape[0], candidates
+        stop, row_limits = self.constraints.ends, self.row_limits
+        if rows is not None:
+            stop, row_limits = (part if part is None else part.index_select(0, rows) for part in (stop, row_limits))
+        n = scores.shape[1]
         # A step at the limit ends every sequence, so that cut sequences are ranked among the finished ones.
-        stop = self.constraints.ends
         ends = (tokens == EOS_ID if stop is None else is_among(tokens, stop)) | (t + 1 >= self.sampler.limit)
-        if self.row_limits is not None:
-            ends = ends | (t + 1 >= self.row_limits)
+        if row_limits is not None:
+            ends = ends | (t + 1 >= row_limits)
         # Of 2 K candidates at most K end in a step where each beam has one end token, so K are left to continue. An end
         # counts only among the first K: after them, K better candidates exist.
-        counts = ends & (self.twice < K) & ~beams.done[:, None] & (scores > LOG_ZERO / 2)
+        counts = ends & (self.twice[:n] < K) & ~beams.done[:, None] & (scores > LOG_ZERO / 2)
         sequences = torch.where(self.times == t, tokens[..., None], rows_at(beams.sequences, parents))  # (B, 2 K, N)
         new_ranks = torch.where(counts, ranks, 2 * LOG_ZERO)
         finished_ranks, places = top_n(torch.cat([beams.finished_ranks, new_ranks], 1), K)
@@ -449,7 +491,7 @@ class _Search:
 
         # Beams continue with the best candidates that do not end. If fewer than K are left, ended ones fill the places
         # at 2 * LOG_ZERO, which no sequence can recover from.
-        _, chosen = top_n(torch.where(ends, 4 * LOG_ZERO, ranks), K)
+        _, chosen = top_n(torch.where(ends, 4 * LOG_ZERO, ranks), torch.sym_min(K, n))
         if sampled is not None:
             chosen = torch.where(sampled, self.rank, chosen)
         scores = torch.where(ends, 2 * LOG_ZERO, scores).gather(1, chosen)
@@ -463,9 +505,8 @@ class _Search:
         done = beams.done | (finished_ranks.index_select(1, self.last_rank)[:, 0] >= within_reach) | full
         return Beams(t + 1, tokens, scores, done, sequences, finished, finished_scores, finished_ranks), parents
 
-    def _reorder(self, state: State, parents: Tensor) -> State:
-        rows = (self.first_beam + parents).flatten()
-        return tuple(part.index_select(0, rows) for part in state)
+    def _select(self, state: State, places: Tensor) -> State:  # of (B, K) beams
+        return tuple(part.index_select(0, places.flatten()) for part in state)
 
     def _continuations(self, beams: Beams, gains: Tensor, tokens: Tensor, covered: Tensor) -> Candidates:
         """Return the 2 K best continuations, or the K sampled ones."""
