@@ -403,36 +403,44 @@ class _Search:
         Its steps have half the operators. Each row begins with one beam, and leaves the batch when it is done.
         """
         rows = (~beams.done & self.is_plain).nonzero()[:, 0]
-        parts = (beams.tokens[:, :1], beams.scores[:, :1], beams.done, beams.sequences[:, :1])
-        first = [part.index_select(0, rows) for part in (*parts, *self.decoder.source, *start)]
-        n = len(parts)
+        parts = (beams.tokens[:, :1], beams.scores[:, :1], beams.sequences[:, :1], *self.decoder.source, *start)
 
         def loop_condition(rows: Tensor, t: Tensor, *rest: Tensor) -> Tensor:
             return (t < self.sampler.limit) & (torch.full((), rows.shape[0], device=t.device) > 0)
 
-        now = (rows, beams.t, *first[:n], *beams[1 + n :], *first[n:])
-        state = while_loop(loop_condition, self._fast_step, now)
-        return Beams(*beams[:3], beams.done | self.is_plain, beams.sequences, *state[2 + n : 1 + _SIZE])
+        state = (rows, beams.t, *beams[_SIZE - 3 :], *(part.index_select(0, rows) for part in parts))
+        _, _, finished, scores, ranks, *_ = while_loop(loop_condition, self._fast_step, state)
+        return Beams(*beams[:3], beams.done | self.is_plain, beams.sequences, finished, scores, ranks)
 
-    def _fast_step(self, rows: Tensor, *state: Tensor) -> State:
-        """Run a step for these rows (B',), of which the tensors of the state are, but for finished sequences (B, …)."""
-        beams, n = Beams(*state[:_SIZE]), _SIZE + len(self.decoder.source)
-        decoder = self.decoder.with_source(state[_SIZE:n])
-        log_p, decoder_state, _ = decoder.step(beams.tokens.flatten(), state[n:])  # (B' K, V)
-        gains, tokens = top_n(log_p, torch.sym_min(self.twice.shape[0], log_p.shape[1]))  # (B' K, C)
-        total = beams.scores[:, :, None] + gains.unflatten(0, beams.scores.shape)
+    def _fast_step(self, rows: Tensor, t: Tensor, *state: Tensor) -> State:
+        """Run a step for these rows (B',).
+
+        The state has the finished sequences of all rows (B, …); of these rows the last tokens, scores and sequences,
+        and the source; and the decoder's state.
+        """
+        finished, (tokens, scores, sequences), n = state[:3], state[3:6], 6 + len(self.decoder.source)
+        source, decoder_state, k = state[6:n], state[n:], tokens.shape[1]
+        log_p, decoder_state, _ = self.decoder.with_source(source).step(tokens.flatten(), decoder_state)  # (B' K, V)
+        gains, best_tokens = top_n(log_p, torch.sym_min(self.twice.shape[0], log_p.shape[1]))  # (B' K, C)
+        total = scores[:, :, None] + gains.unflatten(0, scores.shape)
         # The first steps may have fewer than 2 K continuations, and go on with fewer than K beams.
         _, places = top_n(total.flatten(1), torch.sym_min(self.twice.shape[0], total.shape[1] * total.shape[2]))
-        scores, tokens, parents = _take(total, tokens, places)
-        penalty, results = self.penalties.index_select(0, beams.t[None]), beams[_SIZE - 3 :]
-        beams = Beams(*beams[: _SIZE - 3], *(result.index_select(0, rows) for result in results))
-        after, parents = self._advance(beams, Candidates(scores, tokens, parents, scores / penalty), rows=rows)
-        results = tuple(old.index_put((rows,), new) for old, new in zip(results, after[_SIZE - 3 :], strict=True))
-        stay = (~after.done).nonzero()[:, 0]
-        places = stay[:, None] * beams.tokens.shape[1] + parents.index_select(0, stay)
-        rows, *kept = (part.index_select(0, stay) for part in (rows, *after[1 : _SIZE - 3], *state[_SIZE:n]))
-        kept, source = kept[: _SIZE - 4], kept[_SIZE - 4 :]
-        return rows, after.t, *kept, *results, *source, *self._select(decoder_state, places)
+        new_scores, new_tokens, parents = _take(total, best_tokens, places)
+        ranks = new_scores / self.penalties.index_select(0, t[None])
+        beams = Beams(
+            t, tokens, scores, tokens[:, 0] < 0, sequences, *(part.index_select(0, rows) for part in finished)
+        )
+        beams, parents = self._advance(beams, Candidates(new_scores, new_tokens, parents, ranks), rows=rows)
+        stay = (~beams.done).nonzero()[:, 0]
+        places = stay[:, None] * k + parents.index_select(0, stay)
+        kept = (beams.tokens, beams.scores, beams.sequences, *source)
+        return (
+            rows.index_select(0, stay),
+            beams.t,
+            *(old.index_put((rows,), new) for old, new in zip(finished, beams[_SIZE - 3 :], strict=True)),
+            *(part.index_select(0, stay) for part in kept),
+            *self._select(decoder_state, places),
+        )
 
     def _step(self, *state: Tensor) -> State:
         """Run a step with any options.
@@ -482,7 +490,9 @@ class _Search:
             ends = ends | (t + 1 >= row_limits)
         # Of 2 K candidates at most K end in a step where each beam has one end token, so K are left to continue. An end
         # counts only among the first K: after them, K better candidates exist.
-        counts = ends & (self.twice[:n] < K) & ~beams.done[:, None] & (scores > LOG_ZERO / 2)
+        counts = ends & (self.twice[:n] < K) & (scores > LOG_ZERO / 2)
+        if rows is None:  # else rows that are done have left
+            counts = counts & ~beams.done[:, None]
         sequences = torch.where(self.times == t, tokens[..., None], rows_at(beams.sequences, parents))  # (B, 2 K, N)
         new_ranks = torch.where(counts, ranks, 2 * LOG_ZERO)
         finished_ranks, places = top_n(torch.cat([beams.finished_ranks, new_ranks], 1), K)
@@ -502,7 +512,8 @@ class _Search:
         within_reach = (scores / self.penalties[-1:]).amax(1)
         greedy = ~self.several_beams if sampled is None else ~self.several_beams & ~sampled
         full = (finished_ranks.amin(1) > LOG_ZERO) & (greedy | self.early_stopping)
-        done = beams.done | (finished_ranks.index_select(1, self.last_rank)[:, 0] >= within_reach) | full
+        done = (finished_ranks.index_select(1, self.last_rank)[:, 0] >= within_reach) | full
+        done = done if rows is not None else beams.done | done
         return Beams(t + 1, tokens, scores, done, sequences, finished, finished_scores, finished_ranks), parents
 
     def _select(self, state: State, places: Tensor) -> State:  # of (B, K) beams
@@ -544,7 +555,7 @@ class _Search:
 def _take(total: Tensor, tokens: Tensor, places: Tensor) -> State:  # (B, K, C), (B K, C), (B, 2 K)
     """Return scores, last tokens and beams of the candidates at these places, (B, 2 K) each."""
     chosen = tokens.unflatten(0, total.shape[:2]).flatten(1).gather(1, places)
-    return total.flatten(1).gather(1, places), chosen, places // total.shape[2]
+    return total.flatten(1).gather(1, places), chosen, places.div(total.shape[2], rounding_mode="trunc")
 
 
 # Generation of long texts without beam search: greedily, or by sampling.
