@@ -129,7 +129,7 @@ def repeat_axis(rows: Tensor, axis: int, size: int) -> Tensor:
 def rows_at(rows: Tensor, places: Tensor) -> Tensor:  # (B, M, N), (B, m) -> (B, m, N)
     """Return the rows at these positions."""
     first = torch.arange(rows.shape[0], device=rows.device)[:, None] * rows.shape[1]
-    return F.embedding(first + places, rows.flatten(0, 1))  # `gather` would need a place for each number
+    return F.embedding(first + places, rows.reshape(-1, rows.shape[2]))  # `gather` would need a place for each number
 
 
 def top_n(values: Tensor, n: int, largest: bool = True) -> tuple[Tensor, Tensor]:  # (R, M) -> (R, n), (R, n)
@@ -422,9 +422,9 @@ class _Search:
         source, decoder_state, k = state[6:n], state[n:], tokens.shape[1]
         log_p, decoder_state, _ = self.decoder.with_source(source).step(tokens.flatten(), decoder_state)  # (B' K, V)
         gains, best_tokens = top_n(log_p, torch.sym_min(self.twice.shape[0], log_p.shape[1]))  # (B' K, C)
-        total = scores[:, :, None] + gains.unflatten(0, scores.shape)
+        total = (scores.reshape(-1, 1) + gains).reshape(rows.shape[0], -1)  # (B', K C)
         # The first steps may have fewer than 2 K continuations, and go on with fewer than K beams.
-        _, places = top_n(total.flatten(1), torch.sym_min(self.twice.shape[0], total.shape[1] * total.shape[2]))
+        _, places = top_n(total, torch.sym_min(self.twice.shape[0], total.shape[1]))
         new_scores, new_tokens, parents = _take(total, best_tokens, places)
         ranks = new_scores / self.penalties.index_select(0, t[None])
         beams = Beams(
@@ -526,7 +526,7 @@ class _Search:
         total = beams.scores[:, :, None] + gains.unflatten(0, beams.scores.shape)
         ranks = total / penalty + self._coverage(covered)[..., None]
         _, places = top_n(ranks.flatten(1), self.twice.shape[0])
-        ranked = _take(total, tokens, places)
+        ranked = _take(total.flatten(1), tokens, places)
         # Each sampled sequence continues its own beam; these are the first K candidates, and the other K are
         # impossible. Both are computed and one is selected: whether a graph samples is an input, and a step has no
         # branches.
@@ -552,10 +552,10 @@ class _Search:
         return torch.where(torch.arange(n, device=self.times.device) == 0, 0.0, LOG_ZERO)[None]  # (1, n)
 
 
-def _take(total: Tensor, tokens: Tensor, places: Tensor) -> State:  # (B, K, C), (B K, C), (B, 2 K)
+def _take(total: Tensor, tokens: Tensor, places: Tensor) -> State:  # (B, K C), (B K, C), (B, 2 K)
     """Return scores, last tokens and beams of the candidates at these places, (B, 2 K) each."""
-    chosen = tokens.unflatten(0, total.shape[:2]).flatten(1).gather(1, places)
-    return total.flatten(1).gather(1, places), chosen, places.div(total.shape[2], rounding_mode="trunc")
+    chosen = tokens.reshape(total.shape[0], -1).gather(1, places)
+    return total.gather(1, places), chosen, places.div(tokens.shape[1], rounding_mode="trunc")
 
 
 # Generation of long texts without beam search: greedily, or by sampling.
