@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, Protocol
+from functools import partial
+from typing import Annotated, NamedTuple, Protocol, cast
 
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
@@ -262,20 +263,25 @@ class Decoder(Protocol):
     next state, and the attention to the source (B, K, S), S the length of `mask` (B, S), or None. R = B * K: the K
     beams of a row are adjacent. A state is a tuple of tensors with R rows, of which other axes may grow (see `loops`):
     search repeats and reorders rows. [PAD] and [BOS] must be practically impossible.
-
-    `source` has the data that all beams of a row share, tensors of B rows, and `with_source` returns the decoder on
-    another choice of rows: those of finished sequences leave. A search with `fast_loop=False` does without the two.
     """
 
     @property
     def mask(self) -> Tensor | None: ...
 
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]: ...
+
+
+class SourceDecoder(Decoder, Protocol):
+    """A decoder of which finished rows leave the batch.
+
+    `source` has the data that all beams of a row share, tensors of B rows, and `with_source` returns the decoder on a
+    choice of these rows.
+    """
+
     @property
     def source(self) -> State: ...
 
-    def with_source(self, source: State) -> Decoder: ...
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]: ...
+    def with_source(self, source: State) -> SourceDecoder: ...
 
 
 def beam_search(
@@ -306,7 +312,7 @@ def beam_search(
         lengths: Number of tokens of a row's sequences, (B,), without [EOS]; -1: any.
         stop: Tokens that end a sequence like [EOS], (1 or B, E) int64, padded with [PAD].
         fast_loop: Whether searches without penalties and constraints have a loop of their own, which begins with one
-            beam, and which finished rows leave: it is faster, but the export takes longer.
+            beam, and which finished rows leave, for a `SourceDecoder`: it is faster, but the export takes longer.
 
     Returns:
         Tokens (B, n_best, N), best first, [PAD] after [EOS]; and their log-probabilities (B, n_best), without penalties
@@ -387,7 +393,7 @@ class _Search:
             finished_ranks=floats + 2 * LOG_ZERO,
         )
         if fast_loop:
-            beams = self._run_fast(beams, start)
+            beams = self._run_fast(cast("SourceDecoder", self.decoder), beams, start)
         state = self._select(start, self.first_beam // K + 0 * self.rank)
         covered = torch.zeros(*zeros.shape, 1 if mask is None else mask.shape[1], device=zeros.device)  # (B, K, S)
         more = (self.constraints.automaton.start(zeros), empty.clone(), covered)
@@ -397,30 +403,30 @@ class _Search:
     def _loop_condition(self, t: Tensor, tokens: Tensor, scores: Tensor, done: Tensor, *rest: Tensor) -> Tensor:
         return (t < self.sampler.limit) & ~done.all()
 
-    def _run_fast(self, beams: Beams, start: State) -> Beams:
+    def _run_fast(self, decoder: SourceDecoder, beams: Beams, start: State) -> Beams:
         """Search without penalties, constraints and sampling; return the beams, all done, with finished sequences.
 
         Its steps have half the operators. Each row begins with one beam, and leaves the batch when it is done.
         """
         rows = (~beams.done & self.is_plain).nonzero()[:, 0]
-        parts = (beams.tokens[:, :1], beams.scores[:, :1], beams.sequences[:, :1], *self.decoder.source, *start)
+        parts = (beams.tokens[:, :1], beams.scores[:, :1], beams.sequences[:, :1], *decoder.source, *start)
 
         def loop_condition(rows: Tensor, t: Tensor, *rest: Tensor) -> Tensor:
             return (t < self.sampler.limit) & (torch.full((), rows.shape[0], device=t.device) > 0)
 
         state = (rows, beams.t, *beams[_SIZE - 3 :], *(part.index_select(0, rows) for part in parts))
-        _, _, finished, scores, ranks, *_ = while_loop(loop_condition, self._fast_step, state)
+        _, _, finished, scores, ranks, *_ = while_loop(loop_condition, partial(self._fast_step, decoder), state)
         return Beams(*beams[:3], beams.done | self.is_plain, beams.sequences, finished, scores, ranks)
 
-    def _fast_step(self, rows: Tensor, t: Tensor, *state: Tensor) -> State:
+    def _fast_step(self, decoder: SourceDecoder, rows: Tensor, t: Tensor, *state: Tensor) -> State:
         """Run a step for these rows (B',).
 
         The state has the finished sequences of all rows (B, …); of these rows the last tokens, scores and sequences,
         and the source; and the decoder's state.
         """
-        finished, (tokens, scores, sequences), n = state[:3], state[3:6], 6 + len(self.decoder.source)
+        finished, (tokens, scores, sequences), n = state[:3], state[3:6], 6 + len(decoder.source)
         source, decoder_state, k = state[6:n], state[n:], tokens.shape[1]
-        log_p, decoder_state, _ = self.decoder.with_source(source).step(tokens.flatten(), decoder_state)  # (B' K, V)
+        log_p, decoder_state, _ = decoder.with_source(source).step(tokens.flatten(), decoder_state)  # (B' K, V)
         gains, best_tokens = top_n(log_p, torch.sym_min(self.twice.shape[0], log_p.shape[1]))  # (B' K, C)
         total = (scores.reshape(-1, 1) + gains).reshape(rows.shape[0], -1)  # (B', K C)
         # The first steps may have fewer than 2 K continuations, and go on with fewer than K beams.
