@@ -127,7 +127,7 @@ def peer(run: Path, environment: Path, rounds: int, data: Path | None) -> None:
     pipeline, _, model, docs, options = _opened(run, data)
     head, encoder = pipeline.heads[0], pipeline.encoder[0]
     arrays = {name: tensor.numpy() for name, tensor in pipeline.state_dict().items()}
-    arrays |= {"never": head.never.numpy(), "positions": head.positions.at(torch.arange(500)).numpy()}
+    arrays |= {"never": head.logit_mask.numpy(), "positions": head.positions.at(torch.arange(500)).numpy()}
     learned = pipeline.artifacts
     tokens = [
         tokenizer.get_vocab() for tokenizer in (learned.featurizer.tokenizer, *learned.target_tokenizers.values())

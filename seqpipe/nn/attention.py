@@ -147,7 +147,7 @@ class Attention(nn.Module):
         weight = torch.cat([query.weight, key.weight, value.weight])
         bias = torch.cat([query.bias, torch.zeros_like(query.bias), value.bias])
         parts = F.linear(x, weight, bias).unflatten(-1, (3, self.heads, -1))
-        queries, keys, values = (parts.permute(2, 0, 3, 1, 4) if x.dim() == 3 else parts.transpose(0, 1)).unbind()
+        queries, keys, values = parts.permute(2, 0, 3, 1, 4).unbind() if x.dim() == 3 else parts.unbind(1)
         return queries * queries.shape[-1] ** -0.5, keys, values
 
     def _sum_units(self, met: Tensor) -> Tensor:  # (B, N, T, units) -> (B, 1, N, T)

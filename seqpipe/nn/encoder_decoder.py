@@ -9,7 +9,6 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from seqpipe.nn.incremental import places_of, put
 from seqpipe.nn.layers import LOG_ZERO
 from seqpipe.nn.loops import State
 
@@ -41,7 +40,7 @@ class Attention(nn.Module):
         keys, values = self.keys_and_values(x).chunk(2, 2)
         return DecoderMemory(self._split(keys).transpose(2, 3).contiguous(), self._split(values).contiguous())
 
-    def forward(self, x: Tensor, memory: DecoderMemory, bias: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, memory: DecoderMemory, bias: Tensor | float) -> tuple[Tensor, Tensor]:
         """Return the context (B, n, D) of x (B, n, D), and the weights (B, H, n, S)."""
         query = self.query(x) if self.scale is None else self.query(x) * self.scale
         weights = (self._split(query) @ memory.keys + bias).softmax(3)
@@ -82,11 +81,11 @@ class Layer(nn.Module):
         """Return the input of self-attention."""
         return self._before(x, 0)
 
-    def self_attend(self, x: Tensor, memory: DecoderMemory, bias: Tensor) -> Tensor:
+    def self_attend(self, x: Tensor, memory: DecoderMemory, bias: Tensor | float) -> Tensor:
         """Return x (B, n, D) after self-attention."""
         return self._after(x, self.self_attention(self.attention_input(x), memory, bias)[0], 0)
 
-    def cross_attend(self, x: Tensor, memory: DecoderMemory, bias: Tensor) -> tuple[Tensor, Tensor]:
+    def cross_attend(self, x: Tensor, memory: DecoderMemory, bias: Tensor | float) -> tuple[Tensor, Tensor]:
         """Return x (R, n, D), R being B times the beams, and the weights (B, H, R / B * n, S)."""
         rows = self._before(x, 1).reshape(memory.values.shape[0], -1, x.shape[2])
         context, weights = self.cross_attention(rows, memory, bias)
@@ -146,34 +145,29 @@ class Stack(nn.Module, ABC):
             x = layer.feed_forward(x)
         return self.leave(x), weights.mean(1)
 
-    def init_cache(self, x: Tensor, max_length: int) -> State:
-        """Return each layer's keys and values (B, H, N, d) for up to N tokens, then the token counts so far, (B,)."""
-        heads = self._layers[0].self_attention.heads
-        width = self._layers[0].self_attention.query.out_features // heads
-        caches = (x.new_zeros(x.shape[0], heads, max_length, width) for _ in self._layers for _ in range(2))
-        return (*caches, torch.zeros(x.shape[0], dtype=torch.int64, device=x.device))
+    def init_cache(self, x: Tensor) -> State:
+        """Return each layer's keys and values (B, H, t, d) of the t tokens so far: none."""
+        attention = self._layers[0].self_attention
+        empty = x.new_zeros(x.shape[0], attention.heads, 0, attention.query.out_features // attention.heads)
+        return (empty,) * (2 * len(self._layers))
 
     def step(
         self, x: Tensor, state: State, source: tuple[DecoderMemory, ...], mask: Tensor
     ) -> tuple[Tensor, State, Tensor]:  # (R, D), …, (B, S) -> (R, D), …, (B, R / B, S)
         """Run a decoder for one token of each row; all rows have the same length."""
-        *caches, t = state
-        x, weights, N = x[:, None], x, caches[0].shape[2]
-        times, now = torch.arange(N, device=x.device)[None], t[:1, None]
-        bias = self.position_bias(times - now) + torch.where(times <= now, 0.0, LOG_ZERO)  # (H, 1, N)
-        heads = self._layers[0].self_attention.heads
-        slots = places_of(t, heads)
-        x = self.enter(x, t[:1])
+        x, weights, t = x[:, None], x, state[0].shape[2]
+        bias = self.position_bias(torch.arange(t + 1, device=x.device)[None] - t)  # (H, 1, t + 1)
+        x = self.enter(x, torch.full((1,), t, device=x.device))
         after: list[Tensor] = []
         for number, (layer, memory) in enumerate(zip(self._layers, source, strict=True)):
             new = layer.self_attention.memory(layer.attention_input(x))
-            keys = put(caches[2 * number], new.keys[..., 0], slots)
-            values = put(caches[2 * number + 1], new.values[:, :, 0], slots)
+            keys = torch.cat([state[2 * number], new.keys.transpose(2, 3)], 2)
+            values = torch.cat([state[2 * number + 1], new.values], 2)
             after += [keys, values]
             x = layer.self_attend(x, DecoderMemory(keys.transpose(2, 3), values), bias)
             x, weights = layer.cross_attend(x, memory, padding_bias(mask))
             x = layer.feed_forward(x)
-        return self.leave(x)[:, 0], (*after, t + 1), weights.mean(1)
+        return self.leave(x)[:, 0], tuple(after), weights.mean(1)
 
     @property
     def dim(self) -> int:

@@ -77,7 +77,8 @@ class PositionEmbeddings(nn.Module):
         if self.table is not None:
             return nn.functional.embedding(t.clamp(max=self.longest - 1), self.table)
         angles = t[..., None] * self.rates
-        return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)[..., : self.dim]
+        vectors = torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
+        return vectors[..., : self.dim] if self.dim % 2 else vectors
 
 
 # The feed-forward networks and the norm of a Transformer's layer.

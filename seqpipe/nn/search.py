@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, Protocol
+from functools import partial
+from typing import Annotated, NamedTuple, Protocol, cast
 
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
@@ -128,7 +129,8 @@ def repeat_axis(rows: Tensor, axis: int, size: int) -> Tensor:
 
 def rows_at(rows: Tensor, places: Tensor) -> Tensor:  # (B, M, N), (B, m) -> (B, m, N)
     """Return the rows at these positions."""
-    return rows.gather(1, places[..., None].expand(-1, -1, rows.shape[2]))
+    first = torch.arange(rows.shape[0], device=rows.device)[:, None] * rows.shape[1]
+    return F.embedding(first + places, rows.reshape(-1, rows.shape[2]))  # `gather` would need a place for each number
 
 
 def top_n(values: Tensor, n: int, largest: bool = True) -> tuple[Tensor, Tensor]:  # (R, M) -> (R, n), (R, n)
@@ -259,15 +261,27 @@ class Decoder(Protocol):
 
     `step` takes the last tokens, (R,), and a state, and returns the log-probabilities of the next tokens (R, V), the
     next state, and the attention to the source (B, K, S), S the length of `mask` (B, S), or None. R = B * K: the K
-    beams of a row are adjacent. A state is a tuple of tensors with R rows, which keep their shapes and dtypes (see
-    `loops`): search repeats and reorders rows; data that all beams of a row share is not part of it. [PAD] and [BOS]
-    must be practically impossible.
+    beams of a row are adjacent. A state is a tuple of tensors with R rows, of which other axes may grow (see `loops`):
+    search repeats and reorders rows. [PAD] and [BOS] must be practically impossible.
     """
 
     @property
     def mask(self) -> Tensor | None: ...
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]: ...
+
+
+class SourceDecoder(Decoder, Protocol):
+    """A decoder of which finished rows leave the batch.
+
+    `source` has the data that all beams of a row share, tensors of B rows, and `with_source` returns the decoder on a
+    choice of these rows.
+    """
+
+    @property
+    def source(self) -> State: ...
+
+    def with_source(self, source: State) -> SourceDecoder: ...
 
 
 def beam_search(
@@ -297,8 +311,8 @@ def beam_search(
         row_limits: Maximum number of tokens of each row's sequences, (B,), if less than `max_length`; 0: no tokens.
         lengths: Number of tokens of a row's sequences, (B,), without [EOS]; -1: any.
         stop: Tokens that end a sequence like [EOS], (1 or B, E) int64, padded with [PAD].
-        fast_loop: Whether a graph has a second loop, for searches without penalties and constraints: it is faster, but
-            the export takes longer.
+        fast_loop: Whether searches without penalties and constraints have a loop of their own, which begins with one
+            beam, and which finished rows leave, for a `SourceDecoder`: it is faster, but the export takes longer.
 
     Returns:
         Tokens (B, n_best, N), best first, [PAD] after [EOS]; and their log-probabilities (B, n_best), without penalties
@@ -378,29 +392,61 @@ class _Search:
             finished_scores=floats + LOG_ZERO,
             finished_ranks=floats + 2 * LOG_ZERO,
         )
-        state = tuple(part[:, None].expand(-1, K, *part.shape[1:]).flatten(0, 1) for part in start)
-        state = (*beams, *state)
         if fast_loop:
-            state = while_loop(lambda *state: self.is_plain & self._loop_condition(*state), self._fast_step, state)
+            beams = self._run_fast(cast("SourceDecoder", self.decoder), beams, start)
+        state = self._select(start, self.first_beam // K + 0 * self.rank)
         covered = torch.zeros(*zeros.shape, 1 if mask is None else mask.shape[1], device=zeros.device)  # (B, K, S)
         more = (self.constraints.automaton.start(zeros), empty.clone(), covered)
-        state = while_loop(self._loop_condition, self._step, (*state[:_SIZE], *more, *state[_SIZE:]))
+        state = while_loop(self._loop_condition, self._step, (*beams, *more, *state))
         return state[_SIZE - 3 : _SIZE]
 
     def _loop_condition(self, t: Tensor, tokens: Tensor, scores: Tensor, done: Tensor, *rest: Tensor) -> Tensor:
         return (t < self.sampler.limit) & ~done.all()
 
-    def _fast_step(self, *state: Tensor) -> State:
-        """Run a step without penalties, constraints and sampling: it has half the operators."""
-        beams = Beams(*state[:_SIZE])
-        log_p, decoder_state, _ = self.decoder.step(beams.tokens.flatten(), state[_SIZE:])  # (B K, V)
-        gains, tokens = top_n(log_p, torch.sym_min(self.twice.shape[0], log_p.shape[1]))  # (B K, C)
-        total = beams.scores[:, :, None] + gains.unflatten(0, beams.scores.shape)
-        _, places = top_n(total.flatten(1), self.twice.shape[0])
-        scores, tokens, parents = _take(total, tokens, places)
-        penalty = self.penalties.index_select(0, beams.t[None])
-        beams, parents = self._advance(beams, Candidates(scores, tokens, parents, scores / penalty))
-        return *beams, *self._reorder(decoder_state, parents)
+    def _run_fast(self, decoder: SourceDecoder, beams: Beams, start: State) -> Beams:
+        """Search without penalties, constraints and sampling; return the beams, all done, with finished sequences.
+
+        Its steps have half the operators. Each row begins with one beam, and leaves the batch when it is done.
+        """
+        rows = (~beams.done & self.is_plain).nonzero()[:, 0]
+        parts = (beams.tokens[:, :1], beams.scores[:, :1], beams.sequences[:, :1], *decoder.source, *start)
+
+        def loop_condition(rows: Tensor, t: Tensor, *rest: Tensor) -> Tensor:
+            return (t < self.sampler.limit) & (torch.full((), rows.shape[0], device=t.device) > 0)
+
+        state = (rows, beams.t, *beams[_SIZE - 3 :], *(part.index_select(0, rows) for part in parts))
+        _, _, finished, scores, ranks, *_ = while_loop(loop_condition, partial(self._fast_step, decoder), state)
+        return Beams(*beams[:3], beams.done | self.is_plain, beams.sequences, finished, scores, ranks)
+
+    def _fast_step(self, decoder: SourceDecoder, rows: Tensor, t: Tensor, *state: Tensor) -> State:
+        """Run a step for these rows (B',).
+
+        The state has the finished sequences of all rows (B, …); of these rows the last tokens, scores and sequences,
+        and the source; and the decoder's state.
+        """
+        finished, (tokens, scores, sequences), n = state[:3], state[3:6], 6 + len(decoder.source)
+        source, decoder_state, k = state[6:n], state[n:], tokens.shape[1]
+        log_p, decoder_state, _ = decoder.with_source(source).step(tokens.flatten(), decoder_state)  # (B' K, V)
+        gains, best_tokens = top_n(log_p, torch.sym_min(self.twice.shape[0], log_p.shape[1]))  # (B' K, C)
+        total = (scores.reshape(-1, 1) + gains).reshape(rows.shape[0], -1)  # (B', K C)
+        # The first steps may have fewer than 2 K continuations, and go on with fewer than K beams.
+        _, places = top_n(total, torch.sym_min(self.twice.shape[0], total.shape[1]))
+        new_scores, new_tokens, parents = _take(total, best_tokens, places)
+        ranks = new_scores / self.penalties.index_select(0, t[None])
+        beams = Beams(
+            t, tokens, scores, tokens[:, 0] < 0, sequences, *(part.index_select(0, rows) for part in finished)
+        )
+        beams, parents = self._advance(beams, Candidates(new_scores, new_tokens, parents, ranks), rows=rows)
+        stay = (~beams.done).nonzero()[:, 0]
+        places = stay[:, None] * k + parents.index_select(0, stay)
+        kept = (beams.tokens, beams.scores, beams.sequences, *source)
+        return (
+            rows.index_select(0, stay),
+            beams.t,
+            *(old.index_put((rows,), new) for old, new in zip(finished, beams[_SIZE - 3 :], strict=True)),
+            *(part.index_select(0, stay) for part in kept),
+            *self._select(decoder_state, places),
+        )
 
     def _step(self, *state: Tensor) -> State:
         """Run a step with any options.
@@ -427,20 +473,32 @@ class _Search:
         repeats = torch.where(same, rows_at(repeats, parents) + 1, 0)
         repeats = torch.cat([torch.zeros_like(repeats[..., :1]), repeats[..., :-1]], 2)  # right before each place
         states = self.constraints.automaton.after(rows_at(holding, parents), beams.tokens)
-        return *beams, states, repeats, rows_at(covered, parents), *self._reorder(decoder_state, parents)
+        return (
+            *beams,
+            states,
+            repeats,
+            rows_at(covered, parents),
+            *self._select(decoder_state, self.first_beam + parents),
+        )
 
-    def _advance(self, beams: Beams, candidates: Candidates, sampled: Tensor | None = None) -> tuple[Beams, Tensor]:
-        """Return the beams after a step, and the beam (B, K) that each of them continues."""
-        t, K = beams.t, beams.sequences.shape[1]
-        scores, tokens, parents, ranks = candidates
+    def _advance(
+        self, beams: Beams, candidates: Candidates, sampled: Tensor | None = None, rows: Tensor | None = None
+    ) -> tuple[Beams, Tensor]:
+        """Return the beams of all rows or of these after a step, and the beam (B, K) that each of them continues."""
+        t, K, (scores, tokens, parents, ranks) = beams.t, self.rank.shape[0], candidates
+        stop, row_limits = self.constraints.ends, self.row_limits
+        if rows is not None:
+            stop, row_limits = (part if part is None else part.index_select(0, rows) for part in (stop, row_limits))
+        n = scores.shape[1]
         # A step at the limit ends every sequence, so that cut sequences are ranked among the finished ones.
-        stop = self.constraints.ends
         ends = (tokens == EOS_ID if stop is None else is_among(tokens, stop)) | (t + 1 >= self.sampler.limit)
-        if self.row_limits is not None:
-            ends = ends | (t + 1 >= self.row_limits)
+        if row_limits is not None:
+            ends = ends | (t + 1 >= row_limits)
         # Of 2 K candidates at most K end in a step where each beam has one end token, so K are left to continue. An end
         # counts only among the first K: after them, K better candidates exist.
-        counts = ends & (self.twice < K) & ~beams.done[:, None] & (scores > LOG_ZERO / 2)
+        counts = ends & (self.twice[:n] < K) & (scores > LOG_ZERO / 2)
+        if rows is None:  # else rows that are done have left
+            counts = counts & ~beams.done[:, None]
         sequences = torch.where(self.times == t, tokens[..., None], rows_at(beams.sequences, parents))  # (B, 2 K, N)
         new_ranks = torch.where(counts, ranks, 2 * LOG_ZERO)
         finished_ranks, places = top_n(torch.cat([beams.finished_ranks, new_ranks], 1), K)
@@ -449,7 +507,7 @@ class _Search:
 
         # Beams continue with the best candidates that do not end. If fewer than K are left, ended ones fill the places
         # at 2 * LOG_ZERO, which no sequence can recover from.
-        _, chosen = top_n(torch.where(ends, 4 * LOG_ZERO, ranks), K)
+        _, chosen = top_n(torch.where(ends, 4 * LOG_ZERO, ranks), torch.sym_min(K, n))
         if sampled is not None:
             chosen = torch.where(sampled, self.rank, chosen)
         scores = torch.where(ends, 2 * LOG_ZERO, scores).gather(1, chosen)
@@ -460,12 +518,12 @@ class _Search:
         within_reach = (scores / self.penalties[-1:]).amax(1)
         greedy = ~self.several_beams if sampled is None else ~self.several_beams & ~sampled
         full = (finished_ranks.amin(1) > LOG_ZERO) & (greedy | self.early_stopping)
-        done = beams.done | (finished_ranks.index_select(1, self.last_rank)[:, 0] >= within_reach) | full
+        done = (finished_ranks.index_select(1, self.last_rank)[:, 0] >= within_reach) | full
+        done = done if rows is not None else beams.done | done
         return Beams(t + 1, tokens, scores, done, sequences, finished, finished_scores, finished_ranks), parents
 
-    def _reorder(self, state: State, parents: Tensor) -> State:
-        rows = (self.first_beam + parents).flatten()
-        return tuple(part.index_select(0, rows) for part in state)
+    def _select(self, state: State, places: Tensor) -> State:  # of (B, K) beams
+        return tuple(part.index_select(0, places.flatten()) for part in state)
 
     def _continuations(self, beams: Beams, gains: Tensor, tokens: Tensor, covered: Tensor) -> Candidates:
         """Return the 2 K best continuations, or the K sampled ones."""
@@ -474,7 +532,7 @@ class _Search:
         total = beams.scores[:, :, None] + gains.unflatten(0, beams.scores.shape)
         ranks = total / penalty + self._coverage(covered)[..., None]
         _, places = top_n(ranks.flatten(1), self.twice.shape[0])
-        ranked = _take(total, tokens, places)
+        ranked = _take(total.flatten(1), tokens, places)
         # Each sampled sequence continues its own beam; these are the first K candidates, and the other K are
         # impossible. Both are computed and one is selected: whether a graph samples is an input, and a step has no
         # branches.
@@ -500,10 +558,10 @@ class _Search:
         return torch.where(torch.arange(n, device=self.times.device) == 0, 0.0, LOG_ZERO)[None]  # (1, n)
 
 
-def _take(total: Tensor, tokens: Tensor, places: Tensor) -> State:  # (B, K, C), (B K, C), (B, 2 K)
+def _take(total: Tensor, tokens: Tensor, places: Tensor) -> State:  # (B, K C), (B K, C), (B, 2 K)
     """Return scores, last tokens and beams of the candidates at these places, (B, 2 K) each."""
-    chosen = tokens.unflatten(0, total.shape[:2]).flatten(1).gather(1, places)
-    return total.flatten(1).gather(1, places), chosen, places // total.shape[2]
+    chosen = tokens.reshape(total.shape[0], -1).gather(1, places)
+    return total.gather(1, places), chosen, places.div(tokens.shape[1], rounding_mode="trunc")
 
 
 # Generation of long texts without beam search: greedily, or by sampling.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,7 +19,10 @@ from seqpipe.nn.search import SearchOptions, beam_search
 
 
 class DecoderSource(NamedTuple):
-    """The constant input of every step: the projected sources and the mask of their positions."""
+    """The constant input of every step: the projected sources and the mask of their positions.
+
+    In nested tuples all tensors have B rows, except parameters: search reads those of the rows that are not finished.
+    """
 
     parts: Any
     mask: Tensor | None  # (B, S), concatenated for several sources; None: no attention
@@ -133,15 +136,33 @@ class _Reading(NamedTuple):
     """The head on one batch of sources, as a `Decoder` for search."""
 
     head: Seq2SeqHead
-    source: DecoderSource
+    inputs: DecoderSource
 
     @property
     def mask(self) -> Tensor | None:
-        return self.source.mask
+        return self.inputs.mask
+
+    @property
+    def source(self) -> State:
+        tensors: dict[int, Tensor] = {}
+        _replace_tensors(self.inputs, lambda tensor: tensors.setdefault(id(tensor), tensor))
+        return tuple(tensors.values())
+
+    def with_source(self, source: State) -> _Reading:
+        new = dict(zip(map(id, self.source), source, strict=True))
+        return self._replace(inputs=_replace_tensors(self.inputs, lambda tensor: new[id(tensor)]))
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
-        logits, state, attention = self.head.step(self.source, tokens, state)
+        logits, state, attention = self.head.step(self.inputs, tokens, state)
         return self.head.log_p(logits), state, attention
+
+
+def _replace_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """Return nested tuples with the results of a function in place of tensors, except parameters."""
+    if isinstance(value, tuple):
+        parts = [_replace_tensors(part, function) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return function(value) if isinstance(value, Tensor) and not isinstance(value, nn.Parameter) else value
 
 
 def mask_before_end(ids: Tensor) -> Tensor:  # (B, N) -> (B, N)

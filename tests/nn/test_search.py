@@ -61,6 +61,13 @@ class Reading(NamedTuple):
     table: Table
     mask: Tensor | None
 
+    @property
+    def source(self) -> State:
+        return () if self.mask is None else (self.mask,)
+
+    def with_source(self, source: State) -> Reading:
+        return self._replace(mask=source[0]) if source else self
+
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         row, t, h = state
         if not torch.compiler.is_exporting():

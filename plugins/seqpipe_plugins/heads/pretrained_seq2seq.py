@@ -102,22 +102,23 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
         return sp.DecoderSource(_SourceParts(self.stack.memories(x), table, mask), mask)
 
     def start(self, source: sp.DecoderSource, sources: Sequence[sp.StageOutputs], max_length: int) -> sp.State:
+        """Return the caches after the first tokens, then the number of tokens of the longest text, (B,)."""
         x = sources[0]["x"]
-        state = self.stack.init_cache(x, max_length + len(self.start_tokens))
-        memories, table, mask = source.parts
+        state, (memories, table, mask) = self.stack.init_cache(x), source.parts
         for token in self.start_tokens:
-            ids = torch.full_like(state[-1], token)
+            ids = torch.full_like(mask[:, 0], token, dtype=torch.int64)
             _, state, _ = self.stack.step(F.embedding(ids, table), state, memories, mask)
-        return state
+        limit = self._most(max_length + len(self.start_tokens), self.positions)
+        return (*state, torch.full_like(mask[:, 0], limit, dtype=torch.int64))
 
     def step(self, source: sp.DecoderSource, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, Tensor | None]:
-        memories, table, mask = source.parts
-        x, after, weights = self.stack.step(F.embedding(self._inputs(tokens), table), state, memories, mask)
+        (*caches, limit), (memories, table, mask) = state, source.parts
+        x, after, weights = self.stack.step(F.embedding(self._inputs(tokens), table), tuple(caches), memories, mask)
         logits = self._logits(x, source)
         if self.ends:
-            is_last = state[-1] + 1 >= self._most(state[0].shape[2], self.positions)  # (R,)
+            is_last = after[0].shape[2] >= limit  # (R,)
             logits = torch.where(is_last[:, None], self.last_logits, logits)
-        return logits, after, weights
+        return logits, (*after, limit), weights
 
     def teacher_forced(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor | None]:
         memories, table, mask = source.parts

@@ -100,41 +100,35 @@ class TransformerDecoder(sp.SpanCorruption, sp.Seq2SeqHead):
         return cast("list[Layer]", list(self.layers))
 
     def start(self, source: sp.DecoderSource, sources: Sequence[sp.StageOutputs], max_length: int) -> sp.State:
-        """Return each layer's keys (B, H, D / H, N) and values (B, H, N, D / H), then the token counts so far, (B,)."""
-        x = sources[0]["x"]
-        B, heads = x.shape[0], self._stack[0].itself.heads
-        each = self.vocabulary.embedding.embedding_dim // heads
-        keys = torch.zeros(B, heads, each, max_length, device=x.device)
-        caches = (cache for _ in self._stack for cache in (keys, keys.transpose(2, 3).contiguous()))
-        return (*caches, torch.zeros(B, dtype=torch.int64, device=x.device))
+        """Return each layer's keys and values (B, H, t, D / H) of the t tokens so far: none."""
+        x, heads = sources[0]["x"], self._stack[0].itself.heads
+        empty = x.new_zeros(x.shape[0], heads, 0, self.vocabulary.embedding.embedding_dim // heads)
+        return (empty,) * (2 * len(self._stack))
 
     def step(self, source: sp.DecoderSource, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, Tensor | None]:
-        *caches, t = state
-        x = self._add_positions(self.vocabulary(tokens)[:, None], t[:, None])  # (R, 1, D)
-        times = torch.arange(caches[0].shape[3], device=x.device)
-        here, seen = (times == t[:, None]).to(x.dtype), times <= t[:, None]  # (R, N)
-        after, weights = [], x
+        t = torch.full((1,), state[0].shape[2], device=tokens.device)
+        x, after, weights = self._add_positions(self.vocabulary(tokens), t), [], tokens  # (R, D)
         for number, layer in enumerate(self._stack):
-            read = layer.first(x)
-            new = layer.itself.project(read, torch.ones_like(read[..., 0], dtype=torch.bool))
-            keys = caches[2 * number] + here[:, None, None] * new.keys  # unused slots of a cache are 0
-            values = caches[2 * number + 1] + here[:, None, :, None] * new.values
+            query, *new = layer.itself.project_qkv(layer.first(x))  # (R, H, D / H) each
+            pairs = zip(state[2 * number : 2 * number + 2], new, strict=True)
+            keys, values = (torch.cat([old, part[:, :, None]], 2) for old, part in pairs)  # (R, H, t + 1, D / H)
             after += [keys, values]
-            x, weights = layer(x, sp.ProjectedKeys(keys, values), seen, source.parts[number])
-        logits = self.vocabulary.logits(self.norm(x)[:, 0], self.logit_mask)
-        return logits, (*after, t + 1), weights.mean(1)
+            seen = (query[:, :, None] @ keys.transpose(2, 3)).softmax(3) @ values
+            x, weights = layer(x, layer.itself.output(seen.flatten(1)), source.parts[number])
+        return self.vocabulary.logits(self.norm(x), self.logit_mask), tuple(after), weights.mean(1)
 
     def teacher_forced(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor | None]:
         t = torch.arange(ids.shape[1], device=ids.device)
-        x = self.dropout(self._add_positions(self.vocabulary(sp.shift_right(ids)), t[None]))
+        x = self.dropout(self._add_positions(self.vocabulary(sp.shift_right(ids)), t))
         everything = torch.ones_like(ids, dtype=torch.bool)
         seen, weights = sp.attention_mask(everything, causal=True), x
         for layer, memory in zip(self._stack, source.parts, strict=True):
-            projected = layer.itself.project(layer.first(x), everything)
-            x, weights = layer(x, projected, seen, memory)
+            read = layer.first(x)
+            context, _ = layer.itself.attend(read, layer.itself.project(read, everything), seen)
+            x, weights = layer(x, context, memory)
         return self.vocabulary.logits(self.norm(x), self.logit_mask), weights.mean(1)
 
-    def _add_positions(self, vectors: Tensor, t: Tensor) -> Tensor:  # (B, N, D), (1 or B, N) -> (B, N, D)
+    def _add_positions(self, vectors: Tensor, t: Tensor) -> Tensor:  # (…, N, D), (N,) -> (…, N, D)
         vectors = self.scale * vectors
         return vectors if self.positions is None else vectors + self.positions.at(t)
 
@@ -169,11 +163,11 @@ class Layer(nn.Module):
         return self.norms[0](x) if self.pre else x
 
     def forward(
-        self, x: Tensor, itself: sp.ProjectedKeys, seen: Tensor, source: sp.ProjectedSources
-    ) -> tuple[Tensor, Tensor]:  # (R, N, D), …, (R, N) or (R, N, N), … -> (R, N, D), (B, H, K * N, S)
-        x = self._add_residual(0, x, self.itself.attend(self.first(x), itself, seen)[0])
+        self, x: Tensor, context: Tensor, source: sp.ProjectedSources
+    ) -> tuple[Tensor, Tensor]:  # (R, N, D) or (R, D), the same, … -> the same, (B, H, K * N, S)
+        x = self._add_residual(0, x, context)
         read = self.norms[1](x) if self.pre else x
-        rows = read.reshape(source.masks[0].shape[0], -1, read.shape[2])  # (B, K * N, D): a row's beams, concatenated
+        rows = read.reshape(source.masks[0].shape[0], -1, read.shape[-1])  # (B, K * N, D): a row's beams, concatenated
         context, weights = self.source.attend(rows, source)
         x = self._add_residual(1, x, self.merge(context).reshape(x.shape))
         return self._add_residual(2, x, self.feedforward(self.norms[2](x) if self.pre else x)), weights
