@@ -20,14 +20,22 @@ Shape = tuple[int | str | None, ...]
 
 def rewrite_linear_layers(graph: GraphProto) -> None:
     """Change the graph in place; its results stay the same."""
-    # The exporter's x * (0.5 * (1 + erf)) becomes (x * 0.5) * (1 + erf), which onnxruntime recognises as a GELU. 0.5 is
-    # a power of two, so the product is bit-equal.
-    producers = {name: node for node in graph.node for name in node.output}
-    users = [name for node in graph.node for name in _read(node)]
     # Weights have no values yet, so a scalar with a value is a constant of the program.
     constants = [tensor for tensor in graph.initializer if tensor.raw_data and not tensor.dims]
-    halves = {tensor.name for tensor in constants if numpy_helper.to_array(tensor) == 0.5}
+    _rewrite_gelus(graph, {tensor.name for tensor in constants if numpy_helper.to_array(tensor) == 0.5})
+    _Rows(graph).replace()
+
+
+def _rewrite_gelus(graph: GraphProto, halves: set[str]) -> None:
+    """Change x * (0.5 * (1 + f)), f an Erf or a Tanh, to (x * 0.5) * (1 + f), which onnxruntime recognises as a GELU.
+
+    0.5 is a power of two, so the product is bit-equal.
+    """
+    producers = {name: node for node in graph.node for name in node.output}
+    users = [name for node in graph.node for name in _read(node)]
     for outer in graph.node:
+        for body in bodies(outer):
+            _rewrite_gelus(body, halves)
         for x, inner in (outer.input, outer.input[::-1]) if outer.op_type == "Mul" else ():
             product = producers.get(inner)
             if product is None or product.op_type != "Mul" or users.count(inner) > 1:
@@ -36,11 +44,10 @@ def rewrite_linear_layers(graph: GraphProto) -> None:
             total = producers.get(rest)
             if half not in halves or total is None or total.op_type != "Add":
                 continue
-            if any(i in producers and producers[i].op_type == "Erf" for i in total.input):
+            if any(i in producers and producers[i].op_type in ("Erf", "Tanh") for i in total.input):
                 product.input[:] = [x, half]
                 outer.input[:] = [inner, rest]
                 break
-    _Rows(graph).replace()
 
 
 class _Rows:
