@@ -1,9 +1,12 @@
 """Loops over a step function: plain Python in training and evaluation, ONNX Loop and Scan in export.
 
 In export an `Exporter` records the loop (`exported_by`). Under a `torch.export` of somebody else's the loop is one of
-PyTorch's own operators. Rules for a step, which is traced once, then run at any length:
+PyTorch's own operators, whose state keeps its shapes. Rules for a step, which is traced, then run at any length:
 
-- it keeps the shape and the dtype of every tensor of the state, and the number of tensors;
+- it keeps the number of tensors of the state, their dtypes and their numbers of axes;
+- in a `while_loop` axes may grow and shrink: `torch.cat([cache, new], 2)` from a cache of length 0, or
+  `x.index_select(0, rows)` with rows from `nonzero`. Axes of the same size at first and after a step change alike. In a
+  `scan` the state keeps its shapes;
 - it takes sizes from tensors, closed over or in the state (`x.shape[1]`), not from numbers closed over;
 - it branches by `torch.where`, and `loop_condition` joins its conditions by `&`, `|` and `~`;
 - it picks position t by `x.index_select(0, t[None])`: `x[t]` would ask for the value of t;

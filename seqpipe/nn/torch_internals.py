@@ -18,6 +18,7 @@ from torch._higher_order_ops.scan import scan as exported_scan
 from torch._higher_order_ops.while_loop import while_loop as exported_while_loop
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import unset_fake_temporarily as without_fake_mode
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental import _config as shapes_config
 from torch.fx.experimental.sym_node import SymNode
@@ -43,7 +44,8 @@ __all__ = [
     "StatelessSymbolicContext", "SymNode", "TorchDispatchMode", "TypePromotionTable", "compiling_state",
     "constant_folding", "decomposition_table", "dispatch_modes", "enable_python_dispatcher", "exported_scan",
     "exported_while_loop", "exporter_core", "ir_passes", "is_composite", "is_valid_to_preserve", "registration",
-    "shapes_config", "sympy_interp", "torchlib_registry", "tree_map", "without_innermost_mode",
+    "shapes_config", "sympy_interp", "torchlib_registry", "tree_map", "without_fake_mode",
+    "without_innermost_mode",
 ]  # fmt: skip
 
 DEFAULT_REWRITE_RULES = rewriter._DEFAULT_REWRITE_RULES

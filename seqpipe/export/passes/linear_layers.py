@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from seqpipe.export.passes.loop_invariants import bodies
+from seqpipe.export.passes.loop_invariants import bodies, shape_of
 
 _EACH = frozenset(("Add", "Div", "Erf", "Gelu", "LayerNormalization", "Mul", "Relu", "Sigmoid", "Sub", "Tanh"))
 _ENOUGH = 4  # linear layers per return to three axes, which takes three nodes
@@ -60,7 +60,7 @@ class _Rows:
 
     def __init__(self, graph: GraphProto):
         self.graph = graph
-        self.shapes = {value.name: _shape(value) for value in (*graph.value_info, *graph.input, *graph.output)}
+        self.shapes = {value.name: shape_of(value) for value in (*graph.value_info, *graph.input, *graph.output)}
         self.constants = {tensor.name: tensor for tensor in graph.initializer}
         self.nodes: list[NodeProto] = []
         self.rows: dict[str, str] = {}  # the version with two axes of a tensor with three
@@ -177,13 +177,6 @@ def _with(node: NodeProto, inputs: list[str], output: str) -> NodeProto:
     new.CopyFrom(node)
     new.input[:], new.output[:] = inputs, [output]
     return new
-
-
-def _shape(value: ValueInfoProto) -> Shape:
-    return tuple(
-        dim.dim_param or (dim.dim_value if dim.HasField("dim_value") else None)
-        for dim in value.type.tensor_type.shape.dim
-    )
 
 
 def _read(node: NodeProto) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from onnx import GraphProto, NodeProto
+from onnx import GraphProto, NodeProto, ValueInfoProto
 
 _BEFORE = {"Loop": 2, "Scan": 0}  # inputs of the node, and of its body, before the state
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
@@ -17,7 +17,7 @@ _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "Rand
 def hoist_loop_invariants(graph: GraphProto) -> None:
     """Move nodes out of the bodies of Loop and Scan, in place, and join equal nodes.
 
-    A loop's state keeps its shapes (see `seqpipe.nn.loops`), so the shape of a part is that of its first value.
+    The size of an axis of a loop's state that no step changes is that of its first value.
     """
     names = {value.name for value in (*graph.input, *graph.initializer)}
     names |= {name for node in graph.node for name in (node.name, *node.output)}
@@ -53,6 +53,14 @@ def bodies(node: NodeProto) -> Iterator[GraphProto]:
         yield from attribute.graphs
 
 
+def shape_of(value: ValueInfoProto) -> tuple[int | str | None, ...]:
+    """Return the sizes of a value: numbers, names, or None where unknown."""
+    return tuple(
+        dim.dim_param or (dim.dim_value if dim.HasField("dim_value") else None)
+        for dim in value.type.tensor_type.shape.dim
+    )
+
+
 def _take_invariants(loop: NodeProto, graph: GraphProto, names: set[str]) -> list[NodeProto]:
     """Take the invariant nodes out of the body of a loop; return them in order."""
     (body,) = bodies(loop)
@@ -62,6 +70,11 @@ def _take_invariants(loop: NodeProto, graph: GraphProto, names: set[str]) -> lis
         # A scanned input has another shape outside: the sequence, not one row of it.
         scanned = next(attribute.i for attribute in loop.attribute if attribute.name == "num_scan_inputs")
         initial = dict([*initial.items()][: len(initial) - scanned])
+    after = body.output[1:] if loop.op_type == "Loop" else body.output  # the state, before a scan's rows
+    changes: dict[str, list[bool]] = {}  # of each axis
+    for old, new in zip(body.input[before:], after, strict=False):
+        sizes, new_sizes = shape_of(old), shape_of(new)
+        changes[old.name] = [size is None or size not in new_sizes[i : i + 1] for i, size in enumerate(sizes)]
     # Names of values that vary between steps or must stay: nodes that read one of them stay inside as well. An output
     # of the body must be computed in it, so a constant that is an output stays too.
     inside = {value.name for value in body.input}
@@ -80,7 +93,9 @@ def _take_invariants(loop: NodeProto, graph: GraphProto, names: set[str]) -> lis
     for node in body.node:
         _rename(node, renamed)
         if node.op_type == "Shape" and node.input[0] in initial:
-            node.input[0] = initial[node.input[0]]
+            axes = {attribute.name: attribute.i for attribute in node.attribute}
+            if not any(changes[node.input[0]][axes.get("start", 0) : axes.get("end")]):
+                node.input[0] = initial[node.input[0]]
         fixed = not inside.intersection(node.input) and not results.intersection(node.output)
         if fixed and node.op_type not in _RANDOM and not any(True for _ in bodies(node)):
             for i, name in enumerate(node.output):

@@ -99,6 +99,13 @@ def _translate(traced: Traced, opset: int) -> onnx_ir.Model:
     )
     registry = onnx_registry(max(opset, _LEAST_OPSET))
     model = exporter_core._exported_program_to_onnx_program(program, registry=registry).model
+    for graph in (model.graph, *model.functions.values()):
+        for node in graph:
+            if node.op_type == "Loop":  # the exporter gives the state in the body the shapes of the first state
+                body = node.attributes["body"].as_graph()
+                inner = model.functions[body[0].op_identifier()].inputs
+                for value, traced_value in zip(body.inputs[2:], inner, strict=False):
+                    value.shape = traced_value.shape
     for function in model.functions.values():  # of nested loops; the inliner requires equal versions
         function.opset_imports.update(model.opset_imports)
     for name in [name for name in model.graph.initializers if name in traced.weights]:  # no pass may read a value

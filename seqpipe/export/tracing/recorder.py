@@ -229,6 +229,9 @@ class Recorder(internals.TorchDispatchMode):
         self.fake, self.registry = fake, registry
         self.frame = Frame()
         self.untraceable = ""
+        # Sizes of free axes, for tracing: far from all others, so that none equals another by chance.
+        self._examples = itertools.count(100_003, 1_009)
+        self.free: list[sympy.Symbol] = []  # symbols of free sizes
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -250,6 +253,11 @@ class Recorder(internals.TorchDispatchMode):
             return stand_in
         if func is aten.detach_.default:
             return args[0]
+        if func is aten.nonzero.default:
+            with _without_recording():
+                out = args[0].new_empty((self._size(self._symbol()), args[0].dim()), dtype=torch.int64)
+            self.frame.bind(out, self.frame.call(func, self.frame.arguments(args), {}, out))
+            return out
         if func in _SAME:
             out = func(*args, **kwargs)
             self.frame.bind(out, self.frame.node(args[0]))
@@ -302,11 +310,15 @@ class Recorder(internals.TorchDispatchMode):
         self, condition: Callable[..., Tensor], step: Callable[..., Sequence[Tensor]], state: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
         """As `seqpipe.nn.loops.while_loop`."""
-        test = self._trace_function(lambda *now: (condition(*now),), state)
-        body = self._trace_function(step, state)
-        _check_state(state, body)
+        now: Sequence[Tensor] = state
+        free: Changes = {}
+        # An axis that a step changes gets a size of its own, and the step is traced again.
+        while (changes := _changes(state, now, body := self._trace_function(step, now), free)).keys() != free.keys():
+            now, free = self._resized(state, changes), changes
+        self._check_changes(now, body, free)
+        test = self._trace_function(lambda *now: (condition(*now),), now)
         functions, lifted = self._functions("while_loop", cond=test, body=body)
-        last = tuple(map(_like, state))
+        last = self._resized(state, changes)
         arguments = (*functions, self.frame.arguments(tuple(state)), lifted)
         self.frame.bind(last, self.frame.call(torch.ops.higher_order.while_loop, arguments, {}, last))
         return last
@@ -328,7 +340,10 @@ class Recorder(internals.TorchDispatchMode):
         with _without_recording():
             rows = [x[0] for x in xs]
         body = self._trace_function(flat, (*state, *rows))
-        _check_state(state, body)
+        for number, axis in _changes(state, state, body, {}):
+            raise RuntimeError(
+                f"a scan's step must keep the shapes of its state: axis {axis} of tensor {number} changes"
+            )
         functions, lifted = self._functions("scan", body=body)
         row_outputs = [node.meta["val"] for node in body.results[count:]]
         with _without_recording():
@@ -356,6 +371,52 @@ class Recorder(internals.TorchDispatchMode):
             assert frame.outer is not None
             self.frame = frame.outer
         return frame
+
+    def _resized(self, state: Sequence[Tensor], changes: Changes) -> tuple[Tensor, ...]:
+        """Return new fake tensors like a loop's state, with free sizes at the axes that a step changes.
+
+        Axes with the same sizes before and after have one size. An axis that is a product before and after, such as
+        that of all beams of all rows, has the product of two free sizes, or of one and a fixed size.
+        """
+        sizes: dict[tuple[sympy.Expr, sympy.Expr], sympy.Expr] = {}
+        for before, after in sorted(set(changes.values()), key=lambda pair: (sympy.count_ops(pair), str(pair))):
+            sizes[before, after] = self._symbol()
+            for (old, new), size in [*sizes.items()][:-1] if before.free_symbols else []:
+                factors = before / old if old else sympy.nan, after / new
+                if factors in sizes:
+                    sizes[before, after] = size * sizes[factors]
+                elif factors[0] == factors[1] and factors[0].is_integer:
+                    sizes[before, after] = size * factors[0]
+        shapes: list[list[int | SymInt]] = [[*tensor.shape] for tensor in state]
+        for (number, axis), pair in changes.items():
+            shapes[number][axis] = self._size(sizes[pair])
+        with _without_recording():
+            return tuple(tensor.new_empty(shape) for tensor, shape in zip(state, shapes, strict=True))
+
+    def _check_changes(self, now: Sequence[Tensor], body: Frame, free: Changes) -> None:
+        """Raise if a step changes axes differently that had one size in its trace."""
+        sizes = {}
+        for number, axis in free:
+            sizes[number, axis] = [_expression(x.shape[axis]) for x in (now[number], body.results[number].meta["val"])]
+        after = {old: new for old, new in reversed(sizes.values()) if old.is_Symbol}  # the first counts
+        for (number, axis), (old, new) in sizes.items():
+            # Equal sizes may be different expressions, so examples are compared.
+            if self._size(old.xreplace(after)).node.hint != self._size(new).node.hint:
+                problem = (
+                    f"axis {axis} of tensor {number} of a loop's state does not change like others of its first size"
+                )
+                raise RuntimeError(f"{problem}; begin with different sizes")
+
+    def _symbol(self) -> sympy.Symbol:
+        """Return the symbol of a new free size."""
+        axis: Any = internals.StatelessSymbolicContext(dynamic_sizes=[internals.DimDynamic.DYNAMIC])
+        with _without_recording(), internals.without_fake_mode():
+            row = self.fake.from_tensor(torch.empty(next(self._examples)), symbolic_context=axis)
+        self.free.append(_expression(row.shape[0]))
+        return self.free[-1]
+
+    def _size(self, expr: sympy.Expr) -> SymInt:
+        return SymInt(internals.SymNode(expr, self.fake.shape_env, int, None))
 
     def _functions(self, name: str, **frames: Frame) -> tuple[list[Any], tuple[Any, ...]]:
         """Return nodes that refer to a loop's graphs, and their common inputs from outside."""
@@ -386,19 +447,36 @@ def _like(tensor: Tensor) -> Tensor:
         return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
-def _check_state(state: Sequence[Tensor], body: Frame) -> None:
-    """Raise if a step returns another type, number of axes or fixed size than its input."""
+Changes = dict[tuple[int, int], tuple[sympy.Expr, sympy.Expr]]
+
+
+def _changes(state: Sequence[Tensor], now: Sequence[Tensor], body: Frame, free: Changes) -> Changes:
+    """Return the axes of a loop's state, (tensor, axis), that are free or that a step changes, with two sizes of each.
+
+    They are its size in the first state, and after a step that was traced with `now`. Raise if a step returns fewer
+    tensors, or one of another type or number of axes.
+    """
     if len(body.results) < len(state):
         raise RuntimeError(f"a loop's step must return its {len(state)} tensors of state, not {len(body.results)}")
-    for number, (before, node) in enumerate(zip(state, body.results, strict=False)):  # a scan's rows follow its state
+    changes: Changes = {}
+    for number, (first, before, node) in enumerate(
+        zip(state, now, body.results, strict=False)
+    ):  # rows of a scan follow
         after = node.meta["val"]
-        fits = before.dtype == after.dtype and before.dim() == after.dim()
-        sizes = zip(before.shape, after.shape, strict=True) if fits else ()
-        if not fits or any(type(a) is type(b) is int and a != b for a, b in sizes):
+        if before.dtype != after.dtype or before.dim() != after.dim():
             raise RuntimeError(
-                f"a loop's step must keep shape and dtype of its state: tensor {number} was {tuple(before.shape)} "
-                f"{before.dtype}, is {tuple(after.shape)} {after.dtype}"
+                f"a loop's step must keep dtype and number of axes of its state: tensor {number} was "
+                f"{tuple(before.shape)} {before.dtype}, is {tuple(after.shape)} {after.dtype}"
             )
+        for axis, sizes in enumerate(zip(first.shape, before.shape, after.shape, strict=True)):
+            at_first, old, new = map(_expression, sizes)
+            if old != new or (number, axis) in free:
+                changes[number, axis] = (at_first, new)
+    return changes
+
+
+def _expression(size: int | SymInt) -> sympy.Expr:
+    return size.node.expr if isinstance(size, SymInt) else sympy.Integer(size)
 
 
 # Trace a module once into FX graphs, including its loops, that PyTorch's ONNX exporter translates.
@@ -479,6 +557,9 @@ def trace(
     for symbol, name in symbols.items():
         if (size := shapes.replace(symbol)).is_Integer:
             raise RuntimeError(f"the axis {name!r} is specialized to {size}, its size in the example")
+    for symbol in recorder.free:
+        if (size := shapes.replace(symbol)).is_Integer:
+            raise RuntimeError(f"a loop's step changes an axis of its state, but fixes its size to {size}")
     recorder.frame.results = [recorder.frame.node(tensor) for tensor in results]
     recorder.frame.graph.output(tuple(recorder.frame.results))
     return Traced(recorder.frame, weights, {str(symbol): name for symbol, name in symbols.items()})

@@ -74,6 +74,14 @@ def moved(model: ModelProto) -> ModelProto:
     return changed
 
 
+def test_a_size_that_steps_change_is_read_in_the_loop() -> None:
+    nodes = [node("Concat", "before before", "after", axis=0), node("Shape", "before", "width", start=1)]
+    nodes += [node("Shape", "before", "rows", start=0, end=1)]
+    model = loop([*nodes, node("Concat", "width rows", "shape", axis=0), node("Shape", "before", "all")])
+    model.graph.node[1].attribute[0].g.output[1].type.tensor_type.shape.dim[0].dim_param = "more"
+    assert operators(inner(moved(model))) == ["Concat", "Shape", "Concat", "Shape", "Identity"]
+
+
 def test_what_reads_nothing_of_the_loop_leaves_it() -> None:
     model = loop([node("Exp", "w", "e"), node("Mul", "e two", "f"), node("Add", "before f", "after")], [two()])
     changed = moved(model)

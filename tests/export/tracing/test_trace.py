@@ -154,7 +154,26 @@ def passed_on(x: Tensor, n: Tensor) -> dict[str, Tensor]:
     return {"kept": kept, "twice": twice, "again": again}
 
 
-@pytest.mark.parametrize("call", [mixed, sized, in_place, nested, loops_in_loops, passed_on])
+def shrinking(x: Tensor, n: Tensor) -> dict[str, Tensor]:
+    """A beam search in small: columns leave after as many steps as n says; two beams of each begin as one; all grow."""
+    beam = torch.arange(2.0)
+
+    def step(t: Tensor, columns: Tensor, n: Tensor, beams: Tensor, rows: Tensor, sums: Tensor) -> State:
+        beams = (beams[:, :, None] + beam).flatten(1)[:, :2]  # (b, 1 or 2) -> (b, 2)
+        new = x.index_select(1, columns).sum(0)[:, None].expand(-1, 2).reshape(-1, 1) + beams.flatten()[:, None]
+        rows = torch.cat([rows.unflatten(0, (n.shape[0], -1))[:, :1].expand(-1, 2, -1).flatten(0, 1), new], 1)
+        sums = sums.index_put((columns,), rows.sum(1).unflatten(0, (n.shape[0], 2)).sum(1) * rows.shape[1])
+        stay = (n > t + 1).nonzero()[:, 0]
+        rows = rows.unflatten(0, (n.shape[0], 2)).index_select(0, stay).flatten(0, 1)
+        return t + 1, columns.index_select(0, stay), n.index_select(0, stay), beams.index_select(0, stay), rows, sums
+
+    columns, sums = torch.arange(x.shape[1]), torch.zeros_like(x[0])
+    start = (torch.tensor(0), columns, n, sums[:, None], torch.zeros(x.shape[1], 0), sums)
+    last = while_loop(lambda t, columns, *rest: torch.full((), columns.shape[0]) > 0, step, start)
+    return {"steps": last[0], "beams": last[3].sum(0), "rows": last[4].sum(0), "sums": last[5]}
+
+
+@pytest.mark.parametrize("call", [mixed, sized, in_place, nested, loops_in_loops, passed_on, shrinking])
 def test_what_was_traced_once_answers_as_pytorch_at_any_shape(
     tmp_path: Path, call: Callable[..., Mapping[str, Tensor]]
 ) -> None:
@@ -266,8 +285,19 @@ def changes_type(x: Tensor) -> Tensor:
     return while_loop(lambda y: y.sum() < 9, lambda y: (y.double(),), (x,))[0]
 
 
-def changes_size(x: Tensor) -> Tensor:
-    return while_loop(lambda y: y.sum() < 9, lambda y: (torch.zeros(7, 2),), (x[:, :2] @ torch.ones(2, 3),))[0]
+def changes_axes(x: Tensor) -> Tensor:
+    return while_loop(lambda y: y.sum() < 9, lambda y: (y.sum(0),), (x,))[0]
+
+
+def scans_to_another_size(x: Tensor) -> Tensor:
+    return scan(lambda state, rows: ((torch.cat([state[0], rows[0]]),), rows), (x[0],), (x,))[0][0]
+
+
+def grows_unevenly(x: Tensor) -> Tensor:
+    def step(y: Tensor, z: Tensor) -> State:
+        return torch.cat([y, x[0]]), torch.cat([x[0], x[0], z[:0]])
+
+    return while_loop(lambda y, z: y.sum() < 9, step, (x[0], x[0]))[0]
 
 
 def forgets(x: Tensor) -> Tensor:
@@ -279,8 +309,13 @@ def forgets(x: Tensor) -> Tensor:
     [
         (fixed, "axis 't' is specialized to 4"),
         (looks, "data-dependent"),
-        (changes_type, "keep shape and dtype of its state: tensor 0 was .* torch.float32, is .* torch.float64"),
-        (changes_size, r"tensor 0 was \(s\d+, 3\) torch.float32, is \(7, 2\)"),
+        (
+            changes_type,
+            "keep dtype and number of axes of its state: tensor 0 was .* torch.float32, is .* torch.float64",
+        ),
+        (changes_axes, r"tensor 0 was \(s\d+, 6\) torch.float32, is \(6,\)"),
+        (scans_to_another_size, "keep the shapes of its state: axis 0 of tensor 0 changes"),
+        (grows_unevenly, "axis 0 of tensor 1 of a loop's state does not change like others of its first size"),
         (forgets, "must return its 2 tensors of state, not 1"),
     ],
 )
