@@ -326,6 +326,7 @@ class GraphSession:
                     self.session = open_session(import_onnxruntime(), model, "cpu", self._path)
                     self._is_lost = False
         options, is_huge = self._run_options(), False
+        options.only_execute_path_to_fetches = True  # what a cache costs is for those who ask for it
         for name, array in feeds.items():
             is_huge = is_huge or (array.size > TOKENS and (name == MASK or name.endswith(f".{MASK}")))
         # onnxruntime keeps the memory of a huge text for the next run. That run releases it, and so do the next ones,

@@ -120,11 +120,14 @@ class Layer(nn.Module):
         self.register_buffer("rotary", rotary, persistent=False)
 
     def project_qkv(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        each = self.joined(self.norms[0](x)).unflatten(-1, (-1, self.each))  # (B, n, H + 2 G, d)
-        each = each.transpose(1, 2) if x.dim() == 3 else each
+        each = self.joined(self.norms[0](x))
+        if x.dim() == 3:
+            each = each.unflatten(2, (-1, self.each)).transpose(1, 2)  # (B, H + 2 G, n, d)
+        else:
+            each = each.unflatten(1, (-1, 1, self.each))  # (B, H + 2 G, 1, d)
         queries, keys, values = each.split([self.heads, self.groups, self.groups], 1)
         if self.rotary is not None:
-            angles = (places[..., None] * self.rotary)[:, None]  # (B, 1, n, d / 2)
+            angles = places.reshape(places.shape[0], 1, -1, 1) * self.rotary  # (B, 1, n, d / 2)
             cos, sin = torch.cat([angles.cos()] * 2, -1), torch.cat([angles.sin()] * 2, -1)
             # Each pair of numbers is rotated by its angle; a pair is half a width apart, as in the weights of
             # `transformers`, not adjacent as in the paper. A quarter turn of (a, b) is (-b, a).
