@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.functional import pad
 
 from seqpipe.answers.text import PAST, PRESENT
@@ -122,13 +121,12 @@ class KVCacheEncoder(nn.Module):
         return x
 
     def import_cache(self, cache: Tensor) -> State:  # (B, C, 2 L, G d) -> 2 L times (B, G, C, d)
-        split = cache.unflatten(3, (self.groups, self.head_dim)).permute(2, 0, 3, 1, 4)
-        return tuple(split[i].contiguous() for i in range(2 * len(self.layers)))
+        rows = cache.unflatten(3, (self.groups, self.head_dim)).flatten(2, 3).transpose(1, 2)  # (B, 2 L G, C, d)
+        return rows.split(self.groups, 1)
 
     def export_cache(self, prefix: PrefixCache, slots: CacheSlots) -> Tensor:
-        rows = torch.stack([part.transpose(1, 2).flatten(2) for part in prefix.memory], 2)  # (B, S, 2 L, G d)
-        first = torch.arange(rows.shape[0], device=rows.device)[:, None] * rows.shape[1]
-        exported = F.embedding(first + slots.order, rows.flatten(0, 1).flatten(1)).unflatten(2, rows.shape[2:])
+        rows = torch.cat(prefix.memory, 1).transpose(1, 2).flatten(2)  # (B, S, 2 L G d)
+        exported = rows_at(rows, slots.order).unflatten(2, self.cache_shape)
         return torch.where(slots.real[..., None, None], exported, 0.0)
 
     def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
@@ -136,7 +134,7 @@ class KVCacheEncoder(nn.Module):
         places = prefix.length[:, None] + t  # (B, n)
         new = (t <= t[:, None]) & mask[:, None]  # (B, n, n)
         old = prefix.real[:, None] & (t[:, None] >= 0)  # (B, n, C)
-        bias = _bias(torch.cat([old, new], 2))[:, None, None]  # (B, 1, 1, n, C + n)
+        bias = _bias(torch.cat([old, new], 2))[:, None]  # (B, 1, n, C + n)
         memory: list[Tensor] = []
         x = self.enter(x, places)
         for i, layer in enumerate(self._layers):
@@ -144,9 +142,9 @@ class KVCacheEncoder(nn.Module):
             keys = torch.cat([prefix.memory[2 * i], keys], 2)
             values = torch.cat([prefix.memory[2 * i + 1], values], 2)
             memory += [keys, values]
-            grouped = queries.unflatten(1, (self.groups, -1))  # (B, G, H / G, n, d)
-            weights = (grouped @ keys[:, :, None].transpose(3, 4) + bias).softmax(4)
-            context = (weights @ values[:, :, None]).flatten(1, 2)  # (B, H, n, d)
+            if self.groups < queries.shape[1]:  # each group has several heads
+                keys, values = (part.repeat_interleave(queries.shape[1] // self.groups, 1) for part in (keys, values))
+            context = (queries @ keys.transpose(2, 3) + bias).softmax(3) @ values  # (B, H, n, d)
             x = layer.output(x, context.transpose(1, 2).flatten(2))
         return self.leave(x), tuple(memory)
 
@@ -164,8 +162,9 @@ class KVCacheEncoder(nn.Module):
             after += [keys, values]
             # The memory is not copied in each step, as it would be if it grew.
             old, shared = prefix.memory[2 * i], prefix.memory[2 * i + 1]
-            grouped = queries.reshape(-1, self.groups, queries.shape[1] // self.groups, self.head_dim)
-            scores = torch.cat([grouped @ old.transpose(2, 3) + bias, grouped @ keys.transpose(2, 3)], 3)
+            if self.groups < queries.shape[1]:
+                queries = queries.reshape(-1, self.groups, queries.shape[1] // self.groups, self.head_dim)
+            scores = torch.cat([queries @ old.transpose(2, 3) + bias, queries @ keys.transpose(2, 3)], 3)
             far, near = scores.softmax(3).split([old.shape[2], keys.shape[2]], 3)
             context = far @ shared + near @ values  # (B, G, H / G, d)
             x = layer.output(x, context.flatten(1))

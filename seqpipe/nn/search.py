@@ -128,7 +128,8 @@ def repeat_axis(rows: Tensor, axis: int, size: int) -> Tensor:
 
 def repeated(rows: State, times: int) -> State:
     """Repeat each row (B, …) consecutively: (B * times, …)."""
-    return tuple(part[:, None].expand(-1, times, *part.shape[1:]).flatten(0, 1).contiguous() for part in rows)
+    places = torch.arange(rows[0].shape[0] * times, device=rows[0].device) // times
+    return tuple(part.index_select(0, places) for part in rows)
 
 
 def rows_at(rows: Tensor, places: Tensor) -> Tensor:  # (B, M, N), (B, m) -> (B, m, N)

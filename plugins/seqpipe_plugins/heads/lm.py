@@ -154,7 +154,8 @@ class LM(nn.Module):
         texts = generated.tokens.gather(1, order[..., None].expand_as(generated.tokens))
         n, scores = torch.sym_min(options.n_best, K), generated.scores.gather(1, order)
         ended = sp.is_among(generated.tokens[:, 0], sp.prepend_token(sp.EOS_ID, stop, B, ids.device)).any(1)
-        memory = tuple(part.unflatten(0, (B, -1))[:, 0] for part in generated.memory)
+        places = torch.arange(B, device=ids.device) * K
+        memory = tuple(part.index_select(0, places) for part in generated.memory)
         scored = torch.zeros((), dtype=torch.bool, device=ids.device) | options.score_prompt
         return {
             "tokens": torch.where(searches, beams, texts)[:, :n],

@@ -12,7 +12,7 @@ from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from seqpipe.export.passes.loop_invariants import bodies, shape_of
 
-_EACH = frozenset(("Add", "Div", "Erf", "Gelu", "LayerNormalization", "Mul", "Relu", "Sigmoid", "Sub", "Tanh"))
+_EACH = frozenset(("Add", "Div", "Erf", "Gelu", "LayerNormalization", "Mul", "Pow", "Relu", "Sigmoid", "Sub", "Tanh"))
 _ENOUGH = 4  # linear layers per return to three axes, which takes three nodes
 
 Shape = tuple[int | str | None, ...]
@@ -62,6 +62,8 @@ class _Rows:
         self.graph = graph
         self.shapes = {value.name: shape_of(value) for value in (*graph.value_info, *graph.input, *graph.output)}
         self.constants = {tensor.name: tensor for tensor in graph.initializer}
+        self.matrices = {name for name, tensor in self.constants.items() if len(tensor.dims) == 2}
+        self.matrices |= {n.output[0] for n in graph.node if n.op_type == "Transpose" and n.input[0] in self.matrices}
         self.nodes: list[NodeProto] = []
         self.rows: dict[str, str] = {}  # the version with two axes of a tensor with three
         self.available = {*self.constants, *(value.name for value in graph.input)}
@@ -96,7 +98,7 @@ class _Rows:
         first = node.input[0] if node.input else ""
         second = self.constants.get(node.input[1]) if len(node.input) > 1 else None
         # A linear layer multiplies by a constant matrix. Its input must already be rows, or a possible start of rows.
-        is_layer = node.op_type == "MatMul" and second is not None and len(second.dims) == 2
+        is_layer = node.op_type == "MatMul" and node.input[1] in self.matrices
         is_layer = is_layer and (first in self.rows or (first in self.starts and self._fits(first)))
         is_free = False
         if node.op_type == "Reshape" and first in self.rows:
