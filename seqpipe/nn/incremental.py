@@ -15,7 +15,7 @@ from seqpipe.answers.text import PAST, PRESENT
 from seqpipe.config.contract import member
 from seqpipe.config.signature import call
 from seqpipe.nn.layers import BOS_ID, LOG_ZERO, PAD_ID
-from seqpipe.nn.loops import State
+from seqpipe.nn.loops import State, while_loop
 from seqpipe.nn.search import repeat_axis, repeated, rows_at, top_n
 from seqpipe.runtime.manifest import CacheEntry
 
@@ -341,16 +341,30 @@ class IncrementalStages:
         ids, real = torch.cat([prefix.ids, read], 1), torch.cat([prefix.real, read != PAD_ID], 1)
         return prefix._replace(ids=ids, real=real, memories=tuple(memories))
 
-    def export_cache(self, prefix: TokenPrefix, ended: Tensor) -> dict[str, Tensor]:
-        """The cache `present.…` that a later call takes as `past.…`; `ended` (B,) says which texts have ended."""
-        p = torch.arange(prefix.ids.shape[1], device=ended.device)
-        # The padding between the tokens of a row, such as that of its prompt, moves to the row's end.
-        _, order = top_n(torch.where(prefix.real, p, p + p.shape[0]), p.shape[0], largest=False)  # (B, S)
-        slots = CacheSlots(order, p < prefix.real.sum(1, keepdim=True), ~ended)
-        caches = {PRESENT + IDS: torch.where(slots.real, prefix.ids.gather(1, order), PAD_ID)}
-        for number, (encoder, cache) in enumerate(zip(self.encoder, prefix.caches, strict=True)):
-            caches[f"{PRESENT}{number}"] = encoder.export_cache(cache, slots)
-        return caches
+    def export_cache(self, prefix: TokenPrefix, ended: Tensor, keep: bool | Tensor = True) -> dict[str, Tensor]:
+        """The cache `present.…` that a later call takes as `past.…`; without slots unless `keep`.
+
+        `ended` (B,) says which texts have ended. If the prefix has several rows of each text, the first counts.
+        """
+        B, device = ended.shape[0], ended.device
+
+        def export(left: Tensor, *caches: Tensor) -> State:
+            # What is computed from the loop's state stays in the loop, which takes one step or none.
+            rows = torch.arange(B, device=device) * (prefix.ids.shape[0] // B) * left
+            first = prefix.with_state(tuple(part.index_select(0, rows) for part in prefix.state))
+            p = torch.arange(first.ids.shape[1], device=device)
+            # The padding between the tokens of a row, such as that of its prompt, moves to the row's end.
+            _, order = top_n(torch.where(first.real, p, p + p.shape[0]), p.shape[0], largest=False)  # (B, S)
+            slots = CacheSlots(order, p < first.real.sum(1, keepdim=True), ~ended)
+            ids = torch.where(slots.real, first.ids.gather(1, order), PAD_ID)
+            pairs = zip(self.encoder, first.caches, strict=True)
+            return left - 1, ids, *(encoder.export_cache(cache, slots) for encoder, cache in pairs)
+
+        floats = torch.zeros(B, 0, device=device)
+        empty = (floats.long(), *(floats[..., None, None].expand(-1, -1, *e.cache_shape) for e in self.encoder))
+        left = torch.zeros((), dtype=torch.int64, device=device) + keep
+        _, *caches = while_loop(lambda left, *caches: left > 0, export, (left, *empty))
+        return dict(zip([PRESENT + IDS, *(f"{PRESENT}{n}" for n in range(len(self.encoder)))], caches, strict=True))
 
     def _embedded(
         self, ids: Tensor, mask: Tensor, places: Tensor, features: Mapping[str, Tensor]

@@ -565,7 +565,8 @@ def generate(
     sampler, times = Sampler(options, B, device), torch.arange(options.max_length, device=device)
     ends = prepend_token(EOS_ID, stop, B, device)  # (B, 1 + E)
     automaton = PieceAutomaton(options.forbidden, B, device)
-    candidates = torch.arange(torch.sym_max(sampler.needed, 1), device=device)
+    # One, or those to sample from. The tracer takes no size for 0, so that `sampler.needed` is `top_k` in a graph.
+    candidates = ((torch.arange(options.top_k, device=device) == 0) | sampler.active).nonzero()
     zeros = (row_limits[:, None] + torch.arange(options.beams, device=device)) * 0  # (B, K)
 
     def is_open(t: Tensor, tokens: Tensor, scores: Tensor, done: Tensor, *rest: Tensor) -> Tensor:

@@ -24,11 +24,13 @@ class LMOptions(sp.GenerationOptions):
         stop: Texts before which the answer ends. Pieces that contain one of them, (1 or B, E) int64, [PAD] where there
             are fewer: they end a text as [EOS] does.
         score_prompt: Whether the log-probabilities of the prompt's tokens are returned too.
+        keep_cache: Whether the graph returns the cache for a later run, which takes time.
     """
 
     repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
     stop: sp.Texts = None
     score_prompt: bool = False
+    keep_cache: bool = True
 
     @property
     def of_search(self) -> sp.SearchOptions:
@@ -154,14 +156,12 @@ class LM(nn.Module):
         texts = generated.tokens.gather(1, order[..., None].expand_as(generated.tokens))
         n, scores = torch.sym_min(options.n_best, K), generated.scores.gather(1, order)
         ended = sp.is_among(generated.tokens[:, 0], sp.prepend_token(sp.EOS_ID, stop, B, ids.device)).any(1)
-        places = torch.arange(B, device=ids.device) * K
-        memory = tuple(part.index_select(0, places) for part in generated.memory)
         scored = torch.zeros((), dtype=torch.bool, device=ids.device) | options.score_prompt
         return {
             "tokens": torch.where(searches, beams, texts)[:, :n],
             "scores": torch.where(searches, beam_scores, scores)[:, :n],
             "prompt_scores": self._token_scores(incremental, prompt, scored)[:, :-1],
-            **incremental.export_cache(prompt.prefix.with_state(memory), ended),
+            **incremental.export_cache(prompt.prefix.with_state(generated.memory), ended, options.keep_cache),
         }
 
     def score(self, ids: Tensor, mask: Tensor, incremental: sp.IncrementalStages, tokens: Tensor) -> Tensor:
