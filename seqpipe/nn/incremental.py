@@ -286,6 +286,7 @@ class IncrementalStages:
             mask = torch.where(new, pad(mask.long(), (1, 0), value=1), pad(mask.long(), (0, 1))) > 0
         t, count = torch.arange(ids.shape[1], device=ids.device), mask.sum(1, keepdim=True)  # (n,), (B, 1)
         real, earlier, end = t < count, t < count - 1, count - 1
+        ids = torch.where(real, ids, PAD_ID)
         features = {name: self.names[name] for name in self.features}
         x, self.logit_weights = self._embedded(ids, real, old.sum(1, keepdim=True), features)
         memories, before = list[State](), list[State]()

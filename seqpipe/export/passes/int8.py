@@ -80,10 +80,20 @@ class _Quantiser:
             "middle": np.uint8(_MIDDLE),
             "scale": np.float32(1 / _MOST_INPUT),
             "last": np.array([-1], np.int64),
+            "1": np.int64(1),
         }
         for name, value in constants.items():
             self.add(f"int8.{name}", np.asarray(value))
         self.body(self.graph)
+        # onnxruntime joins MatMulInteger, Cast and Mul to one operator if the factor is a product of a number and a
+        # vector that it cannot compute when it loads the graph. So the number 1 depends on the size of an input.
+        one = [
+            helper.make_node("Shape", [self.graph.input[0].name], ["int8.sizes"]),
+            helper.make_node("ReduceMin", ["int8.sizes"], ["int8.size"], keepdims=0),
+            helper.make_node("Clip", ["int8.size", "int8.1", "int8.1"], ["int8.number"]),
+            helper.make_node("Cast", ["int8.number"], ["int8.one"], to=TensorProto.FLOAT),
+        ]
+        self.first += one
         nodes = [*self.first, *self.graph.node]
         del self.graph.node[:]
         self.graph.node.extend(nodes)
@@ -132,7 +142,7 @@ class _Quantiser:
         top = add("ReduceMax", add("Abs", x), "int8.last")  # (…, 1)
         rows = add("QuantizeLinear", add("Div", x, top), "int8.scale", "int8.middle")
         sums = add("Cast", add("MatMulInteger", rows, integers, "int8.middle"), to=TensorProto.FLOAT)
-        product = add("Mul", add("Mul", sums, top), scales, out="" if bias else out)
+        product = add("Mul", add("Mul", sums, add("Mul", "int8.one", scales)), top, out="" if bias else out)
         if bias:
             add("Add", product, bias, out=out)
         return nodes
