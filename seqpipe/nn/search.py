@@ -601,11 +601,12 @@ def generate(
         def goes_on(count: Tensor, *state: Tensor) -> Tensor:
             return (count < BLOCK) & is_open(*state)
 
-        _, *state = while_loop(goes_on, step, (times.new_zeros(()), *state[:6], *here.start()))
-        return *state[:6], *here.extended(tuple(state[6:]))
+        last = while_loop(goes_on, step, (times.new_zeros(()), *state[:6], *here.start()))[1:]
+        return *last[:6], *here.extended(last[6:])
 
-    begin = (times.new_zeros(()), zeros, zeros.to(torch.float32), zeros + row_limits[:, None] <= 0)
-    begin = choose(*repeated((first,), options.beams), *begin, zeros[..., None][..., :0], automaton.start(zeros))
+    done, empty = zeros + row_limits[:, None] <= 0, zeros[..., None][..., :0]
+    log_p, t = repeated((first,), options.beams)[0], times.new_zeros(())
+    begin = choose(log_p, t, zeros, zeros.to(torch.float32), done, empty, automaton.start(zeros))
     _, _, scores, _, sequences, _, *memory = while_loop(is_open, block, (*begin, *model.memory))
     padded = F.pad(sequences, (0, 1)).index_select(2, times.clamp(max=sequences.shape[2]))  # (B, K, N)
     return Generated(padded, scores, tuple(memory))
