@@ -146,12 +146,14 @@ class Attention(nn.Module):
         query, key, value = (cast("nn.Linear", layer) for layer in (self.query, self.key, self.value))
         weight = torch.cat([query.weight, key.weight, value.weight])
         bias = torch.cat([query.bias, torch.zeros_like(query.bias), value.bias])
-        parts = F.linear(x, weight, bias)
+        # With a factor of the queries alone onnxruntime computes the scores of one token 2.5 times slower.
+        ones = torch.ones_like(query.bias)
+        parts = F.linear(x, weight, bias) * torch.cat([ones * (len(ones) // self.heads) ** -0.5, ones, ones])
         if x.dim() == 3:
             queries, keys, values = parts.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
         else:
             queries, keys, values = parts.unflatten(1, (3 * self.heads, 1, -1)).chunk(3, 1)
-        return queries * queries.shape[-1] ** -0.5, keys, values
+        return queries, keys, values
 
     def _sum_units(self, met: Tensor) -> Tensor:  # (B, N, T, units) -> (B, 1, N, T)
         return (met.sum(3) if self.v is None else self.v(met)[..., 0])[:, None]
