@@ -149,7 +149,7 @@ class KVCacheEncoder(nn.Module):
         return self.leave(x), tuple(memory)
 
     def init_cache(self, prefix: PrefixCache) -> State:
-        return tuple(part[:, :, :0] for part in prefix.memory)
+        return (prefix.memory[0][:, :, :0],) * len(prefix.memory)
 
     def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
         places = prefix.length + t  # (B,)
