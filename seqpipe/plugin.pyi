@@ -73,6 +73,7 @@ from seqpipe.nn.encoder_decoder import DecoderMemory as DecoderMemory
 from seqpipe.nn.incremental import IncrementalEncoder as IncrementalEncoder
 from seqpipe.nn.incremental import IncrementalStages as IncrementalStages
 from seqpipe.nn.incremental import KVCacheEncoder as KVCacheEncoder
+from seqpipe.nn.incremental import Prompt as Prompt
 from seqpipe.nn.incremental import TokenPrefix as TokenPrefix
 from seqpipe.nn.layers import ACTIVATIONS as ACTIVATIONS
 from seqpipe.nn.layers import BOS_ID as BOS_ID

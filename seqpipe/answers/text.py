@@ -394,6 +394,7 @@ def text_of(record: Record, field: str) -> str:
 
 PAST, PRESENT = "past.", "present."  # prefixes of the names of the cache, as an input and as an output of a graph
 RECORD_CONTINUES = "record_continues"  # of a record: whether its text continues in the next one
+KEEP_CACHE = "keep_cache"  # the decode option that asks for the cache of a later run
 SCORE_PROMPT = "score_prompt"  # the decode option that asks for the log-probabilities of a prompt's tokens
 ENOUGH = 1 << 23  # maximum number of logits of a batch
 PROMPTS, MOST_PROMPT = 64, 40  # prompts for the comparison of answers, and the maximum tokens of one

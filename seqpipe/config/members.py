@@ -100,12 +100,13 @@ MEMBERS: Mapping[str, Member] = {
     ),
     "import_cache": Member(ENCODER, "method", "(cache) -> memory", "Import the cache from an input of the graph."),
     "export_cache": Member(
-        ENCODER, "method", "(prefix, state, slots) -> Tensor", "Export the cache as an output of the graph."
+        ENCODER, "method", "(prefix, slots) -> Tensor", "Export the cache as an output of the graph."
     ),
     "prefill": Member(
         ENCODER, "method", "(x, mask, prefix) -> x and memory", "Read several tokens of a prompt at once."
     ),
-    "init_cache": Member(ENCODER, "method", "(prefix, max_length) -> state", "Create the state of a decoding loop."),
+    "init_cache": Member(ENCODER, "method", "(prefix) -> state", "Create the state of a decoding loop."),
+    "extend_memory": Member(ENCODER, "method", "(memory, state) -> memory", "Add the tokens of a state to the memory."),
     "step": Member(ENCODER, "method", "(x, t, prefix, state) -> x and state", "Decode one token."),
     "max_length": Member(ENCODER, "attribute", "int or None", "Maximum number of tokens of a text."),
     "state_source": Member(

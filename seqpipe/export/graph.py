@@ -21,7 +21,7 @@ from seqpipe.config.members import ROWLESS
 from seqpipe.errors import ExportError, SeqpipeError
 from seqpipe.export.graph_cache import raw_bytes
 from seqpipe.export.passes.linear_layers import rewrite_linear_layers
-from seqpipe.export.passes.loop_invariants import bodies, hoist_loop_invariants
+from seqpipe.export.passes.loop_invariants import bodies, hoist_loop_invariants, place_weights
 from seqpipe.features import vocabulary
 from seqpipe.features.document import MASK, Arrays, Doc, join_sources
 from seqpipe.features.sources import InputSource, MultiSource, NumericSource, mask_of, masks
@@ -288,6 +288,7 @@ def _finish(model: onnx.ModelProto, defaults: Arrays) -> onnx.ModelProto:
         raise ExportError(f"the graph uses operators outside ai.onnx: {names}")
     hoist_loop_invariants(model.graph)
     rewrite_linear_layers(model.graph)
+    place_weights(model.graph)
     for name, array in defaults.items():
         model.graph.initializer.append(numpy_helper.from_array(array, name))
     _strip(model.graph)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.functional import pad
 
 from seqpipe.answers.text import PAST, PRESENT
 from seqpipe.config.contract import member
 from seqpipe.config.signature import call
 from seqpipe.nn.layers import BOS_ID, LOG_ZERO, PAD_ID
-from seqpipe.nn.loops import State
-from seqpipe.nn.search import repeat_axis
+from seqpipe.nn.loops import State, while_loop
+from seqpipe.nn.search import repeat_axis, repeated, rows_at, top_n
 from seqpipe.runtime.manifest import CacheEntry
 
 # The key-value cache of causal encoders: continue a text without reading its tokens twice.
@@ -32,26 +32,16 @@ class PrefixCache(NamedTuple):
     real: Tensor  # (B, S) bool
     length: Tensor  # (B,) number of tokens of each text so far
 
-    def repeated(self, times: int) -> PrefixCache:
-        """Repeat each row consecutively."""
-        memory, (real, length) = repeated(self.memory, times), repeated((self.real, self.length), times)
-        return PrefixCache(memory, real, length)
-
 
 def prefix_cache(memory: State, real: Tensor) -> PrefixCache:
     """Return the cache of a memory with this mask of slots (B, S)."""
     return PrefixCache(memory, real, real.sum(1))
 
 
-def repeated(rows: State, times: int) -> State:
-    """Repeat each row (B, …) consecutively: (B * times, …)."""
-    return tuple(part[:, None].expand(-1, times, *part.shape[1:]).flatten(0, 1).contiguous() for part in rows)
-
-
 class CacheSlots(NamedTuple):
-    """Sources of the slots of an exported cache: the slots of a memory, followed by those of a state."""
+    """Sources of the slots of an exported cache."""
 
-    order: Tensor  # (B, P) the source slot of each slot
+    order: Tensor  # (B, P) the slot of the memory for each slot
     real: Tensor  # (B, P) whether it has a token
     unfinished: Tensor  # (B,) whether the text has not ended
 
@@ -71,20 +61,24 @@ class IncrementalEncoder(Protocol):
         """Return the memory of a cache (B, C, M, W); C = 0: nothing was read."""
         ...
 
-    def export_cache(self, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
-        """Return the cache for `import_cache` from a memory and a state; 0 in unused slots and finished texts."""
+    def export_cache(self, prefix: PrefixCache, slots: CacheSlots) -> Tensor:
+        """Return the cache for `import_cache` from a memory; 0 in unused slots and finished texts."""
         ...
 
     def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
         """Map x (B, n, D) of n more tokens to x (B, n, D'); return also the memory extended by these tokens."""
         ...
 
-    def init_cache(self, prefix: PrefixCache, max_length: int) -> State:
-        """Return the initial state of B rows for at most this many steps."""
+    def init_cache(self, prefix: PrefixCache) -> State:
+        """Return the initial state of B rows, of as many tensors as the memory."""
         ...
 
     def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
-        """Map x (B, D) of the token at step t (B,) to x (B, D'); return also the next state."""
+        """Map x (B, D) of the token at step t (B,) to x (B, D'); return also the next state, whose axes may grow."""
+        ...
+
+    def extend_memory(self, memory: State, state: State) -> State:
+        """Return the memory extended by the tokens of a state."""
         ...
 
 
@@ -94,7 +88,7 @@ class KVCacheLayer(Protocol):
     def project_qkv(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Map x (B, n, D) to scaled queries (B, H, n, d), keys and values (B, G, n, d), for G groups of heads.
 
-        For x (B, D), one token per text, the results have no n.
+        For x (B, D), one token per text, n is 1.
         """
         ...
 
@@ -127,14 +121,12 @@ class KVCacheEncoder(nn.Module):
         return x
 
     def import_cache(self, cache: Tensor) -> State:  # (B, C, 2 L, G d) -> 2 L times (B, G, C, d)
-        split = cache.unflatten(3, (self.groups, self.head_dim)).permute(2, 0, 3, 1, 4)
-        return tuple(split[i].contiguous() for i in range(2 * len(self.layers)))
+        rows = cache.unflatten(3, (self.groups, self.head_dim)).flatten(2, 3).transpose(1, 2)  # (B, 2 L G, C, d)
+        return rows.split(self.groups, 1)
 
-    def export_cache(self, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
-        each = [torch.cat(parts, 2) for parts in zip(prefix.memory, state, strict=True)]  # (B, G, S + N, d)
-        rows = torch.stack([part.transpose(1, 2).flatten(2) for part in each], 2)  # (B, S + N, 2 L, G d)
-        first = torch.arange(rows.shape[0], device=rows.device)[:, None] * rows.shape[1]
-        exported = F.embedding(first + slots.order, rows.flatten(0, 1).flatten(1)).unflatten(2, rows.shape[2:])
+    def export_cache(self, prefix: PrefixCache, slots: CacheSlots) -> Tensor:
+        rows = torch.cat(prefix.memory, 1).transpose(1, 2).flatten(2)  # (B, S, 2 L G d)
+        exported = rows_at(rows, slots.order).unflatten(2, self.cache_shape)
         return torch.where(slots.real[..., None, None], exported, 0.0)
 
     def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
@@ -142,7 +134,7 @@ class KVCacheEncoder(nn.Module):
         places = prefix.length[:, None] + t  # (B, n)
         new = (t <= t[:, None]) & mask[:, None]  # (B, n, n)
         old = prefix.real[:, None] & (t[:, None] >= 0)  # (B, n, C)
-        bias = _bias(torch.cat([old, new], 2))[:, None, None]  # (B, 1, 1, n, C + n)
+        bias = _bias(torch.cat([old, new], 2))[:, None]  # (B, 1, n, C + n)
         memory: list[Tensor] = []
         x = self.enter(x, places)
         for i, layer in enumerate(self._layers):
@@ -150,34 +142,36 @@ class KVCacheEncoder(nn.Module):
             keys = torch.cat([prefix.memory[2 * i], keys], 2)
             values = torch.cat([prefix.memory[2 * i + 1], values], 2)
             memory += [keys, values]
-            grouped = queries.unflatten(1, (self.groups, -1))  # (B, G, H / G, n, d)
-            weights = (grouped @ keys[:, :, None].transpose(3, 4) + bias).softmax(4)
-            context = (weights @ values[:, :, None]).flatten(1, 2)  # (B, H, n, d)
+            if self.groups < queries.shape[1]:  # each group has several heads
+                keys, values = (part.repeat_interleave(queries.shape[1] // self.groups, 1) for part in (keys, values))
+            context = (queries @ keys.transpose(2, 3) + bias).softmax(3) @ values  # (B, H, n, d)
             x = layer.output(x, context.transpose(1, 2).flatten(2))
         return self.leave(x), tuple(memory)
 
-    def init_cache(self, prefix: PrefixCache, max_length: int) -> State:
-        return tuple(part.new_zeros(part.shape[0], self.groups, max_length, self.head_dim) for part in prefix.memory)
+    def init_cache(self, prefix: PrefixCache) -> State:
+        return (prefix.memory[0][:, :, :0],) * len(prefix.memory)
 
     def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
-        places, N = prefix.length + t, state[0].shape[2]  # (B,)
-        seen = torch.cat([prefix.real, torch.arange(N, device=x.device) <= t[:, None]], 1)
-        bias = _bias(seen)[:, None, None]  # (B, 1, 1, S + N)
-        slots = places_of(t, self.groups)
+        places = prefix.length + t  # (B,)
+        bias = _bias(prefix.real)[:, None, None]  # (B, 1, 1, S)
         x = self.enter(x, places)
         after: list[Tensor] = []
         for i, layer in enumerate(self._layers):
             queries, keys, values = layer.project_qkv(x, places)
-            keys, values = put(state[2 * i], keys, slots), put(state[2 * i + 1], values, slots)
+            keys, values = torch.cat([state[2 * i], keys], 2), torch.cat([state[2 * i + 1], values], 2)
             after += [keys, values]
-            grouped = queries.unflatten(1, (self.groups, -1))  # (B, G, H / G, d)
+            # The memory is not copied in each step, as it would be if it grew.
             old, shared = prefix.memory[2 * i], prefix.memory[2 * i + 1]
-            scores = torch.cat([grouped @ old.transpose(2, 3), grouped @ keys.transpose(2, 3)], 3) + bias
-            weights = scores.softmax(3)
-            S = old.shape[2]
-            context = weights[..., :S] @ shared + weights[..., S:] @ values  # (B, G, H / G, d)
+            if self.groups < queries.shape[1]:
+                queries = queries.reshape(-1, self.groups, queries.shape[1] // self.groups, self.head_dim)
+            scores = torch.cat([queries @ old.transpose(2, 3) + bias, queries @ keys.transpose(2, 3)], 3)
+            far, near = scores.softmax(3).split([old.shape[2], keys.shape[2]], 3)
+            context = far @ shared + near @ values  # (B, G, H / G, d)
             x = layer.output(x, context.flatten(1))
         return self.leave(x), tuple(after)
+
+    def extend_memory(self, memory: State, state: State) -> State:
+        return tuple(torch.cat(parts, 2) for parts in zip(memory, state, strict=True))
 
     @property
     def _layers(self) -> Sequence[KVCacheLayer]:
@@ -211,19 +205,44 @@ LOGIT_WEIGHTS = ("table", "table_bias")  # outputs of embeddings for tied logits
 
 
 class TokenPrefix(NamedTuple):
-    """Texts of which all tokens except the last have been read."""
+    """The tokens that were read of R texts, and what the stages keep of them."""
 
-    x: Tensor  # (B, M, D) of the tokens that were read now, M = n - 1, at least 1
-    ids: Tensor  # (B, M + 1) these tokens, and the last of the longest row
-    inside: Tensor  # (B, M) which of them are real, but for each row's last
-    last: Tensor  # (B,) the last token
-    caches: tuple[PrefixCache, ...]  # of each encoder
-    past_ids: Tensor  # (B, C) the tokens that were read before, [PAD] behind them
+    ids: Tensor  # (R, S) the token of each slot
+    real: Tensor  # (R, S) mask of the used slots
+    features: State  # the other features of the embeddings
+    memories: tuple[State, ...]  # of each encoder
 
     @property
-    def length(self) -> Tensor:  # (B,)
-        """Number of tokens of each text before the last one."""
-        return self.caches[0].length
+    def caches(self) -> list[PrefixCache]:
+        return [prefix_cache(memory, self.real) for memory in self.memories]
+
+    @property
+    def state(self) -> State:
+        """All tensors, as the state of a loop."""
+        return (self.ids, self.real, *self.features, *itertools.chain(*self.memories))
+
+    def with_state(self, state: State) -> TokenPrefix:
+        """Return the texts of another state like this one's."""
+        ids, real, *rest = state
+        parts = iter(rest)
+        features, *memories = (tuple(itertools.islice(parts, len(old))) for old in (self.features, *self.memories))
+        return TokenPrefix(ids, real, features, tuple(memories))
+
+    def repeated(self, times: int) -> TokenPrefix:
+        """Repeat each text consecutively, for several continuations."""
+        return self.with_state(repeated(self.state, times))
+
+
+class Prompt(NamedTuple):
+    """Texts after the last tokens that were read of them."""
+
+    x: Tensor  # (B, n, D) of the tokens that were read now
+    ids: Tensor  # (B, n) these tokens
+    real: Tensor  # (B, n) their mask
+    last: Tensor  # (B,) the last token of each text
+    last_x: Tensor  # (B, D)
+    prefix: TokenPrefix
+    before: TokenPrefix  # without the last token, in the same slots
 
 
 class IncrementalStages:
@@ -254,24 +273,23 @@ class IncrementalStages:
         limits = (member(encoder, "max_length") for encoder in self.encoder)
         return min((limit for limit in limits if isinstance(limit, int)), default=None)
 
-    def prefill(self, ids: Tensor, mask: Tensor) -> TokenPrefix:
-        """Reads more tokens (B, n) after those of `past.ids`, except the last of each row."""
+    def prefill(self, ids: Tensor, mask: Tensor) -> Prompt:
+        """Read more tokens (B, n) after those of `past.ids`."""
         B = ids.shape[0]
         held = torch.zeros_like(ids[:, :0])
         if PAST + IDS in self.names:
             held = repeat_axis(self.names[PAST + IDS], 0, B)
+        old = held != PAD_ID
         if self.adds_bos:
-            new = (held != PAD_ID).sum(1, keepdim=True) == 0  # (B, 1) rows of which nothing was read yet
+            new = ~old.any(1, keepdim=True)  # (B, 1) rows of which nothing was read yet
             ids = torch.where(new, pad(ids, (1, 0), value=BOS_ID), pad(ids, (0, 1)))
             mask = torch.where(new, pad(mask.long(), (1, 0), value=1), pad(mask.long(), (0, 1))) > 0
-        count = mask.sum(1, keepdim=True)  # (B, 1)
-        width = torch.sym_max(ids.shape[1] - 1, 1)  # a graph's reshapes take no axis of 0
-        ids = pad(ids, (0, 1))[:, : width + 1]
-        inside = torch.arange(width, device=ids.device) < count - 1
-        old = held != PAD_ID
+        t, count = torch.arange(ids.shape[1], device=ids.device), mask.sum(1, keepdim=True)  # (n,), (B, 1)
+        real, earlier, end = t < count, t < count - 1, count - 1
+        ids = torch.where(real, ids, PAD_ID)
         features = {name: self.names[name] for name in self.features}
-        x, self.logit_weights = self._embedded(ids[:, :-1], inside, old.sum(1, keepdim=True), features)
-        caches = []
+        x, self.logit_weights = self._embedded(ids, real, old.sum(1, keepdim=True), features)
+        memories, before = list[State](), list[State]()
         for number, encoder in enumerate(self.encoder):
             cache = self.names.get(f"{PAST}{number}")
             if cache is None:
@@ -279,63 +297,75 @@ class IncrementalStages:
             # An encoder may ask for features beside its cache, for example to compute initial states.
             names = {**self.names, "cache": repeat_axis(cache, 0, B)}
             memory = encoder.import_cache(**{name: names[name] for name in _requested(encoder.import_cache, names)})
-            x, memory = encoder.prefill(x, inside, prefix_cache(memory, old))
-            caches.append(prefix_cache(tuple(part.clone() for part in memory), torch.cat([old, inside], 1)))
-        return TokenPrefix(x, ids, inside, ids.gather(1, count - 1)[:, 0], tuple(caches), held)
+            if member(encoder, "cache_per_token"):
+                x, memory = encoder.prefill(x, real, prefix_cache(memory, old))
+                before.append(tuple(part.clone() for part in memory))  # the last token's slot is not in its mask
+            else:
+                last_x = rows_at(x, end)[:, 0]
+                x, memory = encoder.prefill(x, earlier, prefix_cache(memory, old))
+                before.append(tuple(part.clone() for part in memory))
+                cache = prefix_cache(before[-1], torch.cat([old, earlier], 1))
+                last_x, state = encoder.step(last_x, end[:, 0] * 0, cache, encoder.init_cache(cache))
+                x, memory = torch.where((t == end)[..., None], last_x[:, None], x), encoder.extend_memory(memory, state)
+            memories.append(tuple(part.clone() for part in memory))
+        rest, all_ids = tuple(features.values()), torch.cat([held, ids], 1)
+        prefixes = (
+            TokenPrefix(all_ids, torch.cat([old, mask], 1), rest, tuple(parts))
+            for mask, parts in ((real, memories), (earlier, before))
+        )
+        return Prompt(x, ids, real, ids.gather(1, end)[:, 0], rows_at(x, end)[:, 0], *prefixes)
 
-    def repeated(self, prefix: TokenPrefix, times: int) -> TokenPrefix:
-        """Repeat each text consecutively, for several continuations."""
-        return prefix._replace(caches=tuple(cache.repeated(times) for cache in prefix.caches))
-
-    def start(self, prefix: TokenPrefix, max_length: int) -> State:
-        """Return the initial state of B rows for at most this many steps."""
-        features = [self.names[name] for name in self.features]
-        pairs = zip(self.encoder, prefix.caches, strict=True)
-        states = [encoder.init_cache(cache, max_length) for encoder, cache in pairs]
-        return (torch.zeros_like(prefix.last), *features, *(part for state in states for part in state))
+    def start(self, prefix: TokenPrefix) -> State:
+        """Return the initial state: t (R,), the tokens (R, t) read since the prefix, and the states of the encoders."""
+        states = (encoder.init_cache(cache) for encoder, cache in zip(self.encoder, prefix.caches, strict=True))
+        return (prefix.ids[:, 0] * 0, prefix.ids[:, :0], *itertools.chain(*states))
 
     def step(self, tokens: Tensor, prefix: TokenPrefix, state: State) -> tuple[Tensor, State]:
-        """Return x (B, D) of one more token (B,) of each text, and the next state."""
-        t, *rest = state
-        n = len(self.features)
-        features = dict(zip(self.features, rest[:n], strict=True))
-        here = tokens[:, None] >= 0
-        x = self._embedded(tokens[:, None], here, (prefix.length + t)[:, None], features)[0][:, 0]
+        """Return x (R, D) of one more token (R,) of each text, and the next state."""
+        t, read, *rest = state
+        features, here = dict(zip(self.features, prefix.features, strict=True)), tokens[:, None] >= 0
+        x = self._embedded(tokens[:, None], here, (prefix.real.sum(1) + t)[:, None], features)[0][:, 0]
         after: list[Tensor] = []
-        rest = rest[n:]
+        parts = iter(rest)
         for encoder, cache in zip(self.encoder, prefix.caches, strict=True):
-            size = len(cache.memory)
-            x, encoder_state = encoder.step(x, t, cache, tuple(rest[:size]))
-            after, rest = [*after, *encoder_state], rest[size:]
-        return x, (t + 1, *features.values(), *after)
+            x, encoder_state = encoder.step(x, t, cache, tuple(itertools.islice(parts, len(cache.memory))))
+            after += encoder_state
+        return x, (t + 1, torch.cat([read, tokens[:, None]], 1), *after)
 
-    def export_cache(
-        self, prefix: TokenPrefix, written: Tensor, steps: Tensor, ended: Tensor, state: State
-    ) -> dict[str, Tensor]:
-        """The cache `present.…` that a later call takes as `past.…`: of B rows that were given so many steps (B,).
+    def extended(self, prefix: TokenPrefix, state: State) -> TokenPrefix:
+        """Return the prefix with the tokens of a state; [PAD] among them are unused slots, of texts that had ended."""
+        read, parts = state[1], iter(state[2:])
+        memories = (
+            encoder.extend_memory(memory, tuple(itertools.islice(parts, len(memory))))
+            for encoder, memory in zip(self.encoder, prefix.memories, strict=True)
+        )
+        ids, real = torch.cat([prefix.ids, read], 1), torch.cat([prefix.real, read != PAD_ID], 1)
+        return prefix._replace(ids=ids, real=real, memories=tuple(memories))
 
-        `written` (B, N) holds the tokens written; at the first step the last token read was given, then these. `ended`
-        (B,) says which texts have ended.
+    def export_cache(self, prefix: TokenPrefix, ended: Tensor, keep: bool | Tensor = True) -> dict[str, Tensor]:
+        """The cache `present.…` that a later call takes as `past.…`; without slots unless `keep`.
+
+        `ended` (B,) says which texts have ended. If the prefix has several rows of each text, the first counts.
         """
-        C, n = prefix.past_ids.shape[1], prefix.inside.shape[1]
-        read = torch.cat([prefix.last[:, None], written], 1)[:, :-1]  # (B, N)
-        ids = torch.cat([prefix.past_ids, prefix.ids[:, :n], read], 1)
-        held, new = (prefix.past_ids != PAD_ID).sum(1, keepdim=True), prefix.inside.sum(1, keepdim=True)
-        # Each row has its tokens in three padded parts: those of `past.ids`, those just read, and those generated.
-        # `order` has the present position of each token of the new cache, in which all padding follows the row's last
-        # token.
-        p = torch.arange(ids.shape[1], device=ids.device)
-        order = torch.where(p < held, p, torch.where(p < held + new, p - held + C, p - held - new + C + n))
-        order = order.clamp(max=ids.shape[1] - 1)  # (B, C + n + N)
-        real = p < held + new + steps[:, None]
-        slots = CacheSlots(order, real, ~ended)
-        caches = {PRESENT + IDS: torch.where(real, ids.gather(1, order), PAD_ID)}
-        rest = state[1 + len(self.features) :]
-        for number, (encoder, cache) in enumerate(zip(self.encoder, prefix.caches, strict=True)):
-            size = len(cache.memory)
-            caches[f"{PRESENT}{number}"] = encoder.export_cache(cache, rest[:size], slots)
-            rest = rest[size:]
-        return caches
+        B, device = ended.shape[0], ended.device
+
+        def export(left: Tensor, *caches: Tensor) -> State:
+            # What is computed from the loop's state stays in the loop, which takes one step or none.
+            rows = torch.arange(B, device=device) * (prefix.ids.shape[0] // B) * left
+            first = prefix.with_state(tuple(part.index_select(0, rows) for part in prefix.state))
+            p = torch.arange(first.ids.shape[1], device=device)
+            # The padding between the tokens of a row, such as that of its prompt, moves to the row's end.
+            _, order = top_n(torch.where(first.real, p, p + p.shape[0]), p.shape[0], largest=False)  # (B, S)
+            slots = CacheSlots(order, p < first.real.sum(1, keepdim=True), ~ended)
+            ids = torch.where(slots.real, first.ids.gather(1, order), PAD_ID)
+            pairs = zip(self.encoder, first.caches, strict=True)
+            return left - 1, ids, *(encoder.export_cache(cache, slots) for encoder, cache in pairs)
+
+        floats = torch.zeros(B, 0, device=device)
+        empty = (floats.long(), *(floats[..., None, None].expand(-1, -1, *e.cache_shape) for e in self.encoder))
+        left = torch.zeros((), dtype=torch.int64, device=device) + keep
+        _, *caches = while_loop(lambda left, *caches: left > 0, export, (left, *empty))
+        return dict(zip([PRESENT + IDS, *(f"{PRESENT}{n}" for n in range(len(self.encoder)))], caches, strict=True))
 
     def _embedded(
         self, ids: Tensor, mask: Tensor, places: Tensor, features: Mapping[str, Tensor]
@@ -445,7 +475,7 @@ def _encoded(encoder: Any, x: Tensor, mask: Tensor, names: Mapping[str, Tensor],
     p = torch.arange(C + T, device=x.device)
     order = torch.where(p < read[:, None], p, p - read[:, None] + C).clamp(max=C + T - 1)  # (B, C + T)
     slots = CacheSlots(order, p < count[:, None], read >= 0)
-    return x, encoder.export_cache(prefix, encoder.init_cache(prefix, 0), slots)
+    return x, encoder.export_cache(prefix, slots)
 
 
 def _last(cache: Tensor, rows: int) -> Tensor:

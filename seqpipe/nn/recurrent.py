@@ -387,7 +387,8 @@ class Recurrent(InitialStateEncoder):
             last = torch.where(last[:, -1:] > 0, last[:, :-1], initial)
         return tuple(last[:, i].contiguous() for i in range(last.shape[1]))
 
-    def export_cache(self, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
+    def export_cache(self, prefix: PrefixCache, slots: CacheSlots) -> Tensor:
+        state = prefix.memory
         if self.initial is not None:
             state = (*state, torch.ones_like(state[0]))
         return torch.where(slots.unfinished[:, None, None, None], torch.stack(state, 1)[:, None], 0.0)
@@ -401,8 +402,11 @@ class Recurrent(InitialStateEncoder):
             after += last
         return x[:, :-1], tuple(after)
 
-    def init_cache(self, prefix: PrefixCache, max_length: int) -> State:
+    def init_cache(self, prefix: PrefixCache) -> State:
         return prefix.memory
+
+    def extend_memory(self, memory: State, state: State) -> State:
+        return state
 
     def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
         after: list[Tensor] = []

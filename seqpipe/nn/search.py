@@ -127,6 +127,12 @@ def repeat_axis(rows: Tensor, axis: int, size: int) -> Tensor:
     return rows.index_select(axis, torch.arange(size, device=rows.device).clamp(max=rows.shape[axis] - 1))
 
 
+def repeated(rows: State, times: int) -> State:
+    """Repeat each row (B, …) consecutively: (B * times, …)."""
+    places = torch.arange(rows[0].shape[0] * times, device=rows[0].device) // times
+    return tuple(part.index_select(0, places) for part in rows)
+
+
 def rows_at(rows: Tensor, places: Tensor) -> Tensor:  # (B, M, N), (B, m) -> (B, m, N)
     """Return the rows at these positions."""
     first = torch.arange(rows.shape[0], device=rows.device)[:, None] * rows.shape[1]
@@ -566,72 +572,99 @@ def _take(total: Tensor, tokens: Tensor, places: Tensor) -> State:  # (B, K C), 
 
 # Generation of long texts without beam search: greedily, or by sampling.
 
+BLOCK = 32  # steps of the inner loop
+
+
+class Continuation(Protocol):
+    """A model after texts of R rows, which generates more of them.
+
+    `memory` is what it keeps of the texts, and `at` returns the model with another memory. `start` and `step` are those
+    of a `Decoder`, for the state of the tokens after the texts; `extended` returns the memory with these tokens.
+    """
+
+    @property
+    def memory(self) -> State: ...
+
+    def at(self, memory: State) -> Continuation: ...
+
+    def start(self) -> State: ...
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]: ...
+
+    def extended(self, state: State) -> State: ...
+
 
 class Generated(NamedTuple):
-    """Texts (B, K, N), [PAD] after their end, their log-probabilities (B, K), and the decoder's state."""
+    """Texts (B, K, N), [PAD] after their end, their log-probabilities (B, K), and the memory of all but the last token.
+
+    Tokens of the memory after the end of their text are [PAD].
+    """
 
     tokens: Tensor
     scores: Tensor
-    steps: Tensor  # (B, K) number of tokens that the decoder read before the text ended
-    state: State  # of B K rows
+    memory: State  # of B K rows
 
 
 def generate(
-    decoder: Decoder,
-    start: State,
-    first_tokens: Tensor,
+    model: Continuation,
+    first: Tensor,
     options: GenerationOptions,
     *,
     row_limits: Tensor,
     stop: Tensor | None = None,
 ) -> Generated:
-    """Generate K texts a row, `beams` of the options, without beam search, so that no state is copied.
+    """Generate K texts a row, `beams` of the options, without beam search, so that no state is reordered.
 
-    Each token is the likeliest or, with uniform samples, a sampled one. The arguments are those of `beam_search`.
+    Each token is the likeliest or, with uniform samples, a sampled one; the first one is of the log-probabilities
+    `first` (B, V). The model's state, which grows, is copied in each step. So it begins again after `BLOCK` steps, when
+    the memory is extended by it. The other arguments are those of `beam_search`.
     """
-    device, B = first_tokens.device, first_tokens.shape[0]
+    device, B = first.device, first.shape[0]
     sampler, times = Sampler(options, B, device), torch.arange(options.max_length, device=device)
     ends = prepend_token(EOS_ID, stop, B, device)  # (B, 1 + E)
     automaton = PieceAutomaton(options.forbidden, B, device)
-    candidates = torch.arange(torch.sym_max(sampler.needed, 1), device=device)
-    zeros = (first_tokens[:, None] + torch.arange(options.beams, device=device)) * 0  # (B, K)
+    # One, or those to sample from. The tracer takes no size for 0, so that `sampler.needed` is `top_k` in a graph.
+    candidates = ((torch.arange(options.top_k, device=device) == 0) | sampler.active).nonzero()
+    zeros = (row_limits[:, None] + torch.arange(options.beams, device=device)) * 0  # (B, K)
 
     def is_open(t: Tensor, tokens: Tensor, scores: Tensor, done: Tensor, *rest: Tensor) -> Tensor:
         return (t < sampler.limit) & ~done.all()
 
-    def step(
+    def choose(
+        free: Tensor,  # (B K, V)
         t: Tensor,
         tokens: Tensor,  # (B, K) the last of each text
         scores: Tensor,  # (B, K)
         done: Tensor,  # (B, K)
-        sequences: Tensor,  # (B, K, N)
-        steps: Tensor,  # (B, K)
+        sequences: Tensor,  # (B, K, t)
         states: Tensor,  # (B, K) of the automaton
-        *state: Tensor,
     ) -> State:
-        K = tokens.shape[1]
-        free, state, _ = decoder.step(tokens.flatten(), state)  # (B K, V)
         holding = automaton.holding(states)
-        early = torch.where(t < options.min_length, ends, PAD_ID)[:, None].expand(-1, K, -1).flatten(0, 1)
+        early = torch.where(t < options.min_length, ends, PAD_ID)[:, None].expand(-1, tokens.shape[1], -1).flatten(0, 1)
         log_p = free.scatter(1, torch.cat([early, automaton.banned(holding)], 1), LOG_ZERO)
         gains, best_tokens = top_n(log_p, torch.sym_min(candidates.shape[0], log_p.shape[1]))  # (B K, C)
         chosen = best_tokens.gather(1, torch.where(sampler.active, sampler.choose(gains, t), 0))  # (B K, 1)
-        gain, tokens = free.gather(1, chosen).view_as(scores), chosen.view_as(tokens)
-        scores = torch.where(done, scores, scores + gain)
-        sequences = torch.where((times == t) & ~done[..., None], tokens[..., None], sequences)
-        ended = is_among(tokens, ends) | (t + 1 >= row_limits[:, None])
-        steps, states = torch.where(done, steps, t + 1), automaton.after(holding, tokens)
-        return t + 1, tokens, scores, done | ended, sequences, steps, states, *state
+        gain, tokens = free.gather(1, chosen).view_as(scores), torch.where(done, PAD_ID, chosen.view_as(tokens))
+        scores, sequences = torch.where(done, scores, scores + gain), torch.cat([sequences, tokens[..., None]], 2)
+        done = done | is_among(tokens, ends) | (t + 1 >= row_limits[:, None])
+        return t + 1, tokens, scores, done, sequences, automaton.after(holding, tokens)
 
-    begin = (
-        times.new_zeros(()),
-        zeros + first_tokens[:, None],
-        zeros.to(torch.float32),
-        zeros + row_limits[:, None] <= 0,
-        zeros[..., None] + 0 * times,
-        zeros,
-        automaton.start(zeros),
-    )
-    state = tuple(part[:, None].expand(-1, options.beams, *part.shape[1:]).flatten(0, 1) for part in start)
-    _, _, scores, _, sequences, steps, _, *after = while_loop(is_open, step, (*begin, *state))
-    return Generated(sequences, scores, steps, tuple(after))
+    def block(*state: Tensor) -> State:
+        here = model.at(state[6:])
+
+        def step(count: Tensor, *state: Tensor) -> State:
+            log_p, after, _ = here.step(state[1].flatten(), state[6:])
+            return count + 1, *choose(log_p, *state[:6]), *after
+
+        def goes_on(count: Tensor, *state: Tensor) -> Tensor:
+            return (count < BLOCK) & is_open(*state)
+
+        last = while_loop(goes_on, step, (times.new_zeros(()), *state[:6], *here.start()))[1:]
+        return *last[:6], *here.extended(last[6:])
+
+    done, empty = zeros + row_limits[:, None] <= 0, zeros[..., None][..., :0]
+    log_p, t = repeated((first,), options.beams)[0], times.new_zeros(())
+    begin = choose(log_p, t, zeros, zeros.to(torch.float32), done, empty, automaton.start(zeros))
+    _, _, scores, _, sequences, _, *memory = while_loop(is_open, block, (*begin, *model.memory))
+    padded = F.pad(sequences, (0, 1)).index_select(2, times.clamp(max=sequences.shape[2]))  # (B, K, N)
+    return Generated(padded, scores, tuple(memory))

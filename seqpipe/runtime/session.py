@@ -16,7 +16,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.text import KEEP_CACHE
 from seqpipe.config.checks import PREFIX
 from seqpipe.console import Console
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
@@ -286,6 +289,7 @@ class GraphSession:
         outputs = [output.name for output in self.session.get_outputs()]
         self._weights = [name for name in outputs if name.startswith(PREFIX)]
         self._caches = [entry.output for entry in self.cache]
+        self._without_cache = {KEEP_CACHE: np.array(False)} if KEEP_CACHE in manifest.options else {}
         self._decision = [name for name in outputs if name not in self._weights + self._caches]
         inputs = {node.name for node in self.session.get_inputs() + self.session.get_overridable_initializers()}
         stated = {*manifest.inputs, *manifest.options, *(entry.input for entry in self.cache)}
@@ -305,7 +309,7 @@ class GraphSession:
 
     def run(self, feeds: Arrays) -> Arrays:
         """Run the graph: padded features and option inputs to the decision."""
-        return self._run(self._decision, feeds)
+        return self._run(self._decision, feeds | self._without_cache)
 
     def run_with_cache(self, feeds: Arrays) -> Arrays:
         """Return the decision, and the cache for a later run (`seqpipe.runtime.manifest.next_inputs`)."""

@@ -44,7 +44,7 @@ def incremental_checks(bench: Bench) -> list[Check]:
 
 @torch.no_grad()
 def _in_chunks(bench: Bench) -> None:
-    """Reads a prompt, then two tokens step by step, then two more at once from the exported cache."""
+    """Reads a prompt, then two tokens step by step, then two more from the exported cache."""
     pipeline = bench.pipeline(2, NAN).eval()
     feeds = bench.artifacts.featurizer.collate(bench.docs(LENGTHS))
     names = {name: torch.from_numpy(array) for name, array in feeds.items()}
@@ -59,29 +59,28 @@ def _in_chunks(bench: Bench) -> None:
             raise FaultError(f"x of a token {what} differs by {off:.2g} from `forward` over the whole text", _CHUNKS)
 
     incremental = IncrementalStages(embedding, [*pipeline.encoder], others, adds_bos=False)
-    prefix = incremental.prefill(ids[:, : max(PROMPTS)], torch.arange(max(PROMPTS)) < prompts[:, None])
-    for t in range(max(PROMPTS) - 1):
-        at = torch.minimum(torch.tensor(t), (prompts - 2).clamp(min=0))
-        some = torch.where((prompts > 1)[:, None], prefix.x[rows, at], whole[rows, at])
-        same("of the prompt", some, at)
-    state = incremental.start(prefix, 2)
-    for t in range(2):
-        x, state = incremental.step(ids[rows, prompts - 1 + t], prefix, state)
-        same("decoded step by step", x, prompts - 1 + t)
-    written = torch.stack([ids[rows, prompts + t] for t in range(2)], 1)
-    ended = torch.zeros_like(prompts, dtype=torch.bool)
-    cache = incremental.export_cache(prefix, written, torch.full_like(prompts, 2), ended, state)
-    for number, encoder in enumerate(pipeline.encoder):
-        slots = cache[f"{PRESENT}{number}"].shape[1]
-        if (slots > 1) != member(encoder, "cache_per_token"):
-            raise FaultError(f"its cache of several tokens has {slots} slot{'s' * (slots > 1)}", _SLOTS)
-    past = next_inputs(cache_entries([*pipeline.encoder]), cache)
-    incremental = IncrementalStages(embedding, [*pipeline.encoder], others | past, adds_bos=False)
-    following = torch.stack([ids[rows, prompts + t] for t in (1, 2)], 1)
-    prefix = incremental.prefill(following, torch.ones(len(ids), 2, dtype=torch.bool))
-    same("after an imported cache", prefix.x[:, 0], prompts + 1)
-    x, _ = incremental.step(ids[rows, prompts + 2], prefix, incremental.start(prefix, 1))
-    same("decoded step by step after an imported cache", x, prompts + 2)
+    prompt = incremental.prefill(ids[:, : max(PROMPTS)], torch.arange(max(PROMPTS)) < prompts[:, None])
+    for t in range(max(PROMPTS)):
+        at = torch.minimum(torch.tensor(t), prompts - 1)
+        same("of the prompt", prompt.x[rows, at], at)
+    # Beam search reads the last token of the prompt in its first step.
+    for first, prefix in ((0, prompt.prefix), (-1, prompt.before)):
+        state = incremental.start(prefix)
+        for t in range(first, 2):
+            x, state = incremental.step(ids[rows, prompts + t], prefix, state)
+            same("decoded step by step", x, prompts + t)
+        prefix = incremental.extended(prefix, state)
+        cache = incremental.export_cache(prefix, torch.zeros_like(prompts, dtype=torch.bool))
+        for number, encoder in enumerate(pipeline.encoder):
+            slots = cache[f"{PRESENT}{number}"].shape[1]
+            if (slots > 1) != member(encoder, "cache_per_token"):
+                raise FaultError(f"its cache of several tokens has {slots} slot{'s' * (slots > 1)}", _SLOTS)
+        past = next_inputs(cache_entries([*pipeline.encoder]), cache)
+        continued = IncrementalStages(embedding, [*pipeline.encoder], others | past, adds_bos=False)
+        after = continued.prefill(ids[rows, prompts + 2][:, None], torch.ones(len(ids), 1, dtype=torch.bool))
+        same("after an imported cache", after.last_x, prompts + 2)
+        x, _ = continued.step(ids[rows, prompts + 3], after.prefix, continued.start(after.prefix))
+        same("decoded step by step after an imported cache", x, prompts + 3)
 
 
 # Check that an encoder or a head gives a text in chunks the answers of the whole text.

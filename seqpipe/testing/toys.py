@@ -170,15 +170,18 @@ class ToyCausal(nn.Module):
     def import_cache(self, cache: Tensor) -> tuple[Tensor, ...]:  # (B, C, 1, D) -> (B, D)
         return (nn.functional.pad(cache, (0, 0, 0, 0, 1, 0))[:, -1, 0].clone(),)
 
-    def export_cache(self, prefix: PrefixCache, state: tuple[Tensor, ...], slots: CacheSlots) -> Tensor:
-        return torch.where(slots.unfinished[:, None, None, None], state[0][:, None, None], 0.0)
+    def export_cache(self, prefix: PrefixCache, slots: CacheSlots) -> Tensor:
+        return torch.where(slots.unfinished[:, None, None, None], prefix.memory[0][:, None, None], 0.0)
 
     def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, tuple[Tensor, ...]]:
         x = torch.where(mask[..., None], x, 0.0)
         return (prefix.memory[0][:, None] + x.cumsum(1)).tanh(), (prefix.memory[0] + x.sum(1),)
 
-    def init_cache(self, prefix: PrefixCache, max_length: int) -> tuple[Tensor, ...]:
+    def init_cache(self, prefix: PrefixCache) -> tuple[Tensor, ...]:
         return prefix.memory
+
+    def extend_memory(self, memory: tuple[Tensor, ...], state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return state
 
     def step(
         self, x: Tensor, t: Tensor, prefix: PrefixCache, state: tuple[Tensor, ...]

@@ -184,7 +184,7 @@ def test_a_cache_without_tokens_is_the_initial_state(cell: Cell, option: Any) ->
             names["x"][:, first:last], ragged(length, length)[:2] & count[:, None], prefix(memory)
         )
         slots = CacheSlots(torch.zeros(2, 0), before, torch.tensor([True, True]))
-        return x, encoder.export_cache(prefix(state), state, slots)
+        return x, encoder.export_cache(prefix(state), slots)
 
     def prefix(memory: Any) -> Any:
         return prefix_cache(memory, before)

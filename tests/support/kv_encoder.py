@@ -37,8 +37,8 @@ class Attention(nn.Module):
     def import_cache(self, cache: Tensor) -> State:  # (B, C, 2, D) -> (B, C, D) twice
         return cache[:, :, 0].contiguous(), cache[:, :, 1].contiguous()
 
-    def export_cache(self, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
-        rows = torch.stack([torch.cat(parts, 1) for parts in zip(prefix.memory, state, strict=True)], 2)  # (B, S, 2, D)
+    def export_cache(self, prefix: PrefixCache, slots: CacheSlots) -> Tensor:
+        rows = torch.stack(prefix.memory, 2)  # (B, S, 2, D)
         order = slots.order[..., None, None].expand(-1, -1, *rows.shape[2:])
         return torch.where(slots.real[..., None, None], rows.gather(1, order), 0.0)
 
@@ -49,17 +49,18 @@ class Attention(nn.Module):
         keys, values = torch.cat([prefix.memory[0], key], 1), torch.cat([prefix.memory[1], value], 1)
         return x + self.attended(query, keys, values, seen), (keys, values)
 
-    def init_cache(self, prefix: PrefixCache, max_length: int) -> State:
-        return tuple(part.new_zeros(part.shape[0], max_length, self.dim) for part in prefix.memory)
+    def init_cache(self, prefix: PrefixCache) -> State:
+        return tuple(part[:, :0] for part in prefix.memory)
 
     def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
-        query, key, value = self.qkv(x).chunk(3, 1)
-        times = torch.arange(state[0].shape[1], device=x.device)
-        here = (times == t[:, None])[..., None]  # (B, N, 1)
-        keys, values = torch.where(here, key[:, None], state[0]), torch.where(here, value[:, None], state[1])
-        seen = torch.cat([prefix.real, times <= t[:, None]], 1)[:, None]
-        everything = (torch.cat(parts, 1) for parts in zip(prefix.memory, (keys, values), strict=True))
-        return x + self.attended(query[:, None], *everything, seen)[:, 0], (keys, values)
+        query, *new = self.qkv(x[:, None]).chunk(3, 2)
+        after = tuple(torch.cat(parts, 1) for parts in zip(state, new, strict=True))
+        seen = torch.cat([prefix.real, torch.ones_like(after[0][..., 0]) > 0], 1)[:, None]
+        everything = (torch.cat(parts, 1) for parts in zip(prefix.memory, after, strict=True))
+        return x + self.attended(query, *everything, seen)[:, 0], after
+
+    def extend_memory(self, memory: State, state: State) -> State:
+        return tuple(torch.cat(parts, 1) for parts in zip(memory, state, strict=True))
 
     def attended(self, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
         scores = query @ keys.transpose(1, 2) * self.dim**-0.5

@@ -28,13 +28,13 @@ class ForgetsItsCache(LSTM):
 
 
 class ForgetsWhoWaits(LSTM):
-    def export_cache(self, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
-        return torch.where(prefix.real[:, -1:, None, None], super().export_cache(prefix, state, slots), 0.0)
+    def export_cache(self, prefix: PrefixCache, slots: CacheSlots) -> Tensor:
+        return torch.where(prefix.real[:, -1:, None, None], super().export_cache(prefix, slots), 0.0)
 
 
 class MixesUpItsSlots(Transformer):
-    def export_cache(self, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
-        return super().export_cache(prefix, state, slots._replace(order=slots.order.flip(1)))
+    def export_cache(self, prefix: PrefixCache, slots: CacheSlots) -> Tensor:
+        return super().export_cache(prefix, slots._replace(order=slots.order.flip(1)))
 
 
 class ReadsTheNeighbour(Words):

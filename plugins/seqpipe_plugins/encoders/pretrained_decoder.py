@@ -102,6 +102,7 @@ class Layer(nn.Module):
     """A pre-norm residual layer of attention and a feed-forward network."""
 
     rotary: Tensor | None
+    scales: Tensor
 
     def __init__(
         self,
@@ -118,20 +119,27 @@ class Layer(nn.Module):
         self.heads, self.groups, self.each = sizes
         self.attention_dropout, self.dropout = dropout, nn.Dropout(dropout)
         self.register_buffer("rotary", rotary, persistent=False)
+        scales = torch.ones(joined.out_features)
+        scales[: self.heads * self.each] = self.each**-0.5  # of the queries
+        self.register_buffer("scales", scales, persistent=False)
 
     def project_qkv(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        each = self.joined(self.norms[0](x)).unflatten(-1, (-1, self.each))  # (B, n, H + 2 G, d)
-        each = each.transpose(1, 2) if x.dim() == 3 else each
+        # With a factor of the queries alone onnxruntime computes the scores of one token 2.5 times slower.
+        each = self.joined(self.norms[0](x)) * self.scales
+        if x.dim() == 3:
+            each = each.unflatten(2, (-1, self.each)).transpose(1, 2)  # (B, H + 2 G, n, d)
+        else:
+            each = each.unflatten(1, (-1, 1, self.each))  # (B, H + 2 G, 1, d)
         queries, keys, values = each.split([self.heads, self.groups, self.groups], 1)
         if self.rotary is not None:
-            angles = (places[..., None] * self.rotary)[:, None]  # (B, 1, n, d / 2)
+            angles = places.reshape(places.shape[0], 1, -1, 1) * self.rotary  # (B, 1, n, d / 2)
             cos, sin = torch.cat([angles.cos()] * 2, -1), torch.cat([angles.sin()] * 2, -1)
             # Each pair of numbers is rotated by its angle; a pair is half a width apart, as in the weights of
             # `transformers`, not adjacent as in the paper. A quarter turn of (a, b) is (-b, a).
             halves = [part.chunk(2, -1) for part in (queries, keys)]
             quarter = [torch.cat([-second, first], -1) for first, second in halves]
             queries, keys = queries * cos + quarter[0] * sin, keys * cos + quarter[1] * sin
-        return queries * self.each**-0.5, keys, values
+        return queries, keys, values
 
     def output(self, x: Tensor, context: Tensor) -> Tensor:
         x = x + self.dropout(self.mix(context))

@@ -24,11 +24,13 @@ class LMOptions(sp.GenerationOptions):
         stop: Texts before which the answer ends. Pieces that contain one of them, (1 or B, E) int64, [PAD] where there
             are fewer: they end a text as [EOS] does.
         score_prompt: Whether the log-probabilities of the prompt's tokens are returned too.
+        keep_cache: Whether the graph returns the cache for a later run, which takes time.
     """
 
     repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
     stop: sp.Texts = None
     score_prompt: bool = False
+    keep_cache: bool = True
 
     @property
     def of_search(self) -> sp.SearchOptions:
@@ -129,33 +131,37 @@ class LM(nn.Module):
         no [BOS] stands before); `present.ids` (B, P) and `present.0` …: what a later call takes as `past.…` beside the
         last token, of a text that has not ended, from one beam.
         """
-        prefix, B, K = incremental.prefill(ids, mask), ids.shape[0], options.beams
-        start = _Continuation(self, incremental, prefix, options.repetition_penalty).start(options.max_length)
-        decoder = _Continuation(self, incremental, incremental.repeated(prefix, K), options.repetition_penalty)
+        prompt, B, K = incremental.prefill(ids, mask), ids.shape[0], options.beams
+        after, before = (
+            _Continuation(self, incremental, prefix.repeated(K), options.repetition_penalty)
+            for prefix in (prompt.prefix, prompt.before)
+        )
+        first = after._replace(prefix=prompt.prefix).log_p(prompt.last_x, prompt.ids[:, :0])
         options = replace(options, forbidden=sp.with_arcs(options.forbidden, [(-1, sp.UNK_ID, -1)], ids.device))
         samples = 0 if options.uniform is None else options.uniform.shape[2]
         searches = (torch.full((), K, device=ids.device) > 1) & ~(torch.full((), samples, device=ids.device) > 0)
-        stop, context, limits = options.stop, incremental.max_length, torch.full_like(prefix.last, options.max_length)
+        stop, context, limits = options.stop, incremental.max_length, torch.full_like(prompt.last, options.max_length)
         if context is not None:
-            limits = limits.minimum(context - prefix.length)  # (B,) the part of a limited context after the prompt
+            limits = limits.minimum(context + 1 - prompt.prefix.real.sum(1))  # (B,) what a limited context has room for
         # The graph has both beam search, and sampling or greedy search, which copies no state; a decode option selects
         # one at run time. The other one gets a limit of 0 tokens, so that its loop takes no step.
         row_limits = torch.where(searches, 0, limits)
-        generated = sp.generate(decoder, start, prefix.last, options, row_limits=row_limits, stop=stop)
+        generated = sp.generate(after, first, options, row_limits=row_limits, stop=stop)
         search, row_limits = options.of_search, torch.where(searches, limits, 0)
+        start = incremental.start(prompt.before)
         beams, beam_scores = sp.beam_search(
-            decoder, start, search, first_tokens=prefix.last, row_limits=row_limits, stop=stop, fast_loop=False
+            before, start, search, first_tokens=prompt.last, row_limits=row_limits, stop=stop, fast_loop=False
         )
         _, order = sp.top_n(generated.scores, K)
         texts = generated.tokens.gather(1, order[..., None].expand_as(generated.tokens))
         n, scores = torch.sym_min(options.n_best, K), generated.scores.gather(1, order)
         ended = sp.is_among(generated.tokens[:, 0], sp.prepend_token(sp.EOS_ID, stop, B, ids.device)).any(1)
-        state = tuple(part.unflatten(0, (B, -1))[:, 0] for part in generated.state[1:])
+        scored = torch.zeros((), dtype=torch.bool, device=ids.device) | options.score_prompt
         return {
             "tokens": torch.where(searches, beams, texts)[:, :n],
             "scores": torch.where(searches, beam_scores, scores)[:, :n],
-            "prompt_scores": self._prompt_scores(incremental, prefix, options.score_prompt),
-            **incremental.export_cache(prefix, generated.tokens[:, 0], generated.steps[:, 0], ended, state),
+            "prompt_scores": self._token_scores(incremental, prompt, scored)[:, :-1],
+            **incremental.export_cache(prompt.prefix.with_state(generated.memory), ended, options.keep_cache),
         }
 
     def score(self, ids: Tensor, mask: Tensor, incremental: sp.IncrementalStages, tokens: Tensor) -> Tensor:
@@ -166,32 +172,30 @@ class LM(nn.Module):
         # The tokens move to the left, right after the prompt's last real one, and the padding between them to the end:
         # the stages read a text without gaps.
         order = torch.where(p < count, p, p - count + ids.shape[1]).clamp(max=len(p) - 1)
-        prefix = incremental.prefill(torch.cat([ids, tokens], 1).gather(1, order), p < count + more)
-        following = prefix.ids[:, 1:]
-        place = torch.arange(following.shape[1], device=ids.device) + (0 if incremental.adds_bos else 1)
+        prompt = incremental.prefill(torch.cat([ids, tokens], 1).gather(1, order), p < count + more)
+        place = torch.arange(prompt.ids.shape[1], device=ids.device) + (0 if incremental.adds_bos else 1)
         behind = (place >= count) & (place < count + more)  # (B, M) mask of the text's tokens
-        log_p = self.logits(prefix.x, **incremental.logit_weights).log_softmax(2)  # (B, M, V)
-        return torch.where(behind, log_p.gather(2, following[..., None])[..., 0], 0.0).sum(1)
+        scores = self._token_scores(incremental, prompt, torch.ones_like(mask[0, 0]))
+        return torch.where(behind, scores, 0.0).sum(1)
 
-    def _prompt_scores(
-        self, incremental: sp.IncrementalStages, prefix: sp.TokenPrefix, wanted: bool | Tensor
-    ) -> Tensor:
-        """Return the log-probabilities (B, n - 1) of a prompt's tokens, 0 if not requested: a loop of 0 or 1 steps."""
+    def _token_scores(self, incremental: sp.IncrementalStages, prompt: sp.Prompt, wanted: Tensor) -> Tensor:
+        """Return the log-probability of the token after each of a prompt's (B, n), 0 for the last or if not wanted."""
         # The logits of a prompt (B, n, V) are the largest tensor of a call, and few callers need them. A graph computes
-        # all operators except those of a loop without steps; `again & False` ends this loop after the first step.
-        ids, nothing = prefix.ids[:, 1:].contiguous(), prefix.x[..., 0] * 0.0
-        x, real = prefix.x.clone(), prefix.inside.clone()
+        # all operators except those of a loop without steps; `again & False` ends this loop after the first step. As a
+        # state x stays in the loop, and what is computed from it.
+        ids = F.pad(prompt.ids, (0, 1))[:, 1:].contiguous()
+        real = F.pad(prompt.real, (0, 1))[:, 1:].contiguous()
 
-        def step(again: Tensor, scores: Tensor) -> sp.State:
+        def step(again: Tensor, x: Tensor, scores: Tensor) -> sp.State:
             log_p = self.logits(x, **incremental.logit_weights).log_softmax(2).gather(2, ids[..., None])[..., 0]
-            return again & False, torch.where(real, log_p, 0.0)
+            return again & False, x, torch.where(real, log_p, 0.0)
 
-        again = torch.zeros((), dtype=torch.bool, device=ids.device) | wanted
-        return sp.while_loop(lambda again, scores: again & True, step, (again, nothing))[1]
+        state = (wanted, prompt.x.clone(), prompt.x[..., 0] * 0.0)
+        return sp.while_loop(lambda again, x, scores: again & True, step, state)[2]
 
 
 class _Continuation(NamedTuple):
-    """The model after the prompts, as a `Decoder` for search."""
+    """The model after the prompts, as a `Decoder` for search and a `Continuation` for generation."""
 
     head: LM
     incremental: sp.IncrementalStages
@@ -202,18 +206,26 @@ class _Continuation(NamedTuple):
     def mask(self) -> None:
         return None
 
-    def start(self, max_length: int) -> sp.State:
-        """Return the state of the stages, and the mask of the tokens in the texts so far, (B, V)."""
-        inside = self.prefix.inside
-        ids = torch.cat([self.prefix.past_ids, self.prefix.ids[:, : inside.shape[1]] * inside], 1)
-        seen = torch.zeros(ids.shape[0], self.head.logit_mask.shape[0], device=ids.device).scatter(1, ids, 1.0)
-        return (seen, *self.incremental.start(self.prefix, max_length))
+    @property
+    def memory(self) -> sp.State:
+        return self.prefix.state
+
+    def at(self, memory: sp.State) -> _Continuation:
+        return self._replace(prefix=self.prefix.with_state(memory))
+
+    def start(self) -> sp.State:
+        return self.incremental.start(self.prefix)
 
     def step(self, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, None]:
-        seen, *rest = state
-        x, after = self.incremental.step(tokens, self.prefix, tuple(rest))
-        seen = seen.scatter(1, tokens[:, None], 1.0)
-        logits = self.head.logits(x, **self.incremental.logit_weights)  # (R, V)
-        p = self.repetition_penalty
-        logits = torch.where(seen > 0, torch.where(logits > 0, logits / p, logits * p), logits)
-        return logits.log_softmax(1), (seen, *after), None
+        x, after = self.incremental.step(tokens, self.prefix, state)
+        return self.log_p(x, after[1]), after, None
+
+    def extended(self, state: sp.State) -> sp.State:
+        return self.incremental.extended(self.prefix, state).state
+
+    def log_p(self, x: Tensor, read: Tensor) -> Tensor:
+        """Return the log-probabilities (R, V) of the token after x (R, D) and the tokens (R, n) after the prefix."""
+        logits = self.head.logits(x, **self.incremental.logit_weights)
+        ids, p = torch.cat([self.prefix.ids, read], 1), self.repetition_penalty
+        old = logits.gather(1, ids)
+        return logits.scatter(1, ids, torch.where(old > 0, old / p, old * p)).log_softmax(1)

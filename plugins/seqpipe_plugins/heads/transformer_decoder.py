@@ -109,11 +109,11 @@ class TransformerDecoder(sp.SpanCorruption, sp.Seq2SeqHead):
         t = torch.full((1,), state[0].shape[2], device=tokens.device)
         x, after, weights = self._add_positions(self.vocabulary(tokens), t), [], tokens  # (R, D)
         for number, layer in enumerate(self._stack):
-            query, *new = layer.itself.project_qkv(layer.first(x))  # (R, H, D / H) each
+            query, *new = layer.itself.project_qkv(layer.first(x))  # (R, H, 1, D / H) each
             pairs = zip(state[2 * number : 2 * number + 2], new, strict=True)
-            keys, values = (torch.cat([old, part[:, :, None]], 2) for old, part in pairs)  # (R, H, t + 1, D / H)
+            keys, values = (torch.cat(pair, 2) for pair in pairs)  # (R, H, t + 1, D / H)
             after += [keys, values]
-            seen = (query[:, :, None] @ keys.transpose(2, 3)).softmax(3) @ values
+            seen = (query @ keys.transpose(2, 3)).softmax(3) @ values
             x, weights = layer(x, layer.itself.output(seen.flatten(1)), source.parts[number])
         return self.vocabulary.logits(self.norm(x), self.logit_mask), tuple(after), weights.mean(1)
 

@@ -12,7 +12,7 @@ from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from seqpipe.export.passes.loop_invariants import bodies, shape_of
 
-_EACH = frozenset(("Add", "Div", "Erf", "Gelu", "LayerNormalization", "Mul", "Relu", "Sigmoid", "Sub", "Tanh"))
+_EACH = frozenset(("Add", "Div", "Erf", "Gelu", "LayerNormalization", "Mul", "Pow", "Relu", "Sigmoid", "Sub", "Tanh"))
 _ENOUGH = 4  # linear layers per return to three axes, which takes three nodes
 
 Shape = tuple[int | str | None, ...]
@@ -20,14 +20,22 @@ Shape = tuple[int | str | None, ...]
 
 def rewrite_linear_layers(graph: GraphProto) -> None:
     """Change the graph in place; its results stay the same."""
-    # The exporter's x * (0.5 * (1 + erf)) becomes (x * 0.5) * (1 + erf), which onnxruntime recognises as a GELU. 0.5 is
-    # a power of two, so the product is bit-equal.
-    producers = {name: node for node in graph.node for name in node.output}
-    users = [name for node in graph.node for name in _read(node)]
     # Weights have no values yet, so a scalar with a value is a constant of the program.
     constants = [tensor for tensor in graph.initializer if tensor.raw_data and not tensor.dims]
-    halves = {tensor.name for tensor in constants if numpy_helper.to_array(tensor) == 0.5}
+    _rewrite_gelus(graph, {tensor.name for tensor in constants if numpy_helper.to_array(tensor) == 0.5})
+    _Rows(graph).replace()
+
+
+def _rewrite_gelus(graph: GraphProto, halves: set[str]) -> None:
+    """Change x * (0.5 * (1 + f)), f an Erf or a Tanh, to (x * 0.5) * (1 + f), which onnxruntime recognises as a GELU.
+
+    0.5 is a power of two, so the product is bit-equal.
+    """
+    producers = {name: node for node in graph.node for name in node.output}
+    users = [name for node in graph.node for name in _read(node)]
     for outer in graph.node:
+        for body in bodies(outer):
+            _rewrite_gelus(body, halves)
         for x, inner in (outer.input, outer.input[::-1]) if outer.op_type == "Mul" else ():
             product = producers.get(inner)
             if product is None or product.op_type != "Mul" or users.count(inner) > 1:
@@ -36,11 +44,10 @@ def rewrite_linear_layers(graph: GraphProto) -> None:
             total = producers.get(rest)
             if half not in halves or total is None or total.op_type != "Add":
                 continue
-            if any(i in producers and producers[i].op_type == "Erf" for i in total.input):
+            if any(i in producers and producers[i].op_type in ("Erf", "Tanh") for i in total.input):
                 product.input[:] = [x, half]
                 outer.input[:] = [inner, rest]
                 break
-    _Rows(graph).replace()
 
 
 class _Rows:
@@ -55,6 +62,8 @@ class _Rows:
         self.graph = graph
         self.shapes = {value.name: shape_of(value) for value in (*graph.value_info, *graph.input, *graph.output)}
         self.constants = {tensor.name: tensor for tensor in graph.initializer}
+        self.matrices = {name for name, tensor in self.constants.items() if len(tensor.dims) == 2}
+        self.matrices |= {n.output[0] for n in graph.node if n.op_type == "Transpose" and n.input[0] in self.matrices}
         self.nodes: list[NodeProto] = []
         self.rows: dict[str, str] = {}  # the version with two axes of a tensor with three
         self.available = {*self.constants, *(value.name for value in graph.input)}
@@ -89,7 +98,7 @@ class _Rows:
         first = node.input[0] if node.input else ""
         second = self.constants.get(node.input[1]) if len(node.input) > 1 else None
         # A linear layer multiplies by a constant matrix. Its input must already be rows, or a possible start of rows.
-        is_layer = node.op_type == "MatMul" and second is not None and len(second.dims) == 2
+        is_layer = node.op_type == "MatMul" and node.input[1] in self.matrices
         is_layer = is_layer and (first in self.rows or (first in self.starts and self._fits(first)))
         is_free = False
         if node.op_type == "Reshape" and first in self.rows:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from onnx import GraphProto, NodeProto, ValueInfoProto
+from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 
 _BEFORE = {"Loop": 2, "Scan": 0}  # inputs of the node, and of its body, before the state
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
@@ -46,11 +46,45 @@ def hoist_loop_invariants(graph: GraphProto) -> None:
     _replace(graph, kept)
 
 
+def place_weights(graph: GraphProto) -> None:
+    """Transpose the weights of a loop within a loop in the body around it, in place.
+
+    onnxruntime packs a weight when it loads the graph if the weight is a constant of the product's graph, or of the one
+    around it, and else at every product. A transposed constant is a constant of the graph that transposes it.
+    """
+    constants = {tensor.name for tensor in graph.initializer}.difference(value.name for value in graph.input)
+    sources: dict[str, str] = {}  # of transposed weights
+    for node in graph.node:
+        if node.input and constants.issuperset(node.input) and node.op_type not in (*_RANDOM, *_BEFORE):
+            constants.update(node.output)
+            if node.op_type == "Transpose":
+                sources[node.output[0]] = node.input[0]
+    for number, body in enumerate(body for node in graph.node for body in bodies(node)):
+        placed: dict[str, NodeProto] = {}
+        for node in (node for loop in body.node for inner in bodies(loop) for node in all_nodes(inner)):
+            name = node.input[1] if node.op_type in ("Gemm", "MatMul", "MatMulInteger") else ""
+            for attribute in node.attribute if name in constants else ():
+                if attribute.name == "transB" and attribute.i:
+                    sources[name], attribute.i = name, 0
+            if name in sources:
+                node.input[1] = f"{sources[name]}.{number}.near"
+                placed[name] = helper.make_node("Transpose", [sources[name]], [node.input[1]], perm=[1, 0])
+        _replace(body, [*placed.values(), *body.node])
+
+
 def bodies(node: NodeProto) -> Iterator[GraphProto]:
     """Yield the graphs inside a node."""
     for attribute in node.attribute:
         yield from ([attribute.g] if attribute.HasField("g") else [])
         yield from attribute.graphs
+
+
+def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """Yield the nodes of a graph and of all graphs inside."""
+    for node in graph.node:
+        yield node
+        for inner in bodies(node):
+            yield from all_nodes(inner)
 
 
 def shape_of(value: ValueInfoProto) -> tuple[int | str | None, ...]:

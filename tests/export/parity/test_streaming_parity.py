@@ -20,7 +20,6 @@ from seqpipe.export.parity import gate
 from seqpipe.export.parity.decisions import DecisionParity, Tally
 from seqpipe.export.parity.gate import compare_streams, ragged_chunks
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
-from seqpipe.nn.loops import State
 from seqpipe.testing.graphs import session_of
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.pipeline import Pipeline
@@ -121,8 +120,8 @@ def test_a_state_that_is_not_kept_for_a_text_that_waits_is_caught(
 ) -> None:
     write = LSTM.export_cache
 
-    def forgets(self: LSTM, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
-        kept: Tensor = write(self, prefix, state, slots)
+    def forgets(self: LSTM, prefix: PrefixCache, slots: CacheSlots) -> Tensor:
+        kept: Tensor = write(self, prefix, slots)
         return torch.where(prefix.real[:, -1:, None, None], kept, 0.0)  # rows shorter than the longest of the batch
 
     assert lstm(tmp_path, monkeypatch, export_cache=forgets).different > 0

@@ -106,6 +106,16 @@ def test_the_largest_sums_do_not_overflow() -> None:
     assert np.allclose(logits, rows @ table.T + BIAS, rtol=1e-5)
 
 
+def test_sums_of_two_products_fit_16_bits_whichever_two_of_four_are_added() -> None:
+    w = (W * RANDOM.choice([1, 30], W.shape)).astype(np.float32)
+    for tensor in onnx.load_from_string(in_int8(model(w=w))).graph.initializer:
+        if tensor.data_type == TensorProto.INT8:
+            weights = np.abs(numpy_helper.to_array(tensor).astype(int))  # (N, K), K a multiple of 4
+            largest = np.sort(weights.reshape(len(weights), -1, 4), 2)[..., 2:].sum(2).max(1)
+            assert (largest * 255 < 2**15).all()
+            assert (largest >= 125).all()  # and the range is used
+
+
 def yaml(folder: Path) -> Path:
     wide = {"embedding": {"use": "lookup", "dim": 64}, "encoder": {"use": "transformer", "heads": 2}}
     return labelling(folder, {**wide, "head": "label", "export": {"precision": "int8"}})

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
-from seqpipe.export.passes.loop_invariants import bodies, hoist_loop_invariants
+from seqpipe.export.passes.loop_invariants import bodies, hoist_loop_invariants, place_weights
 
 FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -80,6 +80,24 @@ def test_a_size_that_steps_change_is_read_in_the_loop() -> None:
     model = loop([*nodes, node("Concat", "width rows", "shape", axis=0), node("Shape", "before", "all")])
     model.graph.node[1].attribute[0].g.output[1].type.tensor_type.shape.dim[0].dim_param = "more"
     assert operators(inner(moved(model))) == ["Concat", "Shape", "Concat", "Shape", "Identity"]
+
+
+def test_weights_of_a_loop_in_a_loop_are_constants_of_the_body_around_it() -> None:
+    step = [node("Gemm", "b m", "c", transB=1), node("MatMul", "c turned", "d"), node("Identity", "g", "h")]
+    inputs = [value("j", INT), value("g", BOOL), value("b", FLOAT, "R", 4)]
+    body = helper.make_graph(step, "step", inputs, [value("h", BOOL), value("d", FLOAT, "R", 4)])
+    model = loop([node("Loop", "two yes before", "after", body=body)])
+    model.graph.node.insert(0, node("Transpose", "n", "turned", perm=[1, 0]))
+    random = np.random.default_rng(2)
+    weights = [constant(name, random.normal(size=(4, 4)).astype(np.float32)) for name in "mn"]
+    model.graph.initializer.extend([*weights, constant("two", 2)])
+    changed = ModelProto.FromString(model.SerializeToString())
+    place_weights(changed.graph)
+    np.testing.assert_allclose(run(changed, 3), run(model, 3), rtol=1e-5)
+    (outer,) = (graph for one in changed.graph.node for graph in bodies(one))
+    assert operators(outer) == ["Transpose", "Transpose", "Loop", "Identity"]
+    (step_after,) = bodies(outer.node[2])
+    assert [one.input[1] for one in step_after.node[:2]] == [one.output[0] for one in outer.node[:2]]
 
 
 def test_what_reads_nothing_of_the_loop_leaves_it() -> None:
