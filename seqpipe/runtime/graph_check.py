@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -90,6 +91,27 @@ def nodes(model: bytes) -> Iterator[tuple[str, str, bool]]:
             yield operator, name, in_loop
             attributes = (part for n, _, a, b in fields if n == 5 for part in _fields(model, a, b, "an attribute"))
             graphs += [(a, b, in_loop or operator in ("Loop", "Scan")) for n, _, a, b in attributes if n in (6, 11)]
+
+
+def product_weights(model: bytes) -> int:
+    """Return the number of weights of a valid model that are not read by row (tables) or step by step (RNNs)."""
+    sizes, others = Counter[bytes](), set[bytes]()
+    graphs = [(a, b) for number, _, a, b in _fields(model, 0, len(model), "the model") if number == 7]
+    for at, end in graphs:  # grows, as in `nodes`
+        for number, _, a, b in _fields(model, at, end, "a graph"):
+            if number == 5:
+                tensor = [*_fields(model, a, b, "a tensor")]
+                name = b"".join(model[a:b] for n, _, a, b in tensor if n == 8)
+                sizes[name] = math.prod(
+                    size for n, wire, a, b in tensor if n == 1 for size in _integers(model, wire, a, b)
+                )
+            elif number == 1:
+                fields = [*_fields(model, a, b, "an operator")]
+                if b"".join(model[a:b] for n, _, a, b in fields if n == 4) in (b"Gather", b"GRU", b"LSTM", b"RNN"):
+                    others |= {model[a:b] for n, _, a, b in fields if n == 1}
+                attributes = (part for n, _, a, b in fields if n == 5 for part in _fields(model, a, b, "an attribute"))
+                graphs += [(a, b) for n, _, a, b in attributes if n in (6, 11)]
+    return sum(size for name, size in sizes.items() if name not in others)
 
 
 class _RefusedError(Exception):
