@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import struct
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -81,37 +80,38 @@ def refusal_reason(model: bytes) -> str:
     return ""
 
 
-def nodes(model: bytes) -> Iterator[tuple[str, str, bool]]:
-    """Yield operator and name of every node of a valid model, and whether it is in the body of a Loop or Scan."""
-    graphs = [(a, b, False) for number, _, a, b in _fields(model, 0, len(model), "the model") if number == 7]
-    for at, end, in_loop in graphs:  # grows: the bodies of a graph's nodes follow it
-        for a, b in ((a, b) for number, _, a, b in _fields(model, at, end, "a graph") if number == 1):
+def nodes(model: bytes) -> Iterator[tuple[str, str, bool, list[bytes]]]:
+    """Yield operator, name, whether it is in the body of a Loop or Scan, and inputs of every node of a valid model."""
+    for number, a, b, in_loop in _parts(model):
+        if number == 1:
             fields = [*_fields(model, a, b, "an operator")]
             name, operator = (b"".join(model[a:b] for n, _, a, b in fields if n == field).decode() for field in (3, 4))
-            yield operator, name, in_loop
-            attributes = (part for n, _, a, b in fields if n == 5 for part in _fields(model, a, b, "an attribute"))
-            graphs += [(a, b, in_loop or operator in ("Loop", "Scan")) for n, _, a, b in attributes if n in (6, 11)]
+            yield operator, name, in_loop, [model[a:b] for n, _, a, b in fields if n == 1]
 
 
 def product_weights(model: bytes) -> int:
-    """Return the number of weights of a valid model that are not read by row (tables) or step by step (RNNs)."""
-    sizes, others = Counter[bytes](), set[bytes]()
-    graphs = [(a, b) for number, _, a, b in _fields(model, 0, len(model), "the model") if number == 7]
-    for at, end in graphs:  # grows, as in `nodes`
+    """Return the number of weights of a valid model in products over all tokens: not of tables, RNNs or loops."""
+    others = {i for node in nodes(model) if node[2] or node[0] in ("Gather", "GRU", "LSTM", "RNN") for i in node[3]}
+    count = 0
+    for number, a, b, in_loop in _parts(model):
+        if number == 5 and not in_loop:
+            fields = [*_fields(model, a, b, "a tensor")]
+            sizes = [size for n, wire, a, b in fields if n == 1 for size in _integers(model, wire, a, b)]
+            count += 0 if b"".join(model[a:b] for n, _, a, b in fields if n == 8) in others else math.prod(sizes)
+    return count
+
+
+def _parts(model: bytes) -> Iterator[tuple[int, int, int, bool]]:
+    """Yield the fields of every graph of a valid model, each with its place, and whether it is in a loop's body."""
+    graphs = [(a, b, False) for number, _, a, b in _fields(model, 0, len(model), "the model") if number == 7]
+    for at, end, in_loop in graphs:  # grows: the bodies of a graph's nodes follow it
         for number, _, a, b in _fields(model, at, end, "a graph"):
-            if number == 5:
-                tensor = [*_fields(model, a, b, "a tensor")]
-                name = b"".join(model[a:b] for n, _, a, b in tensor if n == 8)
-                sizes[name] = math.prod(
-                    size for n, wire, a, b in tensor if n == 1 for size in _integers(model, wire, a, b)
-                )
-            elif number == 1:
+            yield number, a, b, in_loop
+            if number == 1:
                 fields = [*_fields(model, a, b, "an operator")]
-                if b"".join(model[a:b] for n, _, a, b in fields if n == 4) in (b"Gather", b"GRU", b"LSTM", b"RNN"):
-                    others |= {model[a:b] for n, _, a, b in fields if n == 1}
+                is_loop = any(n == 4 and model[a:b] in (b"Loop", b"Scan") for n, _, a, b in fields)
                 attributes = (part for n, _, a, b in fields if n == 5 for part in _fields(model, a, b, "an attribute"))
-                graphs += [(a, b) for n, _, a, b in attributes if n in (6, 11)]
-    return sum(size for name, size in sizes.items() if name not in others)
+                graphs += [(a, b, in_loop or is_loop) for n, _, a, b in attributes if n in (6, 11)]
 
 
 class _RefusedError(Exception):

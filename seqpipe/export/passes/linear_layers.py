@@ -55,6 +55,10 @@ class _Rows:
         self.graph = graph
         self.shapes = {value.name: _shape(value) for value in (*graph.value_info, *graph.input, *graph.output)}
         self.constants = {tensor.name: tensor for tensor in graph.initializer}
+        self.matrices = {tensor.name for tensor in graph.initializer if len(tensor.dims) == 2}
+        self.matrices |= {
+            node.output[0] for node in graph.node if node.op_type == "Transpose" and node.input[0] in self.matrices
+        }
         self.nodes: list[NodeProto] = []
         self.rows: dict[str, str] = {}  # the version with two axes of a tensor with three
         self.available = {*self.constants, *(value.name for value in graph.input)}
@@ -89,7 +93,7 @@ class _Rows:
         first = node.input[0] if node.input else ""
         second = self.constants.get(node.input[1]) if len(node.input) > 1 else None
         # A linear layer multiplies by a constant matrix. Its input must already be rows, or a possible start of rows.
-        is_layer = node.op_type == "MatMul" and second is not None and len(second.dims) == 2
+        is_layer = node.op_type == "MatMul" and node.input[1] in self.matrices
         is_layer = is_layer and (first in self.rows or (first in self.starts and self._fits(first)))
         is_free = False
         if node.op_type == "Reshape" and first in self.rows:
