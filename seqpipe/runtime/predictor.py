@@ -57,6 +57,9 @@ Task = tuple[list[Answer | DataError | None], list[tuple[list[int], "Future[list
 
 
 class Renewable(Protocol):
+    def before_fork(self) -> None:
+        """Close, before a fork, what has threads of its own: the fork would wait for them when it ends."""
+
     def renew(self) -> None:
         """Replace, in a forked process, threads that do not exist in it and locks that may stay locked."""
 
@@ -65,13 +68,18 @@ class Renewable(Protocol):
 RENEWED: weakref.WeakSet[Renewable] = weakref.WeakSet()
 
 
+def _before_fork() -> None:
+    for owner in [*RENEWED]:
+        owner.before_fork()
+
+
 def _renew() -> None:
     for owner in [*RENEWED]:
         owner.renew()
 
 
 if hasattr(os, "register_at_fork"):  # Windows does not fork
-    os.register_at_fork(after_in_child=_renew)
+    os.register_at_fork(before=_before_fork, after_in_child=_renew)
 
 
 def refuse_long(
@@ -120,6 +128,9 @@ class Predictor:
         self._after_huge = False  # the last text was so long that it ran alone
         self.renew()
         RENEWED.add(self)
+
+    def before_fork(self) -> None:
+        pass
 
     def renew(self) -> None:
         self._pool = ThreadPoolExecutor(self.workers, "seqpipe") if self.workers > 1 else None

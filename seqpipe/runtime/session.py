@@ -11,7 +11,6 @@ import os
 import platform
 import threading
 import time
-import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -142,12 +141,7 @@ def import_onnxruntime() -> Any:
 
 
 def open_session(onnxruntime: Any, model: bytes, device: str, path: Path, refused: str = "", threads: int = 1) -> Any:
-    """Open a session of a bundle's graph, with the threads of a run.
-
-    Raises:
-        BundleError: if the graph is refused.
-        EnvError: if the device is missing.
-    """
+    """Open a session of a bundle's graph; BundleError if the graph is refused, EnvError if the device is missing."""
     if fault := graph_check.refusal_reason(model):
         raise BundleError(f"{path / 'model.onnx'}: {fault}")
     options = onnxruntime.SessionOptions()
@@ -260,18 +254,6 @@ class Watchdog:
             self._thread = None
 
 
-_OPENED: weakref.WeakSet[GraphSession] = weakref.WeakSet()
-
-
-def _close_shared() -> None:
-    for graph in [*_OPENED]:
-        graph.close_shared()
-
-
-if hasattr(os, "register_at_fork"):  # Windows does not fork
-    os.register_at_fork(before=_close_shared)
-
-
 class GraphSession:
     """Graph of a bundle on a device. Thread-safe.
 
@@ -302,12 +284,12 @@ class GraphSession:
         self._sessions = {1: session}  # by threads of a run
         self.device = "cuda" if CUDA in session.get_providers() else "cpu"
         self.workers = 1 if self.device == "cuda" else threads or cores()
-        self._alone_threads = self.workers if graph_check.product_weights(model) >= LARGE else 1
+        is_large = len(model) >= LARGE and graph_check.product_weights(model) >= LARGE
+        self._alone_threads = self.workers if is_large else 1
         self.cache, self.run_times = manifest.cache, RunTimes()
         self._after_huge, self._lock = 0, threading.Lock()  # runs that still release memory
         self._is_lost, self._has_run, self._opened = False, False, (content.path.absolute(), content.sha256)
         RENEWED.add(self)
-        _OPENED.add(self)
         outputs = [output.name for output in session.get_outputs()]
         self._weights = [name for name in outputs if name.startswith(PREFIX)]
         self._caches = [entry.output for entry in self.cache]
@@ -349,8 +331,7 @@ class GraphSession:
         """A session of onnxruntime."""
         return self._session(next(iter(self._sessions), 1))
 
-    def close_shared(self) -> None:
-        """Close the session whose runs use several threads, before a fork, which would not copy the threads."""
+    def before_fork(self) -> None:
         if self._alone_threads > 1:
             self._sessions.pop(self._alone_threads, None)
 
