@@ -157,7 +157,7 @@ class Predictor:
         if self._after_huge or length > TOKENS:
             self._free_memory(length)
         try:
-            return self.answers([doc], decoding, self._run_alone)[0]
+            return self.answers([doc], decoding, alone=True)[0]
         except DataError as error:
             raise DataError(f"{_place(record, 0)}: {error}") from None
 
@@ -283,9 +283,10 @@ class Predictor:
             alone = (self._answers_or_errors([doc], decoding, [at]) for doc, at in zip(docs, places, strict=True))
             return [answer for answers in alone for answer in answers]
 
-    def answers(self, docs: Sequence[Doc], decoding: Chosen, run: Run | None = None) -> list[Answer]:
-        """Answer the texts of one batch."""
-        return self.read(docs, (run or self.run)(self.featurizer.collate(docs) | decoding.of(docs)), decoding)
+    def answers(self, docs: Sequence[Doc], decoding: Chosen, alone: bool = False) -> list[Answer]:
+        """Answer the texts of one batch; `alone`: one text, which no other batch waits for."""
+        run = self._run_alone if alone else self.run
+        return self.read(docs, run(self.featurizer.collate(docs) | decoding.of(docs)), decoding)
 
     def read_chunk(self, reader: ChunkReader, doc: Doc, decision: Arrays) -> Answer:
         """Return the answers that are completed by the decision about the next chunk of a text."""
