@@ -41,7 +41,8 @@ def test_a_small_model_trains_on_one_thread_and_others_on_one_more_for_every_hal
     assert training.thread_count(torch.nn.ModuleList([pipeline, table, layer])) == threads  # type: ignore[arg-type]
 
 
-def test_a_run_leaves_the_number_of_threads_as_it_was(tmp_path: Path) -> None:
+def test_a_run_leaves_the_number_of_threads_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     torch.set_num_threads(3)
     seen: list[int] = []
     console = Watched(lambda count: seen.append(torch.get_num_threads()))
