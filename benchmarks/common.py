@@ -200,7 +200,10 @@ def provenance(peers: Sequence[str], versions: str) -> dict[str, str]:
 
 
 def machine() -> str:
-    """The processor as Linux names it, how many of its cores this process may use, and its vector instructions."""
+    """The processor as Linux names it, how many of its cores this process may use, and its vector instructions.
+
+    Variables of the environment that set numbers of threads are named too.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux
@@ -208,8 +211,13 @@ def machine() -> str:
     facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     flags = facts.get("flags", "").split()
     vectors = next((shown for flag, shown in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags), "no AVX2")
+    more = {"avx512_vnni": "VNNI", "avx_vnni": "AVX-VNNI", "avx512_bf16": "bf16", "amx_tile": "AMX"}
+    vectors = ", ".join([vectors, *(shown for flag, shown in more.items() if flag in flags)])
+    threads = [f"{name}={os.environ[name]}" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ]
     cores = len(os.sched_getaffinity(0))
-    return f"{cores} core{'s' * (cores > 1)} of {facts.get('model name', platform.machine())}, {vectors}, no GPU used"
+    return f"{cores} core{'s' * (cores > 1)} of {facts.get('model name', platform.machine())}, " + ", ".join(
+        [vectors, *threads, "no GPU used"]
+    )
 
 
 def _git(*arguments: str) -> str:

@@ -4,7 +4,7 @@
     python benchmarks/language_models.py quality tang          # verse, against the 4-gram's perplexity of 195.3
     python benchmarks/language_models.py training              # seconds a step, the same model both ways
     python benchmarks/language_models.py writing               # tokens/s of a GPT of 6 layers, 384 wide, 5,000 tokens
-    python benchmarks/language_models.py writing --peers ENV   # the same beside CTranslate2, which that environment has
+    python benchmarks/language_models.py writing --peers ENV   # the same beside CTranslate2; ENV is made if missing
     python benchmarks/language_models.py t5                    # the same of a T5, and whether the texts are the same
 
 Run it on an otherwise idle machine. Its figures are recorded in runs/results; see report.py.
@@ -255,7 +255,8 @@ def beside(model: Any, theirs: Any, rows: int) -> None:
 
 def beside_ctranslate2(model: Any, folder: Path, peers: Path, precision: str, rows: int) -> None:
     program = HERE / "peers" / "ctranslate2_gpt.py"
-    call = [peers / "bin" / "python", program, folder, precision, str(rows), str(PROMPT), str(WRITTEN)]
+    python = common.peer_python(peers.absolute(), "requirements-seq2seq.txt")
+    call = [python, program, folder, precision, str(rows), str(PROMPT), str(WRITTEN)]
     pairs = []
     for _ in range(2):
         done = subprocess.run(call, check=True, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"})
@@ -264,7 +265,7 @@ def beside_ctranslate2(model: Any, folder: Path, peers: Path, precision: str, ro
         speeds = f"CTranslate2 {theirs:.0f} tokens/s, bundle {ours:.0f}, ratio {ours / theirs:.2f}"
         print(f"batch {rows}, {precision}: {speeds}", flush=True)
         pairs.append((ours, theirs))
-    ctranslate2 = common.peer_versions(peers / "bin" / "python", "ctranslate2")
+    ctranslate2 = common.peer_versions(python, "ctranslate2")
     record_writing(rows, f"CTranslate2, {precision}", pairs, ctranslate2)
 
 

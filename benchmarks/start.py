@@ -5,6 +5,7 @@
     python benchmarks/start.py check            `seqpipe check` of shipped pipelines, first and second time
     python benchmarks/start.py check --beside PYTHON --checkout FOLDER   … beside another version, in turn
     python benchmarks/start.py export           export of a 6-layer GPT, the comparison with PyTorch included
+    python benchmarks/start.py train            training with default threads and with one, alone and beside two loops
 
 `look` prints the median of wall-clock seconds, and of a Python that does nothing, in the same run. `predict` prints
 processor seconds (user and system), the others these and wall-clock seconds.
@@ -136,6 +137,31 @@ def export(beside: tuple[str, Path] | None) -> None:
                 common.record("start", "export", [{"row": row, "figures": figures}])
 
 
+def train(names: Sequence[str], times: int) -> None:
+    """An epoch with `train.threads: null` and with one thread in turn, alone and beside two endless loops."""
+    columns = ("default threads, CPU s", "one thread, CPU s", "ratio", "wall s", "one thread, wall s")
+    table = common.Table("start", "threads", "pipeline", *columns)
+    sides = {"default": (), "one": ("train.threads=1",)}
+    for name in names:
+        for loops in (0, 2):
+            others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
+            taken: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
+            try:
+                for _ in range(times):
+                    for side, more in sides.items():
+                        with tempfile.TemporaryDirectory() as folder:
+                            yaml = str(ROOT / "pipelines" / f"{name}.yaml")
+                            command = ("train", yaml, "train.epochs=1", *more)
+                            taken[side].append(measured(sys.executable, ROOT, command, Path(folder), None))
+            finally:
+                for process in others:
+                    process.kill()
+                    process.wait()
+            (cpu, wall), (one, one_wall) = (map(statistics.median, zip(*taken[side], strict=True)) for side in sides)
+            row = f"`{name}`" + " beside two endless loops" * (loops > 0)
+            table.row(row, f"{cpu:.1f}", f"{one:.1f}", f"{cpu / one:.2f}", f"{wall:.1f}", f"{one_wall:.1f}")
+
+
 ROWS = {
     "seqpipe --help": "`seqpipe --help`",
     "seqpipe predict BUNDLE, one line": "`seqpipe predict BUNDLE` for one line",
@@ -149,12 +175,16 @@ def predict(times: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = [seqpipe, "run", str(ROOT / "pipelines/ner.yaml"), "name=ner", "train.epochs=1", "train.epoch_steps=20"]
         subprocess.run(run, check=True, capture_output=True, cwd=folder)
+        # As after an installation, which compiles all modules.
+        compiled = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        compiled["PYTHONPYCACHEPREFIX"] = f"{folder}/compiled"
         commands = dict(zip(BARS, ([seqpipe, "--help"], [seqpipe, "predict", "runs/ner/bundle"]), strict=True))
         for name, command in commands.items():
             taken = []
             for _ in range(times + 1):  # the first compiles what was not compiled yet
                 before = resource.getrusage(resource.RUSAGE_CHILDREN)
-                subprocess.run(command, input=b"Wake me at seven\n", check=True, capture_output=True, cwd=folder)
+                text = b"Wake me at seven\n"
+                subprocess.run(command, input=text, check=True, capture_output=True, cwd=folder, env=compiled)
                 after = resource.getrusage(resource.RUSAGE_CHILDREN)
                 taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
             median = statistics.median(taken[1:])
@@ -164,10 +194,10 @@ def predict(times: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("look", "predict", "check", "export"), default="look")
+    parser.add_argument("what", nargs="?", choices=("look", "predict", "check", "export", "train"), default="look")
     parser.add_argument("--plugins", type=int, default=20)
     parser.add_argument("--times", type=int, help="processes each; the median counts (11, of `check` 1)")
-    parser.add_argument("--pipelines", nargs="+", default=PIPELINES)
+    parser.add_argument("--pipelines", nargs="+", help="of `check` and `train`")
     parser.add_argument("--beside", metavar="PYTHON", help="the Python of another version's environment")
     parser.add_argument("--checkout", type=Path, metavar="FOLDER", help="… and its checkout")
     arguments = parser.parse_args()
@@ -177,7 +207,9 @@ def main() -> None:
     elif arguments.what == "predict":
         predict(arguments.times or 11)
     elif arguments.what == "check":
-        check(arguments.pipelines, arguments.times or 1, beside)
+        check(arguments.pipelines or PIPELINES, arguments.times or 1, beside)
+    elif arguments.what == "train":
+        train(arguments.pipelines or ("intent-lstm",), arguments.times or 3)
     else:
         export(beside)
 

@@ -257,7 +257,7 @@ def commands_page() -> str:
                 ),
                 (
                     "`OMP_NUM_THREADS`",
-                    "Number of PyTorch threads on a CPU; `train.threads` sets it in the YAML.",
+                    "Maximum number of PyTorch threads on a CPU; `train.threads` sets the number in the YAML.",
                 ),
             ],
         ),

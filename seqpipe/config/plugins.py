@@ -17,15 +17,17 @@ from dataclasses import dataclass
 from importlib import metadata
 from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pluggy
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from seqpipe.config import hookspecs
 from seqpipe.errors import PluginError, SeqpipeError, did_you_mean
 from seqpipe.files import cache_folder, make_folder, write
 from seqpipe.version import PLUGIN_API
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 GROUP = "seqpipe"
 KINDS = ("reader", "tokenizer", "embedding", "encoder", "head")
@@ -175,6 +177,8 @@ def _exclusion_reason(distribution: str, version: str, off: bool, allow: Sequenc
         return "SEQPIPE_PLUGINS is off"
     if allow is None:
         return ""
+    from packaging.utils import canonicalize_name
+
     name = canonicalize_name(distribution)
     mine = [requirement for requirement in allow if canonicalize_name(requirement.name) == name]
     if any(requirement.specifier.contains(version, prereleases=True) for requirement in mine):

@@ -154,7 +154,11 @@ class Train(_Keys):
         default="fp32", description="Precision of training; weights, dev scores and the bundle are fp32."
     )
     seed: int = Field(default=1, ge=0, description="Random seed.")
-    threads: PositiveInt | None = Field(default=None, description="Number of CPU threads; null: all.")
+    threads: PositiveInt | None = Field(
+        default=None,
+        description="Number of CPU threads; null: one, and another for each 500,000 weights outside embedding tables, "
+        "at most one for each core.",
+    )
 
 
 MOST_TOKENS = 100_000  # of one text, in training and in any bundle

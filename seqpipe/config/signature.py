@@ -376,7 +376,8 @@ Text = Annotated[str, Field(min_length=1)]
 class CommonKeys(BaseModel):
     """Types, defaults and meaning of the common keys; `COMMON_KEYS` lists those of each kind of component."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    # Built at its first use, since bundles run without it.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")] | None = Field(
         default=None, description="Name of the head, for lists of heads; null: the value of `use`."

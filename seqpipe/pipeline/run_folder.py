@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from seqpipe import files
 from seqpipe.config.contract import build_component, has_member
 from seqpipe.config.loader import Config, load, resolved
@@ -147,6 +149,7 @@ def start_run(
         raise UsageError(f"{folder} exists and is not a run; give the YAML another name: or move the folder")
     with ExitStack() as locks:
         locks.enter_context(run_lock(folder))
+        locks.callback(torch.set_num_threads, torch.get_num_threads())  # training sets another number
         if more:
             config = _add_epochs(config, folder, more, console)
         current = fingerprint(config)

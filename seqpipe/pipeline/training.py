@@ -16,7 +16,7 @@ from seqpipe.features.parts import Part
 from seqpipe.pipeline.run import Run
 from seqpipe.report.analysis import data_facts, unknown_share
 from seqpipe.runtime.evaluate import deciding
-from seqpipe.runtime.predictor import refuse_long
+from seqpipe.runtime.predictor import cores, refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import candidate_docs, candidates_of, data_form
@@ -28,6 +28,8 @@ from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import outcome_of, rise_of_loss
 from seqpipe.training.trainer import Trainer
 from seqpipe.training.warm_start import warm_start
+
+WEIGHTS = 500_000  # of each thread after the first
 
 
 def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console) -> None:
@@ -84,12 +86,21 @@ def resolve_device(name: str) -> str:
     return name
 
 
+def thread_count(pipeline: Pipeline) -> int:
+    """Return the default number of threads on a CPU: in a small model, threads wait longer than they work.
+
+    It depends on the model and on the cores of this process, not on their load, so that a run resumes bit-equal.
+    """
+    tables = torch.nn.Embedding, torch.nn.EmbeddingBag  # a step reads few of their rows
+    modules = [module for module in pipeline.modules() if not isinstance(module, tables)]
+    weights = sum(weight.numel() for module in modules for weight in module.parameters(recurse=False))
+    return min(torch.get_num_threads(), cores(), 1 + weights // WEIGHTS)
+
+
 def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     """Train to the end, resume, or load a finished run; return the pipeline with its best weights, on the CPU."""
     config, device = run.config, resolve_device(device)
     check_precision(config.train.precision, device)
-    if config.train.threads:
-        torch.set_num_threads(config.train.threads)
     form = data_form(config)
     records = form.read(config.data.train)
     for part in (config.data.dev, *config.data.tests.values()):
@@ -105,6 +116,8 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     data = form.load(artifacts, records, run.folder)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, artifacts)
+    threads = config.train.threads or thread_count(pipeline)
+    torch.set_num_threads(threads)
     is_new = not (run.checkpoints / LAST).exists()
     init_report = warm_start(pipeline, config) if is_new else []
     refuse_long_texts(config, pipeline)
@@ -119,7 +132,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     tokens = sum(map(len, artifacts.vocabularies.values()))
     weights = sum(p.numel() for p in pipeline.parameters())
     sizes = f"{data.size}, {tokens:,} tokens, {weights:,} weights"
-    console.say(f"training {config.name}: {sizes}, on {device} -> {run.folder}")
+    console.say(f"training {config.name}: {sizes}, on {device} (threads: {threads}) -> {run.folder}")
     notes = (*dev_messages(config, artifacts, data.dev), *unwritable_targets(config, artifacts, data.targets))
     for message in (*init_report, *pipeline.messages(), *notes):
         console.say(f"  {message}")

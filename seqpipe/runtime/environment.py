@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from dataclasses import dataclass
@@ -10,10 +11,11 @@ from pathlib import Path
 
 from seqpipe.config.plugins import Plugins
 from seqpipe.runtime import session
-from seqpipe.runtime.predictor import cores
+from seqpipe.runtime.predictor import cores, quota
 from seqpipe.version import VERSION
 
 WHEELS = ("onnxruntime", "onnxruntime-gpu")
+_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")  # threads and how they wait
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,9 @@ def _telemetry() -> Finding:
 
 def _threads() -> Finding:
     allowed, present = cores(), os.cpu_count() or 1
-    detail = f"{allowed} of {present} cores may be used; a Model runs {allowed} batches at once, one thread each"
-    set_by = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ}
-    if allowed < present and not set_by:
-        return Finding("note", "threads", f"{detail}; PyTorch ignores this limit: set train.threads: {allowed}")
-    return Finding("ok", "threads", detail + "".join(f", {name}={value}" for name, value in set_by.items()))
+    facts = [f"{allowed} of {present} cores may be used"]
+    facts += [f"quota {quota():g}"] if quota() < math.inf else []
+    facts += [f"load {os.getloadavg()[0]:.1f}"] if hasattr(os, "getloadavg") else []  # Windows has none
+    facts += [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
+    runs = f"a Model runs {allowed} batches at once, one thread each"
+    return Finding("ok", "threads", f"{', '.join(facts)}; {runs}; training uses up to {allowed}")

@@ -80,16 +80,27 @@ def refusal_reason(model: bytes) -> str:
     return ""
 
 
-def nodes(model: bytes) -> Iterator[tuple[str, str, bool]]:
-    """Yield operator and name of every node of a valid model, and whether it is in the body of a Loop or Scan."""
+def nodes(model: bytes) -> Iterator[tuple[str, str, bool, list[bytes]]]:
+    """Yield operator, name, whether it is in the body of a Loop or Scan, and inputs of every node of a valid model."""
     graphs = [(a, b, False) for number, _, a, b in _fields(model, 0, len(model), "the model") if number == 7]
     for at, end, in_loop in graphs:  # grows: the bodies of a graph's nodes follow it
         for a, b in ((a, b) for number, _, a, b in _fields(model, at, end, "a graph") if number == 1):
             fields = [*_fields(model, a, b, "an operator")]
             name, operator = (b"".join(model[a:b] for n, _, a, b in fields if n == field).decode() for field in (3, 4))
-            yield operator, name, in_loop
+            yield operator, name, in_loop, [model[a:b] for n, _, a, b in fields if n == 1]
             attributes = (part for n, _, a, b in fields if n == 5 for part in _fields(model, a, b, "an attribute"))
             graphs += [(a, b, in_loop or operator in ("Loop", "Scan")) for n, _, a, b in attributes if n in (6, 11)]
+
+
+def product_weights(model: bytes) -> int:
+    """Return the number of weights of a valid model in products over all tokens: not of tables, RNNs or loops."""
+    others = {i for node in nodes(model) if node[2] or node[0] in ("Gather", "GRU", "LSTM", "RNN") for i in node[3]}
+    graphs = (_fields(model, a, b, "a graph") for n, _, a, b in _fields(model, 0, len(model), "the model") if n == 7)
+    count = 0
+    for tensor in ([*_fields(model, a, b, "a tensor")] for graph in graphs for n, _, a, b in graph if n == 5):
+        if b"".join(model[a:b] for n, _, a, b in tensor if n == 8) not in others:
+            count += math.prod(size for n, wire, a, b in tensor if n == 1 for size in _integers(model, wire, a, b))
+    return count
 
 
 class _RefusedError(Exception):

@@ -50,7 +50,8 @@ def load(
     Args:
         path: The bundle's folder.
         device: `cpu`, `cuda`, `cuda:1`, or `auto`: CUDA if this onnxruntime and machine support it.
-        threads: Parallel runs on a CPU, each on one core; by default the number of cores.
+        threads: Parallel runs on a CPU, each on one core; by default the number of cores. A single text is run on all
+            of them if the graph is large.
         sha256: The required sha256 of bundle.json, which has those of all other files.
         timeout: Maximum seconds of one run of the graph; None: no limit.
 
@@ -176,10 +177,12 @@ class Model:
         self.manifest, self.sha256 = content.manifest, content.sha256
         self._opened = content.path.absolute(), content.sha256, device, threads, timeout
         source, kind = bundle.build(content)
-        self.graph = GraphSession(content, kind, device, threads, timeout)
-        self.device, self.run_times = self.graph.device, self.graph.run_times
+        self.graph = graph = GraphSession(content, kind, device, threads, timeout)
+        self.device, self.run_times = graph.device, graph.run_times
         options, limits = self.manifest.options, self.manifest.limits
-        self.predictor = BundlePredictor(source, kind, self.graph.run, options, limits, self.graph.workers)
+        self.predictor = BundlePredictor(
+            source, kind, graph.run, options, limits, graph.workers, run_alone=graph.run_alone
+        )
         self.fields = fields_of(source)  # the fields of a record that are read
         self._reads_one_text = one_text(source)
         self._attended = [Attended(key, weights.over, weights.axis) for key, weights in self.manifest.explain.items()]

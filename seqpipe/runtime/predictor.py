@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import itertools
+import math
 import os
 import platform
 import re
@@ -56,6 +57,9 @@ Task = tuple[list[Answer | DataError | None], list[tuple[list[int], "Future[list
 
 
 class Renewable(Protocol):
+    def before_fork(self) -> None:
+        """Close, before a fork, what has threads of its own: the fork would wait for them when it ends."""
+
     def renew(self) -> None:
         """Replace, in a forked process, threads that do not exist in it and locks that may stay locked."""
 
@@ -64,13 +68,18 @@ class Renewable(Protocol):
 RENEWED: weakref.WeakSet[Renewable] = weakref.WeakSet()
 
 
+def _before_fork() -> None:
+    for owner in [*RENEWED]:
+        owner.before_fork()
+
+
 def _renew() -> None:
     for owner in [*RENEWED]:
         owner.renew()
 
 
 if hasattr(os, "register_at_fork"):  # Windows does not fork
-    os.register_at_fork(after_in_child=_renew)
+    os.register_at_fork(before=_before_fork, after_in_child=_renew)
 
 
 def refuse_long(
@@ -108,16 +117,20 @@ class Predictor:
         workers: int = 1,
         metrics: Mapping[str, Metrics] | None = None,
         score_types: Mapping[str, Metric] | None = None,
+        run_alone: Run | None = None,  # for one text that is answered by itself
     ):
         self.featurizer, self.kind, self.limits, self.workers = featurizer, kind, limits, workers
         self.options: Mapping[str, Mapping[str, Any]] = {**kind.answer_options, **options}
-        self.run, self.metrics = run, dict(metrics or {})
+        self.run, self._run_alone, self.metrics = run, run_alone or run, dict(metrics or {})
         self.task: AnswerTask = task_of(kind)  # scores its answers
         self.metric_types = {**metric_types(self.task), **(score_types or {})}
         self.defaults = resolve_options(self.options, {}, kind)  # decode options without values of a caller
         self._after_huge = False  # the last text was so long that it ran alone
         self.renew()
         RENEWED.add(self)
+
+    def before_fork(self) -> None:
+        pass
 
     def renew(self) -> None:
         self._pool = ThreadPoolExecutor(self.workers, "seqpipe") if self.workers > 1 else None
@@ -144,7 +157,7 @@ class Predictor:
         if self._after_huge or length > TOKENS:
             self._free_memory(length)
         try:
-            return self.answers([doc], decoding)[0]
+            return self.answers([doc], decoding, alone=True)[0]
         except DataError as error:
             raise DataError(f"{_place(record, 0)}: {error}") from None
 
@@ -270,9 +283,10 @@ class Predictor:
             alone = (self._answers_or_errors([doc], decoding, [at]) for doc, at in zip(docs, places, strict=True))
             return [answer for answers in alone for answer in answers]
 
-    def answers(self, docs: Sequence[Doc], decoding: Chosen) -> list[Answer]:
-        """Answer the texts of one batch."""
-        return self.read(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)), decoding)
+    def answers(self, docs: Sequence[Doc], decoding: Chosen, alone: bool = False) -> list[Answer]:
+        """Answer the texts of one batch; `alone`: one text, which no other batch waits for."""
+        run = self._run_alone if alone else self.run
+        return self.read(docs, run(self.featurizer.collate(docs) | decoding.of(docs)), decoding)
 
     def read_chunk(self, reader: ChunkReader, doc: Doc, decision: Arrays) -> Answer:
         """Return the answers that are completed by the decision about the next chunk of a text."""
@@ -339,15 +353,16 @@ def batches(lengths: Sequence[int], rows: int = ROWS, tokens: int = TOKENS) -> I
         order = order[size:]
 
 
+def quota(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
+    """Return the quota of this container in cores; infinite without one."""
+    limit, period = file.read_text().split()[:2] if file.exists() else ("max", "")
+    return math.inf if limit == "max" else int(limit) / int(period)
+
+
 def cores() -> int:
     """Return the number of cores of this process: its CPU affinity, limited by a container's quota."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = Path("/sys/fs/cgroup/cpu.max")
-    if quota.exists():
-        limit, period = quota.read_text().split()[:2]
-        if limit != "max":
-            allowed = min(allowed, max(1, int(limit) // int(period)))
-    return allowed
+    return int(max(1, min(allowed, quota())))
 
 
 def chunks(records: Iterable[Item], size: int) -> Iterator[list[Item]]:

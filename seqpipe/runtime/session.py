@@ -143,12 +143,15 @@ def import_onnxruntime() -> Any:
     return onnxruntime
 
 
-def open_session(onnxruntime: Any, model: bytes, device: str, path: Path, refused: str = "") -> Any:
+def open_session(onnxruntime: Any, model: bytes, device: str, path: Path, refused: str = "", threads: int = 1) -> Any:
     """Open a session of a bundle's graph; BundleError if the graph is refused, EnvError if the device is missing."""
     if fault := graph_check.refusal_reason(model):
         raise BundleError(f"{path / 'model.onnx'}: {fault}")
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    # Microseconds that threads wait actively for the next operator. By default they do so for longer, which
+    # halves the speed beside other programs; asleep at once, they wake up too late. Versions before 1.31 ignore it.
+    options.add_session_config_entry("session.intra_op.spin_duration_us", "1000")
     options.log_severity_level = 3
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NOWHERE)
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")  # for `placement`
@@ -166,7 +169,7 @@ def open_session(onnxruntime: Any, model: bytes, device: str, path: Path, refuse
 
 def placement(session: Any, model: bytes) -> dict[str, Counter[str]]:
     """Count the operators of a session's graph by placement, such as `CPU within loops`; from onnxruntime 1.31 on."""
-    looped = {(operator, name) for operator, name, in_loop in graph_check.nodes(model) if in_loop}
+    looped = {(operator, name) for operator, name, in_loop, _ in graph_check.nodes(model) if in_loop}
     operators: dict[str, Counter[str]] = defaultdict(Counter)
     for part in session.get_provider_graph_assignment_info():
         for node in part.get_nodes():
@@ -179,6 +182,7 @@ def placement(session: Any, model: bytes) -> dict[str, Counter[str]]:
 
 SECONDS = 600.0  # default time limit of a run
 _OFTEN = 1.0  # maximum seconds that the thread outlives the last run
+LARGE = 4_000_000  # weights from which the products of one text are long enough to be shared by threads
 
 
 class RunTimes(threading.local):
@@ -262,7 +266,6 @@ class GraphSession:
         device, threads, timeout: See `seqpipe.load`.
 
     Attributes:
-        session: The session of onnxruntime.
         device: `cuda` or `cpu`.
         workers: Useful number of parallel runs.
         cache: Outputs of one run that are inputs of the next.
@@ -279,26 +282,30 @@ class GraphSession:
         onnxruntime, manifest = import_onnxruntime(), content.manifest
         refused = INT8 if manifest.parity.get("precision") == "int8" else ""
         self._watchdog, self._run_options, self._path = Watchdog(timeout), onnxruntime.RunOptions, content.path
-        self.session = open_session(onnxruntime, content.files["model.onnx"], device, content.path, refused)
-        self.device = "cuda" if CUDA in self.session.get_providers() else "cpu"
+        model = content.files["model.onnx"]
+        session = open_session(onnxruntime, model, device, content.path, refused)
+        self._sessions = {1: session}  # by threads of a run
+        self.device = "cuda" if CUDA in session.get_providers() else "cpu"
         self.workers = 1 if self.device == "cuda" else threads or cores()
+        is_large = len(model) >= LARGE and graph_check.product_weights(model) >= LARGE
+        self._alone_threads = self.workers if is_large else 1
         self.cache, self.run_times = manifest.cache, RunTimes()
         self._after_huge, self._lock = 0, threading.Lock()  # runs that still release memory
-        self._is_lost, self._opened = False, (content.path.absolute(), content.sha256)
+        self._is_lost, self._has_run, self._opened = False, False, (content.path.absolute(), content.sha256)
         RENEWED.add(self)
-        outputs = [output.name for output in self.session.get_outputs()]
+        outputs = [output.name for output in session.get_outputs()]
         self._weights = [name for name in outputs if name.startswith(PREFIX)]
         self._caches = [entry.output for entry in self.cache]
         self._without_cache = {KEEP_CACHE: np.array(False)} if KEEP_CACHE in manifest.options else {}
         self._decision = [name for name in outputs if name not in self._weights + self._caches]
-        inputs = {node.name for node in self.session.get_inputs() + self.session.get_overridable_initializers()}
+        inputs = {node.name for node in session.get_inputs() + session.get_overridable_initializers()}
         stated = {*manifest.inputs, *manifest.options, *(entry.input for entry in self.cache)}
         odd = sorted(inputs ^ stated) + sorted({*self._caches} - {*outputs})
         odd += sorted({*kind.outputs} - {*self._decision})
         odd += sorted({*self._weights} ^ {PREFIX + key for key in manifest.explain})
         if odd:
             raise BundleError(f"{self._path}: model.onnx and bundle.json disagree about {', '.join(odd)}")
-        shapes = {output.name: output.shape for output in self.session.get_outputs()}
+        shapes = {output.name: output.shape for output in session.get_outputs()}
         check_labels(kind, shapes, str(self._path))
 
     def renew(self) -> None:
@@ -311,24 +318,51 @@ class GraphSession:
         """Run the graph: padded features and option inputs to the decision."""
         return self._run(self._decision, feeds | self._without_cache)
 
+    def run_alone(self, feeds: Arrays) -> Arrays:
+        """Run the graph on one text; a large graph uses all threads if no other run is in progress."""
+        return self._run(self._decision, feeds, self._alone_threads)
+
     def run_with_cache(self, feeds: Arrays) -> Arrays:
         """Return the decision, and the cache for a later run (`seqpipe.runtime.manifest.next_inputs`)."""
-        return self._run(self._decision + self._caches, feeds)
+        return self._run(self._decision + self._caches, feeds, self._alone_threads)
 
     def run_all(self, feeds: Arrays) -> Arrays:
         """Return the decision, the cache for a later run, and the attention weights as `explain.<name>`."""
         return self._run(self._decision + self._caches + self._weights, feeds)
 
-    def _run(self, names: Sequence[str], feeds: Arrays) -> Arrays:
-        if self._is_lost:
-            if self.device == "cuda":
-                message = "this process was forked from one that uses CUDA, which does not support forks"
-                raise EnvError(f"{message}; start processes by spawn: multiprocessing.get_context('spawn')")
-            with self._lock:
-                if self._is_lost:
+    @property
+    def session(self) -> Any:
+        """A session of onnxruntime."""
+        return self._session(next(iter(self._sessions), 1))
+
+    def before_fork(self) -> None:
+        if self._alone_threads > 1:
+            self._sessions.pop(self._alone_threads, None)
+
+    def _session(self, threads: int) -> Any:
+        """Return the session whose runs use so many threads; it is opened at its first use."""
+        if self._is_lost and self.device == "cuda":
+            message = "this process was forked from one that uses CUDA, which does not support forks"
+            raise EnvError(f"{message}; start processes by spawn: multiprocessing.get_context('spawn')")
+        with self._lock:
+            if self._is_lost:
+                self._sessions.clear()
+            if threads not in self._sessions:
+                try:
                     model = read_again(*self._opened).files["model.onnx"]
-                    self.session = open_session(import_onnxruntime(), model, "cpu", self._path)
-                    self._is_lost = False
+                except BundleError:
+                    if self._sessions:  # the folder is gone, and the other session answers the same, but slower
+                        return next(iter(self._sessions.values()))
+                    raise
+                if not self._has_run:
+                    self._sessions.clear()  # a session that was only checked, with a second copy of the weights
+                session = open_session(import_onnxruntime(), model, "cpu", self._path, threads=threads)
+                self._sessions[threads] = session
+            self._is_lost = False
+            return self._sessions[threads]
+
+    def _run(self, names: Sequence[str], feeds: Arrays, threads: int = 1) -> Arrays:
+        session, self._has_run = self._session(1 if self._watchdog.runs else threads), True
         options, is_huge = self._run_options(), False
         for name, array in feeds.items():
             is_huge = is_huge or (array.size > TOKENS and (name == MASK or name.endswith(f".{MASK}")))
@@ -341,7 +375,7 @@ class GraphSession:
         times, began = self.run_times, time.monotonic()
         self._watchdog.start(options, times.deadline)
         try:
-            arrays = self.session.run(names, feeds, options)
+            arrays = session.run(names, feeds, options)
         except Exception as error:  # onnxruntime's exceptions share no base but Exception
             raise self._run_error(error, options.terminate) from error
         finally:

@@ -18,7 +18,7 @@ from onnx import helper
 
 from seqpipe import Model, load
 from seqpipe.errors import BundleError, DataError, EnvError, UsageError
-from seqpipe.runtime import bundle
+from seqpipe.runtime import bundle, graph_check, session
 from seqpipe.runtime.model import same_answer, verify_bundle
 
 
@@ -138,6 +138,52 @@ def test_without_cuda_asking_for_it_is_an_error_with_its_cure(tiny_bundle: Path)
     with pytest.raises(EnvError, match=r"this onnxruntime does not support CUDA; .* pip install 'seqpipe-nlp\[gpu\]'"):
         load(tiny_bundle, "cuda")
     assert load(tiny_bundle, "auto", threads=1).device == "cpu"
+
+
+def test_a_text_by_itself_is_answered_on_all_cores_by_a_large_graph(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "LARGE", 0)
+    opened: list[int] = []
+    open_session = session.open_session
+
+    def watched(*arguments: Any, threads: int = 1) -> Any:
+        opened.append(threads)
+        return open_session(*arguments, threads=threads)
+
+    monkeypatch.setattr(session, "open_session", watched)
+    folder = shutil.copytree(tiny_bundle, tmp_path / "bundle")
+    model, text = load(folder, "cpu", threads=3), "Anna calls Ben"
+    expected = model([text] * 40)  # on one core each
+    assert opened == [1]
+    assert model(text) == expected[0]
+    assert model(text, bias=10.0) == []
+    assert opened == [1, 3]
+    single = load(folder, "cpu", threads=3)
+    assert single(text) == expected[0]
+    shutil.rmtree(folder)  # the other session can no longer be opened
+    assert single([text] * 40) == expected
+    assert opened == [1, 3, 1, 3]
+    small = load(tiny_bundle, "cpu", threads=1)
+    assert small(text) == expected[0]
+    assert opened == [1, 3, 1, 3, 1]
+
+
+def test_weights_of_products_are_counted_but_not_those_of_tables_recurrent_layers_and_loops() -> None:
+    graph = """<ir_version: 9, opset_import: ["" : 18]>
+    g (float[B, 4] x, int64[B] i, int64 n, bool go) => (float[B, 4] y) {
+        rows = Gather(table, i)
+        sum = Add(x, rows)
+        p = MatMul(sum, w)
+        y = Loop(n, go, p) <body = b (int64 k, bool c, float[B, 4] h) => (bool d, float[B, 4] z) {
+            d = Identity(c)
+            z = MatMul(h, inner)
+        }>
+    }"""
+    model = onnx.parser.parse_model(graph)
+    for name, rows in (("table", 9), ("w", 5), ("inner", 4)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((rows, 4), np.float32), name))
+    assert graph_check.product_weights(model.SerializeToString()) == 5 * 4
 
 
 def test_a_string_is_a_path_too(tiny_bundle: Path) -> None:

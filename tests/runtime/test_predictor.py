@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.features.sources import TextSource
 from seqpipe.runtime.manifest import Limits
-from seqpipe.runtime.predictor import Predictor, batches, cores
+from seqpipe.runtime.predictor import Predictor, batches, cores, quota
 from seqpipe_plugins.tokenizers import SubwordOptions
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.chars import Chars
@@ -252,3 +254,10 @@ def test_no_more_cores_are_counted_than_this_process_may_use() -> None:
     finally:
         os.sched_setaffinity(0, before)
     assert 1 <= cores() <= len(before)
+
+
+def test_the_quota_of_a_container_is_counted_in_cores(tmp_path: Path) -> None:
+    for content, expected in (("max 100000\n", math.inf), ("250000 100000\n", 2.5), ("50000 100000\n", 0.5)):
+        (tmp_path / "cpu.max").write_text(content)
+        assert quota(tmp_path / "cpu.max") == expected
+    assert quota(tmp_path / "missing") == math.inf

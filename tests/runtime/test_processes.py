@@ -24,9 +24,9 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="programs on macOS an
 TEXT = "Anna calls Ben in New York ."
 
 
-def wrong_tries(case: str, path: Path, tries: int) -> str:
+def wrong_tries(case: str, path: Path, tries: int, *more: str) -> str:
     """What the program printed; all of its processes are ended if it does not end."""
-    command = [sys.executable, program, case, str(path), str(tries)]
+    command = [sys.executable, program, case, str(path), str(tries), *more]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
@@ -42,6 +42,14 @@ def wrong_tries(case: str, path: Path, tries: int) -> str:
 @pytest.mark.parametrize("case", [function.__name__ for function in FORKS])
 def test_a_process_that_answered_and_then_forks_answers_in_the_fork(case: str, tiny_bundle: Path) -> None:
     assert wrong_tries(case, tiny_bundle, FEW) == "0\n"
+
+
+@LINUX
+@pytest.mark.parametrize("case", ["single", "grandchild", "sys_exit", "busy"])
+def test_a_model_whose_texts_are_each_answered_by_several_threads_answers_in_forks(
+    case: str, tiny_bundle: Path
+) -> None:
+    assert wrong_tries(case, tiny_bundle, 2, "large") == "0\n"
 
 
 @LINUX

@@ -1,4 +1,6 @@
-"""Ways in which programs answer in several processes, each a program: `process_cases.py CASE BUNDLE TRIES`.
+"""Ways in which programs answer in several processes, each a program: `process_cases.py CASE BUNDLE TRIES [large]`.
+
+With `large` any graph counts as a large one, whose runs of one text use several threads.
 
 It prints how many of the tries went wrong: a process that did not answer in half a minute, or not as the parent did.
 """
@@ -17,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
 import seqpipe
+from seqpipe.runtime import session
 
 SECONDS = 30.0  # for an answer in another process; of a busy machine
 TEXTS = [f"Anna calls Ben in New York . {'Bern ' * (i % 9)}" for i in range(200)]  # several batches; split on all cores
@@ -310,5 +313,7 @@ FORKS += (pool_by_fork, executor_by_fork, prefork, asyncio_executors, data_loade
 ONCE = (executor_by_spawn, executor_by_forkserver, joblib)
 
 if __name__ == "__main__":
+    if sys.argv[4:] == ["large"]:
+        session.LARGE = 0
     case = {function.__name__: function for function in (*FORKS, *ONCE)}[sys.argv[1]]
     print(case(sys.argv[2], int(sys.argv[3])))

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from factory import QUIET, parts, tiny
+from factory import QUIET, Watched, parts, tiny, train_run
 
 from seqpipe.config.loader import Config, load
 from seqpipe.config.run_layout import HISTORY
 from seqpipe.errors import TrainingError
+from seqpipe.pipeline import training
 from seqpipe.training.optim import make_optimizer, rate_factor
 from seqpipe.training.progress import Progress
 from seqpipe.training.trainer import Trainer
@@ -26,6 +27,28 @@ PATIENT = ("train.epochs=9", "train.patience=2", "train.batch_tokens=9999")
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(("encoder", "available", "threads"), [("lstm", 8, 1), ("wide", 8, 5), ("wide", 2, 2)])
+def test_a_small_model_trains_on_one_thread_and_others_on_one_more_for_every_half_million_weights(
+    encoder: str, available: int, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "cores", lambda: available)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    pipeline, _ = parts(tiny(tmp_path))
+    table = torch.nn.Embedding(1_000_000, 10)  # which does not count
+    layer = torch.nn.Linear(2_000, 1_000 if encoder == "wide" else 10)
+    assert training.thread_count(torch.nn.ModuleList([pipeline, table, layer])) == threads  # type: ignore[arg-type]
+
+
+def test_a_run_leaves_the_number_of_threads_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.set_num_threads(3)
+    seen: list[int] = []
+    console = Watched(lambda count: seen.append(torch.get_num_threads()))
+    train_run(tiny(tmp_path, "train.epochs=1", "train.threads=2"), console)
+    assert {*seen} == {2}
+    assert torch.get_num_threads() == 3
 
 
 def scripted(*scores: float) -> Callable[[Callable[[], None]], Mapping[str, Any]]:

@@ -191,7 +191,7 @@ class Comparison(Predictor):
         self._docs_read += docs
         return docs
 
-    def answers(self, docs: Sequence[Doc], decoding: Chosen) -> list[Answer]:
+    def answers(self, docs: Sequence[Doc], decoding: Chosen, alone: bool = False) -> list[Answer]:
         feeds: Arrays = self.featurizer.collate(docs)
         options = decoding.of(docs)
         decision, got, tied = self.decisions.compare(feeds, options, garbage=False)

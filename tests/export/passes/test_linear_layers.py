@@ -125,6 +125,13 @@ def test_layers_of_a_transformer_run_on_rows(tmp_path: Path) -> None:
     assert (kinds["Gemm"], kinds["MatMul"], kinds["SkipLayerNormalization"], kinds["Gelu"]) == (8, 0, 0, 2)
 
 
+def test_layers_whose_weights_are_transposed_in_the_graph_run_on_rows_too(tmp_path: Path) -> None:
+    layers = (layer("m", "k") + layer("k", "y")).replace("W)", "Wt)")
+    before = model("Wt = Transpose <perm: ints = [1, 0]> (W)" + START + layers)
+    kinds = optimized(changed(before), tmp_path)
+    assert (kinds["Gemm"], kinds["MatMul"], kinds["SkipLayerNormalization"]) == (8, 0, 0)
+
+
 @pytest.mark.parametrize(
     "more",
     [
