@@ -199,7 +199,7 @@ class Seq2Seq(sp.Seq2SeqHead):
         """Return readouts (B, N, …) and attention weights (B, N, S) of states (B, N, H) and intra-contexts."""
         vectors, weights = [h], None
         if self.attention is not None and source.mask is not None:
-            context, each = self.attention.attend(h, source.parts)
+            context, each = self.attention.attend(h, source.parts, weights=sp.needs_weights())
             vectors, weights = [h, context], each.mean(1)
         if intra_context is not None:
             vectors.append(intra_context)

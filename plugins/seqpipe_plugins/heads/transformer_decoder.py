@@ -131,7 +131,8 @@ class TransformerDecoder(sp.SpanCorruption, sp.Seq2SeqHead):
         seen, weights = sp.attention_mask(everything, causal=True), x
         for layer, memory in zip(self._stack, source.parts, strict=True):
             projected = layer.itself.project(layer.first(x), everything)
-            x, weights = layer(x, projected, seen, memory)
+            returned = layer is self.layers[-1] and sp.needs_weights()
+            x, weights = layer(x, projected, seen, memory, weights=returned)
         return self.vocabulary.logits(self.norm(x), self.logit_mask), weights.mean(1)
 
     def _add_positions(self, vectors: Tensor, t: Tensor) -> Tensor:  # (B, N, D), (1 or B, N) -> (B, N, D)
@@ -169,14 +170,14 @@ class Layer(nn.Module):
         return self.norms[0](x) if self.pre else x
 
     def forward(
-        self, x: Tensor, itself: sp.ProjectedKeys, seen: Tensor, source: sp.ProjectedSources
-    ) -> tuple[Tensor, Tensor]:  # (R, N, D), …, (R, N) or (R, N, N), … -> (R, N, D), (B, H, K * N, S)
-        x = self._add_residual(0, x, self.itself.attend(self.first(x), itself, seen)[0])
+        self, x: Tensor, itself: sp.ProjectedKeys, seen: Tensor, source: sp.ProjectedSources, *, weights: bool = True
+    ) -> tuple[Tensor, Tensor]:  # (R, N, D), …, (R, N) or (R, N, N), … -> (R, N, D), (B, H, K * N, S or 0)
+        x = self._add_residual(0, x, self.itself.attend(self.first(x), itself, seen, weights=weights)[0])
         read = self.norms[1](x) if self.pre else x
         rows = read.reshape(source.masks[0].shape[0], -1, read.shape[2])  # (B, K * N, D): a row's beams, concatenated
-        context, weights = self.source.attend(rows, source)
+        context, attended = self.source.attend(rows, source, weights=weights)
         x = self._add_residual(1, x, self.merge(context).reshape(x.shape))
-        return self._add_residual(2, x, self.feedforward(self.norms[2](x) if self.pre else x)), weights
+        return self._add_residual(2, x, self.feedforward(self.norms[2](x) if self.pre else x)), attended
 
     def _add_residual(self, number: int, x: Tensor, update: Tensor) -> Tensor:
         x = x + self.dropout(update)
