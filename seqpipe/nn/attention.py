@@ -20,8 +20,8 @@ AttentionScore = Literal["dot", "scaled-dot", "additive", "bilinear", "concat", 
 
 
 # Values that are computed at a time of what grows with the square of the length: of an additive score, and of weights
-# with dropout. glibc does not reuse the space of a large block for one of its size, so in a loop small blocks need less.
-BLOCK, WEIGHTS = 1 << 16, 1 << 22
+# with dropout. glibc does not reuse the space of a large block for one of its size: in a loop, small blocks need less.
+BLOCK, WEIGHTS = 1 << 16, 1 << 20
 
 _weights_needed: ContextVar[bool] = ContextVar("attention_weights", default=True)
 
@@ -248,7 +248,7 @@ class _AdditiveScores(torch.autograd.Function):
             to_queries[:, n] += worth * (g[:, :, None] @ slope)[:, :, 0]
             if c is not None and to_covered is not None and to_coverage is not None:
                 to_covered[:, n, t] = g * (slope @ (worth * coverage.to(worth.dtype)))
-                to_coverage += worth * ((c * g).flatten() @ slope.flatten(0, 2))
+                to_coverage += worth * ((c.to(g.dtype) * g).flatten() @ slope.flatten(0, 2))
             slope *= g[..., None]
             to_keys[:, t] += slope[:, 0] if slope.shape[1] == 1 else slope.sum(1)
         return to_queries, to_keys * v.to(keys.dtype), to_v, to_covered, to_coverage

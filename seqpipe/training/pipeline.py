@@ -106,11 +106,20 @@ def errors_of(component: Component, what: str) -> Iterator[None]:
         raise
     except UsageError as error:  # its options do not fit its inputs
         raise ConfigError([component.problem(f"{describe(component)}: {error}")]) from error
-    except (SeqpipeError, MemoryError):
+    except SeqpipeError:
         raise
     except Exception as error:  # a plugin may raise any exception
+        if is_out_of_memory(error):
+            raise MemoryError(f"{component.key}: {describe(component)}") from error
         message = f"{what} raised {type(error).__name__}: {error} (--debug shows where)"
         raise stage_error(component, message) from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether an allocation failed; PyTorch raises RuntimeError for those of a CPU."""
+    known = ("can't allocate memory", "bad_alloc")
+    is_of_cpu = isinstance(error, RuntimeError) and any(text in str(error) for text in known)
+    return is_of_cpu or isinstance(error, (MemoryError, torch.OutOfMemoryError))
 
 
 def stage_error(component: Component, message: str) -> PluginError:

@@ -144,9 +144,7 @@ def test_plain_labels_are_joined_as_transformers_joins_them(make: Make) -> None:
     expected = theirs("token-classification", folder, TEXTS, aggregation_strategy="simple")
     found = answers(folder, TEXTS)
     assert [places(spans) for spans in found] == [places(entities) for entities in expected]
-    assert (
-        len({label for spans in found for label, *_ in places(spans)}) > 1
-    )  # training WordPiece breaks ties at random
+    assert len({label for spans in found for label, *_ in places(spans)}) > 1  # training WordPiece breaks ties at random
 
 
 def test_words_are_read_as_the_text_that_blanks_make_of_them(make: Make) -> None:

@@ -36,6 +36,7 @@ class SelfAttention(nn.Module):
         dropout: Dropout probability of the weights.
     """
 
+    length_cost: ClassVar = "quadratic"
     returns: ClassVar = ("x", "attention")
     explains: ClassVar = {"attention": "pairs"}
 

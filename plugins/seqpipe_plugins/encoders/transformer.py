@@ -53,6 +53,7 @@ class Transformer(KVCacheEncoder):
             computes the attention of long texts in about half the time on a CPU.
     """
 
+    length_cost: ClassVar = "quadratic"
     returns: ClassVar = ("x", "attention")
     explains: ClassVar = {"attention": "pairs"}
 

@@ -111,6 +111,10 @@ class Seq2Seq(sp.Seq2SeqHead):
         self.dropout = nn.Dropout(dropout)
 
     @staticmethod
+    def length_cost(options: Mapping[str, Any]) -> str:
+        return "linear" if options.get("attention") == "none" else "quadratic"
+
+    @staticmethod
     def explains(options: Mapping[str, Any]) -> dict[str, str]:
         return {} if options.get("attention") == "none" else {"attention": "written"}
 

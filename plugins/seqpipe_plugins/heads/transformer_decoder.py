@@ -45,6 +45,7 @@ class TransformerDecoder(sp.SpanCorruption, sp.Seq2SeqHead):
             references are Chinese or Japanese, else 13a. ja-mecab needs `sacrebleu[ja]`.
     """
 
+    length_cost: ClassVar = "quadratic"
     explains: ClassVar = {"attention": "written"}
 
     def __init__(
