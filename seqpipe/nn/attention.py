@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from seqpipe.errors import UsageError
 from seqpipe.nn.layers import feed_forward
@@ -291,21 +290,55 @@ def fused_attention(
     size, width = values.shape[3], max(keys.shape[3], values.shape[3])
     queries, keys, values = (F.pad(x, (0, width - x.shape[3])) for x in (queries, keys, values))  # they are as wide
     real = None if causal else (mask[:, None] if mask.dim() == 2 else mask)[:, None]  # (B, 1, 1 or N, T)
-    if not dropout or queries.is_cuda:
+    is_small = queries.shape[2] * keys[..., 0].numel() <= WEIGHTS
+    if not dropout or queries.is_cuda or is_small:
         return F.scaled_dot_product_attention(queries, keys, values, real, dropout, causal, scale=1.0)[..., :size]
-    N, T = queries.shape[2], keys.shape[2]
-    rows = max(1, WEIGHTS // keys[..., 0].numel())
-    t = torch.arange(max(N, T), device=queries.device)
-    parts = []
-    for i, part in enumerate(queries.split(rows, 2)):  # slices would make a gradient of the whole size for each
-        seen = real if real is None or real.shape[2] == 1 else real[:, :, i * rows : (i + 1) * rows]
-        if causal:
-            seen = t[:T] <= t[i * rows : min(N, (i + 1) * rows), None]
-        arguments = part, keys, values, seen, dropout
-        if rows >= N:
-            return F.scaled_dot_product_attention(*arguments, scale=1.0)[..., :size]
-        parts.append(checkpoint(F.scaled_dot_product_attention, *arguments, scale=1.0, use_reentrant=False))
-    return torch.cat(parts, 2)[..., :size]
+    context: Tensor = _DroppedAttention.apply(queries, keys, values, real, dropout)
+    return context[..., :size]
+
+
+class _DroppedAttention(torch.autograd.Function):
+    """softmax(Q K^T) V with dropout of weights, which are computed twice, for some queries at a time.
+
+    Without a mask (B, 1, 1 or N, T) a query attends to positions up to its own. `checkpoint` would do the same, but it
+    allocates between the blocks, which keeps their space from being used again.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, real: Tensor | None, dropout: float) -> Tensor:
+        ctx.save_for_backward(queries, keys, values, real)
+        ctx.dropout, ctx.random = dropout, torch.get_rng_state()
+        context = torch.empty_like(queries)
+        for rows, seen in _seen_by_rows(queries, keys, real):
+            part = F.scaled_dot_product_attention(queries[:, :, rows], keys, values, seen, dropout, scale=1.0)
+            context[:, :, rows] = part
+        return context
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        queries, keys, values, real = ctx.saved_tensors
+        each = tuple(torch.zeros_like(x) for x in (queries, keys, values))
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.set_rng_state(ctx.random)
+            for rows, seen in _seen_by_rows(queries, keys, real):
+                inputs = [x.detach().requires_grad_() for x in (queries[:, :, rows], keys, values)]
+                context = F.scaled_dot_product_attention(*inputs, seen, ctx.dropout, scale=1.0)
+                to_queries, *others = torch.autograd.grad(context, inputs, grads[0][:, :, rows])
+                each[0][:, :, rows] = to_queries
+                for total, part in zip(each[1:], others, strict=True):
+                    total += part
+        return *each, None, None
+
+
+def _seen_by_rows(queries: Tensor, keys: Tensor, real: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
+    """Yield slices of queries, about WEIGHTS weights each, and the mask of their keys, (B or 1, 1, 1 or n, T)."""
+    t, size = torch.arange(keys.shape[2], device=keys.device), max(1, WEIGHTS // keys[..., 0].numel())
+    for first in range(0, queries.shape[2], size):
+        rows = slice(first, first + size)
+        if real is None:
+            yield rows, (t <= t[rows, None])[None, None]
+        else:
+            yield rows, real if real.shape[2] == 1 else real[:, :, rows]
 
 
 class CoverageAttention(Attention):
