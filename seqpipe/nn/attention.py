@@ -322,11 +322,12 @@ class _DroppedAttention(torch.autograd.Function):
             torch.set_rng_state(ctx.random)
             for rows, seen in _seen_by_rows(queries, keys, real):
                 inputs = [x.detach().requires_grad_() for x in (queries[:, :, rows], keys, values)]
-                context = F.scaled_dot_product_attention(*inputs, seen, ctx.dropout, scale=1.0)
+                part, k, v = inputs
+                context = F.scaled_dot_product_attention(part, k, v, seen, ctx.dropout, scale=1.0)
                 to_queries, *others = torch.autograd.grad(context, inputs, grads[0][:, :, rows])
                 each[0][:, :, rows] = to_queries
-                for total, part in zip(each[1:], others, strict=True):
-                    total += part
+                for total, share in zip(each[1:], others, strict=True):
+                    total += share
         return *each, None, None
 
 

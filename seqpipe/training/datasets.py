@@ -97,7 +97,7 @@ def shorten(config: Config, artifacts: Artifacts, example: Example) -> list[Exam
         raise DataError(f"{problem}, and its answer is about all of it; set train.too_long: truncate")
     if rule == "truncate" and not any(kind.tags_words for kind in kinds):
         return [first_part(example, most)]
-    tags = {name: value for name, value in example.targets.items() if name.rpartition(".")[2] == "tags"}
+    tags: dict[str, Any] = {name: value for name, value in example.targets.items() if name.rpartition(".")[2] == "tags"}
     continues = {
         f"{task.name}.tags" if task.name else "tags": schemes.continues(task.kind.labels)
         for task in artifacts.tasks
@@ -111,8 +111,8 @@ def shorten(config: Config, artifacts: Artifacts, example: Example) -> list[Exam
             end -= 1
         if end == begin:
             raise DataError(f"{problem}, and so does a span or a word of it; raise train.max_tokens, or correct it")
-        inside = {name: value[begin:end] if name in tags else value for name, value in example.targets.items()}
-        parts.append(replace(example, doc=words_of(doc, begin, end), targets=inside))
+        inside = {name: value[begin:end] for name, value in tags.items()}
+        parts.append(replace(example, doc=words_of(doc, begin, end), targets={**example.targets, **inside}))
         begin = end
     return parts
 

@@ -31,9 +31,9 @@ def free_memory(device: str = "cpu") -> int | None:
         return None
     free = [_kib("/proc/meminfo", "MemAvailable") * 1024]
     group = Path("/sys/fs/cgroup")
-    if (group / "memory.max").exists() and (limit := (group / "memory.max").read_text().strip()) != "max":
+    if (group / "memory.max").exists() and (most := (group / "memory.max").read_text().strip()) != "max":
         cached = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())["inactive_file"]
-        free.append(int(limit) - int((group / "memory.current").read_text()) + int(cached))
+        free.append(int(most) - int((group / "memory.current").read_text()) + int(cached))
     import resource  # of Unix only
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -67,10 +67,11 @@ def longest_text(pipeline: Pipeline, batches: Batches | Windows, device: str = "
         tried = [[first_part(example, length)] * (rows if length == size else 1) for length in lengths]
         peaks = [_peak(pipeline, batches, data, device) for data in tried]
     moments = 2 * sum(p.nbytes for p in pipeline.parameters() if p.requires_grad)
+    measured = [float("inf") if peak is None else float(peak) for peak in peaks]
     degree = 2 if any(is_quadratic(stage) for stage, _ in pipeline.stages) else 1
-    curves = [np.poly1d([np.inf if None in peaks else peaks[-1]])]
+    curves = [np.poly1d([max(measured)])]
     if len(lengths) > 1 and None not in peaks:
-        curves += [np.poly1d(np.polyfit(lengths[-1 - n :], peaks[-1 - n :], n)) for n in (1, degree)]
+        curves += [np.poly1d(np.polyfit(lengths[-1 - n :], measured[-1 - n :], n)) for n in (1, degree)]
 
     def need(length: int) -> float:
         return float(max(curve(length) for curve in curves)) + moments
@@ -78,7 +79,7 @@ def longest_text(pipeline: Pipeline, batches: Batches | Windows, device: str = "
     text = f"{example.where}: {size:,} tokens"
     if free is None or need(size) <= free:
         return f"memory: a step with the longest text needs about {_shown(need(size))} ({text}); {_shown(free)} free"
-    fitting = [n for n, peak in zip(lengths, peaks, strict=True) if peak is not None and peak + moments <= free]
+    fitting = [n for n, peak in zip(lengths, measured, strict=True) if peak + moments <= free]
     fitting += [n for n in range(TRIED[-1], size, 64) if need(n) <= free]
     stages = [f"{stage.key} ({stage.use})" for stage, _ in pipeline.stages if is_quadratic(stage)]
     growth = f"the square of the length in {' and '.join(stages)}" if stages else "the length"

@@ -105,7 +105,7 @@ sys.path.insert(0, sys.argv[2])
 import seqpipe.training.memory as memory
 from seqpipe.commands.app import main
 kib = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize"))
-resource.setrlimit(resource.RLIMIT_AS, ((kib << 10) + 1_200_000_000,) * 2)
+resource.setrlimit(resource.RLIMIT_AS, ((kib << 10) + 500_000_000,) * 2)
 if sys.argv[3] == "untested":
     memory.longest_text = lambda *arguments: ""
     import seqpipe.pipeline.training as training
@@ -119,13 +119,13 @@ main()
 @pytest.mark.parametrize("command", ["check", "untested"])
 def test_a_text_that_needs_too_much_memory_is_named(tmp_path: Path, command: str) -> None:
     assert resource.RLIMIT_AS
-    pipeline(tmp_path, "label", 15_000, encoder="{use: self-attention, score: additive}")
+    pipeline(tmp_path, "label", 8_000, encoder="{use: self-attention, score: additive, units: 4}")
     arguments = [sys.executable, "-c", LIMITED, str(tmp_path / "long.yaml"), str(Path(__file__).parent), command]
     done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False)
     assert done.returncode == (3 if command == "check" else 7), done.stderr
     assert "record 21 (" in done.stderr
     assert "train.jsonl:21)" in done.stderr
-    assert "15,000 tokens" in done.stderr
+    assert "8,000 tokens" in done.stderr
     assert "encoder" in done.stderr
     assert "train.too_long" in done.stderr
     assert "plugin" not in done.stderr
