@@ -101,7 +101,7 @@ def shorten(config: Config, artifacts: Artifacts, example: Example) -> list[Exam
     continues = {
         f"{task.name}.tags" if task.name else "tags": schemes.continues(task.kind.labels)
         for task in artifacts.tasks
-        if task.kind.kind == "spans"
+        if "scheme" in task.kind.manifest()
     }
     bounds = [*(range(len(doc)) if doc.starts is None else doc.starts), len(doc)]
     parts, begin, count = list[Example](), 0, len(doc.word_offsets)
