@@ -55,6 +55,8 @@ from seqpipe.nn.attention import GradientEstimator as GradientEstimator
 from seqpipe.nn.attention import IntraDecoderAttention as IntraDecoderAttention
 from seqpipe.nn.attention import ProjectedKeys as ProjectedKeys
 from seqpipe.nn.attention import attention_mask as attention_mask
+from seqpipe.nn.attention import fused_attention as fused_attention
+from seqpipe.nn.attention import needs_weights as needs_weights
 from seqpipe.nn.cells import CellStep as CellStep
 from seqpipe.nn.cells import CellWeights as CellWeights
 from seqpipe.nn.cells import LSTMParts as LSTMParts

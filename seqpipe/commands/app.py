@@ -190,7 +190,8 @@ def report_error(error: SeqpipeError, as_json: bool = False) -> None:
 def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: bool = False) -> None:
     """Write to standard error what failed, where, and the fix; with `--json` also to standard output."""
     if isinstance(error, MemoryError):
-        message = "out of memory; use shorter texts, a smaller train.batch_tokens, or fewer --threads"
+        stage = f" in {error}" if str(error).strip() else ""
+        message = f"out of memory{stage}; use shorter texts, a smaller train.batch_tokens, or fewer --threads"
     else:
         fix = _FIXES.get(error.errno or 0, "seqpipe --debug shows where it happened")
         message = f"{error.filename or 'standard output or error'}: {error.strerror or error}; {fix}"

@@ -137,6 +137,14 @@ def has_member(component: Any, name: str) -> bool:
     return hasattr(component, name)
 
 
+def is_quadratic(stage: Component) -> bool:
+    """Return whether a stage costs the square of the length of a text; PluginError for another declaration."""
+    cost = declaration(stage, "length_cost")
+    if cost not in ("linear", "quadratic"):
+        raise stage.error(f"its `length_cost` must be linear or quadratic, not {cost!r}")
+    return bool(cost == "quadratic")
+
+
 def under_options(cls: type, name: str, options: Mapping[str, Any]) -> Any:
     """Return a member of a component's class; call it with the options if it is a static method of the options."""
     value = member(cls, name)

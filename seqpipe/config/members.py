@@ -78,6 +78,14 @@ MEMBERS: Mapping[str, Member] = {
         STAGE, "method", "(parameter name) -> float", "Factor of the learning rate of a parameter.", lambda name: 1.0
     ),
     "messages": Member(STAGE, "method", "() -> list of str", "Messages printed before training."),
+    "length_cost": Member(
+        STAGE,
+        "class attribute",
+        "linear or quadratic",
+        "Growth of time and memory with the length of a text.",
+        "linear",
+        True,
+    ),
     "example_length": Member(STAGE, "attribute", "int or None", "A length of text that export also compares."),
     "first_tokens": Member(ENCODER, "attribute", "int", "Maximum number of tokens of the first text of a pair."),
     "max_tokens": Member(

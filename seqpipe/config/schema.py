@@ -120,7 +120,19 @@ class Train(_Keys):
     """Training settings of the pipeline."""
 
     epochs: PositiveInt = Field(default=30, description="Number of passes over the training data.")
-    batch_tokens: PositiveInt = Field(default=1024, description="Maximum number of tokens of a batch, with padding.")
+    batch_tokens: PositiveInt = Field(
+        default=1024,
+        description="Maximum number of tokens of a batch, with padding. If a "
+        "stage is quadratic in the length, those of a text of n > 512 tokens count n / 512 times.",
+    )
+    max_tokens: PositiveInt | None = Field(
+        default=None, description="Maximum number of tokens of a training text; null: limited by memory only."
+    )
+    too_long: Literal["error", "truncate", "split"] = Field(
+        default="error",
+        description="What happens to a training text of more than max_tokens: an error, its first tokens only, or "
+        "several texts, for tags, spans and language models.",
+    )
     batch_size: PositiveInt | None = Field(
         default=None, description="Maximum number of records of a batch; null: limited by batch_tokens only."
     )
@@ -159,6 +171,12 @@ class Train(_Keys):
         description="Number of CPU threads; null: one, and another for each 500,000 weights outside embedding tables, "
         "at most one for each core.",
     )
+
+    @model_validator(mode="after")
+    def _limit_of_too_long(self) -> Train:
+        if self.too_long != "error" and self.max_tokens is None:
+            raise ValueError(f"too_long: {self.too_long} needs a limit; set train.max_tokens")
+        return self
 
 
 MOST_TOKENS = 100_000  # of one text, in training and in any bundle

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, cast
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +16,31 @@ from seqpipe.nn.layers import feed_forward
 from seqpipe.nn.loops import State
 
 AttentionScore = Literal["dot", "scaled-dot", "additive", "bilinear", "concat", "concat-tanh", "multi-head"]
+
+
+# Values that are computed at a time of what grows with the square of the length: of an additive score, and of weights
+# with dropout. glibc does not reuse the space of a large block for one of its size: in a loop, small blocks need less.
+BLOCK, WEIGHTS = 1 << 16, 1 << 20
+
+_weights_needed: ContextVar[bool] = ContextVar("attention_weights", default=True)
+
+
+@contextlib.contextmanager
+def attention_weights(needed: bool) -> Iterator[None]:
+    """Set inside the block whether stages return their attention weights (see `needs_weights`)."""
+    token = _weights_needed.set(needed)
+    try:
+        yield
+    finally:
+        _weights_needed.reset(token)
+
+
+def needs_weights() -> bool:
+    """Return whether a stage must return the attention weights that it `explains`; False in training and dev scores.
+
+    Without them `Attention.attend` needs memory in proportion to the length of a text, not to its square.
+    """
+    return _weights_needed.get() or torch.compiler.is_exporting()
 
 
 class ProjectedKeys(NamedTuple):
@@ -106,22 +134,34 @@ class Attention(nn.Module):
             projected = self._by_head(projected).transpose(2, 3).contiguous()  # (B, H, D / H, T)
         return ProjectedKeys(projected, values)
 
-    def attend(self, query: Tensor | None, projected: ProjectedKeys, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def attend(
+        self, query: Tensor | None, projected: ProjectedKeys, mask: Tensor, *, weights: bool = True
+    ) -> tuple[Tensor, Tensor]:
         """Return the context (B, N, D) and the weights of each head (B, H, N, T).
 
         Args:
             query: (B, N, Dq); None if it is learned.
             projected: The result of `project`.
             mask: (B, T), or (B, N, T) if queries attend to different positions.
+            weights: Whether the weights are returned. Without them, and where the score is a product, PyTorch's fused
+                kernel computes the context, and the weights are (B, H, N, 0).
         """
-        weights = self._weights(query, projected, mask)
-        return self._context(query, projected, weights), weights
+        if weights or self.v is not None or self.score == "concat-tanh" or torch.compiler.is_exporting():
+            p = self._weights(query, projected, mask)
+            return self._context(query, self.dropout(p) @ projected.values), p
+        if self.score == "concat":  # a product with 1
+            queries = projected.keys.new_ones(projected.keys.shape[0], 1, 1 if query is None else query.shape[1], 1)
+        else:
+            queries = self._queries(query).expand(projected.keys.shape[0], -1, -1, -1)
+        dropout = self.dropout.p if self.training else 0.0
+        context = fused_attention(queries, projected.keys.transpose(2, 3), projected.values, mask, dropout=dropout)
+        return self._context(query, context), queries[..., :0]
 
     def _weights(self, query: Tensor | None, projected: ProjectedKeys, mask: Tensor) -> Tensor:  # (B, H, N, T)
         return _softmax(self.scores(query, projected.keys), mask)
 
-    def _context(self, query: Tensor | None, projected: ProjectedKeys, weights: Tensor) -> Tensor:  # (B, N, D)
-        context: Tensor = self.output((self.dropout(weights) @ projected.values).transpose(1, 2).flatten(2))
+    def _context(self, query: Tensor | None, means: Tensor) -> Tensor:  # (B, H, N, d) of the values -> (B, N, D)
+        context: Tensor = self.output(means.transpose(1, 2).flatten(2))
         if self.combine is not None and query is not None:
             context = self.combine(torch.cat([query, context], 2))
         return context
@@ -130,12 +170,15 @@ class Attention(nn.Module):
         """Return the attention scores of queries and `ProjectedKeys.keys`, before the softmax."""
         if self.score == "concat":  # one for all queries
             return keys if query is None else keys.expand(-1, -1, query.shape[1], -1)
+        if self.v is not None or self.score == "concat-tanh":
+            return self._sum_units(self.query(query), keys)
+        return self._queries(query) @ keys
+
+    def _queries(self, query: Tensor | None) -> Tensor:  # (B, N, Dq) -> (B, H, N, D / H), scaled
         queries: Tensor = self.query(query)
-        if self.score in ("additive", "concat-tanh"):
-            return self._sum_units(torch.tanh(queries[:, :, None] + keys[:, None]))
         if self.score in ("scaled-dot", "multi-head"):
             queries = queries * (queries.shape[2] // self.heads) ** -0.5
-        return self._by_head(queries) @ keys
+        return self._by_head(queries)
 
     def project_qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Project x (B, T, D) to scaled queries, keys and values of `multi-head`, (B, H, T, D / H); T = 1 for x (B, D).
@@ -155,11 +198,153 @@ class Attention(nn.Module):
             queries, keys, values = parts.unflatten(1, (3 * self.heads, 1, -1)).chunk(3, 1)
         return queries, keys, values
 
-    def _sum_units(self, met: Tensor) -> Tensor:  # (B, N, T, units) -> (B, 1, N, T)
-        return (met.sum(3) if self.v is None else self.v(met)[..., 0])[:, None]
+    def _sum_units(
+        self, queries: Tensor, keys: Tensor, covered: Tensor | None = None, coverage: Tensor | None = None
+    ) -> Tensor:  # (B, N, units), (B, T, units), (B, N, T), (units,) -> (B, 1, N, T)
+        """Return the sum over units of v tanh(queries + keys + covered coverage)."""
+        v = None if self.v is None else self.v.weight[0]
+        if not torch.compiler.is_exporting():
+            v = queries.new_ones(queries.shape[2]) if v is None else v
+            scores: Tensor = _AdditiveScores.apply(queries.expand(len(keys), -1, -1), keys, v, covered, coverage)
+            return scores[:, None]
+        met = queries[:, :, None] + keys[:, None]
+        if covered is not None and coverage is not None:
+            met = met + F.linear(covered[..., None], coverage[:, None])
+        met = torch.tanh(met)
+        return (met.sum(3) if v is None else F.linear(met, v[None])[..., 0])[:, None]
 
     def _by_head(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, H, T, D / H)
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
+class _AdditiveScores(torch.autograd.Function):
+    """Map queries (B, N, U), keys (B, T, U), v (U,), and with coverage c (B, N, T) and w (U,), to the scores (B, N, T).
+
+    A score is v · tanh(q + k + w c). PyTorch would keep (B, N, T, U) for the gradient; here it is computed twice, a
+    block at a time.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, queries: Tensor, keys: Tensor, v: Tensor, covered: Tensor | None, coverage: Tensor | None
+    ) -> Tensor:
+        ctx.save_for_backward(queries, keys, v, covered, coverage)
+        scores = queries.new_empty(*queries.shape[:2], keys.shape[1])
+        for n, t in _blocks(queries, keys):
+            hidden = _hidden(queries[:, n], keys[:, t], None if covered is None else covered[:, n, t], coverage)
+            scores[:, n, t] = hidden @ v.to(hidden.dtype)
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        queries, keys, v, covered, coverage = ctx.saved_tensors
+        (grad,) = grads
+        to_queries, to_keys, to_v = (torch.zeros_like(x) for x in (queries, keys, v))
+        to_covered = None if covered is None else torch.empty_like(covered)
+        to_coverage = None if coverage is None else torch.zeros_like(coverage)
+        for n, t in _blocks(queries, keys):
+            c, g = None if covered is None else covered[:, n, t], grad[:, n, t]
+            hidden = _hidden(queries[:, n], keys[:, t], c, coverage)  # (B, n, t, U)
+            g, worth = g.to(hidden.dtype), v.to(hidden.dtype)
+            if ctx.needs_input_grad[2]:
+                to_v += g.flatten() @ hidden.flatten(0, 2)
+            slope = torch.addcmul(hidden.new_ones(()), hidden, hidden, value=-1, out=hidden)  # of tanh: 1 - tanh²
+            to_queries[:, n] += worth * (g[:, :, None] @ slope)[:, :, 0]
+            if c is not None and to_covered is not None and to_coverage is not None:
+                to_covered[:, n, t] = g * (slope @ (worth * coverage.to(worth.dtype)))
+                to_coverage += worth * ((c.to(g.dtype) * g).flatten() @ slope.flatten(0, 2))
+            slope *= g[..., None]
+            to_keys[:, t] += slope[:, 0] if slope.shape[1] == 1 else slope.sum(1)
+        return to_queries, to_keys * v.to(keys.dtype), to_v, to_covered, to_coverage
+
+
+def _hidden(queries: Tensor, keys: Tensor, covered: Tensor | None, coverage: Tensor | None) -> Tensor:
+    hidden = queries[:, :, None] + keys[:, None]  # (B, n, t, U)
+    if covered is not None and coverage is not None:
+        hidden = torch.addcmul(hidden, covered[..., None].to(hidden.dtype), coverage.to(hidden.dtype), out=hidden)
+    return hidden.tanh_()
+
+
+def _blocks(queries: Tensor, keys: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Yield blocks of queries (B, N, U) and keys (B, T, U) that have about BLOCK values together."""
+    N, T, size = queries.shape[1], keys.shape[1], keys[:, 0].numel()
+    rows = max(1, BLOCK // (T * size))
+    columns = max(1, BLOCK // (rows * size))
+    for n in range(0, N, rows):
+        for t in range(0, T, columns):
+            yield slice(n, n + rows), slice(t, t + columns)
+
+
+def fused_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, *, causal: bool = False, dropout: float = 0.0
+) -> Tensor:
+    """Return softmax(Q K^T) V (B, H, N, e) by PyTorch's fused kernel, which keeps no weights; 0 without a position.
+
+    The kernel of the CPU has no dropout of weights: these are computed for some of the queries at a time, and a second
+    time for the gradient.
+
+    Args:
+        queries: (B, H, N, d), scaled.
+        keys: (B, H, T, d).
+        values: (B, H, T, e).
+        mask: (B, T), or (B, N, T) if queries attend to different positions.
+        causal: Whether query t attends to positions up to t only; real positions come first in the mask, which is not
+            read then.
+        dropout: Dropout probability of the weights.
+    """
+    size, width = values.shape[3], max(keys.shape[3], values.shape[3])
+    queries, keys, values = (F.pad(x, (0, width - x.shape[3])) for x in (queries, keys, values))  # they are as wide
+    real = None if causal else (mask[:, None] if mask.dim() == 2 else mask)[:, None]  # (B, 1, 1 or N, T)
+    is_small = queries.shape[2] * keys[..., 0].numel() <= WEIGHTS
+    if not dropout or queries.is_cuda or is_small:
+        return F.scaled_dot_product_attention(queries, keys, values, real, dropout, causal, scale=1.0)[..., :size]
+    context: Tensor = _DroppedAttention.apply(queries, keys, values, real, dropout)
+    return context[..., :size]
+
+
+class _DroppedAttention(torch.autograd.Function):
+    """softmax(Q K^T) V with dropout of weights, which are computed twice, for some queries at a time.
+
+    Without a mask (B, 1, 1 or N, T) a query attends to positions up to its own. `checkpoint` would do the same, but it
+    allocates between the blocks, which keeps their space from being used again.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, real: Tensor | None, dropout: float) -> Tensor:
+        ctx.save_for_backward(queries, keys, values, real)
+        ctx.dropout, ctx.random = dropout, torch.get_rng_state()
+        context = torch.empty_like(queries)
+        for rows, seen in _seen_by_rows(queries, keys, real):
+            part = F.scaled_dot_product_attention(queries[:, :, rows], keys, values, seen, dropout, scale=1.0)
+            context[:, :, rows] = part
+        return context
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        queries, keys, values, real = ctx.saved_tensors
+        each = tuple(torch.zeros_like(x) for x in (queries, keys, values))
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.set_rng_state(ctx.random)
+            for rows, seen in _seen_by_rows(queries, keys, real):
+                inputs = [x.detach().requires_grad_() for x in (queries[:, :, rows], keys, values)]
+                part, k, v = inputs
+                context = F.scaled_dot_product_attention(part, k, v, seen, ctx.dropout, scale=1.0)
+                to_queries, *others = torch.autograd.grad(context, inputs, grads[0][:, :, rows])
+                each[0][:, :, rows] = to_queries
+                for total, share in zip(each[1:], others, strict=True):
+                    total += share
+        return *each, None, None
+
+
+def _seen_by_rows(queries: Tensor, keys: Tensor, real: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
+    """Yield slices of queries, about WEIGHTS weights each, and the mask of their keys, (B or 1, 1, 1 or n, T)."""
+    t, size = torch.arange(keys.shape[2], device=keys.device), max(1, WEIGHTS // keys[..., 0].numel())
+    for first in range(0, queries.shape[2], size):
+        rows = slice(first, first + size)
+        if real is None:
+            yield rows, (t <= t[rows, None])[None, None]
+        else:
+            yield rows, real if real.shape[2] == 1 else real[:, :, rows]
 
 
 class CoverageAttention(Attention):
@@ -181,9 +366,9 @@ class CoverageAttention(Attention):
         self, query: Tensor, projected: ProjectedKeys, mask: Tensor, covered: Tensor
     ) -> tuple[Tensor, Tensor]:
         """(B, N, Dq), the keys, (B, T), (B, N, T) -> the context (B, N, Dk) and the weights (B, N, T)."""
-        met = self.query(query)[:, :, None] + projected.keys[:, None] + self.coverage(covered[..., None])
-        weights = _softmax(self._sum_units(torch.tanh(met)), mask)  # (B, 1, N, T)
-        return self._context(query, projected, weights), weights[:, 0]
+        scores = self._sum_units(self.query(query), projected.keys, covered, self.coverage.weight[:, 0])
+        weights = _softmax(scores, mask)  # (B, 1, N, T)
+        return self._context(query, weights @ projected.values), weights[:, 0]
 
 
 class AttentionPool(nn.Module):
@@ -257,7 +442,7 @@ class Glimpse(nn.Module):
 
     def forward(self, h: Tensor, projected: ProjectedKeys, seen: Tensor) -> Tensor:  # (B, M, H), …, (B, M, T)
         first, second = self.norms
-        h = h + self.dropout(self.attention.attend(first(h), projected, seen)[0])
+        h = h + self.dropout(self.attention.attend(first(h), projected, seen, weights=False)[0])
         states: Tensor = h + self.dropout(self.feedforward(second(h)))
         return states
 
@@ -314,8 +499,10 @@ class HardAttention(Attention):
         if self.draws:
             self.register_buffer("average", torch.zeros(2))  # decaying sum of the rewards so far, and their weight
 
-    def attend(self, query: Tensor | None, projected: ProjectedKeys, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the context (B, N, D) and the weights (B, 1, N, T), 1 at one position.
+    def attend(
+        self, query: Tensor | None, projected: ProjectedKeys, mask: Tensor, *, weights: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """Return the context (B, N, D) and the weights (B, 1, N, T), 1 at one position, whatever `weights` is.
 
         In training with `reinforce` the weights are the sampling distribution, negative at the sampled position, and
         all positive if the context is the weighted mean.
@@ -323,16 +510,17 @@ class HardAttention(Attention):
         p = self._weights(query, projected, mask)
         if not self.training:
             chosen = first(p)
-            return self._context(query, projected, chosen), chosen
+            return self._context(query, chosen @ projected.values), chosen
         if not self.draws:
             chosen = first(p) + (p - p.detach())
-            return self._context(query, projected, chosen), chosen
+            return self._context(query, chosen @ projected.values), chosen
         expected = torch.rand(p.shape[:3], device=p.device)[..., None] < EXPECTED  # (B, 1, N, 1)
         # True at one position of each row, sampled by its weight; nowhere in a row of zeros.
         noise = torch.empty_like(p).exponential_()
         places = torch.where(p > 0, p / noise, -1.0).argmax(-1, keepdim=True)
         drawn = ((torch.arange(p.shape[-1], device=p.device) == places) & (p > 0)) & ~expected
-        return self._context(query, projected, torch.where(expected, p, drawn.to(p))), torch.where(drawn, -p, p)
+        means = torch.where(expected, p, drawn.to(p)) @ projected.values
+        return self._context(query, means), torch.where(drawn, -p, p)
 
     def auxiliary_loss(self, weights: Tensor, log_p: Tensor, mask: Tensor) -> Tensor:
         """Return the auxiliary loss of `reinforce`: 0, with the gradient of -(log p - b) log a - λ H.
@@ -404,5 +592,6 @@ class IntraDecoderAttention(nn.Module):
 
     def _attend_states(self, h: Tensor, states: Tensor, before: Tensor) -> Tensor:  # (R, M, H), (R, N, H), (R, [M,] N)
         values = states[:, None]  # of one head
-        context, _ = self.attention.attend(self.query(h), ProjectedKeys(values.transpose(2, 3), values), before)
+        keys = ProjectedKeys(values.transpose(2, 3), values)
+        context, _ = self.attention.attend(self.query(h), keys, before, weights=False)
         return context

@@ -23,6 +23,7 @@ from seqpipe.nn.loops import State, scan, while_loop
 from seqpipe.nn.search import top_n
 
 LEAST = -35.0  # lower bound of emissions relative to the token's best in sums: products of two stay positive
+BLOCK = 1 << 16  # sums of a score and a transition that are computed at a time
 TINY = 1e-37  # replaces values that still underflow
 
 
@@ -158,7 +159,12 @@ def best_path(emissions: Tensor, chain: Tensor) -> Tensor:
 
 
 def _reached(score: Tensor, emission: Tensor, chain: Tensor) -> Tensor:  # (P, B), (P, B), (P, P) -> (P, B)
-    return (score[:, None] + chain[..., None]).amax(0) + emission
+    size = len(chain) * score.shape[1]
+    if torch.compiler.is_exporting() or len(chain) * size <= BLOCK:
+        return (score[:, None] + chain[..., None]).amax(0) + emission
+    # With hundreds of tags (P, P, B) is large, and glibc would not use its space again at the next step.
+    into = chain.split(max(1, BLOCK // size), 1)
+    return torch.cat([(score[:, None] + part[..., None]).amax(0) for part in into]) + emission
 
 
 def _score_at_boundary(emissions: Tensor) -> Tensor:  # (T, P, B) -> (P, B)

@@ -90,8 +90,10 @@ class SourceAttention(nn.Module):
             projected = tuple(map(_transposed, projected))
         return ProjectedSources(projected, tuple(source["mask"] for source in sources))
 
-    def attend(self, query: Tensor, parts: ProjectedSources) -> tuple[Tensor, Tensor]:
+    def attend(self, query: Tensor, parts: ProjectedSources, *, weights: bool = True) -> tuple[Tensor, Tensor]:
         """(B, N, Dq) -> the context (B, N, D) and the weights (B, H, N, S) of one source's heads.
+
+        Without `weights` they may be (B, H, N, 0), as in `Attention.attend`.
 
         Of several sources they are the mean of the heads, (B, 1, N, S), those of all sources side by side. They sum to
         1: each source has an equal share, or in a hierarchy its weight.
@@ -100,11 +102,11 @@ class SourceAttention(nn.Module):
         if len(projected) > 1:
             projected = tuple(map(_transposed, projected))
         every = zip(self._each, projected, masks, strict=True)
-        attended = [attention.attend(query, projection, mask) for attention, projection, mask in every]
+        attended = [attention.attend(query, keys, mask, weights=weights) for attention, keys, mask in every]
         if len(attended) == 1:
             return attended[0]
         contexts = [context for context, _ in attended]
-        means = [weights.mean(1) for _, weights in attended]  # three axes: `cat` of four reads strides in export
+        means = [p.mean(1) for _, p in attended]  # three axes: `cat` of four reads strides in export
         if self.second is None:
             return torch.cat(contexts, 2), (torch.cat(means, 2) / len(attended))[:, None]
         context, shares = self.second(query, contexts)

@@ -36,6 +36,7 @@ from seqpipe.training.data_forms import DataForm, TrainingData, data_form
 from seqpipe.training.datasets import Batch, read
 from seqpipe.training.evaluation import DevScores, first_not_finite, option_table, predictor, unwritable_targets
 from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.memory import longest_text
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.warm_start import warm_start
 
@@ -127,6 +128,8 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     if data.dev_batches:
         next(iter(data.dev_batches()), None)  # builds the examples of all dev records
     refuse_long_texts(config, pipeline)
+    if line := longest_text(pipeline, data.batches):
+        console.say(line)
     loss = pipeline.loss(trial.batch)
     if not torch.isfinite(loss):
         raise TrainingError(f"the loss of the first batch is {loss.item()}: {first_not_finite(pipeline, trial.batch)}")

@@ -23,6 +23,7 @@ from seqpipe.training.data_forms import candidate_docs, candidates_of, data_form
 from seqpipe.training.datasets import unseen_labels
 from seqpipe.training.evaluation import DevScores, calibrate, sample_scores, unwritable_targets
 from seqpipe.training.fit import dev_messages, fit_artifacts
+from seqpipe.training.memory import longest_text
 from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import outcome_of, rise_of_loss
@@ -121,6 +122,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     is_new = not (run.checkpoints / LAST).exists()
     init_report = warm_start(pipeline, config) if is_new else []
     refuse_long_texts(config, pipeline)
+    memory = longest_text(pipeline, data.batches, device)
     scores = None
     if data.dev_batches:
         calibrate(pipeline, data.dev_batches)  # problems of dev are reported before training
@@ -134,6 +136,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     sizes = f"{data.size}, {tokens:,} tokens, {weights:,} weights"
     console.say(f"training {config.name}: {sizes}, on {device} (threads: {threads}) -> {run.folder}")
     notes = (*dev_messages(config, artifacts, data.dev), *unwritable_targets(config, artifacts, data.targets))
+    console.detail(f"  {memory}")
     for message in (*init_report, *pipeline.messages(), *notes):
         console.say(f"  {message}")
     repeated: dict[str, dict[str, int]] = {}

@@ -16,7 +16,7 @@ from torch import Tensor
 from seqpipe.answers.task import warnings_about
 from seqpipe.answers.text import ENOUGH, evaluation_window, prompt_records
 from seqpipe.answers.types import Candidates
-from seqpipe.config.contract import CorpusSettings, corpus_settings
+from seqpipe.config.contract import CorpusSettings, corpus_settings, is_quadratic
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError
@@ -153,7 +153,12 @@ class ExampleData(DataForm):
         warnings += warnings_about(artifacts.task, "train", records, trains=True)
         warnings += warnings_about(artifacts.task, "dev", dev)
         batches_of = partial(
-            Batches, artifacts, tokens=settings.batch_tokens, most=settings.batch_size, seed=settings.seed
+            Batches,
+            artifacts,
+            tokens=settings.batch_tokens,
+            most=settings.batch_size,
+            seed=settings.seed,
+            quadratic=any(map(is_quadratic, [stage for s in config.inputs for stage in s.stages] + [*config.head])),
         )
 
         # The dev examples are built at the first evaluation, not before training.

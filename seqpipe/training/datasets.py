@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,22 @@ import numpy as np
 import torch
 from torch import nn
 
+from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.text import RECORD_CONTINUES, concatenate
 from seqpipe.answers.types import SpanRules, Targets, UnseenLabelError
 from seqpipe.config.contract import answer_settings, build_component, has_member
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
-from seqpipe.features.document import Arrays, Doc, Overlaps, Record, dropped_message, resolve_overlaps
+from seqpipe.features.document import (
+    Arrays,
+    Doc,
+    Overlaps,
+    Record,
+    dropped_message,
+    first_tokens,
+    resolve_overlaps,
+    words_of,
+)
 from seqpipe.features.parts import DataPath, Part, read_records
 from seqpipe.features.spans import offsets_of
 from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
@@ -26,6 +37,7 @@ from seqpipe.runtime.predictor import chunks
 from seqpipe.training.artifacts import Artifacts
 
 Batch = dict[str, torch.Tensor]
+QUADRATIC_FROM = 512  # tokens of a text, from which what is quadratic counts more than the rest of a stage
 
 
 @dataclass(frozen=True)
@@ -35,11 +47,74 @@ class Example:
     doc: Doc
     targets: Targets
     match: Example | None = None
+    where: str = ""  # number of its record, and its file and line
 
     @property
     def length(self) -> int:
         longest = max([len(self.doc), *(len(target) for target in self.targets.values() if isinstance(target, list))])
         return 2 * max(longest, self.match.length) if self.match else longest
+
+
+def first_part(example: Example, count: int) -> Example:
+    """Return an example with the first `count` tokens of each of its texts, and as many of a target."""
+
+    def first(doc: Doc) -> Doc:
+        rows = None if doc.rows is None else doc.rows[:count]
+        second = doc.second and min(doc.second, count)
+        return replace(first_tokens(doc, count), rows=rows, second=second, parts=tuple(map(first, doc.parts)))
+
+    doc, words, targets = first(example.doc), len(example.doc.first.word_offsets), dict(example.targets)
+    for name, value in targets.items():
+        if isinstance(value, list) and not _holds_fractions(value):
+            part = value[: len(doc.first.word_offsets) if len(value) == words else count]
+            targets[name] = [min(i, count - 1) for i in part] if name.endswith("pointers") else part
+        elif name.rpartition(".")[2] in ("start", "end"):
+            targets[name] = min(value, count - 1)
+    match = example.match and first_part(example.match, count)
+    return replace(example, doc=doc, targets=targets, match=match)
+
+
+def shorten(config: Config, artifacts: Artifacts, example: Example) -> list[Example]:
+    """Return an example within `train.max_tokens`: itself, its first tokens, or its parts; spans are whole.
+
+    Raises:
+        DataError: `train.too_long` is error, or the task does not allow the parts.
+    """
+    most, rule = config.train.max_tokens, config.train.too_long
+    if most is None or example.length <= most:
+        return [example]
+    kinds, doc = [task.kind for task in artifacts.tasks], example.doc.first
+    problem = f"{example.where}: {example.length:,} tokens exceed train.max_tokens: {most:,}"
+    splits = all(kind.tags_words or kind.self_supervised for kind in kinds)
+    if rule == "error":
+        fix = "truncate or split" if splits else "truncate"
+        raise DataError(f"{problem}; shorten the text, raise train.max_tokens, or set train.too_long: {fix}")
+    points = any(name.rpartition(".")[2] in ("pointers", "start") for name in example.targets)
+    if points or example.doc.parts or doc.second is not None or doc.rows is not None:
+        reason = "its answer is a place in it" if points else "it is not a single text"
+        raise DataError(f"{problem}, and it cannot be cut, since {reason}; shorten or remove it")
+    if rule == "split" and not splits:
+        raise DataError(f"{problem}, and its answer is about all of it; set train.too_long: truncate")
+    if rule == "truncate" and not any(kind.tags_words for kind in kinds):
+        return [first_part(example, most)]
+    tags: dict[str, Any] = {name: value for name, value in example.targets.items() if name.rpartition(".")[2] == "tags"}
+    continues = {
+        f"{task.name}.tags" if task.name else "tags": schemes.continues(task.kind.labels)
+        for task in artifacts.tasks
+        if "scheme" in task.kind.manifest()
+    }
+    bounds = [*(range(len(doc)) if doc.starts is None else doc.starts), len(doc)]
+    parts, begin, count = list[Example](), 0, len(doc.word_offsets)
+    while begin < count and (rule == "split" or not parts):
+        end = bisect_right(bounds, bounds[begin] + most) - 1
+        while begin < end < count and any(after[tags[k][end - 1], tags[k][end]] for k, after in continues.items()):
+            end -= 1
+        if end == begin:
+            raise DataError(f"{problem}, and so does a span or a word of it; raise train.max_tokens, or correct it")
+        inside = {name: value[begin:end] for name, value in tags.items()}
+        parts.append(replace(example, doc=words_of(doc, begin, end), targets={**example.targets, **inside}))
+        begin = end
+    return parts
 
 
 def read(
@@ -96,8 +171,8 @@ def examples(
         if config.data.misaligned == "error":
             raise DataError(message)
         warn(message)
-    data, empty, unseen = list[Example](), [], 0
-    for record, doc in zip(records, artifacts.featurizer.docs(records), strict=True):
+    data, empty, unseen, long = list[Example](), [], 0, list[str]()
+    for number, (record, doc) in enumerate(zip(records, artifacts.featurizer.docs(records), strict=True), 1):
         if not len(doc):
             empty.append(record)
             continue
@@ -110,10 +185,17 @@ def examples(
             continue
         if all(target is not None for _, target in by_head):
             named = {prefix + name: value for prefix, target in by_head for name, value in (target or {}).items()}
-            data.append(Example(doc, named))
+            place = f"record {number:,}" + (f" ({record['where']})" if "where" in record else "")
+            example = Example(doc, named, where=place)
+            parts = [example] if skip_unseen else shorten(config, artifacts, example)
+            long += [place] if parts != [example] else []
+            data += parts
     if empty:
         message = f"{len(empty):,} of {len(records):,} records have no tokens, and are left out of training"
         warn(f"{message}; the first: {empty[0].get('where', 'no file and line known')}")
+    if long:
+        cut = "truncated" if config.train.too_long == "truncate" else "split"
+        warn(f"{len(long):,} texts of more than {config.train.max_tokens:,} tokens are {cut}; the first: {long[0]}")
     spans = [line for rule in rules for line in rule.messages()]
     for line in dict.fromkeys([*dropped_message(records, config.data.overlaps), *spans]):  # two heads may have the same
         warn(line)
@@ -134,15 +216,20 @@ class Batches:
     seed: int  # of the order
     epoch_examples: Callable[[int], Sequence[Example]] | None = None  # returns the examples of an epoch
     epoch: int = field(default=0, init=False)  # the epoch of `data`
+    quadratic: bool = False  # whether a stage costs the square of the length
 
     stateful = False  # whether recurrent states are carried from a batch to the next one of the epoch
+
+    def cost(self, length: int) -> int:
+        """Return the share of a text in the budget: its tokens, and above QUADRATIC_FROM, if so, their square."""
+        return length * max(length, QUADRATIC_FROM) // QUADRATIC_FROM if self.quadratic else length
 
     def order(self, epoch: int) -> list[list[int]]:
         """Return the batches of an epoch as positions: a function of seed and epoch."""
         if self.epoch_examples is not None and epoch != self.epoch:
             self.data, self.epoch = self.epoch_examples(epoch), epoch
         random = np.random.default_rng((self.seed, epoch))
-        lengths = np.array([example.length for example in self.data], float)
+        lengths = np.array([self.cost(example.length) for example in self.data], float)
         noisy = lengths * random.uniform(0.9, 1.1, len(self.data)) + random.uniform(0, 1, len(self.data))
         batches: list[list[int]] = []
         batch: list[int] = []

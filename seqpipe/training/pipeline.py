@@ -16,7 +16,7 @@ from seqpipe.answers.registry import part_of
 from seqpipe.answers.task import HeadTask
 from seqpipe.answers.text import PAST, PRESENT
 from seqpipe.answers.types import Choice
-from seqpipe.config.checks import attended
+from seqpipe.config.checks import attended, explains
 from seqpipe.config.contract import (
     Input,
     build_component,
@@ -38,6 +38,7 @@ from seqpipe.config.schema import MOST_TOKENS
 from seqpipe.config.signature import call
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.sources import mask_of, sources_of
+from seqpipe.nn.attention import attention_weights
 from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_chunk, stage_entries
 from seqpipe.nn.multi_source_attention import join_sources, summarize_sources
 from seqpipe.runtime.manifest import CacheEntry, Limits
@@ -105,11 +106,20 @@ def errors_of(component: Component, what: str) -> Iterator[None]:
         raise
     except UsageError as error:  # its options do not fit its inputs
         raise ConfigError([component.problem(f"{describe(component)}: {error}")]) from error
-    except (SeqpipeError, MemoryError):
+    except SeqpipeError:
         raise
     except Exception as error:  # a plugin may raise any exception
+        if is_out_of_memory(error):
+            raise MemoryError(f"{component.key}: {describe(component)}") from error
         message = f"{what} raised {type(error).__name__}: {error} (--debug shows where)"
         raise stage_error(component, message) from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether an allocation failed; PyTorch raises RuntimeError for those of a CPU."""
+    known = ("can't allocate memory", "bad_alloc")
+    is_of_cpu = isinstance(error, RuntimeError) and any(text in str(error) for text in known)
+    return is_of_cpu or isinstance(error, (MemoryError, torch.OutOfMemoryError))
 
 
 def stage_error(component: Component, message: str) -> PluginError:
@@ -223,9 +233,10 @@ class HeadStage:
         A head that decides step by step takes most of the time, so it runs under autocast.
         """
         device = names["sources"][0]["mask"].device.type
-        if not torch.is_autocast_enabled(device) or self.task.is_stepwise:
-            return self.call(self.module.loss, names).float()
-        with torch.autocast(device, enabled=False):
+        with attention_weights(needed=False):
+            if not torch.is_autocast_enabled(device) or self.task.is_stepwise:
+                return self.call(self.module.loss, names).float()
+        with torch.autocast(device, enabled=False), attention_weights(needed=False):
             return self.call(self.module.loss, {name: _to_fp32(value) for name, value in names.items()})
 
     def gap(self, names: Names, decision: Mapping[str, Tensor], alternative: Mapping[str, Tensor]) -> Tensor:
@@ -296,6 +307,11 @@ class Pipeline(nn.Module):
         for stage, module in self.stages:
             if stage.common_keys.get("freeze"):
                 module.requires_grad_(False)
+        weights = {name for stage, _ in self.stages for name in explains(stage)}
+        methods = [module.forward for _, module in self.stages[: -len(self.head_stages)]]
+        methods += [method for head in self.head_stages for method in (head.module.loss, head.module.decide)]
+        # Whether a stage computes with the attention weights of another one.
+        self._reads_weights = any(weights & inspect.signature(method).parameters.keys() for method in methods)
 
     def _build_source(self, source: Input, wired: Names) -> list[Stage]:
         """Build the stages of one source; their width is added to `wired`."""
@@ -314,8 +330,9 @@ class Pipeline(nn.Module):
         list, or also the names of the first as joined by `join_sources`, if a head asks for them.
         """
         names = dict(names)
-        for _ in self.trace(names):
-            pass
+        with attention_weights(self._reads_weights):
+            for _ in self.trace(names):
+                pass
         return names | self._incremental(names)
 
     @property
@@ -420,8 +437,9 @@ class Pipeline(nn.Module):
         names = dict(features)
         decision = {}
         weights: dict[str, Tensor] = {}
-        for stage, outputs in self.trace(names) if explain or not self.is_language_model else ():
-            weights |= self._weights(stage, outputs) if explain else {}
+        with attention_weights(explain or self._reads_weights):
+            for stage, outputs in self.trace(names) if explain or not self.is_language_model else ():
+                weights |= self._weights(stage, outputs) if explain else {}
         names |= self._incremental(names)
         for head in self.head_stages:
             stage, module = head.component, head.module

@@ -21,14 +21,15 @@ from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, HISTORY, LAST
 from seqpipe.console import Console
-from seqpipe.errors import InterruptedRunError, TrainingError
+from seqpipe.errors import EnvError, InterruptedRunError, TrainingError
 from seqpipe.files import make_folder, null_non_finite, remove_partial_files, write
 from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
 from seqpipe.training import checkpoint, optim
 from seqpipe.training.data_forms import encode_candidates
 from seqpipe.training.datasets import Batch, Batches, Windows
 from seqpipe.training.evaluation import evaluation, first_not_finite
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.memory import cure
+from seqpipe.training.pipeline import Pipeline, is_out_of_memory
 from seqpipe.training.progress import Interrupts, Progress
 
 GRADIENT_STEPS = 4  # steps of an epoch, or a few more, at which the norms of the gradients are measured
@@ -86,8 +87,13 @@ class Trainer:
                     best = f", best {name} {format_score(name, value, metric_types(self.config.head))}"
                 start, tokens = time.monotonic(), 0
                 for rows in self._order[at.position :]:
-                    batch = self._on_device(rows)
-                    self.train_batch(batch)
+                    try:
+                        batch = self._on_device(rows)
+                        self.train_batch(batch)
+                    except (MemoryError, RuntimeError) as error:
+                        if not is_out_of_memory(error):
+                            raise
+                        raise self._out_of_memory(rows, error) from error
                     tokens += int(batch["mask"].sum()) if "mask" in batch else 0
                     speed = f", {tokens / (time.monotonic() - start):,.0f} tokens/s" if tokens else ""
                     note = f"epoch {at.epoch + 1}/{epochs}, loss {at.loss / at.position:.4f}{best}{speed}"
@@ -130,6 +136,15 @@ class Trainer:
             if at.step % settings.checkpoint_steps == 0 and not is_last:
                 self.save()
             self._save_if_interrupted()
+
+    def _out_of_memory(self, rows: Sequence[int], error: Exception) -> EnvError:
+        stage = str(error) if type(error) is MemoryError and str(error) else "the gradients"
+        if isinstance(self.batches, Windows):
+            return EnvError(f"out of memory in {stage}; lower head.context, train.batch_size or train.batch_tokens")
+        longest = max((self.batches.data[i] for i in rows), key=lambda example: example.length)
+        size = f"a batch of {len(rows)}, of which {longest.where} is the longest, {longest.length:,} tokens"
+        fix = "lower train.batch_tokens" if len(rows) > 1 else cure(longest.length // 2)
+        return EnvError(f"out of memory in {stage}, in {size}; {fix}")
 
     def _autocast(self) -> torch.autocast:
         """Return the context of a loss: matrix products in `train.precision`, the rest as PyTorch chooses."""

@@ -10,7 +10,14 @@ from exported import elsewhere, export, ragged
 from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Attention, AttentionPool, AttentionScore, ProjectedKeys
+from seqpipe.nn.attention import (
+    Attention,
+    AttentionPool,
+    AttentionScore,
+    CoverageAttention,
+    ProjectedKeys,
+    fused_attention,
+)
 from seqpipe.nn.loops import State, while_loop
 
 SCORES: tuple[AttentionScore, ...] = get_args(AttentionScore)
@@ -286,3 +293,60 @@ def test_a_mask_that_is_ignored_is_seen() -> None:
     right, wrong = attention(query, silent, mask)[0], attention(query, silent, torch.ones_like(mask))[0]
     assert (right[0] - wrong[0]).abs().max() > 1e-3
     assert isinstance(attention.project(keys, mask), ProjectedKeys)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_contexts_without_weights_and_their_gradients_are_those_of_the_formula(score: AttentionScore) -> None:
+    torch.manual_seed(0)
+    heads = 2 if score == "multi-head" else 1
+    attention = Attention(8, 8, score=score, units=5, heads=heads).double()
+    query, keys = torch.randn(3, 40, 8).double(), torch.randn(3, 30, 8).double()
+    mask = torch.rand(3, 40, 30) < 0.6
+    mask[1], mask[0, 3] = False, False  # a text, and a query, without a position
+    results = []
+    for weights in (True, False):
+        inputs = [query.clone().requires_grad_(), keys.clone().requires_grad_()]
+        projected = attention.project(inputs[1], torch.ones(3, 30, dtype=torch.bool))
+        context, returned = attention.attend(inputs[0], projected, mask, weights=weights)
+        context.sin().sum().backward()
+        results.append((context, *(x.grad for x in inputs)))
+    assert weights or returned.shape[-1] in (0, 30)
+    for expected, got in zip(*results, strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("block", [20, 1 << 16])
+def test_additive_scores_in_blocks_have_the_gradients_of_autograd(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr("seqpipe.nn.attention.BLOCK", block)
+    attention = CoverageAttention(4, 3, units=5).double()
+    names = ("query.weight", "query.bias", "key.weight", "v.weight", "coverage.weight")
+    mask = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
+
+    def contexts(query: Tensor, keys: Tensor, covered: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        for name, weight in zip(names, weights, strict=True):
+            owner, kind = name.split(".")
+            module = getattr(attention, owner)
+            delattr(module, kind)
+            setattr(module, kind, weight)
+        return attention.attend_covered(query, attention.project(keys, mask), mask, covered)
+
+    weights = [attention.get_parameter(name).detach().clone().requires_grad_() for name in names]
+    sizes = ((2, 3, 4), (2, 6, 3), (2, 3, 6))
+    inputs = [torch.rand(size, dtype=torch.float64, requires_grad=True) for size in sizes]
+    assert torch.autograd.gradcheck(contexts, (*inputs, *weights))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_dropout_of_weights_in_blocks_is_the_same_in_both_passes(monkeypatch: pytest.MonkeyPatch, causal: bool) -> None:
+    monkeypatch.setattr("seqpipe.nn.attention.WEIGHTS", 40)
+    inputs = [torch.randn(2, 2, 6, 3, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    mask = torch.tensor([[True] * 6, [True] * 6 if causal else [True] * 4 + [False] * 2])
+
+    def context(*inputs: Tensor, dropout: float = 0.4) -> Tensor:
+        torch.manual_seed(1)
+        return fused_attention(*inputs, mask, causal=causal, dropout=dropout)
+
+    assert torch.autograd.gradcheck(context, inputs)
+    assert not torch.equal(context(*inputs), context(*inputs, dropout=0.0))
+    monkeypatch.setattr("seqpipe.nn.attention.WEIGHTS", 1 << 20)
+    torch.testing.assert_close(context(*inputs, dropout=1e-12), context(*inputs, dropout=0.0))

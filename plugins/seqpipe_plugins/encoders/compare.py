@@ -35,6 +35,7 @@ class Compare(nn.Module):
         dropout: Dropout probability of [p; q; |p - q|; p ⊙ q; m].
     """
 
+    length_cost: ClassVar = "quadratic"
     returns: ClassVar = {"x": "", "state": "", "attention": "(B, 1, T, T) float32"}
     explains: ClassVar = {"attention": "pairs"}
 

@@ -39,6 +39,7 @@ class Pretrained(nn.Module):
         first: Maximum number of tokens of the first text of a pair, which is in every window; null: half a window.
     """
 
+    length_cost: ClassVar = "quadratic"
     returns: ClassVar = {
         "x": "",
         "state": "",

@@ -31,6 +31,7 @@ class PretrainedDecoder(sp.KVCacheEncoder):
         layer_decay: Factor of the learning rate from each layer to the one below it (Howard and Ruder 2018).
     """
 
+    length_cost: ClassVar = "quadratic"
     returns: ClassVar = {"x": "", "table": "(V, D) float32", "table_bias": "(V,) float32"}
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "words.weight": ("vocabulary",),

@@ -30,6 +30,7 @@ class PretrainedSeq2Seq(nn.Module):
         language: The language of the texts, of an mBART, such as en_XX; null: the source language of its tokenizer.
     """
 
+    length_cost: ClassVar = "quadratic"
     returns: ClassVar = {"x": "", "state": "", "table": "(V, D) float32", "around": "(B, E, D) float32"}
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"words.weight": ("vocabulary",)}
 

@@ -8,7 +8,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe.plugin import Attention, AttentionScore, PositionEmbeddings, Probability, attention_mask
+from seqpipe.plugin import Attention, AttentionScore, PositionEmbeddings, Probability, attention_mask, needs_weights
 
 
 class SelfAttention(nn.Module):
@@ -20,7 +20,8 @@ class SelfAttention(nn.Module):
     `multi-head` the scaled dot product after linear layers in each head; `concat`, w · [q; k], has the same weights for
     every q, since the softmax cancels its term. With position embeddings the input is √D x + p(t): p(t)[2i] = sin(t /
     10000^(2i / D)), p(t)[2i + 1] the cosine, or a learned table, whose last vector all later tokens have. `attention`
-    (B, heads, T, T) has the weights, with queries in rows, and 0 in the padding.
+    (B, heads, T, T) has the weights, with queries in rows, and 0 in the padding. In training and dev scores, which need
+    no weights, it may be empty.
 
     Args:
         score: Attention score of two tokens.
@@ -35,6 +36,7 @@ class SelfAttention(nn.Module):
         dropout: Dropout probability of the weights.
     """
 
+    length_cost: ClassVar = "quadratic"
     returns: ClassVar = ("x", "attention")
     explains: ClassVar = {"attention": "pairs"}
 
@@ -65,6 +67,7 @@ class SelfAttention(nn.Module):
         x = torch.where(mask[..., None], x, 0.0)
         if self.positions is not None:
             x = self.scale * x + self.positions(x)
-        context, weights = self.attention.attend(x, self.attention.project(x, mask), attention_mask(mask, self.causal))
+        projected, seen = self.attention.project(x, mask), attention_mask(mask, self.causal)
+        context, weights = self.attention.attend(x, projected, seen, weights=needs_weights())
         x = torch.where(mask[..., None], x + context if self.residual else context, 0.0)
         return {"x": x, "attention": torch.where(mask[:, None, :, None], weights, 0.0)}

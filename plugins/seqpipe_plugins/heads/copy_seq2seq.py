@@ -62,6 +62,7 @@ class CopySeq2Seq(sp.Seq2SeqHead):
             references are Chinese or Japanese, else 13a. ja-mecab needs `sacrebleu[ja]`.
     """
 
+    length_cost: ClassVar = "quadratic"
     features: ClassVar = {"copy": sp.Copy()}
     explains: ClassVar = {"attention": "written", "generating": "steps"}
     trained: Tensor

@@ -57,6 +57,7 @@ class Pointer(nn.Module):
         dropout: Dropout probability of the input of a step, between layers, and of the output of a glimpse.
     """
 
+    length_cost: ClassVar = "quadratic"
     answer = "pointers"
     score_types: ClassVar = {
         **dict.fromkeys(("hull_accuracy", "area_covered", "valid", "optimality"), sp.Metric()),

@@ -38,6 +38,7 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
             references are Chinese or Japanese, else 13a. ja-mecab needs `sacrebleu[ja]`.
     """
 
+    length_cost: ClassVar = "quadratic"
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "output": ("target_vocabulary",),
         "own_table": ("target_vocabulary",),

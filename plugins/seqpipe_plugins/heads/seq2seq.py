@@ -111,6 +111,10 @@ class Seq2Seq(sp.Seq2SeqHead):
         self.dropout = nn.Dropout(dropout)
 
     @staticmethod
+    def length_cost(options: Mapping[str, Any]) -> str:
+        return "linear" if options.get("attention") == "none" else "quadratic"
+
+    @staticmethod
     def explains(options: Mapping[str, Any]) -> dict[str, str]:
         return {} if options.get("attention") == "none" else {"attention": "written"}
 
@@ -199,7 +203,7 @@ class Seq2Seq(sp.Seq2SeqHead):
         """Return readouts (B, N, …) and attention weights (B, N, S) of states (B, N, H) and intra-contexts."""
         vectors, weights = [h], None
         if self.attention is not None and source.mask is not None:
-            context, each = self.attention.attend(h, source.parts)
+            context, each = self.attention.attend(h, source.parts, weights=sp.needs_weights())
             vectors, weights = [h, context], each.mean(1)
         if intra_context is not None:
             vectors.append(intra_context)

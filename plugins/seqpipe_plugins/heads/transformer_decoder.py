@@ -45,6 +45,7 @@ class TransformerDecoder(sp.SpanCorruption, sp.Seq2SeqHead):
             references are Chinese or Japanese, else 13a. ja-mecab needs `sacrebleu[ja]`.
     """
 
+    length_cost: ClassVar = "quadratic"
     explains: ClassVar = {"attention": "written"}
 
     def __init__(
@@ -123,9 +124,9 @@ class TransformerDecoder(sp.SpanCorruption, sp.Seq2SeqHead):
         everything = torch.ones_like(ids, dtype=torch.bool)
         seen, weights = sp.attention_mask(everything, causal=True), x
         for layer, memory in zip(self._stack, source.parts, strict=True):
-            read = layer.first(x)
-            context, _ = layer.itself.attend(read, layer.itself.project(read, everything), seen)
-            x, weights = layer(x, context, memory)
+            read, returned = layer.first(x), layer is self.layers[-1] and sp.needs_weights()
+            context, _ = layer.itself.attend(read, layer.itself.project(read, everything), seen, weights=False)
+            x, weights = layer(x, context, memory, weights=returned)
         return self.vocabulary.logits(self.norm(x), self.logit_mask), weights.mean(1)
 
     def _add_positions(self, vectors: Tensor, t: Tensor) -> Tensor:  # (…, N, D), (N,) -> (…, N, D)
@@ -163,14 +164,14 @@ class Layer(nn.Module):
         return self.norms[0](x) if self.pre else x
 
     def forward(
-        self, x: Tensor, context: Tensor, source: sp.ProjectedSources
-    ) -> tuple[Tensor, Tensor]:  # (R, N, D) or (R, D), the same, … -> the same, (B, H, K * N, S)
+        self, x: Tensor, context: Tensor, source: sp.ProjectedSources, *, weights: bool = True
+    ) -> tuple[Tensor, Tensor]:  # (R, N, D) or (R, D), the same, … -> the same, (B, H, K * N, S or 0)
         x = self._add_residual(0, x, context)
         read = self.norms[1](x) if self.pre else x
         rows = read.reshape(source.masks[0].shape[0], -1, read.shape[-1])  # (B, K * N, D): a row's beams, concatenated
-        context, weights = self.source.attend(rows, source)
+        context, attended = self.source.attend(rows, source, weights=weights)
         x = self._add_residual(1, x, self.merge(context).reshape(x.shape))
-        return self._add_residual(2, x, self.feedforward(self.norms[2](x) if self.pre else x)), weights
+        return self._add_residual(2, x, self.feedforward(self.norms[2](x) if self.pre else x)), attended
 
     def _add_residual(self, number: int, x: Tensor, update: Tensor) -> Tensor:
         x = x + self.dropout(update)
