@@ -466,7 +466,7 @@ def test_minimal_pairs_differ_and_their_words_are_known_but_none_of_their_right_
     parts = {part: (folder / f"{language}.{part}.txt").read_text(encoding="utf-8") for part in ("train", "dev", "test")}
     known = {*parts["train"]} if language == "zh" else {*parts["train"].split()}
     sentences = [line for text in parts.values() for line in text.splitlines()]
-    assert len({*sentences}) == len(sentences) == 5400
+    assert len({*sentences}) == len(sentences) == 6400
     for row in rows:
         texts = [row["text"].replace("[MASK]", word) for word in row["alternatives"]] if "text" in row else []
         texts = texts or [row["sentence_good"], row["sentence_bad"]]

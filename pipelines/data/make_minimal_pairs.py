@@ -15,7 +15,7 @@ import minimal_pairs_zh
 from dice import Combinations, Dice, distinct
 
 SEED = 20_261_126
-SIZES = {"train": 5000, "dev": 200, "test": 200}
+SIZES = {"train": 6000, "dev": 200, "test": 200}
 EACH = 40  # pairs of a phenomenon
 Make = Callable[[Combinations], dict[str, Any]]
 LANGUAGES = {"en": minimal_pairs_en, "zh": minimal_pairs_zh}

@@ -2,6 +2,7 @@
 
 A sentence is drawn as what it says, then put in both languages. Its kind is one of `USUAL`; in `test-new-templates` one
 of `NEW`, which joins clauses that training has only apart. `translation_words.py` holds the words.
+The sentences of `translation-names` have invented names, and those of `test-new-names` are in no other file.
 """
 
 import argparse
@@ -33,6 +34,7 @@ from translation_words import PEOPLE
 
 SEED = 20_261_124
 SIZES = {"train": 10_000, "dev": 300, "test": 500, "test-new-templates": 500}
+NAME_SIZES = {"train": 6_000, "dev": 200, "test": 300, "test-new-names": 500}
 SHORTEST, LONGEST = 6, 20  # tokens of a sentence, marks too
 
 
@@ -180,15 +182,50 @@ def corpus() -> dict[str, list[tuple[str, str]]]:
     return files
 
 
+def invented_name(dice: Dice, gender: str) -> str:
+    """A name of two or three syllables; those of women end in a vowel, those of men in a consonant."""
+    syllables = [dice.pick("bdfghjklmnprstvwz") + dice.pick("aeiou") for _ in range(2 + dice.below(2))]
+    return "".join(syllables).capitalize() + ("a" if gender == "f" else dice.pick("klnrst"))
+
+
+def names_corpus() -> dict[str, list[tuple[str, str]]]:
+    """The pairs of each file, all with a name; the names of `test-new-names` are in no other file."""
+    dice, used, old = Dice(SEED + 1), set[str](), set[str]()
+    known = [(name, gender) for gender, names in lexicon.NAMES.items() for name in names]
+    pool = {gender: [invented_name(dice, gender) for _ in range(2_000)] for gender in lexicon.NAMES}
+    files: dict[str, list[tuple[str, str]]] = {}
+    for file, size in NAME_SIZES.items():
+        pairs = files[file] = []
+        while len(pairs) < size:
+            sentence = dice.pick(USUAL)(dice)
+            pair = (english(sentence), german(sentence)) if sentence else ("", "")
+            genders = {name: gender for name, gender in known if re.search(rf"\b{name}\b", pair[0])}
+            if not genders or not used.isdisjoint(pair) or not (fits(pair[0]) and fits(pair[1])):
+                continue
+            used.update(pair)
+            new = {}
+            for name, gender in genders.items():
+                new[name] = dice.pick(pool[gender])
+                while file == "test-new-names" and new[name] in old:
+                    new[name] = invented_name(dice, gender)
+            if len({*new.values()}) == len(new):
+                old.update(new.values() if file != "test-new-names" else ())
+                for name, other in new.items():
+                    pair = re.sub(rf"\b{name}\b", other, pair[0]), re.sub(rf"\b{name}\b", other, pair[1])
+                pairs.append(pair)
+    return files
+
+
 def main() -> None:
-    """Write the four files."""
+    """Write the files of both folders."""
     parser = argparse.ArgumentParser(description="Write English sentences and their German translations.")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder to write into")
-    folder = parser.parse_args().out / "translation"
-    folder.mkdir(parents=True, exist_ok=True)
-    for file, pairs in corpus().items():
-        rows = (json.dumps({"text": text, "target": target}, ensure_ascii=False) for text, target in pairs)
-        (folder / f"{file}.jsonl").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8", newline="\n")
+    out = parser.parse_args().out
+    for folder, files in ((out / "translation", corpus()), (out / "translation-names", names_corpus())):
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, pairs in files.items():
+            rows = (json.dumps({"text": text, "target": target}, ensure_ascii=False) for text, target in pairs)
+            (folder / f"{file}.jsonl").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

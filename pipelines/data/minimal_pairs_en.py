@@ -1,4 +1,4 @@
-"""English sentences with agreement, reference and polarity, and minimal pairs of them."""
+"""English sentences with agreement, selection, reference and polarity, and minimal pairs of them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,11 +16,39 @@ SEES = choices("sees see; knows know; likes like; helps help; admires admire; he
 DETERMINERS = choices("this; that; these; those")
 NEAR = choices("near; behind; beside; opposite")
 FEELS = choices("tired; happy; late; hungry")
+SUBJECTS_OF = [  # verbs that select their subject: these nouns, and no others of this list
+    (
+        "reigns reign; governs govern; abdicates abdicate; commands command",
+        "ruler rulers; king kings; queen queens; emperor emperors",
+    ),
+    (
+        "writes write; leaks leak; smudges smudge; scratches scratch",
+        "pen pens; pencil pencils; brush brushes; marker markers",
+    ),
+    ("grazes graze; trots trot; chews chew; kicks kick", "horse horses; goat goats; donkey donkeys; cow cows"),
+    ("rings ring; sounds sound; buzzes buzz; blares blare", "bell bells; alarm alarms; phone phones; siren sirens"),
+]
+SELECTION = [(choices(verbs), choices(nouns)) for verbs, nouns in SUBJECTS_OF]
+REFERENCE = [  # a verb, its subjects and objects, and the properties of each that give a reason
+    (
+        "does not fit into",
+        (choices("trophy; statue; violin; helmet; globe; vase"), choices("too big; too wide; too long; too thick")),
+        (
+            choices("suitcase; drawer; cupboard; bag; chest; crate"),
+            choices("too small; too narrow; too short; too flat"),
+        ),
+    ),
+    (
+        "does not eat",
+        (choices("cat; dog; rabbit; hamster; parrot; mouse"), choices("full; tired; ill; frightened")),
+        (choices("fish; apple; carrot; cheese; biscuit; berry"), choices("rotten; frozen; sour; burnt")),
+    ),
+]
 SINGULAR, PLURAL = 0, 1
 
 
 def sentence(draw: Combinations) -> str:
-    """A sentence of one of ten forms, in either number."""
+    """A sentence of one of twelve forms, in either number."""
     dice, number = draw.dice, draw.dice.below(2)
     noun, action = draw.pair(NOUNS, ACTIONS)
     owner, sees = draw.pair(NOUNS, SEES)
@@ -36,6 +64,8 @@ def sentence(draw: Combinations) -> str:
         lambda: f"the {form(owner, number)} {modifier} {form(sees, number)} {reflexive(owner, number, draw)} .",
         lambda: f"the {form(noun, number)} {form(action, number)} because {pronoun(noun, number, draw)} .",
         lambda: f"the {form(noun, number)} {modifier} {form(action, number)} because {pronoun(noun, number, draw)} .",
+        lambda: selection(draw)["sentence_good"],
+        lambda: reference(draw)[1],
     ]
     return dice.pick(forms)()
 
@@ -137,6 +167,31 @@ def polarity(draw: Combinations) -> dict[str, Any]:
     return pair(f"{start} {right} {end}", f"{start} {wrong} {end}")
 
 
+def selection(draw: Combinations) -> dict[str, Any]:
+    """A verb and a subject that it selects, beside that verb with a subject, or that subject with a verb, of others."""
+    dice, number = draw.dice, draw.dice.below(2)
+    verbs, nouns = dice.pick(SELECTION)
+    other_verbs, other_nouns = dice.pick([entry for entry in SELECTION if entry[0] != verbs])
+    noun, verb = draw.pair(nouns, verbs)
+    wrong = (noun, dice.pick(other_verbs)) if dice.chance(0.5) else (dice.pick(other_nouns), verb)
+    modifier = f"{dice.pick(NEAR)} the {form(dice.pick(other_nouns), dice.below(2))} " if dice.chance(0.5) else ""
+    good, bad = (f"the {form(a, number)} {modifier}{form(b, number)} ." for a, b in ((noun, verb), wrong))
+    return pair(good, bad)
+
+
+def reference(draw: Combinations) -> tuple[dict[str, Any], str]:
+    """A question for the meaning of "it", known by the reason (Levesque et al. 2012), and the text with its answer."""
+    dice = draw.dice
+    verb, (subjects, of_subjects), (objects, of_objects) = dice.pick(REFERENCE)
+    nouns = draw.pair(subjects, objects)
+    meant = dice.below(2)
+    reason = dice.pick((of_subjects, of_objects)[meant])
+    text = f"the {nouns[0]} {verb} the {nouns[1]} because it is {reason} . it means the [MASK] ."
+    alternatives = sorted(nouns)
+    question = {"text": text, "alternatives": alternatives, "answer": alternatives.index(nouns[meant])}
+    return question, text.replace("[MASK]", nouns[meant])
+
+
 def pronoun_gender(draw: Combinations) -> dict[str, Any]:
     noun, action = draw.pair(MEN, ACTIONS, NOUNS) if draw.dice.chance(0.5) else draw.pair(WOMEN, ACTIONS, NOUNS)
     text = f"the {form(noun, SINGULAR)} {form(action, SINGULAR)} because [MASK] is {draw.dice.pick(FEELS)} ."
@@ -152,4 +207,6 @@ PHENOMENA = {
     "reflexive_gender": ("reference", reflexive_gender),
     "pronoun_gender": ("reference", pronoun_gender),
     "polarity": ("polarity", polarity),
+    "selection": ("selection", selection),
+    "pronoun_reference": ("reference", lambda draw: reference(draw)[0]),
 }

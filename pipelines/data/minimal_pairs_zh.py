@@ -1,4 +1,4 @@
-"""Chinese sentences with classifiers, aspect, reference and word order, and minimal pairs of them."""
+"""Chinese sentences with classifiers, aspect, selection, reference and word order, and minimal pairs of them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,9 +30,19 @@ SURFACES = choices("沙发; 柜子; 地板; 箱子; 架子; 窗台")
 PLACES = choices("学校; 公园; 家里; 图书馆; 河边; 饭店")
 ACTIVITIES = choices("学习; 散步; 休息; 唱歌; 跳舞; 聊天; 工作; 吃饭")
 
+SUBJECTS_OF = {  # verbs that select their subject: these nouns, and no others of this list
+    "治国; 下令; 登基; 退位": "国王; 女王; 皇帝; 总统",
+    "写字; 画线; 掉色; 漏墨": "钢笔; 铅笔; 毛笔; 粉笔",
+    "吃草; 奔跑; 嘶叫; 拉车": "小马; 山羊; 黄牛; 毛驴",
+    "响起; 震动; 停响; 误报": "闹钟; 电话; 手机; 门铃",
+}
+SELECTION = [(choices(verbs), choices(nouns)) for verbs, nouns in SUBJECTS_OF.items()]
+EATERS, FOODS = choices("小猫; 小狗; 小鸟; 小鸡; 小熊; 小猪"), choices("小鱼; 小虾; 小饼; 小枣; 小瓜; 小梨")
+OF_EATERS, OF_FOODS = choices("饱了; 困了; 病了; 累了"), choices("臭了; 凉了; 酸了; 坏了")
+
 
 def sentence(draw: Combinations) -> str:
-    """A sentence of one of six forms."""
+    """A sentence of one of eight forms."""
     dice, person = draw.dice, draw.dice.pick(PEOPLE)
     past, future = ((draw.pair(PEOPLE, times)) for times in (PAST, FUTURE))
     forms: list[Callable[[], str]] = [
@@ -42,6 +52,8 @@ def sentence(draw: Combinations) -> str:
         lambda: says(draw),
         lambda: "{}把{}放在{}上。".format(person, *draw.pair(NOUNS, SURFACES)),
         lambda: "{}在{}{}。".format(person, *draw.pair(PLACES, ACTIVITIES)),
+        lambda: selection(draw)["sentence_good"],
+        lambda: reference(draw)[1],
     ]
     return dice.pick(forms)()
 
@@ -108,11 +120,35 @@ def order_of_place(draw: Combinations) -> dict[str, Any]:
     return pair(f"{person}在{place}{activity}。", f"{person}{activity}在{place}。")
 
 
+def selection(draw: Combinations) -> dict[str, Any]:
+    """A verb and a subject that it selects, beside that verb with a subject, or that subject with a verb, of others."""
+    dice = draw.dice
+    verbs, nouns = dice.pick(SELECTION)
+    other_verbs, other_nouns = dice.pick([entry for entry in SELECTION if entry[0] != verbs])
+    noun, verb = draw.pair(nouns, verbs)
+    wrong = (noun, dice.pick(other_verbs)) if dice.chance(0.5) else (dice.pick(other_nouns), verb)
+    start = dice.pick(["", *PAST, "听说"])
+    return pair(f"{start}{noun}{verb}。", f"{start}{wrong[0]}{wrong[1]}。")
+
+
+def reference(draw: Combinations) -> tuple[dict[str, Any], str]:
+    """A question for the meaning of 它, which the reason tells, and the text with its answer."""
+    dice, nouns = draw.dice, draw.pair(EATERS, FOODS)
+    meant = dice.below(2)
+    reason = dice.pick((OF_EATERS, OF_FOODS)[meant])
+    text = f"{nouns[0]}没吃{nouns[1]}，因为它{reason}。它是小[MASK]。"
+    alternatives = sorted(noun[1] for noun in nouns)
+    question = {"text": text, "alternatives": alternatives, "answer": alternatives.index(nouns[meant][1])}
+    return question, text.replace("[MASK]", nouns[meant][1])
+
+
 PHENOMENA = {
     "classifier_noun_agreement": ("agreement", classifier),
     "classifier_choice": ("agreement", classifier_choice),
     "aspect": ("aspect", aspect),
     "pronoun_gender": ("reference", pronoun_gender),
+    "selection": ("selection", selection),
+    "pronoun_reference": ("reference", lambda draw: reference(draw)[0]),
     "word_order_ba": ("word_order", order_of_ba),
     "word_order_place": ("word_order", order_of_place),
 }

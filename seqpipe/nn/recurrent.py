@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -15,7 +15,7 @@ from seqpipe.config.members import SOURCE_STATE
 from seqpipe.errors import UsageError
 from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.kinds.text import Column
-from seqpipe.nn.cells import LIBRARY, RecurrentCell, as_node, recurrent_step, suffixes, weights_of
+from seqpipe.nn.cells import LIBRARY, RecurrentCell, as_node, recurrent_step, suffixes, weight_of, weights_of
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.nn.layers import LockedDropout
 from seqpipe.nn.loops import State, scan
@@ -325,6 +325,25 @@ class Recurrent(InitialStateEncoder):
         self.layers = nn.ModuleList(make(width, hidden, bias=options.bias, bidirectional=both) for width in widths)
         self.dropout, self.locked_dropout = nn.Dropout(options.dropout), LockedDropout(options.locked_dropout)
         self.add_initial_state(options.initial_state, sizes, (layers, 2 if both else 1, self._states, hidden))
+
+    def initialize_for_distance(self, signs: Sequence[int], longest: int | None) -> None:
+        """Initialise the gates for dependencies of up to `longest` tokens (Tallec and Ollivier 2018); None: unchanged.
+
+        Each unit draws u from U(1, longest - 1), the number of tokens that it remembers. The bias of a gate is log u
+        times its sign: 1 for a gate that keeps the state, -1 for an input gate, 0 for blocks of H rows left unchanged.
+        """
+        if longest is None:
+            return
+        for layer, suffix in ((each, suffix) for each in self.layers for suffix in suffixes(each)):
+            if not layer.bias:
+                raise UsageError("longest_dependency: it initialises the biases of the gates; delete bias: false")
+            log_time = torch.empty(cast(int, layer.hidden_size)).uniform_(1, longest - 1).log()
+            with torch.no_grad():
+                for block, sign in enumerate(signs):
+                    rows = slice(block * len(log_time), (block + 1) * len(log_time))
+                    if sign:
+                        weight_of(layer, "bias_ih", suffix)[rows] = sign * log_time
+                        weight_of(layer, "bias_hh", suffix)[rows] = 0.0
 
     def forward(
         self, x: Tensor, mask: Tensor, initial_label: Tensor | None = None, source_state: Tensor | None = None

@@ -289,3 +289,32 @@ def test_everything_is_made_where_the_input_is(cell: Cell) -> None:
     encoder, x, mask = cell.build(), torch.randn(2, 4, 5), ragged(4, 2)
     with elsewhere():
         assert {tensor.device.type for tensor in encoder(x, mask).values()} == {"cpu"}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "options", "kept"),
+    [
+        (LSTM, {}, {0: -1, 1: 1}),
+        (LSTM, {"coupled": True}, {0: -1}),
+        (LSTM, {"input_gate": False}, {0: 1}),
+        (GRU, {}, {1: 1}),
+        (GRU, {"reset": "before"}, {1: 1}),
+    ],
+)
+def test_gates_start_with_the_times_that_units_are_to_remember(
+    encoder: Any, options: dict[str, Any], kept: dict[int, int]
+) -> None:
+    made = construct(encoder, 5, {}, hidden=500, longest_dependency=100, **options)
+    for suffix in ("", "_reverse"):
+        bias = getattr(made.layers[0], f"bias_ih_l0{suffix}") + getattr(made.layers[0], f"bias_hh_l0{suffix}")
+        blocks = bias.detach().unflatten(0, (-1, 500))
+        for block, sign in kept.items():
+            times = (sign * blocks[block]).exp()
+            assert times.min() >= 1
+            assert times.max() <= 99.001
+            assert abs(times.mean() - 50) < 5  # uniform, with a standard deviation of 28.3 / sqrt(500)
+        assert all(block.abs().max() < 0.1 for number, block in enumerate(blocks) if number not in kept)
+    if len(kept) == 2:
+        assert torch.equal(blocks[0], -blocks[1])
+    with pytest.raises(UsageError, match="longest_dependency: it initialises the biases"):
+        construct(encoder, 5, {}, hidden=6, longest_dependency=10, bias=False, **options)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 import seqpipe.plugin as sp
@@ -26,6 +27,9 @@ class GRU(sp.Recurrent):
         reset: Whether the reset gate is applied before or after the product; after trains faster.
         scan: Whether the graph has a Scan instead of a GRU node: slower on the CPU, but runs on execution providers
             without a kernel for `reset: before`, such as CUDA.
+        longest_dependency: Longest dependency in tokens, T: the bias of the update gate starts at log u, each unit
+            with its own u from U(1, T - 1), so that memory spans all these distances from the first step (Tallec and
+            Ollivier 2018); null: random biases near 0.
     """
 
     def __init__(
@@ -36,11 +40,13 @@ class GRU(sp.Recurrent):
         options: sp.RecurrentOptions,
         reset: Literal["before", "after"] = "after",
         scan: bool = False,
+        longest_dependency: Annotated[int, Field(ge=3)] | None = None,
     ):
         if scan and reset == "after":
             raise sp.UsageError("gru.scan: it is for reset: before; every provider can run reset: after; delete it")
         make = nn.GRU if reset == "after" else partial(ResetBefore, scan=scan)
         super().__init__(make, dim, sizes, options)
+        self.initialize_for_distance((0, 1), longest_dependency)
 
 
 class ResetBefore(sp.RecurrentCell):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 import seqpipe.plugin as sp
@@ -28,6 +30,9 @@ class LSTM(sp.Recurrent):
         coupled: Whether the forget gate is 1 minus the input gate, which saves a quarter of the weights.
         scan: Whether the graph has a Scan instead of an LSTM node: slower on the CPU, but runs on execution providers
             without a kernel for peepholes and coupled gates, such as CUDA.
+        longest_dependency: Longest dependency in tokens, T: the biases of the forget and the input gate start at log u
+            and -log u, each unit with its own u from U(1, T - 1), so that memory spans all these distances from the
+            first step (Tallec and Ollivier 2018); null: random biases near 0.
         initial_state: The states before the first token: zero; learned parameters; or computed from v, which is the
             label in a field of the record ({column: FIELD}) or the state of another input ({source: NAME}), which the
             head then does not read: h(0) = tanh(W v + b), c(0) = W' v + b' (Sutskever et al. 2014; Xu et al. 2015).
@@ -42,6 +47,7 @@ class LSTM(sp.Recurrent):
         peephole: bool = False,
         coupled: bool = False,
         scan: bool = False,
+        longest_dependency: Annotated[int, Field(ge=3)] | None = None,
         parts: sp.LSTMParts,
     ):
         if scan and parts != sp.LSTMParts():
@@ -61,6 +67,8 @@ class LSTM(sp.Recurrent):
         elif peephole or coupled:
             make = partial(Variant, peephole=peephole, coupled=coupled, scan=scan)
         super().__init__(make, dim, sizes, options)
+        gates = {-1: parts.input_gate, 1: parts.forget_gate and not coupled}  # the blocks before g
+        self.initialize_for_distance([sign for sign, is_there in gates.items() if is_there], longest_dependency)
 
 
 class Variant(sp.LSTMVariant):
