@@ -126,7 +126,7 @@ def names() -> None:
         for row, answer in zip(rows, answers, strict=True):
             unseen = {*re.findall(r"\w+", row["text"])} & {*re.findall(r"\w+", row["target"])} - known
             wanted, copied = wanted + len(unseen), copied + len(unseen & {*re.findall(r"\w+", answer["generated_text"])})
-        bleu = [f"{scores[part]['bleu']:.1f}" for part in ("new-names", "test")]
+        bleu = [f"{100 * scores[part]['bleu']:.1f}" for part in ("new-names", "test")]
         table.row(f"`{head}`", f"{100 * copied / wanted:.1f} % of {wanted}", *bleu)
 
 
