@@ -289,6 +289,7 @@ class IncrementalStages:
         ids = torch.where(real, ids, PAD_ID)
         features = {name: self.names[name] for name in self.features}
         x, self.logit_weights = self._embedded(ids, real, old.sum(1, keepdim=True), features)
+        x = torch.where(real[..., None], x, 0.0)
         memories, before = list[State](), list[State]()
         for number, encoder in enumerate(self.encoder):
             cache = self.names.get(f"{PAST}{number}")
