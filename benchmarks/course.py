@@ -125,7 +125,10 @@ def names() -> None:
         wanted = copied = 0
         for row, answer in zip(rows, answers, strict=True):
             unseen = {*re.findall(r"\w+", row["text"])} & {*re.findall(r"\w+", row["target"])} - known
-            wanted, copied = wanted + len(unseen), copied + len(unseen & {*re.findall(r"\w+", answer["generated_text"])})
+            wanted, copied = (
+                wanted + len(unseen),
+                copied + len(unseen & {*re.findall(r"\w+", answer["generated_text"])}),
+            )
         bleu = [f"{100 * scores[part]['bleu']:.1f}" for part in ("new-names", "test")]
         table.row(f"`{head}`", f"{100 * copied / wanted:.1f} % of {wanted}", *bleu)
 

@@ -28,8 +28,8 @@ NAN = float("nan")
 
 _CHUNKS = (
     "`prefill` and `step` must give a token, from the cache of the tokens before it, the vector that `forward` gives "
-    "it in the whole text, and `import_cache(export_cache(…))` must restore the cache: see "
-    "`seqpipe.nn.incremental.IncrementalEncoder`"
+    "it in the whole text, and `import_cache(export_cache(…))` must restore the cache, "
+    "which has a slot for each token with `cache_per_token` only: see `seqpipe.nn.incremental.IncrementalEncoder`"
 )
 _SLOTS = "set `cache_per_token = True` if, and only if, the cache has a slot for each token"
 
