@@ -122,6 +122,7 @@ from seqpipe.nn.search import BeamOptions as BeamOptions
 from seqpipe.nn.search import Constraints as Constraints
 from seqpipe.nn.search import Decoder as Decoder
 from seqpipe.nn.search import GenerationOptions as GenerationOptions
+from seqpipe.nn.search import RowsDecoder as RowsDecoder
 from seqpipe.nn.search import SearchOptions as SearchOptions
 from seqpipe.nn.search import beam_search as beam_search
 from seqpipe.nn.search import generate as generate

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, NamedTuple, Protocol, cast
+from typing import Annotated, Any, NamedTuple, Protocol, cast
 
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID
@@ -288,6 +288,38 @@ class SourceDecoder(Decoder, Protocol):
     def source(self) -> State: ...
 
     def with_source(self, source: State) -> SourceDecoder: ...
+
+
+class RowsDecoder(NamedTuple):
+    """A `SourceDecoder` of a function: `run(rows, tokens, state)` returns what `step` does.
+
+    All tensors of `rows`, in nested tuples, have B rows, except parameters.
+    """
+
+    run: Callable[[Any, Tensor, State], tuple[Tensor, State, Tensor | None]]
+    rows: Any
+    mask: Tensor | None
+
+    @property
+    def source(self) -> State:
+        tensors: dict[int, Tensor] = {}
+        _replace_tensors(self.rows, lambda tensor: tensors.setdefault(id(tensor), tensor))
+        return tuple(tensors.values())
+
+    def with_source(self, source: State) -> RowsDecoder:
+        new = dict(zip(map(id, self.source), source, strict=True))
+        return self._replace(rows=_replace_tensors(self.rows, lambda tensor: new[id(tensor)]))
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
+        return self.run(self.rows, tokens, state)
+
+
+def _replace_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """Return nested tuples with the results of a function in place of tensors, except parameters."""
+    if isinstance(value, tuple):
+        parts = [_replace_tensors(part, function) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return function(value) if isinstance(value, Tensor) and not isinstance(value, nn.Parameter) else value
 
 
 def beam_search(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,17 +15,18 @@ from seqpipe.answers.metrics.text import BleuTokenizer as BleuTokenizer
 from seqpipe.nn.layers import BOS_ID, EOS_ID, PAD_ID, logit_mask
 from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import StageOutputs
-from seqpipe.nn.search import SearchOptions, beam_search
+from seqpipe.nn.search import RowsDecoder, SearchOptions, SourceDecoder, beam_search
 
 
 class DecoderSource(NamedTuple):
     """The constant input of every step: the projected sources and the mask of their positions.
 
-    In nested tuples all tensors have B rows, except parameters: search reads those of the rows that are not finished.
+    All tensors of `parts`, in nested tuples, have B rows, except parameters: search reads the rows that are not done.
     """
 
     parts: Any
     mask: Tensor | None  # (B, S), concatenated for several sources; None: no attention
+    shared: Any = None  # tensors for all rows, such as a table of token vectors
 
 
 class Seq2SeqHead(nn.Module, ABC):
@@ -112,9 +113,16 @@ class Seq2SeqHead(nn.Module, ABC):
             options = replace(options, max_length=first.shape[1] + 1)
         start = self.start(source, sources, options.max_length)
         lengths = first.sum(1) if self.equal_length else None
-        reading, limits = _Reading(self, source), self.row_limits(sources)
-        tokens, scores = beam_search(reading, start, options, lengths=lengths, row_limits=limits)
+        limits = self.row_limits(sources)
+        tokens, scores = beam_search(self._decoder(source), start, options, lengths=lengths, row_limits=limits)
         return {"tokens": tokens, "scores": scores}
+
+    def _decoder(self, source: DecoderSource) -> SourceDecoder:
+        def step(rows: Any, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
+            logits, state, attention = self.step(DecoderSource(rows[0], rows[1], source.shared), tokens, state)
+            return self.log_p(logits), state, attention
+
+        return RowsDecoder(step, (source.parts, source.mask), source.mask)
 
     def explain(self, sources: Sequence[StageOutputs], tokens: Tensor) -> dict[str, Tensor]:
         """Return the attention weights of the first text's tokens, (B, N, S), 0 after its end; {} without attention."""
@@ -130,39 +138,6 @@ class Seq2SeqHead(nn.Module, ABC):
         real = ends.cumsum(1) == ends  # up to and with [EOS]
         log_p = self.log_p(self.decided_logits(logits))
         return torch.where(real, log_p.gather(2, ids[..., None])[..., 0], 0.0).sum(1)
-
-
-class _Reading(NamedTuple):
-    """The head on one batch of sources, as a `Decoder` for search."""
-
-    head: Seq2SeqHead
-    inputs: DecoderSource
-
-    @property
-    def mask(self) -> Tensor | None:
-        return self.inputs.mask
-
-    @property
-    def source(self) -> State:
-        tensors: dict[int, Tensor] = {}
-        _replace_tensors(self.inputs, lambda tensor: tensors.setdefault(id(tensor), tensor))
-        return tuple(tensors.values())
-
-    def with_source(self, source: State) -> _Reading:
-        new = dict(zip(map(id, self.source), source, strict=True))
-        return self._replace(inputs=_replace_tensors(self.inputs, lambda tensor: new[id(tensor)]))
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
-        logits, state, attention = self.head.step(self.inputs, tokens, state)
-        return self.head.log_p(logits), state, attention
-
-
-def _replace_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """Return nested tuples with the results of a function in place of tensors, except parameters."""
-    if isinstance(value, tuple):
-        parts = [_replace_tensors(part, function) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    return function(value) if isinstance(value, Tensor) and not isinstance(value, nn.Parameter) else value
 
 
 def mask_before_end(ids: Tensor) -> Tensor:  # (B, N) -> (B, N)

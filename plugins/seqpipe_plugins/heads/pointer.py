@@ -146,7 +146,7 @@ class Pointer(nn.Module):
             length_penalty=options.length_penalty,
         )
         start = (*self._start(x, mask, state), chosen)
-        tokens, scores = sp.beam_search(_Reading(self, source, mask), start, search_options)
+        tokens, scores = sp.beam_search(sp.RowsDecoder(self.step, source, mask), start, search_options)
         pointers = torch.where(tokens >= _FIRST, tokens - _FIRST, -1)
         if self.close:
             pointers = torch.where(tokens == sp.EOS_ID, pointers[..., :1], pointers)
@@ -216,8 +216,8 @@ class Pointer(nn.Module):
         chosen = (before[..., None] == places).cumsum(1) > 0  # (B, N, 1 + T)
         return self._log_p(source, h, chosen.float())
 
-    def step(self, source: Source, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State]:
-        """Run one step, see `seqpipe.plugin.Decoder`."""
+    def step(self, source: Source, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, None]:
+        """Run one step, see `seqpipe.plugin.RowsDecoder`."""
         *before, chosen = state
         slots = tokens - sp.EOS_ID  # (R,) of the beginning -1
         rows = source.real.shape[0]
@@ -226,7 +226,7 @@ class Pointer(nn.Module):
         places = torch.arange(chosen.shape[1], device=chosen.device)
         chosen = chosen + (slots[:, None] == places).float()
         log_p = self._log_p(source, h.unflatten(0, (rows, -1)), chosen.unflatten(0, (rows, -1))).flatten(0, 1)
-        return F.pad(log_p, (sp.EOS_ID, 0), value=sp.LOG_ZERO), (*after, chosen)
+        return F.pad(log_p, (sp.EOS_ID, 0), value=sp.LOG_ZERO), (*after, chosen), None
 
     def _log_p(self, source: Source, h: Tensor, chosen: Tensor) -> Tensor:
         """Return the log-probabilities of all slots (B, M, 1 + T) from states (B, M, H) and counts of choices."""
@@ -244,15 +244,3 @@ class Pointer(nn.Module):
         places = torch.arange(allowed.shape[2], device=h.device)
         logits = self.pointing.scores(h, source.keys)[:, 0].float() - _LATER * places  # (B, M, 1 + T)
         return torch.where(allowed, torch.where(allowed, logits, sp.LOG_ZERO).log_softmax(2), sp.LOG_ZERO)
-
-
-class _Reading(NamedTuple):
-    """The pointer network on one batch, as a `Decoder` for search."""
-
-    head: Pointer
-    source: Source
-    mask: Tensor
-
-    def step(self, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, Tensor | None]:
-        log_p, state = self.head.step(self.source, tokens, state)
-        return log_p, state, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -100,12 +100,12 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
         x = torch.cat([torch.where(mask[..., None], x, 0.0), around], 1)
         mask = F.pad(mask, (0, around.shape[1]), value=True)
         table = table if self.own_table is None else self.own_table
-        return sp.DecoderSource(_SourceParts(self.stack.memories(x), table, mask), mask)
+        return sp.DecoderSource((self.stack.memories(x), mask), mask, table)
 
     def start(self, source: sp.DecoderSource, sources: Sequence[sp.StageOutputs], max_length: int) -> sp.State:
         """Return the caches after the first tokens, then the number of tokens of the longest text, (B,)."""
         x = sources[0]["x"]
-        state, (memories, table, mask) = self.stack.init_cache(x), source.parts
+        state, ((memories, mask), _, table) = self.stack.init_cache(x), source
         for token in self.start_tokens:
             ids = torch.full_like(mask[:, 0], token, dtype=torch.int64)
             _, state, _ = self.stack.step(F.embedding(ids, table), state, memories, mask)
@@ -113,7 +113,7 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
         return (*state, torch.full_like(mask[:, 0], limit, dtype=torch.int64))
 
     def step(self, source: sp.DecoderSource, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, Tensor | None]:
-        (*caches, limit), (memories, table, mask) = state, source.parts
+        (*caches, limit), ((memories, mask), _, table) = state, source
         x, after, weights = self.stack.step(F.embedding(self._inputs(tokens), table), tuple(caches), memories, mask)
         logits = self._logits(x, source)
         if self.ends:
@@ -122,7 +122,7 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
         return logits, (*after, limit), weights
 
     def teacher_forced(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor | None]:
-        memories, table, mask = source.parts
+        (memories, mask), _, table = source
         inputs = self._inputs(sp.shift_right(ids))
         for token in reversed(self.start_tokens):
             inputs = F.pad(inputs, (1, 0), value=token)
@@ -158,12 +158,4 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
 
     def _logits(self, x: Tensor, source: sp.DecoderSource) -> Tensor:  # (…, D) -> (…, V)
         bias = self.logit_mask if self.bias is None else self.logit_mask + self.bias
-        return F.linear(self.scale * x, source.parts.table if self.output is None else self.output, bias)
-
-
-class _SourceParts(NamedTuple):
-    """A source's projected keys and values for each layer, its mask, and the table of token vectors."""
-
-    memories: tuple[sp.DecoderMemory, ...]
-    table: Tensor  # (V, D)
-    mask: Tensor  # (B, S)
+        return F.linear(self.scale * x, source.shared if self.output is None else self.output, bias)
