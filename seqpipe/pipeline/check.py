@@ -128,7 +128,7 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     if data.dev_batches:
         next(iter(data.dev_batches()), None)  # builds the examples of all dev records
     refuse_long_texts(config, pipeline)
-    if line := longest_text(pipeline, data.batches):
+    if line := longest_text(pipeline, data.batches, allowed=config.train.max_tokens):
         console.say(line)
     loss = pipeline.loss(trial.batch)
     if not torch.isfinite(loss):

@@ -122,7 +122,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     is_new = not (run.checkpoints / LAST).exists()
     init_report = warm_start(pipeline, config) if is_new else []
     refuse_long_texts(config, pipeline)
-    memory = longest_text(pipeline, data.batches, device)
+    memory = longest_text(pipeline, data.batches, device, config.train.max_tokens)
     scores = None
     if data.dev_batches:
         calibrate(pipeline, data.dev_batches)  # problems of dev are reported before training

@@ -47,12 +47,15 @@ def _kib(path: str | Path, key: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:"))
 
 
-def longest_text(pipeline: Pipeline, batches: Batches | Windows, device: str = "cpu") -> str:
+def longest_text(
+    pipeline: Pipeline, batches: Batches | Windows, device: str = "cpu", allowed: int | None = None
+) -> str:
     """Return a line about the memory that a step with the longest text needs; "" if it cannot be measured.
 
     A text of up to 1,024 tokens is tried, with those beside it in its batch. For a longer one, its first 256, 512 and
     1,024 tokens are tried, and a polynomial through the peaks, of the second degree if a stage is `quadratic`, gives
-    the estimate. Optimizer moments are added.
+    the estimate, which is too high if the target ends earlier. Optimizer moments are added. A text of up to `allowed`
+    tokens, `train.max_tokens`, is never refused.
 
     Raises:
         DataError: The need is greater than the free memory; the message names the record, the stages and a fix.
@@ -78,13 +81,15 @@ def longest_text(pipeline: Pipeline, batches: Batches | Windows, device: str = "
 
     text = f"{example.where}: {size:,} tokens"
     if free is None or need(size) <= free:
-        return f"memory: a step with the longest text needs about {_shown(need(size))} ({text}); {_shown(free)} free"
+        return f"memory: about {_shown(need(size))} for a step with the longest text, {text}; {_shown(free)} free"
+    if allowed is not None and allowed >= size:
+        return f"memory: {text} may need more than is free, and are tried, since train.max_tokens allows them"
     fitting = [n for n, peak in zip(lengths, measured, strict=True) if peak + moments <= free]
     fitting += [n for n in range(TRIED[-1], size, 64) if need(n) <= free]
     stages = [f"{stage.key} ({stage.use})" for stage, _ in pipeline.stages if is_quadratic(stage)]
     growth = f"the square of the length in {' and '.join(stages)}" if stages else "the length"
     amount = "more memory" if None in peaks else f"about {_shown(need(size))} of memory, which grows with {growth},"
-    fix = cure(max(fitting, default=size // 2))
+    fix = f"{cure(max(fitting, default=size // 2))}; train.max_tokens: {size} tries it all the same"
     raise DataError(f"{text} need {amount} in a step of training, and {_shown(free)} are free; {fix}")
 
 
