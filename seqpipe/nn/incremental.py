@@ -281,7 +281,8 @@ class IncrementalStages:
             held = repeat_axis(self.names[PAST + IDS], 0, B)
         old = held != PAD_ID
         if self.adds_bos:
-            new = ~old.any(1, keepdim=True)  # (B, 1) rows of which nothing was read yet
+            # (B, 1) rows of which nothing was read yet; `any` of an axis of 0 is true in onnxruntime.
+            new = old.sum(1, keepdim=True) == 0
             ids = torch.where(new, pad(ids, (1, 0), value=BOS_ID), pad(ids, (0, 1)))
             mask = torch.where(new, pad(mask.long(), (1, 0), value=1), pad(mask.long(), (0, 1))) > 0
         t, count = torch.arange(ids.shape[1], device=ids.device), mask.sum(1, keepdim=True)  # (n,), (B, 1)

@@ -57,18 +57,19 @@ def place_weights(graph: GraphProto) -> None:
     for node in graph.node:
         if node.input and constants.issuperset(node.input) and node.op_type not in (*_RANDOM, *_BEFORE):
             constants.update(node.output)
-            if node.op_type == "Transpose":
+            if node.op_type == "Transpose" and any([*attribute.ints] == [1, 0] for attribute in node.attribute):
                 sources[node.output[0]] = node.input[0]
     for number, body in enumerate(body for node in graph.node for body in bodies(node)):
         placed: dict[str, NodeProto] = {}
         for node in (node for loop in body.node for inner in bodies(loop) for node in all_nodes(inner)):
             name = node.input[1] if node.op_type in ("Gemm", "MatMul", "MatMulInteger") else ""
+            source = sources.get(name)
             for attribute in node.attribute if name in constants else ():
                 if attribute.name == "transB" and attribute.i:
-                    sources[name], attribute.i = name, 0
-            if name in sources:
-                node.input[1] = f"{sources[name]}.{number}.near"
-                placed[name] = helper.make_node("Transpose", [sources[name]], [node.input[1]], perm=[1, 0])
+                    source, attribute.i = name, 0
+            if source is not None:
+                node.input[1] = f"{source}.{number}.near"
+                placed[source] = helper.make_node("Transpose", [source], [node.input[1]], perm=[1, 0])
         _replace(body, [*placed.values(), *body.node])
 
 

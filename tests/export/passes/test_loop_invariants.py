@@ -83,9 +83,10 @@ def test_a_size_that_steps_change_is_read_in_the_loop() -> None:
 
 
 def test_weights_of_a_loop_in_a_loop_are_constants_of_the_body_around_it() -> None:
-    step = [node("Gemm", "b m", "c", transB=1), node("MatMul", "c turned", "d"), node("Identity", "g", "h")]
+    step = [node("Gemm", "b m", "c", transB=1), node("MatMul", "c turned", "d"), node("MatMul", "d m", "e")]
+    step.append(node("Identity", "g", "h"))
     inputs = [value("j", INT), value("g", BOOL), value("b", FLOAT, "R", 4)]
-    body = helper.make_graph(step, "step", inputs, [value("h", BOOL), value("d", FLOAT, "R", 4)])
+    body = helper.make_graph(step, "step", inputs, [value("h", BOOL), value("e", FLOAT, "R", 4)])
     model = loop([node("Loop", "two yes before", "after", body=body)])
     model.graph.node.insert(0, node("Transpose", "n", "turned", perm=[1, 0]))
     random = np.random.default_rng(2)
@@ -97,7 +98,7 @@ def test_weights_of_a_loop_in_a_loop_are_constants_of_the_body_around_it() -> No
     (outer,) = (graph for one in changed.graph.node for graph in bodies(one))
     assert operators(outer) == ["Transpose", "Transpose", "Loop", "Identity"]
     (step_after,) = bodies(outer.node[2])
-    assert [one.input[1] for one in step_after.node[:2]] == [one.output[0] for one in outer.node[:2]]
+    assert [one.input[1] for one in step_after.node[:3]] == [*(one.output[0] for one in outer.node[:2]), "m"]
 
 
 def test_what_reads_nothing_of_the_loop_leaves_it() -> None:
