@@ -129,7 +129,7 @@ def repeat_axis(rows: Tensor, axis: int, size: int) -> Tensor:
 
 def repeated(rows: State, times: int) -> State:
     """Repeat each row (B, …) consecutively: (B * times, …)."""
-    places = torch.arange(rows[0].shape[0] * times, device=rows[0].device) // times
+    places = torch.arange(rows[0].shape[0], device=rows[0].device)[:, None].expand(-1, times).flatten()
     return tuple(part.index_select(0, places) for part in rows)
 
 
@@ -599,7 +599,7 @@ class _Search:
 def _take(total: Tensor, tokens: Tensor, places: Tensor) -> State:  # (B, K C), (B K, C), (B, 2 K)
     """Return scores, last tokens and beams of the candidates at these places, (B, 2 K) each."""
     chosen = tokens.reshape(total.shape[0], -1).gather(1, places)
-    return total.gather(1, places), chosen, places.div(tokens.shape[1], rounding_mode="trunc")
+    return total.gather(1, places), chosen, places // tokens.shape[1]
 
 
 # Generation of long texts without beam search: greedily, or by sampling.

@@ -136,6 +136,7 @@ def copies_to_host(model: onnx.ModelProto) -> dict[str, list[str]]:
             carried = dict(zip([value.name for value in graph.input][skip:], [r.name for r in results], strict=False))
             if loop.op_type == "Loop":
                 wanted.add(graph.output[0].name)  # the condition
+        wanted -= {node.input[1] for node in graph.node if node.op_type == "Loop"}  # the first condition of a loop
         copied = [name for name in sorted(wanted) if at.get(carried.get(name, name)) == DEVICE]
         for node in graph.node:
             for body in bodies(node):
