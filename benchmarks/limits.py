@@ -70,15 +70,15 @@ def limits(threads: int) -> dict[str, float]:
     """The limits of so many threads: operations and bytes a second."""
     from seqpipe.runtime.session import import_onnxruntime
 
-    found = {}
+    rates = {}
     for name, int8 in (("fp32", False), ("int8", True)):
         session, feeds = matrix_session(int8, import_onnxruntime())
-        found[name] = rate(lambda s=session, f=feeds: s.run(None, f), 2.0 * ROWS * SIZE * SIZE, threads)  # type: ignore[misc]
+        rates[name] = rate(lambda s=session, f=feeds: s.run(None, f), 2.0 * ROWS * SIZE * SIZE, threads)  # type: ignore[misc]
     memory = np.ones(READ // 4, np.float32)
     parts = np.array_split(memory, threads)
     place = iter(range(1 << 30))
-    found["memory"] = rate(lambda: parts[next(place) % threads].max(), READ / threads, threads)
-    return found
+    rates["memory"] = rate(lambda: parts[next(place) % threads].max(), READ / threads, threads)
+    return rates
 
 
 def weights(bundle: Path) -> int:
@@ -134,7 +134,7 @@ if __name__ == "__main__":
     bests = []
     for threads in sorted({1, cores()}):
         rounds = [limits(threads) for _ in range(arguments.rounds)]
-        best = {name: max(found[name] for found in rounds) / 1e9 for name in rounds[0]}
+        best = {name: max(rates[name] for rates in rounds) / 1e9 for name in rounds[0]}
         bests.append(best)
         table.row(threads, round(best["fp32"]), round(best["int8"]), round(best["memory"], 1))
     for bundle in arguments.bundle:

@@ -157,9 +157,11 @@ def train(names: Sequence[str], times: int) -> None:
                 for process in others:
                     process.kill()
                     process.wait()
-            (cpu, wall), (one, one_wall) = (map(statistics.median, zip(*taken[side], strict=True)) for side in sides)
+            (cpu, wall), (single, single_wall) = (
+                map(statistics.median, zip(*taken[side], strict=True)) for side in sides
+            )
             row = f"`{name}`" + " beside two endless loops" * (loops > 0)
-            table.row(row, f"{cpu:.1f}", f"{one:.1f}", f"{cpu / one:.2f}", f"{wall:.1f}", f"{one_wall:.1f}")
+            table.row(row, f"{cpu:.1f}", f"{single:.1f}", f"{cpu / single:.2f}", f"{wall:.1f}", f"{single_wall:.1f}")
 
 
 ROWS = {

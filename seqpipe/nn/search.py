@@ -467,7 +467,7 @@ class _Search:
         log_p, decoder_state, _ = decoder.with_source(source).step(tokens.flatten(), decoder_state)  # (B' K, V)
         gains, best_tokens = top_n(log_p, torch.sym_min(self.twice.shape[0], log_p.shape[1]))  # (B' K, C)
         total = (scores.reshape(-1, 1) + gains).reshape(rows.shape[0], -1)  # (B', K C)
-        # The first steps may have fewer than 2 K continuations, and go on with fewer than K beams.
+        # The first steps may have fewer than 2 K continuations, and continue with fewer than K beams.
         _, places = top_n(total, torch.sym_min(self.twice.shape[0], total.shape[1]))
         new_scores, new_tokens, parents = _take(total, best_tokens, places)
         ranks = new_scores / self.penalties.index_select(0, t[None])

@@ -97,7 +97,7 @@ def save_weights(path: Path, weights: dict[str, torch.Tensor]) -> str:
     tensors: dict[str, torch.Tensor] = {}
     for name, tensor in weights.items():
         tensor = tensor.detach().cpu().contiguous()
-        is_tied = any(tensor.data_ptr() == other.data_ptr() for other in tensors.values())
+        is_tied = any(tensor.data_ptr() == written.data_ptr() for written in tensors.values())
         tensors[name] = tensor.clone() if is_tied else tensor  # safetensors refuses tensors that share their memory
     data = save_tensors(tensors)
     write(path, data)

@@ -87,13 +87,13 @@ class _Quantiser:
         self.body(self.graph)
         # onnxruntime joins MatMulInteger, Cast and Mul to one operator if the factor is a product of a number and a
         # vector that it cannot compute when it loads the graph. So the number 1 depends on the size of an input.
-        one = [
+        nodes = [
             helper.make_node("Shape", [self.graph.input[0].name], ["int8.sizes"]),
             helper.make_node("ReduceMin", ["int8.sizes"], ["int8.size"], keepdims=0),
             helper.make_node("Clip", ["int8.size", "int8.1", "int8.1"], ["int8.number"]),
             helper.make_node("Cast", ["int8.number"], ["int8.one"], to=TensorProto.FLOAT),
         ]
-        self.first += one
+        self.first += nodes
         nodes = [*self.first, *self.graph.node]
         del self.graph.node[:]
         self.graph.node.extend(nodes)

@@ -80,7 +80,7 @@ class Ngrams(FeatureKind):
         these numbers for each label in turn.
         """
         texts: Counter[str] = Counter()
-        found: dict[str, list[np.ndarray]] = defaultdict(list)  # by label, the distinct hashes of each recent text
+        recent: dict[str, list[np.ndarray]] = defaultdict(list)  # by label, the distinct hashes of each recent text
         counted: dict[str, Counted] = {}
         of_word: dict[str, np.ndarray] = {}
         waiting = 0
@@ -95,14 +95,14 @@ class Ngrams(FeatureKind):
                 if word not in of_word:
                     of_word[word] = np.array([*self._character_hashes(word)], np.uint32)
                 hashes.append(of_word[word])
-            found[label].append(np.unique(np.concatenate([np.zeros(0, np.uint32), *hashes])))
-            waiting += len(found[label][-1])
+            recent[label].append(np.unique(np.concatenate([np.zeros(0, np.uint32), *hashes])))
+            waiting += len(recent[label][-1])
             if waiting > _WAITING:
-                counted, waiting = _count(counted, found), 0
-                found.clear()
+                counted, waiting = _count(counted, recent), 0
+                recent.clear()
         if self.label and len(texts) < 2:
             raise DataError(f"n-grams are compared between labels, but field {self.label!r} has fewer than 2 values")
-        counted = _count(counted, found)
+        counted = _count(counted, recent)
         every, total = _sum([*counted.values()])
         by_total = every[np.lexsort((every, -total))]
         most = max(len(self.hashes), self.max_size)
@@ -227,9 +227,9 @@ def fold_case(word: str) -> list[int]:
     return [ord(c) for c in "".join(map(str.lower, word[:_LONGEST]))]
 
 
-def _count(counted: Mapping[str, Counted], found: Mapping[str, Sequence[np.ndarray]]) -> dict[str, Counted]:
+def _count(counted: Mapping[str, Counted], recent: Mapping[str, Sequence[np.ndarray]]) -> dict[str, Counted]:
     """Return the counts of each label with those of more texts, of which the distinct hashes are given."""
-    new = {label: np.unique(np.concatenate(texts), return_counts=True) for label, texts in found.items()}
+    new = {label: np.unique(np.concatenate(texts), return_counts=True) for label, texts in recent.items()}
     return {label: _sum([part[label] for part in (counted, new) if label in part]) for label in {**counted, **new}}
 
 
