@@ -142,6 +142,7 @@ def test_there_are_pipelines() -> None:
         "summarise",
         "tour",
         "translate",
+        "translate-names",
         "translate-rnn",
     } <= {path.stem for path in PIPELINES}
 
