@@ -121,7 +121,7 @@ class Predictor:
     ):
         self.featurizer, self.kind, self.limits, self.workers = featurizer, kind, limits, workers
         self.options: Mapping[str, Mapping[str, Any]] = {**kind.answer_options, **options}
-        self.run, self._run_alone, self.metrics = run, run_alone or run, dict(metrics or {})
+        self.run, self.run_alone, self.metrics = run, run_alone or run, dict(metrics or {})
         self.task: AnswerTask = task_of(kind)  # scores its answers
         self.metric_types = {**metric_types(self.task), **(score_types or {})}
         self.defaults = resolve_options(self.options, {}, kind)  # decode options without values of a caller
@@ -285,7 +285,7 @@ class Predictor:
 
     def answers(self, docs: Sequence[Doc], decoding: Chosen, alone: bool = False) -> list[Answer]:
         """Answer the texts of one batch; `alone`: one text, which no other batch waits for."""
-        run = self._run_alone if alone else self.run
+        run = self.run_alone if alone else self.run
         return self.read(docs, run(self.featurizer.collate(docs) | decoding.of(docs)), decoding)
 
     def read_chunk(self, reader: ChunkReader, doc: Doc, decision: Arrays) -> Answer:

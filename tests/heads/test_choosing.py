@@ -68,7 +68,7 @@ def right(head: Seq2Seq) -> float:
 
 @pytest.mark.parametrize("trained", ESTIMATORS)
 def test_looking_at_one_letter_at_a_time_it_learns_to_write_backward(trained: GradientEstimator) -> None:
-    head = learned(150, hard_attention=trained, input_feeding=False)
+    head = learned(200, hard_attention=trained, input_feeding=False)
     assert right(head) > 0.95
     some = strings(50, 9)
     with torch.no_grad():

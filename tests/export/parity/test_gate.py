@@ -387,7 +387,7 @@ def changed_in(model: Model, share: float) -> Model:
         moved_on = dice.random(made["tags"].shape) < share
         return made | {"tags": np.where(moved_on, (made["tags"] + 1) % 3, made["tags"])}
 
-    model.graph.run = model.predictor.run = other  # type: ignore[method-assign]
+    model.graph.run = model.predictor.run = model.predictor.run_alone = other  # type: ignore[method-assign]
     return model
 
 
