@@ -244,7 +244,7 @@ FAULTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "positions": (family.BartStack, "enter", lambda self, x, places: self.embedding_norm(self.scale * x)),
     "scale": (layers.Attention, "forward", lambda self, x, memory, bias: _unscaled(self, x, memory, bias)),
     "norm": (layers.Layer, "_before", lambda self, x, number: self.norms[number](x)),
-    "rows": (layers, "put", lambda cache, new, places: cache + 0 * new[:, :, None]),
+    "rows": (layers.Layer, "self_attend", lambda self, x, memory, bias: _reversed(self, x, memory, bias)),
     "end": (head_module.PretrainedSeq2Seq, "_most", staticmethod(lambda length, limit: length + 1)),
 }
 
@@ -253,7 +253,11 @@ def _unscaled(attention: Any, x: torch.Tensor, memory: Any, bias: torch.Tensor) 
     return _ATTENTION(attention, x * attention.scale, memory, bias)
 
 
-_ATTENTION = layers.Attention.forward
+def _reversed(layer: Any, x: torch.Tensor, memory: Any, bias: Any) -> Any:
+    return _SELF_ATTEND(layer, x, memory._replace(keys=memory.keys.flip(3)), bias)
+
+
+_ATTENTION, _SELF_ATTEND = layers.Attention.forward, layers.Layer.self_attend
 
 
 @pytest.mark.parametrize("fault", FAULTS)
