@@ -243,7 +243,8 @@ def test_scores_by_group_count_ties_and_say_what_chance_is(causal: Peer) -> None
     assert sum(group["items"] for group in groups.values()) == scores["items"] == len(every)
     assert len(wrong_preferences(judged)) == len(every) - right
     assert judged[-1].unknown == ("zzz", "yyy")
-    assert set(pair_scores(judged[:-1], "linguistics_term")["groups"]) == {"agreement", "reference", "polarity"}
+    terms = {"agreement", "reference", "polarity", "selection"}
+    assert set(pair_scores(judged[:-1], "linguistics_term")["groups"]) == terms
     with pytest.raises(DataError, match="no field 'linguistics_term' to split by"):
         pair_scores(judged, "linguistics_term")
 
