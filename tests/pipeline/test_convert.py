@@ -140,11 +140,13 @@ def test_spans_have_the_labels_and_offsets_of_transformers(make: Make, family: s
 
 
 def test_plain_labels_are_joined_as_transformers_joins_them(make: Make) -> None:
-    folder = make("bert", "TokenClassification", id2label={0: "O", 1: "NOUN", 2: "I-X", 3: "B-X", 4: "VERB"})
+    # Many labels, since training WordPiece breaks ties at random, and with it varies which of them are answers.
+    labels = ["O", "NOUN", "I-X", "B-X", "VERB", "ADJ", "ADV", "PRON", "DET", "NUM", "PART", "CONJ"]
+    folder = make("bert", "TokenClassification", id2label=dict(enumerate(labels)))
     expected = theirs("token-classification", folder, TEXTS, aggregation_strategy="simple")
     found = answers(folder, TEXTS)
     assert [places(spans) for spans in found] == [places(entities) for entities in expected]
-    assert len({label for spans in found for label, *_ in places(spans)}) > 1  # WordPiece breaks ties at random
+    assert len({label for spans in found for label, *_ in places(spans)}) > 2
 
 
 def test_words_are_read_as_the_text_that_blanks_make_of_them(make: Make) -> None:
