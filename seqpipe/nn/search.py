@@ -432,7 +432,7 @@ class _Search:
         )
         if fast_loop:
             beams = self._run_fast(cast("SourceDecoder", self.decoder), beams, start)
-        state = self._select(start, self.first_beam // K + 0 * self.rank)
+        state = repeated(start, K)
         covered = torch.zeros(*zeros.shape, 1 if mask is None else mask.shape[1], device=zeros.device)  # (B, K, S)
         more = (self.constraints.automaton.start(zeros), empty.clone(), covered)
         state = while_loop(self._loop_condition, self._step, (*beams, *more, *state))
@@ -483,7 +483,7 @@ class _Search:
             beams.t,
             *(old.index_put((rows,), new) for old, new in zip(finished, beams[_SIZE - 3 :], strict=True)),
             *(part.index_select(0, stay) for part in kept),
-            *self._select(decoder_state, places),
+            *_select(decoder_state, places),
         )
 
     def _step(self, *state: Tensor) -> State:
@@ -516,7 +516,7 @@ class _Search:
             states,
             repeats,
             rows_at(covered, parents),
-            *self._select(decoder_state, self.first_beam + parents),
+            *_select(decoder_state, self.first_beam + parents),
         )
 
     def _advance(
@@ -560,9 +560,6 @@ class _Search:
         done = done if rows is not None else beams.done | done
         return Beams(t + 1, tokens, scores, done, sequences, finished, finished_scores, finished_ranks), parents
 
-    def _select(self, state: State, places: Tensor) -> State:  # of (B, K) beams
-        return tuple(part.index_select(0, places.flatten()) for part in state)
-
     def _continuations(self, beams: Beams, gains: Tensor, tokens: Tensor, covered: Tensor) -> Candidates:
         """Return the 2 K best continuations, or the K sampled ones."""
         B, K = beams.scores.shape
@@ -594,6 +591,10 @@ class _Search:
 
     def _only_first(self, n: int) -> Tensor:
         return torch.where(torch.arange(n, device=self.times.device) == 0, 0.0, LOG_ZERO)[None]  # (1, n)
+
+
+def _select(state: State, places: Tensor) -> State:  # (B, K) the places of beams
+    return tuple(part.index_select(0, places.flatten()) for part in state)
 
 
 def _take(total: Tensor, tokens: Tensor, places: Tensor) -> State:  # (B, K C), (B K, C), (B, 2 K)
