@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -107,7 +108,8 @@ class Looks(Lines):
     """Looks around before it reads."""
 
     def read(self, path: Path) -> Iterator[dict[str, Any]]:
-        list(Path(path).absolute().parent.parent.iterdir())
+        with os.scandir(Path(path).absolute().parent.parent) as entries:  # not a list: the folder may be large
+            next(entries)
         yield from super().read(path)
 
 
