@@ -152,6 +152,7 @@ from seqpipe.types import Probability as Probability
 from seqpipe.types import Size as Size
 from seqpipe.types import Texts as Texts
 from seqpipe.types import Tokens as Tokens
+from seqpipe.types import Trie as Trie
 from seqpipe.types import TryWith as TryWith
 from seqpipe.types import Uniform as Uniform
 from seqpipe.version import PLUGIN_API as PLUGIN_API

@@ -15,6 +15,7 @@ FOLDER = "folder"  # marks an option that is a folder, not a file
 TOKENS = "tokens"  # marks a decode option that is ids of target tokens, (1 or B, n) int64
 TEXTS = "texts"  # marks a decode option that is texts which end generation; ids of their pieces, (1 or B, n) int64
 AUTOMATON = "automaton"  # marks a decode option that is texts which are never generated; arcs, (1 or B, n, 3) int64
+TRIE = "trie"  # marks a decode option that is the only texts which are generated; arcs, (1 or B, n, 3) int64
 UNIFORM = "uniform"  # marks a decode option that is random numbers from 0 to below 1, (B, beams, max_length)
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]  # a momentum, a decay, a share of the steps
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     Automaton = Any
     Tokens = Any  # a tensor or None; readers of signatures have no PyTorch
     Texts = Any
+    Trie = Any
     Uniform = Any
 else:
     Automaton = Annotated[None, AUTOMATON]  # a decode option: forbidden texts, as arcs of an automaton over pieces
     Tokens = Annotated[None, TOKENS]  # a decode option: ids of target tokens, (1 or B, n) int64
     Texts = Annotated[None, TEXTS]  # a decode option: texts that end generation, as ids of pieces that contain them
+    Trie = Annotated[None, TRIE]  # a decode option: allowed texts, as arcs of a trie over pieces
     Uniform = Annotated[None, UNIFORM]  # a decode option: random numbers of a seed, (B, beams, max_length)
 
 

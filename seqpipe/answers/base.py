@@ -274,6 +274,16 @@ class HeadAnswer(AnswerKind[A]):
         """
         raise UsageError(f"{option}: no text is generated here")
 
+    def allowed_arcs(self, option: str, texts: Sequence[str], longest: int) -> Callable[..., np.ndarray]:
+        """Return a function of documents, and optionally of generated tokens of a single one.
+
+        It returns the arcs of a trie (`docs/bundle-format.md`) of these texts, which have less than `longest` tokens.
+        """
+        raise UsageError(f"{option}: no text is generated here")
+
+    def check_ends(self, option: str, tokens: np.ndarray) -> None:
+        """Raise DataError if one of the texts (B, n, N) is only the beginning of an allowed one."""
+
     def part_scores(self, docs: Sequence[Doc], decision: Arrays, answer: Any, whole: Arrays) -> np.ndarray:
         """Return the score of each part of an answer, (B, parts), in the `decision` about variants of its text, `docs`.
 

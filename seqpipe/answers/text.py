@@ -29,7 +29,7 @@ from seqpipe.answers.types import (
     Targets,
 )
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.automaton import WrittenBytes, text_automaton, utf8
+from seqpipe.features.automaton import MOST_ARCS, TextTrie, WrittenBytes, stack_arcs, text_automaton, utf8
 from seqpipe.features.document import Arrays, Doc, ExtendedVocabulary, Record, location, padded
 from seqpipe.features.encoding import encode, excerpt
 from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, replace_surrogates, special_id
@@ -259,6 +259,51 @@ class Text(HeadAnswer[TextAnswers]):
             return automaton.inputs(starts, copied)
 
         return arcs
+
+    def spelling(self, text: str, doc: Doc | None = None) -> tuple[list[int], str]:
+        """Return the ids of a text, with words copied from this source if there is one, and what they decode to."""
+        if doc and self.copies:
+            ids = self.copies.written(text, doc)
+            return ids, self.decode(ids, doc)
+        ids = list(encode(self.tokenizer, text).ids)
+        return ids, str(self.tokenizer.decode(ids, skip_special_tokens=False))
+
+    def can_write(self, text: str) -> bool:
+        """Return whether the pieces of a text decode to it, but for the spaces around it."""
+        ids, decoded = self.spelling(text)
+        return bool(ids) and min(ids) > self.end and decoded.strip(" ") == text.strip(" ")
+
+    def allowed_arcs(self, option: str, texts: Sequence[str], longest: int) -> Callable[..., np.ndarray]:
+        def trie(doc: Doc | None) -> TextTrie:
+            known = []
+            for text in texts:
+                if doc is None:
+                    option_tokens(self.tokenizer, option, text)  # refuses what is not in the vocabulary
+                ids, decoded = self.spelling(text, doc)
+                if SPECIALS.index(UNK) in ids:
+                    continue
+                if decoded.strip(" ") != text.strip(" "):
+                    raise UsageError(f"{option}: {text!r} is written as {decoded!r}; give it in this form")
+                if len(ids) >= longest:
+                    message = f"{text!r} has {len(ids)} tokens and an end, more than max_length {longest}"
+                    raise UsageError(f"{option}: {message}; give max_length={len(ids) + 1}")
+                known.append(ids)
+            if not known:
+                raise DataError(f"{option}: each text has a word that is in neither the vocabulary nor the source")
+            if (size := sum(map(len, known))) > MOST_ARCS:
+                raise UsageError(f"{option}: {size:,} tokens of texts are over the limit of {MOST_ARCS:,}; give fewer")
+            return TextTrie(known, self.end)
+
+        shared = None if self.copies else trie(None)
+
+        def arcs(docs: Sequence[Doc], written: Sequence[int] = ()) -> np.ndarray:
+            return stack_arcs([shared.inputs(shared.after(written)) if shared else trie(doc).inputs(0) for doc in docs])
+
+        return arcs
+
+    def check_ends(self, option: str, tokens: np.ndarray) -> None:
+        if ((tokens > 0).any(2) & (tokens != self.end).all(2)).any():
+            raise DataError(f"{option}: the context has no room for an allowed text after this prompt; shorten it")
 
     def prompt(self, doc: Doc) -> str:
         """Return the text that a generated text continues."""

@@ -144,7 +144,7 @@ def parse_decode_options(
         name, equals, value = item.partition("=")
         if not equals:
             raise UsageError(f"{flag} {item}: must be KEY=VALUE")
-        is_text = declared.get(name, {}).get("type") in ("tokens", "texts", "automaton")
+        is_text = declared.get(name, {}).get("type") in ("tokens", "texts", "automaton", "trie")
         options[name] = value if is_text and value[:1] not in ("[", '"', "'") else scalar(value, f"{flag} {item}")
     return options
 

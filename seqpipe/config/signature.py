@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Plain, format_value, plain
 from seqpipe.errors import PluginError
-from seqpipe.types import AUTOMATON, SIZE, TEXTS, TOKENS, UNIFORM, Means, TryWith
+from seqpipe.types import AUTOMATON, SIZE, TEXTS, TOKENS, TRIE, UNIFORM, Means, TryWith
 
 # Types in words, as in messages and docs: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`.
 
@@ -210,9 +210,11 @@ def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOp
     for option, hint in _expand_dataclasses(typed):
         kind, metadata = unpack_annotated(hint)
         plain_type = kind.__name__ if isinstance(kind, type) else ""
-        type_name = next((mark for mark in (SIZE, TOKENS, TEXTS, AUTOMATON, UNIFORM) if mark in metadata), plain_type)
-        if kind not in (int, float, bool) and type_name not in (TOKENS, TEXTS, AUTOMATON, UNIFORM):
-            allowed = "Size, Tokens, Texts, Automaton or Uniform of seqpipe.plugin, int, float or bool"
+        type_name = next(
+            (mark for mark in (SIZE, TOKENS, TEXTS, AUTOMATON, TRIE, UNIFORM) if mark in metadata), plain_type
+        )
+        if kind not in (int, float, bool) and type_name not in (TOKENS, TEXTS, AUTOMATON, TRIE, UNIFORM):
+            allowed = "Size, Tokens, Texts, Automaton, Trie or Uniform of seqpipe.plugin, int, float or bool"
             raise bad_signature(cls, f"decode option {option.name!r} must be {allowed}, not {describe_type(hint)}")
         if option.default is inspect.Parameter.empty:
             raise bad_signature(cls, f"decode option {option.name!r} needs a default")

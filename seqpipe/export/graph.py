@@ -146,6 +146,7 @@ _OPTION_AXES: Mapping[str, tuple[str, ...]] = {
     "tokens": ("rows", "length"),
     "texts": ("rows", "length"),
     "automaton": ("rows", "arcs"),
+    "trie": ("rows", "arcs"),
     "uniform": ("rows", "beams", "length"),
 }
 
@@ -167,7 +168,8 @@ def example_options(options: Known) -> tuple[Arrays, Axes]:
     chosen |= {name: max(_SIZES) for name in chosen if name.rpartition(".")[2] == "beams"}
     arrays = option_arrays(options, {}) | {name: np.zeros(size, np.int64) for name, size in chosen.items()}
     further = itertools.count(max(_SIZES) + 1)
-    types: dict[str, tuple[int, Any, list[int]]] = {"uniform": (3, np.float32, []), "automaton": (2, np.int64, [3])}
+    types: dict[str, tuple[int, Any, list[int]]] = {"uniform": (3, np.float32, [])}
+    types |= dict.fromkeys(("automaton", "trie"), (2, np.int64, [3]))
     types |= dict.fromkeys(("tokens", "texts"), (2, np.int64, []))
     axes = []
     for name, option in options.items():

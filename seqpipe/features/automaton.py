@@ -1,19 +1,20 @@
-"""Automata over the pieces of a tokenizer that forbid texts, and the bytes that each piece decodes to."""
+"""Automata over the pieces of a tokenizer that forbid or allow texts, and the bytes that each piece decodes to."""
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 
 import numpy as np
 from tokenizers import Tokenizer, pre_tokenizers
 
 from seqpipe.errors import UsageError
-from seqpipe.features.vocabulary import SPECIALS, UNK, replace_surrogates
+from seqpipe.features.vocabulary import PAD, SPECIALS, UNK, replace_surrogates
 
 MOST_BYTES = 1 << 14  # of the texts of one automaton
+MOST_ARCS = 1 << 18  # of a trie
 _BLOCK = 256  # states whose arcs are computed at once
 
 
@@ -129,10 +130,7 @@ class TextAutomaton:
         for start, words in zip(starts, copied, strict=True):
             more = self._arcs_of([self.written.token_bytes(word) for word in words], V)
             rows.append(np.concatenate([np.array([[start, 0, 0]]), self._arcs, more]))
-        if all(np.array_equal(row, rows[0]) for row in rows):
-            return rows[0][None]
-        most = max(map(len, rows))
-        return np.stack([np.pad(row, ((0, most - len(row)), (0, 0))) for row in rows])
+        return stack_arcs(rows)
 
     def _arcs_of(self, pieces: Sequence[bytes], first: int) -> np.ndarray:
         """Return the arcs (A, 3) of pieces whose ids are consecutive from `first`."""
@@ -179,3 +177,40 @@ def text_automaton(written: WrittenBytes, option: str, texts: tuple[str, ...]) -
     if size > MOST_BYTES:
         raise UsageError(f"{option}: {size:,} bytes of texts are over the limit of {MOST_BYTES:,}; give fewer")
     return TextAutomaton(written, texts)
+
+
+class TextTrie:
+    """The trie of texts as pieces, whose arcs are the only ones that may be generated (De Cao et al. 2021).
+
+    A state is a beginning of a text; 0 is the empty one.
+    """
+
+    def __init__(self, texts: Iterable[Sequence[int]], end: int):
+        self._next: dict[tuple[int, int], int] = {}
+        ends = set()
+        for pieces in texts:
+            state = 0
+            for piece in pieces:
+                state = self._next.setdefault((state, piece), len(self._next) + 1)
+            ends.add(state)
+        arcs = [(state, piece, after) for (state, piece), after in self._next.items()]
+        self._arcs = np.array([*arcs, *((state, end, 0) for state in sorted(ends))], np.int64).reshape(-1, 3)
+
+    def after(self, pieces: Sequence[int]) -> int:
+        """Return the state after the beginning of a text."""
+        state = 0
+        for piece in pieces:
+            state = self._next[state, piece]
+        return state
+
+    def inputs(self, start: int) -> np.ndarray:
+        """Return the arcs (A, 3) for a text that begins in this state."""
+        return np.concatenate([np.array([[start, SPECIALS.index(PAD), 0]]), self._arcs])
+
+
+def stack_arcs(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the arcs of each text (A', 3) as one array, (1, A, 3) if they are equal, else (B, A, 3) padded with 0."""
+    if all(np.array_equal(row, rows[0]) for row in rows):
+        return rows[0][None]
+    most = max(map(len, rows))
+    return np.stack([np.pad(row, ((0, most - len(row)), (0, 0))) for row in rows])

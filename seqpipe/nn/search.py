@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID
 from seqpipe.nn.loops import State, while_loop
-from seqpipe.types import Automaton, Size, Tokens, TryWith, Uniform
+from seqpipe.types import Automaton, Size, Tokens, Trie, TryWith, Uniform
 
 # Decode options of heads that search for sequences: types, bounds and the only defaults.
 
@@ -48,6 +48,8 @@ class GenerationOptions(BeamOptions):
         early_stopping: Stop as soon as as many sequences are finished as there are beams.
         forbidden: Texts that are never generated. Arcs of an automaton over tokens, (1 or B, A, 3) int64, see
             `PieceAutomaton`.
+        allowed: The only texts that are generated, each as a whole. Arcs of a trie over tokens, (1 or B, A, 3) int64,
+            see `PieceAutomaton` (De Cao et al. 2021).
         uniform: Random numbers for sampling. A number in [0, 1) for each token of each beam, (1 or B, 1 or K, N');
             sequences have at most N' tokens. N' = 0, or None: beam search.
         temperature: With a seed: the lower, the more probable are probable tokens; 0 takes the most probable one.
@@ -60,6 +62,7 @@ class GenerationOptions(BeamOptions):
     min_length: Annotated[NonNegativeInt, TryWith(min_length=2), TryWith(max_length=100, min_length=99)] = 0
     early_stopping: Annotated[bool, TryWith(length_penalty=4.0)] = False
     forbidden: Automaton = None
+    allowed: Trie = None
     uniform: Uniform = None
     temperature: Annotated[NonNegativeFloat, TryWith(seed=7)] = 1.0
     top_k: Annotated[Size, TryWith(seed=7)] = 50
@@ -167,20 +170,28 @@ class PieceAutomaton:
 
     An arc (state, token, next state) applies in its state, one with state -1 in any. The next state is the greatest of
     the arcs that apply to the token, 0 without one; -1 bans the token. A text begins in the state of the first arc, 0
-    for -1.
+    for -1. Where there are arcs of allowed texts, a token is banned too if none of them applies to it.
 
     Args:
-        arcs: (1 or B, A, 3) int64; None or A = 0: nothing is banned.
+        forbidden: Arcs (1 or B, A', 3) int64; None or A' = 0: nothing is banned.
+        allowed: Arcs of allowed texts, which come first, (1 or B, A'', 3) int64; None or A'' = 0: any text.
         rows: B.
         device: Device of the decoder's state.
     """
 
-    def __init__(self, arcs: Tensor | None, rows: int, device: torch.device):
-        arcs = with_arcs(arcs, [(-1, PAD_ID, 0)], device)  # `amax` needs at least one; this one has no effect
+    def __init__(self, forbidden: Tensor | None, allowed: Tensor | None, rows: int, device: torch.device):
+        none = torch.zeros(1, 0, 3, dtype=torch.int64, device=device)
+        first = repeat_axis(none if allowed is None else allowed, 0, rows)
+        # `amax` needs at least one arc; that of [PAD] has no effect.
+        arcs = torch.cat([first, repeat_axis(with_arcs(forbidden, [(-1, PAD_ID, 0)], device), 0, rows)], 1)
         # Steps close over these: values that do not depend on the step are computed once, outside of the loop.
-        self.state, self.token, self.next = (repeat_axis(part[..., 0], 0, rows)[:, None] for part in arcs.split(1, 2))
+        self.state, self.token, self.next = (part[..., 0][:, None] for part in arcs.split(1, 2))
         self.is_any = self.state < 0  # (B, 1, A)
         self.forbidden = torch.where(self.next < 0, self.token, PAD_ID)  # (B, 1, A)
+        count = torch.full((), first.shape[1], device=device)
+        self.is_trie = count > 0  # ()
+        is_first = torch.arange(arcs.shape[1], device=device) < count
+        self.allowed = torch.where(is_first, self.token, PAD_ID)  # (B, 1, A)
 
     def start(self, beams: Tensor) -> Tensor:  # (B, K) -> (B, K)
         """Return the states before the first token, in the shape of `beams`."""
@@ -190,9 +201,12 @@ class PieceAutomaton:
         """Return the mask of arcs that apply in the states of the beams."""
         return (self.state == states[..., None]) | self.is_any
 
-    def banned(self, holding: Tensor) -> Tensor:  # (B, K, A) -> (B K, A)
-        """Return the banned tokens, [PAD] for arcs that ban none."""
-        return torch.where(holding, self.forbidden, PAD_ID).flatten(0, 1)
+    def permit(self, log_p: Tensor, holding: Tensor, banned: Tensor) -> Tensor:  # (B K, V), (B, K, A), (B K, E)
+        """Return the log-probabilities (B K, V) with LOG_ZERO for the banned tokens of the arcs and these."""
+        allowed = torch.where(holding, self.allowed, PAD_ID).flatten(0, 1)  # (B K, A)
+        among = torch.where(self.is_trie, LOG_ZERO, log_p).scatter(1, allowed, log_p.gather(1, allowed))
+        forbidden = torch.where(holding, self.forbidden, PAD_ID).flatten(0, 1)
+        return among.scatter(1, torch.cat([banned, forbidden], 1), LOG_ZERO)
 
     def after(self, holding: Tensor, tokens: Tensor) -> Tensor:  # (B, K, A), (B, K) -> (B, K)
         """Return the states after these tokens."""
@@ -220,7 +234,7 @@ class Constraints:
     ):
         none = torch.zeros(1, 0, dtype=torch.int64, device=device)
         prefix = none if options.prefix is None else options.prefix
-        arcs = 0 if options.forbidden is None else options.forbidden.shape[1]
+        arcs = sum(0 if part is None else part.shape[1] for part in (options.forbidden, options.allowed))
         exact = torch.full((rows,), -1, dtype=torch.int64, device=device) if lengths is None else lengths + 0
         self.exact, self.least = exact, torch.maximum(exact, torch.zeros_like(exact) + options.min_length)  # (B,) each
         self.ngram = options.no_repeat_ngram_size
@@ -229,7 +243,7 @@ class Constraints:
         self.none = ~listed & (repeats == 0) & (self.least <= 0).all() & (exact < 0).all()  # () without constraints
         padded = torch.cat([prefix, prefix.new_full((prefix.shape[0], 1), PAD_ID)], 1)
         self.prefix = repeat_axis(padded, 0, rows)  # (B, P')
-        self.automaton = PieceAutomaton(options.forbidden, rows, device)
+        self.automaton = PieceAutomaton(options.forbidden, options.allowed, rows, device)
         self.ends = None if stop is None else prepend_token(EOS_ID, stop, rows, device)  # (B, 1 + E)
 
     def banned(self, t: Tensor, written: Tensor, sequences: Tensor, repeats: Tensor) -> Tensor:
@@ -498,7 +512,7 @@ class _Search:
             covered = covered + attention
         holding = self.constraints.automaton.holding(states)
         banned = self.constraints.banned(t, written, beams.sequences, repeats)
-        log_p = free.scatter(1, torch.cat([banned, self.constraints.automaton.banned(holding)], 1), LOG_ZERO)
+        log_p = self.constraints.automaton.permit(free, holding, banned)
         gains, tokens = top_n(log_p, torch.sym_min(self.candidates.shape[0], log_p.shape[1]))  # (B K, C)
         forced = self.constraints.forced(t, K)  # (B K, 1)
         gains = torch.where(forced > 0, free.gather(1, forced) + self._only_first(gains.shape[1]), gains)
@@ -655,7 +669,7 @@ def generate(
     device, B = first.device, first.shape[0]
     sampler, times = Sampler(options, B, device), torch.arange(options.max_length, device=device)
     ends = prepend_token(EOS_ID, stop, B, device)  # (B, 1 + E)
-    automaton = PieceAutomaton(options.forbidden, B, device)
+    automaton = PieceAutomaton(options.forbidden, options.allowed, B, device)
     # One, or those to sample from. The tracer takes no size for 0, so that `sampler.needed` is `top_k` in a graph.
     candidates = ((torch.arange(options.top_k, device=device) == 0) | sampler.active).nonzero()
     zeros = (row_limits[:, None] + torch.arange(options.beams, device=device)) * 0  # (B, K)
@@ -674,7 +688,7 @@ def generate(
     ) -> State:
         holding = automaton.holding(states)
         early = torch.where(t < options.min_length, ends, PAD_ID)[:, None].expand(-1, tokens.shape[1], -1).flatten(0, 1)
-        log_p = free.scatter(1, torch.cat([early, automaton.banned(holding)], 1), LOG_ZERO)
+        log_p = automaton.permit(free, holding, early)
         gains, best_tokens = top_n(log_p, torch.sym_min(candidates.shape[0], log_p.shape[1]))  # (B K, C)
         chosen = best_tokens.gather(1, torch.where(sampler.active, sampler.choose(gains, t), 0))  # (B K, 1)
         gain, tokens = free.gather(1, chosen).view_as(scores), torch.where(done, PAD_ID, chosen.view_as(tokens))

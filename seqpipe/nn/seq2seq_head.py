@@ -55,8 +55,8 @@ class Seq2SeqHead(nn.Module, ABC):
 
     @staticmethod
     def inactive_options(options: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the inactive decode options: those of lengths, if the source determines the length."""
-        return ("max_length", "min_length") if options.get("equal_length") else ()
+        """Return the inactive decode options: those of texts, if the source determines the length."""
+        return ("max_length", "min_length", "allowed") if options.get("equal_length") else ()
 
     @abstractmethod
     def read(self, sources: Sequence[StageOutputs]) -> DecoderSource:

@@ -20,6 +20,8 @@ from seqpipe.runtime.manifest import MOST_SIZE
 SEED = "seed"  # the caller's option in place of uniform samples
 ALL = "all"  # the caller's value for the number of answers, where they are few
 DRAWING = ("temperature", "top_k", "top_p")  # options that have an effect only with sampling
+ARE_TEXTS = ("texts", "automaton", "trie")  # types of options whose value is a text or a list of texts
+NOT_BESIDE = ("stop", "forbidden", "prefix", "min_length", "no_repeat_ngram_size")  # beside allowed texts
 Known = Mapping[str, Mapping[str, Any]]
 
 _NUMBERS: Mapping[str, tuple[type, ...]] = {"size": (int,), "int": (int,), "float": (int, float), "bool": (bool,)}
@@ -44,6 +46,7 @@ class Chosen:
         stops: Texts before which a generated text ends.
         automata: For each option the function that returns an automaton's arcs after the generated tokens of these
             texts.
+        allowed: Those of `automata` that have the only texts which may be generated.
         rankings: Those of `arrays` that the answer kind reads beside the decision, not the graph.
     """
 
@@ -51,6 +54,7 @@ class Chosen:
     seeds: Mapping[str, int]
     stops: Sequence[str] = ()
     automata: Mapping[str, Callable[..., np.ndarray]] = field(default_factory=dict)
+    allowed: Sequence[str] = ()
     rankings: Arrays = field(default_factory=dict)
 
     def of(self, docs: Sequence[Doc]) -> Arrays:
@@ -114,16 +118,24 @@ def resolve_options(known: Known, values: Mapping[str, Any], kind: AnswerKind | 
     arrays = {name: _array(name, option, values.get(name, option["default"]), kind) for name, option in known.items()}
     _check(arrays, values, {sibling(name, SEED) for name in seeds})
     stops: list[str] = []
+    allowed: list[str] = []
     automata: dict[str, Callable[..., np.ndarray]] = {}
     for name, option in known.items():
         value = values.get(name)
-        if option["type"] not in ("texts", "automaton") or value is None or kind is None:
+        if option["type"] not in ARE_TEXTS or value is None or kind is None:
             continue
         texts, part = value if isinstance(value, list) else [value], kind.parts[name.rpartition(".")[0]]
         if not all(isinstance(text, str) and text for text in texts):
             raise UsageError(f"{name}: must be a text or a list of non-empty texts, not {value!r}")
         if option["type"] == "automaton" and texts:
             automata[name] = part.forbidden_arcs(name, texts)
+        elif option["type"] == "trie":
+            if beside := [other for end in NOT_BESIDE if values.get(other := sibling(name, end))]:
+                raise UsageError(f"{name}: an allowed text is written as it is; leave {beside[0]} out")
+            if not texts:
+                raise UsageError(f"{name}: an empty list allows no text; give at least one")
+            automata[name] = part.allowed_arcs(name, texts, len(arrays[sibling(name, "max_length")]))
+            allowed.append(name)
         elif texts:
             stops = texts
             # The graph ends a text at pieces that contain a stop text; a stop text of several pieces is found outside
@@ -131,7 +143,7 @@ def resolve_options(known: Known, values: Mapping[str, Any], kind: AnswerKind | 
             if not arrays[sibling(name, "min_length")]:
                 arrays[name] = np.array([part.pieces_with(texts)], np.int64)
     rankings = {name: arrays[name] for name, option in known.items() if option["type"] == "ranking"}
-    return Chosen(arrays, seeds, tuple(stops), automata, rankings)
+    return Chosen(arrays, seeds, tuple(stops), automata, allowed, rankings)
 
 
 def describe_options(known: Known) -> dict[str, dict[str, Any]]:
@@ -171,7 +183,7 @@ def random_numbers(seed: int, doc: Doc, beams: int, steps: int) -> np.ndarray:
 def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | None) -> np.ndarray:
     if option["type"] == "uniform":
         return np.zeros((1, 1, 0), np.float32)
-    if option["type"] in ("texts", "automaton"):  # without a kind: pieces and arcs, as in the graph
+    if option["type"] in ARE_TEXTS:  # without a kind: pieces and arcs, as in the graph
         shape = (1, -1) if option["type"] == "texts" else (1, -1, 3)
         return np.array(value if kind is None and value else [], np.int64).reshape(shape)
     if option["type"] == "tokens":
@@ -255,7 +267,7 @@ def option_schemas(known: Known) -> dict[str, Schema]:
                 schemas[sibling(name, SEED)] = _SEED
             case "tokens":
                 schemas[name] = {**_TOKENS, "default": option["default"]}
-            case "texts" | "automaton":
+            case "texts" | "automaton" | "trie":
                 schemas[name] = {**_TEXTS, "default": None}
             case "ranking":
                 count = {"type": "integer", **_schema_bounds(option)}

@@ -68,7 +68,7 @@ Bound = int | Annotated[float, Field(allow_inf_nan=False)] | None
 
 
 class _Option(TypedDict):
-    type: Literal["size", "int", "float", "bool", "tokens", "texts", "automaton", "uniform"]
+    type: Literal["size", "int", "float", "bool", "tokens", "texts", "automaton", "trie", "uniform"]
     default: Json
     minimum: NotRequired[Bound]
     maximum: NotRequired[Bound]

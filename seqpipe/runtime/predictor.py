@@ -297,6 +297,9 @@ class Predictor:
 
         A generated text ends before the first of the stop texts.
         """
+        for name in decoding.allowed:
+            head, dot, _ = name.rpartition(".")
+            self.kind.parts[head].check_ends(name, decision[f"{head}{dot}tokens"])
         generator, decision, stops = cast(Any, self.kind), decision | decoding.rankings, decoding.stops
         answers = generator.answers(docs, decision, stops) if stops else self.kind.answers(docs, decision)
         for i, doc in enumerate(docs):

@@ -485,7 +485,7 @@ def test_a_wrong_decode_option_is_told() -> None:
         (Required, "decode option 'beams' needs a default"),
         (
             Worded,
-            "decode option 'mode' must be Size, Tokens, Texts, Automaton or Uniform of seqpipe.plugin",
+            "decode option 'mode' must be Size, Tokens, Texts, Automaton, Trie or Uniform of seqpipe.plugin",
         ),
         (Untyped, "'beams' has no type"),
         (TooMany, "the default of 'beams' should be a whole number from 1 to 100000, not 0"),

@@ -16,6 +16,7 @@ import torch
 from exported import Graph, export
 from torch import Tensor, nn
 
+from seqpipe.features.automaton import TextTrie
 from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID
 from seqpipe.nn.loops import State
 from seqpipe.nn.search import SearchOptions, beam_search, top_n
@@ -132,6 +133,9 @@ def may_follow(before: Tokens, token: int, options: dict[str, Any]) -> bool:
         return token == EOS_ID
     if len(before) < len(prefix):
         return bool(token == prefix[len(before)])
+    texts = [(*text, EOS_ID) for text in options.get("allowed", ())]
+    if texts and (*before, token) not in {text[: len(before) + 1] for text in texts}:
+        return False
     if token in (PAD_ID, BOS_ID) or not accepted((*before, token), options.get("forbidden", ())):
         return False
     if token == EOS_ID and len(before) < max(options.get("min_length", 0), options.get("length", 0)):
@@ -199,6 +203,9 @@ def tensors(options: dict[str, Any], rows: int) -> dict[str, Any]:
         made["lengths"] = torch.full((rows,), made.pop("length"))
     if "prefix" in made:
         made["prefix"] = torch.tensor([made["prefix"]], dtype=torch.int64).reshape(1, -1)
+    if "allowed" in made:
+        texts = made["allowed"]
+        made["allowed"] = torch.from_numpy(TextTrie(texts, EOS_ID).inputs(0) if texts else np.zeros((0, 3), int))[None]
     if "forbidden" in made:
         made["forbidden"] = torch.tensor([made["forbidden"]], dtype=torch.int64).reshape(1, -1, 3)
     return made
@@ -210,6 +217,7 @@ AXES = {name: ("n_" + name,) for name in SIZES} | {
     "lengths": ("b",),
     "prefix": ("op", "p"),
     "forbidden": ("of", "f"),
+    "allowed": ("oa", "a"),
 }
 NUMBERS: dict[str, Any] = {
     "min_length": 0,
@@ -226,10 +234,14 @@ def inputs(rows: list[int], beams: int, n: int, options: dict[str, Any]) -> dict
     made = {name: torch.tensor(options.get(name, value)) for name, value in NUMBERS.items()}
     sizes = {"beams": beams, "n_best": n, "max_length": N, "top_k": options.get("top_k", 50)}
     made |= {name: torch.zeros(size) for name, size in sizes.items()}
-    lists = tensors({"prefix": (), "forbidden": (), **options}, len(rows))
+    lists = tensors({"prefix": (), "forbidden": (), "allowed": (), **options}, len(rows))
     uniform = options.get("uniform", torch.zeros(1, 1, 0))
     made["lengths"] = torch.full((len(rows),), options.get("length", -1))
-    return made | {"rows": torch.tensor(rows), "uniform": uniform} | {n: lists[n] for n in ("prefix", "forbidden")}
+    return (
+        made
+        | {"rows": torch.tensor(rows), "uniform": uniform}
+        | {n: lists[n] for n in ("prefix", "forbidden", "allowed")}
+    )
 
 
 def never(*tokens: int) -> tuple[tuple[int, int, int], ...]:
@@ -254,8 +266,10 @@ OPTIONS: list[dict[str, Any]] = [
     {"min_length": 4, "no_repeat_ngram_size": 3},
     {"length": 2},
     {"length": 3, "prefix": (4,), "length_penalty": 1.0},
+    {"allowed": ((4,), (4, 5), (5, 1, 4), (5, 1, 1))},
+    {"allowed": ((4, 4, 4), (1,), (5, 5)), "length_penalty": 1.0, "coverage_penalty": 0.2},
 ]
-MODELS = 91 * len(OPTIONS)  # 1,001
+MODELS = 67 * len(OPTIONS)  # 1,005
 
 
 @pytest.fixture(scope="module")
@@ -267,7 +281,7 @@ def table() -> Table:
 @pytest.fixture(scope="module")
 def graph(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Graph:
     """Search on that table, with every option: which rows is an input."""
-    given = {"prefix": (4, 1), "forbidden": never(5, 4, 1), "uniform": torch.rand(6, 4, 5)}
+    given = {"prefix": (4, 1), "forbidden": never(5, 4, 1), "allowed": ((4, 5), (5,)), "uniform": torch.rand(6, 4, 5)}
     axes: Any = AXES | {"uniform": ("ub", "uk", "un")} | dict.fromkeys(NUMBERS, ())
     example = inputs([3, 1, 2, 4, 5, 7], 4, 3, given)
     return export(tmp_path_factory.mktemp("search") / "search.onnx", table, partial(decide, table), axes, **example)

@@ -225,8 +225,76 @@ def test_the_server_counts_the_tokens_that_were_generated(bundle: Path, model: M
             assert count <= 30
 
 
+def random_texts(draw: random.Random, count: int) -> list[str]:
+    """Return continuations of which some begin alike, and some are beginnings of others."""
+    texts = {" " + " ".join(draw.choices(WORDS, k=draw.randint(1, 3))) for _ in range(count)}
+    return sorted(texts | {text.rpartition(" ")[0] for text in texts if text.count(" ") > 1})
+
+
+WAYS: list[dict[str, Any]] = [{}, {"beams": 3}, {"seed": 1, "temperature": 2.0}, {"seed": 2, "top_k": 3, "top_p": 0.5}]
+
+
+def answers_outside(model: Model, prompts: list[str], count: int) -> tuple[int, int]:
+    """Return the number of answers outside the allowed texts, and the number of different answers."""
+    draw, outside, different = random.Random(7), 0, set()
+    for i in range(count // len(prompts)):
+        texts = random_texts(draw, draw.choice([1, 2, 5, 30]))
+        for prompt, answer in zip(prompts, model(prompts, allowed=texts, **WAYS[i % len(WAYS)]), strict=True):
+            written = answer["generated_text"].removeprefix(prompt)
+            outside += written not in texts or answer["generated_text"].finish_reason != "stop"
+            different.add(written)
+    return outside, len(different)
+
+
+def test_only_allowed_texts_are_generated(model: Model) -> None:
+    outside, different = answers_outside(model, PROMPTS, 200)
+    assert outside == 0
+    assert different > 30
+
+
+@pytest.mark.long
+def test_of_10_000_answers_none_is_outside_the_allowed_texts(model: Model) -> None:
+    outside, different = answers_outside(model, [prompt + "!" * n for prompt in PROMPTS for n in range(10)], 10_000)
+    assert outside == 0
+    assert different > 300
+
+
+def test_the_likeliest_allowed_texts_are_those_of_all_their_probabilities(model: Model) -> None:
+    texts = [" ", " c", " n", " r", "!", ".", "e", "è", "é"]
+    ranked = model("été", allowed=texts, beams=20, n_best=20)
+    written = [answer["generated_text"].removeprefix("été") for answer in ranked]
+    assert sorted(filter(None, written)) == texts
+    alone = sorted((model("été", allowed=text)["score"] for text in texts), reverse=True)
+    assert [answer["score"] for answer in ranked][: len(texts)] == pytest.approx(alone, rel=1e-3, abs=2e-6)
+    assert alone[0] > 3 * alone[4] > 0
+
+
+def test_an_allowed_text_is_streamed(model: Model) -> None:
+    texts = random_texts(random.Random(2), 20)
+    for prompt in PROMPTS:
+        assert prompt + "".join(model.stream(prompt, allowed=texts)) == model(prompt, allowed=texts)["generated_text"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"allowed": [" été"], "forbidden": "é"}, "allowed: an allowed text is written as it is; leave forbidden out"),
+        ({"allowed": [" été"], "stop": ["t"]}, "allowed: an allowed text is written as it is; leave stop out"),
+        ({"allowed": [" été"], "min_length": 3}, "allowed: an allowed text is written as it is; leave min_length out"),
+        ({"allowed": []}, "allowed: an empty list allows no text; give at least one"),
+        (
+            {"allowed": [" été"], "max_length": 3},
+            r"allowed: ' été' has \d tokens and an end, more than max_length 3; give",
+        ),
+    ],
+)
+def test_allowed_texts_that_cannot_be_written(model: Model, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        model("R", **options)
+
+
 @pytest.mark.parametrize("value", ["", [""], [3], 3, {"a": 1}, [["é"]]])
-@pytest.mark.parametrize("option", ["stop", "forbidden"])
+@pytest.mark.parametrize("option", ["stop", "forbidden", "allowed"])
 def test_texts_that_are_none(model: Model, option: str, value: Any) -> None:
     with pytest.raises(UsageError, match=f"{option}: must be a text or a list of non-empty texts, not"):
         model("R", **{option: value})

@@ -375,6 +375,8 @@ class Bundle:
                 )
             if known[name]["type"] == "automaton" and texts:
                 feeds[name] = filled_arcs([self.arcs(before, texts, *given[i][0]) for i in full])
+            if known[name]["type"] == "trie" and name in options:
+                feeds[name] = self.trie(before, texts, options)
         for before, target in self.targets.items():
             for name in ("prefix",):
                 ids = feeds.get(f"{before}{name}", np.zeros(0)).flatten().tolist()
@@ -413,6 +415,19 @@ class Bundle:
     def pieces(self, before: str) -> list[bytes]:
         target = self.targets[before]
         return [piece_bytes(target, target.id_to_token(i)) if i > 3 else b"" for i in range(target.get_vocab_size())]
+
+    def trie(self, before: str, texts: Sequence[str], options: Mapping[str, Any]) -> np.ndarray:
+        """The arcs of the beginnings of allowed texts, by ids that are the beginnings themselves, numbered."""
+        beside = ("stop", "forbidden", "prefix", "min_length", "no_repeat_ngram_size")
+        if not texts or any(options.get(f"{before}{name}") for name in beside):
+            raise RefusedError(f"{before}allowed")
+        whole = [tuple(self.targets[before].encode(text, add_special_tokens=False).ids) for text in texts]
+        if any(1 in ids for ids in whole):
+            raise RefusedError(f"{before}allowed")
+        beginnings = sorted({ids[:n] for ids in whole for n in range(len(ids) + 1)}, key=len)
+        number = {ids: i for i, ids in enumerate(beginnings)}
+        arcs = [(number[ids[:-1]], ids[-1], number[ids]) for ids in beginnings[1:]]
+        return np.array([[(0, 0, 0), *arcs, *((number[ids], 3, 0) for ids in set(whole))]], np.int64)
 
     def arcs(self, before: str, texts: Sequence[str], text: str, tokens: Sequence[Token]) -> list[tuple[int, int, int]]:
         """Arcs of every state, by which none of the texts is written."""
@@ -819,7 +834,7 @@ def session(model: bytes) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-TEXTS = ("texts", "automaton")
+TEXTS = ("texts", "automaton", "trie")
 
 
 def listed(name: str, value: Any) -> list[str]:

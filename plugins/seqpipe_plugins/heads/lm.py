@@ -43,6 +43,7 @@ class LMOptions(sp.GenerationOptions):
             min_length=self.min_length,
             early_stopping=self.early_stopping,
             forbidden=self.forbidden,
+            allowed=self.allowed,
         )
 
 

@@ -30,7 +30,11 @@ from seqpipe.training.pipeline import Pipeline
 
 # Arcs that ban texts which begin with [EOS], [UNK] or the first token after the special ones, have that token twice in
 # a row, or end with it: state 2 is the beginning, 1 is after that token.
-_ARCS = [[2, 3, -1], [2, 1, -1], [2, 4, -1], [-1, 4, 1], [1, 4, -1], [1, 3, -1]]
+_ARCS = {
+    "automaton": [[2, 3, -1], [2, 1, -1], [2, 4, -1], [-1, 4, 1], [1, 4, -1], [1, 3, -1]],
+    # Two texts: the first token after the special ones, once or twice.
+    "trie": [[0, 0, 0], [0, 4, 1], [1, 4, 2], [1, 3, 0], [2, 3, 0]],
+}
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,11 @@ class Trials:
         others: dict[str, Any] = dict.fromkeys(self._seeds, 7)
         types = {name: option["type"] for name, option in self.options.items()}
         others |= {name: [len(SPECIALS)] for name, kind in types.items() if kind in ("tokens", "texts")}
-        automata: dict[str, Any] = {name: _ARCS for name, kind in types.items() if kind == "automaton"}
         others |= {name: value for some in needed.values() for values in some for name, value in values.items()}
-        alone: list[dict[str, Any]] = [automata, sizes | automata] if automata else []
+        alone: list[dict[str, Any]] = []
+        for kind, arcs in _ARCS.items():
+            if automata := {name: arcs for name, of in types.items() if of == kind}:
+                alone += [automata, sizes | automata]
         return [{}, *([sizes] if sizes else []), *([every | others] if others else []), *alone]
 
     def alone(self) -> dict[str, list[dict[str, Any]]]:

@@ -31,6 +31,7 @@ from seqpipe.export.parity.decisions import (
 )
 from seqpipe.features.document import Arrays, Doc, Record, words_of
 from seqpipe.features.sources import masks
+from seqpipe.runtime.decode_options import ARE_TEXTS
 from seqpipe.runtime.evaluate import evaluate, goodness, headline, score_answers
 from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.model import Model, same_answer
@@ -318,13 +319,16 @@ def _trials(comparison: Comparison, records: Sequence[Record], probes: Sequence[
     again = draw.sample(without_targets, min(WITH_OPTIONS["records"], len(without_targets)))
     options, chosen_options = comparison.decisions.trials, []
     for chosen in map(dict, comparison.decisions.trials.together()):
-        for name in [name for name in chosen if ours.options.get(name, {}).get("type") in ("texts", "automaton")]:
+        types = {name: ours.options[name]["type"] for name in chosen if name in ours.options}
+        for name in [name for name, kind in types.items() if kind in ARE_TEXTS]:
             part: Any = ours.kind.parts[name.rpartition(".")[0]]  # with an answer kind these are texts
             pieces = [
                 piece.decode()
                 for piece in part.written_bytes.pieces
                 if piece.decode(errors="ignore").encode() == piece != b""
             ]
+            if types[name] == "trie":
+                pieces = [piece for piece in pieces if part.can_write(piece)]
             chosen[name] = pieces[:: len(pieces) // SPREAD + 1]
         chosen_options.append(options.with_short_texts(chosen))
     return _Trials(texts, again, chosen_options)
