@@ -1,4 +1,4 @@
-"""`seqpipe candidates`: replace the candidate texts of a retrieval bundle, without training."""
+"""`seqpipe candidates`: replace the candidate texts of a bundle, or the texts that it may write, without training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def candidates(
     plugins: PluginFiles = None,
     quiet: Quiet = False,
 ) -> None:
-    """Replace the candidate texts of a retrieval bundle, without training. Needs no PyTorch."""
+    """Replace the candidate texts of a retrieval bundle, or the texts that a bundle may generate, without training.
+
+    Needs no PyTorch.
+    """
     try:
         from seqpipe.export.candidates import replace_candidates
     except ModuleNotFoundError as error:
@@ -39,7 +42,7 @@ def candidates(
     with lock_around(path):
         model = replace_candidates(bundle, records, path)
     candidates = model.predictor.kind.parts[""].candidates
-    count = len(candidates.texts) if candidates else 0
+    count = len(candidates.texts if candidates else model.manifest.options["allowed"]["default"])
     make_console(quiet).say(
         f"{path}: {count:,} {'candidate' if count == 1 else 'candidates'}\n\nnext: seqpipe predict {path}"
     )

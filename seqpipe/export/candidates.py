@@ -1,8 +1,8 @@
-"""Replace the candidates of a bundle: its graph encodes them, and has their vectors as an initializer."""
+"""Replace the candidates of a bundle, whose vectors are an initializer of its graph, or the texts that it may write."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,35 +10,44 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.candidates import VECTORS, Candidate, candidates_of
 from seqpipe.errors import BundleError, DataError, ParityError, UsageError
 from seqpipe.export.exporter import answer_again, model_card
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
+from seqpipe.runtime.manifest import Manifest
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import batches
 
 CLOSE = 1e-4  # allowed difference of a cosine of the graph from NumPy's
+ALLOWED = "allowed"  # the decode option that has the only texts which a head may generate
 ASKED = 64  # candidates as queries, to compare the new graph with NumPy
 
 
 def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> Model:
     """Write the bundle at `path` to `output` with the texts of these records as its candidates; return the open Model.
 
-    The golden examples get new answers. The scores of the old candidates are left out.
+    A bundle that generates text then generates only these texts. The golden examples get new answers. The scores of the
+    old candidates are left out.
 
     Raises:
-        UsageError: The bundle does not answer with candidates.
+        UsageError: The bundle neither answers with candidates nor generates text, or cannot write one of the texts.
         DataError: A record is not a candidate, has no token, or is too long.
         ParityError: The new graph does not give the nearest candidates that NumPy computes.
     """
     content = bundle.read(path)
     model = Model(content, "cpu")
     kind = model.predictor.kind.parts.get("")
+    if kind is not None and ALLOWED in content.manifest.options:
+        texts = [*records]
+        fields = [field for field in (kind.target, "target") if field and texts and field in texts[0]]
+        field = (*fields, model.fields[0])[0]
+        return _restrict(content, model, kind, candidates_of(texts, field, None).texts, output)
     if kind is None or kind.candidates is None:
         problem = f"{path} answers with {model.predictor.kind.kind}, and has no candidates"
-        raise UsageError(f"{problem}; use a bundle with the head retrieval")
+        raise UsageError(f"{problem}; use a bundle with the head retrieval, or one that generates text")
     candidates = candidates_of([*records], model.fields[0], kind.target)
     docs = model.predictor.docs([{model.fields[0]: text} for text in candidates.texts])
     for text, doc in zip(candidates.texts, docs, strict=True):
@@ -48,15 +57,7 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
     replaced = Candidate(candidates, kind.target)
     changes: dict[str, Any] = {"answer": replaced.manifest(), "metrics": {}, "training": {}}
     manifest = content.manifest.model_copy(update=changes)
-    graph = onnx.ModelProto.FromString(content.files["model.onnx"])
-    stored = [tensor for tensor in graph.graph.initializer if tensor.name == VECTORS]
-    if not stored:
-        raise BundleError(f"{path}: model.onnx has no initializer {VECTORS!r}; export it again")
-    stored[0].CopyFrom(numpy_helper.from_array(vectors, VECTORS))
-    del graph.graph.value_info[:]  # it has the old number of candidates
-    data = bytes(graph.SerializeToString())
-    onnx.checker.check_model(data)
-    files = {**content.files, "model.onnx": data}
+    files = _with_initializer(content, VECTORS, vectors)
     model = Model(bundle.BundleContent(output, manifest, files), "cpu")
     # The graph was exported with the old candidates: the new ones are also searched in NumPy, and both must agree.
     for doc, decision in zip(docs[:ASKED], _decisions(model, docs[:ASKED]), strict=True):
@@ -67,6 +68,39 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
         is_right = len(numbers) == len(best) and np.allclose(scores, best, rtol=0, atol=CLOSE)
         if not is_right or not np.allclose(cosines[numbers], scores, rtol=0, atol=CLOSE):
             raise ParityError(f"the graph does not find the candidates nearest to {doc.text!r}; nothing was written")
+    return _write(model, files, manifest, output)
+
+
+def _restrict(
+    content: bundle.BundleContent, model: Model, kind: AnswerKind, texts: Sequence[str], output: Path
+) -> Model:
+    """Write a bundle that generates text to `output`, with these texts as the only ones; return the open Model."""
+    options: dict[str, Any] = {name: dict(option) for name, option in content.manifest.options.items()}
+    arcs = kind.allowed_arcs(ALLOWED, texts, options["max_length"]["default"])
+    options[ALLOWED]["default"] = [*texts]
+    # Golden examples with other options, such as a short `max_length`, have no answer among the texts.
+    golden = tuple(example for example in content.manifest.golden if not example.options)
+    changes: dict[str, Any] = {"options": options, "golden": golden, "metrics": {}, "training": {}}
+    manifest = content.manifest.model_copy(update=changes)
+    files = _with_initializer(content, ALLOWED, arcs(model.predictor.docs([{model.fields[0]: texts[0]}])))
+    return _write(Model(bundle.BundleContent(output, manifest, files), "cpu"), files, manifest, output)
+
+
+def _with_initializer(content: bundle.BundleContent, name: str, array: np.ndarray) -> dict[str, bytes]:
+    """Return the files of a bundle with another value of an initializer of its graph."""
+    graph = onnx.ModelProto.FromString(content.files["model.onnx"])
+    stored = [tensor for tensor in graph.graph.initializer if tensor.name == name]
+    if not stored:
+        raise BundleError(f"{content.path}: model.onnx has no initializer {name!r}; export it again")
+    stored[0].CopyFrom(numpy_helper.from_array(array, name))
+    del graph.graph.value_info[:]  # it has the old size
+    data = bytes(graph.SerializeToString())
+    onnx.checker.check_model(data)
+    return {**content.files, "model.onnx": data}
+
+
+def _write(model: Model, files: Mapping[str, bytes], manifest: Manifest, output: Path) -> Model:
+    """Write a bundle with new answers to its golden examples."""
     manifest = manifest.model_copy(update={"golden": answer_again(model, manifest.golden)})
     card = model_card(manifest, model.predictor.metric_types, sum(map(len, files.values())))
     bundle.write(output, {**files, bundle.CARD: card.encode()}, manifest)

@@ -121,7 +121,7 @@ def resolve_options(known: Known, values: Mapping[str, Any], kind: AnswerKind | 
     allowed: list[str] = []
     automata: dict[str, Callable[..., np.ndarray]] = {}
     for name, option in known.items():
-        value = values.get(name)
+        value = values.get(name, option["default"])
         if option["type"] not in ARE_TEXTS or value is None or kind is None:
             continue
         texts, part = value if isinstance(value, list) else [value], kind.parts[name.rpartition(".")[0]]
@@ -185,7 +185,8 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | 
         return np.zeros((1, 1, 0), np.float32)
     if option["type"] in ARE_TEXTS:  # without a kind: pieces and arcs, as in the graph
         shape = (1, -1) if option["type"] == "texts" else (1, -1, 3)
-        return np.array(value if kind is None and value else [], np.int64).reshape(shape)
+        is_default = isinstance(value, list) and all(isinstance(text, str) for text in value)  # of a bundle
+        return np.array(value if kind is None and value and not is_default else [], np.int64).reshape(shape)
     if option["type"] == "tokens":
         if kind is None and not isinstance(value, list | None):
             raise UsageError(f"{name}: must be a list of token ids, not {value!r}")

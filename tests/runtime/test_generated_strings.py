@@ -8,6 +8,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnxruntime
 import pytest
 from factory import QUIET, seqpipe
 from serving import Server
@@ -273,6 +275,27 @@ def test_an_allowed_text_is_streamed(model: Model) -> None:
     texts = random_texts(random.Random(2), 20)
     for prompt in PROMPTS:
         assert prompt + "".join(model.stream(prompt, allowed=texts)) == model(prompt, allowed=texts)["generated_text"]
+
+
+def test_a_bundle_may_be_restricted_to_texts(bundle: Path, model: Model, tmp_path: Path) -> None:
+    texts = ["R crème", "R été", "R été crème"]
+    (tmp_path / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
+    done = seqpipe("candidates", bundle, tmp_path / "texts.txt", "-o", tmp_path / "few", "-q")
+    assert done.code == 0, done.err
+    few = load(tmp_path / "few", "cpu")
+    for prompt in PROMPTS:
+        assert few(prompt)["generated_text"].removeprefix(prompt) in texts
+        assert few(prompt)["generated_text"] == model(prompt, allowed=texts)["generated_text"]
+        assert few(prompt, allowed=["!"])["generated_text"] == prompt + "!"
+        assert few(prompt, allowed=None, max_length=9) == model(prompt, max_length=9)
+    with pytest.raises(UsageError, match="leave stop out"):
+        few("R", stop="t")
+    assert few.manifest.options["allowed"]["default"] == texts
+    session = onnxruntime.InferenceSession(tmp_path / "few" / "model.onnx", providers=["CPUExecutionProvider"])
+    ids = few.predictor.docs([{"text": "R"}])[0].ids
+    written = session.run(["tokens"], {"ids": np.array([ids]), "mask": np.ones((1, len(ids)), bool)})[0]
+    kind: Any = few.predictor.kind
+    assert kind.tokenizer.decode(written[0, 0][written[0, 0] > 3].tolist()) in texts  # the graph alone
 
 
 @pytest.mark.parametrize(
