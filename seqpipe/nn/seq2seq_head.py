@@ -55,7 +55,7 @@ class Seq2SeqHead(nn.Module, ABC):
 
     @staticmethod
     def inactive_options(options: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the inactive decode options: those of texts, if the source determines the length."""
+        """Return the inactive decode options: those of lengths and texts, if the source determines the length."""
         return ("max_length", "min_length", "allowed") if options.get("equal_length") else ()
 
     @abstractmethod

@@ -57,7 +57,7 @@ def test_a_text_of_equal_length_is_as_long_as_its_source_however_long_and_drawn_
 def test_lengths_are_no_options_of_a_head_whose_source_says_them(head: str, tmp_path: Path) -> None:
     made = untrained(tmp_path, head, equal_length=True)
     other = untrained(tmp_path, head)
-    assert {*other.options} - {*made.options} == {"max_length", "min_length"}
+    assert {*other.options} - {*made.options} == {"max_length", "min_length", "allowed"}
     for name in ("max_length", "min_length"):
         with pytest.raises(UsageError, match=f"no decode option '{name}'"):
             [*made.stream([{"text": "abc"}], **{name: 2})]
