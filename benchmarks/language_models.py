@@ -130,7 +130,7 @@ def writing(peers: Path | None, data: Path | None) -> None:
     """Tokens a second of the same weights, greedy: `transformers`, CTranslate2, and the bundle in onnxruntime."""
     from random_checkpoints import gpt2
 
-    from seqpipe.export.passes.int8 import in_int8
+    from seqpipe.export.passes.int8 import in_int8, input_ranges
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
@@ -143,7 +143,11 @@ def writing(peers: Path | None, data: Path | None) -> None:
             "tokenizer: {use: pretrained, checkpoint: gpt}\n"
             "encoder: {use: pretrained-decoder, checkpoint: gpt}\nhead: {use: lm, context: 64}\n"
         )
-        model, small = exported(folder / "gpt.yaml", lambda graph: graph, in_int8)
+        model, small = exported(
+            folder / "gpt.yaml",
+            lambda graph, texts: graph,
+            lambda graph, texts: in_int8(graph, input_ranges(graph, texts)),
+        )
         for rows in (1, 8):
             beside(model, theirs, rows)
             for precision, bundle_model in (("float32", model), ("int8", small)) if peers else ():
@@ -155,12 +159,13 @@ def writing(peers: Path | None, data: Path | None) -> None:
     )
 
 
-def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
-    """The models of a pipeline that was not trained, one for each way to rewrite its graph."""
+def exported(path: Path, *ways: Callable[[bytes, list[dict[str, Any]]], bytes]) -> list[Any]:
+    """The models of a pipeline that was not trained, one for each way to rewrite its graph, given inputs of texts."""
     from seqpipe.config.loader import load
     from seqpipe.export.exporter import bundle_files, bundle_manifest
     from seqpipe.export.graph import to_onnx
     from seqpipe.runtime import bundle
+    from seqpipe.runtime.decode_options import option_arrays
     from seqpipe.runtime.model import Model
     from seqpipe.training.datasets import read
     from seqpipe.training.evaluation import option_table
@@ -168,14 +173,16 @@ def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
     from seqpipe.training.pipeline import Pipeline
 
     config = load(path)
-    pipeline = Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 9))).eval()
-    options = option_table(*config.head)
+    records = read(config.data.reader, config.data.train, 64)
+    pipeline = Pipeline(config, fit_artifacts(config, records[:9])).eval()
+    options, source = option_table(*config.head), pipeline.artifacts.featurizer
+    texts = [source.collate([doc]) | option_arrays(options, {}) for doc in source.docs(records) if len(doc)]
     clock = time.perf_counter()
     graph = to_onnx(pipeline, options, config.export.opset)
     weights = 4 * sum(p.numel() for p in pipeline.parameters())
     print(f"exported in {time.perf_counter() - clock:.0f} s, {len(graph):,} bytes, the weights {weights:,}")
     manifest = bundle_manifest(pipeline, config, options, {})
-    files = (bundle_files(pipeline, way(graph)) for way in ways)
+    files = (bundle_files(pipeline, way(graph, texts)) for way in ways)
     return [Model(bundle.BundleContent(config.file, manifest, each), "cpu", 1) for each in files]
 
 
@@ -197,7 +204,7 @@ def t5(data: Path | None) -> None:
             "encoder: {use: pretrained-seq2seq, checkpoint: t5}\n"
             "head: {use: pretrained-seq2seq, checkpoint: t5, target_tokenizer: same}\n"
         )
-        (model,) = exported(folder / "t5.yaml", lambda graph: graph)
+        (model,) = exported(folder / "t5.yaml", lambda graph, texts: graph)
     for beams in (1, 4):
         begun, expected = time.perf_counter(), []
         for text in texts:
