@@ -31,7 +31,7 @@ from seqpipe.export.diagnose import naming_stage_at_fault
 from seqpipe.export.graph import graph_without_weights, with_weights
 from seqpipe.export.graph_cache import GraphCache, UnknownKeyError, graph_key
 from seqpipe.export.parity.answers import Comparison, find_different_split, possible_cut
-from seqpipe.export.parity.decisions import option_inputs, probe_records
+from seqpipe.export.parity.decisions import probe_records
 from seqpipe.export.parity.gate import PROBED, SEED, judge_int8, sample_records, verify_parity
 from seqpipe.export.passes.int8 import in_int8, input_ranges
 from seqpipe.features import encoding
@@ -464,8 +464,7 @@ class _ComparedBundle:
         comparison, graph = self.comparison, self.files["model.onnx"]
         docs = comparison.docs([comparison.task.question(record) for record in sample_records(records)[:CALIBRATING]])
         inputs = (comparison.featurizer.collate([doc]) for doc in docs if len(doc))  # singly, without padding
-        ranges = input_ranges(graph, (feeds | option_inputs(feeds, comparison.options, {}) for feeds in inputs))
-        files = {**self.files, "model.onnx": in_int8(graph, ranges)}
+        files = {**self.files, "model.onnx": in_int8(graph, input_ranges(graph, inputs))}
         model = Model(bundle.BundleContent(path, self.model.manifest, files), "cpu")
         parity = self.parity | judge_int8(self.comparison, model, records)
         metrics = model.predictor.metric_types

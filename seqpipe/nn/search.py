@@ -689,8 +689,7 @@ def generate(
             holding = automaton.holding(states)
             permitted = log_p.index_select(0, rows * left).scatter(1, automaton.banned(holding), LOG_ZERO)
             gains, best_tokens = top_n(permitted, torch.sym_min(candidates.shape[0], permitted.shape[1]))  # (B K, C)
-            rank = torch.where(sampler.active, sampler.choose(gains, t * left), 0)
-            chosen = best_tokens.gather(1, rank)
+            chosen = best_tokens.gather(1, torch.where(sampler.active, sampler.choose(gains, t * left), 0))
             return left - 1, chosen, automaton.after(holding, chosen.view_as(states))
 
         state = (constrained, log_p.argmax(1, keepdim=True), states)

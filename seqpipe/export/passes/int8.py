@@ -12,6 +12,7 @@ processors give the same sums, and weights have about 7.5 bits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,13 +22,14 @@ from onnx.checker import check_model
 from seqpipe.answers.candidates import VECTORS
 from seqpipe.export.passes.loop_invariants import all_nodes, bodies, place_weights
 from seqpipe.features.document import Arrays
-from seqpipe.runtime.session import import_onnxruntime
+from seqpipe.runtime.session import import_onnxruntime, open_session
 
 LEAST = 4096  # minimum numbers of a quantized weight
 _MOST, _MOST_INPUT, _MIDDLE = 126, 127, 128  # maxima of weights and inputs as integers, and an input's 0
-_MOST_UNSIGNED = 255
 _LEAST_SCALE = 1e-12
-_MOST_SPREAD = 8  # maximum ratio of the largest row of an input to the median one, for one scale
+Ranges = Mapping[str, tuple[float, float]]  # of the inputs of the products with each weight
+# Maximum ratio of a range to the maximum of the median row, whose integers are then twice as coarse as with its scale.
+_MOST_SPREAD = 4
 
 
 class _Weight(NamedTuple):
@@ -35,9 +37,6 @@ class _Weight(NamedTuple):
 
     name: str
     transposed: bool
-
-
-Ranges = Mapping[str, tuple[float, float]]
 
 
 def in_int8(graph: bytes, ranges: Ranges | None = None) -> bytes:
@@ -61,33 +60,26 @@ def input_ranges(graph: bytes, batches: Iterable[Arrays]) -> Ranges:
     """
     model = ModelProto()
     model.ParseFromString(graph)
-    quantiser, weights = _Quantiser(model.graph, {}), list[str]()
-    del model.graph.output[:]
-    model.graph.initializer.append(numpy_helper.from_array(np.array([-1]), "int8.last"))
-    for node in [*model.graph.node]:
-        if (product := quantiser.product(node)) is not None:
-            for kind in ("ReduceMin", "ReduceMax"):
-                output = f"int8.{kind}.{len(weights)}"
-                model.graph.node.append(helper.make_node(kind, [node.input[0], "int8.last"], [output], keepdims=0))
-                model.graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, None))
-            weights.append(product[0].name)
-    if not weights:
+    quantiser = _Quantiser(model.graph, {})
+    products = [(found[0].name, node.input[0]) for node in model.graph.node if (found := quantiser.product(node))]
+    names = [*dict.fromkeys(name for _, name in products)]
+    if not names:
         return {}
+    del model.graph.output[:]
+    model.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
     _drop_unused(model.graph)
-    options = (onnxruntime := import_onnxruntime()).SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    rows = {name: [np.zeros((2, 0), np.float32)] for name in weights}
+    session = open_session(import_onnxruntime(), model.SerializeToString(), "cpu", Path("int8"))
+    extremes = {weight: [np.zeros((2, 0), np.float32)] for weight, _ in products}  # of each row
     for feeds in batches:
-        extremes = [array.ravel() for array in session.run(None, feeds)]
-        for name, low, high in zip(weights, extremes[::2], extremes[1::2], strict=True):
-            rows[name].append(np.stack([low, high]))
+        inputs = dict(zip(names, session.run(names, feeds), strict=True))
+        for weight, name in products:
+            extremes[weight].append(np.stack([inputs[name].min(-1).ravel(), inputs[name].max(-1).ravel()]))
     ranges = dict[str, tuple[float, float]]()
-    for name, parts in rows.items():
-        joined = np.concatenate(parts, 1)  # (2, R)
-        sizes = np.abs(joined).max(0)
-        if len(sizes) and sizes.max() <= _MOST_SPREAD * np.median(sizes):
-            ranges[name] = min(0.0, float(joined[0].min())), max(0.0, float(joined[1].max()))
+    for weight, parts in extremes.items():
+        low, high = np.concatenate(parts, 1)
+        least, most = min(0.0, *low.tolist()), max(0.0, *high.tolist())
+        if len(low) and most - least <= _MOST_SPREAD * np.median(np.maximum(-low, high)):
+            ranges[weight] = least, most
     return ranges
 
 
@@ -126,12 +118,8 @@ class _Quantiser:
         self.count = 0
 
     def quantise(self) -> None:
-        constants = {
-            "last": np.array([-1], np.int64),
-            "1": np.int64(1),
-        }
-        for name, value in constants.items():
-            self.add(f"int8.{name}", np.asarray(value))
+        self.add("int8.last", np.array([-1]))
+        self.add("int8.1", np.array(1))
         self.body(self.graph)
         # onnxruntime joins MatMulInteger, Cast and Mul to one operator if the factor is a product of a number and a
         # vector that it cannot compute when it loads the graph. So the number 1 depends on the size of an input.
@@ -227,7 +215,7 @@ class _Quantiser:
             step, zero = 1 / _MOST_INPUT, _MIDDLE  # of a row with the maximum 1
             if weight.name in self.ranges:
                 low, high = self.ranges[weight.name]
-                step = max(high - low, _LEAST_SCALE) / _MOST_UNSIGNED
+                step = max(high - low, _LEAST_SCALE) / 255
                 zero = round(-low / step)
             self.add(f"{key}.step", np.array(step, np.float32))
             self.add(f"{key}.zero", np.array(zero, np.uint8))
@@ -269,7 +257,7 @@ def _drop_unused(graph: GraphProto) -> None:
             if read.intersection(node.output):
                 nodes.append(node)
                 read.update(node.input)
-                for body in bodies(nodes[-1]):
+                for body in bodies(node):
                     keep_read(body)
         del part.node[:]
         part.node.extend(reversed(nodes))
