@@ -27,11 +27,14 @@ from pathlib import Path
 from typing import Any
 
 import common
+import numpy as np
 import torch
 from common import HERE, PREPARED
 from plain_gpt import PlainGpt
 
 STEPS, WRITTEN, PROMPT = 100, 128, 16
+INT8 = "perplexity of texts drawn from the GPT of `writing`, of random weights"
+FIRST = "streaming: the first token, in steps, of a prompt of 8 tokens, which is read first"
 SHAKESPEARE = "tinyshakespeare/input.txt"
 
 
@@ -126,11 +129,11 @@ def training(data: Path | None) -> None:
     common.record("language_models", "quality", [row])
 
 
-def writing(peers: Path | None, data: Path | None) -> None:
+def writing(batches: Sequence[int], precisions: Sequence[str], peers: Path | None, data: Path | None) -> None:
     """Tokens a second of the same weights, greedy: `transformers`, CTranslate2, and the bundle in onnxruntime."""
     from random_checkpoints import gpt2
 
-    from seqpipe.export.passes.int8 import in_int8
+    from seqpipe.export.passes.int8 import in_int8, input_ranges
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
@@ -143,20 +146,34 @@ def writing(peers: Path | None, data: Path | None) -> None:
             "tokenizer: {use: pretrained, checkpoint: gpt}\n"
             "encoder: {use: pretrained-decoder, checkpoint: gpt}\nhead: {use: lm, context: 64}\n"
         )
-        model, small = exported(folder / "gpt.yaml", lambda graph: graph, in_int8)
-        for rows in (1, 8):
+
+        def calibrated(graph: bytes, pipeline: Any) -> bytes:
+            (doc,) = pipeline.artifacts.featurizer.docs([{"text": (folder / "text.txt").read_text()}])
+            rows = np.array(doc.ids[:4096]).reshape(-1, 1, 64)
+            inputs = ({"ids": ids, "mask": np.ones(ids.shape, bool)} for ids in rows)
+            return in_int8(graph, input_ranges(graph, inputs))
+
+        model, small = exported(folder / "gpt.yaml", lambda graph, pipeline: graph, calibrated)
+        figures = perplexities(folder / "texts.npy", float32=model, int8=small)
+        for rows in batches:
             beside(model, theirs, rows)
-            for precision, bundle_model in (("float32", model), ("int8", small)) if peers else ():
-                beside_ctranslate2(bundle_model, folder / "gpt", peers, precision, rows)
+            for precision in precisions if peers else ():
+                bundle_model = small if precision == "int8" else model
+                their_perplexity = beside_ctranslate2(bundle_model, folder, peers, precision, rows)
+                figures[f"CTranslate2, {precision}"] = round(their_perplexity, 1)
+    row = {"row": INT8, "figures": {"measured": ", ".join(f"{name} {value}" for name, value in figures.items())}}
+    common.record("language_models", "size", [row])
     step = min(common.seconds(partial(model.run, feeds(model, 1))) for _ in range(3)) / WRITTEN
     first = min(common.seconds(lambda: next(model.stream("First Citizen:\nBefore we proceed any"))) for _ in range(9))
     print(
         f"one step {1000 * step:.2f} ms; streaming's first token after {1000 * first:.2f} ms, {first / step:.2f} steps"
     )
+    row = {"row": FIRST, "figures": {"measured": round(first / step, 2)}}
+    common.record("language_models", "size", [row])
 
 
-def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
-    """The models of a pipeline that was not trained, one for each way to rewrite its graph."""
+def exported(path: Path, *ways: Callable[[bytes, Any], bytes]) -> list[Any]:
+    """The models of a pipeline that was not trained, one for each way to rewrite its graph, given the pipeline."""
     from seqpipe.config.loader import load
     from seqpipe.export.exporter import bundle_files, bundle_manifest
     from seqpipe.export.graph import to_onnx
@@ -175,13 +192,12 @@ def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
     weights = 4 * sum(p.numel() for p in pipeline.parameters())
     print(f"exported in {time.perf_counter() - clock:.0f} s, {len(graph):,} bytes, the weights {weights:,}")
     manifest = bundle_manifest(pipeline, config, options, {})
-    files = (bundle_files(pipeline, way(graph)) for way in ways)
+    files = (bundle_files(pipeline, way(graph, pipeline)) for way in ways)
     return [Model(bundle.BundleContent(config.file, manifest, each), "cpu", 1) for each in files]
 
 
 def t5(data: Path | None) -> None:
     """A T5 of random weights in `transformers` and in the bundle: the same texts, and seconds for all of them."""
-    import numpy as np
     import random_checkpoints
 
     torch.set_num_threads(1)
@@ -197,7 +213,7 @@ def t5(data: Path | None) -> None:
             "encoder: {use: pretrained-seq2seq, checkpoint: t5}\n"
             "head: {use: pretrained-seq2seq, checkpoint: t5, target_tokenizer: same}\n"
         )
-        (model,) = exported(folder / "t5.yaml", lambda graph: graph)
+        (model,) = exported(folder / "t5.yaml", lambda graph, pipeline: graph)
     for beams in (1, 4):
         begun, expected = time.perf_counter(), []
         for text in texts:
@@ -227,8 +243,6 @@ def t5(data: Path | None) -> None:
 
 def feeds(model: Any, rows: int) -> dict[str, Any]:
     """Prompts of one length, and options by which each text has all its tokens."""
-    import numpy as np
-
     from seqpipe.runtime.decode_options import option_arrays
 
     ids = np.random.default_rng(0).integers(300, 4900, (rows, PROMPT))
@@ -253,20 +267,42 @@ def beside(model: Any, theirs: Any, rows: int) -> None:
     record_writing(rows, "transformers", pairs, f"transformers {version('transformers')}")
 
 
-def beside_ctranslate2(model: Any, folder: Path, peers: Path, precision: str, rows: int) -> None:
+def perplexities(path: Path, **models: Any) -> dict[str, float]:
+    """Perplexity of each model on texts that the first one draws; the checkpoint's ids of these go to a file."""
+    from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
+    from seqpipe.runtime.decode_options import option_arrays
+
+    random, (model, *_) = np.random.default_rng(1), models.values()
+    prompts, drawn = random.integers(300, 4900, (32, 8)), 56
+    options = option_arrays(model.manifest.options, {"max_length": drawn, "min_length": drawn - 1})
+    options |= {"top_k": np.zeros(5000, np.int64), "uniform": random.random((32, 1, drawn), np.float32)}
+    tokens = model.run({"ids": prompts, "mask": np.ones(prompts.shape, bool)} | options)["tokens"][:, 0]
+    texts = np.concatenate([prompts, tokens], 1)
+    np.save(path, np.array(pretrained_tokenizer(path.parent / "gpt").ids)[texts])
+    options = option_arrays(model.manifest.options, {"max_length": 1, "score_prompt": True})
+    inputs = {"ids": texts, "mask": np.ones(texts.shape, bool)} | options
+    scores = {name: model.run(inputs)["prompt_scores"][:, 7:] for name, model in models.items()}
+    figures = {name: round(float(np.exp(-score.mean())), 1) for name, score in scores.items()}
+    print(f"perplexity of drawn texts {figures}")
+    return figures
+
+
+def beside_ctranslate2(model: Any, folder: Path, peers: Path, precision: str, rows: int) -> float:
     program = HERE / "peers" / "ctranslate2_gpt.py"
     python = common.peer_python(peers.absolute(), "requirements-seq2seq.txt")
-    call = [python, program, folder, precision, str(rows), str(PROMPT), str(WRITTEN)]
+    texts = folder / "texts.npy"
+    call = [python, program, folder / "gpt", precision, str(rows), str(PROMPT), str(WRITTEN), texts]
     pairs = []
-    for _ in range(2):
+    for _ in range(3):
         done = subprocess.run(call, check=True, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"})
-        theirs = float(done.stdout)
+        theirs, perplexity = map(float, done.stdout.split())
         ours = rows * WRITTEN / min(common.seconds(partial(model.run, feeds(model, rows))) for _ in range(4))
-        speeds = f"CTranslate2 {theirs:.0f} tokens/s, bundle {ours:.0f}, ratio {ours / theirs:.2f}"
-        print(f"batch {rows}, {precision}: {speeds}", flush=True)
+        speeds = f"CTranslate2 {theirs:.0f} tokens/s (perplexity {perplexity:.1f}), bundle {ours:.0f}"
+        print(f"batch {rows}, {precision}: {speeds}, ratio {ours / theirs:.2f}", flush=True)
         pairs.append((ours, theirs))
     ctranslate2 = common.peer_versions(python, "ctranslate2")
     record_writing(rows, f"CTranslate2, {precision}", pairs, ctranslate2)
+    return perplexity
 
 
 def record_writing(rows: int, peer: str, pairs: Sequence[tuple[float, float]], versions: str) -> None:
@@ -286,11 +322,13 @@ if __name__ == "__main__":
     trained.add_argument("--set", nargs="*", default=[], dest="overrides")
     written = what.add_parser("writing")
     written.add_argument("--peers", type=Path)
+    written.add_argument("--batches", type=int, nargs="+", default=[1, 8])
+    written.add_argument("--precisions", nargs="+", choices=["float32", "int8"], default=["float32", "int8"])
     common.add_data_option(trained, what.add_parser("training"), written, what.add_parser("t5"))
     options = parser.parse_args()
     if options.what == "quality":
         quality(options.name, options.seeds, options.overrides, options.data)
     elif options.what == "writing":
-        writing(options.peers, options.data)
+        writing(options.batches, options.precisions, options.peers, options.data)
     else:
         {"training": training, "t5": t5}[options.what](options.data)

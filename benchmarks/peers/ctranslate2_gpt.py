@@ -1,6 +1,8 @@
-"""Tokens a second of a GPT-2 checkpoint in CTranslate2, greedy, one thread.
+"""Tokens a second of a GPT-2 checkpoint in CTranslate2, greedy, one thread; then its perplexity on texts.
 
-python ctranslate2_gpt.py FOLDER float32|int8 ROWS PROMPT WRITTEN
+python ctranslate2_gpt.py FOLDER float32|int8 ROWS PROMPT WRITTEN TEXTS
+
+TEXTS is a file of token ids (N, T), saved by NumPy, of which those after the first 8 count.
 """
 
 import sys
@@ -28,4 +30,7 @@ with tempfile.TemporaryDirectory() as place:
         )
         best = min(best, time.perf_counter() - clock)
     assert all(len(result.sequences_ids[0]) == written for result in results)
-print(rows * written / best)
+    ids = np.load(sys.argv[6])
+    scores = generator.score_batch([tokenizer.convert_ids_to_tokens(row) for row in ids.tolist()])
+    perplexity = float(np.exp(-np.mean([score.log_probs[7:] for score in scores])))
+print(rows * written / best, perplexity)

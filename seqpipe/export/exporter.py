@@ -33,7 +33,7 @@ from seqpipe.export.graph_cache import GraphCache, UnknownKeyError, graph_key
 from seqpipe.export.parity.answers import Comparison, find_different_split, possible_cut
 from seqpipe.export.parity.decisions import probe_records
 from seqpipe.export.parity.gate import PROBED, SEED, judge_int8, sample_records, verify_parity
-from seqpipe.export.passes.int8 import in_int8
+from seqpipe.export.passes.int8 import in_int8, input_ranges
 from seqpipe.features import encoding
 from seqpipe.features.document import Record
 from seqpipe.features.sources import TextSource, columns, tokenizer_file_of, tokenizers_of
@@ -207,6 +207,7 @@ def _cut(comparison: Comparison, record: Record, most: int) -> Record:
 
 LEAST_WRITTEN = 200  # minimum of the limit of generated tokens
 MARGIN, LEAST_LIMIT = 4, 1_000  # limit of input tokens as a multiple of the longest text, and its minimum
+CALIBRATING = 256  # maximum number of records that int8 is calibrated with
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 
 
@@ -460,7 +461,10 @@ class _ComparedBundle:
     def to_int8(self, records: Sequence[Record], path: Path, console: Console) -> _ComparedBundle:
         """Return the bundle in int8; ParityError if its answers are worse."""
         console.say("quantizing to int8 and comparing with fp32")
-        files = {**self.files, "model.onnx": in_int8(self.files["model.onnx"])}
+        comparison, graph = self.comparison, self.files["model.onnx"]
+        docs = comparison.docs([comparison.task.question(record) for record in sample_records(records)[:CALIBRATING]])
+        inputs = (comparison.featurizer.collate([doc]) for doc in docs if len(doc))  # singly, without padding
+        files = {**self.files, "model.onnx": in_int8(graph, input_ranges(graph, inputs))}
         model = Model(bundle.BundleContent(path, self.model.manifest, files), "cpu")
         parity = self.parity | judge_int8(self.comparison, model, records)
         metrics = model.predictor.metric_types

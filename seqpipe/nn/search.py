@@ -666,16 +666,26 @@ def generate(
     `first` (B, V). The model's state, which grows, is copied in each step. So it begins again after `BLOCK` steps, when
     the memory is extended by it. The other arguments are those of `beam_search`.
     """
-    device, B = first.device, first.shape[0]
+    device, (B, V) = first.device, first.shape
     sampler, times = Sampler(options, B, device), torch.arange(options.max_length, device=device)
+    limits = row_limits.minimum(sampler.limit)[:, None]  # (B, 1)
     ends = prepend_token(EOS_ID, stop, B, device)  # (B, 1 + E)
     automaton = PieceAutomaton(options.forbidden, options.allowed, B, device)
     # One, or those to sample from. The tracer takes no size for 0, so that `sampler.needed` is `top_k` in a graph.
     candidates = ((torch.arange(options.top_k, device=device) == 0) | sampler.active).nonzero()
-    zeros = (row_limits[:, None] + torch.arange(options.beams, device=device)) * 0  # (B, K)
+    zeros = (limits + torch.arange(options.beams, device=device)) * 0  # (B, K)
+    rows = torch.arange(B * zeros.shape[1], device=device)
+    is_end = torch.zeros(B, V, device=device).scatter(1, ends, 1.0) > 0  # [PAD], of texts that have ended, may be one
+    always = torch.where(automaton.is_any, automaton.forbidden, PAD_ID)[:, 0]  # (B, A) banned in any state
+    early, late = (
+        torch.cat([part, always], 1)[:, None].expand(-1, zeros.shape[1], -1).flatten(0, 1)  # (B K, 1 + E + A)
+        for part in (ends, ends * 0 + PAD_ID)
+    )
+    banned = torch.full_like(early, LOG_ZERO, dtype=first.dtype)
+    constrained = (sampler.active | ~automaton.is_any.all()).long()  # () 0: the likeliest token that is not banned
 
     def is_open(t: Tensor, tokens: Tensor, scores: Tensor, done: Tensor, *rest: Tensor) -> Tensor:
-        return (t < sampler.limit) & ~done.all()
+        return done.sum() < done.numel()
 
     def choose(
         free: Tensor,  # (B K, V)
@@ -686,30 +696,37 @@ def generate(
         sequences: Tensor,  # (B, K, t)
         states: Tensor,  # (B, K) of the automaton
     ) -> State:
-        holding = automaton.holding(states)
-        early = torch.where(t < options.min_length, ends, PAD_ID)[:, None].expand(-1, tokens.shape[1], -1).flatten(0, 1)
-        log_p = automaton.permit(free, holding, early)
-        gains, best_tokens = top_n(log_p, torch.sym_min(candidates.shape[0], log_p.shape[1]))  # (B K, C)
-        chosen = best_tokens.gather(1, torch.where(sampler.active, sampler.choose(gains, t), 0))  # (B K, 1)
-        gain, tokens = free.gather(1, chosen).view_as(scores), torch.where(done, PAD_ID, chosen.view_as(tokens))
+        log_p = free.scatter(1, torch.where(t < options.min_length, early, late), banned)
+
+        def constrain(left: Tensor, chosen: Tensor, states: Tensor) -> State:
+            # This loop takes one step or none. What is computed from its state stays in it.
+            holding = automaton.holding(states)
+            permitted = automaton.permit(log_p.index_select(0, rows * left), holding, chosen * 0 + PAD_ID)
+            gains, best_tokens = top_n(permitted, torch.sym_min(candidates.shape[0], permitted.shape[1]))  # (B K, C)
+            chosen = best_tokens.gather(1, torch.where(sampler.active, sampler.choose(gains, t * left), 0))
+            return left - 1, chosen, automaton.after(holding, chosen.view_as(states))
+
+        state = (constrained, log_p.argmax(1, keepdim=True), states)
+        _, chosen, states = while_loop(lambda left, *rest: left > 0, constrain, state)  # (B K, 1)
+        tokens, gain = torch.where(done, PAD_ID, chosen.view_as(tokens)), free.gather(1, chosen).view_as(scores)
         scores, sequences = torch.where(done, scores, scores + gain), torch.cat([sequences, tokens[..., None]], 2)
-        done = done | is_among(tokens, ends) | (t + 1 >= row_limits[:, None])
-        return t + 1, tokens, scores, done, sequences, automaton.after(holding, tokens)
+        done = done | is_end.gather(1, tokens) | (t + 1 >= limits)
+        return t + 1, tokens, scores, done, sequences, states
 
     def block(*state: Tensor) -> State:
-        here = model.at(state[6:])
+        here, end = model.at(state[6:]), state[0] + BLOCK
 
-        def step(count: Tensor, *state: Tensor) -> State:
+        def step(*state: Tensor) -> State:
             log_p, after, _ = here.step(state[1].flatten(), state[6:])
-            return count + 1, *choose(log_p, *state[:6]), *after
+            return *choose(log_p, *state[:6]), *after
 
-        def goes_on(count: Tensor, *state: Tensor) -> Tensor:
-            return (count < BLOCK) & is_open(*state)
+        def goes_on(*state: Tensor) -> Tensor:
+            return (state[0] < end) & is_open(*state)
 
-        last = while_loop(goes_on, step, (times.new_zeros(()), *state[:6], *here.start()))[1:]
+        last = while_loop(goes_on, step, (*state[:6], *here.start()))
         return *last[:6], *here.extended(last[6:])
 
-    done, empty = zeros + row_limits[:, None] <= 0, zeros[..., None][..., :0]
+    done, empty = zeros + limits <= 0, zeros[..., None][..., :0]
     log_p, t = repeated((first,), options.beams)[0], times.new_zeros(())
     begin = choose(log_p, t, zeros, zeros.to(torch.float32), done, empty, automaton.start(zeros))
     _, _, scores, _, sequences, _, *memory = while_loop(is_open, block, (*begin, *model.memory))

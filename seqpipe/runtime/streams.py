@@ -41,7 +41,8 @@ def stream(predictor: Predictor, graph: GraphSession, record: Record, **options:
     if several := [name for name in ("beams", "n_best") if options.get(name, 1) != 1]:
         raise UsageError(f"stream: only a single answer can be streamed; leave {several[0]} out")
     (doc,) = predictor.docs([record])
-    return _chunks(predictor, graph, cast(Generation, kind), doc, resolve_options(predictor.options, options, kind))
+    decoding = resolve_options(predictor.options, options, kind) if options else predictor.defaults
+    return _chunks(predictor, graph, cast(Generation, kind), doc, decoding)
 
 
 def prompt(predictor: Predictor, record: Record) -> str:

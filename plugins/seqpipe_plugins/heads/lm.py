@@ -226,7 +226,13 @@ class _Continuation(NamedTuple):
 
     def log_p(self, x: Tensor, read: Tensor) -> Tensor:
         """Return the log-probabilities (R, V) of the token after x (R, D) and the tokens (R, n) after the prefix."""
-        logits = self.head.logits(x, **self.incremental.logit_weights)
         ids, p = torch.cat([self.prefix.ids, read], 1), self.repetition_penalty
-        old = logits.gather(1, ids)
-        return logits.scatter(1, ids, torch.where(old > 0, old / p, old * p)).log_softmax(1)
+
+        def penalize(left: Tensor, logits: Tensor) -> sp.State:
+            old = logits.gather(1, ids)
+            return left - 1, logits.scatter(1, ids, torch.where(old > 0, old / p, old * p))
+
+        # This loop takes one step, or none without a penalty.
+        left = (torch.zeros((), device=x.device) + p != 1).long()
+        logits = self.head.logits(x, **self.incremental.logit_weights)
+        return sp.while_loop(lambda left, logits: left > 0, penalize, (left, logits))[1].log_softmax(1)

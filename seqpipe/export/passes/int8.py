@@ -1,7 +1,8 @@
-"""Dynamic quantisation: the weights of a graph's matrix products and tables as 8-bit integers.
+"""Quantisation: the weights of a graph's matrix products and tables as 8-bit integers.
 
-Each column of a weight has a scale, and each row of its input has one that is computed when the graph runs, so rows do
-not depend on each other. Inputs are unsigned: onnxruntime is 14 to 30 times slower with signed ones.
+Each column of a weight has a scale. The inputs of a product have one scale, from the range that they had on examples
+(`input_ranges`), or each row has one that is computed when the graph runs. So rows do not depend on each other. Inputs
+are unsigned: onnxruntime is 14 to 30 times slower with signed ones.
 
 Processors without VNNI instructions add two products of an unsigned and a signed byte in 16 bits, and cut sums that
 do not fit. So the scale of a column is such that the two largest weights of each four add up to at most 127: all
@@ -10,6 +11,8 @@ processors give the same sums, and weights have about 7.5 bits.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +21,15 @@ from onnx.checker import check_model
 
 from seqpipe.answers.candidates import VECTORS
 from seqpipe.export.passes.loop_invariants import all_nodes, bodies, place_weights
+from seqpipe.features.document import Arrays
+from seqpipe.runtime.session import import_onnxruntime, open_session
 
 LEAST = 4096  # minimum numbers of a quantized weight
 _MOST, _MOST_INPUT, _MIDDLE = 126, 127, 128  # maxima of weights and inputs as integers, and an input's 0
 _LEAST_SCALE = 1e-12
+Ranges = Mapping[str, tuple[float, float]]  # of the inputs of the products with each weight
+# Maximum ratio of a range to the maximum of the median row, whose integers are then twice as coarse as with its scale.
+_MOST_SPREAD = 4
 
 
 class _Weight(NamedTuple):
@@ -31,21 +39,55 @@ class _Weight(NamedTuple):
     transposed: bool
 
 
-def in_int8(graph: bytes) -> bytes:
-    """Return the bytes of a model with its matrix products and look-ups of at least `LEAST` numbers in int8."""
+def in_int8(graph: bytes, ranges: Ranges | None = None) -> bytes:
+    """Return the bytes of a model with its matrix products and look-ups of at least `LEAST` numbers in int8.
+
+    `ranges` are those of `input_ranges`.
+    """
     model = ModelProto()
     model.ParseFromString(graph)
-    _Quantiser(model.graph).quantise()
+    _Quantiser(model.graph, ranges or {}).quantise()
     data = bytes(model.SerializeToString())
     check_model(data)
     return data
 
 
+def input_ranges(graph: bytes, batches: Iterable[Arrays]) -> Ranges:
+    """Return the least and the greatest input of the products with each weight, over these inputs of the graph.
+
+    A weight is left out if its inputs differ too much in size, or if it has products in loops alone: those of a
+    language model have the weights of the products that read the prompt.
+    """
+    model = ModelProto()
+    model.ParseFromString(graph)
+    quantiser = _Quantiser(model.graph, {})
+    products = [(found[0].name, node.input[0]) for node in model.graph.node if (found := quantiser.product(node))]
+    names = [*dict.fromkeys(name for _, name in products)]
+    if not names:
+        return {}
+    del model.graph.output[:]
+    model.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
+    _drop_unused(model.graph)
+    session = open_session(import_onnxruntime(), model.SerializeToString(), "cpu", Path("int8"))
+    extremes = {weight: [np.zeros((2, 0), np.float32)] for weight, _ in products}  # of each row
+    for feeds in batches:
+        inputs = dict(zip(names, session.run(names, feeds), strict=True))
+        for weight, name in products:
+            extremes[weight].append(np.stack([inputs[name].min(-1).ravel(), inputs[name].max(-1).ravel()]))
+    ranges = dict[str, tuple[float, float]]()
+    for weight, parts in extremes.items():
+        low, high = np.concatenate(parts, 1)
+        least, most = min(0.0, *low.tolist()), max(0.0, *high.tolist())
+        if len(low) and most - least <= _MOST_SPREAD * np.median(np.maximum(-low, high)):
+            ranges[weight] = least, most
+    return ranges
+
+
 class _Quantiser:
     """The graph, and the integers of its weights so far."""
 
-    def __init__(self, graph: GraphProto):
-        self.graph = graph
+    def __init__(self, graph: GraphProto, ranges: Ranges):
+        self.graph, self.ranges = graph, ranges
         self.scales: dict[str, np.ndarray] = {}
         # Concatenations of weights, such as a cell's gates, are computed, so that they are weights too.
         constants = {tensor.name: tensor for tensor in graph.initializer}
@@ -76,14 +118,8 @@ class _Quantiser:
         self.count = 0
 
     def quantise(self) -> None:
-        constants = {
-            "middle": np.uint8(_MIDDLE),
-            "scale": np.float32(1 / _MOST_INPUT),
-            "last": np.array([-1], np.int64),
-            "1": np.int64(1),
-        }
-        for name, value in constants.items():
-            self.add(f"int8.{name}", np.asarray(value))
+        self.add("int8.last", np.array([-1]))
+        self.add("int8.1", np.array(1))
         self.body(self.graph)
         # onnxruntime joins MatMulInteger, Cast and Mul to one operator if the factor is a product of a number and a
         # vector that it cannot compute when it loads the graph. So the number 1 depends on the size of an input.
@@ -114,21 +150,27 @@ class _Quantiser:
         settings = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         if node.op_type == "Gather" and node.input[0] in self.weights and settings.get("axis", 0) == 0:
             return self.looked_up(node)
+        product = self.product(node)
+        return [node] if product is None else self.quantised(node, *product)
+
+    def product(self, node: NodeProto) -> tuple[_Weight, str] | None:
+        """Return the weight and the bias of a product with a weight."""
+        settings = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         if node.op_type == "MatMul" and (weight := self.weight(node.input[1])):
-            return self.product(node, weight, "")
+            return weight, ""
         plain = all(settings.get(name, 1.0) == 1.0 for name in ("alpha", "beta")) and not settings.get("transA")
         if node.op_type == "Gemm" and plain and (weight := self.weight(node.input[1])):
             bias = node.input[2] if len(node.input) > 2 else ""
-            return self.product(node, _Weight(weight.name, weight.transposed != bool(settings.get("transB"))), bias)
-        return [node]
+            return _Weight(weight.name, weight.transposed != bool(settings.get("transB"))), bias
+        return None
 
     def weight(self, name: str) -> _Weight | None:
         if name in self.weights:
             return _Weight(name, False)
         return _Weight(self.transposed[name], True) if name in self.transposed else None
 
-    def product(self, node: NodeProto, weight: _Weight, bias: str) -> list[NodeProto]:
-        integers, scales = self.integers(weight)
+    def quantised(self, node: NodeProto, weight: _Weight, bias: str) -> list[NodeProto]:
+        integers, key = self.integers(weight)
         x, out = node.input[0], node.output[0]
         self.count += 1
         nodes: list[NodeProto] = []
@@ -138,13 +180,14 @@ class _Quantiser:
             nodes.append(helper.make_node(kind, list(inputs), [output], **settings))
             return output
 
+        top = "" if weight.name in self.ranges else add("ReduceMax", add("Abs", x), "int8.last")  # (…, 1)
         # In a row of zeros 0 / 0 becomes some integer, and the product with the row's maximum 0 again.
-        top = add("ReduceMax", add("Abs", x), "int8.last")  # (…, 1)
-        rows = add("QuantizeLinear", add("Div", x, top), "int8.scale", "int8.middle")
-        sums = add("Cast", add("MatMulInteger", rows, integers, "int8.middle"), to=TensorProto.FLOAT)
-        product = add("Mul", add("Mul", sums, add("Mul", "int8.one", scales)), top, out="" if bias else out)
-        if bias:
-            add("Add", product, bias, out=out)
+        rows = add("QuantizeLinear", add("Div", x, top) if top else x, f"{key}.step", f"{key}.zero")
+        sums = add("Cast", add("MatMulInteger", rows, integers, f"{key}.zero"), to=TensorProto.FLOAT)
+        product = add("Mul", sums, add("Mul", "int8.one", f"{key}.scale"))
+        product = add("Mul", product, top) if top else product
+        product = add("Add", product, bias) if bias else product
+        nodes[-1].output[0] = out
         return nodes
 
     def looked_up(self, node: NodeProto) -> list[NodeProto]:
@@ -160,18 +203,24 @@ class _Quantiser:
         ]
 
     def integers(self, weight: _Weight) -> tuple[str, str]:
-        """Return the names of a weight's integers (K, N) and of the scales of its products, (N,)."""
+        """Return the names of a weight's integers (K, N), and of the scales of its inputs and products."""
         key = f"{weight.name}.product{'.turned' * weight.transposed}"
-        if key in self.products:
-            return self.products[key], f"{key}.scale"
-        array, rows = numpy_helper.to_array(self.weights[weight.name]), weight.name
-        if not weight.transposed:
-            rows += ".columns"
-        self.rowwise(rows, array if weight.transposed else array.T)
-        self.products[key] = f"{rows}.int8.turned"
-        self.first.append(helper.make_node("Transpose", [f"{rows}.int8"], [self.products[key]], perm=[1, 0]))
-        self.add(f"{key}.scale", self.scales[rows][:, 0] / np.float32(_MOST_INPUT))
-        return self.products[key], f"{key}.scale"
+        if key not in self.products:
+            array, rows = numpy_helper.to_array(self.weights[weight.name]), weight.name
+            if not weight.transposed:
+                rows += ".columns"
+            self.rowwise(rows, array if weight.transposed else array.T)
+            self.products[key] = f"{rows}.int8.turned"
+            self.first.append(helper.make_node("Transpose", [f"{rows}.int8"], [self.products[key]], perm=[1, 0]))
+            step, zero = 1 / _MOST_INPUT, _MIDDLE  # of a row with the maximum 1
+            if weight.name in self.ranges:
+                low, high = self.ranges[weight.name]
+                step = max(high - low, _LEAST_SCALE) / 255
+                zero = round(-low / step)
+            self.add(f"{key}.step", np.array(step, np.float32))
+            self.add(f"{key}.zero", np.array(zero, np.uint8))
+            self.add(f"{key}.scale", self.scales[rows][:, 0] * np.float32(step))
+        return self.products[key], key
 
     def rowwise(self, name: str, array: np.ndarray) -> None:
         """Add a weight to the graph as integers whose rows have scales."""
@@ -198,19 +247,22 @@ def _is_matrix(tensor: TensorProto) -> bool:
 
 
 def _drop_unused(graph: GraphProto) -> None:
-    """Remove transposed weights and initializers that nothing reads."""
-    while True:
-        read = {name for node in all_nodes(graph) for name in node.input}
-        read |= {value.name for value in (*graph.input, *graph.output)}  # the default of an input
-        inner = [body for node in all_nodes(graph) for body in bodies(node)]
-        read |= {output.name for body in inner for output in body.output}
-        before = sum(1 for _ in all_nodes(graph)), len(graph.initializer)
-        for part in (graph, *inner):
-            nodes = [node for node in part.node if read.intersection(node.output)]
-            del part.node[:]
-            part.node.extend(nodes)
-        kept = [tensor for tensor in graph.initializer if tensor.name in read]
-        del graph.initializer[:]
-        graph.initializer.extend(kept)
-        if before == (sum(1 for _ in all_nodes(graph)), len(graph.initializer)):
-            return
+    """Remove nodes and initializers that nothing reads, such as those of transposed weights."""
+    read = {value.name for value in graph.input}  # the default of an input
+
+    def keep_read(part: GraphProto) -> None:
+        read.update(output.name for output in part.output)
+        nodes = list[NodeProto]()
+        for node in reversed(part.node):
+            if read.intersection(node.output):
+                nodes.append(node)
+                read.update(node.input)
+                for body in bodies(node):
+                    keep_read(body)
+        del part.node[:]
+        part.node.extend(reversed(nodes))
+
+    keep_read(graph)
+    kept = [tensor for tensor in graph.initializer if tensor.name in read]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)

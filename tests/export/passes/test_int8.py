@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from seqpipe import load
 from seqpipe.errors import ParityError
 from seqpipe.export.passes import int8 as quantising
-from seqpipe.export.passes.int8 import in_int8
+from seqpipe.export.passes.int8 import in_int8, input_ranges
 
 RANDOM = np.random.default_rng(3)
 V, D, N = 90, 64, 70
@@ -97,6 +97,32 @@ def test_a_row_has_the_same_numbers_whatever_stands_beside_it() -> None:
         assert np.array_equal(whole[1][row], alone[1][0])
         assert np.array_equal(whole[2][row], alone[2][0])
         assert np.array_equal(whole[3][:, row], alone[3][:, 0])
+
+
+def kinds_of(data: bytes) -> list[str]:
+    return [node.op_type for node in onnx.load_from_string(data).graph.node]
+
+
+def test_inputs_of_a_known_range_have_one_scale_and_rows_stay_independent() -> None:
+    rows = RANDOM.uniform(-0.5, 2, (7, D)).astype(np.float32)
+    ranges = input_ranges(model(), [{"ids": IDS, "rows": row[None]} for row in rows])
+    assert ranges["table"] == pytest.approx((min(rows.min(), TABLE[IDS].min()), max(rows.max(), TABLE[IDS].max())))
+    assert {*ranges} == {"table"}  # the product with w is in a loop
+    data = in_int8(model(), ranges)
+    assert not {"Abs", "ReduceMax", "Div"} & {*kinds_of(data)}
+    assert kinds_of(in_int8(model())).count("ReduceMax") == 2
+    exact, whole = (run(graph, ids=IDS, rows=rows)[1:3] for graph in (model(), data))
+    for expected, near in zip(exact, whole, strict=True):
+        assert np.abs(expected - near).max() <= 0.04 * np.abs(expected).max()
+    for i, row in enumerate(rows):
+        assert np.array_equal(whole[1][i], run(data, ids=IDS[:1], rows=row[None])[2][0])
+
+
+def test_a_product_whose_rows_differ_in_size_has_a_scale_for_each() -> None:
+    rows = np.ones((9, D), np.float32)
+    for largest, expected in ((2, {"table"}), (1000, set[str]())):
+        rows[0] = largest
+        assert {*input_ranges(model(), [{"ids": IDS, "rows": rows}])} == expected
 
 
 def test_the_largest_sums_do_not_overflow() -> None:
