@@ -1,11 +1,13 @@
-"""Figures of the course: how far recurrent cells remember, and names that a translation copies.
+"""Experiments and pictures of the course, docs/course.
 
-    python benchmarks/course.py memory                  # accuracy by distance of rnn, lstm and gru, and its chart
-    python benchmarks/course.py memory --cells lstm --distances 100 --seeds 1 2 3
-    python benchmarks/course.py names                   # trains pipelines/translate-names.yaml with and without copying
+    python benchmarks/course.py memory              # accuracy by distance of recurrent cells, and their learning curves
+    python benchmarks/course.py names               # trains pipelines/translate-names.yaml with and without copying
+    python benchmarks/course.py pictures            # draws all pictures of docs/course
+    python benchmarks/course.py pictures rnn lstm   # draws some
 
-`memory` trains one layer to recall the first symbol of a sequence (one of eight, so that chance is 12.5 %) after random
-symbols, and scores it on new sequences. The figures of both are recorded in runs/results.
+The figures of an experiment are recorded in runs/results. Pictures are drawn from stored figures (benchmarks/results)
+or from short computations; the same versions of the libraries draw the same bytes. PyTorch and matplotlib are imported
+where they are used, so that tests can list the experiments and pictures at once.
 """
 
 from __future__ import annotations
@@ -13,105 +15,152 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import common
-import torch
-from common import ROOT, RUNS
-from torch import nn
-from torch.nn import functional as F
+from common import RESULTS, ROOT, RUNS
+
+if TYPE_CHECKING:
+    import torch
+    from matplotlib.figure import Figure
 
 sys.path.insert(0, str(ROOT))
 
-from seqpipe import load
-from seqpipe.config.signature import construct
-from seqpipe_plugins.encoders.gru import GRU
-from seqpipe_plugins.encoders.lstm import LSTM
-from seqpipe_plugins.encoders.rnn import RNN
+COURSE = ROOT / "docs" / "course"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # Okabe and Ito (2008)
+GREY = "#777777"
 
-ENCODERS: Mapping[str, Any] = {"rnn": RNN, "lstm": LSTM, "gru": GRU}
+
+def new_figure(width: float = 6.4, height: float = 3.6) -> Figure:
+    """Return an empty figure, in inches, whose SVG is the same each time; on a white background."""
+    from matplotlib import rcParams
+    from matplotlib.figure import Figure
+
+    rcParams |= {"svg.hashsalt": "course", "svg.fonttype": "none", "font.size": 10}
+    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+
+
+def stored(name: str, question: str) -> dict[str, dict[str, Any]]:
+    """Return the figures of benchmarks/results/NAME.json, by row."""
+    content = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return {row["row"]: row["figures"] for row in content["questions"][question]["rows"]}
+
+
+def pictures(names: Sequence[str]) -> None:
+    """Draw pictures into docs/course."""
+    for name in names or PICTURES:
+        PICTURES[name]().savefig(COURSE / f"{name}.svg", metadata={"Date": None})
+
+
+# 2 vanishing-gradients
+
 DISTANCES = (10, 20, 50, 100)
 SYMBOLS, BATCH, DIM, HIDDEN, LEARNING_RATE = 8, 64, 16, 64, 0.003
 STEPS, CHECKED, TESTED = 1500, 50, 2000  # training steps at most, steps between two checks, sequences of a test
+SEEDS = (1, 2, 3)  # all for the longest distance, the first for the others
+SHOWN_STEPS = (100, 200, 400, 800, 1500)  # of learning curves
+CELLS = {  # whether `longest_dependency` is the distance
+    "`rnn`": ("rnn", False),
+    "`lstm`": ("lstm", False),
+    "`gru`": ("gru", False),
+    "`lstm`, `longest_dependency`": ("lstm", True),
+    "`gru`, `longest_dependency`": ("gru", True),
+}
+
+
+def recall(cell: str, longest_dependency: int | None, distance: int, seed: int) -> list[float]:
+    """Train one layer to recall the first of several symbols, and return its accuracy after every `CHECKED` steps.
+
+    The other symbols are random. Training ends once all new sequences are answered correctly, or after `STEPS`.
+    """
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    from seqpipe.config.signature import construct
+    from seqpipe_plugins.encoders.gru import GRU
+    from seqpipe_plugins.encoders.lstm import LSTM
+    from seqpipe_plugins.encoders.rnn import RNN
+
+    torch.manual_seed(seed)
+    options = {"longest_dependency": longest_dependency} if longest_dependency else {}
+    encoders: Mapping[str, Any] = {"rnn": RNN, "lstm": LSTM, "gru": GRU}
+    embedding, output = nn.Embedding(SYMBOLS, DIM), nn.Linear(HIDDEN, SYMBOLS)
+    encoder = construct(encoders[cell], DIM, {}, hidden=HIDDEN, direction="forward", **options)
+    parameters = [*embedding.parameters(), *output.parameters(), *encoder.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=LEARNING_RATE)
+
+    def predict(ids: torch.Tensor) -> torch.Tensor:  # (B, T) -> (B, SYMBOLS)
+        logits: torch.Tensor = output(encoder(embedding(ids), torch.ones_like(ids).bool())["state"])
+        return logits
+
+    accuracies: list[float] = []
+    for step in range(1, STEPS + 1):
+        ids = torch.randint(SYMBOLS, (BATCH, distance + 1))
+        optimizer.zero_grad()
+        F.cross_entropy(predict(ids), ids[:, 0]).backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        if step % CHECKED == 0:
+            ids = torch.randint(SYMBOLS, (TESTED, distance + 1))
+            with torch.no_grad():
+                accuracies.append(float((predict(ids).argmax(1) == ids[:, 0]).double().mean()))
+            if accuracies[-1] == 1:
+                break
+    return accuracies
+
+
+def memory() -> None:
+    """Measure the accuracy of recalling the first symbol, by cell and distance, and the curves of the longest one."""
+    import torch
+
+    torch.set_num_threads(1)
+    by_distance = common.Table("course", "memory", "cell", *(f"distance {distance}" for distance in DISTANCES))
+    rows = {}
+    for name, (cell, is_spread) in CELLS.items():
+        cells = []
+        for distance in DISTANCES:
+            seeds = SEEDS if distance == max(DISTANCES) else SEEDS[:1]
+            curves = [recall(cell, distance if is_spread else None, distance, seed) for seed in seeds]
+            cells.append(" / ".join(f"{100 * curve[-1]:.1f} % ({CHECKED * len(curve)} steps)" for curve in curves))
+        by_distance.row(name, *cells)
+        rows[name] = curves[0]  # of the longest distance
+    by_steps = common.Table("course", "memory_curves", "cell", *(f"{steps} steps" for steps in SHOWN_STEPS))
+    for name, curve in rows.items():
+        ends = [curve[min(steps // CHECKED, len(curve)) - 1] for steps in SHOWN_STEPS]
+        by_steps.row(name, *(f"{100 * accuracy:.1f} %" for accuracy in ends))
+
+
+def draw_memory() -> Figure:
+    """Draw the mean accuracy by distance."""
+    figure = new_figure()
+    axes = figure.subplots()
+    for (name, figures), colour, style in zip(stored("course", "memory").items(), COLOURS, "os^Dv", strict=True):
+        means = []
+        for cell in figures.values():
+            accuracies = [float(text) for text in re.findall(r"([\d.]+) %", cell)]
+            means.append(sum(accuracies) / len(accuracies))
+        is_spread = "longest" in name
+        label = name.replace("`", "").replace(", ", ",\n")
+        axes.plot(DISTANCES, means, style + ("-" if is_spread else "--"), color=colour, label=label)
+    axes.axhline(100 / SYMBOLS, color=GREY, linewidth=1, label="chance")
+    axes.set(xlabel="distance of the symbol to be recalled", ylabel="accuracy, %", ylim=(0, 105), xticks=DISTANCES)
+    figure.legend(loc="outside right center", frameon=False)
+    return figure
+
+
+# 9 copying
+
 NAMES = ROOT / "pipelines" / "data" / "translation-names"
 PLAIN_HEAD = {"use": "seq2seq", "hidden": 160, "embedding_dim": 96, "dropout": 0.2}
 PLAIN_HEAD |= {"target_tokenizer": {"use": "words", "min_count": 6, "detokenize": True}}
 
 
-class Recall(nn.Module):
-    """Predict a symbol from the last state of one recurrent layer."""
-
-    def __init__(self, cell: str, distance: int):
-        super().__init__()
-        options = {} if cell == "rnn" else {"longest_dependency": distance}
-        self.embedding, self.output = nn.Embedding(SYMBOLS, DIM), nn.Linear(HIDDEN, SYMBOLS)
-        self.encoder = construct(ENCODERS[cell], DIM, {}, hidden=HIDDEN, direction="forward", **options)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:  # (B, T) -> (B, SYMBOLS)
-        logits: torch.Tensor = self.output(self.encoder(self.embedding(ids), torch.ones_like(ids).bool())["state"])
-        return logits
-
-
-def recall(cell: str, distance: int, seed: int) -> tuple[float, int]:
-    """Train until new sequences are all answered rightly, or for `STEPS`; return the accuracy and the steps."""
-    torch.manual_seed(seed)
-    model = Recall(cell, distance)
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-
-    def accuracy() -> float:
-        ids = torch.randint(SYMBOLS, (TESTED, distance + 1))
-        with torch.no_grad():
-            return float((model(ids).argmax(1) == ids[:, 0]).double().mean())
-
-    for step in range(1, STEPS + 1):
-        ids = torch.randint(SYMBOLS, (BATCH, distance + 1))
-        optimizer.zero_grad()
-        F.cross_entropy(model(ids), ids[:, 0]).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        if step % CHECKED == 0 and accuracy() == 1:
-            break
-    return accuracy(), step
-
-
-def memory(cells: Sequence[str], distances: Sequence[int], seeds: Sequence[int], output: Path | None) -> None:
-    """Measure the accuracy by cell and distance: one seed, and all seeds for the longest distance."""
-    torch.set_num_threads(1)
-    table = common.Table("course", "memory", "cell", *(f"distance {distance}" for distance in distances))
-    curves: dict[str, list[float]] = {}
-    for cell in cells:
-        figures = []
-        for distance in distances:
-            chosen = seeds if distance == max(distances) else seeds[:1]
-            runs = [recall(cell, distance, seed) for seed in chosen]
-            figures.append(" / ".join(f"{100 * accuracy:.1f} % ({steps} steps)" for accuracy, steps in runs))
-            curves.setdefault(cell, []).append(100 * sum(accuracy for accuracy, _ in runs) / len(runs))
-        table.row(f"`{cell}`", *figures)
-    if output:
-        draw(curves, distances, output)
-
-
-def draw(curves: Mapping[str, Sequence[float]], distances: Sequence[int], output: Path) -> None:
-    """Write the chart of accuracies by distance, an SVG."""
-    from matplotlib import rcParams
-    from matplotlib.figure import Figure
-
-    rcParams |= {"svg.hashsalt": "course", "svg.fonttype": "none"}
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    axes = figure.subplots()
-    styles = (("#0072b2", "o-"), ("#d55e00", "s--"), ("#009e73", "^:"))  # Okabe and Ito (2008)
-    for (cell, values), (colour, style) in zip(curves.items(), styles, strict=False):
-        axes.plot(distances, values, style, color=colour, label=cell)
-    axes.axhline(100 / SYMBOLS, color="#777777", linewidth=1, label="chance")
-    axes.set(xlabel="distance of the symbol to be recalled", ylabel="accuracy, %", ylim=(0, 105), xticks=distances)
-    axes.legend()
-    figure.savefig(output, metadata={"Date": None})
-
-
 def names() -> None:
     """Train with and without copying, and measure BLEU and the share of unseen names that are in the translation."""
+    from seqpipe import load
+
     rows = [json.loads(line) for line in (NAMES / "test-new-names.jsonl").read_text(encoding="utf-8").splitlines()]
     known = {*re.findall(r"\w+", (NAMES / "train.jsonl").read_text(encoding="utf-8"))}
     table = common.Table("course", "names", "head", "unseen names copied", "BLEU, unseen names", "BLEU, known names")
@@ -125,28 +174,37 @@ def names() -> None:
         wanted = copied = 0
         for row, answer in zip(rows, answers, strict=True):
             unseen = {*re.findall(r"\w+", row["text"])} & {*re.findall(r"\w+", row["target"])} - known
-            wanted, copied = (
-                wanted + len(unseen),
-                copied + len(unseen & {*re.findall(r"\w+", answer["generated_text"])}),
-            )
+            wanted += len(unseen)
+            copied += len(unseen & {*re.findall(r"\w+", answer["generated_text"])})
         bleu = [f"{100 * scores[part]['bleu']:.1f}" for part in ("new-names", "test")]
         table.row(f"`{head}`", f"{100 * copied / wanted:.1f} % of {wanted}", *bleu)
 
 
+EXPERIMENTS: Mapping[str, Callable[[], None]] = {
+    "memory": memory,
+    "names": names,
+}
+PICTURES: Mapping[str, Callable[[], Figure]] = {
+    "memory": draw_memory,
+}
+
+
 def main() -> None:
     parser = common.parser(__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    of_memory = commands.add_parser("memory")
-    of_memory.add_argument("--cells", nargs="+", choices=[*ENCODERS], default=[*ENCODERS])
-    of_memory.add_argument("--distances", nargs="+", type=int, default=DISTANCES)
-    of_memory.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="of the longest distance")
-    of_memory.add_argument("--output", type=Path, help="the chart, an SVG")
-    commands.add_parser("names")
+    commands = parser.add_subparsers(dest="command")
+    for name, experiment in EXPERIMENTS.items():
+        commands.add_parser(name, help=experiment.__doc__)
+    of_pictures = commands.add_parser("pictures", help=pictures.__doc__)
+    of_pictures.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PICTURES)}; all without names")
     arguments = parser.parse_args()
-    if arguments.command == "memory":
-        memory(arguments.cells, arguments.distances, arguments.seeds, arguments.output)
+    if arguments.command == "pictures":
+        if unknown := {*arguments.names} - {*PICTURES}:
+            of_pictures.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(PICTURES)}")
+        pictures(arguments.names)
+    elif arguments.command:
+        EXPERIMENTS[arguments.command]()
     else:
-        names()
+        parser.print_help()
 
 
 if __name__ == "__main__":
