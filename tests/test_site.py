@@ -252,7 +252,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.mark.chromium
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-@pytest.mark.parametrize("page", ["index", "tasks/encoders", "tasks/entities", "deploy/recipes"])
+@pytest.mark.parametrize("page", ["index", "course/lstm", "tasks/encoders", "tasks/entities", "deploy/recipes"])
 def test_a_page_is_accessible_and_needs_no_scrolling_to_the_side(
     browser: Browser, url: str, page: str, width: int, scheme: str
 ) -> None:
