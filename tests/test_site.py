@@ -191,6 +191,7 @@ def test_formulas_become_mathml_and_code_stays_as_it_is() -> None:
     page = "The $`x_t`$ of\n\n```math\n\\frac{1}{2}\n```\n\n```sh\necho '$`x`$'\n```\n\n~~~text\n```math\n~~~\n"
     made = hooks.with_formulas(page)
     assert made.count("<math") == 2
+    assert hooks.with_formulas("$`x`$ begins a line").startswith("<span><math")
     assert "</mfrac>" in made
     assert "echo '$`x`$'\n" in made
     assert "~~~text\n```math\n~~~" in made
