@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -22,11 +23,15 @@ from scripts import load_script
 from site_search import SiteSearch
 
 DOCS = ROOT / "docs"
-MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 120, 900, 48, 25
+MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 120, 900, 62, 25
 # What people type, and the page that the search must show first.
 QUERIES: Mapping[str, Sequence[str]] = {
     "bundle-format": ["bundle format"],
     "coming-from": ["spacy", "huggingface", "flair"],
+    "course/gru": ["GRU from scratch", "stacked RNN"],
+    "course/lstm": ["LSTM from scratch", "LSTM in NumPy"],
+    "course/rnn": ["course", "Elman network"],
+    "course/vanishing-gradients": ["vanishing gradient", "BPTT"],
     "data/faults": ["encoding error", "duplicates"],
     "data/formats": ["CSV", "data format", "label studio"],
     "data/models": ["how much data", "glove"],
@@ -43,7 +48,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
     "reference/commands": ["command line"],
     "reference/yaml": ["config"],
     "tasks/chinese": ["chinese"],
-    "tasks/encoders": ["tokenizer", "attention"],
+    "tasks/encoders": ["tokenizer", "attention", "long memory"],
     "tasks/entities": ["named entity recognition", "NER", "CRF"],
     "tasks/evaluating": [
         "metrics",
@@ -133,15 +138,17 @@ def test_there_are_few_pages_and_each_has_a_place_in_the_navigation() -> None:
     assert len(pages) <= MOST_PAGES
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     assert sorted(re.findall(r": ([\w/-]+\.md)$", navigation, re.MULTILINE)) == sorted(pages)
-    assert len(re.findall(r"^  - ", navigation, re.MULTILINE)) == 6
+    assert len(re.findall(r"^  - ", navigation, re.MULTILINE)) == 7
 
 
 def test_every_picture_is_drawn_by_a_script_and_shown_by_a_page() -> None:
     by_terminal = {f"{name}.svg" for name in load_script(DOCS / "pictures" / "terminal.py").PICTURES}
     in_chromium = {f"{name}.webp" for name in load_script(DOCS / "pictures" / "pages.py").PICTURES}
     drawn = {path.name for ending in ("svg", "webp", "png") for path in DOCS.rglob(f"*.{ending}")} - {"icon.svg"}
-    by_benchmarks = {"gradients.svg", "speed.svg"}
+    of_course = {f"{name}.svg" for name in load_script(ROOT / "benchmarks" / "course.py").PICTURES}
+    by_benchmarks = {"gradients.svg", "speed.svg", *of_course}
     assert drawn - by_terminal - in_chromium <= by_benchmarks
+    assert of_course <= drawn, "run: python benchmarks/course.py pictures"
     assert by_terminal <= drawn, "run: python docs/pictures/terminal.py"
     assert in_chromium <= drawn, "run: python docs/pictures/pages.py"
     assert len(drawn) >= LEAST_PICTURES
@@ -184,9 +191,20 @@ def test_formulas_become_mathml_and_code_stays_as_it_is() -> None:
     page = "The $`x_t`$ of\n\n```math\n\\frac{1}{2}\n```\n\n```sh\necho '$`x`$'\n```\n\n~~~text\n```math\n~~~\n"
     made = hooks.with_formulas(page)
     assert made.count("<math") == 2
+    assert hooks.with_formulas("$`x`$ begins a line").startswith("<span><math")
     assert "</mfrac>" in made
     assert "echo '$`x`$'\n" in made
     assert "~~~text\n```math\n~~~" in made
+
+
+def test_each_page_of_the_course_has_a_link_to_its_notebook(site: Path) -> None:
+    pages = [path.stem for path in DOCS.glob("course/*.md")]
+    assert len(pages) > 3
+    for page in pages:
+        text = (site / "course" / f"{page}.html").read_text(encoding="utf-8")
+        links = re.findall(r'<a href="([^"]+)" download>Notebook</a>', text)
+        assert links == [f"{page}.ipynb"]
+        assert json.loads((site / "course" / links[0]).read_text(encoding="utf-8"))["nbformat"] == 4
 
 
 def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
@@ -235,7 +253,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.mark.chromium
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-@pytest.mark.parametrize("page", ["index", "tasks/encoders", "tasks/entities", "deploy/recipes"])
+@pytest.mark.parametrize("page", ["index", "course/lstm", "tasks/encoders", "tasks/entities", "deploy/recipes"])
 def test_a_page_is_accessible_and_needs_no_scrolling_to_the_side(
     browser: Browser, url: str, page: str, width: int, scheme: str
 ) -> None:
