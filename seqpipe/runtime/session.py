@@ -288,7 +288,8 @@ class GraphSession:
         self.device = "cuda" if CUDA in session.get_providers() else "cpu"
         self.workers = 1 if self.device == "cuda" else threads or cores()
         is_large = len(model) >= LARGE and graph_check.product_weights(model) >= LARGE
-        self._alone_threads = self.workers if is_large else 1
+        # A bundle that is not written yet, in an export to int8, cannot be read again for a second session.
+        self._alone_threads = self.workers if is_large and content.sha256 else 1
         self.cache, self.run_times = manifest.cache, RunTimes()
         self._after_huge, self._lock = 0, threading.Lock()  # runs that still release memory
         self._is_lost, self._has_run, self._opened = False, False, (content.path.absolute(), content.sha256)
