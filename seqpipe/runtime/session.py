@@ -149,9 +149,9 @@ def open_session(onnxruntime: Any, model: bytes, device: str, path: Path, refuse
         raise BundleError(f"{path / 'model.onnx'}: {fault}")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    # Microseconds that threads wait actively for the next operator. By default they do so for longer, which
-    # halves the speed beside other programs; asleep at once, they wake up too late. Versions before 1.31 ignore it.
-    options.add_session_config_entry("session.intra_op.spin_duration_us", "1000")
+    # Microseconds that threads wait actively for the next operator, or text. By default they do so for longer, which
+    # halves the speed beside other programs; asleep sooner, they wake up too late. Versions before 1.31 ignore it.
+    options.add_session_config_entry("session.intra_op.spin_duration_us", "3000")
     options.log_severity_level = 3
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NOWHERE)
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")  # for `placement`
