@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from factory import write_jsonl
 
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import ConfigError, DataError
-from seqpipe.training.datasets import Batches, Example, examples, read
+from seqpipe.training import memory
+from seqpipe.training.datasets import Batches, Example, examples, first_part, read
 from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.pipeline import Pipeline
 
 HEADS = {
     "crf": "head: crf",
@@ -24,14 +27,22 @@ HEADS = {
 }
 
 
-def pipeline(folder: Path, head: str, longest: int, *overrides: str, encoder: str = "{use: lstm, hidden: 8}") -> Config:
+def pipeline(
+    folder: Path,
+    head: str,
+    longest: int,
+    *overrides: str,
+    encoder: str = "{use: lstm, hidden: 8}",
+    written: int | None = None,
+) -> Config:
     draw = random.Random(1)
     records = []
     for i in range(30):
         words = draw.choices("abcdef", k=longest if i == 20 else draw.randint(3, 6))
         tags = ["B-X" if j % 3 == 0 else "I-X" for j in range(len(words))]
         text = " ".join(words)
-        record = {"text": text, "label": words[0], "pointers": [*range(len(words))], "target": text}
+        record = {"text": text, "label": words[0], "pointers": [*range(len(words))]}
+        record["target"] = " ".join(words[:written])
         records.append(record | ({"words": words, "tags": tags} if head == "crf" else {}))
     write_jsonl(folder / "train.jsonl", records)
     lines = ["name: long", "data: {reader: jsonl, train: train.jsonl}", "tokenizer: words"]
@@ -97,6 +108,39 @@ def test_a_quadratic_cost_counts_beyond_512_tokens() -> None:
     linear, quadratic = (Batches(None, [], 4096, None, 1, quadratic=flag) for flag in (False, True))  # type: ignore[arg-type]
     assert [linear.cost(n) for n in (10, 512, 2048)] == [10, 512, 2048]
     assert [quadratic.cost(n) for n in (10, 512, 2048)] == [10, 512, 8192]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads the peak of the process from /proc")
+@pytest.mark.parametrize(
+    ("head", "encoder", "target"),
+    [("label", "self-attention", None), ("seq2seq", "lstm", 300), ("seq2seq", "self-attention", 100)],
+)
+def test_an_estimate_from_shorter_texts_is_within_a_factor_of_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str, encoder: str, target: int | None
+) -> None:
+    """A text of 2,400 tokens, once tried itself and once estimated from texts of up to 1,024."""
+    options = ", score: additive, units: 4" if encoder == "self-attention" else ", hidden: 64"
+    config = pipeline(tmp_path, head, 2400, encoder=f"{{use: {encoder}{options}}}", written=target)
+    records = read(config.data.reader, config.data.train)
+    artifacts = fit_artifacts(config, records)
+    batches = Batches(artifacts, examples(config, artifacts, records), 256, None, 1, quadratic=True)
+    said = []
+    for tried in [memory.TRIED, memory.TRIED[:3]]:
+        monkeypatch.setattr(memory, "TRIED", tried)
+        line = memory.longest_text(Pipeline(config, artifacts), batches)
+        assert f"record 21 ({tmp_path}/train.jsonl:21): 2,400 tokens" in line
+        amount = re.match(r"memory: about ([\d.]+) (MB|GB) for", line)
+        assert amount, line
+        said.append(float(amount[1]) * {"MB": 1, "GB": 1000}[amount[2]])
+    assert said[0] > 50  # of which what a process needs once is a small part
+    assert 0.5 < said[1] / said[0] < 2, said
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25])
+def test_a_part_of_a_pair_has_the_same_share_of_its_source_and_its_target(tmp_path: Path, share: float) -> None:
+    data, _ = prepared(pipeline(tmp_path, "seq2seq", 80, written=39))
+    part = first_part(data[20], 80, share)
+    assert (len(part.doc), len(part.targets["target_ids"])) == (80 * share, 40 * share)
 
 
 LIMITED = """
