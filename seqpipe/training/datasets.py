@@ -61,12 +61,14 @@ def first_part(example: Example, most: int, share: float = 1.0) -> Example:
     def kept(count: int) -> int:
         return min(most, max(1, round(share * count)))
 
-    def first(doc: Doc) -> Doc:
-        count, second = kept(len(doc)), doc.second and kept(doc.second)
+    def first(doc: Doc, fewer: int = 0) -> Doc:
+        count, second = kept(len(doc) + fewer) - fewer, doc.second and kept(doc.second)
         rows = None if doc.rows is None else doc.rows[: kept(len(doc.rows))]
         return replace(first_tokens(doc, count), rows=rows, second=second, parts=tuple(map(first, doc.parts)))
 
-    doc, words, targets = first(example.doc), len(example.doc.first.word_offsets), dict(example.targets)
+    # The target of a language model is its text and [EOS].
+    ends = any(isinstance(value, list) and len(value) == len(example.doc) + 1 for value in example.targets.values())
+    doc, words, targets = first(example.doc, int(ends)), len(example.doc.first.word_offsets), dict(example.targets)
     for name, value in targets.items():
         if isinstance(value, list) and not _holds_fractions(value):
             part = value[: len(doc.first.word_offsets) if len(value) == words else kept(len(value))]

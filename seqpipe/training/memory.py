@@ -70,7 +70,7 @@ def longest_text(
     size, free = batches.data[longest].length, free_memory(device)
     most_power = 2.0 if any(is_quadratic(stage) for stage, _ in pipeline.stages) else 1.0
     moments = 2 * sum(p.nbytes for p in pipeline.parameters() if p.requires_grad)
-    needs, fails_from = dict[int, int](), size + 1
+    needs, failed = dict[int, int](), ""
 
     def need(length: int) -> float:
         if length in needs or not needs:
@@ -88,24 +88,24 @@ def longest_text(
                 break
             clock = time.process_time()
             cut = replace(batches, data=[first_part(row, length, length / size) for row in rows])
-            peak = _peak(pipeline, cut(range(len(rows))), device)
-            if peak is None:
-                fails_from = length
+            try:
+                needs[length] = max(1, _peak(pipeline, cut(range(len(rows))), device) + moments)
+            except (MemoryError, RuntimeError) as error:
+                failed = failed_stage(error)
                 break
-            needs[length] = max(1, peak + moments)
             if time.process_time() - clock > 3:
                 break
     text = f"{batches.data[longest].where}: {size:,} tokens"
-    if fails_from > size and (free is None or need(size) <= free):
+    if not failed and (free is None or need(size) <= free):
         return f"memory: about {_shown(need(size))} for a step with the longest text, {text}; {_shown(free)} free"
     if allowed is not None and allowed >= size:
         return f"memory: {text} may need more than is free, and are tried, since train.max_tokens allows them"
-    shorter = [*needs, *range(max(needs, default=size), min(size, fails_from), 64)]
+    shorter = [*needs, *range(size if failed else max(needs, default=size), size, 64)]
     fitting = [n for n in shorter if n < size and (free is None or need(n) <= free)]
     stages = [f"{stage.key} ({stage.use})" for stage, _ in pipeline.stages if is_quadratic(stage)]
     growth = f"the square of the length in {' and '.join(stages)}" if stages else "the length"
     amount = f"about {_shown(need(size))} of memory, which grows with {growth},"
-    amount = amount if fails_from > size else "more memory"
+    amount = f"more memory in {failed}," if failed else amount
     fix = f"{cure(max(fitting, default=size // 2))}; train.max_tokens: {size} tries it all the same"
     if len(rows) > 1:
         fix = f"set train.batch_tokens: {batches.cost(size)}, for one such text in a batch in place of {len(rows)}"
@@ -124,8 +124,15 @@ def _shown(size: float | None) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
-def _peak(pipeline: Pipeline, batch: Batch, device: str) -> int | None:
-    """Return the peak of memory, in bytes, of a forward and a backward pass; None if there is too little."""
+def failed_stage(error: Exception) -> str:
+    """Return the stage whose allocation failed; the error itself is raised again if it is about something else."""
+    if not is_out_of_memory(error):
+        raise error
+    return str(error) if type(error) is MemoryError and str(error) else "the gradients"
+
+
+def _peak(pipeline: Pipeline, batch: Batch, device: str) -> int:
+    """Return the peak of memory, in bytes, of a forward and a backward pass."""
     batch = {name: tensor.to(device) for name, tensor in batch.items()}
     if device == "cpu":
         trim_heap()
@@ -136,10 +143,6 @@ def _peak(pipeline: Pipeline, batch: Batch, device: str) -> int | None:
         before = torch.cuda.memory_allocated(device)
     try:
         pipeline.loss(batch).backward()
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return None
     finally:
         pipeline.zero_grad(set_to_none=True)
     peak = _kib(_STATUS, "VmHWM") * 1024 if device == "cpu" else torch.cuda.max_memory_allocated(device)
