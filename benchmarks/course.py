@@ -13,9 +13,12 @@ where they are used, so that tests can list the experiments and pictures at once
 from __future__ import annotations
 
 import json
+import random
 import re
+import string
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import common
@@ -150,11 +153,246 @@ def draw_memory() -> Figure:
     return figure
 
 
+# 5 classification
+
+CLASSIFIERS = {
+    "bag": "{use: bag, hidden: 180}",
+    "cnn": "{use: cnn, filters: 60, widths: [3, 5, 7]}",
+    "lstm": "{use: lstm, hidden: 90}",
+}
+REVIEW = "the soup was not bad at all"
+
+
+def bundle_of(name: str, pipeline: str, *overrides: str) -> Path:
+    """Return the bundle of the run course-NAME of a pipeline, which is trained if it is not there."""
+    folder = RUNS / f"course-{name}"
+    if not (folder / "bundle").exists():
+        yaml = ROOT / "pipelines" / f"{pipeline}.yaml"
+        common.seqpipe("run", yaml, f"name={folder.name}", "train.threads=1", *overrides)
+    return folder / "bundle"
+
+
+def classification() -> None:
+    """Train a bag of words, a convolution and an LSTM on the same reviews, and read a review word by word."""
+    from seqpipe import load
+    from seqpipe.training.checkpoint import load_best
+
+    bundles = {
+        encoder: bundle_of(f"classification-{encoder}", "sentiment-cnn", f"encoder={yaml}")
+        for encoder, yaml in CLASSIFIERS.items()
+    }
+    parts = {"test": "accuracy, test", "new-templates": "accuracy, new templates"}
+    table = common.Table("course", "classification", "encoder", "parameters", *parts.values())
+    for encoder, bundle in bundles.items():
+        weights = load_best(bundle.parent / "checkpoints")
+        size = sum(tensor.numel() for name, tensor in weights.items() if name.startswith("encoder."))
+        scores = common.seqpipe_json("evaluate", bundle)
+        table.row(f"`{encoder}`", f"{size:,}", *(f"{100 * scores[part]['accuracy']:.1f} %" for part in parts))
+    words = REVIEW.split()
+    by_word = common.Table("course", "classification_words", "encoder", *words)
+    for encoder, bundle in bundles.items():
+        answers = load(bundle)([" ".join(words[: i + 1]) for i in range(len(words))], n_best="all")
+        shares = (next(label["score"] for label in labels if label["label"] == "positive") for labels in answers)
+        by_word.row(f"`{encoder}`", *(f"{share:.2f}" for share in shares))
+
+
+def draw_classification() -> Figure:
+    """Draw the probability of `positive` after each word of a review."""
+    figure = new_figure(height=3.2)
+    axes = figure.subplots()
+    for (name, figures), colour, style in zip(
+        stored("course", "classification_words").items(), COLOURS, "osD", strict=False
+    ):
+        axes.plot([*figures], [*figures.values()], f"{style}-", color=colour, label=name.strip("`"))
+    axes.axhline(0.5, color=GREY, linewidth=1)
+    axes.set(ylabel="probability of positive", ylim=(-0.03, 1.03), xlabel="the review up to this word")
+    figure.legend(loc="outside right center", frameon=False)
+    return figure
+
+
+# 6 tagging
+
+TAGGERS = {
+    "`tags`": ["head.use=tags"],
+    "`crf`, `constraints: false`": ["head.constraints=false"],
+    "`crf`": [],
+}
+TAGS = ("O", *(f"{prefix}-{label}" for label in ("city", "time") for prefix in "BIES"))
+FEW = 300  # sentences
+
+
+def tagging() -> None:
+    """Train three heads on all sentences and on few, and count the tag sequences that break the scheme."""
+    from seqpipe.answers import tagging_schemes
+    from seqpipe.runtime.model import load
+    from seqpipe.training.checkpoint import load_best
+
+    folder = ROOT / "pipelines" / "data" / "assistant-en"
+    sentences = (folder / "train.conll").read_text(encoding="utf-8").split("\n\n")
+    few = common.PREPARED / "course" / "few.conll"
+    few.parent.mkdir(parents=True, exist_ok=True)
+    few.write_text("\n\n".join(sentences[:FEW]) + "\n", encoding="utf-8")
+    settings = {f"{len(sentences):,}": [], f"{FEW}": [f"data.train={few}", "train.epochs=40"]}
+    columns = [f"{what}, {size} sentences" for size in settings for what in ("span F1", "invalid sequences")]
+    table = common.Table("course", "tagging", "head", *columns)
+    text = (folder / "test-new-templates.conll").read_text(encoding="utf-8")
+    for head, of_head in TAGGERS.items():
+        cells = []
+        for size, of_size in settings.items():
+            name = re.sub(r"\W+", "-", f"tagging-{head}-{size}").replace("--", "-")
+            model = load(bundle := bundle_of(name, "ner", *of_head, *of_size))
+            tags = model.predictor.kind.parts[""].labels
+            invalid = count = 0
+            for sentence in text.strip().split("\n\n"):
+                words = [line.split("\t")[0] for line in sentence.splitlines() if "\t" in line]
+                docs = model.predictor.docs([{"words": words}])
+                chosen = model.run(model.predictor.featurizer.collate(docs))["tags"][0]
+                invalid += tagging_schemes.strict_problem([tags[i] for i in chosen], "BIOES") is not None
+                count += 1
+            scores = common.seqpipe_json("evaluate", bundle)
+            cells += [f"{100 * scores['new-templates']['f1']:.1f} %", f"{100 * invalid / count:.1f} % of {count}"]
+        table.row(head, *cells)
+    # The last model is the CRF on few sentences; the picture shows that on all.
+    weights = load_best(RUNS / f"course-tagging-crf-{next(iter(settings)).replace(',', '-')}" / "checkpoints")
+    transitions = common.Table("course", "tagging_transitions", "from", *TAGS)
+    allowed = tagging_schemes.allowed(tags)[2]
+    for row in map(tags.index, TAGS):
+        places = map(tags.index, TAGS)
+        cells = [f"{weights['heads.0.transitions'][row, i]:.2f}" if allowed[row, i] else "–" for i in places]
+        transitions.row(tags[row], *cells)
+
+
+def draw_tagging() -> Figure:
+    """Draw learned transitions between tags; the scheme forbids those that are crossed out."""
+    rows = stored("course", "tagging_transitions")
+    figure = new_figure(5.6, 4.6)
+    axes = figure.subplots()
+    scores = [[float("nan") if cell == "–" else float(cell) for cell in row.values()] for row in rows.values()]
+    most = max(abs(score) for row in scores for score in row if score == score)
+    image = axes.imshow(scores, cmap="PuOr", vmin=-most, vmax=most)
+    for y, row in enumerate(rows.values()):
+        for x, cell in enumerate(row.values()):
+            axes.text(x, y, "×" if cell == "–" else f"{float(cell):.1f}", ha="center", va="center", fontsize=8)
+    axes.set(xlabel="to the next tag", ylabel="from a tag")
+    axes.set_xticks(range(len(rows)), [*rows], rotation=90)
+    axes.set_yticks(range(len(rows)), [*rows])
+    figure.colorbar(image, label="transition score")
+    return figure
+
+
+# 7 seq2seq
+
+LENGTHS, LONGEST, REVERSED, HELD_OUT = (3, 6, 9, 12, 15, 18), 15, 6000, 200
+DECODERS = {
+    "`attention: none`": ["head.attention=none"],
+    "`attention: additive`": ["head.attention=additive"],
+}
+
+
+def seq2seq() -> None:
+    """Train two decoders to reverse texts of 1 to 15 letters, and test them by length."""
+    from seqpipe import load
+
+    folder, draw = common.PREPARED / "course", random.Random(1)
+    data = []
+    for part, size in {"train": REVERSED, "dev": HELD_OUT, "test": HELD_OUT}.items():
+        texts = ["".join(draw.choices(string.ascii_lowercase, k=draw.randint(1, LONGEST))) for _ in range(size)]
+        common.write_jsonl(folder / f"{part}.jsonl", ({"text": text, "reversed": text[::-1]} for text in texts))
+        data.append(f"data.{part}={folder}/{part}.jsonl")
+    tests = {n: ["".join(draw.choices(string.ascii_lowercase, k=n)) for _ in range(HELD_OUT)] for n in LENGTHS}
+    table = common.Table("course", "seq2seq", "head", *(f"{n} letters" for n in LENGTHS))
+    for name, overrides in DECODERS.items():
+        kind = name.strip("`").split()[-1]
+        model = load(bundle_of(f"seq2seq-{kind}", "reverse", *overrides, *data, "train.epochs=12"))
+        cells = []
+        for texts in tests.values():
+            answers = (answer["generated_text"] for answer in model(texts))
+            right = sum(answer == text[::-1] for answer, text in zip(answers, texts, strict=True))
+            cells.append(f"{100 * right / len(texts):.1f} %")
+        table.row(name, *cells)
+
+
+def draw_seq2seq() -> Figure:
+    """Draw the share of exact answers by the length of the source."""
+    figure = new_figure(height=3.2)
+    axes = figure.subplots()
+    for (name, figures), colour, style in zip(stored("course", "seq2seq").items(), COLOURS, "os", strict=False):
+        axes.plot(
+            LENGTHS,
+            [float(cell.split()[0]) for cell in figures.values()],
+            f"{style}-",
+            color=colour,
+            label=name.strip("`"),
+        )
+    axes.axvline(LONGEST, color=GREY, linewidth=1, linestyle=":", label="longest in training")
+    axes.set(xlabel="letters of the source", ylabel="exact answers, %", ylim=(-3, 103), xticks=LENGTHS)
+    figure.legend(loc="outside right center", frameon=False)
+    return figure
+
+
+# 8 attention
+
+ATTENTIONS = {
+    "dot": [],
+    "scaled-dot": [],
+    "bilinear": [],
+    "additive": [],
+    "concat": [],
+    "concat-tanh": [],
+    "multi-head": ["head.heads=4"],
+}
+DATE = "May 3, 1999"
+
+
+def attention() -> None:
+    """Train `dates.yaml` with each attention score, and record the weights for one date."""
+    from seqpipe import load
+    from seqpipe.training.checkpoint import load_best
+
+    models = {}
+    table = common.Table("course", "attention", "score", "parameters", "exact, test", "exact, new templates")
+    for score, of_score in ATTENTIONS.items():
+        overrides = [f"head.attention={score}", "head.hidden=128", "train.epochs=4", "export.explain=true", *of_score]
+        bundle = bundle_of(f"attention-{score}", "dates", *overrides)
+        weights = load_best(bundle.parent / "checkpoints")
+        size = sum(tensor.numel() for name, tensor in weights.items() if name.startswith("heads.0.attention."))
+        scores = common.seqpipe_json("evaluate", bundle)
+        exact = (f"{100 * scores[part]['exact_match']:.1f} %" for part in ("test", "new-templates"))
+        table.row(f"`{score}`", f"{size:,}", *exact)
+        models[score] = load(bundle)
+    places = [str(i) for i in range(1, 11)]
+    by_score = common.Table("course", "attention_weights", "score", "written", *places)
+    for score, model in models.items():
+        explained = model.explain(DATE)
+        (weights,) = explained.attentions
+        rows = [" ".join(f"{10 * weight:.0f}" for weight in row) for row in weights.mean]
+        written = "".join(weights.written)
+        by_score.row(f"`{score}`", written, *(rows + [""] * len(places))[: len(places)])
+
+
+def draw_attention() -> Figure:
+    """Draw the weights of each score: written characters as rows, those of the source as columns."""
+    rows = stored("course", "attention_weights")
+    figure = new_figure(8.4, 5.2)
+    panels = iter(figure.subplots(2, 4).flat)
+    for (name, figures), axes in zip(rows.items(), panels, strict=False):
+        written, *cells = figures.values()
+        weights = [[int(weight) / 10 for weight in cell.split()] for cell in cells if cell]
+        axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        axes.set_title(name.strip("`"), fontsize=10)
+        axes.set_xticks(range(len(DATE)), DATE.replace(" ", "␣"), fontsize=8)
+        axes.set_yticks(range(len(weights)), written[: len(weights)], fontsize=8)
+    for axes in panels:
+        axes.set_axis_off()
+    return figure
+
+
 # 9 copying
 
 NAMES = ROOT / "pipelines" / "data" / "translation-names"
 PLAIN_HEAD = {"use": "seq2seq", "hidden": 160, "embedding_dim": 96, "dropout": 0.2}
 PLAIN_HEAD |= {"target_tokenizer": {"use": "words", "min_count": 6, "detokenize": True}}
+COPIED = "Lujokea falls asleep now, but she did not see this bed."  # of test-new-names
 
 
 def names() -> None:
@@ -163,14 +401,12 @@ def names() -> None:
 
     rows = [json.loads(line) for line in (NAMES / "test-new-names.jsonl").read_text(encoding="utf-8").splitlines()]
     known = {*re.findall(r"\w+", (NAMES / "train.jsonl").read_text(encoding="utf-8"))}
+    heads = {"copy-seq2seq": [], "seq2seq": [f"head={json.dumps(PLAIN_HEAD)}"]}
+    bundles = {head: bundle_of(f"names-{head}", "translate-names", *overrides) for head, overrides in heads.items()}
     table = common.Table("course", "names", "head", "unseen names copied", "BLEU, unseen names", "BLEU, known names")
-    for head, overrides in {"copy-seq2seq": [], "seq2seq": [f"head={json.dumps(PLAIN_HEAD)}"]}.items():
-        folder = RUNS / f"course-names-{head}"
-        if not (folder / "bundle").exists():
-            yaml = ROOT / "pipelines" / "translate-names.yaml"
-            common.seqpipe("run", yaml, f"name={folder.name}", "train.threads=1", *overrides)
-        scores = common.seqpipe_json("evaluate", folder / "bundle")
-        answers = load(folder / "bundle")([row["text"] for row in rows])
+    for head, bundle in bundles.items():
+        scores = common.seqpipe_json("evaluate", bundle)
+        answers = load(bundle)([row["text"] for row in rows])
         wanted = copied = 0
         for row, answer in zip(rows, answers, strict=True):
             unseen = {*re.findall(r"\w+", row["text"])} & {*re.findall(r"\w+", row["target"])} - known
@@ -178,14 +414,47 @@ def names() -> None:
             copied += len(unseen & {*re.findall(r"\w+", answer["generated_text"])})
         bleu = [f"{100 * scores[part]['bleu']:.1f}" for part in ("new-names", "test")]
         table.row(f"`{head}`", f"{100 * copied / wanted:.1f} % of {wanted}", *bleu)
+    explained = load(bundles["copy-seq2seq"]).explain(COPIED)
+    (attention,), (origins,) = explained.attentions, explained.copied.values()
+    tokens = [COPIED[start:end] for start, end in attention.places]
+    by_word = common.Table(
+        "course", "names_words", "written", "generating", *(f"{i} {t}" for i, t in enumerate(tokens, 1))
+    )
+    for number, (origin, weights) in enumerate(zip(origins, attention.mean, strict=True), 1):
+        by_word.row(f"{number} {origin.token}", f"{origin.generating:.2f}", *(f"{weight:.2f}" for weight in weights))
+
+
+def draw_copying() -> Figure:
+    """Draw attention and the probability of generating for each word of a translation."""
+    rows = stored("course", "names_words")
+    written = [name.split(" ", 1)[1] for name in rows]
+    source = [name.split(" ", 1)[1] for name in next(iter(rows.values())) if name != "generating"]
+    figure = new_figure(7.2, 4.4)
+    left, right = figure.subplots(1, 2, width_ratios=[len(source), 3], sharey=True)
+    left.imshow([[*row.values()][1:] for row in rows.values()], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    left.set(title="attention")
+    left.set_xticks(range(len(source)), source, rotation=60, ha="right")
+    left.set_yticks(range(len(written)), written)
+    right.barh(range(len(written)), [row["generating"] for row in rows.values()], color=COLOURS[1])
+    right.set(title="p", xlim=(0, 1))
+    return figure
 
 
 EXPERIMENTS: Mapping[str, Callable[[], None]] = {
     "memory": memory,
+    "classification": classification,
+    "tagging": tagging,
+    "seq2seq": seq2seq,
+    "attention": attention,
     "names": names,
 }
 PICTURES: Mapping[str, Callable[[], Figure]] = {
     "memory": draw_memory,
+    "classification": draw_classification,
+    "tagging": draw_tagging,
+    "seq2seq": draw_seq2seq,
+    "attention": draw_attention,
+    "copying": draw_copying,
 }
 
 
