@@ -228,19 +228,18 @@ def tagging() -> None:
     from seqpipe.training.checkpoint import load_best
 
     folder = ROOT / "pipelines" / "data" / "assistant-en"
-    sentences = (folder / "train.conll").read_text(encoding="utf-8").split("\n\n")
+    sentences = (folder / "train.conll").read_text(encoding="utf-8").strip().split("\n\n")
     few = common.PREPARED / "course" / "few.conll"
     few.parent.mkdir(parents=True, exist_ok=True)
     few.write_text("\n\n".join(sentences[:FEW]) + "\n", encoding="utf-8")
-    settings = {f"{len(sentences):,}": [], f"{FEW}": [f"data.train={few}", "train.epochs=40"]}
-    columns = [f"{what}, {size} sentences" for size in settings for what in ("span F1", "invalid sequences")]
+    settings = {"all": (len(sentences), []), "few": (FEW, [f"data.train={few}", "train.epochs=40"])}
+    columns = [f"{what}, {count:,} sentences" for count, _ in settings.values() for what in ("span F1", "invalid")]
     table = common.Table("course", "tagging", "head", *columns)
     text = (folder / "test-new-templates.conll").read_text(encoding="utf-8")
-    for head, of_head in TAGGERS.items():
+    for number, (head, of_head) in enumerate(TAGGERS.items()):
         cells = []
-        for size, of_size in settings.items():
-            name = re.sub(r"\W+", "-", f"tagging-{head}-{size}").replace("--", "-")
-            model = load(bundle := bundle_of(name, "ner", *of_head, *of_size))
+        for size, (_, of_size) in settings.items():
+            model = load(bundle := bundle_of(f"tagging-{number}-{size}", "ner", *of_head, *of_size))
             tags = model.predictor.kind.parts[""].labels
             invalid = count = 0
             for sentence in text.strip().split("\n\n"):
@@ -250,16 +249,15 @@ def tagging() -> None:
                 invalid += tagging_schemes.strict_problem([tags[i] for i in chosen], "BIOES") is not None
                 count += 1
             scores = common.seqpipe_json("evaluate", bundle)
-            cells += [f"{100 * scores['new-templates']['f1']:.1f} %", f"{100 * invalid / count:.1f} % of {count}"]
+            cells += [f"{100 * scores['new-templates']['f1']:.1f} %", f"{100 * invalid / count:.1f} %"]
         table.row(head, *cells)
-    # The last model is the CRF on few sentences; the picture shows that on all.
-    weights = load_best(RUNS / f"course-tagging-crf-{next(iter(settings)).replace(',', '-')}" / "checkpoints")
+    # The picture shows the last head on all sentences; the labels are the same on few.
+    weights = load_best(RUNS / f"course-tagging-{number}-all" / "checkpoints")["heads.0.transitions"]
     transitions = common.Table("course", "tagging_transitions", "from", *TAGS)
     allowed = tagging_schemes.allowed(tags)[2]
-    for row in map(tags.index, TAGS):
-        places = map(tags.index, TAGS)
-        cells = [f"{weights['heads.0.transitions'][row, i]:.2f}" if allowed[row, i] else "–" for i in places]
-        transitions.row(tags[row], *cells)
+    places = [tags.index(tag) for tag in TAGS]
+    for row in places:
+        transitions.row(tags[row], *(f"{weights[row, i]:.2f}" if allowed[row, i] else "–" for i in places))
 
 
 def draw_tagging() -> Figure:
@@ -352,7 +350,7 @@ def attention() -> None:
     models = {}
     table = common.Table("course", "attention", "score", "parameters", "exact, test", "exact, new templates")
     for score, of_score in ATTENTIONS.items():
-        overrides = [f"head.attention={score}", "head.hidden=128", "train.epochs=4", "export.explain=true", *of_score]
+        overrides = [f"head.attention={score}", "head.hidden=128", "train.epochs=3", "export.explain=true", *of_score]
         bundle = bundle_of(f"attention-{score}", "dates", *overrides)
         weights = load_best(bundle.parent / "checkpoints")
         size = sum(tensor.numel() for name, tensor in weights.items() if name.startswith("heads.0.attention."))
