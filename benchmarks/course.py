@@ -1,5 +1,6 @@
 """Experiments and pictures of the course, docs/course.
 
+    python benchmarks/course.py rnn                 # loss by letter of Elman's language
     python benchmarks/course.py memory              # accuracy by distance of recurrent cells, and their learning curves
     python benchmarks/course.py names               # trains pipelines/translate-names.yaml with and without copying
     python benchmarks/course.py pictures            # draws all pictures of docs/course
@@ -54,6 +55,94 @@ def pictures(names: Sequence[str]) -> None:
     """Draw pictures into docs/course."""
     for name in names or PICTURES:
         PICTURES[name]().savefig(COURSE / f"{name}.svg", metadata={"Date": None})
+
+
+# 1 rnn
+
+SYLLABLES = {"b": "ba", "d": "dii", "g": "guuu"}  # the language of Elman (1990)
+LETTERS = "bdgaiu"
+LETTER_STEPS = 400
+
+
+def letter_text(syllables: int) -> str:
+    """Return random syllables of Elman's language."""
+    import torch
+
+    return "".join(SYLLABLES["bdg"[index]] for index in torch.randint(3, (syllables,)))
+
+
+def train_on_letters(is_recurrent: bool) -> Callable[[str], torch.Tensor]:
+    """Train a language model, and return its log probabilities of the letters of a text: (T, letters).
+
+    The model reads the letter before, and what came before that in the state of an RNN of 16 units if it has one.
+    """
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    from seqpipe.config.signature import construct
+    from seqpipe_plugins.encoders.rnn import RNN
+
+    torch.manual_seed(1)
+    embedding, output = nn.Embedding(len(LETTERS) + 1, 8), nn.Linear(16 if is_recurrent else 8, len(LETTERS))
+    encoder = construct(RNN, 8, {}, hidden=16, direction="forward") if is_recurrent else None
+
+    def predict(text: str) -> torch.Tensor:
+        ids = torch.tensor([[len(LETTERS), *map(LETTERS.index, text[:-1])]])  # (1, T), a start symbol first
+        x = embedding(ids)
+        x = encoder(x, torch.ones_like(ids).bool())["x"] if encoder else x
+        return F.log_softmax(output(x)[0], 1)
+
+    modules = [embedding, output, *([encoder] if encoder else [])]
+    optimizer = torch.optim.Adam([weight for module in modules for weight in module.parameters()], lr=0.01)
+    for _ in range(LETTER_STEPS):
+        text = letter_text(60)
+        optimizer.zero_grad()
+        F.nll_loss(predict(text), torch.tensor([*map(LETTERS.index, text)])).backward()
+        optimizer.step()
+    return predict
+
+
+def rnn() -> None:
+    """Measure the loss of each letter of Elman's language, with a recurrent network and from one letter alone."""
+    import torch
+
+    torch.set_num_threads(1)
+    table = common.Table("course", "rnn", "model reads", "b, d, g", "a", "1st i", "2nd i", "1st u", "2nd u", "3rd u")
+    for name, is_recurrent in {"the letter before": False, "all letters before, `rnn`": True}.items():
+        predict = train_on_letters(is_recurrent)
+        text = letter_text(2000)
+        with torch.no_grad():
+            losses = -predict(text)[range(len(text)), [*map(LETTERS.index, text)]]
+        columns: dict[str, list[float]] = {}
+        for end, loss in enumerate(losses.tolist(), 1):
+            vowels = re.search(r"[aiu]*\Z", text[:end])
+            assert vowels
+            columns.setdefault(vowels[0] or "consonant", []).append(loss)
+        means = {key: sum(values) / len(values) for key, values in columns.items()}
+        table.row(name, *(f"{means[key]:.2f}" for key in ("consonant", "a", "i", "ii", "u", "uu", "uuu")))
+
+
+def draw_rnn() -> Figure:
+    """Draw the entropy of the prediction of each letter."""
+    import torch
+
+    text = "guuubadiiguuudiibabaguuudiiba"
+    figure = new_figure(6.8, 2.8)
+    axes = figure.subplots()
+    for is_recurrent, colour, style, label in (
+        (False, COLOURS[1], "s--", "from the letter before"),
+        (True, COLOURS[0], "o-", "recurrent network"),
+    ):
+        predict = train_on_letters(is_recurrent)
+        with torch.no_grad():
+            log_probabilities = predict(text)
+        entropy = -(log_probabilities.exp() * log_probabilities).sum(1)
+        axes.plot(range(len(text)), entropy.tolist(), style, color=colour, label=label, markersize=4)
+    axes.set(xlabel="the letter to be predicted", ylabel="entropy, nats", xticks=range(len(text)), ylim=(0, 1.9))
+    axes.set_xticklabels([*text])
+    axes.legend(loc="upper right", ncols=2, frameon=False)
+    return figure
 
 
 # 2 vanishing-gradients
@@ -139,7 +228,7 @@ def draw_memory() -> Figure:
     """Draw the mean accuracy by distance."""
     figure = new_figure()
     axes = figure.subplots()
-    for (name, figures), colour, style in zip(stored("course", "memory").items(), COLOURS, "os^Dv", strict=True):
+    for (name, figures), colour, style in zip(stored("course", "memory").items(), COLOURS, "os^Dv", strict=False):
         means = []
         for cell in figures.values():
             accuracies = [float(text) for text in re.findall(r"([\d.]+) %", cell)]
@@ -439,6 +528,7 @@ def draw_copying() -> Figure:
 
 
 EXPERIMENTS: Mapping[str, Callable[[], None]] = {
+    "rnn": rnn,
     "memory": memory,
     "classification": classification,
     "tagging": tagging,
@@ -447,6 +537,7 @@ EXPERIMENTS: Mapping[str, Callable[[], None]] = {
     "names": names,
 }
 PICTURES: Mapping[str, Callable[[], Figure]] = {
+    "rnn": draw_rnn,
     "memory": draw_memory,
     "classification": draw_classification,
     "tagging": draw_tagging,
