@@ -419,56 +419,92 @@ def draw_seq2seq() -> Figure:
 
 # 8 attention
 
-ATTENTIONS = {
-    "dot": [],
-    "scaled-dot": [],
-    "bilinear": [],
-    "additive": [],
-    "concat": [],
-    "concat-tanh": [],
-    "multi-head": ["head.heads=4"],
-}
-DATE = "May 3, 1999"
+ATTENTIONS = ("none", "dot", "scaled-dot", "bilinear", "additive", "concat", "concat-tanh", "multi-head")
+SHORTEST_SOURCE, LONGEST_SOURCE, ATTENTION_STEPS, ATTENTION_TESTED = 4, 10, 400, 500
+SHOWN_SOURCE = "attention"
+
+
+def reverse_words(score: Any) -> tuple[int, float, torch.Tensor | None]:
+    """Train a small encoder-decoder to write letters backward with an attention score.
+
+    Return the number of parameters of its attention, the share of exact answers to new texts, and the weights (N, S)
+    for one word; None without attention.
+    """
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    from seqpipe.config.signature import construct
+    from seqpipe.nn.search import SearchOptions
+    from seqpipe_plugins.encoders.lstm import LSTM
+    from seqpipe_plugins.heads.seq2seq import Seq2Seq
+
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    random_source, vocabulary = random.Random(1), ["[PAD]", "[UNK]", "[BOS]", "[EOS]", *string.ascii_lowercase]
+    embedding, encoder = nn.Embedding(len(vocabulary), 32), construct(LSTM, 32, {}, hidden=32)
+    heads = 4 if score == "multi-head" else 1
+    sizes = {"hidden": 64, "embedding_dim": 32, "units": 64, "heads": heads}
+    head = Seq2Seq([64], vocabulary, attention=score, input_feeding=False, **sizes)
+    parameters = [*embedding.parameters(), *encoder.parameters(), *head.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=0.004)
+
+    def tensors(texts: Sequence[str]) -> tuple[list[dict[str, torch.Tensor]], torch.Tensor]:
+        """Return the encoded sources, and the ids of the targets (B, N)."""
+        width = max(map(len, texts))
+        ids = [[vocabulary.index(letter) for letter in text] for text in texts]
+        target = torch.tensor([[*row[::-1], 3] + [0] * (width - len(row)) for row in ids])
+        source = torch.tensor([row + [0] * (width - len(row)) for row in ids])  # (B, T)
+        return [{**encoder(embedding(source), source > 0), "mask": source > 0}], target
+
+    def draw(count: int) -> list[str]:
+        lengths = (random_source.randint(SHORTEST_SOURCE, LONGEST_SOURCE) for _ in range(count))
+        return ["".join(random_source.choices(string.ascii_lowercase, k=length)) for length in lengths]
+
+    for _ in range(ATTENTION_STEPS):
+        sources, target = tensors(draw(64))
+        optimizer.zero_grad()
+        head.loss(sources, target, target > 0).backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+    head.eval()
+    with torch.no_grad():
+        sources, target = tensors(draw(ATTENTION_TESTED))
+        search = SearchOptions(beams=1, n_best=1, max_length=target.shape[1])
+        answers = head.decide(sources, options=search)["tokens"][:, 0]  # (B, N), 0 after the end
+        exact = (F.pad(answers, (0, target.shape[1] - answers.shape[1])) == target).all(1).double().mean()
+        sources, target = tensors([SHOWN_SOURCE])
+        weights = head.explain(sources, target[:, None]).get("attention")
+    size = sum(tensor.numel() for name, tensor in head.named_parameters() if name.startswith("attention."))
+    return size, float(exact), None if weights is None else weights[0, : len(SHOWN_SOURCE)]
 
 
 def attention() -> None:
-    """Train `dates.yaml` with each attention score, and record the weights for one date."""
-    from seqpipe import load
-    from seqpipe.training.checkpoint import load_best
-
-    models = {}
-    table = common.Table("course", "attention", "score", "parameters", "exact, test", "exact, new templates")
-    for score, of_score in ATTENTIONS.items():
-        overrides = [f"head.attention={score}", "head.hidden=128", "train.epochs=3", "export.explain=true", *of_score]
-        bundle = bundle_of(f"attention-{score}", "dates", *overrides)
-        weights = load_best(bundle.parent / "checkpoints")
-        size = sum(tensor.numel() for name, tensor in weights.items() if name.startswith("heads.0.attention."))
-        scores = common.seqpipe_json("evaluate", bundle)
-        exact = (f"{100 * scores[part]['exact_match']:.1f} %" for part in ("test", "new-templates"))
-        table.row(f"`{score}`", f"{size:,}", *exact)
-        models[score] = load(bundle)
-    places = [str(i) for i in range(1, 11)]
-    by_score = common.Table("course", "attention_weights", "score", "written", *places)
-    for score, model in models.items():
-        explained = model.explain(DATE)
-        (weights,) = explained.attentions
-        rows = [" ".join(f"{10 * weight:.0f}" for weight in row) for row in weights.mean]
-        written = "".join(weights.written)
-        by_score.row(f"`{score}`", written, *(rows + [""] * len(places))[: len(places)])
+    """Train a small encoder-decoder to write letters backward with each attention score, and record its weights."""
+    table = common.Table("course", "attention", "score", "parameters of the attention", "exact answers")
+    rows = {}
+    for score in ATTENTIONS:
+        size, exact, weights = reverse_words(score)
+        table.row(f"`{score}`", f"{size:,}", f"{100 * exact:.1f} %")
+        if weights is not None:
+            rows[score] = weights.tolist()
+    by_score = common.Table("course", "attention_weights", "score", *map(str, range(1, len(SHOWN_SOURCE) + 1)))
+    for score, steps in rows.items():
+        by_score.row(f"`{score}`", *(" ".join(f"{100 * weight:.0f}" for weight in step) for step in steps))
 
 
 def draw_attention() -> Figure:
-    """Draw the weights of each score: written characters as rows, those of the source as columns."""
+    """Draw the weights of each score: written letters as rows, those of the source as columns."""
     rows = stored("course", "attention_weights")
-    figure = new_figure(8.4, 5.2)
+    figure = new_figure(8.4, 4.6)
     panels = iter(figure.subplots(2, 4).flat)
+    letters = range(len(SHOWN_SOURCE))
     for (name, figures), axes in zip(rows.items(), panels, strict=False):
-        written, *cells = figures.values()
-        weights = [[int(weight) / 10 for weight in cell.split()] for cell in cells if cell]
-        axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        weights = [[int(percent) for percent in step.split()] for step in figures.values()]
+        axes.imshow(weights, cmap="Blues", vmin=0, vmax=100)
         axes.set_title(name.strip("`"), fontsize=10)
-        axes.set_xticks(range(len(DATE)), DATE.replace(" ", "␣"), fontsize=8)
-        axes.set_yticks(range(len(weights)), written[: len(weights)], fontsize=8)
+        axes.set_xticks(letters, SHOWN_SOURCE)
+        axes.set_yticks(letters, SHOWN_SOURCE[::-1])
     for axes in panels:
         axes.set_axis_off()
     return figure
