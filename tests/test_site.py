@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -27,6 +28,10 @@ MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 120, 900, 62, 25
 QUERIES: Mapping[str, Sequence[str]] = {
     "bundle-format": ["bundle format"],
     "coming-from": ["spacy", "huggingface", "flair"],
+    "course/gru": ["GRU from scratch", "stacked RNN"],
+    "course/lstm": ["LSTM from scratch", "LSTM in NumPy"],
+    "course/rnn": ["course", "Elman network"],
+    "course/vanishing-gradients": ["vanishing gradient", "BPTT"],
     "data/faults": ["encoding error", "duplicates"],
     "data/formats": ["CSV", "data format", "label studio"],
     "data/models": ["how much data", "glove"],
@@ -43,7 +48,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
     "reference/commands": ["command line"],
     "reference/yaml": ["config"],
     "tasks/chinese": ["chinese"],
-    "tasks/encoders": ["tokenizer", "attention"],
+    "tasks/encoders": ["tokenizer", "attention", "long memory"],
     "tasks/entities": ["named entity recognition", "NER", "CRF"],
     "tasks/evaluating": [
         "metrics",
@@ -189,6 +194,16 @@ def test_formulas_become_mathml_and_code_stays_as_it_is() -> None:
     assert "</mfrac>" in made
     assert "echo '$`x`$'\n" in made
     assert "~~~text\n```math\n~~~" in made
+
+
+def test_each_page_of_the_course_has_a_link_to_its_notebook(site: Path) -> None:
+    pages = [path.stem for path in DOCS.glob("course/*.md")]
+    assert len(pages) > 3
+    for page in pages:
+        text = (site / "course" / f"{page}.html").read_text(encoding="utf-8")
+        links = re.findall(r'<a href="([^"]+)" download>Notebook</a>', text)
+        assert links == [f"{page}.ipynb"]
+        assert json.loads((site / "course" / links[0]).read_text(encoding="utf-8"))["nbformat"] == 4
 
 
 def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
