@@ -550,7 +550,7 @@ def draw_tagging() -> Figure:
 LENGTHS, LONGEST, REVERSED, HELD_OUT = (3, 6, 9, 12, 15, 18), 15, 6000, 200
 DECODERS = {
     "`attention: none`": ["head.attention=none"],
-    "`attention: additive`": ["head.attention=additive"],
+    "`attention: additive`": ["head.attention=additive", "head.input_feeding=false"],
 }
 
 
