@@ -538,9 +538,11 @@ def draw_tagging() -> Figure:
     scores = [[float("nan") if cell == "–" else float(cell) for cell in row.values()] for row in rows.values()]
     most = max(abs(score) for row in scores for score in row if score == score)
     image = axes.imshow(scores, cmap="PuOr", vmin=-most, vmax=most)
-    for y, row in enumerate(rows.values()):
-        for x, cell in enumerate(row.values()):
-            axes.text(x, y, "×" if cell == "–" else f"{float(cell):.1f}", ha="center", va="center", fontsize=8)
+    for y, row in enumerate(scores):
+        for x, score in enumerate(row):
+            text = "×" if score != score else f"{round(score, 1) + 0:.1f}"
+            colour = "white" if abs(score) > 0.7 * most else "black"
+            axes.text(x, y, text, ha="center", va="center", fontsize=8, color=colour)
     axes.set(xlabel="to the next tag", ylabel="from a tag")
     axes.set_xticks(range(len(rows)), [*rows], rotation=90)
     axes.set_yticks(range(len(rows)), [*rows])
