@@ -4,6 +4,10 @@
     python benchmarks/course.py memory              # accuracy by distance of recurrent cells, and their learning curves
     python benchmarks/course.py lstm                # how far recurrent cells count
     python benchmarks/course.py gru                 # trains pipelines/pos.yaml with several encoders
+    python benchmarks/course.py classification      # bag of words, convolution and LSTM on the same reviews
+    python benchmarks/course.py tagging             # heads for tags, and the sequences that break the scheme
+    python benchmarks/course.py seq2seq             # decoders with and without attention, by length
+    python benchmarks/course.py attention           # all attention scores on one task
     python benchmarks/course.py names               # trains pipelines/translate-names.yaml with and without copying
     python benchmarks/course.py pictures            # draws all pictures of docs/course
     python benchmarks/course.py pictures rnn lstm   # draws some
@@ -720,19 +724,23 @@ def names() -> None:
             copied += len(unseen & {*re.findall(r"\w+", answer["generated_text"])})
         bleu = [f"{100 * scores[part]['bleu']:.1f}" for part in ("new-names", "test")]
         table.row(f"`{head}`", f"{100 * copied / wanted:.1f} % of {wanted}", *bleu)
-    explained = load(bundles["copy-seq2seq"]).explain(COPIED)
+
+
+def copying() -> None:
+    """Record the attention and the probability of generating of each word of a translation by the copying model."""
+    from seqpipe import load
+
+    explained = load(bundle_of("names-copy-seq2seq", "translate-names")).explain(COPIED)
     (attention,), (origins,) = explained.attentions, explained.copied.values()
-    tokens = [COPIED[start:end] for start, end in attention.places]
-    by_word = common.Table(
-        "course", "names_words", "written", "generating", *(f"{i} {t}" for i, t in enumerate(tokens, 1))
-    )
+    source = [f"{number} {COPIED[start:end]}" for number, (start, end) in enumerate(attention.places, 1)]
+    table = common.Table("course", "copying", "written", "generating", *source)
     for number, (origin, weights) in enumerate(zip(origins, attention.mean, strict=True), 1):
-        by_word.row(f"{number} {origin.token}", f"{origin.generating:.2f}", *(f"{weight:.2f}" for weight in weights))
+        table.row(f"{number} {origin.token}", f"{origin.generating:.2f}", *(f"{weight:.2f}" for weight in weights))
 
 
 def draw_copying() -> Figure:
     """Draw attention and the probability of generating for each word of a translation."""
-    rows = stored("course", "names_words")
+    rows = stored("course", "copying")
     written = [name.split(" ", 1)[1] for name in rows]
     source = [name.split(" ", 1)[1] for name in next(iter(rows.values())) if name != "generating"]
     figure = new_figure(7.2, 4.4)
@@ -756,6 +764,7 @@ EXPERIMENTS: Mapping[str, Callable[[], None]] = {
     "seq2seq": seq2seq,
     "attention": attention,
     "names": names,
+    "copying": copying,
 }
 PICTURES: Mapping[str, Callable[[], Figure]] = {
     "rnn": draw_rnn,
