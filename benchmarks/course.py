@@ -9,6 +9,7 @@
     python benchmarks/course.py seq2seq             # decoders with and without attention, by length
     python benchmarks/course.py attention           # all attention scores on one task
     python benchmarks/course.py names               # trains pipelines/translate-names.yaml with and without copying
+    python benchmarks/course.py copying             # attention and copying of one translation by that model
     python benchmarks/course.py pictures            # draws all pictures of docs/course
     python benchmarks/course.py pictures rnn lstm   # draws some
 
