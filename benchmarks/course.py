@@ -4,7 +4,12 @@
     python benchmarks/course.py memory              # accuracy by distance of recurrent cells, and their learning curves
     python benchmarks/course.py lstm                # how far recurrent cells count
     python benchmarks/course.py gru                 # trains pipelines/pos.yaml with several encoders
+    python benchmarks/course.py classification      # bag of words, convolution and LSTM on the same reviews
+    python benchmarks/course.py tagging             # heads for tags, and the sequences that break the scheme
+    python benchmarks/course.py seq2seq             # decoders with and without attention, by length
+    python benchmarks/course.py attention           # all attention scores on one task
     python benchmarks/course.py names               # trains pipelines/translate-names.yaml with and without copying
+    python benchmarks/course.py copying             # attention and copying of one translation by that model
     python benchmarks/course.py pictures            # draws all pictures of docs/course
     python benchmarks/course.py pictures rnn lstm   # draws some
 
@@ -16,9 +21,12 @@ where they are used, so that tests can list the experiments and pictures at once
 from __future__ import annotations
 
 import json
+import random
 import re
+import string
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import common
@@ -420,11 +428,282 @@ def draw_gru() -> Figure:
     return figure
 
 
+# 5 classification
+
+CLASSIFIERS = {
+    "bag": "{use: bag, hidden: 180}",
+    "cnn": "{use: cnn, filters: 60, widths: [3, 5, 7]}",
+    "lstm": "{use: lstm, hidden: 90}",
+}
+REVIEW = "the soup was not bad at all"
+
+
+def bundle_of(name: str, pipeline: str, *overrides: str) -> Path:
+    """Return the bundle of the run course-NAME of a pipeline, which is trained if it is not there."""
+    folder = RUNS / f"course-{name}"
+    if not (folder / "bundle").exists():
+        yaml = ROOT / "pipelines" / f"{pipeline}.yaml"
+        common.seqpipe("run", yaml, f"name={folder.name}", "train.threads=1", *overrides)
+    return folder / "bundle"
+
+
+def classification() -> None:
+    """Train a bag of words, a convolution and an LSTM on the same reviews, and read a review word by word."""
+    from seqpipe import load
+    from seqpipe.training.checkpoint import load_best
+
+    bundles = {
+        encoder: bundle_of(f"classification-{encoder}", "sentiment-cnn", f"encoder={yaml}")
+        for encoder, yaml in CLASSIFIERS.items()
+    }
+    parts = {"test": "accuracy, test", "new-templates": "accuracy, new templates"}
+    table = common.Table("course", "classification", "encoder", "parameters", *parts.values())
+    for encoder, bundle in bundles.items():
+        weights = load_best(bundle.parent / "checkpoints")
+        size = sum(tensor.numel() for name, tensor in weights.items() if name.startswith("encoder."))
+        scores = common.seqpipe_json("evaluate", bundle)
+        table.row(f"`{encoder}`", f"{size:,}", *(f"{100 * scores[part]['accuracy']:.1f} %" for part in parts))
+    words = REVIEW.split()
+    by_word = common.Table("course", "classification_words", "encoder", *words)
+    for encoder, bundle in bundles.items():
+        answers = load(bundle)([" ".join(words[: i + 1]) for i in range(len(words))], n_best="all")
+        shares = (next(label["score"] for label in labels if label["label"] == "positive") for labels in answers)
+        by_word.row(f"`{encoder}`", *(f"{share:.2f}" for share in shares))
+
+
+def draw_classification() -> Figure:
+    """Draw the probability of `positive` after each word of a review."""
+    figure = new_figure(height=3.2)
+    axes = figure.subplots()
+    for (name, figures), colour, style in zip(
+        stored("course", "classification_words").items(), COLOURS, "osD", strict=False
+    ):
+        axes.plot([*figures], [*figures.values()], f"{style}-", color=colour, label=name.strip("`"))
+    axes.axhline(0.5, color=GREY, linewidth=1)
+    axes.set(ylabel="probability of positive", ylim=(-0.03, 1.03), xlabel="the review up to this word")
+    figure.legend(loc="outside right center", frameon=False)
+    return figure
+
+
+# 6 tagging
+
+TAGGERS = {
+    "`tags`": ["head.use=tags"],
+    "`crf`, `constraints: false`": ["head.constraints=false"],
+    "`crf`": [],
+}
+TAGS = ("O", *(f"{prefix}-{label}" for label in ("city", "time") for prefix in "BIES"))
+FEW = 300  # sentences
+
+
+def tagging() -> None:
+    """Train three heads on all sentences and on few, and count the tag sequences that break the scheme."""
+    from seqpipe.answers import tagging_schemes
+    from seqpipe.runtime.model import load
+    from seqpipe.training.checkpoint import load_best
+
+    folder = ROOT / "pipelines" / "data" / "assistant-en"
+    sentences = (folder / "train.conll").read_text(encoding="utf-8").strip().split("\n\n")
+    few = common.PREPARED / "course" / "few.conll"
+    few.parent.mkdir(parents=True, exist_ok=True)
+    few.write_text("\n\n".join(sentences[:FEW]) + "\n", encoding="utf-8")
+    settings = {"all": (len(sentences), []), "few": (FEW, [f"data.train={few}", "train.epochs=40"])}
+    columns = [f"{what}, {count:,} sentences" for count, _ in settings.values() for what in ("span F1", "invalid")]
+    table = common.Table("course", "tagging", "head", *columns)
+    text = (folder / "test-new-templates.conll").read_text(encoding="utf-8")
+    for number, (head, of_head) in enumerate(TAGGERS.items()):
+        cells = []
+        for size, (_, of_size) in settings.items():
+            model = load(bundle := bundle_of(f"tagging-{number}-{size}", "ner", *of_head, *of_size))
+            tags = model.predictor.kind.parts[""].labels
+            invalid = count = 0
+            for sentence in text.strip().split("\n\n"):
+                words = [line.split("\t")[0] for line in sentence.splitlines() if "\t" in line]
+                docs = model.predictor.docs([{"words": words}])
+                chosen = model.run(model.predictor.featurizer.collate(docs))["tags"][0]
+                invalid += tagging_schemes.strict_problem([tags[i] for i in chosen], "BIOES") is not None
+                count += 1
+            scores = common.seqpipe_json("evaluate", bundle)
+            cells += [f"{100 * scores['new-templates']['f1']:.1f} %", f"{100 * invalid / count:.1f} %"]
+        table.row(head, *cells)
+    # The picture shows the last head on all sentences; the labels are the same on few.
+    weights = load_best(RUNS / f"course-tagging-{number}-all" / "checkpoints")["heads.0.transitions"]
+    transitions = common.Table("course", "tagging_transitions", "from", *TAGS)
+    allowed = tagging_schemes.allowed(tags)[2]
+    places = [tags.index(tag) for tag in TAGS]
+    for row in places:
+        transitions.row(tags[row], *(f"{weights[row, i]:.2f}" if allowed[row, i] else "–" for i in places))
+
+
+def draw_tagging() -> Figure:
+    """Draw learned transitions between tags; the scheme forbids those that are crossed out."""
+    rows = stored("course", "tagging_transitions")
+    figure = new_figure(5.6, 4.6)
+    axes = figure.subplots()
+    scores = [[float("nan") if cell == "–" else float(cell) for cell in row.values()] for row in rows.values()]
+    most = max(abs(score) for row in scores for score in row if score == score)
+    image = axes.imshow(scores, cmap="PuOr", vmin=-most, vmax=most)
+    for y, row in enumerate(scores):
+        for x, score in enumerate(row):
+            text = "×" if score != score else f"{round(score, 1) + 0:.1f}"
+            colour = "white" if abs(score) > 0.7 * most else "black"
+            axes.text(x, y, text, ha="center", va="center", fontsize=8, color=colour)
+    axes.set(xlabel="to the next tag", ylabel="from a tag")
+    axes.set_xticks(range(len(rows)), [*rows], rotation=90)
+    axes.set_yticks(range(len(rows)), [*rows])
+    figure.colorbar(image, label="transition score")
+    return figure
+
+
+# 7 seq2seq
+
+LENGTHS, LONGEST, REVERSED, HELD_OUT = (3, 6, 9, 12, 15, 18), 15, 6000, 200
+DECODERS = {
+    "`attention: none`": ["head.attention=none"],
+    "`attention: additive`": ["head.attention=additive", "head.input_feeding=false"],
+}
+
+
+def seq2seq() -> None:
+    """Train two decoders to reverse texts of 1 to 15 letters, and test them by length."""
+    from seqpipe import load
+
+    folder, draw = common.PREPARED / "course", random.Random(1)
+    data = []
+    for part, size in {"train": REVERSED, "dev": HELD_OUT, "test": HELD_OUT}.items():
+        texts = ["".join(draw.choices(string.ascii_lowercase, k=draw.randint(1, LONGEST))) for _ in range(size)]
+        common.write_jsonl(folder / f"{part}.jsonl", ({"text": text, "reversed": text[::-1]} for text in texts))
+        data.append(f"data.{part}={folder}/{part}.jsonl")
+    tests = {n: ["".join(draw.choices(string.ascii_lowercase, k=n)) for _ in range(HELD_OUT)] for n in LENGTHS}
+    table = common.Table("course", "seq2seq", "head", *(f"{n} letters" for n in LENGTHS))
+    for name, overrides in DECODERS.items():
+        kind = name.strip("`").split()[-1]
+        model = load(bundle_of(f"seq2seq-{kind}", "reverse", *overrides, *data, "train.epochs=12"))
+        cells = []
+        for texts in tests.values():
+            answers = (answer["generated_text"] for answer in model(texts))
+            right = sum(answer == text[::-1] for answer, text in zip(answers, texts, strict=True))
+            cells.append(f"{100 * right / len(texts):.1f} %")
+        table.row(name, *cells)
+
+
+def draw_seq2seq() -> Figure:
+    """Draw the share of exact answers by the length of the source."""
+    figure = new_figure(height=3.2)
+    axes = figure.subplots()
+    for (name, figures), colour, style in zip(stored("course", "seq2seq").items(), COLOURS, "os", strict=False):
+        axes.plot(
+            LENGTHS,
+            [float(cell.split()[0]) for cell in figures.values()],
+            f"{style}-",
+            color=colour,
+            label=name.strip("`"),
+        )
+    axes.axvline(LONGEST, color=GREY, linewidth=1, linestyle=":", label="longest in training")
+    axes.set(xlabel="letters of the source", ylabel="exact answers, %", ylim=(-3, 103), xticks=LENGTHS)
+    figure.legend(loc="outside right center", frameon=False)
+    return figure
+
+
+# 8 attention
+
+ATTENTIONS = ("none", "dot", "scaled-dot", "bilinear", "additive", "concat", "concat-tanh", "multi-head")
+SHORTEST_SOURCE, LONGEST_SOURCE, ATTENTION_STEPS, ATTENTION_TESTED = 4, 10, 400, 500
+SHOWN_SOURCE = "attention"
+
+
+def reverse_words(score: Any) -> tuple[int, float, torch.Tensor | None]:
+    """Train a small encoder-decoder to write letters backward with an attention score.
+
+    Return the number of parameters of its attention, the share of exact answers to new texts, and the weights (N, S)
+    for one word; None without attention.
+    """
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    from seqpipe.config.signature import construct
+    from seqpipe.nn.search import SearchOptions
+    from seqpipe_plugins.encoders.lstm import LSTM
+    from seqpipe_plugins.heads.seq2seq import Seq2Seq
+
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    random_source, vocabulary = random.Random(1), ["[PAD]", "[UNK]", "[BOS]", "[EOS]", *string.ascii_lowercase]
+    embedding, encoder = nn.Embedding(len(vocabulary), 32), construct(LSTM, 32, {}, hidden=32)
+    heads = 4 if score == "multi-head" else 1
+    sizes = {"hidden": 64, "embedding_dim": 32, "units": 64, "heads": heads}
+    head = Seq2Seq([64], vocabulary, attention=score, input_feeding=False, **sizes)
+    parameters = [*embedding.parameters(), *encoder.parameters(), *head.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=0.004)
+
+    def tensors(texts: Sequence[str]) -> tuple[list[dict[str, torch.Tensor]], torch.Tensor]:
+        """Return the encoded sources, and the ids of the targets (B, N)."""
+        width = max(map(len, texts))
+        ids = [[vocabulary.index(letter) for letter in text] for text in texts]
+        target = torch.tensor([[*row[::-1], 3] + [0] * (width - len(row)) for row in ids])
+        source = torch.tensor([row + [0] * (width - len(row)) for row in ids])  # (B, T)
+        return [{**encoder(embedding(source), source > 0), "mask": source > 0}], target
+
+    def draw(count: int) -> list[str]:
+        lengths = (random_source.randint(SHORTEST_SOURCE, LONGEST_SOURCE) for _ in range(count))
+        return ["".join(random_source.choices(string.ascii_lowercase, k=length)) for length in lengths]
+
+    for _ in range(ATTENTION_STEPS):
+        sources, target = tensors(draw(64))
+        optimizer.zero_grad()
+        head.loss(sources, target, target > 0).backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+    head.eval()
+    with torch.no_grad():
+        sources, target = tensors(draw(ATTENTION_TESTED))
+        search = SearchOptions(beams=1, n_best=1, max_length=target.shape[1])
+        answers = head.decide(sources, options=search)["tokens"][:, 0]  # (B, N), 0 after the end
+        exact = (F.pad(answers, (0, target.shape[1] - answers.shape[1])) == target).all(1).double().mean()
+        sources, target = tensors([SHOWN_SOURCE])
+        weights = head.explain(sources, target[:, None]).get("attention")
+    size = sum(tensor.numel() for name, tensor in head.named_parameters() if name.startswith("attention."))
+    return size, float(exact), None if weights is None else weights[0, : len(SHOWN_SOURCE)]
+
+
+def attention() -> None:
+    """Train a small encoder-decoder to write letters backward with each attention score, and record its weights."""
+    table = common.Table("course", "attention", "score", "parameters of the attention", "exact answers")
+    rows = {}
+    for score in ATTENTIONS:
+        size, exact, weights = reverse_words(score)
+        table.row(f"`{score}`", f"{size:,}", f"{100 * exact:.1f} %")
+        if weights is not None:
+            rows[score] = weights.tolist()
+    by_score = common.Table("course", "attention_weights", "score", *map(str, range(1, len(SHOWN_SOURCE) + 1)))
+    for score, steps in rows.items():
+        by_score.row(f"`{score}`", *(" ".join(f"{100 * weight:.0f}" for weight in step) for step in steps))
+
+
+def draw_attention() -> Figure:
+    """Draw the weights of each score: written letters as rows, those of the source as columns."""
+    rows = stored("course", "attention_weights")
+    figure = new_figure(8.4, 4.6)
+    panels = iter(figure.subplots(2, 4).flat)
+    letters = range(len(SHOWN_SOURCE))
+    for (name, figures), axes in zip(rows.items(), panels, strict=False):
+        weights = [[int(percent) for percent in step.split()] for step in figures.values()]
+        axes.imshow(weights, cmap="Blues", vmin=0, vmax=100)
+        axes.set_title(name.strip("`"), fontsize=10)
+        axes.set_xticks(letters, SHOWN_SOURCE)
+        axes.set_yticks(letters, SHOWN_SOURCE[::-1])
+    for axes in panels:
+        axes.set_axis_off()
+    return figure
+
+
 # 9 copying
 
 NAMES = ROOT / "pipelines" / "data" / "translation-names"
 PLAIN_HEAD = {"use": "seq2seq", "hidden": 160, "embedding_dim": 96, "dropout": 0.2}
 PLAIN_HEAD |= {"target_tokenizer": {"use": "words", "min_count": 6, "detokenize": True}}
+COPIED = "Lujokea falls asleep now, but she did not see this bed."  # of test-new-names
 
 
 def names() -> None:
@@ -433,14 +712,12 @@ def names() -> None:
 
     rows = [json.loads(line) for line in (NAMES / "test-new-names.jsonl").read_text(encoding="utf-8").splitlines()]
     known = {*re.findall(r"\w+", (NAMES / "train.jsonl").read_text(encoding="utf-8"))}
+    heads = {"copy-seq2seq": [], "seq2seq": [f"head={json.dumps(PLAIN_HEAD)}"]}
+    bundles = {head: bundle_of(f"names-{head}", "translate-names", *overrides) for head, overrides in heads.items()}
     table = common.Table("course", "names", "head", "unseen names copied", "BLEU, unseen names", "BLEU, known names")
-    for head, overrides in {"copy-seq2seq": [], "seq2seq": [f"head={json.dumps(PLAIN_HEAD)}"]}.items():
-        folder = RUNS / f"course-names-{head}"
-        if not (folder / "bundle").exists():
-            yaml = ROOT / "pipelines" / "translate-names.yaml"
-            common.seqpipe("run", yaml, f"name={folder.name}", "train.threads=1", *overrides)
-        scores = common.seqpipe_json("evaluate", folder / "bundle")
-        answers = load(folder / "bundle")([row["text"] for row in rows])
+    for head, bundle in bundles.items():
+        scores = common.seqpipe_json("evaluate", bundle)
+        answers = load(bundle)([row["text"] for row in rows])
         wanted = copied = 0
         for row, answer in zip(rows, answers, strict=True):
             unseen = {*re.findall(r"\w+", row["text"])} & {*re.findall(r"\w+", row["target"])} - known
@@ -450,12 +727,45 @@ def names() -> None:
         table.row(f"`{head}`", f"{100 * copied / wanted:.1f} % of {wanted}", *bleu)
 
 
+def copying() -> None:
+    """Record the attention and the probability of generating of each word of a translation by the copying model."""
+    from seqpipe import load
+
+    explained = load(bundle_of("names-copy-seq2seq", "translate-names")).explain(COPIED)
+    (attention,), (origins,) = explained.attentions, explained.copied.values()
+    source = [f"{number} {COPIED[start:end]}" for number, (start, end) in enumerate(attention.places, 1)]
+    table = common.Table("course", "copying", "written", "generating", *source)
+    for number, (origin, weights) in enumerate(zip(origins, attention.mean, strict=True), 1):
+        table.row(f"{number} {origin.token}", f"{origin.generating:.2f}", *(f"{weight:.2f}" for weight in weights))
+
+
+def draw_copying() -> Figure:
+    """Draw attention and the probability of generating for each word of a translation."""
+    rows = stored("course", "copying")
+    written = [name.split(" ", 1)[1] for name in rows]
+    source = [name.split(" ", 1)[1] for name in next(iter(rows.values())) if name != "generating"]
+    figure = new_figure(7.2, 4.4)
+    left, right = figure.subplots(1, 2, width_ratios=[len(source), 3], sharey=True)
+    left.imshow([[*row.values()][1:] for row in rows.values()], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    left.set(title="attention")
+    left.set_xticks(range(len(source)), source, rotation=60, ha="right")
+    left.set_yticks(range(len(written)), written)
+    right.barh(range(len(written)), [row["generating"] for row in rows.values()], color=COLOURS[1])
+    right.set(title="p", xlim=(0, 1))
+    return figure
+
+
 EXPERIMENTS: Mapping[str, Callable[[], None]] = {
     "rnn": rnn,
     "memory": memory,
     "lstm": lstm,
     "gru": gru,
+    "classification": classification,
+    "tagging": tagging,
+    "seq2seq": seq2seq,
+    "attention": attention,
     "names": names,
+    "copying": copying,
 }
 PICTURES: Mapping[str, Callable[[], Figure]] = {
     "rnn": draw_rnn,
@@ -463,6 +773,11 @@ PICTURES: Mapping[str, Callable[[], Figure]] = {
     "memory": draw_memory,
     "lstm": draw_lstm,
     "gru": draw_gru,
+    "classification": draw_classification,
+    "tagging": draw_tagging,
+    "seq2seq": draw_seq2seq,
+    "attention": draw_attention,
+    "copying": draw_copying,
 }
 
 
