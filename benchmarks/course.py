@@ -180,11 +180,232 @@ def names() -> None:
         table.row(f"`{head}`", f"{100 * copied / wanted:.1f} % of {wanted}", *bleu)
 
 
+# 10 transformer
+
+SMALL_TRANSFORMER = {"use": "transformer", "layers": 2, "heads": 4}
+TRANSFORMERS: Mapping[str, tuple[Mapping[str, Any], float]] = {  # options, and the share of steps for warm-up
+    "pre norm, 2 layers": ({}, 0.1),
+    "pre norm, 2 layers, no positions": ({"positions": "none"}, 0.1),
+    "pre norm, 6 layers": ({"layers": 6}, 0.1),
+    "post norm, 6 layers": ({"layers": 6, "norm": "post"}, 0.1),
+    "pre norm, 6 layers, no warm-up": ({"layers": 6}, 0.0),
+    "post norm, 6 layers, no warm-up": ({"layers": 6, "norm": "post"}, 0.0),
+}
+
+
+def transformer() -> None:
+    """Compare pre and post norm, depth, heads and positions of a Transformer that tags parts of speech."""
+    table = common.Table("course", "transformer", "encoder", "accuracy, test", "accuracy, new templates")
+    for number, (row, (options, warmup)) in enumerate(TRANSFORMERS.items(), 1):
+        overrides = {
+            "embedding": {"use": "lookup", "dim": 64, "word_dropout": 0.1},
+            "encoder": {**SMALL_TRANSFORMER, **options},
+            "train.schedule.warmup_ratio": warmup,
+            "train.epochs": 6,
+        }
+        scores = train(f"course-transformer-{number}", "pos", overrides)
+        table.row(row, *(f"{100 * scores[part]['accuracy']:.1f}" for part in ("test", "new-templates")))
+
+
+def draw_transformer() -> Figure:
+    """Draw sinusoidal positions, and the gradient norm of each layer of 12 before training, with pre and post norm."""
+    import torch
+    from seqpipe_plugins.encoders.transformer import Transformer
+
+    figure = new_figure(7.2)
+    left, right = figure.subplots(1, 2)
+    silent = torch.zeros(1, 48, 32), torch.ones(1, 48).bool()
+    positions = Transformer(32, layers=1).positions
+    assert positions is not None
+    left.imshow(positions(silent[0]).T, cmap="coolwarm", aspect="auto")
+    left.set(xlabel="position t", ylabel="component i", title="p(t)")
+    for norm, colour, style in (("pre", COLOURS[0], "o-"), ("post", COLOURS[1], "s--")):
+        torch.manual_seed(0)
+        model = Transformer(64, layers=12, norm=norm, dropout=0.0)
+        output = torch.nn.Linear(64, 8)
+        x, labels = torch.randn(16, 20, 64) / 8, torch.randint(8, (16 * 20,))
+        states = model(x, torch.ones(16, 20).bool())["x"]
+        torch.nn.functional.cross_entropy(output(states).flatten(0, 1), labels).backward()
+        norms = [float(layer.feedforward[3].weight.grad.norm()) for layer in model.layers]
+        right.plot(range(1, 13), norms, style, color=colour, label=f"norm: {norm}")
+    right.set(xlabel="layer", ylabel="norm of the gradient of W2", ylim=(0, None), xticks=range(1, 13))
+    right.set_title("before training")
+    right.legend()
+    return figure
+
+
+# 11 pretraining
+
+ASSISTANT = "data/assistant-en"
+WORDS = {"use": "words", "lowercase": True, "fold_digits": True, "min_count": 2}
+SUBWORDS = {"use": "wordpiece", "max_size": 2000}
+SKIP_GRAM, ELMO, BERT = (f"course-{name}" for name in ("skip-gram", "bilm", "mlm"))  # runs on 3,000 unlabelled texts
+PRETRAINED: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # a run to its YAML and overrides
+    SKIP_GRAM: ("mlm", {"encoder": None, "head": {"use": "skip-gram", "window": 3}, "train.epochs": 15}),
+    ELMO: (
+        "bilm",
+        {
+            "data.reader": "conll",
+            **{f"data.{part}": f"{ASSISTANT}/{part}.conll" for part in ("train", "dev")},
+            "data.test": {"test": f"{ASSISTANT}/test.conll"},
+        },
+    ),
+    BERT: ("mlm", {"tokenizer": SUBWORDS, "encoder.dropout": 0.1}),
+}
+
+
+def tagger(tokens: Any, embedding: Any, encoder: Any, head: str = "tags", rate: float = 0.004) -> dict[str, Any]:
+    """Return the overrides of pipelines/ner.yaml that train a tagger on the 400 labelled requests of dev."""
+    return {
+        "data.train": f"{ASSISTANT}/dev.conll",
+        "data.dev": None,
+        "tokenizer": tokens,
+        "embedding": embedding,
+        "encoder": encoder,
+        "head": {"use": head, "scheme": "BIOES", "dropout": 0.3},
+        "train.epochs": 30,
+        "train.optimizer.lr": rate,
+    }
+
+
+def small_bert(init: str | None, head: str = "tags", tokens: Mapping[str, Any] = SUBWORDS) -> dict[str, Any]:
+    """Return the overrides of a tagger on a Transformer over subwords, from random weights or from those of a run."""
+    start = {"init": init} if init else {}
+    transformer = {"use": "transformer", "layers": 2, "feedforward": 256, "activation": "gelu", "dropout": 0.1}
+    embedding = {"use": "lookup", "dim": 96, "dropout": 0.1, **start}
+    return tagger({**tokens, **start}, embedding, [transformer | start, {"use": "words"}], head, 0.001)
+
+
+def elmo(init: str) -> dict[str, Any]:
+    """Return the overrides of a tagger on the layers of a bidirectional language model."""
+    embedding = {"use": "elmo", "dim": 96, "widths": [1, 2, 3, 4], "hidden": 96, "dropout": 0.3, "init": init}
+    return tagger(WORDS | {"init": init}, embedding, {"use": "lstm", "hidden": 100})
+
+
+def pretraining() -> None:
+    """Compare random word vectors, skip-gram, ELMo and a small BERT, without and with a CRF, on the same entities."""
+    lstm, vectors = {"use": "lstm", "hidden": 100}, {"use": "lookup", "dim": 96, "word_dropout": 0.1, "dropout": 0.3}
+    at = {run: f"../runs/{run}" for run in PRETRAINED}
+    start = {"init": at[SKIP_GRAM]}
+    spelling = {"use": "char-cnn", "dim": 96, "widths": [1, 2, 3, 4], "dropout": 0.3}
+    rows = {
+        "random vectors, BiLSTM": tagger(WORDS, vectors, lstm),
+        "skip-gram vectors, BiLSTM": tagger(WORDS | start, vectors | start, lstm),
+        "random vectors and spelling, BiLSTM": tagger(WORDS, [vectors, spelling], lstm),
+        "ELMo, BiLSTM": elmo(at[ELMO]),
+        "small BERT, not pretrained": small_bert(None),
+        "small BERT": small_bert(at[BERT]),
+        "small BERT, CRF": small_bert(at[BERT], "crf"),
+    }
+    for run, (yaml, overrides) in PRETRAINED.items():
+        train(run, yaml, overrides)
+    table = common.Table("course", "pretraining", "model", "F1, test", "F1, new templates")
+    for number, (row, overrides) in enumerate(rows.items(), 1):
+        scores = train(f"course-tagger-{number}", "ner", overrides)
+        table.row(row, *(f"{100 * scores[part]['f1']:.1f}" for part in ("test", "new-templates")))
+
+
+def train(run: str, yaml: str, overrides: Mapping[str, Any]) -> Any:
+    """Run a shipped pipeline with overrides under a name, unless that run exists, and return its scores."""
+    if not (RUNS / run / "bundle").exists():
+        values = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
+        common.seqpipe("run", ROOT / "pipelines" / f"{yaml}.yaml", f"name={run}", "train.threads=1", *values)
+    return common.seqpipe_json("evaluate", RUNS / run / "bundle")
+
+
+# languages
+
+PARALLEL = ROOT / "pipelines" / "data" / "translation-names"
+LANGUAGES = RUNS / "data" / "languages"
+GROUPS = {  # a label to the kinds of nouns in the lexicon
+    "person": ("man", "woman", "child"),
+    "animal": ("animal",),
+    "food": ("food", "drink"),
+    "object": ("text", "vehicle", "clothes", "device", "thing", "door"),
+    "place": ("room", "place"),
+}
+NUMBERS = {"two": "2", "three": "3", "four": "4", "five": "5", "zwei": "2", "drei": "3", "vier": "4", "fünf": "5"}
+
+
+def labelled_nouns() -> dict[str, dict[str, str]]:
+    """Return the label of each form of a noun, in lower case, by language."""
+    sys.path.insert(0, str(PARALLEL.parent))
+    from translation_words import nouns
+
+    label_of = {kind: label for label, kinds in GROUPS.items() for kind in kinds}
+    forms: dict[str, dict[str, str]] = {"en": {}, "de": {}}
+    for kind, lexicon in nouns().items():
+        for noun in lexicon:
+            german = (noun.de, noun.de + noun.weak, noun.de_plural, noun.de_plural + "n")  # the last one is a dative
+            forms["en"] |= dict.fromkeys((noun.en.lower(), noun.en_plural.lower()), label_of[kind])
+            forms["de"] |= dict.fromkeys(map(str.lower, german), label_of[kind])
+    return forms
+
+
+def write_languages() -> None:
+    """Write tagged sentences of both languages from the grammar of pipelines/data: nouns by their meaning, and names.
+
+    The halves of the training texts say different things, so that no sentence has its translation in them. Numbers are
+    digits in both languages.
+    """
+    forms = labelled_nouns()
+    LANGUAGES.mkdir(parents=True, exist_ok=True)
+    for part in ("train", "dev", "test", "test-new-names"):
+        rows = [json.loads(line) for line in (PARALLEL / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()]
+        rows = [row for row in rows if not re.search(r"\bcooks?\b", row["text"])]  # a noun or a verb
+        for language, field in {"en": "text", "de": "target"}.items():
+            texts = []
+            for row in rows:
+                both = {*re.findall(r"\w{4,}", row["text"])} & {*re.findall(r"\w{4,}", row["target"])}
+                names = {word for word in both if word[0].isupper() and word.lower() not in forms["de"]}
+                words = [NUMBERS.get(word.lower(), word) for word in re.findall(r"\w+|[^\w\s]", row[field])]
+                labels = ["name" if word in names else forms[language].get(word.lower()) for word in words]
+                lines = (f"{word}\t{f'B-{label}' if label else 'O'}\n" for word, label in zip(words, labels, strict=True))
+                texts.append("".join(lines) + "\n")
+            if part == "train":
+                texts = texts[:3000] if language == "en" else texts[3000:]
+            (LANGUAGES / f"{part}.{language}.conll").write_text("".join(texts), encoding="utf-8")
+            if part == "train":
+                (LANGUAGES / f"labelled.{language}.conll").write_text("".join(texts[:500]), encoding="utf-8")
+    for part in ("train", "dev", "test"):
+        both = "".join((LANGUAGES / f"{part}.{language}.conll").read_text(encoding="utf-8") for language in ("en", "de"))
+        (LANGUAGES / f"{part}.both.conll").write_text(both, encoding="utf-8")
+
+
+
+def languages() -> None:
+    """Train taggers on English texts and test them on German ones, after pretraining on one language or both."""
+    write_languages()
+    tokens = {"use": "wordpiece", "max_size": 2000, "lowercase": True}
+    shared, at = {"init": "../runs/course-both"}, LANGUAGES.relative_to(ROOT)
+    for language in ("both", "en"):
+        files = {f"data.{part}": f"../{at}/{part}.{language}.conll" for part in ("train", "dev")}
+        files |= {"data.test": {"test": f"../{at}/test.{language}.conll"}}
+        start = {} if language == "both" else shared
+        train(f"course-{language}", "mlm", files | {"tokenizer": tokens | start, "train.epochs": 15})
+    table = common.Table(
+        *("course", "languages", "pretraining", "tagged language"),
+        *("F1, English", "F1, German", "German names", "German nouns (mean of five labels)"),
+    )
+    rows = [("none", "en"), ("en", "en"), ("both", "en"), ("both", "de")]
+    for pretrained, tagged in rows:
+        overrides = small_bert(None if pretrained == "none" else f"../runs/course-{pretrained}", "tags", tokens | shared)
+        overrides |= {"train.epochs": 20, "data.train": f"../{at}/labelled.{tagged}.conll", "data.dev": f"../{at}/dev.{tagged}.conll"}
+        tests = {language: f"../{at}/test-new-names.{language}.conll" for language in ("en", "de")}
+        run = f"course-{pretrained}-to-{tagged}"
+        scores = train(run, "ner", overrides | {"data.test": tests})
+        print(json.dumps(scores))
+
+
 EXPERIMENTS: Mapping[str, Callable[[], None]] = {
+    "transformer": transformer,
+    "pretraining": pretraining,
+    "languages": languages,
     "memory": memory,
     "names": names,
 }
 PICTURES: Mapping[str, Callable[[], Figure]] = {
+    "transformer": draw_transformer,
     "memory": draw_memory,
 }
 
