@@ -1,5 +1,6 @@
 """Experiments and pictures of the course, docs/course.
 
+    python benchmarks/course.py rnn                 # loss by letter of Elman's language
     python benchmarks/course.py memory              # accuracy by distance of recurrent cells, and their learning curves
     python benchmarks/course.py names               # trains pipelines/translate-names.yaml with and without copying
     python benchmarks/course.py pictures            # draws all pictures of docs/course
@@ -13,6 +14,7 @@ where they are used, so that tests can list the experiments and pictures at once
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -51,6 +53,94 @@ def pictures(names: Sequence[str]) -> None:
     """Draw pictures into docs/course."""
     for name in names or PICTURES:
         PICTURES[name]().savefig(COURSE / f"{name}.svg", metadata={"Date": None})
+
+
+# 1 rnn
+
+SYLLABLES = {"b": "ba", "d": "dii", "g": "guuu"}  # the language of Elman (1990)
+LETTERS = "bdgaiu"
+LETTER_STEPS = 400
+
+
+def letter_text(syllables: int) -> str:
+    """Return random syllables of Elman's language."""
+    import torch
+
+    return "".join(SYLLABLES["bdg"[index]] for index in torch.randint(3, (syllables,)))
+
+
+def train_on_letters(is_recurrent: bool) -> Callable[[str], torch.Tensor]:
+    """Train a language model, and return its log probabilities of the letters of a text: (T, letters).
+
+    The model reads the letter before, and what came before that in the state of an RNN of 16 units if it has one.
+    """
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    from seqpipe.config.signature import construct
+    from seqpipe_plugins.encoders.rnn import RNN
+
+    torch.manual_seed(1)
+    embedding, output = nn.Embedding(len(LETTERS) + 1, 8), nn.Linear(16 if is_recurrent else 8, len(LETTERS))
+    encoder = construct(RNN, 8, {}, hidden=16, direction="forward") if is_recurrent else None
+
+    def predict(text: str) -> torch.Tensor:
+        ids = torch.tensor([[len(LETTERS), *map(LETTERS.index, text[:-1])]])  # (1, T), a start symbol first
+        x = embedding(ids)
+        x = encoder(x, torch.ones_like(ids).bool())["x"] if encoder else x
+        return F.log_softmax(output(x)[0], 1)
+
+    modules = [embedding, output, *([encoder] if encoder else [])]
+    optimizer = torch.optim.Adam([weight for module in modules for weight in module.parameters()], lr=0.01)
+    for _ in range(LETTER_STEPS):
+        text = letter_text(60)
+        optimizer.zero_grad()
+        F.nll_loss(predict(text), torch.tensor([*map(LETTERS.index, text)])).backward()
+        optimizer.step()
+    return predict
+
+
+def rnn() -> None:
+    """Measure the loss of each letter of Elman's language, with a recurrent network and from one letter alone."""
+    import torch
+
+    torch.set_num_threads(1)
+    table = common.Table("course", "rnn", "model reads", "b, d, g", "a", "1st i", "2nd i", "1st u", "2nd u", "3rd u")
+    for name, is_recurrent in {"the letter before": False, "all letters before, `rnn`": True}.items():
+        predict = train_on_letters(is_recurrent)
+        text = letter_text(2000)
+        with torch.no_grad():
+            losses = -predict(text)[range(len(text)), [*map(LETTERS.index, text)]]
+        columns: dict[str, list[float]] = {}
+        for end, loss in enumerate(losses.tolist(), 1):
+            vowels = re.search(r"[aiu]*\Z", text[:end])
+            assert vowels
+            columns.setdefault(vowels[0] or "consonant", []).append(loss)
+        means = {key: sum(values) / len(values) for key, values in columns.items()}
+        table.row(name, *(f"{means[key]:.2f}" for key in ("consonant", "a", "i", "ii", "u", "uu", "uuu")))
+
+
+def draw_rnn() -> Figure:
+    """Draw the entropy of the prediction of each letter."""
+    import torch
+
+    text = "guuubadiiguuudiibabaguuudiiba"
+    figure = new_figure(6.8, 2.8)
+    axes = figure.subplots()
+    for is_recurrent, colour, style, label in (
+        (False, COLOURS[1], "s--", "from the letter before"),
+        (True, COLOURS[0], "o-", "recurrent network"),
+    ):
+        predict = train_on_letters(is_recurrent)
+        with torch.no_grad():
+            log_probabilities = predict(text)
+        entropy = -(log_probabilities.exp() * log_probabilities).sum(1)
+        axes.plot(range(len(text)), entropy.tolist(), style, color=colour, label=label, markersize=4)
+    axes.set(xlabel="the letter to be predicted", ylabel="entropy, nats", xticks=range(len(text)), ylim=(0, 1.9))
+    axes.set_xticklabels([*text])
+    axes.legend(loc="upper right", ncols=2, frameon=False)
+    return figure
 
 
 # 2 vanishing-gradients
@@ -136,7 +226,7 @@ def draw_memory() -> Figure:
     """Draw the mean accuracy by distance."""
     figure = new_figure()
     axes = figure.subplots()
-    for (name, figures), colour, style in zip(stored("course", "memory").items(), COLOURS, "os^Dv", strict=True):
+    for (name, figures), colour, style in zip(stored("course", "memory").items(), COLOURS, "os^Dv", strict=False):
         means = []
         for cell in figures.values():
             accuracies = [float(text) for text in re.findall(r"([\d.]+) %", cell)]
@@ -313,6 +403,106 @@ def train(run: str, yaml: str, overrides: Mapping[str, Any]) -> Any:
     return common.seqpipe_json("evaluate", RUNS / run / "bundle")
 
 
+# 12 gpt
+
+SAMPLING: Mapping[str, Mapping[str, Any]] = {
+    "greedy": {},
+    "temperature 0.7": {"temperature": 0.7},
+    "temperature 1": {"temperature": 1.0},
+    "temperature 1.5": {"temperature": 1.5},
+    "temperature 1.5, top_k 5": {"temperature": 1.5, "top_k": 5},
+    "temperature 1.5, top_p 0.9": {"temperature": 1.5, "top_p": 0.9},
+}
+TALES = 48  # that are written for a row
+
+
+def gpt() -> None:
+    """Write tales with pipelines/gpt.yaml by several ways of sampling, and count what is wrong in them."""
+    sys.path.insert(0, str(ROOT / "pipelines" / "data"))
+    from make_tales import NAMED, WHO
+    from seqpipe import load
+
+    train("course-gpt", "gpt", {})
+    model = load(RUNS / "course-gpt" / "bundle")
+    known = {*re.findall(r"\w+", (ROOT / "pipelines/data/tales/train.txt").read_text(encoding="utf-8"))}
+    prompts = [f"{NAMED[i % len(NAMED)]} the {WHO[i % len(WHO)]}" for i in range(TALES)]
+    table = common.Table(
+        *("course", "gpt", "decoding", "perplexity of the texts", "texts with unknown words"),
+        *("another thing is taken than found", "more than two names", "different groups of three words"),
+    )
+    for row, options in SAMPLING.items():
+        texts, nats, tokens = [], 0.0, 0
+        for seed, prompt in enumerate(prompts):
+            sampling = {"seed": seed, **options} if options else {}
+            text = model(prompt, max_length=110, **sampling)["generated_text"]
+            nats, tokens = nats - model.log_probability(str(text)), tokens + text.tokens
+            texts.append(str(text))
+        unknown = sum(not {*re.findall(r"\w+", text)} <= known for text in texts)
+        names = sum(len({*re.findall(r"\w+", text)} & {*NAMED}) > 2 for text in texts)
+        other = sum(taken(text) != found(text) for text in texts)
+        words = [re.findall(r"\w+|[^\w\s]", text) for text in texts]
+        groups = {tuple(text[i : i + 3]) for text in words for i in range(len(text) - 2)}
+        shares = (f"{100 * count / TALES:.0f} %" for count in (unknown, other, names))
+        table.row(row, f"{math.exp(nats / tokens):.2f}", *shares, len(groups))
+
+
+def found(tale: str) -> str:
+    """Return the thing that is found in a tale, such as kite of "a red kite"; "" without one."""
+    thing = re.search(r"found an? (basket|[\w ]*?(?=\.))", tale)
+    return thing[1].split()[-1] if thing and thing[1].split() else ""
+
+
+def taken(tale: str) -> str:
+    """Return the thing that is taken along in a tale; "" without one."""
+    thing = re.search(r"took the (\w+) with", tale)
+    return thing[1] if thing else ""
+
+
+def draw_gpt() -> Figure:
+    """Draw a softmax at three temperatures, and the vectors that generation reads with and without a KV cache."""
+    import numpy as np
+
+    figure = new_figure(7.2)
+    left, right = figure.subplots(1, 2)
+    logits = np.array([3.0, 2.2, 1.5, 1.0, 0.2, -0.5, -1.0, -2.0])
+    for number, temperature in enumerate((0.5, 1.0, 2.0)):
+        p = np.exp(logits / temperature)
+        places = np.arange(8) + 0.27 * (number - 1)
+        left.bar(places, p / p.sum(), 0.27, color=COLOURS[number], label=f"temperature {temperature:g}")
+    left.axvline(3.5, color=GREY, linestyle="--")
+    left.text(3.6, 0.45, "top_k: 4 keeps\nthe left half", color="#333333")
+    left.set(xlabel="token, by its logit", ylabel="probability", xticks=range(8))
+    left.set_xticklabels([f"{logit:g}" for logit in logits])
+    left.legend()
+    tokens = np.arange(1, 65)
+    right.plot(tokens, np.cumsum(tokens), "--", color=COLOURS[1], label="without a cache")
+    right.plot(tokens, tokens, color=COLOURS[0], label="with a KV cache")
+    right.set(xlabel="token that is generated", ylabel="tokens that a layer has computed", yscale="log")
+    right.legend()
+    return figure
+
+
+# 13 evaluation
+
+
+def evaluation() -> None:
+    """Measure pipelines/ner.yaml on typos, on another case and by intent, and the calibration of its scores."""
+    from seqpipe import Run
+    from seqpipe.report.analysis import calibration
+
+    train("course-ner", "ner", {})
+    bundle, test = RUNS / "course-ner" / "bundle", ROOT / "pipelines" / "data" / "assistant-en" / "test.conll"
+    table = common.Table("course", "evaluation", "test set", "F1")
+    scores = common.seqpipe_json("evaluate", bundle)
+    rows = {"test": scores["test"]["f1"], "new templates": scores["new-templates"]["f1"]}
+    print(json.dumps(common.seqpipe_json("evaluate", bundle, "--data", test, "--by", "intent"))[:3000])
+    print(json.dumps(common.seqpipe_json("evaluate", bundle, "--data", test, "--perturb", "typos,case"))[:3000])
+    for row, f1 in rows.items():
+        table.row(row, f"{100 * f1:.1f}")
+    answers = Run(RUNS / "course-ner").errors("test")
+    print(answers[0].keys(), calibration)
+
+
 # languages
 
 PARALLEL = ROOT / "pipelines" / "data" / "translation-names"
@@ -360,7 +550,9 @@ def write_languages() -> None:
                 names = {word for word in both if word[0].isupper() and word.lower() not in forms["de"]}
                 words = [NUMBERS.get(word.lower(), word) for word in re.findall(r"\w+|[^\w\s]", row[field])]
                 labels = ["name" if word in names else forms[language].get(word.lower()) for word in words]
-                lines = (f"{word}\t{f'B-{label}' if label else 'O'}\n" for word, label in zip(words, labels, strict=True))
+                lines = (
+                    f"{word}\t{f'B-{label}' if label else 'O'}\n" for word, label in zip(words, labels, strict=True)
+                )
                 texts.append("".join(lines) + "\n")
             if part == "train":
                 texts = texts[:3000] if language == "en" else texts[3000:]
@@ -368,9 +560,10 @@ def write_languages() -> None:
             if part == "train":
                 (LANGUAGES / f"labelled.{language}.conll").write_text("".join(texts[:500]), encoding="utf-8")
     for part in ("train", "dev", "test"):
-        both = "".join((LANGUAGES / f"{part}.{language}.conll").read_text(encoding="utf-8") for language in ("en", "de"))
+        both = "".join(
+            (LANGUAGES / f"{part}.{language}.conll").read_text(encoding="utf-8") for language in ("en", "de")
+        )
         (LANGUAGES / f"{part}.both.conll").write_text(both, encoding="utf-8")
-
 
 
 def languages() -> None:
@@ -389,8 +582,14 @@ def languages() -> None:
     )
     rows = [("none", "en"), ("en", "en"), ("both", "en"), ("both", "de")]
     for pretrained, tagged in rows:
-        overrides = small_bert(None if pretrained == "none" else f"../runs/course-{pretrained}", "tags", tokens | shared)
-        overrides |= {"train.epochs": 20, "data.train": f"../{at}/labelled.{tagged}.conll", "data.dev": f"../{at}/dev.{tagged}.conll"}
+        overrides = small_bert(
+            None if pretrained == "none" else f"../runs/course-{pretrained}", "tags", tokens | shared
+        )
+        overrides |= {
+            "train.epochs": 20,
+            "data.train": f"../{at}/labelled.{tagged}.conll",
+            "data.dev": f"../{at}/dev.{tagged}.conll",
+        }
         tests = {language: f"../{at}/test-new-names.{language}.conll" for language in ("en", "de")}
         run = f"course-{pretrained}-to-{tagged}"
         scores = train(run, "ner", overrides | {"data.test": tests})
@@ -398,14 +597,19 @@ def languages() -> None:
 
 
 EXPERIMENTS: Mapping[str, Callable[[], None]] = {
+    "rnn": rnn,
     "transformer": transformer,
     "pretraining": pretraining,
+    "gpt": gpt,
+    "evaluation": evaluation,
     "languages": languages,
     "memory": memory,
     "names": names,
 }
 PICTURES: Mapping[str, Callable[[], Figure]] = {
+    "rnn": draw_rnn,
     "transformer": draw_transformer,
+    "gpt": draw_gpt,
     "memory": draw_memory,
 }
 

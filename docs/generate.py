@@ -1,8 +1,8 @@
 """Generate the reference pages from settings, components and commands, and the licences from installed packages.
 
 `python docs/generate.py` writes docs/reference/yaml.md, commands.md and contract.md, the licences in
-requirements/README.md between their markers, and the keys for tab completion in seqpipe/commands/keys.json; a test
-fails where a file differs.
+requirements/README.md and the measured tables of docs/course between their markers, and the keys for tab completion in
+seqpipe/commands/keys.json; a test fails where a file differs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ from seqpipe.config.signature import COMMON_KEYS, CommonKeys, describe_type, opt
 from seqpipe.config.yaml import format_value, plain
 from seqpipe.features.kinds.registry import feature_kinds
 
-ROOT = Path(__file__).parents[1]
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+import report
+
+ROOT = Path(__file__).resolve().parents[1]
 PLACES = {
     "reader": "`data.reader`",
     "tokenizer": "`tokenizer` and `target_tokenizer`",
@@ -417,6 +421,40 @@ def with_table(page: str, subject: str, lines: Sequence[str]) -> str:
     return f"{before}{begin}\n{table}\n\n{end}{after}"
 
 
+_FIGURES = re.compile(
+    r"^(<!-- figures: (([\w-]+)/([\w-]+))(?:, rows: ([^\n]+))? -->\n).*?^(?=<!-- end of figures -->$)", re.M | re.S
+)
+
+
+def with_figures(page: str, text: str) -> str:
+    """The text of a page, with the table of a question of benchmarks/results between each pair of markers.
+
+    `<!-- figures: FILE/QUESTION -->`, or with `, rows: NAME; NAME` some of its rows, to `<!-- end of figures -->`.
+    """
+
+    def with_rows(marker: re.Match[str]) -> str:
+        key, file, name = marker[2], report.RESULTS / f"{marker[3]}.json", marker[4]
+        place = file.relative_to(ROOT).as_posix()
+        if not file.exists():
+            raise ValueError(f"{page}: figures {key}: {place} is missing")
+        questions = json.loads(file.read_text(encoding="utf-8"))["questions"]
+        if name not in questions:
+            raise ValueError(f"{page}: figures {key}: {place} has no question {name!r}; it has {', '.join(questions)}")
+        rows = {row["row"]: row for row in questions[name]["rows"]}
+        chosen = [row.strip() for row in marker[5].split(";")] if marker[5] else [*rows]
+        for row in chosen:
+            if row not in rows:
+                raise ValueError(
+                    f"{page}: figures {key}: question {name!r} has no row {row!r}; it has {'; '.join(rows)}"
+                )
+        lines = report.table(questions[name], [rows[row] for row in chosen], None)
+        return "\n".join([marker[1], *lines, "\n"])
+
+    if text.count("<!-- figures: ") != len(_FIGURES.findall(text)):
+        raise ValueError(f"{page}: a marker of figures is not closed; add <!-- end of figures --> after it")
+    return _FIGURES.sub(with_rows, text)
+
+
 def needed_packages(extra: str) -> set[str]:
     """The packages that seqpipe with an extra needs on the oldest Python, and those that they need in turn.
 
@@ -485,6 +523,10 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/contract.md": contract_page,
     "requirements/README.md": partial(with_licences, "requirements/README.md"),
     "seqpipe/commands/keys.json": keys_file,
+    **{
+        page: partial(lambda page: with_figures(page, (ROOT / page).read_text(encoding="utf-8")), page)
+        for page in sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/course/*.md"))
+    },
 }
 
 

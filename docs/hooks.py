@@ -1,13 +1,14 @@
-"""Formulas of the site as MathML, and the words by which people search for a page; mkdocs.yml names this file.
+"""Formulas of the site as MathML, notebooks of the course, and the words by which people search for a page.
 
-A formula is written as GitHub reads it too: a block ```math, or $`…`$ in a line. It becomes MathML when the site is
-built: no script and no font is fetched to show it. The words of docs/synonyms.yml become tags in the search index.
+mkdocs.yml names this file. A formula is written as GitHub reads it too: a block ```math, or $`…`$ in a line. It becomes
+MathML when the site is built: no script and no font is fetched to show it. Each page of the course has a link to its
+notebook, which is written beside it. The words of docs/synonyms.yml become tags in the search index.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +17,44 @@ from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
 
-BLOCK = re.compile(r"^( *)(`{3,}|~{3,})([^\n]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
-INLINE = re.compile(r"\$`([^`\n]+)`\$")
+NOTEBOOKS = Path(__file__).resolve().parents[1] / "examples" / "notebooks" / "make.py"
+spec = importlib.util.spec_from_file_location("notebooks", NOTEBOOKS)
+assert spec
+assert spec.loader
+notebooks = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(notebooks)
+COURSE_BOOST = 0.4  # of the course in the search, so that the reference pages stay first
 
 
 def with_formulas(markdown: str) -> str:
     """Return a page whose formulas are MathML; other code stays as it is."""
     parts, end = [], 0
-    for block in BLOCK.finditer(markdown):
-        parts.append(INLINE.sub(lambda formula: convert(formula[1]), markdown[end : block.start()]))
+    for block in notebooks.BLOCK.finditer(markdown):
+        parts.append(notebooks.FORMULA.sub(lambda formula: convert(formula[1]), markdown[end : block.start()]))
         is_formula = block[3].strip() == "math"
         parts.append(convert(" ".join(block[4].split()), display="block") + "\n" if is_formula else block[0])
         end = block.end()
-    return "".join([*parts, INLINE.sub(lambda formula: convert(formula[1]), markdown[end:])])
+    return "".join([*parts, notebooks.FORMULA.sub(lambda formula: convert(formula[1]), markdown[end:])])
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Called by mkdocs with the text of each page."""
+    path = Path(page.file.src_uri)
+    if path.parent.name == "course":
+        page.meta["search"] = {"boost": COURSE_BOOST}
+        title, text = markdown.split("\n", 1)
+        # As HTML, since mkdocs checks the links of Markdown before the notebook is there.
+        link = f'<a href="{path.stem}.ipynb" download>Notebook</a> of this page, for Jupyter.'
+        markdown = f"{title}\n\n{link}\n{text}"
     return with_formulas(markdown)
 
 
 @event_priority(-100)  # after the search plugin has written the index
 def on_post_build(config: Any) -> None:
     """Called by mkdocs with its configuration when the site is built."""
+    for page in Path(config["docs_dir"], "course").glob("*.md"):
+        path = Path(config["site_dir"], "course", f"{page.stem}.ipynb")
+        path.write_text(notebooks.course_notebook(page), encoding="utf-8")
     path = Path(config["site_dir"], "search", "search_index.json")
     index = json.loads(path.read_text(encoding="utf-8"))
     entries = {entry["location"]: entry for entry in index["docs"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import select
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -24,9 +25,10 @@ LONG = ("plugins/tutorial.md",)  # .ci/run goes through it in an environment tha
 RUNNABLE = ("sh", "bash", "python")
 
 
-def runs(name: str) -> bool:
+def runs(name: str, hows: Sequence[str] = ("", "fresh", "long")) -> bool:
+    """Return if a page has blocks to run that are marked in one of these ways."""
     page_blocks = blocks((DOCS / name).read_text(encoding="utf-8"))
-    return any(block.language in RUNNABLE and not block.title and block.how != "no" for block in page_blocks)
+    return any(block.language in RUNNABLE and not block.title and block.how in hows for block in page_blocks)
 
 
 @pytest.fixture
@@ -45,6 +47,13 @@ def test_a_page_does_what_it_says(name: str, place: Place) -> None:
     for pipeline in (documents.ROOT / "pipelines").glob("*.yaml"):  # those that the page has run
         graph = place.folder / "runs" / pipeline.stem / "bundle" / "model.onnx"
         assert not graph.exists() or faults_on_cuda(graph) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", [name for name in PAGES if runs(name, ("long",))])
+def test_a_page_does_what_it_says_at_full_size(name: str, place: Place) -> None:
+    assert run_page(DOCS / name, place, long=True)
 
 
 def test_pages_that_run_beside_each_other_start_servers_at_ports_of_their_own() -> None:
@@ -73,6 +82,22 @@ def test_generated_pages_and_tables_are_current(name: str, monkeypatch: pytest.M
     monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
     text = (documents.ROOT / name).read_text(encoding="utf-8")
     assert text == generate().PAGES[name](), "run: python docs/generate.py"
+
+
+def test_figures_that_are_not_there_are_named() -> None:
+    with_figures = generate().with_figures
+    page = "docs/course/rnn.md"
+    for key, message in {
+        "nothing/memory": "benchmarks/results/nothing.json is missing",
+        "gradients/nothing": "benchmarks/results/gradients.json has no question 'nothing'; it has gradients",
+        "gradients/gradients, rows: `rnn`; `lstn`": "question 'gradients' has no row '`lstn`'",
+    }.items():
+        with pytest.raises(ValueError, match=re.escape(f"{page}: figures {key.partition(',')[0]}: {message}")):
+            with_figures(page, f"<!-- figures: {key} -->\n<!-- end of figures -->\n")
+    with pytest.raises(ValueError, match="a marker of figures is not closed"):
+        with_figures(page, "<!-- figures: gradients/gradients -->\n")
+    text = with_figures(page, "<!-- figures: gradients/gradients, rows: `gru` -->\nold\n<!-- end of figures -->\n")
+    assert [line.split(" | ")[0] for line in text.splitlines()[2:-2]] == ["| cell", "|---|---|---|---|---|", "| `gru`"]
 
 
 @pytest.mark.parametrize("page", ["reference/names.md", "plugins/index.md"])
@@ -178,6 +203,13 @@ def test_a_block_may_say_that_it_is_not_run(tmp_path: Path, place: Place) -> Non
     place.fresh = True
     with pytest.raises(PageError, match="code 1"):
         run_page(page_of(tmp_path, text), place)
+
+
+def test_a_block_may_say_that_it_is_long(tmp_path: Path, place: Place) -> None:
+    page = page_of(tmp_path, "<!-- run: long -->\n```sh\nfalse\n```\n```text\nits output\n```\n")
+    assert run_page(page, place) == 0
+    with pytest.raises(PageError, match="code 1"):
+        run_page(page, place, long=True)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from scripts import load_script
 from site_search import SiteSearch
 
 DOCS = ROOT / "docs"
-MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 120, 900, 48, 25
+MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 120, 900, 62, 25
 # What people type, and the page that the search must show first.
 QUERIES: Mapping[str, Sequence[str]] = {
     "bundle-format": ["bundle format"],
@@ -133,15 +133,17 @@ def test_there_are_few_pages_and_each_has_a_place_in_the_navigation() -> None:
     assert len(pages) <= MOST_PAGES
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     assert sorted(re.findall(r": ([\w/-]+\.md)$", navigation, re.MULTILINE)) == sorted(pages)
-    assert len(re.findall(r"^  - ", navigation, re.MULTILINE)) == 6
+    assert len(re.findall(r"^  - ", navigation, re.MULTILINE)) == 7
 
 
 def test_every_picture_is_drawn_by_a_script_and_shown_by_a_page() -> None:
     by_terminal = {f"{name}.svg" for name in load_script(DOCS / "pictures" / "terminal.py").PICTURES}
     in_chromium = {f"{name}.webp" for name in load_script(DOCS / "pictures" / "pages.py").PICTURES}
     drawn = {path.name for ending in ("svg", "webp", "png") for path in DOCS.rglob(f"*.{ending}")} - {"icon.svg"}
-    by_benchmarks = {"gradients.svg", "speed.svg"}
+    of_course = {f"{name}.svg" for name in load_script(ROOT / "benchmarks" / "course.py").PICTURES}
+    by_benchmarks = {"gradients.svg", "speed.svg", *of_course}
     assert drawn - by_terminal - in_chromium <= by_benchmarks
+    assert of_course <= drawn, "run: python benchmarks/course.py pictures"
     assert by_terminal <= drawn, "run: python docs/pictures/terminal.py"
     assert in_chromium <= drawn, "run: python docs/pictures/pages.py"
     assert len(drawn) >= LEAST_PICTURES

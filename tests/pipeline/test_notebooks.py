@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from documents import ROOT, blocks
+from documents import OUTPUTS, ROOT, SHELLS, Block, blocks, compare, copy_checkout
 from factory import seqpipe, tagging
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
@@ -23,6 +24,7 @@ from seqpipe.training.progress import Interrupts
 
 NOTEBOOKS = ROOT / "examples" / "notebooks"
 SCRIPTS = sorted(NOTEBOOKS.glob("[0-9]*.py"))
+COURSE = sorted((ROOT / "docs" / "course").glob("*.md"))
 START = """
 from pathlib import Path
 import torch
@@ -180,3 +182,52 @@ def test_every_notebook_runs_from_its_first_cell_to_its_last(script: Path, tmp_p
     book = nbformat.read(script.with_suffix(".ipynb"), 4)
     NotebookClient(book, timeout=200, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert [cell for cell in book.cells if cell.cell_type == "code" and not cell.execution_count] == []
+
+
+# The course
+
+
+def course_cells(page: Path) -> list[tuple[Block, Block | None]]:
+    """The blocks of a page that are cells of its notebook, each with the output that the page expects, or None."""
+    page_blocks = [*blocks(page.read_text(encoding="utf-8"))]
+    pairs = []
+    for block, after in zip(page_blocks, [*page_blocks[1:], Block("", "", 0)], strict=True):
+        if block.how not in ("long", "no") and (block.title or block.language in ("python", *SHELLS)):
+            expects = not block.title and not after.title and after.language in OUTPUTS
+            pairs.append((block, after if expects else None))
+    return pairs
+
+
+@pytest.mark.parametrize("page", COURSE, ids=lambda page: page.stem)
+def test_the_notebook_of_a_page_has_its_code_its_formulas_and_its_pictures(page: Path) -> None:
+    book = nbformat.reads(load_script(NOTEBOOKS / "make.py").course_notebook(page), 4)
+    nbformat.validate(book)
+    sources = [cell.source for cell in book.cells if cell.cell_type == "code" and not cell.source.startswith("!mkdir")]
+    assert len(sources) > 2
+    for (block, _), source in zip(course_cells(page), sources, strict=True):
+        magic = f"%%writefile {block.title}\n" if block.title else "%%bash -e\n" if block.language in SHELLS else ""
+        assert source.rstrip() == f"{magic}{block.code}".rstrip()
+    prose = "\n".join(cell.source for cell in book.cells if cell.cell_type == "markdown")
+    formulas = [block for block in blocks(page.read_text(encoding="utf-8")) if block.language == "math"]
+    assert prose.count("$$") == 2 * len(formulas) > 0
+    assert "$`" not in prose
+    assert "`$" not in prose
+    assert "<!--" not in prose
+    assert "](../" not in prose
+    assert [name for cell in book.cells for name in cell.get("attachments", {})] != []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("page", COURSE, ids=lambda page: page.stem)
+def test_the_notebook_of_a_page_prints_what_the_page_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_checkout(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    book = nbformat.reads(load_script(NOTEBOOKS / "make.py").course_notebook(page), 4)
+    NotebookClient(book, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    cells = [cell for cell in book.cells if cell.cell_type == "code" and not cell.source.startswith("!mkdir")]
+    for (_, expected), cell in zip(course_cells(page), cells, strict=True):
+        if expected:
+            compare(expected, "".join(output.text for output in cell.outputs if output.output_type == "stream"))

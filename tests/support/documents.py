@@ -1,6 +1,7 @@
 """A page of the documentation in, its code blocks run in order in a copy of the checkout, what went wrong out.
 
-`python tests/support/documents.py [--fresh] PAGE…` runs pages; `run_page` is the same for tests. How a block is taken:
+`python tests/support/documents.py [--fresh] [--long] PAGE…` runs pages; `run_page` is the same for tests. How a block
+is taken:
 
 | block | what is done |
 |---|---|
@@ -12,7 +13,8 @@
 | other | nothing |
 
 A comment `<!-- run: fresh -->` before a block: only with --fresh, which makes an empty environment first (without, the
-environment is a layer over the running one). `<!-- run: no, because … -->`: never.
+environment is a layer over the running one). `<!-- run: long -->`: only with --long, for what trains at full size; a
+notebook shows it as text. `<!-- run: no, because … -->`: never.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ CLOSE = 0.001  # how far a number of expected JSON may be off
 COMMANDS = ("seqpipe", "pytest", "pip", "mkdocs")
 FORKED = ("seqpipe", "pytest")  # of these, those that may be forks
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^`\n]*)$")
-_MARK = re.compile(r"<!-- run: (?P<how>fresh|no)\b[^\n]*-->")
+_MARK = re.compile(r"<!-- run: (?P<how>fresh|long|no)\b[^\n]*-->")
 _EXIT = re.compile(r"# exit code (\d+)$", re.MULTILINE)
 
 
@@ -170,14 +172,15 @@ def blocks(page: str) -> Iterator[Block]:
         how = ""
 
 
-def run_page(path: Path, place: Place) -> int:
+def run_page(path: Path, place: Place, long: bool = False) -> int:
     """Runs a page's blocks in order and says how many; PageError at the first that does not do what the page says."""
+    skipped = {"no", *(() if place.fresh else ("fresh",)), *(() if long else ("long",))}
     count, output, runnable = 0, None, ("python", *SHELLS)
     page = [*blocks(path.read_text(encoding="utf-8"))]
     try:
         for block, after in itertools.zip_longest(page, page[1:]):
             try:
-                if block.how == "no" or (block.how == "fresh" and not place.fresh):
+                if block.how in skipped:
                     output = None
                     continue
                 if block.title:
@@ -377,6 +380,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Runs the code blocks of pages, one page after another in one place.")
     parser.add_argument("pages", nargs="+", type=Path)
     parser.add_argument("--fresh", action="store_true", help="in an environment that is empty at first")
+    parser.add_argument("--long", action="store_true", help="with the blocks that train at full size")
     parser.add_argument("--place", type=Path, help="a folder for the checkout's copy and the environment; it is kept")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as parent:
@@ -386,7 +390,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for page in given.pages:
             place.variables["PWD"] = str(place.folder)
             try:
-                print(f"{page}: {run_page(page, place)} blocks", flush=True)
+                print(f"{page}: {run_page(page, place, given.long)} blocks", flush=True)
             except PageError as error:
                 print(error, file=sys.stderr)
                 return 1

@@ -36,7 +36,8 @@ class SiteSearch:
                     "title": _text(entry["title"]),
                     "text": _text(entry["text"]),
                     "tags": " ".join(entry.get("tags", ())),
-                }
+                },
+                {"boost": entry.get("boost", 1)},
             )
         self.index = builder.build()
 
