@@ -484,23 +484,58 @@ def draw_gpt() -> Figure:
 
 # 13 evaluation
 
+SPELLING = {"use": "char-cnn", "dim": 50, "widths": [2, 3, 4], "dropout": 0.3}
+INTENTS: Mapping[str, Mapping[str, Any]] = {  # overrides of pipelines/intent-lstm.yaml
+    "words": {},
+    "words, calibrated": {"head.calibrate": True},
+    "words and spelling": {"embedding": [{"use": "lookup", "dim": 50, "word_dropout": 0.3, "dropout": 0.3}, SPELLING]},
+    "words, case kept": {"tokenizer.lowercase": False},
+}
+PARTS = {"test": "test", "new": "test-new-templates"}
+
+
+def with_form(source: Path, target: Path) -> None:
+    """Copy a CoNLL file, with a comment that says whether a request is in lower case, as a speech recogniser writes."""
+    texts = source.read_text(encoding="utf-8").strip().split("\n\n")
+    forms = ("spoken" if text.split("\n", 1)[1].islower() else "written" for text in map(without_tags, texts))
+    lines = (f"# form = {form}\n{text}\n\n" for form, text in zip(forms, texts, strict=True))
+    target.write_text("".join(lines), encoding="utf-8")
+
+
+def without_tags(text: str) -> str:
+    """Return the lines of a text in CoNLL, without their tags."""
+    return "\n".join(line.split("\t")[0] for line in text.split("\n"))
+
 
 def evaluation() -> None:
-    """Measure pipelines/ner.yaml on typos, on another case and by intent, and the calibration of its scores."""
+    """Measure classifiers of intents on new templates, typos, another case and in groups, and their calibration."""
     from seqpipe import Run
     from seqpipe.report.analysis import calibration
 
-    train("course-ner", "ner", {})
-    bundle, test = RUNS / "course-ner" / "bundle", ROOT / "pipelines" / "data" / "assistant-en" / "test.conll"
-    table = common.Table("course", "evaluation", "test set", "F1")
-    scores = common.seqpipe_json("evaluate", bundle)
-    rows = {"test": scores["test"]["f1"], "new templates": scores["new-templates"]["f1"]}
-    print(json.dumps(common.seqpipe_json("evaluate", bundle, "--data", test, "--by", "intent"))[:3000])
-    print(json.dumps(common.seqpipe_json("evaluate", bundle, "--data", test, "--perturb", "typos,case"))[:3000])
-    for row, f1 in rows.items():
-        table.row(row, f"{100 * f1:.1f}")
-    answers = Run(RUNS / "course-ner").errors("test")
-    print(answers[0].keys(), calibration)
+    folder = RUNS / "data" / "forms"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, file in PARTS.items():
+        with_form(ROOT / "pipelines" / "data" / "assistant-en" / f"{file}.conll", folder / f"{name}.conll")
+    table = common.Table(
+        *("course", "evaluation", "model", "test", "new templates", "new, with typos", "new, other case"),
+        *("new, written", "new, spoken", "calibration error, new"),
+    )
+    diagram = common.Table("course", "reliability", "mean probability", "share right", "answers")
+    for number, (row, overrides) in enumerate(INTENTS.items(), 1):
+        run = f"course-intent-{number}"
+        scores = train(run, "intent-lstm", overrides)
+        new = folder / "new.conll"
+        perturbed = common.seqpipe_json("evaluate", RUNS / run / "bundle", "--data", new, "--perturb", "typos,case")
+        groups = common.seqpipe_json("evaluate", RUNS / run / "bundle", "--data", new, "--by", "form")
+        print(perturbed, groups)
+        answers = Run(RUNS / run).errors("new-templates")
+        of_all = calibration([(answer["score"], answer["right"]) for answer in answers])
+        print(of_all)
+        accuracy = [scores["test"]["accuracy"], scores["new-templates"]["accuracy"]]
+        table.row(row, *(f"{100 * share:.1f}" for share in accuracy), 1, 2, 3, 4, f"{100 * of_all['ece']:.1f}")
+        if number == 1:
+            for bin_ in of_all["bins"]:
+                diagram.row(f"{bin_['confidence']:.3f}", f"{bin_['accuracy']:.3f}", bin_["count"])
 
 
 # languages

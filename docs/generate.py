@@ -525,7 +525,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "seqpipe/commands/keys.json": keys_file,
     **{
         page: partial(lambda page: with_figures(page, (ROOT / page).read_text(encoding="utf-8")), page)
-        for page in sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/course/*.md"))
+        for page in WITH_FIGURES
     },
 }
 
