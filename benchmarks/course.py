@@ -2,6 +2,8 @@
 
     python benchmarks/course.py rnn                 # loss by letter of Elman's language
     python benchmarks/course.py memory              # accuracy by distance of recurrent cells, and their learning curves
+    python benchmarks/course.py lstm                # how far recurrent cells count
+    python benchmarks/course.py gru                 # trains pipelines/pos.yaml with several encoders
     python benchmarks/course.py names               # trains pipelines/translate-names.yaml with and without copying
     python benchmarks/course.py pictures            # draws all pictures of docs/course
     python benchmarks/course.py pictures rnn lstm   # draws some
@@ -52,7 +54,7 @@ def stored(name: str, question: str) -> dict[str, dict[str, Any]]:
 def pictures(names: Sequence[str]) -> None:
     """Draw pictures into docs/course."""
     for name in names or PICTURES:
-        PICTURES[name]().savefig(COURSE / f"{name}.svg", metadata={"Date": None})
+        PICTURES[name]().savefig(COURSE / f"{name}.svg", metadata={"Date": None, "Creator": None})
 
 
 # 1 rnn
@@ -223,20 +225,196 @@ def memory() -> None:
 
 
 def draw_memory() -> Figure:
-    """Draw the mean accuracy by distance."""
-    figure = new_figure()
-    axes = figure.subplots()
-    for (name, figures), colour, style in zip(stored("course", "memory").items(), COLOURS, "os^Dv", strict=False):
+    """Draw the mean accuracy by distance, and the learning curves at the longest one."""
+    figure = new_figure(7.2, 3.6)
+    of_distance, of_steps = figure.subplots(1, 2, sharey=True)
+    curves = stored("course", "memory_curves")
+    for (name, figures), colour, marker in zip(stored("course", "memory").items(), COLOURS, "os^Dv", strict=False):
         means = []
         for cell in figures.values():
             accuracies = [float(text) for text in re.findall(r"([\d.]+) %", cell)]
             means.append(sum(accuracies) / len(accuracies))
-        is_spread = "longest" in name
-        label = name.replace("`", "").replace(", ", ",\n")
-        axes.plot(DISTANCES, means, style + ("-" if is_spread else "--"), color=colour, label=label)
-    axes.axhline(100 / SYMBOLS, color=GREY, linewidth=1, label="chance")
-    axes.set(xlabel="distance of the symbol to be recalled", ylabel="accuracy, %", ylim=(0, 105), xticks=DISTANCES)
-    figure.legend(loc="outside right center", frameon=False)
+        style = marker + ("-" if "longest" in name else "--")
+        label = name.replace("`", "")
+        of_distance.plot(DISTANCES, means, style, color=colour, label=label, markersize=5)
+        of_steps.plot(SHOWN_STEPS, [float(text.split()[0]) for text in curves[name].values()], style, color=colour)
+    for axes, ticks, title in ((of_distance, DISTANCES, "distance"), (of_steps, SHOWN_STEPS[1:], "training steps")):
+        axes.axhline(100 / SYMBOLS, color=GREY, linewidth=1, label="chance" if axes is of_distance else None)
+        axes.set(xlabel=title, xticks=ticks, ylim=(0, 105))
+    of_distance.set_ylabel("accuracy, %")
+    of_steps.set_title(f"distance {max(DISTANCES)}", fontsize=10)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def draw_gradients() -> Figure:
+    """Draw the norm of dh(T)/dh(t) by distance, for recurrent weights of three sizes."""
+    import numpy as np
+
+    figure = new_figure()
+    axes = figure.subplots()
+    units, steps = 64, 60
+    for radius, colour, style in zip((0.9, 1.2, 1.6), COLOURS, ("-", "--", ":"), strict=False):
+        generator = np.random.default_rng(1)
+        R = generator.normal(size=(units, units))
+        R *= radius / np.abs(np.linalg.eigvals(R)).max()  # the largest eigenvalue is `radius`
+        h, slopes = np.zeros(units), []
+        for _ in range(steps):
+            h = np.tanh(0.1 * generator.normal(size=units) + R @ h)
+            slopes.append(1 - h**2)
+        jacobian, norms = np.eye(units), [1.0]
+        for slope in reversed(slopes):  # dh(T)/dh(t-1) = dh(T)/dh(t) diag(1 - h(t)²) R
+            jacobian = jacobian @ (slope[:, None] * R)
+            norms.append(float(np.linalg.norm(jacobian, 2)))
+        axes.semilogy(range(steps + 1), norms, style, color=colour, label=f"largest eigenvalue of R: {radius}")
+    axes.set(xlabel="steps back in time", ylabel="norm of dh(T)/dh(t)")
+    axes.legend(frameon=False)
+    return figure
+
+
+# 3 lstm
+
+MOST_TRAINED, MOST_COUNTED, COUNTING_STEPS, COUNTING_UNITS = 10, 40, 1500, 8
+COUNTED = "ab."  # a text is n times a, n times b, and the end
+
+
+def train_to_count(cell: str) -> tuple[Any, Callable[[str], torch.Tensor]]:
+    """Train a language model on texts of n times a and n times b, for n of 1 to `MOST_TRAINED`.
+
+    Return its encoder, and a function of a text that returns the logits of the next symbol: (T, symbols).
+    """
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    from seqpipe.config.signature import construct
+    from seqpipe_plugins.encoders.gru import GRU
+    from seqpipe_plugins.encoders.lstm import LSTM
+    from seqpipe_plugins.encoders.rnn import RNN
+
+    torch.manual_seed(1)
+    encoders: Mapping[str, Any] = {"rnn": RNN, "lstm": LSTM, "gru": GRU}
+    embedding, output = nn.Embedding(len(COUNTED), 4), nn.Linear(COUNTING_UNITS, len(COUNTED))
+    encoder = construct(encoders[cell], 4, {}, hidden=COUNTING_UNITS, direction="forward")
+
+    def predict(text: str) -> torch.Tensor:
+        ids = torch.tensor([[*map(COUNTED.index, text)]])  # (1, T)
+        logits: torch.Tensor = output(encoder(embedding(ids), torch.ones_like(ids).bool())["x"])
+        return logits[0]
+
+    modules = (embedding, encoder, output)
+    optimizer = torch.optim.Adam([weight for module in modules for weight in module.parameters()], lr=0.01)
+    for _ in range(COUNTING_STEPS):
+        texts = ("." + "a" * n + "b" * n + "." for n in torch.randint(1, MOST_TRAINED + 1, (10,)).tolist())
+        text = re.sub(r"\.+", ".", "".join(texts))
+        optimizer.zero_grad()
+        F.cross_entropy(predict(text)[:-1], torch.tensor([*map(COUNTED.index, text[1:])])).backward()
+        nn.utils.clip_grad_norm_([weight for module in modules for weight in module.parameters()], 1.0)
+        optimizer.step()
+    return encoder, predict
+
+
+def lstm() -> None:
+    """Measure up to which n a cell that was trained on n of 1 to 10 counts n times a and n times b."""
+    import torch
+
+    torch.set_num_threads(1)
+    table = common.Table("course", "lstm", "cell", "n counted, of 1 to 10", "n counted, of 11 to 40")
+    for cell in ("rnn", "gru", "lstm"):
+        _, predict = train_to_count(cell)
+        counted = []
+        for n in range(1, MOST_COUNTED + 1):
+            with torch.no_grad():
+                after = predict("." + "a" * n + "b" * n).argmax(1)[n + 1 :]  # (n), from the first b on
+            if [COUNTED[index] for index in after] == [*"b" * (n - 1), "."]:
+                counted.append(n)
+        seen = sum(n <= MOST_TRAINED for n in counted)
+        table.row(f"`{cell}`", f"{seen} of {MOST_TRAINED}", f"{len(counted) - seen} of {MOST_COUNTED - MOST_TRAINED}")
+
+
+def draw_lstm() -> Figure:
+    """Draw the cell of an LSTM that counts: each unit while it reads 8 times a and 8 times b."""
+    import torch
+
+    encoder, predict = train_to_count("lstm")
+    text = "." + "a" * 8 + "b" * 8
+    layer = encoder.layers[0]
+    inputs: list[torch.Tensor] = []
+    hook = encoder.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
+    with torch.no_grad():
+        predict(text)
+        hook.remove()
+        state, cells = None, []
+        for x_t in inputs[0][0]:  # (D)
+            _, state = layer(x_t[None, None], state)
+            cells.append(state[1][0, 0])
+    cell = torch.stack(cells)  # (T, units)
+    figure = new_figure(6.4, 3.2)
+    axes = figure.subplots()
+    swing = cell.amax(0) - cell.amin(0)
+    for unit in range(cell.shape[1]):
+        is_counter = unit == int(swing.argmax())
+        colour, width = (COLOURS[0], 2.5) if is_counter else (GREY, 0.8)
+        axes.plot(cell[:, unit].tolist(), color=colour, linewidth=width, label="counts" if is_counter else None)
+    axes.set(xlabel="the symbol that was read", ylabel="cell c(t)", xticks=range(len(text)))
+    axes.set_xticklabels([*text])
+    axes.legend(frameon=False)
+    return figure
+
+
+# 4 gru
+
+ENCODER_VARIANTS = {
+    "`gru`, `direction: forward`": "{use: gru, hidden: 60, direction: forward}",
+    "`gru`, `direction: backward`": "{use: gru, hidden: 60, direction: backward}",
+    "`gru`, both directions": "{use: gru, hidden: 60}",
+    "`gru`, both directions, `layers: 2`": "{use: gru, hidden: 60, layers: 2}",
+    "`gru`, both directions, `reset: before`": "{use: gru, hidden: 60, reset: before}",
+    "`lstm`, both directions": "{use: lstm, hidden: 60}",
+    "`nested-lstm`, both directions": "{use: nested-lstm, hidden: 60}",
+}
+
+
+def gru() -> None:
+    """Train pipelines/pos.yaml with several encoders, and measure the accuracy of its tags."""
+    table = common.Table("course", "gru", "encoder", "accuracy", "accuracy, new templates")
+    for number, (name, encoder) in enumerate(ENCODER_VARIANTS.items(), 1):
+        run = f"course-gru-{number}"
+        common.seqpipe(
+            "train", ROOT / "pipelines" / "pos.yaml", f"name={run}", f"encoder={encoder}", "train.threads=1", "-q"
+        )
+        scores = common.seqpipe_json("evaluate", RUNS / run, "-q")
+        table.row(name, *(f"{100 * scores[part]['accuracy']:.1f}" for part in ("test", "new-templates")))
+
+
+def draw_gru() -> Figure:
+    """Draw the update gates of a GRU whose units start with different lengths of memory, before any training."""
+    import torch
+
+    from seqpipe.config.signature import construct
+    from seqpipe_plugins.encoders.gru import GRU
+
+    torch.manual_seed(1)
+    hidden, steps = 32, 60
+    figure = new_figure(6.8, 3.2)
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, longest, title in zip(panels, (None, 50), ("random biases", "longest_dependency: 50"), strict=True):
+        options = {"longest_dependency": longest} if longest else {}
+        layer = construct(GRU, 8, {}, hidden=hidden, direction="forward", **options).layers[0]
+        h, gates = torch.zeros(hidden), []
+        with torch.no_grad():
+            for x_t in torch.randn(steps, 8):
+                inward = layer.weight_ih_l0 @ x_t + layer.bias_ih_l0
+                recurrent = layer.weight_hh_l0 @ h + layer.bias_hh_l0
+                r, z = torch.sigmoid(inward + recurrent)[: 2 * hidden].split(hidden)
+                n = torch.tanh(inward[2 * hidden :] + r * recurrent[2 * hidden :])
+                h = (1 - z) * n + z * h
+                gates.append(z)
+        gate = torch.stack(gates)  # (T, units)
+        image = axes.imshow(gate[:, gate.mean(0).argsort()].T.numpy(), vmin=0, vmax=1, cmap="cividis", aspect="auto")
+        axes.set(title=title, xlabel="step t")
+    panels[0].set_ylabel("unit")
+    figure.colorbar(image, ax=panels, label="update gate z(t)")
     return figure
 
 
@@ -639,13 +817,18 @@ EXPERIMENTS: Mapping[str, Callable[[], None]] = {
     "evaluation": evaluation,
     "languages": languages,
     "memory": memory,
+    "lstm": lstm,
+    "gru": gru,
     "names": names,
 }
 PICTURES: Mapping[str, Callable[[], Figure]] = {
     "rnn": draw_rnn,
+    "vanishing-gradients": draw_gradients,
     "transformer": draw_transformer,
     "gpt": draw_gpt,
     "memory": draw_memory,
+    "lstm": draw_lstm,
+    "gru": draw_gru,
 }
 
 
