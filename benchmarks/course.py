@@ -20,6 +20,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import common
@@ -478,6 +479,7 @@ def transformer() -> None:
 def draw_transformer() -> Figure:
     """Draw sinusoidal positions, and the gradient norm of each layer of 12 before training, with pre and post norm."""
     import torch
+
     from seqpipe_plugins.encoders.transformer import Transformer
 
     figure = new_figure(7.2)
@@ -573,6 +575,23 @@ def pretraining() -> None:
         table.row(row, *(f"{100 * scores[part]['f1']:.1f}" for part in ("test", "new-templates")))
 
 
+def draw_pretraining() -> Figure:
+    """Draw the F1 of each tagger of the experiment."""
+    figure = new_figure(7.2, 3.2)
+    axes = figure.subplots()
+    rows = stored("course", "pretraining")
+    places = range(len(rows))
+    for shift, part, colour in ((-0.2, "F1, test", COLOURS[0]), (0.2, "F1, new templates", COLOURS[1])):
+        axes.barh(
+            [place + shift for place in places], [row[part] for row in rows.values()], 0.4, color=colour, label=part
+        )
+    axes.set(xlim=(0, 100), xlabel="F1, %", yticks=places)
+    axes.set_yticklabels([*rows])
+    axes.invert_yaxis()
+    axes.legend()
+    return figure
+
+
 def train(run: str, yaml: str, overrides: Mapping[str, Any]) -> Any:
     """Run a shipped pipeline with overrides under a name, unless that run exists, and return its scores."""
     if not (RUNS / run / "bundle").exists():
@@ -598,6 +617,7 @@ def gpt() -> None:
     """Write tales with pipelines/gpt.yaml by several ways of sampling, and count what is wrong in them."""
     sys.path.insert(0, str(ROOT / "pipelines" / "data"))
     from make_tales import NAMED, WHO
+
     from seqpipe import load
 
     train("course-gpt", "gpt", {})
@@ -669,7 +689,6 @@ INTENTS: Mapping[str, Mapping[str, Any]] = {  # overrides of pipelines/intent-ls
     "words and spelling": {"embedding": [{"use": "lookup", "dim": 50, "word_dropout": 0.3, "dropout": 0.3}, SPELLING]},
     "words, case kept": {"tokenizer.lowercase": False},
 }
-PARTS = {"test": "test", "new": "test-new-templates"}
 
 
 def with_form(source: Path, target: Path) -> None:
@@ -690,30 +709,45 @@ def evaluation() -> None:
     from seqpipe import Run
     from seqpipe.report.analysis import calibration
 
-    folder = RUNS / "data" / "forms"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, file in PARTS.items():
-        with_form(ROOT / "pipelines" / "data" / "assistant-en" / f"{file}.conll", folder / f"{name}.conll")
+    new = RUNS / "data" / "forms" / "new.conll"
+    new.parent.mkdir(parents=True, exist_ok=True)
+    with_form(ROOT / "pipelines" / "data" / "assistant-en" / "test-new-templates.conll", new)
     table = common.Table(
-        *("course", "evaluation", "model", "test", "new templates", "new, with typos", "new, other case"),
-        *("new, written", "new, spoken", "calibration error, new"),
+        *("course", "evaluation", "model", "test", "new templates", "with typos", "in another case"),
+        *("written", "spoken", "calibration error"),
     )
-    diagram = common.Table("course", "reliability", "mean probability", "share right", "answers")
     for number, (row, overrides) in enumerate(INTENTS.items(), 1):
         run = f"course-intent-{number}"
         scores = train(run, "intent-lstm", overrides)
-        new = folder / "new.conll"
         perturbed = common.seqpipe_json("evaluate", RUNS / run / "bundle", "--data", new, "--perturb", "typos,case")
-        groups = common.seqpipe_json("evaluate", RUNS / run / "bundle", "--data", new, "--by", "form")
-        print(perturbed, groups)
+        groups = common.seqpipe_json("evaluate", RUNS / run / "bundle", "--data", new, "--by", "form")[new.name]
         answers = Run(RUNS / run).errors("new-templates")
-        of_all = calibration([(answer["score"], answer["right"]) for answer in answers])
-        print(of_all)
-        accuracy = [scores["test"]["accuracy"], scores["new-templates"]["accuracy"]]
-        table.row(row, *(f"{100 * share:.1f}" for share in accuracy), 1, 2, 3, 4, f"{100 * of_all['ece']:.1f}")
+        pairs = calibration([(answer["score"], answer["right"]) for answer in answers])
+        shares = [scores[part]["accuracy"] for part in ("test", "new-templates")]
+        shares += [case["score"] for case in perturbed[new.name]["perturb"][1:]]
+        shares += [groups[f"form={form}"]["accuracy"] for form in ("written", "spoken")]
+        table.row(row, *(f"{100 * share:.1f}" for share in (*shares, pairs["ece"])))
         if number == 1:
-            for bin_ in of_all["bins"]:
-                diagram.row(f"{bin_['confidence']:.3f}", f"{bin_['accuracy']:.3f}", bin_["count"])
+            diagram = pairs["bins"]
+    table = common.Table("course", "reliability", "mean probability", "share right", "answers")
+    for place in diagram:
+        table.row(f"{place['confidence']:.3f}", f"{place['accuracy']:.3f}", place["count"])
+
+
+def draw_evaluation() -> Figure:
+    """Draw the reliability diagram of the first classifier of the experiment, on new templates."""
+    figure = new_figure(4.8, 4.2)
+    axes = figure.subplots()
+    rows = stored("course", "reliability")
+    answers = [row["answers"] for row in rows.values()]
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, label="calibrated")
+    axes.plot([*map(float, rows)], [row["share right"] for row in rows.values()], color=COLOURS[0], linewidth=1)
+    sizes = [10 + 300 * count / sum(answers) for count in answers]
+    axes.scatter([*map(float, rows)], [row["share right"] for row in rows.values()], sizes, COLOURS[0])
+    axes.set(xlabel="mean probability of the answers in a bin", ylabel="share that is right")
+    axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
+    axes.legend(loc="upper left")
+    return figure
 
 
 # languages
@@ -790,23 +824,20 @@ def languages() -> None:
         start = {} if language == "both" else shared
         train(f"course-{language}", "mlm", files | {"tokenizer": tokens | start, "train.epochs": 15})
     table = common.Table(
-        *("course", "languages", "pretraining", "tagged language"),
-        *("F1, English", "F1, German", "German names", "German nouns (mean of five labels)"),
+        *("course", "languages", "pretrained on, labels in", "English", "German", "German names"),
+        *(f"German, {label}" for label in GROUPS),
     )
-    rows = [("none", "en"), ("en", "en"), ("both", "en"), ("both", "de")]
-    for pretrained, tagged in rows:
+    shown = {"none": "nothing", "en": "English", "de": "German", "both": "English and German"}
+    for pretrained, tagged in (("none", "en"), ("en", "en"), ("both", "en"), ("both", "de")):
         overrides = small_bert(
             None if pretrained == "none" else f"../runs/course-{pretrained}", "tags", tokens | shared
         )
-        overrides |= {
-            "train.epochs": 20,
-            "data.train": f"../{at}/labelled.{tagged}.conll",
-            "data.dev": f"../{at}/dev.{tagged}.conll",
-        }
-        tests = {language: f"../{at}/test-new-names.{language}.conll" for language in ("en", "de")}
-        run = f"course-{pretrained}-to-{tagged}"
-        scores = train(run, "ner", overrides | {"data.test": tests})
-        print(json.dumps(scores))
+        overrides |= {"train.epochs": 20, "data.train": f"../{at}/labelled.{tagged}.conll"}
+        overrides |= {"data.test": {language: f"../{at}/test-new-names.{language}.conll" for language in ("en", "de")}}
+        scores = train(f"course-{pretrained}-to-{tagged}", "ner", overrides)
+        german = scores["de"]["labels"]
+        f1 = [scores["en"]["f1"], scores["de"]["f1"], *(german[label]["f1"] for label in ("name", *GROUPS))]
+        table.row(f"{shown[pretrained]}, {shown[tagged]}", *(f"{100 * score:.1f}" for score in f1))
 
 
 EXPERIMENTS: Mapping[str, Callable[[], None]] = {
@@ -825,7 +856,9 @@ PICTURES: Mapping[str, Callable[[], Figure]] = {
     "rnn": draw_rnn,
     "vanishing-gradients": draw_gradients,
     "transformer": draw_transformer,
+    "pretraining": draw_pretraining,
     "gpt": draw_gpt,
+    "evaluation": draw_evaluation,
     "memory": draw_memory,
     "lstm": draw_lstm,
     "gru": draw_gru,
