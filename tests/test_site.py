@@ -77,6 +77,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
     ],
     "tasks/predicting": ["quantize", "inference"],
     "tasks/pretrained": ["fine-tune", "fine-tune BERT", "BERT"],
+    "tasks/languages": ["multilingual", "cross-lingual transfer"],
     "tasks/pretraining": ["word2vec", "masked language model"],
     "tasks/reading": ["question answering"],
     "tasks/retrieval": ["chatbot", "sentence embeddings", "semantic search"],
