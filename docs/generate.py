@@ -424,14 +424,15 @@ def with_table(page: str, subject: str, lines: Sequence[str]) -> str:
 
 
 _FIGURES = re.compile(
-    r"^(<!-- figures: (([\w-]+)/([\w-]+))(?:, rows: ([^\n]+))? -->\n).*?^(?=<!-- end of figures -->$)", re.M | re.S
+    r"^(<!-- figures: (([\w-]+)/([\w-]+))(, [^\n]+)? -->\n).*?^(?=<!-- end of figures -->$)", re.M | re.S
 )
 
 
 def with_figures(page: str, text: str) -> str:
     """The text of a page, with the table of a question of benchmarks/results between each pair of markers.
 
-    `<!-- figures: FILE/QUESTION -->`, or with `, rows: NAME; NAME` some of its rows, to `<!-- end of figures -->`.
+    `<!-- figures: FILE/QUESTION -->`, or with `, rows: NAME; NAME` and `, columns: NAME; NAME` a part of it, to
+    `<!-- end of figures -->`.
     """
 
     def with_rows(marker: re.Match[str]) -> str:
@@ -443,13 +444,18 @@ def with_figures(page: str, text: str) -> str:
         if name not in questions:
             raise ValueError(f"{page}: figures {key}: {place} has no question {name!r}; it has {', '.join(questions)}")
         rows = {row["row"]: row for row in questions[name]["rows"]}
-        chosen = [row.strip() for row in marker[5].split(";")] if marker[5] else [*rows]
-        for row in chosen:
-            if row not in rows:
-                raise ValueError(
-                    f"{page}: figures {key}: question {name!r} has no row {row!r}; it has {'; '.join(rows)}"
-                )
-        lines = report.table(questions[name], [rows[row] for row in chosen], None)
+        names = {
+            "rows": [*rows],
+            "columns": list(dict.fromkeys(key for row in rows.values() for key in row["figures"])),
+        }
+        chosen = dict(re.findall(r", (rows|columns): (.*?)(?=, (?:rows|columns): |$)", marker[5] or ""))
+        for part, choice in chosen.items():
+            if unknown := {*choice.split("; ")} - {*names[part]}:
+                reason = f"question {name!r} has no {part} {'; '.join(sorted(unknown))}"
+                raise ValueError(f"{page}: figures {key}: {reason}; it has {'; '.join(names[part])}")
+            names[part] = choice.split("; ")
+        columns = names["columns"] if "columns" in chosen else None
+        lines = report.table(questions[name], [rows[row] for row in names["rows"]], columns)
         return "\n".join([marker[1], *lines, "\n"])
 
     if text.count("<!-- figures: ") != len(_FIGURES.findall(text)):

@@ -90,14 +90,17 @@ def test_figures_that_are_not_there_are_named() -> None:
     for key, message in {
         "nothing/memory": "benchmarks/results/nothing.json is missing",
         "gradients/nothing": "benchmarks/results/gradients.json has no question 'nothing'; it has gradients",
-        "gradients/gradients, rows: `rnn`; `lstn`": "question 'gradients' has no row '`lstn`'",
+        "gradients/gradients, rows: `rnn`; `lstn`": "question 'gradients' has no rows `lstn`; it has `rnn`; ",
+        "gradients/gradients, columns: accurate": "question 'gradients' has no columns accurate; it has accuracy; ",
     }.items():
         with pytest.raises(ValueError, match=re.escape(f"{page}: figures {key.partition(',')[0]}: {message}")):
             with_figures(page, f"<!-- figures: {key} -->\n<!-- end of figures -->\n")
     with pytest.raises(ValueError, match="a marker of figures is not closed"):
         with_figures(page, "<!-- figures: gradients/gradients -->\n")
-    text = with_figures(page, "<!-- figures: gradients/gradients, rows: `gru` -->\nold\n<!-- end of figures -->\n")
-    assert [line.split(" | ")[0] for line in text.splitlines()[2:-2]] == ["| cell", "|---|---|---|---|---|", "| `gru`"]
+    marker = "<!-- figures: gradients/gradients, rows: `gru`; `rnn`, columns: last step -->"
+    table = with_figures(page, f"{marker}\nold\n<!-- end of figures -->\n").splitlines()[2:-2]
+    assert [line.split(" | ")[0] for line in table] == ["| cell", "|---|---|", "| `gru`", "| `rnn`"]
+    assert table[0] == "| cell | last step |"
 
 
 @pytest.mark.parametrize("page", ["reference/names.md", "plugins/index.md"])

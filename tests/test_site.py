@@ -27,6 +27,10 @@ MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 120, 900, 62, 25
 QUERIES: Mapping[str, Sequence[str]] = {
     "bundle-format": ["bundle format"],
     "coming-from": ["spacy", "huggingface", "flair"],
+    "course/gru": ["GRU from scratch", "stacked RNN"],
+    "course/lstm": ["LSTM from scratch", "LSTM in NumPy"],
+    "course/rnn": ["course", "Elman network"],
+    "course/vanishing-gradients": ["vanishing gradient", "BPTT"],
     "data/faults": ["encoding error", "duplicates"],
     "data/formats": ["CSV", "data format", "label studio"],
     "data/models": ["how much data", "glove"],
@@ -43,7 +47,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
     "reference/commands": ["command line"],
     "reference/yaml": ["config"],
     "tasks/chinese": ["chinese"],
-    "tasks/encoders": ["tokenizer", "attention"],
+    "tasks/encoders": ["tokenizer", "attention", "long memory"],
     "tasks/entities": ["named entity recognition", "NER", "CRF"],
     "tasks/evaluating": [
         "metrics",
