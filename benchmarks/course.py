@@ -721,8 +721,9 @@ def evaluation() -> None:
         scores = train(run, "intent-lstm", overrides)
         perturbed = common.seqpipe_json("evaluate", RUNS / run / "bundle", "--data", new, "--perturb", "typos,case")
         groups = common.seqpipe_json("evaluate", RUNS / run / "bundle", "--data", new, "--by", "form")[new.name]
-        answers = Run(RUNS / run).errors("new-templates")
-        pairs = calibration([(answer["score"], answer["right"]) for answer in answers])
+        rows = [row for row in Run(RUNS / run).answers if row["set"] == "new-templates"]
+        right = [row["answer"]["label"] == row["record"]["intent"] for row in rows]
+        pairs = calibration([(row["answer"]["score"], is_right) for row, is_right in zip(rows, right, strict=True)])
         shares = [scores[part]["accuracy"] for part in ("test", "new-templates")]
         shares += [case["score"] for case in perturbed[new.name]["perturb"][1:]]
         shares += [groups[f"form={form}"]["accuracy"] for form in ("written", "spoken")]

@@ -27,9 +27,13 @@ MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 120, 900, 62, 25
 QUERIES: Mapping[str, Sequence[str]] = {
     "bundle-format": ["bundle format"],
     "coming-from": ["spacy", "huggingface", "flair"],
+    "course/evaluation": ["F1 in NumPy"],
+    "course/gpt": ["GPT from scratch", "KV cache"],
     "course/gru": ["GRU from scratch", "stacked RNN"],
     "course/lstm": ["LSTM from scratch", "LSTM in NumPy"],
+    "course/pretraining": ["negative sampling"],
     "course/rnn": ["course", "Elman network"],
+    "course/transformer": ["Transformer from scratch"],
     "course/vanishing-gradients": ["vanishing gradient", "BPTT"],
     "data/faults": ["encoding error", "duplicates"],
     "data/formats": ["CSV", "data format", "label studio"],
