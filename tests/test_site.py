@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -198,6 +199,16 @@ def test_formulas_become_mathml_and_code_stays_as_it_is() -> None:
     assert "</mfrac>" in made
     assert "echo '$`x`$'\n" in made
     assert "~~~text\n```math\n~~~" in made
+
+
+def test_each_page_of_the_course_has_a_link_to_its_notebook(site: Path) -> None:
+    pages = [path.stem for path in DOCS.glob("course/*.md")]
+    assert len(pages) > 3
+    for page in pages:
+        text = (site / "course" / f"{page}.html").read_text(encoding="utf-8")
+        links = re.findall(r'<a href="([^"]+)" download>Notebook</a>', text)
+        assert links == [f"{page}.ipynb"]
+        assert json.loads((site / "course" / links[0]).read_text(encoding="utf-8"))["nbformat"] == 4
 
 
 def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
