@@ -149,20 +149,23 @@ def draw_rnn() -> Figure:
 # 2 vanishing-gradients
 
 DISTANCES = (10, 20, 50, 100)
-SYMBOLS, BATCH, DIM, HIDDEN, LEARNING_RATE = 8, 64, 16, 64, 0.003
+SYMBOLS, BATCH, DIM, HIDDEN = 8, 64, 16, 64
 STEPS, CHECKED, TESTED = 1500, 50, 2000  # training steps at most, steps between two checks, sequences of a test
 SEEDS = (1, 2, 3)  # all for the longest distance, the first for the others
 SHOWN_STEPS = (100, 200, 400, 800, 1500)  # of learning curves
-CELLS = {  # whether `longest_dependency` is the distance
-    "`rnn`": ("rnn", False),
-    "`lstm`": ("lstm", False),
-    "`gru`": ("gru", False),
-    "`lstm`, `longest_dependency`": ("lstm", True),
-    "`gru`, `longest_dependency`": ("gru", True),
+CELLS = {  # the encoder, whether `longest_dependency` is the distance, and the learning rate
+    "`rnn`": ("rnn", False, 0.003),
+    "`lstm`": ("lstm", False, 0.003),
+    "`gru`": ("gru", False, 0.003),
+    "`lstm`, `longest_dependency`": ("lstm", True, 0.003),
+    "`gru`, `longest_dependency`": ("gru", True, 0.003),
+    "`rnn`, rate 0.01": ("rnn", False, 0.01),
+    "`lstm`, rate 0.01": ("lstm", False, 0.01),
+    "`gru`, rate 0.01": ("gru", False, 0.01),
 }
 
 
-def recall(cell: str, longest_dependency: int | None, distance: int, seed: int) -> list[float]:
+def recall(cell: str, longest_dependency: int | None, rate: float, distance: int, seed: int) -> list[float]:
     """Train one layer to recall the first of several symbols, and return its accuracy after every `CHECKED` steps.
 
     The other symbols are random. Training ends once all new sequences are answered correctly, or after `STEPS`.
@@ -182,7 +185,7 @@ def recall(cell: str, longest_dependency: int | None, distance: int, seed: int) 
     embedding, output = nn.Embedding(SYMBOLS, DIM), nn.Linear(HIDDEN, SYMBOLS)
     encoder = construct(encoders[cell], DIM, {}, hidden=HIDDEN, direction="forward", **options)
     parameters = [*embedding.parameters(), *output.parameters(), *encoder.parameters()]
-    optimizer = torch.optim.Adam(parameters, lr=LEARNING_RATE)
+    optimizer = torch.optim.Adam(parameters, lr=rate)
 
     def predict(ids: torch.Tensor) -> torch.Tensor:  # (B, T) -> (B, SYMBOLS)
         logits: torch.Tensor = output(encoder(embedding(ids), torch.ones_like(ids).bool())["state"])
@@ -211,11 +214,11 @@ def memory() -> None:
     torch.set_num_threads(1)
     by_distance = common.Table("course", "memory", "cell", *(f"distance {distance}" for distance in DISTANCES))
     rows = {}
-    for name, (cell, is_spread) in CELLS.items():
+    for name, (cell, is_spread, rate) in CELLS.items():
         cells = []
         for distance in DISTANCES:
             seeds = SEEDS if distance == max(DISTANCES) else SEEDS[:1]
-            curves = [recall(cell, distance if is_spread else None, distance, seed) for seed in seeds]
+            curves = [recall(cell, distance if is_spread else None, rate, distance, seed) for seed in seeds]
             cells.append(" / ".join(f"{100 * curve[-1]:.1f} % ({CHECKED * len(curve)} steps)" for curve in curves))
         by_distance.row(name, *cells)
         rows[name] = curves[0]  # of the longest distance

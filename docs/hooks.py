@@ -28,13 +28,18 @@ COURSE_BOOST = 0.4  # of the course in the search, so that the reference pages s
 
 def with_formulas(markdown: str) -> str:
     """Return a page whose formulas are MathML; other code stays as it is."""
+
+    def inline(text: str) -> str:
+        # In a span, since Markdown takes a line that begins with <math> for a block.
+        return notebooks.FORMULA.sub(lambda formula: f"<span>{convert(formula[1])}</span>", text)
+
     parts, end = [], 0
     for block in notebooks.BLOCK.finditer(markdown):
-        parts.append(notebooks.FORMULA.sub(lambda formula: convert(formula[1]), markdown[end : block.start()]))
+        parts.append(inline(markdown[end : block.start()]))
         is_formula = block[3].strip() == "math"
         parts.append(convert(" ".join(block[4].split()), display="block") + "\n" if is_formula else block[0])
         end = block.end()
-    return "".join([*parts, notebooks.FORMULA.sub(lambda formula: convert(formula[1]), markdown[end:])])
+    return "".join([*parts, inline(markdown[end:])])
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

@@ -196,6 +196,7 @@ def test_formulas_become_mathml_and_code_stays_as_it_is() -> None:
     page = "The $`x_t`$ of\n\n```math\n\\frac{1}{2}\n```\n\n```sh\necho '$`x`$'\n```\n\n~~~text\n```math\n~~~\n"
     made = hooks.with_formulas(page)
     assert made.count("<math") == 2
+    assert hooks.with_formulas("$`x`$ begins a line").startswith("<span><math")
     assert "</mfrac>" in made
     assert "echo '$`x`$'\n" in made
     assert "~~~text\n```math\n~~~" in made
@@ -257,7 +258,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.mark.chromium
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-@pytest.mark.parametrize("page", ["index", "tasks/encoders", "tasks/entities", "deploy/recipes"])
+@pytest.mark.parametrize("page", ["index", "course/lstm", "tasks/encoders", "tasks/entities", "deploy/recipes"])
 def test_a_page_is_accessible_and_needs_no_scrolling_to_the_side(
     browser: Browser, url: str, page: str, width: int, scheme: str
 ) -> None:
