@@ -591,7 +591,7 @@ def draw_pretraining() -> Figure:
     axes.set(xlim=(0, 100), xlabel="F1, %", yticks=places)
     axes.set_yticklabels([*rows])
     axes.invert_yaxis()
-    axes.legend()
+    axes.legend(loc="lower right")
     return figure
 
 
@@ -749,8 +749,8 @@ def draw_evaluation() -> Figure:
     sizes = [10 + 300 * count / sum(answers) for count in answers]
     axes.scatter([*map(float, rows)], [row["share right"] for row in rows.values()], sizes, COLOURS[0])
     axes.set(xlabel="mean probability of the answers in a bin", ylabel="share that is right")
-    axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
-    axes.legend(loc="upper left")
+    axes.set(xlim=(0, 1.05), ylim=(0, 1.05))
+    axes.legend(loc="lower right")
     return figure
 
 
@@ -831,17 +831,24 @@ def languages() -> None:
         *("course", "languages", "pretrained on, labels in", "English", "German", "German names"),
         *(f"German, {label}" for label in GROUPS),
     )
-    shown = {"none": "nothing", "en": "English", "de": "German", "both": "English and German"}
-    for pretrained, tagged in (("none", "en"), ("en", "en"), ("both", "en"), ("both", "de")):
-        overrides = small_bert(
-            None if pretrained == "none" else f"../runs/course-{pretrained}", "tags", tokens | shared
-        )
+    shown = {"none": "nothing", "en": "English", "de": "German", "both": "both"}
+    rows = (
+        ("none", "en", False),
+        ("en", "en", False),
+        ("both", "en", False),
+        ("both", "en", True),
+        ("both", "de", False),
+    )
+    for pretrained, tagged, frozen in rows:
+        init = None if pretrained == "none" else f"../runs/course-{pretrained}"
+        overrides = small_bert(init, "tags", tokens | shared) | ({"embedding.freeze": True} if frozen else {})
         overrides |= {"train.epochs": 20, "data.train": f"../{at}/labelled.{tagged}.conll"}
         overrides |= {"data.test": {language: f"../{at}/test-new-names.{language}.conll" for language in ("en", "de")}}
-        scores = train(f"course-{pretrained}-to-{tagged}", "ner", overrides)
+        scores = train(f"course-{pretrained}-to-{tagged}{'-frozen' if frozen else ''}", "ner", overrides)
         german = scores["de"]["labels"]
         f1 = [scores["en"]["f1"], scores["de"]["f1"], *(german[label]["f1"] for label in ("name", *GROUPS))]
-        table.row(f"{shown[pretrained]}, {shown[tagged]}", *(f"{100 * score:.1f}" for score in f1))
+        row = f"{shown[pretrained]}, {shown[tagged]}" + (", embeddings frozen" if frozen else "")
+        table.row(row, *(f"{100 * score:.1f}" for score in f1))
 
 
 EXPERIMENTS: Mapping[str, Callable[[], None]] = {
