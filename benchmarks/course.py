@@ -569,6 +569,7 @@ def pretraining() -> None:
         "small BERT, not pretrained": small_bert(None),
         "small BERT": small_bert(at[BERT]),
         "small BERT, CRF": small_bert(at[BERT], "crf"),
+        "small BERT, not pretrained, CRF": small_bert(None, "crf"),
     }
     for run, (yaml, overrides) in PRETRAINED.items():
         train(run, yaml, overrides)
