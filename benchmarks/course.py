@@ -592,7 +592,7 @@ def draw_pretraining() -> Figure:
     axes.set(xlim=(0, 100), xlabel="F1, %", yticks=places)
     axes.set_yticklabels([*rows])
     axes.invert_yaxis()
-    axes.legend(loc="lower right")
+    axes.legend(loc="center right")
     return figure
 
 
