@@ -149,9 +149,9 @@ def open_session(onnxruntime: Any, model: bytes, device: str, path: Path, refuse
         raise BundleError(f"{path / 'model.onnx'}: {fault}")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    # Microseconds that threads wait actively for the next operator. By default they do so for longer, which
-    # halves the speed beside other programs; asleep at once, they wake up too late. Versions before 1.31 ignore it.
-    options.add_session_config_entry("session.intra_op.spin_duration_us", "1000")
+    # Microseconds that threads wait actively for the next operator, or text. By default they do so for longer, which
+    # halves the speed beside other programs; asleep sooner, they wake up too late. Versions before 1.31 ignore it.
+    options.add_session_config_entry("session.intra_op.spin_duration_us", "3000")
     options.log_severity_level = 3
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NOWHERE)
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")  # for `placement`
@@ -288,7 +288,8 @@ class GraphSession:
         self.device = "cuda" if CUDA in session.get_providers() else "cpu"
         self.workers = 1 if self.device == "cuda" else threads or cores()
         is_large = len(model) >= LARGE and graph_check.product_weights(model) >= LARGE
-        self._alone_threads = self.workers if is_large else 1
+        # A bundle that is not written yet, in an export to int8, cannot be read again for a second session.
+        self._alone_threads = self.workers if is_large and content.sha256 else 1
         self.cache, self.run_times = manifest.cache, RunTimes()
         self._after_huge, self._lock = 0, threading.Lock()  # runs that still release memory
         self._is_lost, self._has_run, self._opened = False, False, (content.path.absolute(), content.sha256)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,15 @@ def test_a_text_by_itself_is_answered_on_all_cores_by_a_large_graph(
     small = load(tiny_bundle, "cpu", threads=1)
     assert small(text) == expected[0]
     assert opened == [1, 3, 1, 3, 1]
+
+
+def test_a_large_bundle_that_is_not_written_yet_answers_a_text_by_itself(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does an export to int8, whose golden examples are answered before the folder exists."""
+    monkeypatch.setattr(session, "LARGE", 0)
+    unwritten = Model(replace(bundle.read(tiny_bundle), sha256=""), "cpu", threads=3)
+    assert unwritten("Anna calls Ben") == load(tiny_bundle, "cpu", threads=1)("Anna calls Ben")
 
 
 def test_weights_of_products_are_counted_but_not_those_of_tables_recurrent_layers_and_loops() -> None:
@@ -367,6 +377,7 @@ def test_a_run_is_features_in_and_arrays_out(tiny: Model) -> None:
 
 MEMORY = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from seqpipe import load
 

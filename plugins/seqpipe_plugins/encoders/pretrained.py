@@ -13,6 +13,8 @@ from torch import Tensor, nn
 import seqpipe.plugin as sp
 
 _LONGEST = 512  # tokens of a window with both special ones; one of 8,192 takes gigabytes per layer
+# Families of `transformers` that accept the mask which is added to attention scores: it needs no row per query.
+_ADDED_MASK = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 _LAYER = re.compile(r"\blayers?\.(\d+)\.")
 
 
@@ -103,21 +105,27 @@ class Pretrained(nn.Module):
         step, width = room - overlap, torch.sym_min(T, self.window - more) + more
         starts = torch.arange(0, torch.sym_max(T - overlap, 1), step, device=ids.device)  # (n,)
         n, j, lengths = starts.shape[0], torch.arange(width, device=ids.device), mask.sum(1, keepdim=True)  # (B, 1)
-        rest = j - first - more  # (B, w) places in the moving part; repeated tokens are below 0
-        stays, moves = (j < first)[:, None], (rest >= 0)[:, None]  # (B, 1, w)
-        at = torch.where(stays, j, j - more + starts[:, None])  # (B, n, w) places in the text
-        real = ~moves | ((rest < room)[:, None] & (at < lengths[..., None]))  # (B, n, w)
-        window_ids = ids.gather(1, at.clamp(max=T - 1).flatten(1)).unflatten(1, (n, width))
-        window_ids = torch.where(stays | moves, window_ids, sp.SPECIALS.index(sp.EOS)).flatten(0, 1)  # (B * n, w)
-        second = None if segments is None else moves.expand(-1, n, -1).flatten(0, 1)
+        if segments is None:
+            second, at = None, j + starts[:, None]  # (n, w) places in the text
+            window_ids = ids.index_select(1, at.clamp(max=T - 1).flatten()).reshape(-1, width)  # (B * n, w)
+            real = at < lengths[..., None]  # (B, n, w)
+        else:
+            rest = j - first - more  # (B, w) places in the moving part; repeated tokens are below 0
+            stays, moves = (j < first)[:, None], (rest >= 0)[:, None]  # (B, 1, w)
+            at = torch.where(stays, j, j - more + starts[:, None])  # (B, n, w)
+            real = ~moves | ((rest < room)[:, None] & (at < lengths[..., None]))  # (B, n, w)
+            window_ids = ids.gather(1, at.clamp(max=T - 1).flatten(1)).unflatten(1, (n, width))
+            window_ids = torch.where(stays | moves, window_ids, sp.SPECIALS.index(sp.EOS)).flatten(0, 1)
+            second = moves.expand(-1, n, -1).flatten(0, 1)
         outputs = self._read(window_ids, real.flatten(0, 1), second)  # (B * n, 1 + w + 1, D)
         last = (lengths - first - overlap - 1).clamp(min=0) // step  # (B, 1) the last window that is needed
         t, rows = torch.arange(T, device=ids.device), outputs.flatten(0, 1)  # (B * n * (w + 2), D)
-        u = t - first  # (B, T) places in the moving part
+        u = t[None] - first  # (B or 1, T) places in the moving part
         begins = torch.arange(ids.shape[0], device=ids.device)[:, None] * n  # (B, 1) the first window of each text
 
         def read_in(window: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
-            place = torch.where(u < 0, t, t + more - window * step) + (begins + window) * (width + 2) + 1
+            place = t + more - window * step if segments is None else torch.where(u < 0, t, t + more - window * step)
+            place = place + (begins + window) * (width + 2) + 1
             x = nn.functional.embedding(place.clamp(max=rows.shape[0] - 1), rows)  # whole vectors: one Gather
             return torch.where(mask[..., None], x, 0.0)
 
@@ -131,10 +139,10 @@ class Pretrained(nn.Module):
         others = {"window": window, "other_window": neighbour, "other_x": read_in(neighbour)}
         return {"x": read_in(window), "state": state, **others}
 
-    def _layout(self, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, int, int, int]:
-        """Return a window's repeated tokens by row (B, 1), its room for others, their overlap and extra separators."""
+    def _layout(self, mask: Tensor, segments: Tensor | None) -> tuple[Tensor | int, int, int, int]:
+        """Return a window's repeated tokens by row (B, 1) or 0, its room for others, overlap and extra separators."""
         if segments is None:
-            return mask.sum(1, keepdim=True) * 0, self.window, self.overlap or self.window // 2, 0
+            return 0, self.window, self.overlap or self.window // 2, 0
         more = self.separators - 1
         room = self.window - self.first_tokens - 1 - more
         overlap = room // 2 if self.overlap is None else self.overlap
@@ -148,8 +156,13 @@ class Pretrained(nn.Module):
         t = torch.arange(ids.shape[1] + 2, device=ids.device)
         ids = nn.functional.pad(torch.where(mask, ids, 0), (1, 1))
         ids = torch.where(t == 0, sp.SPECIALS.index(sp.BOS), torch.where(t == end, sp.SPECIALS.index(sp.EOS), ids))
-        inputs = {"inputs_embeds": self.model.get_input_embeddings()(ids), "attention_mask": (t <= end).long()}
-        if second is not None and self.tells_apart:
+        embedded, seen = self.model.get_input_embeddings()(ids), t <= end
+        added = torch.where(seen[:, None, None], 0.0, torch.finfo(embedded.dtype).min)  # (R, 1, 1, w)
+        accepts = self.model.config.model_type in _ADDED_MASK
+        inputs = {"inputs_embeds": embedded, "attention_mask": added if accepts else seen.long()}
+        if second is None and self.tells_apart:
+            inputs["token_type_ids"] = torch.zeros_like(ids)  # the default of `transformers`, in fewer operators
+        elif second is not None and self.tells_apart:
             inputs["token_type_ids"] = torch.where(t == end, 1, nn.functional.pad(second, (1, 1)).long())
         return self._output(inputs)
 
