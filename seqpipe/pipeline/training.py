@@ -21,7 +21,7 @@ from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import candidate_docs, candidates_of, data_form
 from seqpipe.training.datasets import unseen_labels
-from seqpipe.training.evaluation import DevScores, calibrate, sample_scores, unwritable_targets
+from seqpipe.training.evaluation import DevScores, calibrate, dev_allocations, sample_scores, unwritable_targets
 from seqpipe.training.fit import dev_messages, fit_artifacts
 from seqpipe.training.memory import longest_text
 from seqpipe.training.optim import check_precision
@@ -125,7 +125,8 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     memory = longest_text(pipeline, data.batches, device, config.train.max_tokens)
     scores = None
     if data.dev_batches:
-        calibrate(pipeline, data.dev_batches)  # problems of dev are reported before training
+        with dev_allocations(artifacts, data.dev):
+            calibrate(pipeline, data.dev_batches)  # problems of dev are reported before training
         scores = DevScores(pipeline, config, data.dev, data.dev_batches, device)
     if config.train.metric:
         if scores is None:

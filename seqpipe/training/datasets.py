@@ -55,22 +55,27 @@ class Example:
         return 2 * max(longest, self.match.length) if self.match else longest
 
 
-def first_part(example: Example, count: int) -> Example:
-    """Return an example with the first `count` tokens of each of its texts, and as many of a target."""
+def first_part(example: Example, most: int, share: float = 1.0) -> Example:
+    """Return an example with the first `most` tokens of each of its texts and targets, or with a share of them."""
 
-    def first(doc: Doc) -> Doc:
-        rows = None if doc.rows is None else doc.rows[:count]
-        second = doc.second and min(doc.second, count)
+    def kept(count: int) -> int:
+        return min(most, max(1, round(share * count)))
+
+    def first(doc: Doc, fewer: int = 0) -> Doc:
+        count, second = kept(len(doc) + fewer) - fewer, doc.second and kept(doc.second)
+        rows = None if doc.rows is None else doc.rows[: kept(len(doc.rows))]
         return replace(first_tokens(doc, count), rows=rows, second=second, parts=tuple(map(first, doc.parts)))
 
-    doc, words, targets = first(example.doc), len(example.doc.first.word_offsets), dict(example.targets)
+    # The target of a language model is its text and [EOS].
+    ends = any(isinstance(value, list) and len(value) == len(example.doc) + 1 for value in example.targets.values())
+    doc, words, targets = first(example.doc, int(ends)), len(example.doc.first.word_offsets), dict(example.targets)
     for name, value in targets.items():
         if isinstance(value, list) and not _holds_fractions(value):
-            part = value[: len(doc.first.word_offsets) if len(value) == words else count]
-            targets[name] = [min(i, count - 1) for i in part] if name.endswith("pointers") else part
+            part = value[: len(doc.first.word_offsets) if len(value) == words else kept(len(value))]
+            targets[name] = [min(i, len(doc) - 1) for i in part] if name.endswith("pointers") else part
         elif name.rpartition(".")[2] in ("start", "end"):
-            targets[name] = min(value, count - 1)
-    match = example.match and first_part(example.match, count)
+            targets[name] = min(value, len(doc) - 1)
+    match = example.match and first_part(example.match, most, share)
     return replace(example, doc=doc, targets=targets, match=match)
 
 

@@ -24,8 +24,8 @@ from seqpipe.config.contract import (
     metric_types,
 )
 from seqpipe.config.loader import Component, Config
-from seqpipe.errors import DataError
-from seqpipe.features.document import Arrays, Record
+from seqpipe.errors import DataError, EnvError
+from seqpipe.features.document import Arrays, Record, location
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.artifacts import Artifacts
@@ -41,9 +41,28 @@ def evaluation(pipeline: Pipeline) -> Iterator[None]:
     """Switch to evaluation mode without gradients, and restore the former mode afterwards."""
     was_training = pipeline.training
     pipeline.eval()
-    with torch.no_grad():
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        pipeline.train(was_training)
+
+
+@contextmanager
+def dev_allocations(artifacts: Artifacts, records: Sequence[Record]) -> Iterator[None]:
+    """Report an allocation that fails inside the block with the longest of these dev records, if there are any."""
+    try:
         yield
-    pipeline.train(was_training)
+    except MemoryError as error:
+        if not records:
+            raise
+        lengths = [len(doc) for doc in artifacts.featurizer.docs(records)]
+        longest = max(range(len(records)), key=lengths.__getitem__)
+        place = f"{location(records[longest])}{lengths[longest]:,} tokens"
+        fix = "shorten it, split it, or leave it out of data.dev"
+        raise EnvError(
+            f"out of memory in {error}, in scores on dev, of which the longest text is {place}; {fix}"
+        ) from error
 
 
 def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
@@ -152,8 +171,11 @@ def predictor(
         features = tensors(feeds, device)
         values: dict[str, Any] = {name: features.pop(name) for name in options}
         values |= {name: len(feeds[name]) for name, option in options.items() if option["type"] == "size"}
-        with evaluation(pipeline):
-            decision = pipeline.decide(features, values, explain)
+        try:
+            with evaluation(pipeline):
+                decision = pipeline.decide(features, values, explain)
+        except MemoryError as error:  # a batch is then answered text by text
+            raise DataError(f"out of memory in {error}; shorten or split the text, or leave it out") from error
         return {name: tensor.cpu().numpy() for name, tensor in decision.items()}
 
     metrics = {
@@ -183,9 +205,10 @@ class DevScores:
         `check_interrupt` is called regularly; an exception that it raises ends the evaluation.
         """
         pipeline, records = self.pipeline, self.records[:2] if only_names else self.records
-        if not only_names:
-            calibrate(pipeline, self._device_batches)
-        loss, measures = dev_measures(pipeline, itertools.islice(self._device_batches(), 1 if only_names else None))
+        with dev_allocations(pipeline.artifacts, self.records):
+            if not only_names:
+                calibrate(pipeline, self._device_batches)
+            loss, measures = dev_measures(pipeline, itertools.islice(self._device_batches(), 1 if only_names else None))
         if pipeline.is_language_model:
             check_interrupt()
             return {"perplexity": measures[""]["perplexity"], "loss": math.log(measures[""]["perplexity"])}

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from seqpipe.config.contract import is_quadratic
 from seqpipe.errors import DataError
 from seqpipe.runtime.predictor import trim_heap
-from seqpipe.training.datasets import Batches, Example, Windows, collate, first_part
+from seqpipe.training.datasets import Batch, Batches, Windows, first_part
 from seqpipe.training.pipeline import Pipeline, is_out_of_memory
 
-TRIED = (256, 512, 1024)  # lengths of a text that are measured for a longer one
+TRIED = (256, 512, 1024, 2048, 4096)  # lengths of a text that are measured for a longer one
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -36,9 +38,10 @@ def free_memory(device: str = "cpu") -> int | None:
         free.append(int(most) - int((group / "memory.current").read_text()) + int(cached))
     import resource  # of Unix only
 
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY:
-        free.append(limit - _kib(_STATUS, "VmSize") * 1024)
+    for name, key in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        limit, _ = resource.getrlimit(name)
+        if limit != resource.RLIM_INFINITY:
+            free.append(limit - _kib(_STATUS, key) * 1024)
     return max(0, min(free))
 
 
@@ -52,44 +55,60 @@ def longest_text(
 ) -> str:
     """Return a line about the memory that a step with the longest text needs; "" if it cannot be measured.
 
-    A text of up to 1,024 tokens is tried, with those beside it in its batch. For a longer one, its first 256, 512 and
-    1,024 tokens are tried, and a polynomial through the peaks, of the second degree if a stage is `quadratic`, gives
-    the estimate, which is too high if the target ends earlier. Optimizer moments are added. A text of up to `allowed`
-    tokens, `train.max_tokens`, is never refused.
+    Its batch is tried, after the same share of each of its texts: of 256 tokens of the longest, 512 and so on, up to
+    4,096, or to the first that takes three seconds of a processor. Beyond those, the need grows by the power of the
+    length that the last two show, from 1 to 2, or 1 if no stage is `quadratic`. Optimizer moments are added. A text of
+    up to `allowed` tokens, `train.max_tokens`, is never refused.
 
     Raises:
         DataError: The need is greater than the free memory; the message names the record, the stages and a fix.
     """
     if isinstance(batches, Windows) or (device == "cpu" and not os.access(_CLEAR, os.W_OK)):
         return ""
-    example = max(batches.data, key=lambda example: example.length)
-    size, free = example.length, free_memory(device)
-    lengths = [size] if size <= TRIED[-1] else [*TRIED]
-    rows = max(1, min(batches.tokens // batches.cost(size), batches.most or size))
-    with _unchanged(pipeline.to(device)):
-        tried = [[first_part(example, length)] * (rows if length == size else 1) for length in lengths]
-        peaks = [_peak(pipeline, batches, data, device) for data in tried]
+    longest = max(range(len(batches.data)), key=lambda i: batches.data[i].length)
+    rows = [batches.data[i] for i in next(rows for rows in batches.order(batches.epoch) if longest in rows)]
+    size, free = batches.data[longest].length, free_memory(device)
+    most_power = 2.0 if any(is_quadratic(stage) for stage, _ in pipeline.stages) else 1.0
     moments = 2 * sum(p.nbytes for p in pipeline.parameters() if p.requires_grad)
-    measured = [float("inf") if peak is None else float(peak) for peak in peaks]
-    degree = 2 if any(is_quadratic(stage) for stage, _ in pipeline.stages) else 1
-    curves = [np.poly1d([max(measured)])]
-    if len(lengths) > 1 and None not in peaks:
-        curves += [np.poly1d(np.polyfit(lengths[-1 - n :], measured[-1 - n :], n)) for n in (1, degree)]
+    needs, failed = dict[int, int](), ""
 
     def need(length: int) -> float:
-        return float(max(curve(length) for curve in curves)) + moments
+        if length in needs or not needs:
+            return needs.get(length, 0)
+        *before, (last, most) = needs.items()
+        power = most_power
+        if before:
+            shorter, less = before[-1]
+            power = min(power, max(1.0, math.log(most / less) / math.log(last / shorter)))
+        return float(most * (length / last) ** power)
 
-    text = f"{example.where}: {size:,} tokens"
-    if free is None or need(size) <= free:
+    with _unchanged(pipeline.to(device)):
+        for length in [*(n for n in TRIED if n < size), *([size] if size <= TRIED[-1] else [])]:
+            if free is not None and need(length) > free:
+                break
+            clock = time.process_time()
+            cut = replace(batches, data=[first_part(row, length, length / size) for row in rows])
+            try:
+                needs[length] = max(1, _peak(pipeline, cut(range(len(rows))), device) + moments)
+            except (MemoryError, RuntimeError) as error:
+                failed = failed_stage(error)
+                break
+            if time.process_time() - clock > 3:
+                break
+    text = f"{batches.data[longest].where}: {size:,} tokens"
+    if not failed and (free is None or need(size) <= free):
         return f"memory: about {_shown(need(size))} for a step with the longest text, {text}; {_shown(free)} free"
     if allowed is not None and allowed >= size:
         return f"memory: {text} may need more than is free, and are tried, since train.max_tokens allows them"
-    fitting = [n for n, peak in zip(lengths, measured, strict=True) if peak + moments <= free]
-    fitting += [n for n in range(TRIED[-1], size, 64) if need(n) <= free]
+    shorter = [*needs, *range(size if failed else max(needs, default=size), size, 64)]
+    fitting = [n for n in shorter if n < size and (free is None or need(n) <= free)]
     stages = [f"{stage.key} ({stage.use})" for stage, _ in pipeline.stages if is_quadratic(stage)]
     growth = f"the square of the length in {' and '.join(stages)}" if stages else "the length"
-    amount = "more memory" if None in peaks else f"about {_shown(need(size))} of memory, which grows with {growth},"
+    amount = f"about {_shown(need(size))} of memory, which grows with {growth},"
+    amount = f"more memory in {failed}," if failed else amount
     fix = f"{cure(max(fitting, default=size // 2))}; train.max_tokens: {size} tries it all the same"
+    if len(rows) > 1:
+        fix = f"set train.batch_tokens: {batches.cost(size)}, for one such text in a batch in place of {len(rows)}"
     raise DataError(f"{text} need {amount} in a step of training, and {_shown(free)} are free; {fix}")
 
 
@@ -105,9 +124,16 @@ def _shown(size: float | None) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
-def _peak(pipeline: Pipeline, batches: Batches, data: Sequence[Example], device: str) -> int | None:
-    """Return the peak of memory, in bytes, of a forward and a backward pass; None if there is too little."""
-    batch = {name: tensor.to(device) for name, tensor in collate(batches.artifacts, data).items()}
+def failed_stage(error: Exception) -> str:
+    """Return the stage whose allocation failed; the error itself is raised again if it is about something else."""
+    if not is_out_of_memory(error):
+        raise error
+    return str(error) if type(error) is MemoryError and str(error) else "the gradients"
+
+
+def _peak(pipeline: Pipeline, batch: Batch, device: str) -> int:
+    """Return the peak of memory, in bytes, of a forward and a backward pass."""
+    batch = {name: tensor.to(device) for name, tensor in batch.items()}
     if device == "cpu":
         trim_heap()
         _CLEAR.write_text("5")  # VmHWM becomes VmRSS
@@ -117,10 +143,6 @@ def _peak(pipeline: Pipeline, batches: Batches, data: Sequence[Example], device:
         before = torch.cuda.memory_allocated(device)
     try:
         pipeline.loss(batch).backward()
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return None
     finally:
         pipeline.zero_grad(set_to_none=True)
     peak = _kib(_STATUS, "VmHWM") * 1024 if device == "cpu" else torch.cuda.max_memory_allocated(device)

@@ -28,8 +28,8 @@ from seqpipe.training import checkpoint, optim
 from seqpipe.training.data_forms import encode_candidates
 from seqpipe.training.datasets import Batch, Batches, Windows
 from seqpipe.training.evaluation import evaluation, first_not_finite
-from seqpipe.training.memory import cure
-from seqpipe.training.pipeline import Pipeline, is_out_of_memory
+from seqpipe.training.memory import cure, failed_stage
+from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import Interrupts, Progress
 
 GRADIENT_STEPS = 4  # steps of an epoch, or a few more, at which the norms of the gradients are measured
@@ -91,9 +91,7 @@ class Trainer:
                         batch = self._on_device(rows)
                         self.train_batch(batch)
                     except (MemoryError, RuntimeError) as error:
-                        if not is_out_of_memory(error):
-                            raise
-                        raise self._out_of_memory(rows, error) from error
+                        raise self._out_of_memory(rows, failed_stage(error)) from error
                     tokens += int(batch["mask"].sum()) if "mask" in batch else 0
                     speed = f", {tokens / (time.monotonic() - start):,.0f} tokens/s" if tokens else ""
                     note = f"epoch {at.epoch + 1}/{epochs}, loss {at.loss / at.position:.4f}{best}{speed}"
@@ -137,8 +135,7 @@ class Trainer:
                 self.save()
             self._save_if_interrupted()
 
-    def _out_of_memory(self, rows: Sequence[int], error: Exception) -> EnvError:
-        stage = str(error) if type(error) is MemoryError and str(error) else "the gradients"
+    def _out_of_memory(self, rows: Sequence[int], stage: str) -> EnvError:
         if isinstance(self.batches, Windows):
             return EnvError(f"out of memory in {stage}; lower head.context, train.batch_size or train.batch_tokens")
         longest = max((self.batches.data[i] for i in rows), key=lambda example: example.length)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -243,6 +245,28 @@ def test_the_graph_decides_the_same_whatever_stands_in_the_padding(
         np.abs(made[name] - expected[name]).max() < 1e-4 for name in ("scores", "opens", "closes", "path_scores")
     )
     assert not any(made[name][~mask.numpy()].any() for name in ("tags", "scores", "opens", "closes"))
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="it reads the peak of the process")
+@pytest.mark.parametrize("form", ["graph", "PyTorch"])
+def test_deciding_among_many_tags_needs_memory_for_a_pair_of_tags_once(tmp_path: Path, form: str) -> None:
+    """Scores of all pairs at all places would be T P P B numbers, 590 MB here; those of one place are 2 MB."""
+    T, B, L = 300, 24, 142
+    crf = CRF(6, [f"t{i}" for i in range(L)], scheme="none").float().eval()
+    decide: Any = crf.decide
+    if form == "graph":
+        decide = export(tmp_path / "crf.onnx", crf, crf.decide, AXES, x=torch.randn(3, 5, 6), mask=MASK)
+    x, mask = torch.randn(B, T, 6), torch.ones(B, T, dtype=torch.bool)
+
+    def kibibytes(key: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(key))
+
+    Path("/proc/self/clear_refs").write_text("5")
+    before = kibibytes("VmRSS")
+    with torch.no_grad():
+        decide(x=x, mask=mask)
+    assert (kibibytes("VmHWM") - before) * 1024 < 0.25 * 4 * T * (L + 1) ** 2 * B
 
 
 def test_a_graph_that_is_told_another_mask_decides_differently(pair: tuple[CRF, Graph]) -> None:

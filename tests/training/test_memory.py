@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import random
+import re
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from factory import write_jsonl
+import torch
+from documents import ROOT
+from factory import QUIET, write_jsonl
+from scripts import load_script
+from torch import Tensor
 
 from seqpipe.config.loader import Config, load
-from seqpipe.errors import ConfigError, DataError
-from seqpipe.training.datasets import Batches, Example, examples, read
+from seqpipe.errors import ConfigError, DataError, EnvError
+from seqpipe.pipeline.run import Run
+from seqpipe.pipeline.training import train_run
+from seqpipe.training import memory
+from seqpipe.training.datasets import Batches, Example, collate, examples, first_part, read
+from seqpipe.training.evaluation import predictor
 from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.pipeline import Pipeline
 
 HEADS = {
     "crf": "head: crf",
@@ -24,14 +37,22 @@ HEADS = {
 }
 
 
-def pipeline(folder: Path, head: str, longest: int, *overrides: str, encoder: str = "{use: lstm, hidden: 8}") -> Config:
+def pipeline(
+    folder: Path,
+    head: str,
+    longest: int,
+    *overrides: str,
+    encoder: str = "{use: lstm, hidden: 8}",
+    written: int | None = None,
+) -> Config:
     draw = random.Random(1)
     records = []
     for i in range(30):
         words = draw.choices("abcdef", k=longest if i == 20 else draw.randint(3, 6))
         tags = ["B-X" if j % 3 == 0 else "I-X" for j in range(len(words))]
         text = " ".join(words)
-        record = {"text": text, "label": words[0], "pointers": [*range(len(words))], "target": text}
+        record = {"text": text, "label": words[0], "pointers": [*range(len(words))]}
+        record["target"] = " ".join(words[:written])
         records.append(record | ({"words": words, "tags": tags} if head == "crf" else {}))
     write_jsonl(folder / "train.jsonl", records)
     lines = ["name: long", "data: {reader: jsonl, train: train.jsonl}", "tokenizer: words"]
@@ -97,6 +118,135 @@ def test_a_quadratic_cost_counts_beyond_512_tokens() -> None:
     linear, quadratic = (Batches(None, [], 4096, None, 1, quadratic=flag) for flag in (False, True))  # type: ignore[arg-type]
     assert [linear.cost(n) for n in (10, 512, 2048)] == [10, 512, 2048]
     assert [quadratic.cost(n) for n in (10, 512, 2048)] == [10, 512, 8192]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads the peak of the process from /proc")
+@pytest.mark.parametrize(
+    ("head", "encoder", "target"),
+    [("label", "self-attention", None), ("seq2seq", "lstm", 300)],
+)
+def test_an_estimate_from_shorter_texts_is_within_a_factor_of_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str, encoder: str, target: int | None
+) -> None:
+    """A text of 1,800 tokens, once tried itself and once estimated from texts of up to 1,024."""
+    options = ", score: additive, units: 4" if encoder == "self-attention" else ", hidden: 64"
+    config = pipeline(tmp_path, head, 1800, encoder=f"{{use: {encoder}{options}}}", written=target)
+    records = read(config.data.reader, config.data.train)
+    artifacts = fit_artifacts(config, records)
+    batches = Batches(artifacts, examples(config, artifacts, records), 256, None, 1, quadratic=True)
+    said = []
+    for tried in [memory.TRIED, memory.TRIED[:3]]:
+        monkeypatch.setattr(memory, "TRIED", tried)
+        line = memory.longest_text(Pipeline(config, artifacts), batches)
+        assert f"record 21 ({tmp_path}/train.jsonl:21): 1,800 tokens" in line
+        amount = re.match(r"memory: about ([\d.]+) (MB|GB) for", line)
+        assert amount, line
+        said.append(float(amount[1]) * {"MB": 1, "GB": 1000}[amount[2]])
+    assert said[0] > 50  # of which what a process needs once is a small part
+    assert 0.5 < said[1] / said[0] < 2, said
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25])
+def test_a_part_of_a_pair_has_the_same_share_of_its_source_and_its_target(tmp_path: Path, share: float) -> None:
+    data, _ = prepared(pipeline(tmp_path, "seq2seq", 80, written=39))
+    part = first_part(data[20], 80, share)
+    assert (len(part.doc), len(part.targets["target_ids"])) == (80 * share, 40 * share)
+
+
+long_texts = load_script(ROOT / "benchmarks" / "long_texts.py")
+ALLOCATION = (
+    "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+)
+
+
+@pytest.fixture
+def of_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Config]:
+    """The config of a family: 12 texts, of which the ninth has 400 words, and PyTorch has no memory for over 300."""
+
+    def fails_when_long(forward: Any) -> Any:
+        @functools.wraps(forward)
+        def limited(module: Any, *values: Any, **more: Any) -> Any:
+            tensors = [value for value in (*values, *more.values()) if isinstance(value, Tensor)]
+            if max(tensor.shape[1] for tensor in tensors if tensor.dim() > 1) > 300:
+                raise RuntimeError(ALLOCATION)
+            return forward(module, *values, **more)
+
+        return limited
+
+    def prepare(name: str, encoder: str, *overrides: str) -> Config:
+        monkeypatch.setattr(long_texts, "TEXTS", 12)
+        monkeypatch.setattr(long_texts, "LONG", 8)
+        path = long_texts.prepare(name, encoder, 400, tmp_path)
+        config = load(path, [f"data.dev={tmp_path}/train.jsonl", *overrides])
+        stage = config.inputs[0].encoder[0].cls
+        monkeypatch.setattr(stage, "forward", fails_when_long(stage.forward))
+        return config
+
+    return prepare
+
+
+FAMILIES = [(name, "transformer" if name == "mlm" else "lstm") for name in long_texts.FAMILIES]
+LONG = r"record 9 \(.*train\.jsonl:9\)"
+
+
+@pytest.mark.parametrize(("name", "encoder"), FAMILIES, ids=[name for name, _ in FAMILIES])
+def test_each_family_names_the_text_that_fails_and_a_fix(
+    of_family: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, encoder: str
+) -> None:
+    config = of_family(name, encoder)
+    (tmp_path / "run").mkdir()
+    run = Run(tmp_path / "run", config)
+    if "packed" in name:  # its windows have a fixed length, whatever that of a text
+        train_run(run, QUIET, "cpu")
+        return
+    before = rf"{LONG}: 4\d\d tokens need more memory in encoder: encoder '{encoder}'.* train\.max_tokens: 256 and"
+    with pytest.raises(DataError, match=before):
+        train_run(run, QUIET, "cpu")
+    monkeypatch.setattr("seqpipe.pipeline.training.longest_text", lambda *arguments: "")
+    monkeypatch.setattr("seqpipe.pipeline.training.calibrate", lambda *arguments: None)
+    during = rf"out of memory in encoder: encoder '{encoder}'.* {LONG} is the longest, 4\d\d tokens; .*max_tokens: 2"
+    with pytest.raises(EnvError, match=during):
+        train_run(run, QUIET, "cpu")
+
+
+@pytest.mark.parametrize("name", ["crf", "seq2seq"])
+def test_a_text_of_dev_that_fails_is_named(of_family: Callable[..., Config], tmp_path: Path, name: str) -> None:
+    config = of_family(name, "lstm", "train.max_tokens=60", "train.too_long=truncate")
+    (tmp_path / "run").mkdir()
+    with pytest.raises(EnvError, match=r"scores on dev, .*train\.jsonl:9: 400 tokens; shorten it.* data\.dev"):
+        train_run(Run(tmp_path / "run", config), QUIET, "cpu")
+
+
+def test_scores_on_dev_name_a_text_that_fails_and_leave_training_on(
+    of_family: Callable[..., Config], tmp_path: Path
+) -> None:
+    config = of_family("label", "lstm")
+    records = read(config.data.reader, config.data.train)
+    model = Pipeline(config, fit_artifacts(config, records)).train()
+    with pytest.raises(DataError, match=r"train\.jsonl:9: out of memory in encoder: encoder 'lstm'.*shorten"):
+        list(predictor(model, config).stream(records))
+    assert model.training
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(sys.platform != "linux", reason="it limits private memory by setrlimit")
+@pytest.mark.parametrize("encoder", long_texts.ENCODERS)
+@pytest.mark.parametrize("name", long_texts.FAMILIES)
+def test_a_text_of_12000_words_is_learned_or_named(tmp_path: Path, name: str, encoder: str) -> None:
+    outcome = long_texts.measure(name, encoder, 12_000, 3_000_000_000, tmp_path)
+    if outcome is None:
+        pytest.skip("the head cannot follow this encoder")
+    assert outcome[0] in ("trained", "refused by check"), outcome
+
+
+@pytest.mark.parametrize("most", [5, 50, 256])
+def test_a_truncated_text_of_a_language_model_has_a_target_for_each_token(of_family: Any, most: int) -> None:
+    config = of_family("lm, a text at a time", "lstm", f"train.max_tokens={most}", "train.too_long=truncate")
+    data, _ = prepared(config)
+    assert next((len(row.doc), row.length) for row in data if row.length >= most) == (most - 1, most)
+    model = Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train)))
+    assert torch.isfinite(model.loss(collate(model.artifacts, data)))
 
 
 LIMITED = """

@@ -1,0 +1,270 @@
+"""One text of 12,000 words among 400, for each family of heads and each encoder, in a process of 3 GB.
+
+    python benchmarks/long_texts.py                        # all families and encoders, about an hour on one core
+    python benchmarks/long_texts.py crf pointer --encoders lstm bert --words 3000 --gigabytes 1
+    python benchmarks/long_texts.py --estimates            # the memory that `check` says against that of a step
+
+`train` must end, or `check` must name the record, its length and a fix. A line tells which of the two, the peak of the
+process that ended, or the message. Figures are recorded in runs/results.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import common
+import yaml
+from common import write_jsonl
+
+TEXTS, LONG, SHORT, WRITTEN = 400, 200, (5, 30), 1000  # WRITTEN: most words of a target that is no copy of the text
+PIECES = 300  # of the small checkpoint
+Record = dict[str, Any]
+
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv.pop(1)),) * 2)
+from seqpipe.commands.app import main
+main()
+"""
+
+
+class Family(NamedTuple):
+    """Heads that are trained alike: the lines of their YAML, and the fields of a record of these words."""
+
+    head: Any
+    fields: Callable[[list[str]], Record]
+    reader: Mapping[str, Any] = {"use": "jsonl"}
+    tokenizer: Mapping[str, Any] = {}  # more options
+    encoders: Mapping[str, Mapping[str, Any] | None] = {}  # more options of an encoder; None: the head cannot follow it
+
+
+def text(words: list[str]) -> Record:
+    return {"text": " ".join(words)}
+
+
+def labelled(words: list[str]) -> Record:
+    return text(words) | {"label": words[0][0]}
+
+
+def tagged(words: list[str]) -> Record:
+    return {"words": words, "tags": ["BI"[i % 2] + "-X" for i in range(len(words))], "label": words[0][0]}
+
+
+def written(words: list[str]) -> Record:
+    return text(words) | {"target": " ".join(reversed(words[:WRITTEN]))}
+
+
+def asked(words: list[str]) -> Record:
+    context, at = " ".join(words), len(" ".join(words[: len(words) // 2])) + 1
+    answer = words[len(words) // 2]
+    return {"question": words[0], "context": context, "answers": [{"text": answer, "start": at}]}
+
+
+def paired(words: list[str]) -> Record:
+    half = len(words) // 2
+    return {"text": " ".join(words[:half]), "text_pair": " ".join(words[half:]), "label": words[0][0]}
+
+
+ONE_WAY = {"lstm": {"direction": "forward"}, "transformer": {"causal": True}, "cnn": None, "bert": None}
+SAME = {"target_tokenizer": "same"}
+FAMILIES = {
+    "label": Family({"use": "label"}, labelled),
+    "score": Family({"use": "score", "target": "value"}, lambda words: text(words) | {"value": len(words) / 100}),
+    "tags": Family({"use": "tags", "scheme": "IOB2"}, tagged),
+    "crf": Family({"use": "crf", "scheme": "BIOES"}, tagged),
+    "answer-span": Family(
+        {"use": "answer-span"}, asked, {"use": "jsonl", "text": None}, {"field": ["question", "context"]}
+    ),
+    "pairs": Family({"use": "label"}, paired, tokenizer={"field": ["text", "text_pair"]}),
+    "vector": Family({"use": "vector"}, labelled),
+    "seq2seq": Family({"use": "seq2seq", **SAME}, written),
+    "copy-seq2seq": Family({"use": "copy-seq2seq", **SAME}, written),
+    "transformer-decoder": Family({"use": "transformer-decoder", **SAME}, written),
+    "pointer": Family({"use": "pointer"}, lambda words: text(words) | {"pointers": [*range(min(len(words), WRITTEN))]}),
+    "lm, packed": Family({"use": "lm", "context": 128}, text, encoders=ONE_WAY),
+    "lm, a text at a time": Family({"use": "lm", "packed": False}, text, encoders=ONE_WAY),
+    "mlm": Family({"use": "mlm"}, text, encoders={"lstm": None}),
+    "label and crf": Family(
+        [{"use": "label", "name": "topic"}, {"use": "crf", "name": "spans", "scheme": "BIOES"}], tagged
+    ),
+}
+ENCODERS: dict[str, dict[str, Any]] = {
+    "lstm": {"use": "lstm", "hidden": 64},
+    "cnn": {"use": "cnn"},
+    "transformer": {"use": "transformer"},
+    "bert": {"use": "pretrained", "lr": 0.001},
+}
+
+
+def prepare(name: str, encoder: str, words: int, folder: Path) -> Path | None:
+    """Write the data and the YAML of a family on an encoder; None if the head cannot follow it."""
+    family, draw = FAMILIES[name], random.Random(1)
+    options = family.encoders.get(encoder, {})
+    if options is None:
+        return None
+    known = ["".join(draw.choices("abcdefgh", k=draw.randint(2, 6))) for _ in range(200)]
+    counts = [words if i == LONG else draw.randint(*SHORT) for i in range(TEXTS)]
+    write_jsonl(folder / "train.jsonl", (family.fields(draw.choices(known, k=count)) for count in counts))
+    content: dict[str, Any] = {
+        "name": f"long-{re.sub('[^a-z0-9]+', '-', name)}-{encoder}",
+        "data": {"reader": family.reader, "train": "train.jsonl"},
+        "tokenizer": {"use": "words"} | family.tokenizer,
+        "embedding": {"use": "lookup", "dim": 64},
+        "encoder": ENCODERS[encoder] | options,
+        "head": family.head,
+        "train": {"epochs": 1, "batch_tokens": 1024, "threads": 1},
+    }
+    if encoder == "bert":
+        checkpoint = {"checkpoint": "tiny-bert"}
+        content["needs"] = [{"path": "tiny-bert", "make": "tiny-bert", "pieces": PIECES}]
+        content["tokenizer"] = {"use": "pretrained"} | checkpoint | family.tokenizer
+        content["encoder"] = [content["encoder"] | checkpoint]
+        content["encoder"] += [{"use": "words"}] if family.fields is tagged else []
+        del content["embedding"]
+    path = folder / "long.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+class Outcome(NamedTuple):
+    code: int
+    message: str  # the last line of standard error
+    megabytes: float  # peak
+    seconds: float
+
+
+def run(command: str, path: Path, allowed: int, *overrides: str) -> Outcome:
+    """Run a command of seqpipe in a process whose private memory is limited to `allowed` bytes."""
+    clock = time.monotonic()
+    arguments = [sys.executable, "-c", LIMITED, str(allowed), command, str(path), *overrides]
+    with subprocess.Popen(
+        arguments, cwd=path.parent, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stderr is not None
+        lines = process.stderr.read().strip().splitlines()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    message = lines[-1] if lines else ""
+    return Outcome(process.returncode, message, usage.ru_maxrss / 1024, time.monotonic() - clock)
+
+
+def names_record_and_fix(message: str, words: int) -> bool:
+    """Return whether a message names the place of the long record, a length, a cause and a setting to change."""
+    place, length = f"train.jsonl:{LONG + 1}" in message, re.search(r"([\d,]+) tokens", message)
+    return place and length is not None and int(length[1].replace(",", "")) >= words and "train." in message
+
+
+def measure(name: str, encoder: str, words: int, allowed: int, folder: Path) -> tuple[str, Outcome] | None:
+    """Return the result of a family on an encoder, and the run that shows it; None if the head cannot follow it."""
+    path = prepare(name, encoder, words, folder)
+    if path is None:
+        return None
+    trained = run("train", path, allowed)
+    if trained.code == 0:
+        return "trained", trained
+    checked = run("check", path, allowed)
+    if checked.code == 3 and names_record_and_fix(checked.message, words):
+        return "refused by check", checked
+    return f"NEITHER: {trained.code}", trained
+
+
+ESTIMATED = (  # family, encoder, words of the long text
+    ("crf", "lstm", 12_000),
+    ("label", "transformer", 3000),
+    ("label", "bert", 6000),
+    ("transformer-decoder", "transformer", 3000),
+    ("pointer", "lstm", 2000),
+    ("seq2seq", "lstm", 3000),
+    ("copy-seq2seq", "lstm", 3000),
+)
+
+
+def megabytes_of_step(name: str, encoder: str, words: int, is_estimate: bool) -> float:
+    """Return the megabytes that a step with the long text needs, as `check` says, or as a process grows by steps."""
+    import torch
+
+    from seqpipe.config.loader import load
+    from seqpipe.training.data_forms import data_form
+    from seqpipe.training.fit import fit_artifacts
+    from seqpipe.training.memory import longest_text
+    from seqpipe.training.pipeline import Pipeline
+    from seqpipe.training.tiny_bert import checkpoint_texts, tiny_bert
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = prepare(name, encoder, words, Path(folder))
+        assert path is not None
+        config = load(path)
+        for need in config.needs:
+            tiny_bert(need.path, checkpoint_texts(config, need.path), need.pieces)
+        records = data_form(config).read(config.data.train)
+        artifacts = fit_artifacts(config, records)
+        batches = data_form(config).load(artifacts, records).batches
+        pipeline = Pipeline(config, artifacts)
+        if is_estimate:
+            shown = re.search(r"about ([\d.]+) (MB|GB)", longest_text(pipeline, batches))
+            assert shown is not None
+            return float(shown[1]) * {"MB": 1, "GB": 1000}[shown[2]]
+        order = sorted(batches.order(0), key=lambda rows: max(batches.data[i].length for i in rows))
+        optimizer, before = torch.optim.AdamW(pipeline.train().parameters()), kibibytes("VmRSS")
+        for rows in (*order[:3], order[-1], order[-1]):
+            optimizer.zero_grad()
+            pipeline.loss(batches(rows)).backward()
+            optimizer.step()
+        return (kibibytes("VmHWM") - before) * 1024 / 1e6
+
+
+def kibibytes(key: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:"))
+
+
+def compare_estimates() -> int:
+    """Print and record what `check` says and what a step needs, each measured in a process of its own."""
+    table = common.Table("long_texts", "estimates", "head, encoder, words", "said, MB", "needed, MB", "said / needed")
+    context, worst = multiprocessing.get_context("spawn"), 1.0
+    for case in ESTIMATED:
+        with ProcessPoolExecutor(1, context, max_tasks_per_child=1) as processes:
+            said, needed = (processes.submit(megabytes_of_step, *case, way).result() for way in (True, False))
+        table.row(f"{case[0]}, {case[1]}, {case[2]:,}", f"{said:,.0f}", f"{needed:,.0f}", f"{said / needed:.2f}")
+        worst = max(worst, said / needed, needed / said)
+    return int(worst > 2)
+
+
+def main() -> int:
+    parser = common.parser(__doc__)
+    parser.add_argument("families", nargs="*", choices=[[], *FAMILIES], metavar="family")
+    parser.add_argument("--encoders", nargs="+", choices=ENCODERS, default=[*ENCODERS])
+    parser.add_argument("--words", type=int, default=12_000, help="of the long text")
+    parser.add_argument("--gigabytes", type=float, default=3.0, help="private memory of the process")
+    parser.add_argument("--estimates", action="store_true", help="compare estimates of memory with steps")
+    arguments = parser.parse_args()
+    if arguments.estimates:
+        return compare_estimates()
+    failed, columns = 0, ("result", "peak MB", "seconds", "message")
+    table = common.Table("long_texts", "long_texts", "head, encoder", *columns)
+    for name in arguments.families or FAMILIES:
+        for encoder in arguments.encoders:
+            with tempfile.TemporaryDirectory() as folder:
+                found = measure(name, encoder, arguments.words, int(arguments.gigabytes * 1e9), Path(folder))
+            if found is not None:
+                result, (_, message, megabytes, seconds) = found
+                failed += result.startswith("NEITHER")
+                shown = "" if result == "trained" else message.replace(folder + "/", "")
+                table.row(f"{name}, {encoder}", result, f"{megabytes:,.0f}", f"{seconds:.0f}", shown)
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
