@@ -21,6 +21,7 @@ where they are used, so that tests can list the experiments and pictures at once
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 import string
@@ -755,8 +756,413 @@ def draw_copying() -> Figure:
     return figure
 
 
+# 10 transformer
+
+SMALL_TRANSFORMER = {"use": "transformer", "layers": 2, "heads": 4}
+TRANSFORMERS: Mapping[str, tuple[Mapping[str, Any], float]] = {  # options, and the share of steps for warm-up
+    "pre norm, 2 layers": ({}, 0.1),
+    "pre norm, 2 layers, no positions": ({"positions": "none"}, 0.1),
+    "pre norm, 6 layers": ({"layers": 6}, 0.1),
+    "post norm, 6 layers": ({"layers": 6, "norm": "post"}, 0.1),
+    "pre norm, 6 layers, no warm-up": ({"layers": 6}, 0.0),
+    "post norm, 6 layers, no warm-up": ({"layers": 6, "norm": "post"}, 0.0),
+}
+
+
+def transformer() -> None:
+    """Compare pre and post norm, depth, heads and positions of a Transformer that tags parts of speech."""
+    table = common.Table("course", "transformer", "encoder", "accuracy, test", "accuracy, new templates")
+    for number, (row, (options, warmup)) in enumerate(TRANSFORMERS.items(), 1):
+        overrides = {
+            "embedding": {"use": "lookup", "dim": 64, "word_dropout": 0.1},
+            "encoder": {**SMALL_TRANSFORMER, **options},
+            "train.schedule.warmup_ratio": warmup,
+            "train.epochs": 6,
+        }
+        scores = train(f"course-transformer-{number}", "pos", overrides)
+        table.row(row, *(f"{100 * scores[part]['accuracy']:.1f}" for part in ("test", "new-templates")))
+
+
+def draw_transformer() -> Figure:
+    """Draw sinusoidal positions, and the gradient norm of each layer of 12 before training, with pre and post norm."""
+    import torch
+
+    from seqpipe_plugins.encoders.transformer import Transformer
+
+    figure = new_figure(7.2)
+    left, right = figure.subplots(1, 2)
+    silent = torch.zeros(1, 48, 32), torch.ones(1, 48).bool()
+    positions = Transformer(32, layers=1).positions
+    assert positions is not None
+    left.imshow(positions(silent[0]).T, cmap="coolwarm", aspect="auto")
+    left.set(xlabel="position t", ylabel="component i", title="p(t)")
+    for norm, colour, style in (("pre", COLOURS[0], "o-"), ("post", COLOURS[1], "s--")):
+        torch.manual_seed(0)
+        model = Transformer(64, layers=12, norm=norm, dropout=0.0)
+        output = torch.nn.Linear(64, 8)
+        x, labels = torch.randn(16, 20, 64) / 8, torch.randint(8, (16 * 20,))
+        states = model(x, torch.ones(16, 20).bool())["x"]
+        torch.nn.functional.cross_entropy(output(states).flatten(0, 1), labels).backward()
+        norms = [float(layer.feedforward[3].weight.grad.norm()) for layer in model.layers]
+        right.plot(range(1, 13), norms, style, color=colour, label=f"norm: {norm}")
+    right.set(xlabel="layer", ylabel="norm of the gradient of W2", ylim=(0, None), xticks=range(1, 13))
+    right.set_title("before training")
+    right.legend()
+    return figure
+
+
+# 11 pretraining
+
+ASSISTANT = "data/assistant-en"
+WORDS = {"use": "words", "lowercase": True, "fold_digits": True, "min_count": 2}
+SUBWORDS = {"use": "wordpiece", "max_size": 2000}
+SKIP_GRAM, ELMO, BERT = (f"course-{name}" for name in ("skip-gram", "bilm", "mlm"))  # runs on 3,000 unlabelled texts
+PRETRAINED: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # a run to its YAML and overrides
+    SKIP_GRAM: ("mlm", {"encoder": None, "head": {"use": "skip-gram", "window": 3}, "train.epochs": 15}),
+    ELMO: (
+        "bilm",
+        {
+            "data.reader": "conll",
+            **{f"data.{part}": f"{ASSISTANT}/{part}.conll" for part in ("train", "dev")},
+            "data.test": {"test": f"{ASSISTANT}/test.conll"},
+        },
+    ),
+    BERT: ("mlm", {"tokenizer": SUBWORDS, "encoder.dropout": 0.1}),
+}
+
+
+def tagger(tokens: Any, embedding: Any, encoder: Any, head: str = "tags", rate: float = 0.004) -> dict[str, Any]:
+    """Return the overrides of pipelines/ner.yaml that train a tagger on the 400 labelled requests of dev."""
+    return {
+        "data.train": f"{ASSISTANT}/dev.conll",
+        "data.dev": None,
+        "tokenizer": tokens,
+        "embedding": embedding,
+        "encoder": encoder,
+        "head": {"use": head, "scheme": "BIOES", "dropout": 0.3},
+        "train.epochs": 30,
+        "train.optimizer.lr": rate,
+    }
+
+
+def small_bert(init: str | None, head: str = "tags", tokens: Mapping[str, Any] = SUBWORDS) -> dict[str, Any]:
+    """Return the overrides of a tagger on a Transformer over subwords, from random weights or from those of a run."""
+    start = {"init": init} if init else {}
+    transformer = {"use": "transformer", "layers": 2, "feedforward": 256, "activation": "gelu", "dropout": 0.1}
+    embedding = {"use": "lookup", "dim": 96, "dropout": 0.1, **start}
+    return tagger({**tokens, **start}, embedding, [transformer | start, {"use": "words"}], head, 0.001)
+
+
+def elmo(init: str) -> dict[str, Any]:
+    """Return the overrides of a tagger on the layers of a bidirectional language model."""
+    embedding = {"use": "elmo", "dim": 96, "widths": [1, 2, 3, 4], "hidden": 96, "dropout": 0.3, "init": init}
+    return tagger(WORDS | {"init": init}, embedding, {"use": "lstm", "hidden": 100})
+
+
+def pretraining() -> None:
+    """Compare random word vectors, skip-gram, ELMo and a small BERT, without and with a CRF, on the same entities."""
+    lstm, vectors = {"use": "lstm", "hidden": 100}, {"use": "lookup", "dim": 96, "word_dropout": 0.1, "dropout": 0.3}
+    at = {run: f"../runs/{run}" for run in PRETRAINED}
+    start = {"init": at[SKIP_GRAM]}
+    spelling = {"use": "char-cnn", "dim": 96, "widths": [1, 2, 3, 4], "dropout": 0.3}
+    rows = {
+        "random vectors, BiLSTM": tagger(WORDS, vectors, lstm),
+        "skip-gram vectors, BiLSTM": tagger(WORDS | start, vectors | start, lstm),
+        "random vectors and spelling, BiLSTM": tagger(WORDS, [vectors, spelling], lstm),
+        "ELMo, BiLSTM": elmo(at[ELMO]),
+        "small BERT, not pretrained": small_bert(None),
+        "small BERT": small_bert(at[BERT]),
+        "small BERT, CRF": small_bert(at[BERT], "crf"),
+        "small BERT, not pretrained, CRF": small_bert(None, "crf"),
+    }
+    for run, (yaml, overrides) in PRETRAINED.items():
+        train(run, yaml, overrides)
+    table = common.Table("course", "pretraining", "model", "F1, test", "F1, new templates")
+    for number, (row, overrides) in enumerate(rows.items(), 1):
+        scores = train(f"course-tagger-{number}", "ner", overrides)
+        table.row(row, *(f"{100 * scores[part]['f1']:.1f}" for part in ("test", "new-templates")))
+
+
+def draw_pretraining() -> Figure:
+    """Draw the F1 of each tagger of the experiment."""
+    figure = new_figure(7.2, 3.2)
+    axes = figure.subplots()
+    rows = stored("course", "pretraining")
+    places = range(len(rows))
+    for shift, part, colour in ((-0.2, "F1, test", COLOURS[0]), (0.2, "F1, new templates", COLOURS[1])):
+        axes.barh(
+            [place + shift for place in places], [row[part] for row in rows.values()], 0.4, color=colour, label=part
+        )
+    axes.set(xlim=(0, 100), xlabel="F1, %", yticks=places)
+    axes.set_yticklabels([*rows])
+    axes.invert_yaxis()
+    axes.legend(loc="center right")
+    return figure
+
+
+def train(run: str, yaml: str, overrides: Mapping[str, Any]) -> Any:
+    """Run a shipped pipeline with overrides under a name, unless that run exists, and return its scores."""
+    if not (RUNS / run / "bundle").exists():
+        values = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
+        common.seqpipe("run", ROOT / "pipelines" / f"{yaml}.yaml", f"name={run}", "train.threads=1", *values)
+    return common.seqpipe_json("evaluate", RUNS / run / "bundle")
+
+
+# 12 gpt
+
+SAMPLING: Mapping[str, Mapping[str, Any]] = {
+    "greedy": {},
+    "temperature 0.7": {"temperature": 0.7},
+    "temperature 1": {"temperature": 1.0},
+    "temperature 1.5": {"temperature": 1.5},
+    "temperature 1.5, top_k 5": {"temperature": 1.5, "top_k": 5},
+    "temperature 1.5, top_p 0.9": {"temperature": 1.5, "top_p": 0.9},
+}
+TALES = 48  # that are written for a row
+
+
+def gpt() -> None:
+    """Write tales with pipelines/gpt.yaml by several ways of sampling, and count what is wrong in them."""
+    sys.path.insert(0, str(ROOT / "pipelines" / "data"))
+    from make_tales import NAMED, WHO
+
+    from seqpipe import load
+
+    train("course-gpt", "gpt", {})
+    model = load(RUNS / "course-gpt" / "bundle")
+    known = {*re.findall(r"\w+", (ROOT / "pipelines/data/tales/train.txt").read_text(encoding="utf-8"))}
+    prompts = [f"{NAMED[i % len(NAMED)]} the {WHO[i % len(WHO)]}" for i in range(TALES)]
+    table = common.Table(
+        *("course", "gpt", "decoding", "perplexity of the texts", "texts with unknown words"),
+        *("another thing is taken than found", "more than two names", "different groups of three words"),
+    )
+    for row, options in SAMPLING.items():
+        texts, nats, tokens = [], 0.0, 0
+        for seed, prompt in enumerate(prompts):
+            sampling = {"seed": seed, **options} if options else {}
+            text = model(prompt, max_length=110, **sampling)["generated_text"]
+            nats, tokens = nats - model.log_probability(str(text)), tokens + text.tokens
+            texts.append(str(text))
+        unknown = sum(not {*re.findall(r"\w+", text)} <= known for text in texts)
+        names = sum(len({*re.findall(r"\w+", text)} & {*NAMED}) > 2 for text in texts)
+        other = sum(taken(text) != found(text) for text in texts)
+        words = [re.findall(r"\w+|[^\w\s]", text) for text in texts]
+        groups = {tuple(text[i : i + 3]) for text in words for i in range(len(text) - 2)}
+        shares = (f"{100 * count / TALES:.0f} %" for count in (unknown, other, names))
+        table.row(row, f"{math.exp(nats / tokens):.2f}", *shares, len(groups))
+
+
+def found(tale: str) -> str:
+    """Return the thing that is found in a tale, such as kite of "a red kite"; "" without one."""
+    thing = re.search(r"found an? (basket|[\w ]*?(?=\.))", tale)
+    return thing[1].split()[-1] if thing and thing[1].split() else ""
+
+
+def taken(tale: str) -> str:
+    """Return the thing that is taken along in a tale; "" without one."""
+    thing = re.search(r"took the (\w+) with", tale)
+    return thing[1] if thing else ""
+
+
+def draw_gpt() -> Figure:
+    """Draw a softmax at three temperatures, and the vectors that generation reads with and without a KV cache."""
+    import numpy as np
+
+    figure = new_figure(7.2)
+    left, right = figure.subplots(1, 2)
+    logits = np.array([3.0, 2.2, 1.5, 1.0, 0.2, -0.5, -1.0, -2.0])
+    for number, temperature in enumerate((0.5, 1.0, 2.0)):
+        p = np.exp(logits / temperature)
+        places = np.arange(8) + 0.27 * (number - 1)
+        left.bar(places, p / p.sum(), 0.27, color=COLOURS[number], label=f"temperature {temperature:g}")
+    left.axvline(3.5, color=GREY, linestyle="--")
+    left.text(3.6, 0.45, "top_k: 4 keeps\nthe left half", color="#333333")
+    left.set(xlabel="token, by its logit", ylabel="probability", xticks=range(8))
+    left.set_xticklabels([f"{logit:g}" for logit in logits])
+    left.legend()
+    tokens = np.arange(1, 65)
+    right.plot(tokens, np.cumsum(tokens), "--", color=COLOURS[1], label="without a cache")
+    right.plot(tokens, tokens, color=COLOURS[0], label="with a KV cache")
+    right.set(xlabel="token that is generated", ylabel="tokens that a layer has computed", yscale="log")
+    right.legend()
+    return figure
+
+
+# 13 evaluation
+
+SPELLING = {"use": "char-cnn", "dim": 50, "widths": [2, 3, 4], "dropout": 0.3}
+INTENTS: Mapping[str, Mapping[str, Any]] = {  # overrides of pipelines/intent-lstm.yaml
+    "words": {},
+    "words, calibrated": {"head.calibrate": True},
+    "words and spelling": {"embedding": [{"use": "lookup", "dim": 50, "word_dropout": 0.3, "dropout": 0.3}, SPELLING]},
+    "words, case kept": {"tokenizer.lowercase": False},
+}
+
+
+def with_form(source: Path, target: Path) -> None:
+    """Copy a CoNLL file, with a comment that says whether a request is in lower case, as a speech recogniser writes."""
+    texts = source.read_text(encoding="utf-8").strip().split("\n\n")
+    forms = ("spoken" if text.split("\n", 1)[1].islower() else "written" for text in map(without_tags, texts))
+    lines = (f"# form = {form}\n{text}\n\n" for form, text in zip(forms, texts, strict=True))
+    target.write_text("".join(lines), encoding="utf-8")
+
+
+def without_tags(text: str) -> str:
+    """Return the lines of a text in CoNLL, without their tags."""
+    return "\n".join(line.split("\t")[0] for line in text.split("\n"))
+
+
+def evaluation() -> None:
+    """Measure classifiers of intents on new templates, typos, another case and in groups, and their calibration."""
+    from seqpipe import Run
+    from seqpipe.report.analysis import calibration
+
+    new = RUNS / "data" / "forms" / "new.conll"
+    new.parent.mkdir(parents=True, exist_ok=True)
+    with_form(ROOT / "pipelines" / "data" / "assistant-en" / "test-new-templates.conll", new)
+    table = common.Table(
+        *("course", "evaluation", "model", "test", "new templates", "with typos", "in another case"),
+        *("written", "spoken", "calibration error"),
+    )
+    for number, (row, overrides) in enumerate(INTENTS.items(), 1):
+        run = f"course-intent-{number}"
+        scores = train(run, "intent-lstm", overrides)
+        perturbed = common.seqpipe_json("evaluate", RUNS / run / "bundle", "--data", new, "--perturb", "typos,case")
+        groups = common.seqpipe_json("evaluate", RUNS / run / "bundle", "--data", new, "--by", "form")[new.name]
+        rows = [row for row in Run(RUNS / run).answers if row["set"] == "new-templates"]
+        right = [row["answer"]["label"] == row["record"]["intent"] for row in rows]
+        pairs = calibration([(row["answer"]["score"], is_right) for row, is_right in zip(rows, right, strict=True)])
+        shares = [scores[part]["accuracy"] for part in ("test", "new-templates")]
+        shares += [case["score"] for case in perturbed[new.name]["perturb"][1:]]
+        shares += [groups[f"form={form}"]["accuracy"] for form in ("written", "spoken")]
+        table.row(row, *(f"{100 * share:.1f}" for share in (*shares, pairs["ece"])))
+        if number == 1:
+            diagram = pairs["bins"]
+    table = common.Table("course", "reliability", "mean probability", "share right", "answers")
+    for place in diagram:
+        table.row(f"{place['confidence']:.3f}", f"{place['accuracy']:.3f}", place["count"])
+
+
+def draw_evaluation() -> Figure:
+    """Draw the reliability diagram of the first classifier of the experiment, on new templates."""
+    figure = new_figure(4.8, 4.2)
+    axes = figure.subplots()
+    rows = stored("course", "reliability")
+    answers = [row["answers"] for row in rows.values()]
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, label="calibrated")
+    axes.plot([*map(float, rows)], [row["share right"] for row in rows.values()], color=COLOURS[0], linewidth=1)
+    sizes = [10 + 300 * count / sum(answers) for count in answers]
+    axes.scatter([*map(float, rows)], [row["share right"] for row in rows.values()], sizes, COLOURS[0])
+    axes.set(xlabel="mean probability of the answers in a bin", ylabel="share that is right")
+    axes.set(xlim=(0, 1.05), ylim=(0, 1.05))
+    axes.legend(loc="lower right")
+    return figure
+
+
+# languages
+
+PARALLEL = ROOT / "pipelines" / "data" / "translation-names"
+LANGUAGES = RUNS / "data" / "languages"
+GROUPS = {  # a label to the kinds of nouns in the lexicon
+    "person": ("man", "woman", "child"),
+    "animal": ("animal",),
+    "food": ("food", "drink"),
+    "object": ("text", "vehicle", "clothes", "device", "thing", "door"),
+    "place": ("room", "place"),
+}
+NUMBERS = {"two": "2", "three": "3", "four": "4", "five": "5", "zwei": "2", "drei": "3", "vier": "4", "fünf": "5"}
+
+
+def labelled_nouns() -> dict[str, dict[str, str]]:
+    """Return the label of each form of a noun, in lower case, by language."""
+    sys.path.insert(0, str(PARALLEL.parent))
+    from translation_words import nouns
+
+    label_of = {kind: label for label, kinds in GROUPS.items() for kind in kinds}
+    forms: dict[str, dict[str, str]] = {"en": {}, "de": {}}
+    for kind, lexicon in nouns().items():
+        for noun in lexicon:
+            german = (noun.de, noun.de + noun.weak, noun.de_plural, noun.de_plural + "n")  # the last one is a dative
+            forms["en"] |= dict.fromkeys((noun.en.lower(), noun.en_plural.lower()), label_of[kind])
+            forms["de"] |= dict.fromkeys(map(str.lower, german), label_of[kind])
+    return forms
+
+
+def write_languages() -> None:
+    """Write tagged sentences of both languages from the grammar of pipelines/data: nouns by their meaning, and names.
+
+    The halves of the training texts say different things, so that no sentence has its translation in them. Numbers are
+    digits in both languages.
+    """
+    forms = labelled_nouns()
+    LANGUAGES.mkdir(parents=True, exist_ok=True)
+    for part in ("train", "dev", "test", "test-new-names"):
+        rows = [json.loads(line) for line in (PARALLEL / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()]
+        rows = [row for row in rows if not re.search(r"\bcooks?\b", row["text"])]  # a noun or a verb
+        for language, field in {"en": "text", "de": "target"}.items():
+            texts = []
+            for row in rows:
+                both = {*re.findall(r"\w{4,}", row["text"])} & {*re.findall(r"\w{4,}", row["target"])}
+                names = {word for word in both if word[0].isupper() and word.lower() not in forms["de"]}
+                words = [NUMBERS.get(word.lower(), word) for word in re.findall(r"\w+|[^\w\s]", row[field])]
+                labels = ["name" if word in names else forms[language].get(word.lower()) for word in words]
+                lines = (
+                    f"{word}\t{f'B-{label}' if label else 'O'}\n" for word, label in zip(words, labels, strict=True)
+                )
+                texts.append("".join(lines) + "\n")
+            if part == "train":
+                texts = texts[:3000] if language == "en" else texts[3000:]
+            (LANGUAGES / f"{part}.{language}.conll").write_text("".join(texts), encoding="utf-8")
+            if part == "train":
+                (LANGUAGES / f"labelled.{language}.conll").write_text("".join(texts[:500]), encoding="utf-8")
+    for part in ("train", "dev", "test"):
+        both = "".join(
+            (LANGUAGES / f"{part}.{language}.conll").read_text(encoding="utf-8") for language in ("en", "de")
+        )
+        (LANGUAGES / f"{part}.both.conll").write_text(both, encoding="utf-8")
+
+
+def languages() -> None:
+    """Train taggers on English texts and test them on German ones, after pretraining on one language or both."""
+    write_languages()
+    tokens = {"use": "wordpiece", "max_size": 2000, "lowercase": True}
+    shared, at = {"init": "../runs/course-both"}, LANGUAGES.relative_to(ROOT)
+    for language in ("both", "en"):
+        files = {f"data.{part}": f"../{at}/{part}.{language}.conll" for part in ("train", "dev")}
+        files |= {"data.test": {"test": f"../{at}/test.{language}.conll"}}
+        start = {} if language == "both" else shared
+        train(f"course-{language}", "mlm", files | {"tokenizer": tokens | start, "train.epochs": 15})
+    table = common.Table(
+        *("course", "languages", "pretrained on, labels in", "English", "German", "German names"),
+        *(f"German, {label}" for label in GROUPS),
+    )
+    shown = {"none": "nothing", "en": "English", "de": "German", "both": "both"}
+    rows = (
+        ("none", "en", False),
+        ("en", "en", False),
+        ("both", "en", False),
+        ("both", "en", True),
+        ("both", "de", False),
+    )
+    for pretrained, tagged, frozen in rows:
+        init = None if pretrained == "none" else f"../runs/course-{pretrained}"
+        overrides = small_bert(init, "tags", tokens | shared) | ({"embedding.freeze": True} if frozen else {})
+        overrides |= {"train.epochs": 20, "data.train": f"../{at}/labelled.{tagged}.conll"}
+        overrides |= {"data.test": {language: f"../{at}/test-new-names.{language}.conll" for language in ("en", "de")}}
+        scores = train(f"course-{pretrained}-to-{tagged}{'-frozen' if frozen else ''}", "ner", overrides)
+        german = scores["de"]["labels"]
+        f1 = [scores["en"]["f1"], scores["de"]["f1"], *(german[label]["f1"] for label in ("name", *GROUPS))]
+        row = f"{shown[pretrained]}, {shown[tagged]}" + (", embeddings frozen" if frozen else "")
+        table.row(row, *(f"{100 * score:.1f}" for score in f1))
+
+
 EXPERIMENTS: Mapping[str, Callable[[], None]] = {
     "rnn": rnn,
+    "transformer": transformer,
+    "pretraining": pretraining,
+    "gpt": gpt,
+    "evaluation": evaluation,
+    "languages": languages,
     "memory": memory,
     "lstm": lstm,
     "gru": gru,
@@ -770,6 +1176,10 @@ EXPERIMENTS: Mapping[str, Callable[[], None]] = {
 PICTURES: Mapping[str, Callable[[], Figure]] = {
     "rnn": draw_rnn,
     "vanishing-gradients": draw_gradients,
+    "transformer": draw_transformer,
+    "pretraining": draw_pretraining,
+    "gpt": draw_gpt,
+    "evaluation": draw_evaluation,
     "memory": draw_memory,
     "lstm": draw_lstm,
     "gru": draw_gru,

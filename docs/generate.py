@@ -55,6 +55,8 @@ OTHER_KEYS = {
     "use": "The component: a name, or `distribution/name`.",
     "target_tokenizer": "The tokenizer of the target text: `same`, or `{use: NAME}`; for heads that generate text.",
 }
+WITH_FIGURES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/course/*.md"))
+WITH_FIGURES += ["docs/tasks/languages.md"]
 COMPONENT_KEYS = {"data", "tokenizer", "embedding", "encoder", "head"}
 
 
@@ -531,7 +533,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "seqpipe/commands/keys.json": keys_file,
     **{
         page: partial(lambda page: with_figures(page, (ROOT / page).read_text(encoding="utf-8")), page)
-        for page in sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/course/*.md"))
+        for page in WITH_FIGURES
     },
 }
 
