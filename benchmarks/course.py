@@ -945,20 +945,20 @@ def gpt() -> None:
             texts.append(str(text))
         unknown = sum(not {*re.findall(r"\w+", text)} <= known for text in texts)
         names = sum(len({*re.findall(r"\w+", text)} & {*NAMED}) > 2 for text in texts)
-        other = sum(taken(text) != found(text) for text in texts)
+        confused = sum(taken_thing(text) != found_thing(text) for text in texts)
         words = [re.findall(r"\w+|[^\w\s]", text) for text in texts]
         groups = {tuple(text[i : i + 3]) for text in words for i in range(len(text) - 2)}
-        shares = (f"{100 * count / TALES:.0f} %" for count in (unknown, other, names))
+        shares = (f"{100 * count / TALES:.0f} %" for count in (unknown, confused, names))
         table.row(row, f"{math.exp(nats / tokens):.2f}", *shares, len(groups))
 
 
-def found(tale: str) -> str:
+def found_thing(tale: str) -> str:
     """Return the thing that is found in a tale, such as kite of "a red kite"; "" without one."""
     thing = re.search(r"found an? (basket|[\w ]*?(?=\.))", tale)
     return thing[1].split()[-1] if thing and thing[1].split() else ""
 
 
-def taken(tale: str) -> str:
+def taken_thing(tale: str) -> str:
     """Return the thing that is taken along in a tale; "" without one."""
     thing = re.search(r"took the (\w+) with", tale)
     return thing[1] if thing else ""
@@ -1158,11 +1158,6 @@ def languages() -> None:
 
 EXPERIMENTS: Mapping[str, Callable[[], None]] = {
     "rnn": rnn,
-    "transformer": transformer,
-    "pretraining": pretraining,
-    "gpt": gpt,
-    "evaluation": evaluation,
-    "languages": languages,
     "memory": memory,
     "lstm": lstm,
     "gru": gru,
@@ -1172,14 +1167,15 @@ EXPERIMENTS: Mapping[str, Callable[[], None]] = {
     "attention": attention,
     "names": names,
     "copying": copying,
+    "transformer": transformer,
+    "pretraining": pretraining,
+    "gpt": gpt,
+    "evaluation": evaluation,
+    "languages": languages,
 }
 PICTURES: Mapping[str, Callable[[], Figure]] = {
     "rnn": draw_rnn,
     "vanishing-gradients": draw_gradients,
-    "transformer": draw_transformer,
-    "pretraining": draw_pretraining,
-    "gpt": draw_gpt,
-    "evaluation": draw_evaluation,
     "memory": draw_memory,
     "lstm": draw_lstm,
     "gru": draw_gru,
@@ -1188,6 +1184,10 @@ PICTURES: Mapping[str, Callable[[], Figure]] = {
     "seq2seq": draw_seq2seq,
     "attention": draw_attention,
     "copying": draw_copying,
+    "transformer": draw_transformer,
+    "pretraining": draw_pretraining,
+    "gpt": draw_gpt,
+    "evaluation": draw_evaluation,
 }
 
 

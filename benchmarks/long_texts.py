@@ -257,9 +257,9 @@ def main() -> int:
     for name in arguments.families or FAMILIES:
         for encoder in arguments.encoders:
             with tempfile.TemporaryDirectory() as folder:
-                found = measure(name, encoder, arguments.words, int(arguments.gigabytes * 1e9), Path(folder))
-            if found is not None:
-                result, (_, message, megabytes, seconds) = found
+                measured = measure(name, encoder, arguments.words, int(arguments.gigabytes * 1e9), Path(folder))
+            if measured is not None:
+                result, (_, message, megabytes, seconds) = measured
                 failed += result.startswith("NEITHER")
                 shown = "" if result == "trained" else message.replace(folder + "/", "")
                 table.row(f"{name}, {encoder}", result, f"{megabytes:,.0f}", f"{seconds:.0f}", shown)

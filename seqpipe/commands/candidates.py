@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,7 +42,8 @@ def candidates(
     with lock_around(path):
         model = replace_candidates(bundle, records, path)
     candidates = model.predictor.kind.parts[""].candidates
-    count = len(candidates.texts if candidates else model.manifest.options["allowed"]["default"])
+    texts: Any = candidates.texts if candidates else model.manifest.options["allowed"]["default"]
+    count = len(texts)
     make_console(quiet).say(
         f"{path}: {count:,} {'candidate' if count == 1 else 'candidates'}\n\nnext: seqpipe predict {path}"
     )

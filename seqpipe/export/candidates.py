@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.base import HeadAnswer
 from seqpipe.answers.candidates import VECTORS, Candidate, candidates_of
 from seqpipe.errors import BundleError, DataError, ParityError, UsageError
 from seqpipe.export.exporter import answer_again, model_card
@@ -72,7 +72,7 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
 
 
 def _restrict(
-    content: bundle.BundleContent, model: Model, kind: AnswerKind, texts: Sequence[str], output: Path
+    content: bundle.BundleContent, model: Model, kind: HeadAnswer[Any], texts: Sequence[str], output: Path
 ) -> Model:
     """Write a bundle that generates text to `output`, with these texts as the only ones; return the open Model."""
     options: dict[str, Any] = {name: dict(option) for name, option in content.manifest.options.items()}

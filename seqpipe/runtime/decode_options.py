@@ -130,7 +130,7 @@ def resolve_options(known: Known, values: Mapping[str, Any], kind: AnswerKind | 
         if option["type"] == "automaton" and texts:
             automata[name] = part.forbidden_arcs(name, texts)
         elif option["type"] == "trie":
-            if beside := [other for end in NOT_BESIDE if values.get(other := sibling(name, end))]:
+            if beside := [sibling(name, end) for end in NOT_BESIDE if values.get(sibling(name, end))]:
                 raise UsageError(f"{name}: an allowed text is written as it is; leave {beside[0]} out")
             if not texts:
                 raise UsageError(f"{name}: an empty list allows no text; give at least one")

@@ -61,7 +61,7 @@ def input_ranges(graph: bytes, batches: Iterable[Arrays]) -> Ranges:
     model = ModelProto()
     model.ParseFromString(graph)
     quantiser = _Quantiser(model.graph, {})
-    products = [(found[0].name, node.input[0]) for node in model.graph.node if (found := quantiser.product(node))]
+    products = [(part[0].name, node.input[0]) for node in model.graph.node if (part := quantiser.product(node))]
     names = [*dict.fromkeys(name for _, name in products)]
     if not names:
         return {}
