@@ -268,10 +268,10 @@ class Text(HeadAnswer[TextAnswers]):
         ids = list(encode(self.tokenizer, text).ids)
         return ids, str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
-    def can_write(self, text: str) -> bool:
-        """Return whether the pieces of a text decode to it, but for the spaces around it."""
+    def is_piece(self, text: str) -> bool:
+        """Return whether a text is a single piece, which decodes to it, but for the spaces around it."""
         ids, decoded = self.spelling(text)
-        return bool(ids) and min(ids) > self.end and decoded.strip(" ") == text.strip(" ")
+        return len(ids) == 1 and ids[0] > self.end and decoded.strip(" ") == text.strip(" ")
 
     def allowed_arcs(self, option: str, texts: Sequence[str], longest: int) -> Callable[..., np.ndarray]:
         def trie(doc: Doc | None) -> TextTrie:

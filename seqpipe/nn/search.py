@@ -202,9 +202,10 @@ class PieceAutomaton:
         return (self.state == states[..., None]) | self.is_any
 
     def permit(self, log_p: Tensor, holding: Tensor, banned: Tensor) -> Tensor:  # (B K, V), (B, K, A), (B K, E)
-        """Return the log-probabilities (B K, V) with LOG_ZERO for the banned tokens of the arcs and these."""
+        """Return the log-probabilities (B K, V), of these tokens and of those that the arcs ban about LOG_ZERO."""
         allowed = torch.where(holding, self.allowed, PAD_ID).flatten(0, 1)  # (B K, A)
-        among = torch.where(self.is_trie, LOG_ZERO, log_p).scatter(1, allowed, log_p.gather(1, allowed))
+        # More than the LOG_ZERO of [PAD], so that no beam without an allowed continuation reads padding.
+        among = torch.where(self.is_trie, 0.75 * LOG_ZERO, log_p).scatter(1, allowed, log_p.gather(1, allowed))
         forbidden = torch.where(holding, self.forbidden, PAD_ID).flatten(0, 1)
         return among.scatter(1, torch.cat([banned, forbidden], 1), LOG_ZERO)
 

@@ -328,9 +328,10 @@ def _trials(comparison: Comparison, records: Sequence[Record], probes: Sequence[
                 if piece.decode(errors="ignore").encode() == piece != b""
             ]
             if types[name] == "trie":
-                pieces = [piece for piece in pieces if part.can_write(piece)]
+                pieces = [piece for piece in pieces if part.is_piece(piece)]
             chosen[name] = pieces[:: len(pieces) // SPREAD + 1]
-        chosen_options.append(options.with_short_texts(chosen))
+        if all(chosen[name] for name, kind in types.items() if kind == "trie"):
+            chosen_options.append(options.with_short_texts(chosen))
     return _Trials(texts, again, chosen_options)
 
 
