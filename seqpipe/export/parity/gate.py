@@ -327,8 +327,10 @@ def _trials(comparison: Comparison, records: Sequence[Record], probes: Sequence[
                 for piece in part.written_bytes.pieces
                 if piece.decode(errors="ignore").encode() == piece != b""
             ]
-            if types[name] == "trie":
-                pieces = [piece for piece in pieces if part.is_piece(piece)]
+            if (
+                types[name] == "trie"
+            ):  # a long prompt may leave no room for a text; random prompts are compared with one
+                pieces = [piece for piece in pieces if part.is_piece(piece) and not part.is_generated]
             chosen[name] = pieces[:: len(pieces) // SPREAD + 1]
         if all(chosen[name] for name, kind in types.items() if kind == "trie"):
             chosen_options.append(options.with_short_texts(chosen))
