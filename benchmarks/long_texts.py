@@ -65,7 +65,7 @@ def written(words: list[str]) -> Record:
     return text(words) | {"target": " ".join(reversed(words[:WRITTEN]))}
 
 
-def asked(words: list[str]) -> Record:
+def question_record(words: list[str]) -> Record:
     context, at = " ".join(words), len(" ".join(words[: len(words) // 2])) + 1
     answer = words[len(words) // 2]
     return {"question": words[0], "context": context, "answers": [{"text": answer, "start": at}]}
@@ -84,7 +84,7 @@ FAMILIES = {
     "tags": Family({"use": "tags", "scheme": "IOB2"}, tagged),
     "crf": Family({"use": "crf", "scheme": "BIOES"}, tagged),
     "answer-span": Family(
-        {"use": "answer-span"}, asked, {"use": "jsonl", "text": None}, {"field": ["question", "context"]}
+        {"use": "answer-span"}, question_record, {"use": "jsonl", "text": None}, {"field": ["question", "context"]}
     ),
     "pairs": Family({"use": "label"}, paired, tokenizer={"field": ["text", "text_pair"]}),
     "vector": Family({"use": "vector"}, labelled),
