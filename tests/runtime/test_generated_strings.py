@@ -258,7 +258,7 @@ def test_only_allowed_texts_are_generated(model: Model) -> None:
 def test_of_10_000_answers_none_is_outside_the_allowed_texts(model: Model) -> None:
     outside, different = answers_outside(model, [prompt + "!" * n for prompt in PROMPTS for n in range(10)], 10_000)
     assert outside == 0
-    assert different > 300
+    assert different > 200
 
 
 def test_the_likeliest_allowed_texts_are_those_of_all_their_probabilities(model: Model) -> None:
