@@ -43,7 +43,5 @@ def candidates(
         model = replace_candidates(bundle, records, path)
     candidates = model.predictor.kind.parts[""].candidates
     texts: Any = candidates.texts if candidates else model.manifest.options["allowed"]["default"]
-    count = len(texts)
-    make_console(quiet).say(
-        f"{path}: {count:,} {'candidate' if count == 1 else 'candidates'}\n\nnext: seqpipe predict {path}"
-    )
+    noun = ("candidate" if candidates else "allowed text") + ("" if len(texts) == 1 else "s")
+    make_console(quiet).say(f"{path}: {len(texts):,} {noun}\n\nnext: seqpipe predict {path}")

@@ -75,6 +75,9 @@ def _restrict(
     content: bundle.BundleContent, model: Model, kind: HeadAnswer[Any], texts: Sequence[str], output: Path
 ) -> Model:
     """Write a bundle that generates text to `output`, with these texts as the only ones; return the open Model."""
+    if "copies" in kind.manifest():
+        message = "copies words, so that the texts it can write differ with the source"
+        raise UsageError(f"{content.path} {message}; give {ALLOWED} with each call")
     options: dict[str, Any] = {name: dict(option) for name, option in content.manifest.options.items()}
     arcs = kind.allowed_arcs(ALLOWED, texts, options["max_length"]["default"])
     options[ALLOWED]["default"] = [*texts]

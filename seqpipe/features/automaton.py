@@ -14,7 +14,7 @@ from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import PAD, SPECIALS, UNK, replace_surrogates
 
 MOST_BYTES = 1 << 14  # of the texts of one automaton
-MOST_ARCS = 1 << 18  # of a trie
+MOST_ARCS = 1 << 16  # of a trie; a step of search compares all of them with the state of each beam
 _BLOCK = 256  # states whose arcs are computed at once
 
 

@@ -16,7 +16,7 @@ from factory import seqpipe
 from torch import Tensor
 
 from seqpipe import load
-from seqpipe.errors import UsageError
+from seqpipe.errors import DataError, UsageError
 from seqpipe.nn.attention import CoverageAttention
 from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID
 from seqpipe.nn.search import SearchOptions
@@ -324,6 +324,20 @@ def test_a_run_copies_names_that_it_never_saw(tmp_path: Path) -> None:
     assert arrow.place is None
     assert arrow.generating > 0.5 > max(first.generating, last.generating)
     assert "'Zorilla' at 0" in found.table()
+    # Of allowed texts the words that no vocabulary has are copied; a text with one that the source lacks is left out.
+    allowed = ["Ärger -> Zorilla", "Zorilla -> Nobody"]
+    assert model("Zorilla owes Ärger a coffee .", allowed=allowed)["generated_text"] == "Ärger -> Zorilla"
+    with pytest.raises(
+        DataError, match="allowed: each text has a word that is in neither the vocabulary nor the source"
+    ):
+        model("Zorilla owes Ärger a coffee .", allowed="Nobody -> Nobody")
+    refused = seqpipe("candidates", "runs/debts/bundle", "test.jsonl", "-o", "few", folder=tmp_path)
+    assert refused.code == 2
+    assert (
+        "copies words, so that the texts it can write differ with the source; give allowed with each call"
+        in refused.err
+    )
+    assert not (tmp_path / "few").exists()
 
 
 @pytest.mark.parametrize("switch", [-30.0, -12.0, 12.0, 30.0])
