@@ -745,7 +745,7 @@ CACHE = {
 }
 FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
     "an older version": lambda m: m.update(version=1),
-    "a newer version": lambda m: m.update(version=4),
+    "a newer version": lambda m: m.update(version=5),
     "further graphs": lambda m: m.update(graphs={}),
     "shared weights": lambda m: m.update(weights={}),
     "a cache that is no list": lambda m: m.update(cache={}),

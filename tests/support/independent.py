@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import io
 import itertools
 import json
 import re
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
+from PIL import Image, ImageOps
 from tokenizers import PreTokenizedString, Regex, Tokenizer
 
 SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
@@ -70,7 +72,7 @@ class Token(NamedTuple):
     segment: int = 1
 
 
-KINDS = ("chars", "ngrams", "sentences", "pieces", "segments", "matrix", "copy", "column")
+KINDS = ("chars", "ngrams", "sentences", "pieces", "segments", "matrix", "image", "mel", "copy", "column")
 
 
 class Source:
@@ -261,30 +263,119 @@ class Source:
 
 
 class Numbers:
-    """Rows of numbers of each record."""
+    """Rows of numbers of each record, those of a picture or of a sound."""
 
     def __init__(self, field: str, entries: Mapping[str, Any]):
         self.field = field
-        self.means, self.deviations = (np.array(entries["matrix"][key]) for key in ("means", "deviations"))
+        self.name, self.entry = next((name, entry) for name, entry in entries.items() if "means" in entry)
+        times = self.entry.get("width", 1)  # the columns of a picture share the numbers of their channel
+        self.means, self.deviations = (np.tile(self.entry[key], times) for key in ("means", "deviations"))
+
+    def rows(self, given: Any) -> Any:
+        """The rows, before means and deviations."""
+        if self.entry["kind"] != "matrix":
+            return {"image": picture, "mel": sound}[self.entry["kind"]](given, self.entry)
+        rows = [given] if given and not isinstance(given[0], list) else given
+        if any(len(row) != len(self.means) for row in rows):
+            raise RefusedError("rows of another width")
+        return rows
 
     def record(self, given: Mapping[str, Any]) -> tuple[str, list[Token]]:
         """A token a row, whose word is its numbers."""
-        rows = given[self.field]
-        rows = [rows] if rows and not isinstance(rows[0], list) else rows
-        if any(len(row) != len(self.means) for row in rows):
-            raise RefusedError("rows of another width")
-        return "", [Token(1, struct.pack(f"<{len(row)}f", *row).hex(), 0, 0, None) for row in rows]
+        value = given[self.field] if isinstance(given, Mapping) else given
+        return "", [Token(1, struct.pack(f"<{len(row)}f", *row).hex(), 0, 0, None) for row in self.rows(value)]
 
     def inputs(
         self, rows: Sequence[Sequence[Token]], texts: Sequence[str], records: Sequence[Any]
     ) -> dict[str, np.ndarray]:
         size = (len(rows), max(map(len, rows)))
-        made = {"matrix": np.zeros((*size, len(self.means)), np.float32), "mask": np.zeros(size, np.bool_)}
+        made = {self.name: np.zeros((*size, len(self.means)), np.float32), "mask": np.zeros(size, np.bool_)}
         for b, tokens in enumerate(rows):
             for t, token in enumerate(tokens):
                 numbers = np.array(struct.unpack(f"<{len(self.means)}f", bytes.fromhex(token.word)))
-                made["matrix"][b, t], made["mask"][b, t] = (numbers - self.means) / self.deviations, True
+                made[self.name][b, t], made["mask"][b, t] = (numbers - self.means) / self.deviations, True
         return made
+
+
+def encoded(text: str) -> bytes:
+    """The file in a string of base64."""
+    try:
+        return base64.b64decode(re.sub(r"\Adata:[^,]*;base64,", "", text).encode(), validate=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise RefusedError("no base64") from error
+
+
+def array(given: Any, low: float, high: float) -> np.ndarray:
+    try:
+        numbers = np.array(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise RefusedError("no array") from error
+    if not numbers.size or not ((numbers >= low) & (numbers <= high)).all():
+        raise RefusedError("numbers out of range, or none")
+    return numbers
+
+
+def picture(given: Any, entry: Mapping[str, Any]) -> np.ndarray:
+    """The rows of a picture, numbers from 0 to 1."""
+    if isinstance(given, str):
+        try:
+            shown = ImageOps.exif_transpose(Image.open(io.BytesIO(encoded(given)), formats=["PNG", "JPEG"]))
+            is_grey = shown.mode in ("1", "L", "LA")
+            pixels = np.asarray(shown.convert("L" if is_grey else "RGB"), np.float64)
+        except (OSError, SyntaxError, ValueError) as error:
+            raise RefusedError("no picture") from error
+    else:
+        pixels = array(given, 0, 255)
+    if pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)):
+        raise RefusedError("no rows of pixels")
+    if pixels.ndim == 3 and entry["channels"] == 1:
+        pixels = (pixels @ [19595, 38470, 7471] + 32768) // 65536
+    if pixels.ndim == 2:
+        pixels = np.stack([pixels] * entry["channels"], 2)
+    rows, columns = (resizing(n, m) for n, m in zip(pixels.shape, (entry["height"], entry["width"]), strict=False))
+    return np.einsum("yi,xj,ijc->yxc", rows, columns, pixels / 255, optimize=True).reshape(entry["height"], -1)
+
+
+def resizing(n: int, m: int) -> np.ndarray:
+    """The weights (m, n) of n numbers for each of m."""
+    scale = n / m
+    distances = np.arange(n) + 0.5 - (np.arange(m)[:, None] + 0.5) * scale
+    weights = np.maximum(0, 1 - np.abs(distances) / max(1, scale))
+    return weights / weights.sum(1, keepdims=True)
+
+
+def sound(given: Any, entry: Mapping[str, Any]) -> np.ndarray:
+    """The spectrum of a sound: the logarithm of its mel bands, a row for each frame."""
+    samples = wav(encoded(given), entry["rate"]) if isinstance(given, str) else array(given, -1, 1)
+    if samples.ndim != 1:
+        raise RefusedError("no list of samples")
+    window, fft = entry["window"], entry["fft"]
+    hann = np.zeros(fft)
+    hann[(fft - window) // 2 :][:window] = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
+    padded = np.concatenate([np.zeros(fft // 2), samples, np.zeros(fft // 2)])
+    starts = range(0, len(samples) + 1, entry["hop"])
+    power = np.array([np.abs(np.fft.rfft(padded[start : start + fft] * hann)) ** 2 for start in starts])
+    return np.log(np.maximum(power @ bands(entry), 1e-10))
+
+
+def bands(entry: Mapping[str, Any]) -> np.ndarray:
+    """The weights (frequencies, bands) of Slaney's bands."""
+    ends = [mel(entry[name]) for name in ("lowest", "highest")]
+    h = [hertz(point) for point in np.linspace(*ends, entry["bands"] + 2)]
+    f = np.arange(entry["fft"] // 2 + 1) * entry["rate"] / entry["fft"]
+    made = [
+        np.maximum(0, np.minimum((f - low) / (middle - low), (high - f) / (high - middle))) * 2 / (high - low)
+        for low, middle, high in zip(h, h[1:], h[2:], strict=False)
+    ]
+    return np.stack(made, 1)
+
+
+def mel(f: float) -> float:
+    return 3 * f / 200 if f < 1000 else 15 + 27 * np.log(f / 1000) / np.log(6.4)
+
+
+def hertz(point: float) -> float:
+    return 200 * point / 3 if point < 15 else 1000 * 6.4 ** ((point - 15) / 27)
 
 
 class Bundle:
@@ -314,6 +405,8 @@ class Bundle:
                 if not 0 <= entry["words"] <= 10 or not 1 <= shortest <= longest <= 20:
                     raise RefusedError("lengths of n-grams")
                 unpacked(entry["hashes"])
+            if entry.get("kind") in ("image", "mel"):
+                bounded(entry, self.manifest["version"])
             if entry.get("split", "lines") not in ("lines", "punctuation"):
                 raise RefusedError(f"split {entry['split']!r}")
         field, entries = self.manifest["field"], self.manifest["inputs"]
@@ -782,7 +875,7 @@ def opened(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         manifest = json.loads((body + b"}").decode(), object_pairs_hook=once, parse_constant=constant)
     except ValueError as error:
         raise RefusedError(str(error)) from error
-    if manifest.get("format") != "seqpipe-bundle" or manifest.get("version") not in (2, 3):
+    if manifest.get("format") != "seqpipe-bundle" or manifest.get("version") not in (2, 3, 4):
         raise RefusedError("another format or version")
     for key in {"graphs", "weights"} & manifest.keys():
         raise RefusedError(f"{key} is reserved")

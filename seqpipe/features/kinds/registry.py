@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Chars", "Column", "Copy", "Matrix", "Ngrams", "Pieces", "Segments", "Sentences"]
 
+# Kinds of pictures and sounds, which version 4 of the bundle format has, and the medium of their values.
+MEDIA = {"image": "picture", "mel": "sound"}
 _OWN_FILE = {"Matrix": "matrix", "Ngrams": "ngrams"}  # the other kinds are in `text.py`
 
 
