@@ -60,6 +60,10 @@ class FeatureKind(ABC):
         """Size of its own vocabulary, 0 if it has none."""
         return len(self.names)
 
+    def sizes(self, name: str) -> dict[str, int]:
+        """Return the sizes that stages are built from, by name; `name` is that of the feature."""
+        return {name: self.size}
+
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields of a record that it reads besides the input."""
@@ -98,6 +102,15 @@ class FeatureKind(ABC):
     def value(self, text: str, place: str = "") -> str:
         """Return the value of one of its `fields`; DataError, prefixed with `place`, if it cannot be read."""
         return text
+
+    def rows(self, value: Any, place: str) -> np.ndarray:
+        """Return the value of a record's field as rows of numbers (T, F), float32; for kinds that read numbers.
+
+        Raises:
+            DataError: if it cannot be read. `place` is the location and the field, such as `f.jsonl:7: field 'image'`;
+                the message goes on after it, and names the fix.
+        """
+        raise TypeError(f"feature kind {self.kind!r} reads no numbers, but {type(value).__name__} was passed: {place}")
 
     @abstractmethod
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
