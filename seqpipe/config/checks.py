@@ -24,6 +24,7 @@ from seqpipe.config.signature import method_names
 from seqpipe.config.yaml import Tree
 from seqpipe.errors import PluginError, Problem
 from seqpipe.features.kinds.base import SENTENCES, TOKENS, WORDS
+from seqpipe.features.kinds.registry import PLACES
 
 if TYPE_CHECKING:
     from seqpipe.config.schema import Export
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 # Attention weights as in a bundle: the name of the graph's output, the units they are over, and the axis.
 
 OVER = ("words", "sentences", "pairs", "written", "steps")
-AXES = (TOKENS, WORDS, SENTENCES)
+AXES = (TOKENS, WORDS, SENTENCES, PLACES)
 PREFIX = "explain."  # of the names of the graph's outputs
 
 
@@ -45,7 +46,8 @@ class Attended:
 
     key: str  # the stage's key in the YAML, then the stage's name for the weights, such as `head.attention`
     over: str
-    axis: str  # the name of axis N, as for inputs: `sequence_length`, `word_count` or `sentence_count`
+    axis: str  # the name of axis N, as for inputs: `sequence_length`, `word_count`, `sentence_count` or `place_count`
+    grid: tuple[int, int] | None = None  # rows and columns of the places of a picture
 
     @property
     def output(self) -> str:

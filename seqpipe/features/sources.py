@@ -27,6 +27,7 @@ from seqpipe.features.document import (
 from seqpipe.features.encoding import Alignment, encode_batch, group_shared
 from seqpipe.features.kinds.base import BATCH, TOKEN_AXES, FeatureKind
 from seqpipe.features.kinds.matrix import Matrix
+from seqpipe.features.kinds.registry import MEDIA
 from seqpipe.features.vocabulary import SPECIALS, UNK, replace_surrogates, special_id, token_id
 
 
@@ -67,6 +68,11 @@ class NumericSource(_FieldSource):
     def width(self) -> int:
         """Numbers in a row; 1 if no feature declares it."""
         return next((feature.size for feature in self.features.values()), 1)
+
+    @property
+    def medium(self) -> str:
+        """Return `picture` or `sound` if its field contains one; "" for rows of numbers."""
+        return next((MEDIA[feature.kind] for feature in self.features.values() if feature.kind in MEDIA), "")
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
         """Read the rows of each record; DataError if its feature cannot read them."""
@@ -395,6 +401,12 @@ def fields_of(source: InputSource) -> tuple[str, ...]:
 def numeric_fields(source: InputSource) -> tuple[str, ...]:
     """The fields of a record that contain rows of numbers."""
     return tuple(part.field for part in sources_of(source).values() if isinstance(part, NumericSource))
+
+
+def media(source: InputSource) -> dict[str, str]:
+    """Return the fields of a record that contain a picture or a sound, each with which of the two."""
+    parts = {part.field: part.medium for part in sources_of(source).values() if isinstance(part, NumericSource)}
+    return {field: medium for field, medium in parts.items() if medium}
 
 
 def one_text(source: InputSource) -> bool:

@@ -297,6 +297,21 @@ class Numbers:
         return made
 
 
+def bounded(entry: Mapping[str, Any], version: int) -> None:
+    """Refuses pictures and sounds of sizes that nobody has."""
+    numbers = [*entry["means"], *entry["deviations"]]
+    fits = version == 4 and all(map(np.isfinite, numbers)) and min(entry["deviations"]) > 0
+    if entry["kind"] == "image":
+        sizes, count = [("height", 1, 4096), ("width", 1, 4096)], entry["channels"]
+        fits = fits and count in (1, 3)
+    else:
+        sizes, count = [("rate", 1000, 192_000), ("fft", 2, 8192), ("bands", 1, 256)], entry["bands"]
+        sizes += [("window", 2, entry["fft"]), ("hop", entry["rate"] / 500, entry["fft"])]
+        fits = fits and not entry["fft"] % 2 and 0 <= entry["lowest"] < entry["highest"] <= entry["rate"] / 2
+    if not fits or any(not low <= entry[name] <= high for name, low, high in sizes) or len(numbers) != 2 * count:
+        raise RefusedError(f"{entry['kind']} out of bounds")
+
+
 def encoded(text: str) -> bytes:
     """The file in a string of base64."""
     try:
@@ -346,7 +361,7 @@ def resizing(n: int, m: int) -> np.ndarray:
 
 def sound(given: Any, entry: Mapping[str, Any]) -> np.ndarray:
     """The spectrum of a sound: the logarithm of its mel bands, a row for each frame."""
-    samples = wav(encoded(given), entry["rate"]) if isinstance(given, str) else array(given, -1, 1)
+    samples = wav(encoded(given), entry["rate"]) if isinstance(given, str) else array(given, -8, 8)
     if samples.ndim != 1:
         raise RefusedError("no list of samples")
     window, fft = entry["window"], entry["fft"]
@@ -356,6 +371,50 @@ def sound(given: Any, entry: Mapping[str, Any]) -> np.ndarray:
     starts = range(0, len(samples) + 1, entry["hop"])
     power = np.array([np.abs(np.fft.rfft(padded[start : start + fft] * hann)) ** 2 for start in starts])
     return np.log(np.maximum(power @ bands(entry), 1e-10))
+
+
+def wav(data: bytes, wanted: int) -> np.ndarray:
+    """The samples of a WAV at a rate."""
+    if data[:4] + data[8:12] != b"RIFFWAVE":
+        raise RefusedError("no WAV")
+    form, at, stated = b"", 12, [8 + int.from_bytes(data[4:8], "little")]
+    while True:
+        name, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
+        stated.append(at + 8 + size)
+        if max(stated) > len(data):
+            raise RefusedError("a WAV that is shorter than it states")
+        content, at = data[at + 8 : at + 8 + size], at + 8 + size + size % 2
+        if name == b"data":
+            break
+        form = content if name == b"fmt " else form
+    if len(form) < 16:
+        raise RefusedError("no format")
+    kind, channels, rate, _, step, bits = struct.unpack("<HHIIHH", form[:16])
+    kind = int.from_bytes(form[24:26], "little") if kind == 0xFFFE else kind
+    if (kind, bits) not in ((1, 8), (1, 16), (1, 24), (1, 32), (3, 32)) or not 1000 <= rate <= 192_000:
+        raise RefusedError("a WAV of another format")
+    if not content or not channels or step != channels * bits // 8 or len(content) % step:
+        raise RefusedError("no whole samples")
+    width = bits // 8
+    if kind == 3:
+        numbers = np.array([number for (number,) in struct.iter_unpack("<f", content)])
+    else:
+        pieces = [content[i : i + width] for i in range(0, len(content), width)]
+        whole = [int.from_bytes(piece, "little", signed=bits > 8) - 128 * (bits == 8) for piece in pieces]
+        numbers = np.array(whole) / 2 ** (bits - 1)
+    return resampled(array(numbers.reshape(-1, channels).mean(1), -8, 8), rate, wanted)
+
+
+def resampled(x: np.ndarray, rate: int, wanted: int) -> np.ndarray:
+    if rate == wanted:
+        return x
+    c, made = 0.95 * min(1, wanted / rate), np.zeros(-(-len(x) * wanted // rate))
+    for m in range(len(made)):
+        center = m * rate / wanted
+        k = np.arange(max(0, int(center - 16 / c)), min(len(x), int(center + 16 / c) + 2))
+        v = c * (k - center)
+        made[m] = x[k] @ (c * np.sinc(v) * np.cos(np.pi * v / 32) ** 2 * (np.abs(v) < 16))
+    return made
 
 
 def bands(entry: Mapping[str, Any]) -> np.ndarray:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Chars", "Column", "Copy", "Matrix", "Ngrams", "Pieces", "Segments", "Sentences"]
 
+PLACES = "place_count"  # axis of the places into which an encoder divides a picture or a sound
 # Kinds of pictures and sounds, which version 4 of the bundle format has, and the medium of their values.
 MEDIA = {"image": "picture", "mel": "sound"}
 _OWN_FILE = {"Matrix": "matrix", "Ngrams": "ngrams"}  # the other kinds are in `text.py`
@@ -44,6 +45,20 @@ def feature_from(manifest: Mapping[str, Any], tokenizers: Mapping[str, Tokenizer
     if not isinstance(kind, str) or kind not in feature_kinds():
         raise unknown_kind(repr(kind))
     return feature_kinds()[kind].from_manifest(manifest, tokenizers or {})
+
+
+def pixels(feature: FeatureKind, rows: np.ndarray) -> np.ndarray | None:
+    """Return rows of a picture, or of a sound with time to the right, as a picture (H, W, 1 or 3) of bytes, else None.
+
+    A sound's lowest band is below, its loudest place white.
+    """
+    if feature.kind not in MEDIA or not rows.size:
+        return None
+    if MEDIA[feature.kind] == "picture":
+        channels = getattr(feature, "channels")
+        return np.asarray(255 * rows).round().astype(np.uint8).reshape(len(rows), -1, channels)
+    shades = (rows - rows.min()) / max(float(np.ptp(rows)), 1e-6)
+    return (255 * shades).astype(np.uint8).T[::-1, :, None]
 
 
 def pair_features() -> dict[str, FeatureKind]:
