@@ -64,6 +64,11 @@ class NumericSource(_FieldSource):
         self.features, self.field, self.fields = dict(features), field, (field,)
 
     @property
+    def feature(self) -> FeatureKind:
+        """The feature that reads the values: all features of a source read them in the same way."""
+        return next(iter(self.features.values()), Matrix())
+
+    @property
     def width(self) -> int:
         """Numbers in a row; 1 if no feature declares it."""
         return next((feature.size for feature in self.features.values()), 1)
@@ -82,9 +87,7 @@ class NumericSource(_FieldSource):
         if self.field not in record:
             fix = f"rename the field that contains the numbers to {self.field!r}"
             raise DataError(f"{location(record)}no field {self.field!r}; the record has: {field_names(record)}; {fix}")
-        # Features of one source read its values in the same way; without a feature they are any rows of numbers.
-        feature = next(iter(self.features.values()), Matrix())
-        return feature.rows(record[self.field], f"{location(record)}field {self.field!r}")
+        return self.feature.rows(record[self.field], f"{location(record)}field {self.field!r}")
 
 
 # The source of a text, or of a pair of texts: the same code splits them in training and in deployment.
@@ -395,6 +398,12 @@ def fields_of(source: InputSource) -> tuple[str, ...]:
 def numeric_fields(source: InputSource) -> tuple[str, ...]:
     """The fields of a record that contain rows of numbers."""
     return tuple(part.field for part in sources_of(source).values() if isinstance(part, NumericSource))
+
+
+def media_fields(source: InputSource) -> dict[str, str]:
+    """Return the fields of a record that contain a picture or a sound, with their feature kind."""
+    numeric = [part for part in sources_of(source).values() if isinstance(part, NumericSource)]
+    return {part.field: part.feature.kind for part in numeric if part.feature.is_media}
 
 
 def one_text(source: InputSource) -> bool:

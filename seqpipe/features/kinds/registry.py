@@ -15,13 +15,14 @@ from seqpipe.features.kinds.base import FeatureKind, unknown_kind
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from seqpipe.features.kinds.image import Image
     from seqpipe.features.kinds.matrix import Matrix
     from seqpipe.features.kinds.ngrams import Ngrams
     from seqpipe.features.kinds.text import Chars, Column, Copy, Pieces, Segments, Sentences
 
-__all__ = ["Chars", "Column", "Copy", "Matrix", "Ngrams", "Pieces", "Segments", "Sentences"]
+__all__ = ["Chars", "Column", "Copy", "Image", "Matrix", "Ngrams", "Pieces", "Segments", "Sentences"]
 
-_OWN_FILE = {"Matrix": "matrix", "Ngrams": "ngrams"}  # the other kinds are in `text.py`
+_OWN_FILE = {"Image": "image", "Matrix": "matrix", "Ngrams": "ngrams"}  # the other kinds are in `text.py`
 
 
 def module_of(name: str) -> str:
