@@ -18,6 +18,7 @@ from seqpipe.errors import UsageError as UsageError
 from seqpipe.errors import did_you_mean as did_you_mean
 from seqpipe.features.checkpoint_tokenizer import NO_CHECKPOINT_ID as NO_CHECKPOINT_ID
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer as pretrained_tokenizer
+from seqpipe.features.kinds.image import Image as Image
 from seqpipe.features.kinds.matrix import Matrix as Matrix
 from seqpipe.features.kinds.ngrams import Ngrams as Ngrams
 from seqpipe.features.kinds.text import Chars as Chars

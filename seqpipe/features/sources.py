@@ -27,7 +27,6 @@ from seqpipe.features.document import (
 from seqpipe.features.encoding import Alignment, encode_batch, group_shared
 from seqpipe.features.kinds.base import BATCH, TOKEN_AXES, FeatureKind
 from seqpipe.features.kinds.matrix import Matrix
-from seqpipe.features.kinds.registry import MEDIA
 from seqpipe.features.vocabulary import SPECIALS, UNK, replace_surrogates, special_id, token_id
 
 
@@ -65,14 +64,14 @@ class NumericSource(_FieldSource):
         self.features, self.field, self.fields = dict(features), field, (field,)
 
     @property
+    def feature(self) -> FeatureKind:
+        """The feature that reads the values: all features of a source read them in the same way."""
+        return next(iter(self.features.values()), Matrix())
+
+    @property
     def width(self) -> int:
         """Numbers in a row; 1 if no feature declares it."""
         return next((feature.size for feature in self.features.values()), 1)
-
-    @property
-    def medium(self) -> str:
-        """Return `picture` or `sound` if its field contains one; "" for rows of numbers."""
-        return next((MEDIA[feature.kind] for feature in self.features.values() if feature.kind in MEDIA), "")
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
         """Read the rows of each record; DataError if its feature cannot read them."""
@@ -88,9 +87,7 @@ class NumericSource(_FieldSource):
         if self.field not in record:
             fix = f"rename the field that contains the numbers to {self.field!r}"
             raise DataError(f"{location(record)}no field {self.field!r}; the record has: {field_names(record)}; {fix}")
-        # Features of one source read its values in the same way; without a feature they are any rows of numbers.
-        feature = next(iter(self.features.values()), Matrix())
-        return feature.rows(record[self.field], f"{location(record)}field {self.field!r}")
+        return self.feature.rows(record[self.field], f"{location(record)}field {self.field!r}")
 
 
 # The source of a text, or of a pair of texts: the same code splits them in training and in deployment.
@@ -403,10 +400,10 @@ def numeric_fields(source: InputSource) -> tuple[str, ...]:
     return tuple(part.field for part in sources_of(source).values() if isinstance(part, NumericSource))
 
 
-def media(source: InputSource) -> dict[str, str]:
-    """Return the fields of a record that contain a picture or a sound, each with which of the two."""
-    parts = {part.field: part.medium for part in sources_of(source).values() if isinstance(part, NumericSource)}
-    return {field: medium for field, medium in parts.items() if medium}
+def media_fields(source: InputSource) -> dict[str, str]:
+    """Return the fields of a record that contain a picture or a sound, with their feature kind."""
+    numeric = [part for part in sources_of(source).values() if isinstance(part, NumericSource)]
+    return {part.field: part.feature.kind for part in numeric if part.feature.is_media}
 
 
 def one_text(source: InputSource) -> bool:

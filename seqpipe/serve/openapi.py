@@ -10,7 +10,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from seqpipe.answers.schemas import Schema
-from seqpipe.features.sources import InputSource, fields_of, media, numeric_fields, one_text, sources_of
+from seqpipe.features.kinds.registry import MEDIA
+from seqpipe.features.sources import InputSource, fields_of, media_fields, numeric_fields, one_text, sources_of
 from seqpipe.runtime.decode_options import Known, option_schemas
 from seqpipe.runtime.model import Model
 from seqpipe.serve.inference_v2 import BYTES, FP32, INT64, metadata
@@ -208,13 +209,14 @@ def bundle_schemas(name: str, model: Model) -> Mapping[str, Schema]:
 def input_schema(source: InputSource) -> Schema:
     """Return the schema of a record; for a single text field, also of a bare text."""
     properties, columns = dict[str, Schema](), dict[str, Schema]()
-    numeric = dict.fromkeys(numeric_fields(source), _ROWS) | {name: _MEDIA[form] for name, form in media(source).items()}
+    encoded = {field: _MEDIA[MEDIA[kind]] for field, kind in media_fields(source).items()}
+    numeric = dict.fromkeys(numeric_fields(source), _ROWS) | encoded
     for feature in source.features.values():  # fields besides the input, with their possible values if these are known
         columns |= dict.fromkeys(feature.fields, one_of(feature.names) if feature.names else TEXT)
     for field in fields_of(source):
         properties[field] = numeric.get(field) or columns.get(field, TEXT)
     record: Schema = {"type": "object", "properties": properties, "required": [*properties]}
-    if len(properties) == 1 and media(source):
+    if len(properties) == 1 and encoded:
         return {"anyOf": [_FILE, record]}
     if len(sources_of(source)) > 1 or source.pairs or numeric:
         return record

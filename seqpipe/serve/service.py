@@ -19,7 +19,7 @@ from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.text import GeneratedText
 from seqpipe.errors import DataError, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.document import Doc, Record
-from seqpipe.features.sources import media, numeric_fields
+from seqpipe.features.sources import media_fields, numeric_fields
 from seqpipe.runtime.decode_options import Chosen, resolve_options
 from seqpipe.runtime.explanation import Explanation
 from seqpipe.runtime.file_io import json_record
@@ -102,7 +102,7 @@ class Service:
         self.name, self.model, self._observers, self._folder = name, model, observers, folder
         self._loop = asyncio.get_running_loop()
         featurizer = model.predictor.featurizer
-        self._numbers, self._media, self._active = bool(numeric_fields(featurizer)), media(featurizer), 0
+        self._numbers, self._media, self._active = bool(numeric_fields(featurizer)), media_fields(featurizer), 0
         self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000, self._split)
         self._decodings: OrderedDict[str, Chosen] = OrderedDict()
         self._close_s = settings.timeout_s

@@ -14,7 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc
-from seqpipe.features.sources import columns, fields_of, media, numeric_fields
+from seqpipe.features.kinds.registry import MEDIA
+from seqpipe.features.sources import columns, fields_of, media_fields, numeric_fields
 from seqpipe.files import json_bytes, null_non_finite
 from seqpipe.runtime.decode_options import describe_options
 from seqpipe.serve.http import HttpError, deadline, http_error, read_json, refuse_unknown, send_json
@@ -62,7 +63,7 @@ def describe(service: Service) -> dict[str, Any]:
     # The page draws a field by its content: a text, a category, rows of numbers, a picture or a sound.
     source = model.predictor.featurizer
     kinds = dict.fromkeys(columns(source), "category")
-    kinds |= dict.fromkeys(numeric_fields(source), "rows") | media(source)
+    kinds |= dict.fromkeys(numeric_fields(source), "rows") | {field: MEDIA[kind] for field, kind in media_fields(source).items()}
     return {
         "name": service.name,
         "pipeline": model.manifest.name,

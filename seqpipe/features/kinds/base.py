@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from seqpipe.errors import BundleError
 
 if TYPE_CHECKING:
+    import random
+
     import numpy as np
     from tokenizers import Tokenizer
 
@@ -34,6 +36,8 @@ class FeatureKind(ABC):
     """Dtype of its array."""
     reads_numbers: ClassVar[bool] = False
     """True if it is computed from rows of numbers, not from a text."""
+    is_media: ClassVar[bool] = False
+    """True if it is computed from a picture or a sound: a file, its bytes, or an array (`seqpipe.features.media`)."""
     shows_tokens: ClassVar[bool] = False
     """True if it reveals a token whose id is masked."""
     of_whole_text: ClassVar[bool] = False
@@ -111,6 +115,10 @@ class FeatureKind(ABC):
                 the message goes on after it, and names the fix.
         """
         raise TypeError(f"feature kind {self.kind!r} reads no numbers, but {type(value).__name__} was passed: {place}")
+
+    def example_value(self, draw: random.Random) -> Any:
+        """Return a random value for `rows`, as JSON data."""
+        raise TypeError(f"feature kind {self.kind!r} reads no numbers")
 
     @abstractmethod
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -90,6 +91,9 @@ class Matrix(FeatureKind):
             if doc.rows is not None and len(doc):
                 rows[: len(doc)] = (doc.rows.astype(np.float64) - self.means) / self.deviations
         return matrix
+
+    def example_value(self, draw: random.Random) -> list[list[float]]:
+        return [[draw.gauss(0, 3) for _ in range(self.size)] for _ in range(draw.randint(1, 12))]
 
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "means": list(self.means), "deviations": list(self.deviations)}
