@@ -270,7 +270,9 @@ def bundle_manifest(
         optional["own_metrics"] = owners
     if config.export.explain:  # the attention weights of the graph, each with its unit and axis
         maps = [weights for names in pipeline.attended.values() for weights in names.values()]
-        optional["explain"] = {weights.key: Weights(over=weights.over, axis=weights.axis) for weights in maps}
+        grids: list[dict[str, Any]] = [{"grid": weights.grid} if weights.grid else {} for weights in maps]
+        weights_of = zip(maps, grids, strict=True)
+        optional["explain"] = {of.key: Weights(over=of.over, axis=of.axis, **grid) for of, grid in weights_of}
     manifest = Manifest(
         name=config.name,
         field=artifacts.featurizer.field,

@@ -367,6 +367,8 @@ def _single(
         return TextSource(tokenizer, features, fields, lossless, raw)
     if len(fields) > 1 or not all(feature.reads_numbers for feature in features.values()):
         raise ValueError(f"source {name!r}, which has no tokenizer and is not a field of numbers")
+    if len({(feature.kind, feature.size) for feature in features.values()}) > 1:
+        raise ValueError(f"source {name!r}, whose features read its numbers in different ways")
     return NumericSource(features, fields[0])
 
 

@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 
 from seqpipe.config.checks import AXES, OVER
 from seqpipe.errors import BundleError
-from seqpipe.features.kinds.registry import MEDIA
+from seqpipe.features.kinds.registry import MEDIA, PLACES
 from seqpipe.features.splitting import CUTS, Cut
 from seqpipe.files import JSON_DECODER, json_bytes, sha256
 
@@ -168,15 +168,18 @@ class Golden(_Form):
 
 
 class Weights(_Form):
-    """Attention weights that the graph returns: the units that they are over, and their axis."""
+    """Attention weights that the graph returns: the units that they are over, their axis, and the places of a picture."""
 
     over: str
     axis: str
+    grid: tuple[TokenCount, TokenCount] | None = Field(None, strict=False)
 
     @pydantic.model_validator(mode="after")
     def _check_consistency(self) -> Weights:
         if self.over not in OVER or self.axis not in AXES:
             raise ValueError(f"weights over {reprlib.repr(self.over)} cannot have the axis {reprlib.repr(self.axis)}")
+        if self.grid is not None and self.axis != PLACES:
+            raise ValueError(f"weights with the axis {self.axis!r} cannot have a grid")
         return self
 
 

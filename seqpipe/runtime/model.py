@@ -185,7 +185,7 @@ class Model:
         )
         self.fields = fields_of(source)  # the fields of a record that are read
         self._reads_one_text = one_text(source)
-        self._attended = [Attended(key, weights.over, weights.axis) for key, weights in self.manifest.explain.items()]
+        self._attended = [Attended(key, of.over, of.axis, of.grid) for key, of in self.manifest.explain.items()]
 
     def __reduce__(self) -> Any:
         """Pickle and copy as folder, sha256 and settings; unpickling opens the bundle again."""

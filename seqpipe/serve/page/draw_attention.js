@@ -34,7 +34,7 @@ function maps(name, { grid: [rows, columns], weights, written }, picture) {
       x: (place % columns) * (width / columns), y: Math.floor(place / columns) * (height / rows), width: width / columns, height: height / rows }));
     const under = picture ? svg("image", { href: picture, width, height, preserveAspectRatio: "none" }) : null;
     const label = written ? visibleBlanks(written[i]) : "";
-    return el("figure", {}, svg("svg", { class: "map", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Weights of the places ${label}` },
+    return el("figure", {}, svg("svg", { class: rows === 1 ? "map wide" : "map", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Weights of the places ${label}` },
       under, cells), el("figcaption", {}, el("bdi", {}, label)));
   });
   return el("section", { class: "attention" }, el("h3", {}, written ? "Places that each answer token attends to" : "Weight of each place of the input"),
