@@ -27,6 +27,7 @@ from seqpipe.features.kinds.text import Copy as Copy
 from seqpipe.features.kinds.text import Pieces as Pieces
 from seqpipe.features.kinds.text import Segments as Segments
 from seqpipe.features.kinds.text import Sentences as Sentences
+from seqpipe.features.media import with_paths as with_paths
 from seqpipe.features.spans import Offsets as Offsets
 from seqpipe.features.spans import StatedSpan as StatedSpan
 from seqpipe.features.spans import fitting_offsets as fitting_offsets

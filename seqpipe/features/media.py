@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ MOST_BYTES = 50_000_000  # of an encoded picture or sound
 def is_encoded(value: Any) -> bool:
     """Return whether a value is a file or its content, and not an array."""
     return isinstance(value, str | bytes | Path)
+
+
+def is_media(value: Any) -> bool:
+    """Return whether a value is a file, its content, or an array of NumPy or Pillow."""
+    return is_encoded(value) or hasattr(value, "__array__") or is_pillow(value)
 
 
 def read_bytes(value: Any, place: str, most: int = MOST_BYTES) -> bytes:
@@ -55,6 +61,28 @@ def read_bytes(value: Any, place: str, most: int = MOST_BYTES) -> bytes:
     if size > most:
         raise DataError(f"{place} has {size:,} bytes, and at most {most:,} are read; make it smaller")
     return data
+
+
+def with_paths(record: Mapping[str, Any], fields: Iterable[str], where: str) -> dict[str, Any]:
+    """Return a record whose `fields` name files, relative to the folder of its data file, with paths in them.
+
+    An array and a data URL (`data:image/png;base64,…`) name no file, and stay.
+
+    Raises:
+        DataError: if there is no such file. `where` is the data file and the line of the record.
+    """
+    with_files, folder = dict(record), Path(where.rpartition(":")[0]).parent
+    for field in fields:
+        name = record.get(field)
+        if isinstance(name, list) or (isinstance(name, str) and name.startswith("data:")):
+            continue
+        if not isinstance(name, str) or not name:
+            raise DataError(f"{where}: {field!r} names no file; correct the record, or the reader's option `files`")
+        with_files[field] = folder / name
+        if not with_files[field].is_file():
+            problem = f"there is no file {with_files[field]}, which {field!r} names"
+            raise DataError(f"{where}: {problem}; names are relative to the folder of the data file")
+    return with_files
 
 
 def json_value(value: Any) -> Any:
