@@ -10,6 +10,8 @@
     python benchmarks/course.py attention           # all attention scores on one task
     python benchmarks/course.py names               # trains pipelines/translate-names.yaml with and without copying
     python benchmarks/course.py copying             # attention and copying of one translation by that model
+    python benchmarks/course.py images              # trains pipelines/digits.yaml with several encoders
+    python benchmarks/course.py caption             # attention of a caption's words to places of the picture
     python benchmarks/course.py pictures            # draws all pictures of docs/course
     python benchmarks/course.py pictures rnn lstm   # draws some
 
@@ -1156,6 +1158,73 @@ def languages() -> None:
         table.row(row, *(f"{100 * score:.1f}" for score in f1))
 
 
+# 14 pictures and speech
+
+SCENES = ROOT / "pipelines" / "data" / "captions" / "test.jsonl"
+OF_PICTURES: Mapping[str, Any] = {  # encoders by their rows of the table; the file's own is lenet
+    "none: rows of pixels": [],
+    "`lstm` over rows": {"use": "lstm", "hidden": 64, "dropout": 0.3},
+    "`lenet`": None,
+    "`resnet`": {"use": "resnet", "filters": [32, 64, 128], "dropout": 0.3},
+}
+
+
+def images() -> None:
+    """Train pipelines/digits.yaml with several encoders."""
+    from seqpipe.training.checkpoint import load_best
+
+    table = common.Table("course", "images", "encoder", "parameters", "accuracy, dev", "accuracy, test")
+    for number, (row, encoder) in enumerate(OF_PICTURES.items(), 1):
+        overrides = {} if encoder is None else {"inputs.image.encoder": encoder}
+        name = f"course-images-{number}"
+        scores = train(name, "digits", {**overrides, "data.test.dev": "data/digits/dev.jsonl"})
+        weights = load_best(RUNS / name / "checkpoints")
+        size = sum(tensor.numel() for tensor in weights.values())
+        table.row(row, f"{size:,}", *(f"{100 * scores[part]['accuracy']:.1f} %" for part in ("dev", "test")))
+
+
+def scene() -> dict[str, str]:
+    """Return the first scene of three digits in the test data of pipelines/caption.yaml."""
+    records = [json.loads(line) for line in SCENES.read_text(encoding="utf-8").splitlines()]
+    return next(record for record in records if len(record["target"].split()) > 8)
+
+
+def caption() -> None:
+    """Record the attention of each word of a caption by pipelines/caption.yaml to the places of the picture."""
+    from seqpipe import load
+
+    (attention,) = load(bundle_of("caption", "caption")).explain({"image": scene()["image"]}).attentions
+    assert attention.grid
+    assert attention.written
+    table = common.Table("course", "caption", "written", *(f"{r} {c}" for r in range(7) for c in range(7)))
+    for number, (token, weights) in enumerate(zip(attention.written, attention.mean, strict=True), 1):
+        table.row(f"{number} {token}", *(f"{weight:.3f}" for weight in weights))
+
+
+def draw_caption() -> Figure:
+    """Draw the weights of each word of a caption over its scene."""
+    import base64
+    import io
+
+    import numpy as np
+    from PIL import Image
+
+    rows = stored("course", "caption")
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(scene()["image"]))).convert("L"))
+    columns = 1 + len(rows)
+    figure = new_figure(7.2, 7.2 * math.ceil(columns / 6) / 6 * 1.15)
+    panels = figure.subplots(math.ceil(columns / 6), 6).flatten()
+    for panel in panels:
+        panel.axis("off")
+    panels[0].imshow(pixels, cmap="gray_r")
+    for panel, (name, weights) in zip(panels[1:], rows.items(), strict=False):
+        panel.imshow(pixels, cmap="gray_r", alpha=0.6)
+        grid = np.array([*weights.values()]).reshape(7, 7)
+        panel.imshow(grid, cmap="Oranges", alpha=0.6, extent=(-0.5, 27.5, 27.5, -0.5), vmin=0, vmax=grid.max())
+        panel.set_title(name.split(" ", 1)[1])
+    return figure
+
+
 EXPERIMENTS: Mapping[str, Callable[[], None]] = {
     "rnn": rnn,
     "memory": memory,
@@ -1172,6 +1241,8 @@ EXPERIMENTS: Mapping[str, Callable[[], None]] = {
     "gpt": gpt,
     "evaluation": evaluation,
     "languages": languages,
+    "images": images,
+    "caption": caption,
 }
 PICTURES: Mapping[str, Callable[[], Figure]] = {
     "rnn": draw_rnn,
@@ -1188,6 +1259,7 @@ PICTURES: Mapping[str, Callable[[], Figure]] = {
     "pretraining": draw_pretraining,
     "gpt": draw_gpt,
     "evaluation": draw_evaluation,
+    "images-and-speech": draw_caption,
 }
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import forged
 import numpy as np
 import pytest
-from media_bundles import GREY, IMAGE, MEL, encoded, in_base64, png, wav, write_media_bundle
+from media_bundles import GREY, IMAGE, MEL, STATED, encoded, in_base64, png, wav, write_media_bundle
 from serving import Server
 
 from seqpipe import Model, load
@@ -34,35 +34,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
 
 
 # Bundles
-
-LONG = 10**6
-STATED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "a million rows": (IMAGE, {"height": LONG}),
-    "a million columns": (GREY, {"width": LONG}),
-    "no row": (IMAGE, {"height": 0}),
-    "rows below zero": (IMAGE, {"height": -6}),
-    "two channels": (IMAGE, {"channels": 2}),
-    "10⁹ channels": (IMAGE, {"channels": 10**9}),
-    "a mean less": (IMAGE, {"means": [0.5]}),
-    "a mean that overflows": (IMAGE, {"means": [0.4, 0.5, 1e999]}),
-    "a deviation of 0": (GREY, {"deviations": [0]}),
-    "a deviation below 0": (MEL, {"deviations": [-1.0] * 20}),
-    "means that are text": (GREY, {"means": ["nan"]}),
-    "no means": (MEL, {"means": [], "deviations": []}),
-    "fft of 10⁹": (MEL, {"fft": 10**9}),
-    "fft of 0": (MEL, {"fft": 0, "window": 0}),
-    "no band": (MEL, {"bands": 0, "means": [], "deviations": []}),
-    "10⁹ bands": (MEL, {"bands": 10**9}),
-    "a hop of 0": (MEL, {"hop": 0}),
-    "a hop of 1": (MEL, {"hop": 1}),
-    "a window beyond the fft": (MEL, {"window": 600}),
-    "a rate of 2³¹": (MEL, {"rate": 2**31}),
-    "a rate of 0": (MEL, {"rate": 0}),
-    "a band beyond half the rate": (MEL, {"highest": 9_000.0}),
-    "bands from above": (MEL, {"lowest": 4_000.0, "highest": 100.0}),
-    "a lowest that overflows": (MEL, {"lowest": -1e999}),
-}
-
 
 @pytest.mark.parametrize("name", STATED)
 def test_a_kind_of_absurd_sizes_is_refused(name: str, tmp_path: Path) -> None:

@@ -300,7 +300,7 @@ class Numbers:
 def bounded(entry: Mapping[str, Any], version: int) -> None:
     """Refuses pictures and sounds of sizes that nobody has."""
     numbers = [*entry["means"], *entry["deviations"]]
-    fits = version == 4 and all(map(np.isfinite, numbers)) and min(entry["deviations"]) > 0
+    fits = version == 4 and all(map(np.isfinite, numbers)) and all(number > 0 for number in entry["deviations"])
     if entry["kind"] == "image":
         sizes, count = [("height", 1, 4096), ("width", 1, 4096)], entry["channels"]
         fits = fits and count in (1, 3)
@@ -335,6 +335,8 @@ def picture(given: Any, entry: Mapping[str, Any]) -> np.ndarray:
     if isinstance(given, str):
         try:
             shown = ImageOps.exif_transpose(Image.open(io.BytesIO(encoded(given)), formats=["PNG", "JPEG"]))
+            if shown.mode[0] in "IF":
+                raise RefusedError("more than 8 bits")
             is_grey = shown.mode in ("1", "L", "LA")
             pixels = np.asarray(shown.convert("L" if is_grey else "RGB"), np.float64)
         except (OSError, SyntaxError, ValueError) as error:

@@ -25,6 +25,35 @@ MEL = {
 }
 
 
+# What a forger may state of a kind: the kind, and what is changed in it.
+STATED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a million rows": (IMAGE, {"height": 10**6}),
+    "a million columns": (GREY, {"width": 10**6}),
+    "no row": (IMAGE, {"height": 0}),
+    "rows below zero": (IMAGE, {"height": -6}),
+    "two channels": (IMAGE, {"channels": 2}),
+    "10⁹ channels": (IMAGE, {"channels": 10**9}),
+    "a mean less": (IMAGE, {"means": [0.5]}),
+    "a mean that overflows": (IMAGE, {"means": [0.4, 0.5, 1e999]}),
+    "a deviation of 0": (GREY, {"deviations": [0]}),
+    "a deviation below 0": (MEL, {"deviations": [-1.0] * 20}),
+    "means that are text": (GREY, {"means": ["nan"]}),
+    "no means": (MEL, {"means": [], "deviations": []}),
+    "fft of 10⁹": (MEL, {"fft": 10**9}),
+    "fft of 0": (MEL, {"fft": 0, "window": 0}),
+    "no band": (MEL, {"bands": 0, "means": [], "deviations": []}),
+    "10⁹ bands": (MEL, {"bands": 10**9}),
+    "a hop of 0": (MEL, {"hop": 0}),
+    "a hop of 1": (MEL, {"hop": 1}),
+    "a window beyond the fft": (MEL, {"window": 600}),
+    "a rate of 2³¹": (MEL, {"rate": 2**31}),
+    "a rate of 0": (MEL, {"rate": 0}),
+    "a band beyond half the rate": (MEL, {"highest": 9_000.0}),
+    "bands from above": (MEL, {"lowest": 4_000.0, "highest": 100.0}),
+    "a lowest that overflows": (MEL, {"lowest": -1e999}),
+}
+
+
 def write_media_bundle(path: Path, entry: Mapping[str, Any], golden: Any = ()) -> Path:
     """Writes a bundle that answers with three numbers, a linear function of the mean row; `golden` are records."""
     features = entry["width"] * entry["channels"] if "width" in entry else entry["bands"]
