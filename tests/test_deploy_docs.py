@@ -512,7 +512,8 @@ def test_every_kind_of_answer_and_of_input_has_its_place_in_the_page() -> None:
         shared = page.split("\n### text\n")[1].split("\n### ")[0] if issubclass(kind, Text | FillMask) else ""
         assert [output for output in kind.decided if f"`{output}`" not in section + shared] == []
     assert "\n### joint\n" in page
-    assert {*feature_kinds()} == {*("chars", "column", "copy", "image", "matrix", "mel", "ngrams", "pieces", "segments", "sentences")}
+    kinds = ("chars", "column", "copy", "image", "matrix", "mel", "ngrams", "pieces", "segments", "sentences")
+    assert {*feature_kinds()} == {*kinds}
     assert all(f"\n### {kind}\n" in page for kind in feature_kinds())
 
 
@@ -697,7 +698,8 @@ def test_the_second_runtime_sees_and_hears_as_seqpipe_does(media: OnDemand[Path]
         assert doc.rows.shape == np.shape(expected)
         assert np.abs(doc.rows - expected).max() < 1e-4
         vectors.append(ours({"it": value})["vector"])
-        assert theirs({"it": value})["vector"] == pytest.approx(vectors[-1], abs=2e-3 / min(entry["deviations"]), rel=1e-3)
+        most = 2e-3 / min(entry["deviations"])
+        assert theirs({"it": value})["vector"] == pytest.approx(vectors[-1], abs=most, rel=1e-3)
     assert len({*map(str, vectors)}) > 30
     assert theirs.wrong() == []
 

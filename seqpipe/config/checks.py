@@ -75,7 +75,9 @@ def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, di
             }
             if stage.kind == "encoder" and replaces_mask(stage):
                 size = picture_size(features.values()) if axis == TOKENS else None
-                grid = member(stage.cls, "grid")(stage.options, *size) if size and has_member(stage.cls, "grid") else None
+                grid = (
+                    member(stage.cls, "grid")(stage.options, *size) if size and has_member(stage.cls, "grid") else None
+                )
             axis = _axis_after(stage, axis, features)
     return attentions
 

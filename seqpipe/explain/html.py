@@ -59,7 +59,9 @@ def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> st
     text, figure, picture = explanation.text, explanation.figure, explanation.picture
     if picture is not None:
         text, shape = "", picture.shape
-        drawn = f'<svg class="{_map_class(*shape[:2])}" viewBox="0 0 {shape[1]} {shape[0]}" role="img" aria-label="input">'
+        drawn = (
+            f'<svg class="{_map_class(*shape[:2])}" viewBox="0 0 {shape[1]} {shape[0]}" role="img" aria-label="input">'
+        )
         cards.append(card("Input", f"{drawn}{_image(picture, *shape[:2])}</svg>"))
     if figure is not None:
         text = "\n".join(" ".join(f"{number:g}" for number in row) for row in figure.points)
@@ -268,7 +270,9 @@ def _map_class(height: int, width: int) -> str:
 def _image(picture: np.ndarray, height: float, width: float) -> str:
     """Return pixels (H, W, 1 or 3) as an image of this size in an SVG, a PNG."""
     rows, columns, channels = picture.shape
-    lines = np.insert(np.ascontiguousarray(picture).reshape(rows, -1), 0, 0, axis=1)  # each begins with its filter: none
+    lines = np.insert(
+        np.ascontiguousarray(picture).reshape(rows, -1), 0, 0, axis=1
+    )  # each begins with its filter: none
     header = struct.pack(">2I5B", columns, rows, 8, 2 if channels == 3 else 0, 0, 0, 0)
     png = b"\x89PNG\r\n\x1a\n"
     for name, data in ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes())), (b"IEND", b"")):

@@ -63,7 +63,9 @@ def describe(service: Service) -> dict[str, Any]:
     # The page draws a field by its content: a text, a category, rows of numbers, a picture or a sound.
     source = model.predictor.featurizer
     kinds = dict.fromkeys(columns(source), "category")
-    kinds |= dict.fromkeys(numeric_fields(source), "rows") | {field: MEDIA[kind] for field, kind in media_fields(source).items()}
+    kinds |= dict.fromkeys(numeric_fields(source), "rows") | {
+        field: MEDIA[kind] for field, kind in media_fields(source).items()
+    }
     return {
         "name": service.name,
         "pipeline": model.manifest.name,

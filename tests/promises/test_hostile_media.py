@@ -35,6 +35,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
 
 # Bundles
 
+
 @pytest.mark.parametrize("name", STATED)
 def test_a_kind_of_absurd_sizes_is_refused(name: str, tmp_path: Path) -> None:
     entry, changes = STATED[name]
@@ -132,9 +133,21 @@ HOSTILE: dict[str, tuple[str, Any, str]] = {
     "a picture as a sound": ("sound", in_base64(WHOLE), "not a WAV"),
     "a sound of 2³¹ samples a second": ("sound", in_base64(wav(TONE, rate=2**31)), "2,147,483,648 samples a second"),
     "a sound of no sample a second": ("sound", in_base64(wav(TONE, rate=0)), "0 samples a second"),
-    "samples of 12 bits": ("sound", in_base64(chunked((b"fmt ", HEADER[:-2] + b"\x0c\0"), (b"data", b"1234"))), "12 bits"),
-    "no channel": ("sound", in_base64(chunked((b"fmt ", HEADER[:2] + b"\0\0" + HEADER[4:]), (b"data", b"12"))), "0 channels"),
-    "65,535 channels": ("sound", in_base64(chunked((b"fmt ", HEADER[:2] + b"\xff\xff" + HEADER[4:]), (b"data", b"12"))), "65535"),
+    "samples of 12 bits": (
+        "sound",
+        in_base64(chunked((b"fmt ", HEADER[:-2] + b"\x0c\0"), (b"data", b"1234"))),
+        "12 bits",
+    ),
+    "no channel": (
+        "sound",
+        in_base64(chunked((b"fmt ", HEADER[:2] + b"\0\0" + HEADER[4:]), (b"data", b"12"))),
+        "0 channels",
+    ),
+    "65,535 channels": (
+        "sound",
+        in_base64(chunked((b"fmt ", HEADER[:2] + b"\xff\xff" + HEADER[4:]), (b"data", b"12"))),
+        "65535",
+    ),
     "half a sample": ("sound", in_base64(chunked((b"fmt ", HEADER), (b"data", b"123"))), "are read"),
     "data before its format": ("sound", in_base64(chunked((b"data", b"1234"), (b"fmt ", HEADER))), "without a format"),
     "chunks without data": ("sound", in_base64(chunked(*[(b"junk", b"")] * 10_000)), "states .* bytes and has"),

@@ -373,7 +373,9 @@ def test_a_keyboard_is_enough(page: Page, url: str) -> None:
 
 @chromium
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
-@pytest.mark.parametrize("name", ["entities", "intent", "stories", "parser", "tour", "normalization", "assistant", "caption", "spoken"])
+@pytest.mark.parametrize(
+    "name", ["entities", "intent", "stories", "parser", "tour", "normalization", "assistant", "caption", "spoken"]
+)
 def test_axe_finds_nothing_to_mend(page: Page, url: str, name: str, width: int, scheme: Any) -> None:
     """Labels, roles, order and contrast by the rules of axe-core."""
     page.set_viewport_size({"width": width, "height": 800})

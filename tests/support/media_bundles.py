@@ -17,10 +17,26 @@ from PIL import Image
 
 from seqpipe import load
 
-IMAGE = {"kind": "image", "height": 6, "width": 5, "channels": 3, "means": [0.4, 0.5, 0.6], "deviations": [0.2, 0.3, 0.25]}
+IMAGE = {
+    "kind": "image",
+    "height": 6,
+    "width": 5,
+    "channels": 3,
+    "means": [0.4, 0.5, 0.6],
+    "deviations": [0.2, 0.3, 0.25],
+}
 GREY = IMAGE | {"channels": 1, "means": [0.5], "deviations": [0.25]}
 MEL = {
-    **{"kind": "mel", "rate": 16_000, "window": 400, "hop": 160, "fft": 512, "bands": 20, "lowest": 0.0, "highest": 8_000.0},
+    **{
+        "kind": "mel",
+        "rate": 16_000,
+        "window": 400,
+        "hop": 160,
+        "fft": 512,
+        "bands": 20,
+        "lowest": 0.0,
+        "highest": 8_000.0,
+    },
     **{"means": [-8.0] * 20, "deviations": [4.0] * 20},
 }
 
@@ -134,7 +150,15 @@ def wav(
         content = (samples * (2 ** (bits - 1) - 1)).astype(f"<i{bits // 8}").tobytes()
     step = channels * bits // 8
     form = struct.pack("<HHIIHH", kind, channels, rate % 2**32, rate * step % 2**32, step, bits)
-    body = b"WAVE" + b"fmt " + struct.pack("<I", len(form)) + form + b"data" + struct.pack("<I", len(content) + lies) + content
+    body = (
+        b"WAVE"
+        + b"fmt "
+        + struct.pack("<I", len(form))
+        + form
+        + b"data"
+        + struct.pack("<I", len(content) + lies)
+        + content
+    )
     return b"RIFF" + struct.pack("<I", len(body) + stated) + body
 
 
@@ -142,6 +166,10 @@ def png(width: int, height: int, content: bytes = b"") -> bytes:
     """A grey PNG of this size, whose compressed data need not be of that size."""
     import zlib
 
-    parts = [(b"IHDR", struct.pack(">2I5B", width, height, 8, 0, 0, 0, 0)), (b"IDAT", zlib.compress(content)), (b"IEND", b"")]
+    parts = [
+        (b"IHDR", struct.pack(">2I5B", width, height, 8, 0, 0, 0, 0)),
+        (b"IDAT", zlib.compress(content)),
+        (b"IEND", b""),
+    ]
     chunks = (struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in parts)
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
