@@ -466,7 +466,7 @@ def test_the_second_runtime_shares_no_line_with_seqpipe() -> None:
         for n in ([node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
     }
     foreign = {str(name).split(".")[0] for name in names} - sys.stdlib_module_names
-    assert foreign == {"numpy", "onnxruntime", "tokenizers"}
+    assert foreign == {"PIL", "numpy", "onnxruntime", "tokenizers"}
 
 
 def described(page: str, path: Path) -> list[str]:

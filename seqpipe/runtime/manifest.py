@@ -168,7 +168,7 @@ class Golden(_Form):
 
 
 class Weights(_Form):
-    """Attention weights that the graph returns: the units that they are over, their axis, and the places of a picture."""
+    """Attention weights that the graph returns: the units that they are over, their axis, the places of a picture."""
 
     over: str
     axis: str

@@ -93,7 +93,8 @@ def refuse_long(
         tokens, first = len(doc.ids), (doc.second or 1) - 1
         if tokens > limits.tokens:
             fix = ", or ask for documents (predict --documents), which splits it into sentences" if divided else ""
-            message = f"{tokens:,} tokens exceed the limit of {limits.tokens:,}; split the text{fix}"
+            text = "text" if doc.rows is None else "input"
+            message = f"{tokens:,} tokens exceed the limit of {limits.tokens:,}; split the {text}{fix}"
         elif first > limits.first_tokens:
             message = (
                 f"the first text has {first:,} tokens, and at most {limits.first_tokens:,} leave room for the second; "

@@ -300,6 +300,8 @@ class Numbers:
 def bounded(entry: Mapping[str, Any], version: int) -> None:
     """Refuses pictures and sounds of sizes that nobody has."""
     numbers = [*entry["means"], *entry["deviations"]]
+    if not all(isinstance(number, (int, float)) for number in numbers):
+        raise RefusedError("means that are no numbers")
     fits = version == 4 and all(map(np.isfinite, numbers)) and all(number > 0 for number in entry["deviations"])
     if entry["kind"] == "image":
         sizes, count = [("height", 1, 4096), ("width", 1, 4096)], entry["channels"]

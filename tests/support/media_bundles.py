@@ -27,17 +27,16 @@ IMAGE = {
 }
 GREY = IMAGE | {"channels": 1, "means": [0.5], "deviations": [0.25]}
 MEL = {
-    **{
-        "kind": "mel",
-        "rate": 16_000,
-        "window": 400,
-        "hop": 160,
-        "fft": 512,
-        "bands": 20,
-        "lowest": 0.0,
-        "highest": 8_000.0,
-    },
-    **{"means": [-8.0] * 20, "deviations": [4.0] * 20},
+    "kind": "mel",
+    "rate": 16_000,
+    "window": 400,
+    "hop": 160,
+    "fft": 512,
+    "bands": 20,
+    "lowest": 0.0,
+    "highest": 8_000.0,
+    "means": [-8.0] * 20,
+    "deviations": [4.0] * 20,
 }
 
 
@@ -108,7 +107,7 @@ def write_media_bundle(path: Path, entry: Mapping[str, Any], golden: Any = ()) -
         "outputs": ["vector"],
         "options": {},
         "answer": {"kind": "vector", "target": None, "self_supervised": True},
-        "limits": {"tokens": 1000},
+        "limits": {"tokens": 10_000},
         "reader": {"use": "jsonl", "options": {}},
         "golden": [],
         "metrics": {},
