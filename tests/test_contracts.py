@@ -41,6 +41,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"dim": 4, "char_dim": 3, "hidden": 3, "dropout": 0.1},
         {"dim": 4, "hidden": 4, "layers": 1, "widths": [2, 3], "layer_norm": True, "train": True},
     ],
+    ("embedding", "image"): [{"height": 5, "width": 4}, {"height": 3, "width": 2, "colour": True, "normalise": False}],
     ("embedding", "linear"): [{"dim": 6, "dropout": 0.1}],
     ("embedding", "lookup"): [
         {"dim": 6, "dropout": 0.1, "locked_dropout": 0.1, "word_dropout": 0.1, "rare_dropout": 0.2},
@@ -91,6 +92,10 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"hidden": 5, "direction": "backward", "reset": "before", "bias": False},
         {"hidden": 5, "reset": "before", "scan": True},
     ],
+    ("encoder", "lenet"): [
+        {"filters": [4, 5], "size": 3, "dropout": 0.1},
+        {"filters": [4], "activation": "relu", "positions": True},
+    ],
     ("encoder", "lstm"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "layers": 2, "direction": "forward", "bias": False},
@@ -114,6 +119,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"checkpoint": MARIAN},
     ],
     ("encoder", "pyramid"): [{"hidden": 4, "layers": 2, "dropout": 0.1}, {"hidden": 3, "layers": 4}],
+    ("encoder", "resnet"): [{"filters": [4, 6], "dropout": 0.1}, {"filters": [4], "blocks": 2, "positions": True}],
     ("encoder", "rnn"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "layers": 2, "merge": "mean", "activation": "relu"},

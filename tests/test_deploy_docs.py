@@ -510,7 +510,9 @@ def test_every_kind_of_answer_and_of_input_has_its_place_in_the_page() -> None:
         shared = page.split("\n### text\n")[1].split("\n### ")[0] if issubclass(kind, Text | FillMask) else ""
         assert [output for output in kind.decided if f"`{output}`" not in section + shared] == []
     assert "\n### joint\n" in page
-    assert {*feature_kinds()} == {*("chars", "column", "copy", "matrix", "ngrams", "pieces", "segments", "sentences")}
+    assert {*feature_kinds()} == {
+        *("chars", "column", "copy", "image", "matrix", "ngrams", "pieces", "segments", "sentences")
+    }
     assert all(f"\n### {kind}\n" in page for kind in feature_kinds())
 
 

@@ -67,6 +67,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
         "confusion matrix",
         "learning curve",
     ],
+    "tasks/images": ["image classification", "image captioning"],
     "tasks/labels": [
         "confidence",
         "sentiment analysis",

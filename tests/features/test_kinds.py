@@ -9,6 +9,7 @@ from seqpipe import plugin
 from seqpipe.errors import BundleError
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.base import FeatureKind
+from seqpipe.features.kinds.image import Image
 from seqpipe.features.kinds.matrix import Matrix
 from seqpipe.features.kinds.mel import Mel
 from seqpipe.features.kinds.ngrams import Ngrams
@@ -21,7 +22,8 @@ DOCS = [
     Doc("a bc", ["a", "bc"], [(0, 1), (2, 4)], [4, 1], rows=np.ones((2, 3)), columns={"mood": "bad"}),
     Doc("a", ["a"], [(0, 1)], [4], rows=np.ones((1, 3)), columns={"mood": "good"}),
 ]
-FEATURES = [Chars(), Column("mood"), Copy(), Matrix(), Mel(bands=3), Ngrams(), Pieces(), Segments(), Sentences()]
+FEATURES = [Chars(), Column("mood"), Copy(), Image(2, 3), Matrix(), Mel(bands=3)]
+FEATURES += [Ngrams(), Pieces(), Segments(), Sentences()]
 
 
 def fitted(feature: FeatureKind) -> FeatureKind:
@@ -67,6 +69,8 @@ def test_a_feature_is_of_a_text_or_of_numbers_and_names_the_cure(feature: Featur
         (Ngrams(11).manifest(), "ngrams: words 11 are above 10"),
         (Ngrams(chars=(1, 21)).manifest(), "chars (1, 21) above 20"),
         ({"kind": "matrix", "means": [0.0], "deviations": [0.0]}, "deviations that are not above 0"),
+        (Image(0, 3, 1, (0.0,), (1.0,)).manifest(), "image: 0 rows of 3 pixels are not between 1 and 4,096"),
+        (Image(3, 3, 1, (0.0,), (-1.0,)).manifest(), "deviations that are not above 0"),
         ({"kind": "matrix", "means": [float("nan")], "deviations": [1.0]}, "means that are not finite"),
         *(
             (Mel((0.0,), (1.0,), bands=1).manifest() | change, words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -60,10 +61,10 @@ class LeNet(Pictures):
     """Convolutions, each followed by a mean over squares of two rows and two columns (LeCun et al. 1998).
 
     A layer computes g(w * x + b) with windows of `size` pixels, beyond the picture zeros, and then the mean of each
-    square (sub-sampling). After L layers there are R = ⌈H / 2ᴸ⌉ rows and S = ⌈W / 2ᴸ⌉ columns of places: x (B, H, W · C)
-    of the embedding `image` becomes (B, P, D') and the mask (B, P), where P = R · S is in the order of rows, and D' is
-    the last number of `filters`. So any head works on a picture, and attention is over its places (Xu et al. 2015).
-    `state` (B, D') is the mean of the places. `grid(options, height, width)` returns R and S.
+    square (sub-sampling). After L layers there are R = H / 2^L rows and S = W / 2^L columns of places, rounded up: x
+    (B, H, W · C) of the embedding `image` becomes (B, P, D') and the mask (B, P), where P = R · S is in the order of
+    rows, and D' is the last number of `filters`. So any head works on a picture, and attention is over its places (Xu
+    et al. 2015). `state` (B, D') is the mean of the places. `grid(options, height, width)` returns R and S.
 
     Args:
         filters: Number of filters of each layer.
@@ -107,15 +108,15 @@ class LeNet(Pictures):
 
 
 class ResNet(Pictures):
-    """A small residual network (He et al. 2016): groups of blocks x + F(x), with half the rows and columns in each group.
+    """A small residual network (He et al. 2016): groups of blocks x + F(x), each with half the rows and columns.
 
     F has two convolutions with windows of 3 × 3 pixels, each followed by normalization; ReLU follows the first, and the
     sum. The first block of each group but the first has a stride of 2, and a linear map in place of x.
     Channels are normalized at each place (layer normalization, Ba et al. 2016), not over the batch: an answer never
-    depends on other pictures. With G groups there are R = ⌈H / 2ᴳ⁻¹⌉ rows and S = ⌈W / 2ᴳ⁻¹⌉ columns of places: x
-    (B, H, W · C) of the embedding `image` becomes (B, P, D') and the mask (B, P), where P = R · S is in the order of
-    rows, and D' is the last number of `filters`. `state` (B, D') is the mean of the places. `grid(options, height,
-    width)` returns R and S.
+    depends on other pictures. With G groups there are R = H / 2^(G - 1) rows and S = W / 2^(G - 1) columns of places,
+    rounded up: x (B, H, W · C) of the embedding `image` becomes (B, P, D') and the mask (B, P), where P = R · S is in
+    the order of rows, and D' is the last number of `filters`. `state` (B, D') is the mean of the places.
+    `grid(options, height, width)` returns R and S.
 
     Args:
         filters: Number of filters of the convolutions of each group.
@@ -137,8 +138,7 @@ class ResNet(Pictures):
     ):
         super().__init__(dim, sizes, positions, dropout)
         self.first = nn.Conv2d(self.planes, filters[0], 3, padding=1)
-        widths = [(before, after, 2) for before, after in zip(filters, filters[1:], strict=False)]
-        groups = [(filters[0], filters[0], 1), *widths]
+        groups = [(filters[0], filters[0], 1), *((before, after, 2) for before, after in pairwise(filters))]
         self.blocks = nn.ModuleList(
             _Block(before if i == 0 else after, after, stride if i == 0 else 1)
             for before, after, stride in groups
