@@ -20,6 +20,7 @@ from seqpipe.features.checkpoint_tokenizer import NO_CHECKPOINT_ID as NO_CHECKPO
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer as pretrained_tokenizer
 from seqpipe.features.kinds.image import Image as Image
 from seqpipe.features.kinds.matrix import Matrix as Matrix
+from seqpipe.features.kinds.mel import Mel as Mel
 from seqpipe.features.kinds.ngrams import Ngrams as Ngrams
 from seqpipe.features.kinds.text import Chars as Chars
 from seqpipe.features.kinds.text import Column as Column

@@ -23,7 +23,7 @@ from dice import Dice
 from seqpipe.features.kinds.mel import read_wav, resample
 
 SEED = 20_261_126
-SIZES = {"train": 50, "dev": 10, "test": 12, "test-new-voices": 12}
+SIZES = {"train": 60, "dev": 6, "test": 8, "test-new-voices": 8}
 RATE = 8_000
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 ACCENTS = ("en-gb", "en-us", "en-gb-x-rp", "en-029", "en-gb-x-gbclan")

@@ -108,4 +108,4 @@ class Matrix(FeatureKind):
     def out_of_bounds(self) -> str:
         if all(map(math.isfinite, (*self.means, *self.deviations))) and min(self.deviations, default=1.0) > 0:
             return ""
-        return "matrix: means that are not finite, or deviations that are not above 0"
+        return f"{self.kind}: means that are not finite, or deviations that are not above 0"

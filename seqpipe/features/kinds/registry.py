@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
     from seqpipe.features.kinds.image import Image
     from seqpipe.features.kinds.matrix import Matrix
+    from seqpipe.features.kinds.mel import Mel
     from seqpipe.features.kinds.ngrams import Ngrams
     from seqpipe.features.kinds.text import Chars, Column, Copy, Pieces, Segments, Sentences
 
-__all__ = ["Chars", "Column", "Copy", "Image", "Matrix", "Ngrams", "Pieces", "Segments", "Sentences"]
+__all__ = ["Chars", "Column", "Copy", "Image", "Matrix", "Mel", "Ngrams", "Pieces", "Segments", "Sentences"]
 
 PLACES = "place_count"  # axis of the places into which an encoder divides a picture or a sound
 # Kinds of pictures and sounds, which version 4 of the bundle format has, and the medium of their values.
 MEDIA = {"image": "picture", "mel": "sound"}
-_OWN_FILE = {"Image": "image", "Matrix": "matrix", "Ngrams": "ngrams"}  # the other kinds are in `text.py`
+_OWN_FILE = {"Image": "image", "Matrix": "matrix", "Mel": "mel", "Ngrams": "ngrams"}  # the other kinds are in `text.py`
 
 
 def module_of(name: str) -> str:
