@@ -1177,7 +1177,8 @@ def images() -> None:
     for number, (row, encoder) in enumerate(OF_PICTURES.items(), 1):
         overrides = {} if encoder is None else {"inputs.image.encoder": encoder}
         name = f"course-images-{number}"
-        scores = train(name, "digits", {**overrides, "data.test.dev": "data/digits/dev.jsonl"})
+        tests = {part: f"data/digits/{part}.jsonl" for part in ("dev", "test")}
+        scores = train(name, "digits", {**overrides, "data.test": tests})
         weights = load_best(RUNS / name / "checkpoints")
         size = sum(tensor.numel() for tensor in weights.values())
         table.row(row, f"{size:,}", *(f"{100 * scores[part]['accuracy']:.1f} %" for part in ("dev", "test")))

@@ -332,8 +332,9 @@ def explain(
 
 def _picture(featurizer: InputSource, doc: Doc) -> np.ndarray | None:
     """Return the input as pixels, if it is one picture or sound."""
-    has_pixels = isinstance(featurizer, NumericSource) and doc.rows is not None
-    return pixels(featurizer.feature, doc.rows) if has_pixels else None
+    if doc.rows is None or not isinstance(featurizer, NumericSource):
+        return None
+    return pixels(featurizer.feature, doc.rows)
 
 
 # Occlusion: the importance of a word is the drop of the answer's score without it (Zeiler and Fergus 2014; Li, Monroe

@@ -292,8 +292,8 @@ def parse(data: bytes, what: str) -> Manifest:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
         raise BundleError(f"{what}: {_message(error.errors(include_url=False)[0])}") from error
-    if version < manifest.version:
-        message = f"its version is {version}, but pictures and sounds are inputs from version {manifest.version} on"
+    if version < VERSION == manifest.version:
+        message = f"its version is {version}, but pictures and sounds are inputs from version {VERSION} on"
         raise BundleError(f"{what}: {message}; export it again")
     if version == OLDEST and "stop" in manifest.options and manifest.options["stop"]["type"] == "tokens":
         manifest.options["stop"]["type"] = "texts"  # found outside the graph, which may lack the option

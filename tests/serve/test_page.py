@@ -534,7 +534,7 @@ def sent(requests: list[Any], field: str) -> bytes:
 def test_a_picture_is_chosen_or_dropped_and_sent(page: Page, url: str, requests: list[Any]) -> None:
     show(page, url, "digit")
     expect(page.locator("img.picture")).to_have_js_property("naturalWidth", 8)
-    noise = np.random.default_rng(1).integers(0, 256, (1200, 1600, 3))
+    noise = np.random.default_rng(1).integers(0, 256, (900, 1200, 3))
     whole, webp, large = encoded(noise[:6, :5]), encoded(noise[:60, :50], "WEBP"), encoded(noise, compress_level=0)
     choose(page, "image", "small.png", whole)
     answer(page)
@@ -572,13 +572,13 @@ def test_a_sound_is_chosen_or_recorded_as_pcm(page: Page, url: str, requests: li
     choose(page, "audio", "tone.wav", wav(tone, rate=8_000))
     answer(page)
     assert sent(requests, "audio") == wav(tone, rate=8_000)
-    choose(page, "audio", "long.wav", wav(np.tile(tone, 70), rate=48_000))  # 3.4 MB, 35 seconds
+    choose(page, "audio", "long.wav", wav(np.tile(tone, 64), rate=48_000))  # 3.1 MB, 32 seconds
     answer(page)
     with wave.open(io.BytesIO(sent(requests, "audio"))) as file:
-        assert (file.getframerate(), file.getnframes()) == (16_000, 560_000)
+        assert (file.getframerate(), file.getnframes()) == (16_000, 512_000)
     page.get_by_role("button", name="Record").click()
     expect(page.locator("form [role=status]")).to_have_text("Recording …")
-    page.wait_for_timeout(1_500)  # the device beeps once a second
+    page.wait_for_timeout(1_200)  # the device beeps once a second
     page.get_by_role("button", name="Stop recording").click()
     expect(page.locator("form [role=status]")).to_contain_text(re.compile(r"^recording, [1-9]\.\d seconds$"))
     answer(page)

@@ -80,15 +80,10 @@ function drawn(value, type, name) {
   return canvas;
 }
 
-async function begins(blob, ...starts) {
-  const bytes = new Uint8Array(await blob.slice(0, 12).arrayBuffer());
-  const text = String.fromCharCode(...bytes);
-  return starts.some((start) => text.startsWith(start));
-}
-
-/** A PNG or JPEG as it is; another picture, or a large one, as a PNG of at most SIDE pixels a side. */
+/** A PNG or JPEG as it is (base64 shows how it begins); another picture, or a large one, as a PNG of at most SIDE pixels a side. */
 async function pictureFile(file) {
-  if (file.size <= LARGEST && await begins(file, "\x89PNG", "\xff\xd8\xff")) return [await base64(file), file.name, file.name];
+  const text = await base64(file);
+  if (file.size <= LARGEST && /^(iVBORw0KG|\/9j\/)/.test(text)) return [text, file.name, file.name];
   const bitmap = await createImageBitmap(file).catch(() => {
     throw new MediaError(`${file.name} is not a picture that this browser can show; choose a PNG or a JPEG`);
   });
@@ -102,7 +97,8 @@ async function pictureFile(file) {
 
 /** A WAV as it is; another sound, or a large one, as a WAV of one channel at RATE. */
 async function soundFile(file) {
-  if (file.size <= LARGEST && await begins(file, "RIFF")) return [await base64(file), file.name, file.name];
+  const text = await base64(file);
+  if (file.size <= LARGEST && text.startsWith("UklGR")) return [text, file.name, file.name];
   const context = new OfflineAudioContext(1, 1, RATE); // decoding converts to its rate
   const sound = await context.decodeAudioData(await file.arrayBuffer()).catch(() => {
     throw new MediaError(`${file.name} is not a sound that this browser can play; choose a WAV`);
@@ -172,23 +168,10 @@ async function recorded(stopped) {
 
 /** A WAV of 16-bit PCM, one channel at RATE. */
 function wav(samples) {
-  const data = new DataView(new ArrayBuffer(44 + 2 * samples.length));
-  const text = (at, letters) => Array.from(letters).forEach((letter, i) => data.setUint8(at + i, letter.charCodeAt(0)));
-  const [size, rate] = [2 * samples.length, RATE];
-  text(0, "RIFF");
-  data.setUint32(4, 36 + size, true);
-  text(8, "WAVEfmt ");
-  data.setUint32(16, 16, true); // bytes of the format
-  data.setUint16(20, 1, true); // PCM
-  data.setUint16(22, 1, true); // channels
-  data.setUint32(24, rate, true);
-  data.setUint32(28, 2 * rate, true);
-  data.setUint16(32, 2, true); // bytes of a sample
-  data.setUint16(34, 16, true); // bits of a sample
-  text(36, "data");
-  data.setUint32(40, size, true);
-  samples.forEach((sample, i) => data.setInt16(44 + 2 * i, Math.round(32767 * Math.max(-1, Math.min(1, sample))), true));
-  return new Blob([data]);
+  const size = 2 * samples.length;
+  const format = [Uint32Array.of(16), Uint16Array.of(1, 1), Uint32Array.of(RATE, 2 * RATE), Uint16Array.of(2, 16)];
+  const numbers = Int16Array.from(samples, (sample) => Math.round(32767 * Math.max(-1, Math.min(1, sample))));
+  return new Blob(["RIFF", Uint32Array.of(36 + size), "WAVEfmt ", ...format, "data", Uint32Array.of(size), numbers]);
 }
 
 function base64(blob) {
