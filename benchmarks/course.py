@@ -1162,7 +1162,7 @@ def languages() -> None:
 
 SCENES = ROOT / "pipelines" / "data" / "captions" / "test.jsonl"
 OF_PICTURES: Mapping[str, Any] = {  # encoders by their rows of the table; the file's own is lenet
-    "none: rows of pixels": [],
+    "`bag` of rows": {"use": "bag", "hidden": 96},
     "`lstm` over rows": {"use": "lstm", "hidden": 64, "dropout": 0.3},
     "`lenet`": None,
     "`resnet`": {"use": "resnet", "filters": [32, 64, 128], "dropout": 0.3},
