@@ -493,7 +493,7 @@ def test_minimal_pairs_differ_and_their_words_are_known_but_none_of_their_right_
 
 
 def test_the_data_files_stay_small() -> None:
-    assert sum(path.stat().st_size for path in data_files(DATA)) < 13_000_000
+    assert sum(path.stat().st_size for path in data_files(DATA)) < 14_300_000
 
 
 @pytest.mark.parametrize("task", ["hull", "tour", "sort"])
@@ -523,7 +523,7 @@ def test_new_voices_share_neither_accent_nor_variant_and_the_sounds_say_digits()
     assert len(voices["test-new-voices"]) >= 4
     assert known.isdisjoint(new)
     words = {word for records in rows.values() for row in records for word in row["target"].split()}
-    assert words == {*"zero one two three four five six seven eight nine".split()}
+    assert words == {*("zero", "one", "two", "three", "four"), *("five", "six", "seven", "eight", "nine")}
     for row in rows["dev"]:
         seconds = (len(base64.b64decode(row["audio"])) - 44) / 8000
         assert 0.15 < seconds / len(row["target"].split()) < 1.0
