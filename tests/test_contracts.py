@@ -118,7 +118,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"checkpoint": BART, "dropout": 0.1, "layer_decay": 0.9},
         {"checkpoint": MARIAN},
     ],
-    ("encoder", "pyramid"): [{"hidden": 4, "layers": 2, "dropout": 0.1}, {"hidden": 3, "layers": 4}],
+    ("encoder", "pyramid"): [{"hidden": 4, "layers": 2, "dropout": 0.1}, {"hidden": 3, "layers": 3}],
     ("encoder", "resnet"): [{"filters": [4, 6], "dropout": 0.1}, {"filters": [4], "blocks": 2, "positions": True}],
     ("encoder", "rnn"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},

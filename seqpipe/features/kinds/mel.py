@@ -6,7 +6,7 @@ import io
 import math
 import random
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Self
@@ -74,6 +74,7 @@ class Mel(Matrix):
 
     def rows(self, value: Any, place: str) -> np.ndarray:
         """Return the log-mel spectra (T, bands) of a WAV (a file, its bytes or base64) or of samples at `rate`."""
+        samples: np.ndarray | None
         if is_encoded(value):
             data = read_bytes(value, place, MOST_BYTES)
             samples, rate = _by_soundfile(data, place) if data.startswith(_OTHER_FORMATS) else read_wav(data, place)
@@ -108,8 +109,12 @@ class Mel(Matrix):
         power = [np.square(np.abs(np.fft.rfft(block))) @ filters for block in blocks]
         return np.log(np.maximum(np.concatenate(power), FLOOR))
 
-    def example_value(self, draw: random.Random) -> list[float]:
+    def example_value(self, draw: random.Random) -> Any:
         return [draw.uniform(-1, 1) for _ in range(draw.randint(1, 12 * self.hop))]
+
+    def value_of(self, rows: Sequence[Sequence[float]]) -> list[float]:
+        numbers = np.array(rows, np.float64).ravel() / 20
+        return np.resize(numbers, (len(rows) - 1) * self.hop + 1).tolist()
 
     def manifest(self) -> dict[str, Any]:
         names = ("rate", "window", "hop", "fft", "bands", "lowest", "highest")
@@ -122,8 +127,9 @@ class Mel(Matrix):
         if len(lengths) > 1 or not all(type(manifest[name]) is int for name in names):
             raise unknown_kind(f"{cls.kind!r} without whole numbers, or of other bands than means and deviations")
         means, deviations = (tuple(map(float, manifest[name])) for name in ("means", "deviations"))
-        limits = {name: float(manifest[name]) for name in ("lowest", "highest")}
-        return cls(means, deviations, **{name: manifest[name] for name in names}, **limits)
+        options: dict[str, Any] = {name: manifest[name] for name in names}
+        options |= {name: float(manifest[name]) for name in ("lowest", "highest")}
+        return cls(means, deviations, **options)
 
     def out_of_bounds(self) -> str:
         if not LEAST_RATE <= self.rate <= MOST_RATE:
@@ -229,7 +235,7 @@ def _by_soundfile(data: bytes, place: str) -> tuple[np.ndarray, int]:
         import soundfile
     except ImportError as error:
         problem = "is FLAC, OGG or MP3, which the package soundfile reads, and it is not installed"
-        raise DataError(f"{place} {problem}: pip install soundfile, or {_CONVERT}") from error
+        raise DataError(f'{place} {problem}: pip install "seqpipe-nlp[media]", or {_CONVERT}') from error
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             _check_size(file.frames, file.channels, file.samplerate, place)
