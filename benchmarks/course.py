@@ -11,7 +11,7 @@
     python benchmarks/course.py names               # trains pipelines/translate-names.yaml with and without copying
     python benchmarks/course.py copying             # attention and copying of one translation by that model
     python benchmarks/course.py images              # trains pipelines/digits.yaml with several encoders
-    python benchmarks/course.py caption             # attention of a caption's words to places of the picture
+    python benchmarks/course.py places              # weights of the places of pictures, pooled by attention
     python benchmarks/course.py pictures            # draws all pictures of docs/course
     python benchmarks/course.py pictures rnn lstm   # draws some
 
@@ -1160,7 +1160,7 @@ def languages() -> None:
 
 # 14 pictures and speech
 
-SCENES = ROOT / "pipelines" / "data" / "captions" / "test.jsonl"
+DATA = ROOT / "pipelines" / "data"
 OF_PICTURES: Mapping[str, Any] = {  # encoders by their rows of the table; the file's own is lenet
     "`bag` of rows": {"use": "bag", "hidden": 96},
     "`lstm` over rows": {"use": "lstm", "hidden": 64, "dropout": 0.3},
@@ -1184,45 +1184,60 @@ def images() -> None:
         table.row(row, f"{size:,}", *(f"{100 * scores[part]['accuracy']:.1f} %" for part in ("dev", "test")))
 
 
-def scene() -> dict[str, str]:
-    """Return the first scene of three digits in the test data of pipelines/caption.yaml."""
-    records = [json.loads(line) for line in SCENES.read_text(encoding="utf-8").splitlines()]
-    return next(record for record in records if len(record["target"].split()) > 8)
+def first_digits() -> list[dict[str, str]]:
+    """Return the first test picture of each digit."""
+    lines = (DATA / "digits" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    by_label = {record["label"]: record for record in map(json.loads, reversed(lines))}
+    return [by_label[label] for label in sorted(by_label)]
 
 
-def caption() -> None:
-    """Record the attention of each word of a caption by pipelines/caption.yaml to the places of the picture."""
+def places() -> None:
+    """Record the weights of 16 places of a picture of each digit, by a convolution whose places are pooled by attention.
+
+    A place sees 4 x 4 pixels. After more layers it sees the whole picture, and one place gets all the weight.
+    """
     from seqpipe import load
 
-    (attention,) = load(bundle_of("caption", "caption")).explain({"image": scene()["image"]}).attentions
-    assert attention.grid
-    assert attention.written
-    table = common.Table("course", "caption", "written", *(f"{r} {c}" for r in range(7) for c in range(7)))
-    for number, (token, weights) in enumerate(zip(attention.written, attention.mean, strict=True), 1):
-        table.row(f"{number} {token}", *(f"{weight:.3f}" for weight in weights))
+    encoder = {"use": "lenet", "filters": [128], "size": 3, "activation": "relu", "positions": True, "dropout": 0.2}
+    head = {"use": "label", "pool": "attention"}
+    train("course-places", "digits", {"inputs.image.encoder": encoder, "head": head, "export.explain": True})
+    model = load(RUNS / "course-places" / "bundle")
+    columns = [f"{row} {column}" for row in range(1, 5) for column in range(1, 5)]
+    table = common.Table("course", "places", "digit", "answer", *columns)
+    for record in first_digits():
+        explanation = model.explain({"image": record["image"]})
+        (attention,) = explanation.attentions
+        assert attention.grid == (4, 4)
+        weights = (f"{weight:.3f}" for weight in attention.weights)
+        table.row(record["label"], explanation.answer["label"], *weights)
 
 
-def draw_caption() -> Figure:
-    """Draw the weights of each word of a caption over its scene."""
+def draw_places() -> Figure:
+    """Draw the weights of places over pictures of digits, and the spectrum of spoken digits."""
     import base64
     import io
 
     import numpy as np
     from PIL import Image
 
-    rows = stored("course", "caption")
-    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(scene()["image"]))).convert("L"))
-    columns = 1 + len(rows)
-    figure = new_figure(7.2, 7.2 * math.ceil(columns / 6) / 6 * 1.15)
-    panels = figure.subplots(math.ceil(columns / 6), 6).flatten()
-    for panel in panels:
-        panel.axis("off")
-    panels[0].imshow(pixels, cmap="gray_r")
-    for panel, (name, weights) in zip(panels[1:], rows.items(), strict=False):
-        panel.imshow(pixels, cmap="gray_r", alpha=0.6)
-        grid = np.array([*weights.values()]).reshape(7, 7)
-        panel.imshow(grid, cmap="Oranges", alpha=0.6, extent=(-0.5, 27.5, 27.5, -0.5), vmin=0, vmax=grid.max())
-        panel.set_title(name.split(" ", 1)[1])
+    from seqpipe.plugin import Mel
+
+    figure = new_figure(7.2, 3.6)
+    above, below = figure.subfigures(2, 1, height_ratios=[1, 1.7])
+    rows = stored("course", "places")
+    for panel, record in zip(above.subplots(1, 10), first_digits(), strict=True):
+        picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(record["image"]))).convert("L"))
+        answer, *weights = rows[record["label"]].values()
+        panel.imshow(picture, cmap="gray_r")
+        grid = np.array(weights, float).reshape(4, 4)
+        panel.imshow(grid, cmap="Oranges", alpha=0.55, extent=(-0.5, 7.5, 7.5, -0.5), vmin=0)
+        panel.set(title=f"{answer:g}", xticks=[], yticks=[])
+    lines = (DATA / "spoken-digits" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    record = next(record for record in map(json.loads, lines) if len(record["target"].split()) == 4)
+    spectrum = Mel(rate=8000, window=200, hop=80, fft=256, bands=40, highest=4000).rows(record["audio"], "sound")
+    axes = below.subplots()
+    axes.imshow(spectrum.T, cmap="magma", origin="lower", aspect="auto", extent=(0, len(spectrum) / 100, 0, 40))
+    axes.set(title=record["target"], xlabel="seconds", ylabel="mel bands")
     return figure
 
 
@@ -1243,7 +1258,7 @@ EXPERIMENTS: Mapping[str, Callable[[], None]] = {
     "evaluation": evaluation,
     "languages": languages,
     "images": images,
-    "caption": caption,
+    "places": places,
 }
 PICTURES: Mapping[str, Callable[[], Figure]] = {
     "rnn": draw_rnn,
@@ -1260,7 +1275,7 @@ PICTURES: Mapping[str, Callable[[], Figure]] = {
     "pretraining": draw_pretraining,
     "gpt": draw_gpt,
     "evaluation": draw_evaluation,
-    "images-and-speech": draw_caption,
+    "images-and-speech": draw_places,
 }
 
 
