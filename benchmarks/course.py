@@ -1233,7 +1233,7 @@ def draw_places() -> Figure:
         panel.imshow(grid, cmap="Oranges", alpha=0.55, extent=(-0.5, 7.5, 7.5, -0.5), vmin=0)
         panel.set(title=f"{answer:g}", xticks=[], yticks=[])
     lines = (DATA / "spoken-digits" / "test.jsonl").read_text(encoding="utf-8").splitlines()
-    record = next(record for record in map(json.loads, lines) if len(record["target"].split()) == 4)
+    record = next(record for record in map(json.loads, lines) if len(record["target"].split()) == 5)
     spectrum = Mel(rate=8000, window=200, hop=80, fft=256, bands=40, highest=4000).rows(record["audio"], "sound")
     axes = below.subplots()
     axes.imshow(spectrum.T, cmap="magma", origin="lower", aspect="auto", extent=(0, len(spectrum) / 100, 0, 40))
