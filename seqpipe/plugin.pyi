@@ -18,7 +18,9 @@ from seqpipe.errors import UsageError as UsageError
 from seqpipe.errors import did_you_mean as did_you_mean
 from seqpipe.features.checkpoint_tokenizer import NO_CHECKPOINT_ID as NO_CHECKPOINT_ID
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer as pretrained_tokenizer
+from seqpipe.features.kinds.image import Image as Image
 from seqpipe.features.kinds.matrix import Matrix as Matrix
+from seqpipe.features.kinds.mel import Mel as Mel
 from seqpipe.features.kinds.ngrams import Ngrams as Ngrams
 from seqpipe.features.kinds.text import Chars as Chars
 from seqpipe.features.kinds.text import Column as Column
@@ -26,6 +28,7 @@ from seqpipe.features.kinds.text import Copy as Copy
 from seqpipe.features.kinds.text import Pieces as Pieces
 from seqpipe.features.kinds.text import Segments as Segments
 from seqpipe.features.kinds.text import Sentences as Sentences
+from seqpipe.features.media import with_paths as with_paths
 from seqpipe.features.spans import Offsets as Offsets
 from seqpipe.features.spans import StatedSpan as StatedSpan
 from seqpipe.features.spans import fitting_offsets as fitting_offsets

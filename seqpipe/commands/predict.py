@@ -13,7 +13,13 @@ from seqpipe.errors import UsageError
 
 def predict(
     bundle: BundlePath,
-    input: Annotated[Path | None, typer.Option("--input", "-i", help="Input file; default: standard input.")] = None,
+    further: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Further pictures or sounds, after --input.")
+    ] = None,
+    input: Annotated[
+        Path | None,
+        typer.Option("--input", "-i", help="Input file, or a folder of pictures or sounds; default: standard input."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Output file; default: standard output.")
     ] = None,
@@ -53,16 +59,18 @@ def predict(
         float, typer.Option("--timeout", min=0.1, help="Maximum time of one run of the graph, in seconds.")
     ] = 600.0,
 ) -> None:
-    """Answer texts, one per line, with one line of JSON each, in order. Needs no PyTorch."""
+    """Answer texts, one per line, or pictures or sounds, with one line of JSON each, in order. Needs no PyTorch."""
     from seqpipe import load
     from seqpipe.runtime.file_io import predict_file, stream_file
 
     model = load(bundle, device, threads, timeout=timeout)
     items = [*([] if n_best is None else [f"n_best={n_best}"]), *(options or [])]
     decode_options = parse_decode_options(items, {"beams": beams}, model.predictor.options)
+    if further and (stream or input is None):
+        raise UsageError(f"{further[0]}: an input is named with --input; further ones are pictures or sounds")
     if stream and on_error != "stop":
         raise UsageError("--on-error: --stream stops at a line without an answer; use only one of the two")
     if stream:
         stream_file(model, input, output, form, decode_options)
     else:
-        predict_file(model, input, output, form, documents, decode_options, on_error, field or ())
+        predict_file(model, input, output, form, documents, decode_options, on_error, field or (), further or ())

@@ -94,6 +94,12 @@ MEMBERS: Mapping[str, Member] = {
     "cuts_texts": Member(
         ENCODER, "attribute", "bool", "Whether only the first `max_tokens` tokens of a longer text are read.", False
     ),
+    "grid": Member(
+        ENCODER,
+        "static method",
+        "(options, height, width) -> (int, int)",
+        "Rows and columns of the places that it makes of a picture.",
+    ),
     # embeddings and encoders of a language model, or of a pipeline that answers in chunks
     "tokenwise": Member(
         VECTORS, "class attribute", "bool", "Whether a vector depends only on its own token (encoders: word).", False

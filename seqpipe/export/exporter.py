@@ -36,7 +36,8 @@ from seqpipe.export.parity.gate import PROBED, SEED, judge_int8, sample_records,
 from seqpipe.export.passes.int8 import in_int8, input_ranges
 from seqpipe.features import encoding
 from seqpipe.features.document import Record
-from seqpipe.features.sources import TextSource, columns, tokenizer_file_of, tokenizers_of
+from seqpipe.features.media import json_value
+from seqpipe.features.sources import TextSource, columns, media_fields, tokenizer_file_of, tokenizers_of
 from seqpipe.features.splitting import Cut
 from seqpipe.files import CACHE_VARIABLE, null_non_finite
 from seqpipe.runtime import bundle
@@ -151,7 +152,7 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> tuple[
     for record in chosen:
         words = len(inputs) % 2 and alternate and record.get("words") is not None
         keys = (*columns(source), *(("words", "text") if words else source.fields))
-        inputs.append({key: record[key] for key in keys})
+        inputs.append({key: json_value(record[key]) for key in keys})
     examples = _answer_examples(comparison, inputs, {})
     several = [name for name in comparison.model.manifest.options if name.rpartition(".")[2] in ("beams", "n_best")]
     if examples and several:
@@ -191,9 +192,10 @@ def _short(comparison: Comparison, records: Sequence[Record]) -> list[Record]:
 def _cut(comparison: Comparison, record: Record, most: int) -> Record:
     """Shorten a long record: halve each of its fields, at a space if possible, until it is short."""
     record = {key: value for key, value in record.items() if key != "words" or "text" not in record}
+    whole = media_fields(comparison.featurizer)  # half of a picture is none
     while len(comparison.docs([record])[0]) > most:
         halved = dict(record)
-        for name in (*comparison.featurizer.fields, "words"):
+        for name in (*(field for field in comparison.featurizer.fields if field not in whole), "words"):
             if record.get(name) is not None:
                 half = record[name][: (len(record[name]) + 1) // 2]
                 halved[name] = half.rpartition(" ")[0] or half if isinstance(half, str) else half
@@ -270,7 +272,9 @@ def bundle_manifest(
         optional["own_metrics"] = owners
     if config.export.explain:  # the attention weights of the graph, each with its unit and axis
         maps = [weights for names in pipeline.attended.values() for weights in names.values()]
-        optional["explain"] = {weights.key: Weights(over=weights.over, axis=weights.axis) for weights in maps}
+        grids: list[dict[str, Any]] = [{"grid": weights.grid} if weights.grid else {} for weights in maps]
+        weights_of = zip(maps, grids, strict=True)
+        optional["explain"] = {of.key: Weights(over=of.over, axis=of.axis, **grid) for of, grid in weights_of}
     manifest = Manifest(
         name=config.name,
         field=artifacts.featurizer.field,

@@ -59,7 +59,10 @@ def fingerprint(config: Config) -> dict[str, Any]:
         paths |= {f"add.{number}": path for number, path in enumerate(data.train.added)}
     for role, path in paths.items():
         if path and has_member(data.reader.cls, "files"):  # the reader knows which files belong together
-            hashes[role] = [files.sha256_file(file) for file in build_component(data.reader).files(Path(path))]
+            listed = build_component(data.reader).files(Path(path))
+            hashes[role] = [files.sha256_file(file) for file in listed]
+            if listed == [Path(path)]:
+                (hashes[role],) = hashes[role]
         elif path:
             hashes[role] = files.sha256_file(Path(path))
     inputs: dict[str, Any] = {

@@ -24,6 +24,7 @@ from seqpipe.answers.types import PASSAGE, Counts, Metric, Scores, Statistics
 from seqpipe.config.contract import Metrics
 from seqpipe.errors import DataError, PluginError, UsageError, did_you_mean
 from seqpipe.features.document import Arrays, Doc, Record, locate, location
+from seqpipe.features.media import json_value
 from seqpipe.features.raw_text import with_raw_text
 from seqpipe.features.sources import fields_of
 from seqpipe.files import Rows, file_lines, json_bytes, null_non_finite, write
@@ -113,7 +114,8 @@ def _error_line(predictor: Predictor, record: Record, gold: Any, answer: Answer,
     # Of the record's fields with the same names, as in a file of errors that is read again, only those stay that the
     # model reads or whose values are references.
     needed = {*fields_of(predictor.featurizer), *(part.kind.target for part in task.parts.values())}
-    return line | {key: value for key, value in record.items() if key in needed or key.partition(".")[0] not in line}
+    kept = {key: value for key, value in record.items() if key in needed or key.partition(".")[0] not in line}
+    return line | {key: json_value(value) for key, value in kept.items()}
 
 
 def _losses(predictor: Predictor, records: Iterable[Record]) -> Iterator[dict[str, Any]]:

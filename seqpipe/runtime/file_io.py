@@ -21,14 +21,25 @@ from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.features.document import Record, locate
-from seqpipe.features.sources import fields_of, numeric_fields, one_text
+from seqpipe.features.media import with_paths
+from seqpipe.features.sources import fields_of, media_fields, numeric_fields, one_text
 from seqpipe.files import JSON_DECODER, LONGEST_LINE, encoding_fix, json_bytes, open_file, writing
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.manifest import Reader
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import CHUNK, Answers, Item, Predictor
 from seqpipe.runtime.streams import PieceStream
-from seqpipe.runtime.table_io import OUTPUTS, TABLES, Columns, answer_columns, form_of, read_rows, write_table
+from seqpipe.runtime.table_io import (
+    ENDINGS,
+    OUTPUTS,
+    TABLES,
+    Columns,
+    answer_columns,
+    ending,
+    form_of,
+    read_rows,
+    write_table,
+)
 
 BLOCK = 1 << 16  # bytes read at once
 FORMATS = ("text", "jsonl", "conll", *TABLES)
@@ -122,6 +133,7 @@ def read_records(
     """
     lines, featurizer = read_lines(source, flush), model.predictor.featurizer
     fields, numbers = fields_of(featurizer), bool(numeric_fields(featurizer))
+    named: Any = model.manifest.reader.options.get("files", ())
     if form == "text" and numbers:
         raise UsageError("--format text: this bundle reads numbers; give lines of JSON with --format jsonl")
     if form == "conll":
@@ -137,10 +149,33 @@ def read_records(
         try:
             text = raise_error(line)
             record = plain_record(text, fields, where) if form == "text" else parse_record(text, fields, where, numbers)
+            if source:  # standard input names no files
+                record = with_paths(record, [name for name in named if name in record], where)
         except DataError as error:
             yield error, where
         else:
             yield record, where
+
+
+def media_files(model: Model, sources: Sequence[Path], form: str) -> list[Path]:
+    """Return the files of pictures or sounds among the inputs: each file, and all files of folders, in their order.
+
+    It is empty if the only input is a data file, or standard input.
+    """
+    reads_media = len(model.fields) == 1 and bool(media_fields(model.predictor.featurizer))
+    if len(sources) > 1 and not (reads_media and form == "auto"):
+        raise UsageError(
+            "several inputs are for bundles that read pictures or sounds alone; name one file with --input"
+        )
+    if not reads_media or form != "auto" or (len(sources) == 1 and ending(sources[0]) in ENDINGS):
+        return []
+    files: list[Path] = []
+    for source in sources:
+        in_folder = [file for file in sorted(source.rglob("*")) if file.is_file() and not file.name.startswith(".")]
+        if source.is_dir() and not in_folder:
+            raise DataError(f"{source}: there is no file in this folder; name another")
+        files += in_folder or [source]
+    return files
 
 
 def _conll_reader(model: Model) -> Any:
@@ -164,6 +199,8 @@ def one_record(model: Model, text: str) -> Record:
     fields, numbers = fields_of(featurizer), bool(numeric_fields(featurizer))
     if one_text(featurizer):
         return {fields[0]: text}
+    if len(fields) == 1 and media_fields(featurizer):  # a file, since its content is too long for an argument
+        return {fields[0]: Path(text), "where": text}
     if text.startswith("{") or numbers:
         return parse_record(text.rstrip("\n"), fields, "the text", numbers)
     return plain_record(text.rstrip("\n"), fields, "the text")
@@ -284,12 +321,14 @@ def predict_file(
     options: Mapping[str, Any],
     on_error: str = "stop",
     names: Sequence[str] = (),
+    further: Sequence[Path] = (),
 ) -> None:
     """Answer everything in `source`; `target` appears only when it is complete.
 
     A line of text is answered by a line of JSON, a row of a table or a JSON record by the record with the key `answer`,
     CoNLL by the words with their tags; a `target` that ends in .csv, .tsv or .parquet has a table. `names` are the
-    columns or keys of the texts. Pending records are answered whenever the source has nothing more to read.
+    columns or keys of the texts. Pending records are answered whenever the source has nothing more to read. Of a bundle
+    that reads pictures or sounds, `source` may be one of them, or a folder of them, and `further` others.
 
     Raises:
         DataError: for the first line that cannot be answered, after the answers to those before it.
@@ -297,6 +336,9 @@ def predict_file(
     """
     columns = Columns(model, names)
     wanted = [*columns.names, *columns.fields]
+    media = media_files(model, [source, *further] if source else [], form)
+    if media:
+        form = "jsonl"
     form = input_format(form, source, "jsonl" if numeric_fields(model.predictor.featurizer) else "text", wanted)
     kind = model.predictor.kind
     tags_sentences = kind.tags_words and not documents and options.get("n_best", 1) == 1
@@ -322,6 +364,7 @@ def predict_file(
         tick = stack.enter_context(Console().progress("texts", None)) if target else None
 
         def write_answer(record: Record, answer: Answer | DataError) -> None:
+            record = {key: str(value) if isinstance(value, Path) else value for key, value in record.items()}
             if form in ("json", "parquet"):  # whose readers repeat the values within an object under dotted names
                 record = {key: record[key] for key in record if "." not in key or key.split(".")[0] not in record}
             if is_table:
@@ -334,7 +377,9 @@ def predict_file(
         answers = _Documents(model.predictor, options) if documents else Answers(model.predictor, options)
         answering = _Answering(answers, 1 if documents else CHUNK, on_error == "skip", kind, write_answer)
         stack.callback(answers.cancel)  # after an error or a signal
-        if source and form in TABLES:
+        if media:
+            records = iter([({model.fields[0]: file}, str(file)) for file in media])
+        elif source and form in TABLES:
             records = read_rows(model, source, form, columns)
         else:
             records = read_records(model, source, form, answering.flush)

@@ -16,8 +16,9 @@ from seqpipe.config.checks import Attended
 from seqpipe.config.plugins import Plugins
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Arrays, Record
+from seqpipe.features.media import is_media
 from seqpipe.features.parts import read_records
-from seqpipe.features.sources import fields_of, one_text
+from seqpipe.features.sources import fields_of, media_fields, one_text
 from seqpipe.files import Rows
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import describe_options
@@ -164,7 +165,8 @@ def check_golden(model: Model, path: Path) -> None:
 class Model:
     """A pipeline that answers: `model("a text")`, `model(["a", "b"])`, or a generator for a generator.
 
-    An input is a text, or a record: `{"text": …}` or `{"words": […]}` for words already split.
+    An input is a text, or a record: `{"text": …}` or `{"words": […]}` for words already split. Of a bundle that reads
+    pictures or sounds it is also a `pathlib.Path`, the bytes of a file, or an array.
     """
 
     def __init__(
@@ -185,7 +187,8 @@ class Model:
         )
         self.fields = fields_of(source)  # the fields of a record that are read
         self._reads_one_text = one_text(source)
-        self._attended = [Attended(key, weights.over, weights.axis) for key, weights in self.manifest.explain.items()]
+        self._attended = [Attended(key, of.over, of.axis, of.grid) for key, of in self.manifest.explain.items()]
+        self._reads_media = len(self.fields) == 1 and bool(media_fields(source))
 
     def __reduce__(self) -> Any:
         """Pickle and copy as folder, sha256 and settings; unpickling opens the bundle again."""
@@ -216,12 +219,12 @@ class Model:
         """Answer a text or record; return a list for a list, and a generator for any other iterable.
 
         Args:
-            inputs: A text, a record, or an iterable of them.
+            inputs: A text, a record, or an iterable of them; for pictures and sounds also a path, bytes or an array.
             documents: Treat each text as a document: split it into sentences, with offsets into the document.
             chunk: Number of inputs processed at a time.
             options: Decode options of the bundle, such as `n_best=3`.
         """
-        if isinstance(inputs, str | Mapping):
+        if isinstance(inputs, str | Mapping) or (self._reads_media and is_media(inputs)):
             answer_one = self.predictor.document if documents else self.predictor.answer
             return answer_one(self.record(inputs), **options)
         if isinstance(inputs, list | tuple):
@@ -326,6 +329,8 @@ class Model:
     def record(self, item: Any) -> Record:
         """Return an input as a record; DataError or UsageError if it is not valid."""
         featurizer, fields = self.predictor.featurizer, self.fields
+        if self._reads_media and (is_media(item) or isinstance(item, list)):
+            return {fields[0]: item}
         if not isinstance(item, Mapping) and not self._reads_one_text:
             names = " and ".join(map(repr, fields))
             raise UsageError(

@@ -30,7 +30,7 @@ from seqpipe.answers.types import Metric
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record, first_tokens
 from seqpipe.features.encoding import is_library_error
-from seqpipe.features.sources import InputSource, TextSource
+from seqpipe.features.sources import InputSource, TextSource, numeric_fields
 from seqpipe.features.splitting import sentences
 from seqpipe.runtime.decode_options import Chosen, resolve_options
 from seqpipe.runtime.manifest import Limits
@@ -93,7 +93,8 @@ def refuse_long(
         tokens, first = len(doc.ids), (doc.second or 1) - 1
         if tokens > limits.tokens:
             fix = ", or ask for documents (predict --documents), which splits it into sentences" if divided else ""
-            message = f"{tokens:,} tokens exceed the limit of {limits.tokens:,}; split the text{fix}"
+            text = "text" if doc.rows is None else "input"
+            message = f"{tokens:,} tokens exceed the limit of {limits.tokens:,}; split the {text}{fix}"
         elif first > limits.first_tokens:
             message = (
                 f"the first text has {first:,} tokens, and at most {limits.first_tokens:,} leave room for the second; "
@@ -125,6 +126,7 @@ class Predictor:
         self.task: AnswerTask = task_of(kind)  # scores its answers
         self.metric_types = {**metric_types(self.task), **(score_types or {})}
         self.defaults = resolve_options(self.options, {}, kind)  # decode options without values of a caller
+        self._text_fields = [field for field in featurizer.fields if field not in numeric_fields(featurizer)]
         self._after_huge = False  # the last text was so long that it ran alone
         self.renew()
         RENEWED.add(self)
@@ -222,7 +224,7 @@ class Predictor:
 
     def _readable(self, record: Record, number: int, keeps_blanks: bool) -> Record:
         """Return the record, a blank text as an empty one; DataError for one that is too long to tokenize."""
-        texts = {field: record[field] for field in self.featurizer.fields if isinstance(record.get(field), str)}
+        texts = {field: record[field] for field in self._text_fields if isinstance(record.get(field), str)}
         longest = max(MOST_CHARACTERS, CHARACTERS * self.limits.tokens)
         sizes = [(len(text), longest, "characters") for text in texts.values()]
         if isinstance(words := record.get("words"), Sequence):

@@ -83,7 +83,7 @@ def reader_for(stored: Reader, data: Path | None) -> Reader:
     form = ENDINGS.get(ending(data), stored.use) if data else stored.use
     if form == stored.use or not {form, stored.use} <= _ROWS:
         return stored
-    names = {"text", "label", "labels"}
+    names = {"text", "label", "labels", "files"}
     if form != "parquet":
         names.add("encoding")
     if form in ("csv", "tsv"):
@@ -129,6 +129,8 @@ def read_rows(model: Model, source: Path, form: str, columns: Columns) -> Iterat
     options: dict[str, Any] = {"tags": None} if form == "conllu" else {"text": None}
     if stored.use == form:
         options |= {name: value for name, value in stored.options.items() if name in _KEPT}
+    if "files" in stored.options and form in _ROWS:
+        options["files"] = stored.options["files"]
     lines: Iterator[str] = iter(())
     if is_text:  # the first line tells the delimiter, and whether it names the columns
         lines = file_lines(source, options.get("encoding", "utf-8"))

@@ -277,7 +277,9 @@ class Pipeline(nn.Module):
         wired_into: dict[str, Names] = {}
         for name, source in by_source(run_order(config.inputs)).items():
             features = sources_of(artifacts.featurizer)[name].features
-            wired: Names = {"sizes": {feature_name: feature.size for feature_name, feature in features.items()}}
+            wired: Names = {"sizes": {}}
+            for feature_name, feature in features.items():
+                wired["sizes"] |= feature.sizes(feature_name)
             # A source of numbers has no vocabulary.
             if (vocabulary := artifacts.vocabularies.get(name)) is not None:
                 wired["vocabulary"] = vocabulary

@@ -221,7 +221,7 @@ def _record(source: InputSource, text: str, draw: random.Random) -> dict[str, An
     record: dict[str, Any] = {}
     for part in sources_of(source).values():
         if isinstance(part, NumericSource):
-            record[part.field] = [[draw.gauss(0, 3) for _ in range(part.width)] for _ in range(draw.randint(1, 12))]
+            record[part.field] = part.feature.example_value(draw)
         else:
             record |= dict.fromkeys(part.fields, text)
     for feature in source.features.values():
