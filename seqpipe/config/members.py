@@ -139,6 +139,12 @@ MEMBERS: Mapping[str, Member] = {
     "decide_chunk": Member(
         HEAD, "method", "(x, mask, state, *, options) -> dict", "Decision about the next tokens, and the next `state`."
     ),
+    "distribution": Member(
+        HEAD,
+        "method",
+        "(names…, *, temperature) -> (N, …, L)",
+        "Log-probabilities of the labels of a batch's N texts or tokens, which a student learns from a teacher.",
+    ),
     "score": Member(HEAD, "method", "(names…) -> (B,)", "Log-probability of a decision."),
     "margin": Member(HEAD, "method", "(names…) -> (B,)", "Margin between two decisions."),
     "explain": Member(HEAD, "method", "(names…) -> dict", "Attention weights of a decision."),
