@@ -143,7 +143,7 @@ MEMBERS: Mapping[str, Member] = {
         HEAD,
         "method",
         "(names…, *, temperature) -> (N, …, L)",
-        "Log-probabilities of the labels of a batch's N texts or tokens, which a student learns from a teacher.",
+        "Log-probabilities, which a student learns of a teacher.",
     ),
     "score": Member(HEAD, "method", "(names…) -> (B,)", "Log-probability of a decision."),
     "margin": Member(HEAD, "method", "(names…) -> (B,)", "Margin between two decisions."),

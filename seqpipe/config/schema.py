@@ -120,9 +120,7 @@ class Teacher(_Keys):
     """A trained model whose answers are learned (knowledge distillation)."""
 
     path: PathText = Field(description="The run or bundle of the teacher.")
-    weight: float = Field(
-        default=0.5, gt=0, le=1, description="Share of the teacher's loss; the rest is that of the labels."
-    )
+    weight: float = Field(default=0.5, gt=0, le=1, description="Share of the teacher's loss, beside that of labels.")
     temperature: PositiveFloat = Field(default=2.0, description="Divisor of the logits of teacher and student.")
     beams: PositiveInt = Field(default=5, description="Beams of a teacher that generates text.")
 

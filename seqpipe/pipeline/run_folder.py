@@ -43,10 +43,7 @@ from seqpipe.training.pipeline import Pipeline
 
 
 def fingerprint(config: Config, run: Path | None = None) -> dict[str, Any]:
-    """Return the inputs of a run: the resolved YAML without its folders, the sha256 of every file and run, versions.
-
-    A teacher that is missing counts as unchanged if the folder of the `run` has its answers.
-    """
+    """Return the inputs of a run: the resolved YAML without its folders, the sha256 of every file and run, versions."""
     data, keyed = config.data, list(zip(config.versions, config.components, strict=True))
     flat = ((f"{key}.{where}", value) for key, component in keyed for where, value in flatten(component.options))
     options = {where: value for where, value in flat if isinstance(value, Path)}
@@ -61,9 +58,8 @@ def fingerprint(config: Config, run: Path | None = None) -> dict[str, Any]:
     content.pop("plugins")  # the components' versions are added below
     tests = {name if name == "test" else f"test.{name}": path for name, path in data.tests.items()}
     hashes: dict[str, Any] = {}
-    paths = {"train": data.train, "dev": data.dev, **tests, "candidates": data.candidates}
-    if data.unlabelled:
-        paths["unlabelled"] = data.unlabelled
+    paths = {"train": data.train, "dev": data.dev, **tests, "unlabelled": data.unlabelled}
+    paths["candidates"] = data.candidates
     if isinstance(data.train, Part):
         paths |= {f"add.{number}": path for number, path in enumerate(data.train.added)}
     for role, path in paths.items():
@@ -81,7 +77,7 @@ def fingerprint(config: Config, run: Path | None = None) -> dict[str, Any]:
     if sources:
         inputs["sources"] = {}
         for key, folder in sources.items():
-            if key == "train.teacher":
+            if key == "train.teacher":  # one that is missing counts as unchanged if the run has its answers
                 if run and (run / TEACHER).exists() and not folder.exists():
                     inputs["sources"][key] = files.read_json(run / STATE)["fingerprint"]["sources"][key]
                     continue

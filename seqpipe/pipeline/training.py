@@ -19,7 +19,7 @@ from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.predictor import cores, refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
-from seqpipe.training.data_forms import Taught, candidate_docs, candidates_of, data_form
+from seqpipe.training.data_forms import candidate_docs, candidates_of, data_form
 from seqpipe.training.datasets import unseen_labels
 from seqpipe.training.evaluation import DevScores, calibrate, dev_allocations, sample_scores, unwritable_targets
 from seqpipe.training.fit import dev_messages, fit_artifacts
@@ -115,11 +115,11 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     else:
         artifacts = fit_artifacts(config, records)
         artifacts.save(run.folder)
-    taught, unlabelled = None, form.read(config.data.unlabelled) if config.data.unlabelled else ()
-    if teacher := config.train.teacher:
-        texts = [*records, *unlabelled]
-        taught = Taught(teacher_answers(config, teacher, artifacts, texts, run.folder, console, device), unlabelled)
-    data = form.load(artifacts, records, run.folder, taught)
+    if config.train.teacher:
+        form.unlabelled = form.read(config.data.unlabelled) if config.data.unlabelled else ()
+        texts = [*records, *form.unlabelled]
+        form.taught = teacher_answers(config, artifacts, texts, run.folder, console, device)
+    data = form.load(artifacts, records, run.folder)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, artifacts)
     threads = config.train.threads or thread_count(pipeline)
@@ -161,8 +161,6 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     sample = sample_scores(pipeline, config, records, device) if data.dev else None
     progress = Trainer(pipeline, config, data.batches, scores, run.checkpoints, console, device, sample).train()
     set_sizes = {name: f"{len(some):,} records" for name, some in sets.items()} | {"train": data.size}
-    if unlabelled:
-        set_sizes["unlabelled"] = f"{len(unlabelled):,} records"
     outcome = outcome_of(progress, config) | {"data": set_sizes}
     if rise := rise_of_loss(outcome):  # before the export, which such weights may not pass
         console.warn(rise, "  ")

@@ -113,29 +113,21 @@ class TrainingData:
     warnings: Sequence[str] = ()  # about the records
 
 
-@dataclass(frozen=True)
-class Taught:
-    """A teacher's answers, by head, to the training records, then to those without labels."""
-
-    answers: Sequence[Mapping[str, Any]]
-    unlabelled: Sequence[Record]
-
-
 class DataForm(ABC):
     """Conversion of a config's files to training data."""
 
     def __init__(self, config: Config, corpus: CorpusSettings | None):
         self.config, self.corpus = config, corpus
         self.left_out: dict[str, list[str]] = {}  # the errors of records that were left out, by file
+        self.unlabelled: Sequence[Record] = ()  # which only a teacher answers
+        self.taught: Sequence[Mapping[str, Any]] = ()  # its answers by head to the training records, then to those
 
     @abstractmethod
     def read(self, path: DataPath) -> Sequence[Record]:
         """Return the records of a file."""
 
     @abstractmethod
-    def load(
-        self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None, taught: Taught | None = None
-    ) -> TrainingData:
+    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None) -> TrainingData:
         """Return the training data of these records; without the folder of a run nothing is cached."""
 
     def compared_records(self, folder: Path) -> Sequence[Record]:
@@ -156,16 +148,14 @@ class ExampleData(DataForm):
         left_out = self.left_out[str(path)] = []
         return read(data.reader, path, None, data.overlaps, left_out if data.bad_rows == "skip" else None)
 
-    def load(
-        self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None, taught: Taught | None = None
-    ) -> TrainingData:
+    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None) -> TrainingData:
         config, settings = self.config, self.config.train
         dev = self.read(config.data.dev) if config.data.dev else []
         warnings = [left_out_message(path, errors) for path, errors in self.left_out.items() if errors]
-        answers, count = taught.answers if taught else (), len(records)
-        data = examples(config, artifacts, records, warn=warnings.append, taught=answers[:count])
-        if taught and taught.unlabelled:
-            data += examples(config, artifacts, taught.unlabelled, taught=answers[count:], is_labelled=False)
+        data = examples(config, artifacts, records, warn=warnings.append, taught=self.taught[: len(records)])
+        if self.unlabelled:
+            answers = self.taught[len(records) :]
+            data += examples(config, artifacts, self.unlabelled, taught=answers, is_labelled=False)
         warnings += warnings_about(artifacts.task, "train", records, trains=True)
         warnings += warnings_about(artifacts.task, "dev", dev)
         batches_of = partial(
@@ -204,9 +194,7 @@ class TokenCorpus(DataForm):
     def read(self, path: DataPath) -> Sequence[Record]:
         return Records(self.config.data.reader, path)
 
-    def load(
-        self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None, taught: Taught | None = None
-    ) -> TrainingData:
+    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None) -> TrainingData:
         data = self.config.data
         dev_batches = None
         if folder is None:

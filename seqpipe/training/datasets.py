@@ -48,7 +48,7 @@ class Example:
     doc: Doc
     targets: Targets  # none if only a teacher answers
     match: Example | None = None
-    taught: Mapping[str, np.ndarray] = field(default_factory=dict)  # (n, …, L) for a text or its n words, by name
+    taught: Mapping[str, torch.Tensor] = field(default_factory=dict)  # (n, …, L) for a text or its n words, by name
     where: str = ""  # number of its record, and its file and line
 
     @property
@@ -200,11 +200,17 @@ def examples(
         if all(target is not None for _, target in by_head):
             named = {prefix + name: value for prefix, target in by_head for name, value in (target or {}).items()}
             place = f"record {number:,}" + (f" ({record['where']})" if "where" in record else "")
-            example = Example(doc, named, where=place)
-            if taught:
-                example = _taught_example(example, record, taught[number - 1], dict(makers), artifacts)
-                if not (example.targets or example.taught):
-                    continue
+            rows: dict[str, torch.Tensor] = {}
+            for task, (prefix, make) in zip(artifacts.tasks, makers, strict=True):
+                answer = taught[number - 1][task.name] if taught else ""
+                if isinstance(answer, torch.Tensor):
+                    rows[f"{prefix}{TAUGHT}p"] = answer
+                elif answer.strip():  # an empty text is no target
+                    targets = make({**record, task.kind.target or "target": answer}, doc) or {}
+                    named |= {f"{prefix}{TAUGHT}{name}": value for name, value in targets.items()}
+            if taught and not (named or rows):
+                continue
+            example = Example(doc, named, where=place, taught=rows)
             parts = [example] if skip_unseen else shorten(config, artifacts, example)
             long += [place] if parts != [example] else []
             data += parts
@@ -221,25 +227,6 @@ def examples(
         file = config.data.dev if skip_unseen else config.data.train
         raise DataError(f"{file}: every text is empty, or has no target")
     return data
-
-
-def _taught_example(
-    example: Example,
-    record: Record,
-    answers: Mapping[str, Any],
-    makers: Mapping[str, Callable[[Record, Doc], Targets | None]],
-    artifacts: Artifacts,
-) -> Example:
-    """Add a teacher's answers, by head, to an example; an empty text is no target."""
-    targets, rows = dict(example.targets), {}
-    for task in artifacts.tasks:
-        prefix, answer = f"{task.name}." if task.name else "", answers[task.name]
-        if isinstance(answer, np.ndarray):
-            rows[f"{prefix}{TAUGHT}p"] = answer
-        elif answer.strip():
-            written = makers[prefix]({**record, task.kind.target or "target": answer}, example.doc) or {}
-            targets |= {f"{prefix}{TAUGHT}{name}": value for name, value in written.items()}
-    return replace(example, targets=targets, taught=rows)
 
 
 @dataclass(eq=False)
@@ -312,7 +299,7 @@ def collate(artifacts: Artifacts, data: Sequence[Example]) -> Batch:
         number = torch.float32 if _holds_fractions(rows[0]) else torch.int64
         batch[name] = torch.tensor(_padded(rows), dtype=torch.bool if name.endswith("_mask") else number)
     for name in data[0].taught:
-        batch[name] = torch.from_numpy(np.concatenate([example.taught[name] for example in data]))
+        batch[name] = torch.cat([example.taught[name] for example in data])
     return batch
 
 
