@@ -48,7 +48,8 @@ class Example:
     doc: Doc
     targets: Targets  # none if only a teacher answers
     match: Example | None = None
-    taught: Mapping[str, torch.Tensor] = field(default_factory=dict)  # (n, …, L) for a text or its n words, by name
+    # A teacher's probabilities (n, …, L) of the text or its n words, by name.
+    taught: Mapping[str, torch.Tensor] = field(default_factory=dict, compare=False)
     where: str = ""  # number of its record, and its file and line
 
     @property
