@@ -111,7 +111,7 @@ def shorten(config: Config, artifacts: Artifacts, example: Example) -> list[Exam
     continues = {
         f"{task.name}.tags" if task.name else "tags": schemes.continues(task.kind.labels)
         for task in artifacts.tasks
-        if "scheme" in task.kind.manifest()
+        if "scheme" in task.kind.manifest() and tags  # an unlabelled text has none
     }
     bounds = [*(range(len(doc)) if doc.starts is None else doc.starts), len(doc)]
     parts, begin, count = list[Example](), 0, len(doc.word_offsets)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from factory import QUIET, Watched, labelling, moods, seqpipe, tagging, train_run, write_jsonl, writing
+from factory import QUIET, Watched, labelling, moods, sentences, seqpipe, tagging, train_run, write_jsonl, writing
 from torch.nn import functional as F
 
 from seqpipe.config.loader import Config, load, resolved
@@ -205,6 +205,25 @@ def test_the_texts_of_a_beam_search_are_targets_beside_those_of_the_records(tmp_
         )
         torch.testing.assert_close(pipeline.loss(batch), 0.25 * gold + 0.75 * taught)
     assert written > 20
+
+
+def test_several_heads_and_parts_of_long_texts_keep_the_answers_about_their_words(tmp_path: Path) -> None:
+    heads = [{"use": "label", "multi": True, "weight": 0.5}, {"use": "crf"}]
+    yaml = tagging(tmp_path, {"data": {"reader": "jsonl", "train": "train.jsonl"}, "head": heads})
+    records = [{"words": words, "tags": tags, "labels": [tags[0]]} for words, tags in sentences(12, 1)]
+    write_jsonl(tmp_path / "train.jsonl", records)
+    write_jsonl(tmp_path / "more.jsonl", [{"words": words} for words, _ in sentences(6, 2)])
+    teach(yaml)
+    cut = ["train.max_tokens=5", "train.too_long=truncate", "data.unlabelled=more.jsonl", "train.precision=bf16"]
+    pipeline, batches, answers = lesson(student(yaml, *cut))
+    assert max(len(row["crf"]) for row in answers) > 5
+    for example, answer in zip(batches.data, answers, strict=True):
+        assert torch.equal(example.taught["label.teacher.p"], answer["label"])
+        assert torch.equal(example.taught["crf.teacher.p"], answer["crf"][: len(example.doc)])
+    for rows in batches.order(0):
+        with torch.autocast("cpu", torch.bfloat16):
+            pipeline.loss(batches(rows)).backward()
+    assert all(parameter.grad is not None for parameter in pipeline.heads.parameters())
 
 
 def test_a_run_resumes_bit_equal_without_its_teacher(tmp_path: Path) -> None:
