@@ -17,6 +17,7 @@ from seqpipe.config import checks, contract, dataflow, init_from, yaml
 from seqpipe.config.contract import Component, Input
 from seqpipe.config.model import Config, Data, Need, resolved
 from seqpipe.config.plugins import Offer, Plugins
+from seqpipe.config.run_layout import BUNDLE, STATE
 from seqpipe.config.schema import (
     CHOICES,
     OF_A_SOURCE,
@@ -339,10 +340,12 @@ class _Loader:
         return train and train.model_copy(update=chosen)
 
     def teacher(self, value: Plain, path: Where) -> Teacher | None:
-        """Build the teacher from a path or a mapping; its folder may be missing when a run resumes."""
+        """Build the teacher, which may be missing when a run resumes; a bundle in the folder of its run is the run."""
         keys = {"path": value} if isinstance(value, str) else self.mapping(value, path)
         teacher = self.keys(Teacher, keys, path, "'teacher'")
-        return teacher and teacher.model_copy(update={"path": os.path.abspath(self.root / teacher.path)})
+        at = Path(os.path.abspath(self.root / (teacher.path if teacher else "")))
+        at = at.parent if (at / BUNDLE).is_file() and (at.parent / STATE).is_file() else at
+        return teacher and teacher.model_copy(update={"path": str(at)})
 
     def choice(self, key: str, value: Plain, path: Where) -> BaseModel | None:
         """Build an optimizer or a schedule: `use` determines its keys, and has a default."""

@@ -14,7 +14,7 @@ from seqpipe.answers.registry import part_of
 from seqpipe.config.contract import build_component, corpus_settings, has_member
 from seqpipe.config.init_from import relative_path, run_problem
 from seqpipe.config.loader import Component, Config, load
-from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, STATE, TEACHER, YAML
+from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, TEACHER, YAML
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc, Record
@@ -74,15 +74,14 @@ def _unpack(state: Mapping[str, Any]) -> list[Answers]:
 
 
 def _open(config: Config, path: Path, device: str) -> tuple[Predictor, Pipeline | None]:
-    """Open a run, or a bundle without one; a bundle in the folder of its run stands for the run."""
-    run = path.parent if (path / BUNDLE).is_file() and (path.parent / STATE).is_file() else path
-    if (run / BUNDLE).is_file():
+    """Open a run, or a bundle without its run."""
+    if (path / BUNDLE).is_file():
         return model.load(path, "cpu", 1).predictor, None
-    if problem := run_problem(run):
+    if problem := run_problem(path):
         raise UsageError(f"train.teacher: {problem}, or a bundle")
-    trained = load(run / YAML, files=False, runs=False, plugin_files=config.plugin_files)
-    pipeline = Pipeline(trained, Artifacts.load(run))
-    pipeline.load_state_dict(checkpoint.load_best(run / CHECKPOINTS))
+    trained = load(path / YAML, files=False, runs=False, plugin_files=config.plugin_files)
+    pipeline = Pipeline(trained, Artifacts.load(path))
+    pipeline.load_state_dict(checkpoint.load_best(path / CHECKPOINTS))
     pipeline.to(device).eval()
     return predictor(pipeline, trained, device), pipeline
 

@@ -165,7 +165,9 @@ def test_a_bundle_without_its_run_teaches_labels_as_its_run_does(tmp_path: Path)
     yaml = labelling(tmp_path, {"head": LABEL})
     done = seqpipe("run", yaml, "name=teacher", "train.epochs=1")
     assert done.code == 0, done.err
-    _, _, by_run = lesson(student(yaml, path="runs/teacher/bundle"))
+    of_run = student(yaml, path="runs/teacher/bundle")
+    assert of_run == student(yaml)
+    _, _, by_run = lesson(of_run)
     shutil.copytree(tmp_path / "runs/teacher/bundle", tmp_path / "alone")
     _, _, by_bundle = lesson(load(yaml, ["train.teacher={path: alone, temperature: 3.0}"]))
     for first, second in zip(by_run, by_bundle, strict=True):
