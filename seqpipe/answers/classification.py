@@ -68,6 +68,11 @@ class Label(HeadAnswer[LabelAnswers]):
             answers.append(ranked[0] if n <= 1 else ranked[:n])
         return answers
 
+    def label_probabilities(self, decision: Arrays) -> np.ndarray:
+        in_scope = np.array([label != self.out_of_scope for label in self.labels])
+        p = np.where(in_scope, decision["scores"], 0.0)
+        return np.asarray(p / p.sum(1, keepdims=True))
+
 
 class LabelTask(HeadTask[LabelAnswers, Label]):
     """Task of one label per text, out of those of the training records."""
@@ -152,6 +157,9 @@ class Labels(HeadAnswer[list[ScoredLabel]]):
             labels.sort(key=itemgetter("score"), reverse=True)
             answers.append(labels if n <= 1 else labels[:n])
         return answers
+
+    def label_probabilities(self, decision: Arrays) -> np.ndarray:
+        return np.stack([decision["scores"], 1 - decision["scores"]], 1)
 
     def schema(self, options: Mapping[str, Any]) -> Schema:
         return self.answer_schema()

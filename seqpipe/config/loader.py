@@ -17,6 +17,7 @@ from seqpipe.config import checks, contract, dataflow, init_from, yaml
 from seqpipe.config.contract import Component, Input
 from seqpipe.config.model import Config, Data, Need, resolved
 from seqpipe.config.plugins import Offer, Plugins
+from seqpipe.config.run_layout import BUNDLE, STATE
 from seqpipe.config.schema import (
     CHOICES,
     OF_A_SOURCE,
@@ -28,6 +29,7 @@ from seqpipe.config.schema import (
     NeedKeys,
     Plateau,
     PluginKeys,
+    Teacher,
     Train,
 )
 from seqpipe.config.signature import (
@@ -199,6 +201,8 @@ class _Loader:
         self.needs_dev(top, train, heads)
         if data and data.candidates and len(heads) == len(stages) and not any(map(checks.has_candidates, heads)):
             self.error(("data", "candidates"), "no head chooses from candidates; use one that does, or delete it")
+        if data and data.unlabelled and train and not train.teacher:
+            self.error(("data", "unlabelled"), "nothing answers these texts; add train.teacher, or delete it")
         if len(heads) == len(stages) and inputs:
             self.wiring(inputs, heads, export)
         if self.problems or not (data and inputs and train and export and self.plugin_keys):
@@ -290,7 +294,7 @@ class _Loader:
         wrong = {mistake.where[0] for mistake in mistakes}
         folder = reader is not None and contract.member(reader.cls, "folder")
         files: dict[Where, Path] = {}
-        for key in ("train", "dev", "test", "candidates", "add"):
+        for key in ("train", "dev", "test", "unlabelled", "candidates", "add"):
             value = rest.get(key) if key not in wrong else None
             # `test` may be several files by name, and `add` is a list of them.
             value = dict(enumerate(value)) if isinstance(value, list) else value
@@ -322,15 +326,26 @@ class _Loader:
             tests = {"test": replace(part, role="test")} if "test" in shares or keys.fold else tests
         candidates = files.get(("candidates",))
         data = Data(reader, train, dev, tests, keys.misaligned, keys.unseen_labels, keys.overlaps, candidates)
-        return replace(data, bad_rows=keys.bad_rows, split_seed=keys.split_seed, group=keys.group)
+        data = replace(data, unlabelled=files.get(("unlabelled",)), bad_rows=keys.bad_rows)
+        return replace(data, split_seed=keys.split_seed, group=keys.group)
 
     def train(self, mapping: Mapping[str, Plain]) -> Train | None:
         chosen = {
             key: self.choice(key, mapping[key], ("train", key)) for key in CHOICES if mapping.get(key) is not None
         }
-        rest = {key: value for key, value in mapping.items() if key not in CHOICES}
+        if (teacher := mapping.get("teacher")) is not None:
+            chosen["teacher"] = self.teacher(teacher, ("train", "teacher"))
+        rest = {key: value for key, value in mapping.items() if key not in (*CHOICES, "teacher")}
         train = self.keys(Train, rest, ("train",), "'train'")
         return train and train.model_copy(update=chosen)
+
+    def teacher(self, value: Plain, path: Where) -> Teacher | None:
+        """Build the teacher, which may be missing when a run resumes; a bundle in the folder of its run is the run."""
+        keys = {"path": value} if isinstance(value, str) else self.mapping(value, path)
+        teacher = self.keys(Teacher, keys, path, "'teacher'")
+        at = Path(os.path.abspath(self.root / (teacher.path if teacher else "")))
+        at = at.parent if (at / BUNDLE).is_file() and (at.parent / STATE).is_file() else at
+        return teacher and teacher.model_copy(update={"path": str(at)})
 
     def choice(self, key: str, value: Plain, path: Where) -> BaseModel | None:
         """Build an optimizer or a schedule: `use` determines its keys, and has a default."""

@@ -145,6 +145,12 @@ MEMBERS: Mapping[str, Member] = {
     "decide_chunk": Member(
         HEAD, "method", "(x, mask, state, *, options) -> dict", "Decision about the next tokens, and the next `state`."
     ),
+    "distribution": Member(
+        HEAD,
+        "method",
+        "(names…, *, temperature) -> (N, …, L)",
+        "Log-probabilities, which a student learns of a teacher.",
+    ),
     "score": Member(HEAD, "method", "(names…) -> (B,)", "Log-probability of a decision."),
     "margin": Member(HEAD, "method", "(names…) -> (B,)", "Margin between two decisions."),
     "explain": Member(HEAD, "method", "(names…) -> dict", "Attention weights of a decision."),

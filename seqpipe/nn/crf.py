@@ -79,6 +79,14 @@ class PathLogProbability(torch.autograd.Function):
         return to_emissions, has_moves.view(P, P) - expected_moves, None
 
 
+def tag_log_probabilities(emissions: Tensor, chain: Tensor) -> Tensor:  # (T, P, B), (P, P) -> (T, P, B)
+    """Return the log-probability of each tag at each position, by the forward-backward algorithm."""
+    weights = _weights(emissions)
+    _, (sums,) = scan(_sum_step(chain), (_at_boundary(emissions, 2),), (_both_ways(weights),))
+    ahead, behind, _ = _apart(sums, weights)
+    return _log(_shares(ahead * weights * behind))
+
+
 def log_likelihoods(emissions: Tensor, chain: Tensor, path: Tensor, temperatures: Tensor) -> Tensor:
     """Return log P(path) with all scores divided by each temperature (G,), (B, G), by the forward algorithm."""
     sharpness = 1 / temperatures[:, None, None]

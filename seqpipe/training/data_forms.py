@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -118,6 +119,8 @@ class DataForm(ABC):
     def __init__(self, config: Config, corpus: CorpusSettings | None):
         self.config, self.corpus = config, corpus
         self.left_out: dict[str, list[str]] = {}  # the errors of records that were left out, by file
+        self.unlabelled: Sequence[Record] = ()  # which only a teacher answers
+        self.taught: Sequence[Mapping[str, Any]] = ()  # its answers by head to the training records, then to those
 
     @abstractmethod
     def read(self, path: DataPath) -> Sequence[Record]:
@@ -149,7 +152,10 @@ class ExampleData(DataForm):
         config, settings = self.config, self.config.train
         dev = self.read(config.data.dev) if config.data.dev else []
         warnings = [left_out_message(path, errors) for path, errors in self.left_out.items() if errors]
-        data = examples(config, artifacts, records, warn=warnings.append)
+        data = examples(config, artifacts, records, warn=warnings.append, taught=self.taught[: len(records)])
+        if self.unlabelled:
+            answers = self.taught[len(records) :]
+            data += examples(config, artifacts, self.unlabelled, taught=answers, is_labelled=False)
         warnings += warnings_about(artifacts.task, "train", records, trains=True)
         warnings += warnings_about(artifacts.task, "dev", dev)
         batches_of = partial(

@@ -76,6 +76,12 @@ class CRF(TaggingHead):
         log_p = crf.PathLogProbability.apply(crf.bounded(emissions, mask), self._chain(), self._path(mask, tags))
         return -log_p.sum() / mask.sum()
 
+    def distribution(self, x: Tensor, mask: Tensor, *, temperature: float) -> Tensor:  # -> (N, L)
+        """Return the log-probability of each tag of a token, summed over all sequences (Wang et al. 2020)."""
+        emissions = crf.bounded(self.emissions(self.dropout(x)) / temperature, mask)
+        log_p = crf.tag_log_probabilities(emissions, self._chain(temperature))[:, :-1]  # (T, L, B)
+        return log_p.permute(2, 0, 1)[mask]
+
     def evidence(self, x: Tensor, mask: Tensor, tags: Tensor) -> dict[str, Tensor]:
         emissions, temperatures = crf.bounded(self.emissions(x), mask), x.new_tensor(calibration.GRID)
         return {"losses": -crf.log_likelihoods(emissions, self._chain(), self._path(mask, tags), temperatures)}

@@ -136,6 +136,11 @@ class Label(PooledHead):
         error = (1 - share) * right + share * even
         return (self.weights[label] * error).mean()
 
+    def distribution(self, x: Tensor, mask: Tensor, state: Tensor | None = None, *, temperature: float) -> Tensor:
+        """Return the log-probability of each label (B, L); with `multi` those of having it and not (B, 2, L)."""
+        z = self._logits(x, mask, state, learning=True)[0] / temperature
+        return torch.stack([F.logsigmoid(z), F.logsigmoid(-z)], 1) if self.multi else z.log_softmax(1)
+
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """Return the label (B,) or the labels (B, L), and the probability of each (B, L)."""
         logits, attention = self._logits(x, mask, state)

@@ -28,6 +28,10 @@ class Tags(TaggingHead):
         losses = F.cross_entropy(self.emissions(self.dropout(x))[mask], tags[mask], self.weights, reduction="sum")
         return losses / mask.sum()
 
+    def distribution(self, x: Tensor, mask: Tensor, *, temperature: float) -> Tensor:  # -> (N, L)
+        """Return the log-probability of each tag of a token."""
+        return (self.emissions(self.dropout(x))[mask] / temperature).log_softmax(1)
+
     def evidence(self, x: Tensor, mask: Tensor, tags: Tensor) -> dict[str, Tensor]:
         logits = self.emissions(x)
         log_p = [(logits / T).log_softmax(2).gather(2, tags[..., None])[..., 0] for T in calibration.GRID]  # (B, T)
