@@ -28,6 +28,7 @@ from seqpipe.config.schema import (
     NeedKeys,
     Plateau,
     PluginKeys,
+    SelfTraining,
     Train,
 )
 from seqpipe.config.signature import (
@@ -199,6 +200,8 @@ class _Loader:
         self.needs_dev(top, train, heads)
         if data and data.candidates and len(heads) == len(stages) and not any(map(checks.has_candidates, heads)):
             self.error(("data", "candidates"), "no head chooses from candidates; use one that does, or delete it")
+        if data and train and len(heads) == len(stages):
+            self.unlabelled(data, train, heads)
         if len(heads) == len(stages) and inputs:
             self.wiring(inputs, heads, export)
         if self.problems or not (data and inputs and train and export and self.plugin_keys):
@@ -290,7 +293,7 @@ class _Loader:
         wrong = {mistake.where[0] for mistake in mistakes}
         folder = reader is not None and contract.member(reader.cls, "folder")
         files: dict[Where, Path] = {}
-        for key in ("train", "dev", "test", "candidates", "add"):
+        for key in ("train", "dev", "test", "candidates", "unlabelled", "add"):
             value = rest.get(key) if key not in wrong else None
             # `test` may be several files by name, and `add` is a list of them.
             value = dict(enumerate(value)) if isinstance(value, list) else value
@@ -320,15 +323,19 @@ class _Loader:
             train = part = Part(files["train",], "train", *shared, keys.split_seed, keys.group, keys.fold, added)
             dev = replace(part, role="dev") if "dev" in shares else dev
             tests = {"test": replace(part, role="test")} if "test" in shares or keys.fold else tests
-        candidates = files.get(("candidates",))
-        data = Data(reader, train, dev, tests, keys.misaligned, keys.unseen_labels, keys.overlaps, candidates)
+        candidates, unlabelled = files.get(("candidates",)), files.get(("unlabelled",))
+        data = Data(
+            reader, train, dev, tests, keys.misaligned, keys.unseen_labels, keys.overlaps, candidates, unlabelled
+        )
         return replace(data, bad_rows=keys.bad_rows, split_seed=keys.split_seed, group=keys.group)
 
     def train(self, mapping: Mapping[str, Plain]) -> Train | None:
         chosen = {
             key: self.choice(key, mapping[key], ("train", key)) for key in CHOICES if mapping.get(key) is not None
         }
-        rest = {key: value for key, value in mapping.items() if key not in CHOICES}
+        if (value := mapping.get(key := "self_training")) is not None:
+            chosen[key] = self.keys(SelfTraining, self.mapping(value, ("train", key)), ("train", key), repr(key))
+        rest = {key: value for key, value in mapping.items() if key not in (*CHOICES, "self_training")}
         train = self.keys(Train, rest, ("train",), "'train'")
         return train and train.model_copy(update=chosen)
 
@@ -354,12 +361,25 @@ class _Loader:
                 message = f"with {option!r}, {head.use!r} chooses a value on dev data"
                 problem = head.problem(f"{message}; write data.dev, or change it")
                 self.problems.append(replace(problem, key=f"{head.key}.{option}"))
-        for key in ("patience", "metric"):
+        for key in ("patience", "metric", "self_training"):
             if getattr(train, key):
                 self.error(("train", key), f"it needs the dev score; write data.dev, or delete {key}")
         if isinstance(train.schedule, Plateau):
             message = "'plateau' needs the dev score; write data.dev, or use another schedule"
             self.error(("train", "schedule", "use"), message)
+
+    def unlabelled(self, data: Data, train: Train, heads: Sequence[Component]) -> None:
+        """Record a problem for unlabelled texts that nothing reads, and for self-training that is not possible."""
+        if train.self_training is None:
+            if data.unlabelled:
+                self.error(("data", "unlabelled"), "nothing reads it; write train: {self_training: {}}, or delete it")
+            return
+        if not data.unlabelled:
+            self.error(("train", "self_training"), "it needs texts; name them in data.unlabelled, or delete the key")
+        for head in heads:
+            if head.key not in self.invalid and not contract.head_task(head).self_trains:
+                message = f"{head.use!r} answers with neither labels nor tags, which train.self_training needs"
+                self.problems.append(head.problem(f"{message}; delete that key"))
 
     def wiring(self, inputs: Sequence[Input], heads: Sequence[Component], export: Export | None) -> None:
         """Check the data flow, after all stages are known and the head's options, which determine its answer kind."""

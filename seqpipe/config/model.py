@@ -39,6 +39,7 @@ class Data:
     unseen_labels: Literal["error", "miss"] = "error"
     overlaps: Overlaps = "error"
     candidates: Path | None = None
+    unlabelled: Path | None = None
     bad_rows: Literal["error", "skip"] = "error"
     split_seed: int = 1
     group: str | None = None
@@ -167,6 +168,7 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
             "fold": list(part.fold) if part.fold else None,
             "bad_rows": data.bad_rows,
             "candidates": path_text(data.candidates) if data.candidates else None,
+            "unlabelled": path_text(data.unlabelled) if data.unlabelled else None,
             "misaligned": data.misaligned,
             "overlaps": data.overlaps,
             "unseen_labels": data.unseen_labels,

@@ -116,6 +116,20 @@ class Plateau(_Schedule):
     )
 
 
+class SelfTraining(_Keys):
+    """Rounds of training in which answers to the texts of `data.unlabelled` become training data."""
+
+    rounds: PositiveInt = Field(
+        default=1, description="Maximum number of rounds; a round without a better dev score is the last."
+    )
+    thresholds: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(
+        default=(0.5, 0.7, 0.9),
+        min_length=1,
+        description="Minimum confidence of an answer that becomes training data, the probability of its least certain "
+        "label; each round trains once for each, and the best on dev is kept.",
+    )
+
+
 class Train(_Keys):
     """Training settings of the pipeline."""
 
@@ -166,6 +180,9 @@ class Train(_Keys):
         default="fp32", description="Precision of training; weights, dev scores and the bundle are fp32."
     )
     seed: int = Field(default=1, ge=0, description="Random seed.")
+    self_training: Annotated[SelfTraining, Means("a mapping of keys")] | None = Field(
+        default=None, description="Self-training on the texts of `data.unlabelled`, for labels and tags; null: off."
+    )
     threads: PositiveInt | None = Field(
         default=None,
         description="Number of CPU threads; null: one, and another for each 500,000 weights outside embedding tables, "
@@ -261,6 +278,10 @@ class DataKeys(_Keys):
     )
     candidates: PathText | None = Field(
         default=None, description="The candidate answers of retrieval; null: those of the training data."
+    )
+    unlabelled: PathText | None = Field(
+        default=None,
+        description="Texts for `train.self_training`, read as the training data; their labels, if any, are ignored.",
     )
     bad_rows: Literal["error", "skip"] = Field(
         default="error", description="Treatment of unreadable records: stop, or leave them out with a warning."

@@ -23,6 +23,7 @@ from seqpipe.config.run_layout import (
     LEARNED,
     LOCK,
     SCORES,
+    SELF_TRAINING,
     STATE,
     TOKENS,
     YAML,
@@ -48,13 +49,14 @@ def fingerprint(config: Config) -> dict[str, Any]:
     sources = {f"{key}.init": folder for key, component in keyed if (folder := component.common_keys.get("init"))}
     names = {path.as_posix(): path.name for path in (*options.values(), *sources.values())}
     content = _without_folders(resolved(config), names)
-    for role in ("train", "dev", "test", "candidates", "add"):
+    for role in ("train", "dev", "test", "candidates", "unlabelled", "add"):
         if not isinstance(content["data"].get(role), float):  # a share
             content["data"].pop(role, None)
     content.pop("plugins")  # the components' versions are added below
     tests = {name if name == "test" else f"test.{name}": path for name, path in data.tests.items()}
     hashes: dict[str, Any] = {}
     paths = {"train": data.train, "dev": data.dev, **tests, "candidates": data.candidates}
+    paths |= {"unlabelled": data.unlabelled}
     if isinstance(data.train, Part):
         paths |= {f"add.{number}": path for number, path in enumerate(data.train.added)}
     for role, path in paths.items():
@@ -166,7 +168,8 @@ def refuse_changes(folder: Path, current: Mapping[str, Any], but: Sequence[str] 
     """Return whether a run has other inputs than these, except for the keys `but`; UsageError if it was trained."""
     state = files.read_json(folder / STATE) if (folder / STATE).exists() else {"fingerprint": current}
     lines = [line for line in differences(state["fingerprint"], current) if line.partition(":")[0] not in but]
-    if lines and ((folder / CHECKPOINTS / LAST).exists() or "folds" in state):
+    is_trained = any(path.exists() for path in (folder / CHECKPOINTS / LAST, folder / SELF_TRAINING))
+    if lines and (is_trained or "folds" in state):
         listed = "".join(f"\n  {line}" for line in lines)
         fix = "run with --fresh to move it aside, or give the YAML another name:"
         if lines[0].startswith("train.epochs:") and "more" in state:
