@@ -293,7 +293,7 @@ class _Loader:
         wrong = {mistake.where[0] for mistake in mistakes}
         folder = reader is not None and contract.member(reader.cls, "folder")
         files: dict[Where, Path] = {}
-        for key in ("train", "dev", "test", "candidates", "unlabelled", "add"):
+        for key in ("train", "dev", "test", "unlabelled", "candidates", "add"):
             value = rest.get(key) if key not in wrong else None
             # `test` may be several files by name, and `add` is a list of them.
             value = dict(enumerate(value)) if isinstance(value, list) else value
@@ -323,11 +323,10 @@ class _Loader:
             train = part = Part(files["train",], "train", *shared, keys.split_seed, keys.group, keys.fold, added)
             dev = replace(part, role="dev") if "dev" in shares else dev
             tests = {"test": replace(part, role="test")} if "test" in shares or keys.fold else tests
-        candidates, unlabelled = files.get(("candidates",)), files.get(("unlabelled",))
-        data = Data(
-            reader, train, dev, tests, keys.misaligned, keys.unseen_labels, keys.overlaps, candidates, unlabelled
-        )
-        return replace(data, bad_rows=keys.bad_rows, split_seed=keys.split_seed, group=keys.group)
+        candidates = files.get(("candidates",))
+        data = Data(reader, train, dev, tests, keys.misaligned, keys.unseen_labels, keys.overlaps, candidates)
+        data = replace(data, unlabelled=files.get(("unlabelled",)), bad_rows=keys.bad_rows)
+        return replace(data, split_seed=keys.split_seed, group=keys.group)
 
     def train(self, mapping: Mapping[str, Plain]) -> Train | None:
         chosen = {

@@ -276,12 +276,11 @@ class DataKeys(_Keys):
         description="Cross-validation: the number of the fold that is the test set, and the count of folds; "
         "`run --folds` sets it.",
     )
+    unlabelled: PathText | None = Field(
+        default=None, description="Texts without labels, for train.self_training; labels in the file are ignored."
+    )
     candidates: PathText | None = Field(
         default=None, description="The candidate answers of retrieval; null: those of the training data."
-    )
-    unlabelled: PathText | None = Field(
-        default=None,
-        description="Texts for `train.self_training`, read as the training data; their labels, if any, are ignored.",
     )
     bad_rows: Literal["error", "skip"] = Field(
         default="error", description="Treatment of unreadable records: stop, or leave them out with a warning."

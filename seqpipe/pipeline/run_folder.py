@@ -49,14 +49,14 @@ def fingerprint(config: Config) -> dict[str, Any]:
     sources = {f"{key}.init": folder for key, component in keyed if (folder := component.common_keys.get("init"))}
     names = {path.as_posix(): path.name for path in (*options.values(), *sources.values())}
     content = _without_folders(resolved(config), names)
-    for role in ("train", "dev", "test", "candidates", "unlabelled", "add"):
+    for role in ("train", "dev", "test", "unlabelled", "candidates", "add"):
         if not isinstance(content["data"].get(role), float):  # a share
             content["data"].pop(role, None)
     content.pop("plugins")  # the components' versions are added below
     tests = {name if name == "test" else f"test.{name}": path for name, path in data.tests.items()}
     hashes: dict[str, Any] = {}
-    paths = {"train": data.train, "dev": data.dev, **tests, "candidates": data.candidates}
-    paths |= {"unlabelled": data.unlabelled}
+    paths = {"train": data.train, "dev": data.dev, **tests, "unlabelled": data.unlabelled}
+    paths["candidates"] = data.candidates
     if isinstance(data.train, Part):
         paths |= {f"add.{number}": path for number, path in enumerate(data.train.added)}
     for role, path in paths.items():
