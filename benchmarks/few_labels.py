@@ -98,7 +98,7 @@ def self_training(checkpoint: Path | None, seed: int, data: Path | None) -> None
         overrides = [*settings("contrastive", RATES["contrastive"][-1], checkpoint)]
     files = [f"data.{part}={folder / part}.jsonl" for part in ("train", "dev", "unlabelled")]
     run = "bench-few-self-training" + ("-minilm" if checkpoint else "")
-    rounds = "train.self_training={rounds: 3, thresholds: [0.5, 0.7, 0.9]}"
+    rounds = "train.self_training={rounds: 1, thresholds: [0.3, 0.5, 0.7]}"
     common.seqpipe("train", config, f"name={run}", *files, *overrides, rounds, "--fresh")
     common.seqpipe("train", config, f"name={run}-before", *files[:2], *overrides, "--fresh")
     rows = json.loads((ROOT / "runs" / run / "self-training.json").read_text(encoding="utf-8"))

@@ -11,15 +11,18 @@ from typing import Any
 
 import pytest
 import torch
-from factory import LEAN, tagging, write_conll, write_jsonl
+from factory import LEAN, QUIET, plugins, tagging, write_conll, write_jsonl
 
 from seqpipe import ConfigError, DataError, Pipeline, Run, UsageError
 from seqpipe.answers import tagging_schemes as schemes
+from seqpipe.config.loader import load
+from seqpipe.config.yaml import dump
 from seqpipe.console import Progress
 from seqpipe.pipeline.run_folder import load_trained
-from seqpipe.pipeline.self_training import pseudo_labels
+from seqpipe.pipeline.self_training import pseudo_labels, self_train
 from seqpipe.training import checkpoint
 from seqpipe.training.evaluation import predictor
+from seqpipe_plugins.readers.json import Jsonl
 
 LABELLED = {"food": ("soup", "bread", "salad"), "way": ("bus", "street", "bridge")}
 UNLABELLED = {"food": ("rice", "beans", "corn", "fish"), "way": ("tram", "ferry", "track", "road")}
@@ -203,3 +206,19 @@ def test_an_unlabelled_text_that_is_too_long_is_named(tmp_path: Path) -> None:
         pytest.raises(DataError, match=r"more.jsonl:1\): 4 tokens exceed train.max_tokens"),
     ):
         Pipeline(content).train(device="cpu")
+
+
+def test_records_that_are_new_in_each_epoch_cannot_have_answers_beside_them(tmp_path: Path) -> None:
+    class Fresh(Jsonl):
+        def changes(self, path: Path) -> bool:
+            return True
+
+        def epoch(self, path: Path, number: int) -> Iterator[Any]:
+            return self.read(path)
+
+    content = pipeline(tmp_path)
+    content["data"]["reader"] = "fresh"
+    (tmp_path / "self.yaml").write_text(dump(content))
+    config = load(tmp_path / "self.yaml", (), plugins(fresh=("reader", Fresh)))
+    with pytest.raises(DataError, match=r"train.jsonl: its reader yields other records .* answers cannot be added"):
+        self_train(Run(tmp_path / "run", config), QUIET)
