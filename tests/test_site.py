@@ -80,6 +80,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
         "calibration",
         "tf-idf",
     ],
+    "tasks/few-labels": ["few-shot", "SetFit", "self-training"],
     "tasks/language-models": ["GPT", "sampling"],
     "tasks/long-runs": [
         "cross validation",
@@ -108,7 +109,6 @@ LACKING = [
     "multi-gpu",
     "tensorboard",
     "LoRA",
-    "few-shot",
     "LLM",
     "wandb",
     "RAG",

@@ -15,6 +15,9 @@ TEACHER = "teacher.ckpt"  # the teacher's answers to the training texts
 TOKENS = "tokens"  # token files for the training of language models
 PARTS = "data"  # the dev and test records that shares of the training data took
 ANSWERS = "answers.jsonl"  # the records of the test sets with the answers to them: `set`, `record`, `answer`
+SELF_TRAINING = "self-training"  # the trainings of `train.self_training`, until the best one is that of the run
+PSEUDO_LABELS = "pseudo-labels.jsonl"  # answers that are training data: `confidence`, `record`
+ROUNDS = "self-training.json"  # a row for each of these trainings
 FACTS = "facts.json"  # about the data of each set, and warnings: `sets`, `warnings`
 REPORT = "report.html"
 BUNDLE = "bundle.json"  # in the folder of a bundle
@@ -31,7 +34,7 @@ RUN_FILES: tuple[str, ...] = (
     TEACHER,
     "*tokenizer*.json",
 )
-RUN_FILES += ("bundle", PARTS, "vectors.*")
+RUN_FILES += ("bundle", PARTS, "vectors.*", PSEUDO_LABELS, ROUNDS)
 FORMAT = 2  # of learned.json and of checkpoints
 
 

@@ -24,6 +24,7 @@ from seqpipe.config.run_layout import (
     LEARNED,
     LOCK,
     SCORES,
+    SELF_TRAINING,
     STATE,
     TEACHER,
     TOKENS,
@@ -183,7 +184,8 @@ def refuse_changes(folder: Path, current: Mapping[str, Any], but: Sequence[str] 
     """Return whether a run has other inputs than these, except for the keys `but`; UsageError if it was trained."""
     state = files.read_json(folder / STATE) if (folder / STATE).exists() else {"fingerprint": current}
     lines = [line for line in differences(state["fingerprint"], current) if line.partition(":")[0] not in but]
-    if lines and ((folder / CHECKPOINTS / LAST).exists() or "folds" in state):
+    is_trained = any(path.exists() for path in (folder / CHECKPOINTS / LAST, folder / SELF_TRAINING))
+    if lines and (is_trained or "folds" in state):
         listed = "".join(f"\n  {line}" for line in lines)
         fix = "run with --fresh to move it aside, or give the YAML another name:"
         if lines[0].startswith("train.epochs:") and "more" in state:
