@@ -35,7 +35,7 @@ from seqpipe.config.contract import (
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.members import SOURCE_STATE
 from seqpipe.config.schema import MOST_TOKENS
-from seqpipe.config.signature import call
+from seqpipe.config.signature import MAY_LACK, call
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.nn.attention import attention_weights
@@ -53,8 +53,9 @@ Stage = tuple[Component, nn.Module]
 
 def build_stage(component: Component, wired: Names) -> nn.Module:
     """Build the module of a component from the wired values of its constructor's positional parameters."""
-    parameters = list(inspect.signature(component.cls).parameters.values())
-    module = build_component(component, *[wired[p.name] for p in parameters if p.kind is not p.KEYWORD_ONLY])
+    parameters = [p for p in inspect.signature(component.cls).parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    values = [wired.get(p.name, p.default) if p.name in MAY_LACK else wired[p.name] for p in parameters]
+    module = build_component(component, *values)
     if not isinstance(module, nn.Module):
         raise stage_error(component, "it is not a torch.nn.Module")
     return module
