@@ -163,7 +163,7 @@ def answer_parts(
     about = {part: {**part.describe(), **shared} for part in parts}
     entries = {part: _read_entry(folder, part) for part in shard.select(parts)}
     if not resume and any(entries.values()):
-        raise UsageError(f"{folder}: has answers already; add --resume to go on, or name another folder")
+        raise UsageError(f"{folder}: has answers already; add --resume to continue, or name another folder")
     for part, entry in entries.items():
         differs = [key for key, value in about[part].items() if entry and entry.get(key) != value]
         if differs:
@@ -198,7 +198,7 @@ def _read_entry(folder: Path, part: Part) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise DataError(f"{path}: damaged: {error}; remove it, and go on with --resume") from error
+        raise DataError(f"{path}: damaged: {error}; remove it, and continue with --resume") from error
     return entry
 
 
@@ -224,7 +224,7 @@ def run_processes(arguments: Sequence[str], shard: Shard, processes: int) -> Non
                 running.remove(process)
                 skipped |= process.returncode == SkippedError.exit_code
                 if process.returncode not in (0, SkippedError.exit_code):
-                    error = SeqpipeError("a process failed, and the others were stopped; go on with --resume")
+                    error = SeqpipeError("a process failed, and the others were stopped; continue with --resume")
                     error.exit_code = max(1, process.returncode)
                     raise error
             time.sleep(0.05)
