@@ -1,6 +1,6 @@
 """Captions of scenes of handwritten digits: pairs of digits that no training scene has, by the number of training scenes.
 
-    python benchmarks/captions.py                    # 500 shipped and 20,000 scenes (half an hour of a core)
+    python benchmarks/captions.py                    # 500 shipped and 20,000 scenes (half an hour)
     python benchmarks/captions.py --scenes 2000 8000
 
 Scenes are those of pipelines/data/make_digits.py, of training digits and pairs alone. The numbers of training steps are

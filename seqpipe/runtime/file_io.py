@@ -377,8 +377,9 @@ def predict_file(
         answers = _Documents(model.predictor, options) if documents else Answers(model.predictor, options)
         answering = _Answering(answers, 1 if documents else CHUNK, on_error == "skip", kind, write_answer)
         stack.callback(answers.cancel)  # after an error or a signal
+        records: Iterable[tuple[Record | DataError, str]]
         if media:
-            records = iter([({model.fields[0]: file}, str(file)) for file in media])
+            records = [({model.fields[0]: file}, str(file)) for file in media]
         elif source and form in TABLES:
             records = read_rows(model, source, form, columns)
         else:

@@ -48,8 +48,7 @@ class Pictures(nn.Module, ABC):
         real = torch.zeros_like(x[:, :1]) + mask[:, None, :, None].to(x.dtype)  # (B, 1, H, W)
         if self.positions:
             # The row and the column of each pixel in widths of the picture, the same at every height.
-            places = real.cumsum(2) / x.shape[3], real.cumsum(3) / x.shape[3]
-            x = torch.cat([x, *(place * real for place in places)], 1)
+            x = torch.cat([x, *(real.cumsum(axis) * real / x.shape[3] for axis in (2, 3))], 1)
         x, real = self.layers(x, real)
         x = self.dropout((x * real).flatten(2).transpose(1, 2))  # (B, P, D')
         places = real.flatten(1)  # (B, P)

@@ -84,8 +84,9 @@ class Image(FeatureKind):
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
         """Return the older feature unchanged, if it has the same size: numbers keep their meaning."""
-        same = isinstance(older, type(self)) and (older.height, older.axes) == (self.height, self.axes)
-        return older if same else self
+        if isinstance(older, type(self)) and (older.height, older.axes) == (self.height, self.axes):
+            return older
+        return self
 
     def fit(self, docs: Iterable[Doc]) -> Self:
         """Return the feature with the means and deviations of the channels of these pictures, if it has none."""
@@ -182,7 +183,7 @@ def _checked(value: Any, place: str) -> np.ndarray:
         raise DataError(f"{place} must be a picture, not {type(value).__name__}; {fix}")
     if not array.size:
         raise DataError(f"{place} is a picture without pixels; leave it out")
-    _check_size(*array.shape[:2], place)
+    _check_size(array.shape[0], array.shape[1], place)
     if not ((array >= 0) & (array <= 255)).all():
         raise DataError(f"{place} has a pixel that is not between 0 and 255; scale the numbers")
     return array
