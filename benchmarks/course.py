@@ -1165,7 +1165,7 @@ OF_PICTURES: Mapping[str, Any] = {  # encoders by their rows of the table; the f
     "`bag` of rows": {"use": "bag", "hidden": 96},
     "`lstm` over rows": {"use": "lstm", "hidden": 64, "dropout": 0.3},
     "`lenet`": None,
-    "`resnet`": {"use": "resnet", "filters": [32, 64, 128], "dropout": 0.3},
+    "`resnet`": {"use": "resnet", "filters": [32, 64, 128], "positions": True, "dropout": 0.3},
 }
 
 
@@ -1200,7 +1200,8 @@ def places() -> None:
 
     encoder = {"use": "lenet", "filters": [128], "size": 3, "activation": "relu", "positions": True, "dropout": 0.2}
     head = {"use": "label", "pool": "attention"}
-    train("course-places", "digits", {"inputs.image.encoder": encoder, "head": head, "export.explain": True})
+    image = {"inputs.image.embedding.normalise": True, "inputs.image.encoder": encoder}
+    train("course-places", "digits", {**image, "head": head, "export.explain": True})
     model = load(RUNS / "course-places" / "bundle")
     columns = [f"{row} {column}" for row in range(1, 5) for column in range(1, 5)]
     table = common.Table("course", "places", "digit", "answer", *columns)
