@@ -53,10 +53,10 @@ def is_held_out(first: int, second: int) -> bool:
     return (3 * first + 7 * second) % 5 == 0
 
 
-def scene(dice: Dice, digits: list[list[Picture]], held_out: bool) -> tuple[Picture, str]:
-    """A scene of two or three digits and its caption; all of its neighbours are held out, or none."""
+def scene(dice: Dice, digits: list[list[Picture]], fewest: int, held_out: bool) -> tuple[Picture, str]:
+    """A scene of at most three digits and its caption; all of its neighbours are held out, or none."""
     shown = [dice.below(10)]
-    relations = [dice.pick([*RELATIONS]) for _ in range(1 + dice.below(2))]
+    relations = [dice.pick([*RELATIONS]) for _ in range(fewest - 1 + dice.below(4 - fewest))]
     for _ in relations:
         shown.append(dice.pick([n for n in range(10) if is_held_out(shown[-1], n) == held_out]))
     steps = [RELATIONS[relation] for relation in relations]
@@ -82,12 +82,12 @@ def parts() -> dict[str, list[tuple[Picture, int]]]:
 
 
 def scenes(file: str, size: int, seed: int) -> Iterator[dict[str, str]]:
-    """Scenes for a file of `captions`, of the digits of that file; training has those of no file too."""
+    """Scenes for a file of `captions`, of its digits; training has those of no file and single digits too."""
     dice, by_file = Dice(seed), parts()
     dealt = by_file["train"] + by_file["rest"] if file == "train" else by_file[file.partition("-")[0]]
     digits = [[picture for picture, number in dealt if number == n] for n in range(10)]
     for _ in range(size):
-        canvas, caption = scene(dice, digits, file == "test-new-pairs")
+        canvas, caption = scene(dice, digits, 1 if file == "train" else 2, file == "test-new-pairs")
         yield {"image": png(canvas), "target": caption}
 
 

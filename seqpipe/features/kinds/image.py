@@ -83,9 +83,9 @@ class Image(FeatureKind):
         return (resized / 255).astype(np.float32)
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
-        """Return the older feature unchanged, if it has the same size: numbers keep their meaning."""
-        if isinstance(older, type(self)) and (older.height, older.axes) == (self.height, self.axes):
-            return older
+        """Return the feature with the means and deviations of an older one: numbers keep their meaning."""
+        if isinstance(older, type(self)) and older.channels == self.channels:
+            return replace(self, means=older.means, deviations=older.deviations)
         return self
 
     def fit(self, docs: Iterable[Doc]) -> Self:
