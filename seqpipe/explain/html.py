@@ -33,7 +33,7 @@ FAINT = 0.05  # share of the greatest weight up to which a negative one has no m
 UPRIGHT = 2  # letters of a column's name that fit above a cell without rotation
 STRIPE_STEP = 5  # pixels from one stripe of overlapping spans to the next
 STYLE = Path(__file__).parents[1] / "serve" / "page"  # the stylesheet and the icon of both pages
-NOTE = "Weights show how much each part of the text contributes inside the model, not the reasons for the answer."
+NOTE = "Weights show how much each part of the input contributes inside the model, not the reasons for the answer."
 
 
 def check_ending(path: Path) -> None:

@@ -221,7 +221,8 @@ class Explanation:
         """Return the answer and the greatest weights of each attention as a table; for generated text the alignment."""
         parts = [[*self.answer_lines]]
         for attention in self.attentions:
-            form, over, top = ".4f", f"over {attention.over}", TOP
+            units = "places" if attention.grid and attention.over == "words" else attention.over
+            form, over, top = ".4f", f"over {units}", TOP
             if attention.measure:
                 form, over = "+.4f", f"drop of its {attention.measure} without each word"
                 top = TOP if len(self.attentions) < TOP else FEW
