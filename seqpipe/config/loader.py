@@ -325,10 +325,11 @@ class _Loader:
             train = part = Part(files["train",], "train", *shared, keys.split_seed, keys.group, keys.fold, added)
             dev = replace(part, role="dev") if "dev" in shares else dev
             tests = {"test": replace(part, role="test")} if "test" in shares or keys.fold else tests
-        candidates = files.get(("candidates",))
+        candidates, unlabelled = files.get(("candidates",)), files.get(("unlabelled",))
         data = Data(reader, train, dev, tests, keys.misaligned, keys.unseen_labels, keys.overlaps, candidates)
-        data = replace(data, unlabelled=files.get(("unlabelled",)), bad_rows=keys.bad_rows)
-        return replace(data, split_seed=keys.split_seed, group=keys.group)
+        return replace(
+            data, unlabelled=unlabelled, bad_rows=keys.bad_rows, split_seed=keys.split_seed, group=keys.group
+        )
 
     def train(self, mapping: Mapping[str, Plain]) -> Train | None:
         chosen = {

@@ -22,19 +22,8 @@ FACTS = "facts.json"  # about the data of each set, and warnings: `sets`, `warni
 REPORT = "report.html"
 BUNDLE = "bundle.json"  # in the folder of a bundle
 # In the folder of a run, written by the process that holds its lock.
-RUN_FILES: tuple[str, ...] = (
-    STATE,
-    YAML,
-    OUTCOME,
-    FACTS,
-    SCORES,
-    ANSWERS,
-    REPORT,
-    LEARNED,
-    TEACHER,
-    "*tokenizer*.json",
-)
-RUN_FILES += ("bundle", PARTS, "vectors.*", PSEUDO_LABELS, ROUNDS)
+RUN_FILES: tuple[str, ...] = (STATE, YAML, OUTCOME, FACTS, SCORES, ANSWERS, REPORT, LEARNED, "*tokenizer*.json")
+RUN_FILES += ("bundle", PARTS, TEACHER, "vectors.*", PSEUDO_LABELS, ROUNDS)
 FORMAT = 2  # of learned.json and of checkpoints
 
 

@@ -85,8 +85,7 @@ def _build(form: DataForm, records: Sequence[Record], size: str, is_partial: boo
     if artifacts.longest > pipeline.limits.tokens and form.corpus is None:
         refuse_long(artifacts.featurizer.docs(records), records, pipeline.limits)
     if config.train.teacher:
-        first = [*itertools.islice(records, RECORDS)]
-        teacher_answers(config, artifacts, first, None, Console(-1), "cpu")
+        teacher_answers(config, artifacts, [*itertools.islice(records, RECORDS)], None, Console(-1), "cpu")
     data = form.load(artifacts, records)
     messages = [] if is_partial else [*pipeline.messages(), *unwritable_targets(config, artifacts, data.targets)]
     return Trial(pipeline, records, data, data.batches(data.batches.order(0)[0]), size, messages, init_report)

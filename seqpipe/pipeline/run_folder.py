@@ -59,8 +59,13 @@ def fingerprint(config: Config, run: Path | None = None) -> dict[str, Any]:
     content.pop("plugins")  # the components' versions are added below
     tests = {name if name == "test" else f"test.{name}": path for name, path in data.tests.items()}
     hashes: dict[str, Any] = {}
-    paths = {"train": data.train, "dev": data.dev, **tests, "unlabelled": data.unlabelled}
-    paths["candidates"] = data.candidates
+    paths = {
+        "train": data.train,
+        "dev": data.dev,
+        **tests,
+        "unlabelled": data.unlabelled,
+        "candidates": data.candidates,
+    }
     if isinstance(data.train, Part):
         paths |= {f"add.{number}": path for number, path in enumerate(data.train.added)}
     for role, path in paths.items():
@@ -210,9 +215,8 @@ def _add_epochs(config: Config, folder: Path, more: int, console: Console) -> Co
         added = {"epochs": more, "after": progress["epoch"]}
     after, total = added["after"], added["after"] + more
     config = replace(config, train=config.train.model_copy(update={"epochs": total}))
-    files.write(
-        folder / STATE, json.dumps(state | {"fingerprint": fingerprint(config, folder), "more": added}, indent=1)
-    )
+    state |= {"fingerprint": fingerprint(config, folder), "more": added}
+    files.write(folder / STATE, json.dumps(state, indent=1))
     files.write(folder / YAML, dump(resolved(config, folder)))
     (folder / SCORES).unlink(missing_ok=True)
     if progress["epoch"] == after:

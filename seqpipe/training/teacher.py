@@ -89,20 +89,18 @@ def _open(config: Config, path: Path, device: str) -> tuple[Predictor, Pipeline 
 class _Lesson:
     """A head of the student, and that of the teacher which it learns from; UsageError if they do not match."""
 
-    def __init__(
-        self, config: Config, component: Component, task: FittedTask, teacher: Predictor, run: Pipeline | None
-    ):
+    def __init__(self, config: Config, head: Component, task: FittedTask, teacher: Predictor, run: Pipeline | None):
         reader, parts = build_component(config.data.reader), teacher.kind.parts
         self.task, self.teacher, self.run = task, teacher, run
         self.settings: Any = config.train.teacher
-        corpus, self.writes = corpus_settings(component), task.head_task.has_target_text
+        corpus, self.writes = corpus_settings(head), task.head_task.has_target_text
         self.reads_tokens = task.kind.tags_words or corpus is not None
-        self.name = next((name for name in (task.name, component.name) if name in parts), "")
+        self.name = next((name for name in (task.name, head.name) if name in parts), "")
         if self.name not in parts:
-            raise self._error(f"has no head {component.name!r} (it has: {', '.join(parts)}); give both the same name")
+            raise self._error(f"has no head {head.name!r} (it has: {', '.join(parts)}); give both the same name")
         self.kind = parts[self.name]
         if self.kind.kind != task.kind.kind:
-            problem = f"answers with {self.kind.kind}, and the head {component.use!r} with {task.kind.kind}"
+            problem = f"answers with {self.kind.kind}, and the head {head.use!r} with {task.kind.kind}"
             raise self._error(f"{problem}; name a teacher that answers alike")
         if has_member(reader, "epoch") and reader.changes(config.data.train):
             raise self._error("answers once, but the reader yields other records in each epoch; write them to a file")
@@ -112,10 +110,10 @@ class _Lesson:
         if self.writes:
             return
         stages = run.head_stages if run else []
-        self.stage = next((head for head in stages if head.name == self.name), None)
-        if not has_member(component.cls, "distribution") or task.kind.self_supervised:
+        self.stage = next((stage for stage in stages if stage.name == self.name), None)
+        if not has_member(head.cls, "distribution") or task.kind.self_supervised:
             fix = "a head with a `distribution` can, such as label, tags, crf or lm, or one that generates text"
-            raise self._error(f"cannot teach the head {component.use!r}; {fix}")
+            raise self._error(f"cannot teach the head {head.use!r}; {fix}")
         if self.stage and not has_member(self.stage.module, "distribution"):
             raise self._error(f"has the head {self.stage.component.use!r}, which has no `distribution`; name another")
         if not self.stage and not self.kind.scored_labels:
