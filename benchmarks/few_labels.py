@@ -26,7 +26,7 @@ from common import HERE, PREPARED, ROOT
 CONFIG = HERE / "classify" / "banking77-few.yaml"
 SHOTS = 8
 UPDATES, TEXTS = 120, 64  # of a training, and of an update
-RATES = (0.0001, 0.0003, 0.001)  # of the encoder
+RATES = (0.00003, 0.0001, 0.0003)  # of the encoder
 NAMES = {"plain": "plain fine-tuning", "contrastive": "contrastive fine-tuning"}
 
 
