@@ -17,7 +17,7 @@ import numpy as np
 from seqpipe.answers.base import AnswerKind, best_of
 from seqpipe.answers.registry import part_of
 from seqpipe.answers.text import ENOUGH
-from seqpipe.config.checks import Attended
+from seqpipe.answers.types import Attended
 from seqpipe.console import text_table, text_width
 from seqpipe.errors import BundleError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record, join_sources
