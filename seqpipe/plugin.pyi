@@ -99,6 +99,7 @@ from seqpipe.nn.layers import feed_forward as feed_forward
 from seqpipe.nn.layers import linear_from as linear_from
 from seqpipe.nn.layers import logit_mask as logit_mask
 from seqpipe.nn.loops import State as State
+from seqpipe.nn.loops import run_if as run_if
 from seqpipe.nn.loops import scan as scan
 from seqpipe.nn.loops import while_loop as while_loop
 from seqpipe.nn.multi_source_attention import ProjectedSources as ProjectedSources

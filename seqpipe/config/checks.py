@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from seqpipe.answers.types import AXES, OVER, Attended
 from seqpipe.config.contract import (
     Component,
     Input,
@@ -23,36 +24,11 @@ from seqpipe.config.contract import (
 from seqpipe.config.signature import method_names
 from seqpipe.config.yaml import Tree
 from seqpipe.errors import PluginError, Problem
-from seqpipe.features.kinds.base import SENTENCES, TOKENS, WORDS
-from seqpipe.features.kinds.registry import PLACES, picture_size
+from seqpipe.features.kinds.base import PLACES, SENTENCES, TOKENS
+from seqpipe.features.kinds.registry import picture_size
 
 if TYPE_CHECKING:
     from seqpipe.config.schema import Export
-
-# Attention weights as in a bundle: the name of the graph's output, the units they are over, and the axis.
-
-OVER = ("words", "sentences", "pairs", "written", "steps")
-AXES = (TOKENS, WORDS, SENTENCES, PLACES)
-PREFIX = "explain."  # of the names of the graph's outputs
-
-
-@dataclass(frozen=True)
-class Attended:
-    """Attention weights that a stage returns.
-
-    They are over `words` (B, N), `sentences` (B, N), `pairs` (B, heads, N, N) or `written` (B, M, N), for the M tokens
-    of the first text of an answer; or `steps` (B, M), the probability that each of these was generated.
-    """
-
-    key: str  # the stage's key in the YAML, then the stage's name for the weights, such as `head.attention`
-    over: str
-    axis: str  # the name of axis N, as for inputs: `sequence_length`, `word_count`, `sentence_count` or `place_count`
-    grid: tuple[int, int] | None = None  # rows and columns of the places of a picture
-
-    @property
-    def output(self) -> str:
-        return PREFIX + self.key
-
 
 # The attention weights that stages return for users: their names, and the positions they refer to.
 #

@@ -28,7 +28,7 @@ from seqpipe.config.yaml import dump, plain
 from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.diagnose import naming_stage_at_fault
-from seqpipe.export.graph import graph_without_weights, with_weights
+from seqpipe.export.graph import bytes_per_pair, graph_without_weights, with_weights
 from seqpipe.export.graph_cache import GraphCache, UnknownKeyError, graph_key
 from seqpipe.export.parity.answers import Comparison, find_different_split, possible_cut
 from seqpipe.export.parity.decisions import probe_records
@@ -209,6 +209,7 @@ def _cut(comparison: Comparison, record: Record, most: int) -> Record:
 
 LEAST_WRITTEN = 200  # minimum of the limit of generated tokens
 MARGIN, LEAST_LIMIT = 4, 1_000  # limit of input tokens as a multiple of the longest text, and its minimum
+MOST_BYTES = 2_000_000_000  # maximum of a value that grows with the square of a text; a run has up to two at once
 CALIBRATING = 256  # maximum number of records that int8 is calibrated with
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 
@@ -401,14 +402,19 @@ def export(
     if pipeline.streams:
         changes["streaming"] = Streaming(cut=_find_cut(pipeline, records, console))
     manifest = manifest.model_copy(update=changes)
+    seen = max(longest, pipeline.artifacts.longest)
     console.say("exporting to ONNX")
     start = time.monotonic()
 
     def compare(graph: bytes) -> _ComparedBundle:
-        files = bundle_files(pipeline, graph)
+        files, stated = bundle_files(pipeline, graph), manifest
+        if not config.export.max_tokens and (pair := bytes_per_pair(graph)):
+            most = max(seen, LEAST_LIMIT, math.isqrt(MOST_BYTES // pair))
+            limits = manifest.limits.model_copy(update={"tokens": min(manifest.limits.tokens, most)})
+            stated = manifest.model_copy(update={"limits": limits})
         # The bundle is written to a temporary folder and read as in a deployment.
         with tempfile.TemporaryDirectory() as folder:
-            bundle.write(Path(folder) / path.name, files, manifest)
+            bundle.write(Path(folder) / path.name, files, stated)
             model = Model(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
         console.say(f"  {len(graph):,} bytes ({time.monotonic() - start:.1f} s)\ncomparing onnxruntime with PyTorch")
         comparison = Comparison(pipeline, config, model)
@@ -423,7 +429,7 @@ def export(
     changes = {"parity": compared.parity, "golden": compared.golden}
     if not compared.golden:
         changes["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores differently"
-    manifest = manifest.model_copy(update=changes)
+    manifest = compared.model.manifest.model_copy(update=changes)
     card = model_card(manifest, metrics, sum(map(len, compared.files.values())))
     bundle.write(path, {**compared.files, bundle.CARD: card.encode()}, manifest)
     written = bundle.read(path)

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import pairwise, starmap, tee
 from operator import itemgetter, ne
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from seqpipe.answers.metrics.numbers import mean_of, metric_of, ratio
 from seqpipe.answers.task import HeadTask, Task
 from seqpipe.answers.text import RECORD_CONTINUES, SCORE_PROMPT
 from seqpipe.answers.types import PASSAGE, Counts, Metric, Scores, Statistics
-from seqpipe.config.contract import Metrics
 from seqpipe.errors import DataError, PluginError, UsageError, did_you_mean
 from seqpipe.features.document import Arrays, Doc, Record, locate, location
 from seqpipe.features.media import json_value
@@ -30,6 +29,9 @@ from seqpipe.features.sources import fields_of
 from seqpipe.files import Rows, file_lines, json_bytes, null_non_finite, write
 from seqpipe.runtime.decode_options import resolve_options
 from seqpipe.runtime.predictor import CHUNK, Predictor, chunks
+
+if TYPE_CHECKING:
+    from seqpipe.config.contract import Metrics
 
 
 def evaluate(

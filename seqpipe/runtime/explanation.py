@@ -17,12 +17,12 @@ import numpy as np
 from seqpipe.answers.base import AnswerKind, best_of
 from seqpipe.answers.registry import part_of
 from seqpipe.answers.text import ENOUGH
-from seqpipe.config.checks import Attended
+from seqpipe.answers.types import Attended
 from seqpipe.console import text_table, text_width
 from seqpipe.errors import BundleError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record, join_sources
-from seqpipe.features.kinds.base import SENTENCES, TOKENS
-from seqpipe.features.kinds.registry import PLACES, pixels
+from seqpipe.features.kinds.base import PLACES, SENTENCES, TOKENS
+from seqpipe.features.kinds.registry import pixels
 from seqpipe.features.sources import InputSource, NumericSource, sources_of, tokenizers_of
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK
 from seqpipe.files import Rows

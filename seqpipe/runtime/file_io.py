@@ -18,7 +18,6 @@ from typing import Any
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import WARNING, AnswerKind
-from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.features.document import Record, locate
@@ -203,7 +202,7 @@ def _conll_reader(model: Model) -> Any:
     options = stored.options if stored.use == "conll" else {}
     if stored.use == "conllu":
         options = {"separator": "tab"}  # words may contain spaces, as in Vietnamese
-    return reader_from(Reader(use="conll", options={**options, "tags": None}), Plugins())
+    return reader_from(Reader(use="conll", options={**options, "tags": None}))
 
 
 def raise_error(item: Item | DataError) -> Item:

@@ -18,9 +18,10 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue, SkipVali
 from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
-from seqpipe.config.checks import AXES, OVER
+from seqpipe.answers.types import AXES, OVER
 from seqpipe.errors import BundleError
-from seqpipe.features.kinds.registry import MEDIA, PLACES
+from seqpipe.features.kinds.base import PLACES
+from seqpipe.features.kinds.registry import MEDIA
 from seqpipe.features.splitting import CUTS, Cut
 from seqpipe.files import JSON_DECODER, json_bytes, sha256
 
@@ -54,7 +55,8 @@ Items = Annotated[tuple[Item, ...], Strict(False), FailFast()]  # read from a JS
 class _Form(BaseModel):
     """An object of a manifest; keys that this version does not know are preserved."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+    # Only the validator of a whole manifest is built, at its first use, not one more for each part of it.
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True, defer_build=True)
 
 
 class FileEntry(_Form):

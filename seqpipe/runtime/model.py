@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import LOOSE
 from seqpipe.answers.text import GeneratedText
-from seqpipe.answers.types import Masking
-from seqpipe.config.checks import Attended
-from seqpipe.config.plugins import Plugins
+from seqpipe.answers.types import Attended, Masking
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.media import is_media
@@ -326,7 +324,7 @@ class Model:
     def _records(self, data: Data) -> Iterable[Any]:
         if not isinstance(data, str | Path):
             return data
-        return read_records(bundle.reader_from(reader_for(self.manifest.reader, Path(data)), Plugins()), Path(data))
+        return read_records(bundle.reader_from(reader_for(self.manifest.reader, Path(data))), Path(data))
 
     def _stream(
         self, inputs: Iterable[Any], documents: bool, chunk: int, on_error: str, options: dict[str, Any]

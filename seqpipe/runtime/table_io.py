@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqpipe.answers.answer_types import Answer
-from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError, EnvError, UsageError, did_you_mean
 from seqpipe.features.document import Record
 from seqpipe.features.sources import fields_of
@@ -143,7 +142,7 @@ def read_rows(model: Model, source: Path, form: str, columns: Columns) -> Iterat
         options["delimiter"] = signs[chosen]
         if wanted & {*heads[chosen]} or len(options.get("columns") or ()) != len(heads[chosen]):
             options["columns"] = None
-    reader = reader_from(Reader(use=form, options=options), Plugins())
+    reader = reader_from(Reader(use=form, options=options))
     rows = reader.rows(lines, str(source)) if is_text else ((row, row.pop("where")) for row in reader.read(source))
     errors = reader.left_out = list[str]()  # of the rows before the one that is yielded
     for row, where in itertools.chain(rows, [(None, "")]):

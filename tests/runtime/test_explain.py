@@ -38,7 +38,8 @@ from seqpipe.answers.classification import Label
 from seqpipe.answers.extractive_span import ExtractiveSpan
 from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.tagging import Spans
-from seqpipe.config.checks import Attended, attended
+from seqpipe.answers.types import Attended
+from seqpipe.config.checks import attended
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
 from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, PluginError, UsageError

@@ -14,7 +14,7 @@ import torch
 
 from seqpipe.answers.base import LOOSE
 from seqpipe.answers.task import HeadTask
-from seqpipe.config.checks import PREFIX
+from seqpipe.answers.types import PREFIX
 from seqpipe.errors import ParityError
 from seqpipe.export.graph import random_batches, shortest_row, tensors_of, with_other_padding
 from seqpipe.features.document import Arrays, Doc, Record

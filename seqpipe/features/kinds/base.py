@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BATCH = "batch_size"
 TOKENS, WORDS, SENTENCES = "sequence_length", "word_count", "sentence_count"  # names of the second axis
+PLACES = "place_count"  # second axis of the places into which an encoder divides a picture or a sound
 TOKEN_AXES = (BATCH, TOKENS)  # of an array with one entry for each token
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Chars", "Column", "Copy", "Image", "Matrix", "Mel", "Ngrams", "Pieces", "Segments", "Sentences"]
 
-PLACES = "place_count"  # axis of the places into which an encoder divides a picture or a sound
 # Kinds of pictures and sounds, which version 4 of the bundle format has, and the medium of their values.
 MEDIA = {"image": "picture", "mel": "sound"}
 _OWN_FILE = {"Image": "image", "Matrix": "matrix", "Mel": "mel", "Ngrams": "ngrams"}  # the other kinds are in `text.py`
