@@ -96,9 +96,11 @@ def run_if(condition: Tensor, function: Callable[[], State], otherwise: State) -
     if (exporter := _exporter.get()) is not None:
         return exporter.run_if(condition, function, otherwise)
     if torch.compiler.is_exporting():
-        return while_loop(lambda left, *_: left, lambda left, *_: (left & False, *function()), (condition, *otherwise))[
-            1:
-        ]
+
+        def step(left: Tensor, *_: Tensor) -> State:
+            return (left & False, *function())
+
+        return while_loop(lambda left, *_: left & True, step, (condition, *otherwise))[1:]
     return function() if condition else otherwise
 
 
