@@ -23,7 +23,7 @@ from scripts import load_script
 from site_search import SiteSearch
 
 DOCS = ROOT / "docs"
-MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 120, 900, 62, 25
+MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 120, 900, 63, 25
 # What people type, and the page that the search must show first.
 QUERIES: Mapping[str, Sequence[str]] = {
     "bundle-format": ["bundle format"],
