@@ -1,4 +1,4 @@
-"""Captions of scenes of handwritten digits, by the number of training scenes; also of neighbours that none of them has.
+"""Captions of scenes of handwritten digits: pairs that no training scene has, by the number of training scenes.
 
     python benchmarks/captions.py                    # 500 shipped and 20,000 scenes (half an hour)
     python benchmarks/captions.py --scenes 2000 8000

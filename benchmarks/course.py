@@ -1193,7 +1193,7 @@ def first_digits() -> list[dict[str, str]]:
 
 
 def places() -> None:
-    """Record the weights of 16 places of pictures, from a convolution whose places are pooled by attention.
+    """Record the weights of 16 places of a picture of each digit, by a convolution and pooling by attention.
 
     A place sees 4 x 4 pixels. After more layers it sees the whole picture, and one place gets all the weight.
     """

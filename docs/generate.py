@@ -34,7 +34,19 @@ from seqpipe.config.contract import decode_options
 from seqpipe.config.json_schema import schema as json_schema
 from seqpipe.config.members import ABSENT, MEMBERS, REQUIRED, Member
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
-from seqpipe.config.schema import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, NeedKeys, PluginKeys, Train
+from seqpipe.config.schema import (
+    OF_A_SOURCE,
+    TOP,
+    AdamW,
+    Constant,
+    DataKeys,
+    Export,
+    NeedKeys,
+    PluginKeys,
+    SelfTraining,
+    Teacher,
+    Train,
+)
 from seqpipe.config.signature import COMMON_KEYS, CommonKeys, describe_type, option_rows
 from seqpipe.config.yaml import format_value, plain
 from seqpipe.features.kinds.registry import feature_kinds
@@ -106,6 +118,8 @@ def yaml_page() -> str:
             name = choice.model_fields["use"].default
             lines += ["", f"**`{name}`**: {_first(choice)}", ""]
             lines += _table(_HEAD, [row for row in _keys(choice) if row[0] != "`use`"])
+    lines += ["", "### train.teacher", "", "A path alone is that of the teacher.", "", *_table(_HEAD, _keys(Teacher))]
+    lines += ["", "### train.self_training", "", _first(SelfTraining), "", *_table(_HEAD, _keys(SelfTraining))]
     lines += ["", "## export", "", *_table(_HEAD, _keys(Export))]
     lines += ["", "## plugins", "", *_table(_HEAD, _keys(PluginKeys))]
     lines += [

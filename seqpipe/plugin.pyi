@@ -22,6 +22,7 @@ from seqpipe.features.kinds.image import Image as Image
 from seqpipe.features.kinds.matrix import Matrix as Matrix
 from seqpipe.features.kinds.mel import Mel as Mel
 from seqpipe.features.kinds.ngrams import Ngrams as Ngrams
+from seqpipe.features.kinds.ngrams import read_names as read_names
 from seqpipe.features.kinds.text import Chars as Chars
 from seqpipe.features.kinds.text import Column as Column
 from seqpipe.features.kinds.text import Copy as Copy
@@ -40,6 +41,7 @@ from seqpipe.features.vocabulary import PAD as PAD
 from seqpipe.features.vocabulary import SPAN_MARKS as SPAN_MARKS
 from seqpipe.features.vocabulary import SPECIALS as SPECIALS
 from seqpipe.features.vocabulary import UNK as UNK
+from seqpipe.features.vocabulary import FeatureSize as FeatureSize
 from seqpipe.features.vocabulary import replace_surrogates as replace_surrogates
 from seqpipe.features.vocabulary import token_counts as token_counts
 from seqpipe.features.vocabulary import word_level as word_level
@@ -74,6 +76,7 @@ from seqpipe.nn.corruption import choose_tokens as choose_tokens
 from seqpipe.nn.corruption import guessable_tokens as guessable_tokens
 from seqpipe.nn.corruption import replace_second_texts as replace_second_texts
 from seqpipe.nn.corruption import word_starts as word_starts
+from seqpipe.nn.crf import Gazetteer as Gazetteer
 from seqpipe.nn.encoder_decoder import DecoderMemory as DecoderMemory
 from seqpipe.nn.incremental import IncrementalEncoder as IncrementalEncoder
 from seqpipe.nn.incremental import IncrementalStages as IncrementalStages

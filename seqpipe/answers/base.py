@@ -302,6 +302,10 @@ class HeadAnswer(AnswerKind[A]):
         # Another answer is likelier than this one, so its probability is an upper bound.
         return np.where(same, p, np.minimum(p, 1 - p))[:, None]
 
+    def label_probabilities(self, decision: Arrays) -> np.ndarray:
+        """Return the probabilities of the labels, (B, L), or of having each and not, (B, 2, L), from a decision."""
+        return np.asarray(decision[self.scored_labels])
+
     def step_ids(self, ids: list[int]) -> list[int]:
         """Return the ids of the steps up to the end."""
         return ids

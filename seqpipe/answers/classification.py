@@ -68,6 +68,11 @@ class Label(HeadAnswer[LabelAnswers]):
             answers.append(ranked[0] if n <= 1 else ranked[:n])
         return answers
 
+    def label_probabilities(self, decision: Arrays) -> np.ndarray:
+        in_scope = np.array([label != self.out_of_scope for label in self.labels])
+        p = np.where(in_scope, decision["scores"], 0.0)
+        return np.asarray(p / p.sum(1, keepdims=True))
+
 
 class LabelTask(HeadTask[LabelAnswers, Label]):
     """Task of one label per text, out of those of the training records."""
@@ -83,7 +88,7 @@ class LabelTask(HeadTask[LabelAnswers, Label]):
         **F1,
     }
     choices = (Choice(("label",)),)
-    has_labels = True
+    has_labels = self_trains = True
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Label:
@@ -98,6 +103,10 @@ class LabelTask(HeadTask[LabelAnswers, Label]):
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         return label_target(self.kind.labels, self.kind.target)
+
+    def pseudo_label(self, doc: Doc, decision: Arrays, row: int) -> tuple[Record, float]:
+        label = int(decision["label"][row])
+        return {self.kind.target or "label": self.kind.labels[label]}, float(decision["scores"][row, label])
 
     def gold(self, record: Record) -> str:
         return label_of(record, self.kind.target or "label")
@@ -153,6 +162,9 @@ class Labels(HeadAnswer[list[ScoredLabel]]):
             answers.append(labels if n <= 1 else labels[:n])
         return answers
 
+    def label_probabilities(self, decision: Arrays) -> np.ndarray:
+        return np.stack([decision["scores"], 1 - decision["scores"]], 1)
+
     def schema(self, options: Mapping[str, Any]) -> Schema:
         return self.answer_schema()
 
@@ -168,7 +180,7 @@ class LabelsTask(HeadTask[list[ScoredLabel], Labels]):
     targets = {"label": Array("(B, L)", "float32", "flag")}
     metrics = {"micro_f1": Metric(), "macro_f1": Metric(), "exact_match": Metric(), **F1}
     choices = (Choice(("labels",)),)
-    has_labels = True
+    has_labels = self_trains = True
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Labels:
@@ -187,6 +199,11 @@ class LabelsTask(HeadTask[list[ScoredLabel], Labels]):
             return {"label": tuple(float(i in chosen) for i in range(len(ids)))}
 
         return targets
+
+    def pseudo_label(self, doc: Doc, decision: Arrays, row: int) -> tuple[Record, float]:
+        chosen, p = decision["labels"][row] > 0, decision["scores"][row]
+        labels = [self.kind.labels[i] for i in np.flatnonzero(chosen).tolist()]
+        return {self.kind.target or "labels": labels}, float(np.where(chosen, p, 1 - p).min())
 
     def gold(self, record: Record) -> list[str]:
         return sorted(label_set_of(record, self.kind.target or "labels"))

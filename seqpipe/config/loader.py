@@ -17,6 +17,7 @@ from seqpipe.config import checks, contract, dataflow, init_from, yaml
 from seqpipe.config.contract import Component, Input
 from seqpipe.config.model import Config, Data, Need, resolved
 from seqpipe.config.plugins import Offer, Plugins
+from seqpipe.config.run_layout import BUNDLE, STATE
 from seqpipe.config.schema import (
     CHOICES,
     OF_A_SOURCE,
@@ -28,6 +29,8 @@ from seqpipe.config.schema import (
     NeedKeys,
     Plateau,
     PluginKeys,
+    SelfTraining,
+    Teacher,
     Train,
 )
 from seqpipe.config.signature import (
@@ -199,6 +202,8 @@ class _Loader:
         self.needs_dev(top, train, heads)
         if data and data.candidates and len(heads) == len(stages) and not any(map(checks.has_candidates, heads)):
             self.error(("data", "candidates"), "no head chooses from candidates; use one that does, or delete it")
+        if data and train and len(heads) == len(stages):
+            self.unlabelled(data, train, heads)
         if len(heads) == len(stages) and inputs:
             self.wiring(inputs, heads, export)
         if self.problems or not (data and inputs and train and export and self.plugin_keys):
@@ -290,7 +295,7 @@ class _Loader:
         wrong = {mistake.where[0] for mistake in mistakes}
         folder = reader is not None and contract.member(reader.cls, "folder")
         files: dict[Where, Path] = {}
-        for key in ("train", "dev", "test", "candidates", "add"):
+        for key in ("train", "dev", "test", "unlabelled", "candidates", "add"):
             value = rest.get(key) if key not in wrong else None
             # `test` may be several files by name, and `add` is a list of them.
             value = dict(enumerate(value)) if isinstance(value, list) else value
@@ -320,17 +325,31 @@ class _Loader:
             train = part = Part(files["train",], "train", *shared, keys.split_seed, keys.group, keys.fold, added)
             dev = replace(part, role="dev") if "dev" in shares else dev
             tests = {"test": replace(part, role="test")} if "test" in shares or keys.fold else tests
-        candidates = files.get(("candidates",))
+        candidates, unlabelled = files.get(("candidates",)), files.get(("unlabelled",))
         data = Data(reader, train, dev, tests, keys.misaligned, keys.unseen_labels, keys.overlaps, candidates)
-        return replace(data, bad_rows=keys.bad_rows, split_seed=keys.split_seed, group=keys.group)
+        return replace(
+            data, unlabelled=unlabelled, bad_rows=keys.bad_rows, split_seed=keys.split_seed, group=keys.group
+        )
 
     def train(self, mapping: Mapping[str, Plain]) -> Train | None:
         chosen = {
             key: self.choice(key, mapping[key], ("train", key)) for key in CHOICES if mapping.get(key) is not None
         }
-        rest = {key: value for key, value in mapping.items() if key not in CHOICES}
+        if (teacher := mapping.get("teacher")) is not None:
+            chosen["teacher"] = self.teacher(teacher, ("train", "teacher"))
+        if (value := mapping.get(key := "self_training")) is not None:
+            chosen[key] = self.keys(SelfTraining, self.mapping(value, ("train", key)), ("train", key), repr(key))
+        rest = {key: value for key, value in mapping.items() if key not in (*CHOICES, "teacher", "self_training")}
         train = self.keys(Train, rest, ("train",), "'train'")
         return train and train.model_copy(update=chosen)
+
+    def teacher(self, value: Plain, path: Where) -> Teacher | None:
+        """Build the teacher, which may be missing when a run resumes; a bundle in the folder of its run is the run."""
+        keys = {"path": value} if isinstance(value, str) else self.mapping(value, path)
+        teacher = self.keys(Teacher, keys, path, "'teacher'")
+        at = Path(os.path.abspath(self.root / (teacher.path if teacher else "")))
+        at = at.parent if (at / BUNDLE).is_file() and (at.parent / STATE).is_file() else at
+        return teacher and teacher.model_copy(update={"path": str(at)})
 
     def choice(self, key: str, value: Plain, path: Where) -> BaseModel | None:
         """Build an optimizer or a schedule: `use` determines its keys, and has a default."""
@@ -354,12 +373,28 @@ class _Loader:
                 message = f"with {option!r}, {head.use!r} chooses a value on dev data"
                 problem = head.problem(f"{message}; write data.dev, or change it")
                 self.problems.append(replace(problem, key=f"{head.key}.{option}"))
-        for key in ("patience", "metric"):
+        for key in ("patience", "metric", "self_training"):
             if getattr(train, key):
                 self.error(("train", key), f"it needs the dev score; write data.dev, or delete {key}")
         if isinstance(train.schedule, Plateau):
             message = "'plateau' needs the dev score; write data.dev, or use another schedule"
             self.error(("train", "schedule", "use"), message)
+
+    def unlabelled(self, data: Data, train: Train, heads: Sequence[Component]) -> None:
+        """Record a problem for unlabelled texts that nothing reads, and for self-training that is not possible."""
+        if train.self_training is None:
+            if data.unlabelled and not train.teacher:
+                fix = "write train: {self_training: {}}, add train.teacher, or delete it"
+                self.error(("data", "unlabelled"), f"nothing reads it; {fix}")
+            return
+        if train.teacher:
+            self.error(("train", "self_training"), "train.teacher answers the unlabelled texts; delete one of the two")
+        if not data.unlabelled:
+            self.error(("train", "self_training"), "it needs texts; name them in data.unlabelled, or delete the key")
+        for head in heads:
+            if head.key not in self.invalid and not contract.head_task(head).self_trains:
+                message = f"{head.use!r} answers with neither labels nor tags, which train.self_training needs"
+                self.problems.append(head.problem(f"{message}; delete that key"))
 
     def wiring(self, inputs: Sequence[Input], heads: Sequence[Component], export: Export | None) -> None:
         """Check the data flow, after all stages are known and the head's options, which determine its answer kind."""

@@ -145,6 +145,12 @@ MEMBERS: Mapping[str, Member] = {
     "decide_chunk": Member(
         HEAD, "method", "(x, mask, state, *, options) -> dict", "Decision about the next tokens, and the next `state`."
     ),
+    "distribution": Member(
+        HEAD,
+        "method",
+        "(names…, *, temperature) -> (N, …, L)",
+        "Log-probabilities, which a student learns of a teacher.",
+    ),
     "score": Member(HEAD, "method", "(names…) -> (B,)", "Log-probability of a decision."),
     "margin": Member(HEAD, "method", "(names…) -> (B,)", "Margin between two decisions."),
     "explain": Member(HEAD, "method", "(names…) -> dict", "Attention weights of a decision."),
@@ -152,6 +158,14 @@ MEMBERS: Mapping[str, Member] = {
     "needs_dev": Member(HEAD, "static method", "(options) -> str", "The option by which it chooses a value on dev."),
     "evidence": Member(HEAD, "method", "(names…) -> dict", "Rows of a dev batch for `calibrate`."),
     "calibrate": Member(HEAD, "method", "(evidence)", "Choose values on dev, and keep them in buffers."),
+    "label_pairs": Member(
+        HEAD,
+        "class attribute",
+        "bool",
+        "Whether a batch has, for each text, another one with its label, drawn anew in each epoch.",
+        False,
+        True,
+    ),
     "set_candidates": Member(
         HEAD, "method", "(vectors)", "Take the vectors (N, D) of the candidates into its buffer `vectors`."
     ),

@@ -39,6 +39,7 @@ class Data:
     unseen_labels: Literal["error", "miss"] = "error"
     overlaps: Overlaps = "error"
     candidates: Path | None = None
+    unlabelled: Path | None = None
     bad_rows: Literal["error", "skip"] = "error"
     split_seed: int = 1
     group: str | None = None
@@ -154,6 +155,9 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
     sources: dict[str, Plain] = named.get("", {"inputs": named})
     data, part = config.data, config.data.train if isinstance(config.data.train, Part) else Part(Path(), "train")
     tests = {name: share_or_path(path) for name, path in config.data.tests.items()}
+    train = config.train.model_dump(mode="json")
+    if config.train.teacher:
+        train["teacher"]["path"] = path_text(Path(config.train.teacher.path))
     return {
         "name": config.name,
         "data": {
@@ -166,6 +170,7 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
             "split_seed": data.split_seed,
             "fold": list(part.fold) if part.fold else None,
             "bad_rows": data.bad_rows,
+            "unlabelled": path_text(data.unlabelled) if data.unlabelled else None,
             "candidates": path_text(data.candidates) if data.candidates else None,
             "misaligned": data.misaligned,
             "overlaps": data.overlaps,
@@ -173,7 +178,7 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
         },
         **sources,
         "head": several(config.head),
-        "train": config.train.model_dump(mode="json"),
+        "train": train,
         "export": config.export.model_dump(mode="json"),
         "plugins": {"allow": plain(config.plugins.allow), "versions": config.versions},
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
@@ -116,6 +116,33 @@ class Plateau(_Schedule):
     )
 
 
+class Teacher(_Keys):
+    """A trained model whose answers are learned (knowledge distillation)."""
+
+    path: PathText = Field(description="The run or bundle of the teacher.")
+    weight: float = Field(default=0.5, gt=0, le=1, description="Share of the teacher's loss, beside that of labels.")
+    temperature: PositiveFloat = Field(default=2.0, description="Divisor of the logits of teacher and student.")
+    beams: PositiveInt = Field(default=5, description="Beams of a teacher that generates text.")
+
+
+class SelfTraining(_Keys):
+    """Rounds of training in which answers to the texts of `data.unlabelled` become training data."""
+
+    rounds: PositiveInt = Field(
+        default=1, description="Maximum number of rounds; a round without a better dev score is the last."
+    )
+    thresholds: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(
+        default=(0.5, 0.7, 0.9),
+        min_length=1,
+        description="Minimum confidence of an answer that becomes training data, the probability of its least certain "
+        "label; each round trains once for each, and the best on dev is kept.",
+    )
+
+
+def _allow_path(schema: dict[str, Any]) -> None:
+    schema["anyOf"].insert(0, {"type": "string", "minLength": 1})
+
+
 class Train(_Keys):
     """Training settings of the pipeline."""
 
@@ -161,11 +188,19 @@ class Train(_Keys):
     average: Fraction | None = Field(
         default=None, description="Decay of the exponential moving average of weights that is exported; null: off."
     )
+    teacher: Annotated[Teacher | None, Means("a path, a mapping of keys, or null")] = Field(
+        default=None,
+        json_schema_extra=_allow_path,
+        description="A trained model; its answers to the training texts and those of data.unlabelled are learned.",
+    )
     checkpoint_steps: PositiveInt = Field(default=500, description="Number of steps between checkpoints.")
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         default="fp32", description="Precision of training; weights, dev scores and the bundle are fp32."
     )
     seed: int = Field(default=1, ge=0, description="Random seed.")
+    self_training: Annotated[SelfTraining, Means("a mapping of keys")] | None = Field(
+        default=None, description="Self-training on the texts of `data.unlabelled`, for labels and tags; null: off."
+    )
     threads: PositiveInt | None = Field(
         default=None,
         description="Number of CPU threads; null: one, and another for each 500,000 weights outside embedding tables, "
@@ -258,6 +293,10 @@ class DataKeys(_Keys):
         default=None,
         description="Cross-validation: the number of the fold that is the test set, and the count of folds; "
         "`run --folds` sets it.",
+    )
+    unlabelled: PathText | None = Field(
+        default=None,
+        description="Texts without labels, for train.teacher or train.self_training; labels in the file are ignored.",
     )
     candidates: PathText | None = Field(
         default=None, description="The candidate answers of retrieval; null: those of the training data."

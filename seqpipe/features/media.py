@@ -34,7 +34,7 @@ def read_bytes(value: Any, place: str, most: int = MOST_BYTES) -> bytes:
 
     Raises:
         DataError: if there are more than `most` bytes, which is checked before anything is decoded, or if the value
-            cannot be read. `place` is the location and the field; the message goes on after it.
+            cannot be read. `place` is the location and the field; the rest of the message follows.
     """
     if isinstance(value, Path):
         if not value.is_file():

@@ -38,9 +38,10 @@ from seqpipe.training.evaluation import DevScores, first_not_finite, option_tabl
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.memory import longest_text
 from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.teacher import teacher_answers
 from seqpipe.training.warm_start import warm_start
 
-RECORDS = 200  # of a token corpus, which may be larger than memory
+RECORDS = 200  # of a token corpus, which may be larger than memory, or answered by a teacher, which is slow
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ def _build(form: DataForm, records: Sequence[Record], size: str, is_partial: boo
         init_report = [f"{line} (by {size})" for line in init_report]
     if artifacts.longest > pipeline.limits.tokens and form.corpus is None:
         refuse_long(artifacts.featurizer.docs(records), records, pipeline.limits)
+    if config.train.teacher:
+        teacher_answers(config, artifacts, [*itertools.islice(records, RECORDS)], None, Console(-1), "cpu")
     data = form.load(artifacts, records)
     messages = [] if is_partial else [*pipeline.messages(), *unwritable_targets(config, artifacts, data.targets)]
     return Trial(pipeline, records, data, data.batches(data.batches.order(0)[0]), size, messages, init_report)

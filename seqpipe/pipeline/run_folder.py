@@ -15,6 +15,7 @@ import torch
 
 from seqpipe import files
 from seqpipe.config.contract import build_component, has_member
+from seqpipe.config.init_from import run_problem
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.run_layout import (
     BUNDLE,
@@ -23,7 +24,9 @@ from seqpipe.config.run_layout import (
     LEARNED,
     LOCK,
     SCORES,
+    SELF_TRAINING,
     STATE,
+    TEACHER,
     TOKENS,
     YAML,
     refuse_other_format,
@@ -40,21 +43,29 @@ from seqpipe.training.optim import rate_factor
 from seqpipe.training.pipeline import Pipeline
 
 
-def fingerprint(config: Config) -> dict[str, Any]:
+def fingerprint(config: Config, run: Path | None = None) -> dict[str, Any]:
     """Return the inputs of a run: the resolved YAML without its folders, the sha256 of every file and run, versions."""
     data, keyed = config.data, list(zip(config.versions, config.components, strict=True))
     flat = ((f"{key}.{where}", value) for key, component in keyed for where, value in flatten(component.options))
     options = {where: value for where, value in flat if isinstance(value, Path)}
     sources = {f"{key}.init": folder for key, component in keyed if (folder := component.common_keys.get("init"))}
+    if config.train.teacher:
+        sources["train.teacher"] = Path(config.train.teacher.path)
     names = {path.as_posix(): path.name for path in (*options.values(), *sources.values())}
     content = _without_folders(resolved(config), names)
-    for role in ("train", "dev", "test", "candidates", "add"):
+    for role in ("train", "dev", "test", "unlabelled", "candidates", "add"):
         if not isinstance(content["data"].get(role), float):  # a share
             content["data"].pop(role, None)
     content.pop("plugins")  # the components' versions are added below
     tests = {name if name == "test" else f"test.{name}": path for name, path in data.tests.items()}
     hashes: dict[str, Any] = {}
-    paths = {"train": data.train, "dev": data.dev, **tests, "candidates": data.candidates}
+    paths = {
+        "train": data.train,
+        "dev": data.dev,
+        **tests,
+        "unlabelled": data.unlabelled,
+        "candidates": data.candidates,
+    }
     if isinstance(data.train, Part):
         paths |= {f"add.{number}": path for number, path in enumerate(data.train.added)}
     for role, path in paths.items():
@@ -75,6 +86,15 @@ def fingerprint(config: Config) -> dict[str, Any]:
     if sources:
         inputs["sources"] = {}
         for key, folder in sources.items():
+            if key == "train.teacher":  # one that is missing counts as unchanged if the run has its answers
+                if run and (run / TEACHER).exists() and not folder.exists():
+                    inputs["sources"][key] = files.read_json(run / STATE)["fingerprint"]["sources"][key]
+                    continue
+                if (folder / BUNDLE).is_file():
+                    inputs["sources"][key] = {"bundle": files.sha256_file(folder / BUNDLE)}
+                    continue
+                if problem := run_problem(folder):
+                    raise UsageError(f"{key}: {problem}, or a bundle")
             artifacts = [folder / LEARNED, *sorted(folder.glob("*tokenizer*.json"))]
             fitted = {path.name: files.sha256_file(path) for path in artifacts}
             inputs["sources"][key] = {"weights": checkpoint.best(folder / CHECKPOINTS)[1], **fitted}
@@ -155,7 +175,7 @@ def start_run(
         locks.callback(torch.set_num_threads, torch.get_num_threads())  # training sets another number
         if more:
             config = _add_epochs(config, folder, more, console)
-        current = fingerprint(config)
+        current = fingerprint(config, folder)
         if fresh and (folder / STATE).exists():
             if os.name == "nt":
                 locks.close()  # Windows cannot move a folder with an open file, so not another process's run either
@@ -169,7 +189,8 @@ def refuse_changes(folder: Path, current: Mapping[str, Any], but: Sequence[str] 
     """Return whether a run has other inputs than these, except for the keys `but`; UsageError if it was trained."""
     state = files.read_json(folder / STATE) if (folder / STATE).exists() else {"fingerprint": current}
     lines = [line for line in differences(state["fingerprint"], current) if line.partition(":")[0] not in but]
-    if lines and ((folder / CHECKPOINTS / LAST).exists() or "folds" in state):
+    is_trained = any(path.exists() for path in (folder / CHECKPOINTS / LAST, folder / SELF_TRAINING))
+    if lines and (is_trained or "folds" in state):
         listed = "".join(f"\n  {line}" for line in lines)
         fix = "run with --fresh to move it aside, or give the YAML another name:"
         if lines[0].startswith("train.epochs:") and "more" in state:
@@ -182,7 +203,7 @@ def refuse_changes(folder: Path, current: Mapping[str, Any], but: Sequence[str] 
 def _add_epochs(config: Config, folder: Path, more: int, console: Console) -> Config:
     """Return the config with further epochs, after the state of its finished run was changed to resume with them."""
     command = f"seqpipe run {config.file.name}"
-    refuse_changes(folder, fingerprint(config), ("train.epochs",))
+    refuse_changes(folder, fingerprint(config, folder), ("train.epochs",))
     state, last = files.read_json(folder / STATE), checkpoint.load(folder / CHECKPOINTS / LAST)
     progress, added = last["progress"], state.get("more")
     if added and not (folder / SCORES).exists():  # interrupted
@@ -194,7 +215,8 @@ def _add_epochs(config: Config, folder: Path, more: int, console: Console) -> Co
         added = {"epochs": more, "after": progress["epoch"]}
     after, total = added["after"], added["after"] + more
     config = replace(config, train=config.train.model_copy(update={"epochs": total}))
-    files.write(folder / STATE, json.dumps(state | {"fingerprint": fingerprint(config), "more": added}, indent=1))
+    state |= {"fingerprint": fingerprint(config, folder), "more": added}
+    files.write(folder / STATE, json.dumps(state, indent=1))
     files.write(folder / YAML, dump(resolved(config, folder)))
     (folder / SCORES).unlink(missing_ok=True)
     if progress["epoch"] == after:
@@ -212,7 +234,7 @@ def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any], pa
     """Write the initial files of a run, the fingerprint last: until then the old one is valid."""
     is_trained = (folder / CHECKPOINTS / LAST).exists()
     if refuse_changes(folder, current):  # the run was never trained: artifacts fitted to other data are useless
-        for path in (folder / LEARNED, *folder.glob("*tokenizer*.json")):
+        for path in (folder / LEARNED, folder / TEACHER, *folder.glob("*tokenizer*.json")):
             path.unlink(missing_ok=True)
         if (folder / TOKENS).exists():
             shutil.rmtree(folder / TOKENS)

@@ -9,11 +9,11 @@ import torch
 from seqpipe import files
 from seqpipe.answers.task import folded_label, list_examples
 from seqpipe.config.loader import Config
-from seqpipe.config.run_layout import FACTS, LAST, LEARNED, OUTCOME, PARTS
+from seqpipe.config.run_layout import FACTS, LAST, LEARNED, OUTCOME, PARTS, PSEUDO_LABELS
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
 from seqpipe.features.parts import Part
-from seqpipe.pipeline.run import Run
+from seqpipe.pipeline.run import Run, json_lines
 from seqpipe.report.analysis import data_facts, unknown_share
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.predictor import cores, refuse_long
@@ -27,6 +27,7 @@ from seqpipe.training.memory import longest_text
 from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import outcome_of, rise_of_loss
+from seqpipe.training.teacher import teacher_answers
 from seqpipe.training.trainer import Trainer
 from seqpipe.training.warm_start import warm_start
 
@@ -68,7 +69,7 @@ def refuse_long_texts(config: Config, pipeline: Pipeline) -> None:
     if not pipeline.refuses_long_texts:
         return
     form, featurizer = data_form(config), artifacts.featurizer
-    for path in (config.data.train, config.data.dev, *config.data.tests.values()):
+    for path in (config.data.train, config.data.unlabelled, config.data.dev, *config.data.tests.values()):
         if path is None:
             continue
         for record in form.read(path):
@@ -104,6 +105,8 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     check_precision(config.train.precision, device)
     form = data_form(config)
     records = form.read(config.data.train)
+    if (run.folder / PSEUDO_LABELS).exists():
+        records = [*records, *(row["record"] for row in json_lines(run.folder / PSEUDO_LABELS))]
     for part in (config.data.dev, *config.data.tests.values()):
         if isinstance(part, Part):
             lines = (json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in form.read(part))
@@ -114,6 +117,10 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     else:
         artifacts = fit_artifacts(config, records)
         artifacts.save(run.folder)
+    if config.train.teacher:
+        form.unlabelled = form.read(config.data.unlabelled) if config.data.unlabelled else ()
+        texts = [*records, *form.unlabelled]
+        form.taught = teacher_answers(config, artifacts, texts, run.folder, console, device)
     data = form.load(artifacts, records, run.folder)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, artifacts)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from seqpipe.config.contract import Metrics
 
 
+ON_ERROR = ("stop", "skip")  # of an input that cannot be answered: raise its error, or state it as the answer
 CHUNK = 1024  # records encoded at a time
 ENOUGH = 128  # records from which splitting uses several cores
 ROWS, TOKENS = 32, 4096  # maximum rows and padded tokens of one run
@@ -137,17 +138,20 @@ class Predictor:
     def renew(self) -> None:
         self._pool = ThreadPoolExecutor(self.workers, "seqpipe") if self.workers > 1 else None
 
-    def stream(self, records: Iterable[Record], chunk: int = CHUNK, **options: Any) -> Iterator[Answer]:
+    def stream(
+        self, records: Iterable[Record | DataError], chunk: int = CHUNK, skips: bool = False, **options: Any
+    ) -> Iterator[Answer]:
         """Yield answers in the order of the records, in constant memory.
 
         The next records are read while `chunk` are answered, except with a chunk of 1, where the caller waits for each.
+        With `skips` a record that cannot be answered has `{"error": message}` in place of an answer.
         """
         if chunk < 1:
             raise UsageError(f"chunk must be at least 1, got {chunk}")
-        answers = Answers(self, options)
+        answers, finish = Answers(self, options), _state_error if skips else _raise_error
         for some in chunks(records, chunk):
-            yield from map(_raise_error, answers.take(some, ahead=chunk > 1))
-        yield from map(_raise_error, answers.rest())
+            yield from map(finish, answers.take(some, ahead=chunk > 1))
+        yield from map(finish, answers.rest())
 
     def answer(self, record: Record, **options: Any) -> Answer:
         """Answer one record as in a stream, but faster: without groups and reordering."""
@@ -205,6 +209,20 @@ class Predictor:
             for (a, _), answer in zip(places, answers, strict=True)
             for part in answer
         ]
+
+    def documents(
+        self, records: Iterable[Record | DataError], skips: bool, options: Mapping[str, Any]
+    ) -> Iterator[Answer]:
+        """Yield the answers to documents, one by one; `skips`: as of `stream`."""
+        for record in records:
+            try:
+                if isinstance(record, DataError):
+                    raise record
+                yield self.document(record, **options)
+            except DataError as error:
+                if not skips:
+                    raise
+                yield _state_error(error)
 
     def docs(self, records: Sequence[Record], before: int = 0, within_text: bool = False) -> list[Doc]:
         """Tokenize records, blank texts as empty unless `within_text`; DataError for too long ones."""
@@ -382,6 +400,10 @@ def trim_heap() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if platform.system() == "Linux" else None
     if trim:
         trim(0)
+
+
+def _state_error(answer: Answer | DataError) -> Any:
+    return {"error": str(answer)} if isinstance(answer, DataError) else answer
 
 
 def _raise_error(answer: Answer | DataError) -> Answer:

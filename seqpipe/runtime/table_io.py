@@ -107,7 +107,7 @@ class Columns:
         usual = {"text": text if isinstance(text, str) else "text"}
         self.names, self.are_given = [*names] or [usual.get(field, field) for field in self.fields], bool(names)
 
-    def record(self, row: Mapping[str, Any], where: str) -> Record:
+    def record(self, row: Mapping[str, Any], where: object) -> Record:
         """Return the record of a row; DataError if it has no such column."""
         if isinstance(row.get("words"), list) and not self.are_given:
             return {"words": row["words"], **({"text": row["text"]} if "text" in row else {})}
@@ -157,6 +157,8 @@ def answer_columns(answer: Answer | DataError) -> dict[str, Any]:
     """Return an answer as cells: its values by `answer.` and their names, or all of it as JSON in `answer`."""
     if isinstance(answer, DataError):
         return {"error": str(answer)}
+    if isinstance(answer, dict) and [*answer] == ["error"]:
+        return {**answer}
     if isinstance(answer, dict) and all(isinstance(value, (str, int, float, bool)) for value in answer.values()):
         return {f"answer.{name}": value for name, value in answer.items()}
     return {"answer": json.dumps(answer, ensure_ascii=False)}
@@ -200,7 +202,7 @@ def answer_table(model: Model, table: Any, names: Sequence[str], options: Mappin
     values = [table[name].to_pylist() if is_arrow else table[name].to_list() for name in columns.values()]
     rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*values, strict=True)]
     for number, row in enumerate(rows, 1):
-        if not all(isinstance(value, (str, list)) for value in row.values()):
+        if options.get("on_error") != "skip" and not all(isinstance(value, (str, list)) for value in row.values()):
             raise DataError(f"row {number}: is not a text, but {next(iter(row.values()))!r}; leave it out, or fill it")
     cells = [answer_columns(answer) for answer in model(iter(rows), **options)]
     new = {name: [row.get(name) for row in cells] for name in dict.fromkeys(name for row in cells for name in row)}

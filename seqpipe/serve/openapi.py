@@ -14,11 +14,11 @@ from seqpipe.features.kinds.registry import MEDIA
 from seqpipe.features.sources import InputSource, fields_of, media_fields, numeric_fields, one_text, sources_of
 from seqpipe.runtime.decode_options import Known, option_schemas
 from seqpipe.runtime.model import Model
+from seqpipe.runtime.predictor import ON_ERROR
 from seqpipe.serve.inference_v2 import BYTES, FP32, INT64, metadata
 from seqpipe.serve.openai import MAX_TOKENS, own_options
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
-from seqpipe.serve.v1 import ON_ERROR
 from seqpipe.version import VERSION
 
 JSON = "application/json"

@@ -18,12 +18,12 @@ from seqpipe.features.kinds.registry import MEDIA
 from seqpipe.features.sources import columns, fields_of, media_fields, numeric_fields
 from seqpipe.files import json_bytes, null_non_finite
 from seqpipe.runtime.decode_options import describe_options
+from seqpipe.runtime.predictor import ON_ERROR
 from seqpipe.serve.http import HttpError, deadline, http_error, read_json, refuse_unknown, send_json
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
 
 PREFIX = "/v1/"  # of the addresses
-ON_ERROR = ("stop", "skip")
 _EXAMPLES = 3  # number of inputs in a description
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,16 +37,19 @@ from seqpipe.runtime.predictor import chunks
 from seqpipe.training.artifacts import Artifacts
 
 Batch = dict[str, torch.Tensor]
+TAUGHT = "teacher."  # prefix of a teacher's answers among targets, after that of the head
 QUADRATIC_FROM = 512  # tokens of a text, from which what is quadratic counts more than the rest of a stage
 
 
 @dataclass(frozen=True)
 class Example:
-    """One training example: the tokenized text, its targets, and the candidate in its batch."""
+    """One training example: the tokenized text, its targets, the candidate in its batch, a teacher's distributions."""
 
     doc: Doc
-    targets: Targets
+    targets: Targets  # none if only a teacher answers
     match: Example | None = None
+    # A teacher's probabilities (n, …, L) of the text or its n words, by name.
+    taught: Mapping[str, torch.Tensor] = field(default_factory=dict, compare=False)
     where: str = ""  # number of its record, and its file and line
 
     @property
@@ -76,7 +79,9 @@ def first_part(example: Example, most: int, share: float = 1.0) -> Example:
         elif name.rpartition(".")[2] in ("start", "end"):
             targets[name] = min(value, len(doc) - 1)
     match = example.match and first_part(example.match, most, share)
-    return replace(example, doc=doc, targets=targets, match=match)
+    counts = {len(example.doc) + 1: len(doc) + 1, words: len(doc.first.word_offsets)}  # rows of a teacher
+    taught = {name: rows[: counts.get(len(rows), len(rows))] for name, rows in example.taught.items()}
+    return replace(example, doc=doc, targets=targets, match=match, taught=taught)
 
 
 def shorten(config: Config, artifacts: Artifacts, example: Example) -> list[Example]:
@@ -106,7 +111,7 @@ def shorten(config: Config, artifacts: Artifacts, example: Example) -> list[Exam
     continues = {
         f"{task.name}.tags" if task.name else "tags": schemes.continues(task.kind.labels)
         for task in artifacts.tasks
-        if "scheme" in task.kind.manifest()
+        if "scheme" in task.kind.manifest() and tags  # an unlabelled text has none
     }
     bounds = [*(range(len(doc)) if doc.starts is None else doc.starts), len(doc)]
     parts, begin, count = list[Example](), 0, len(doc.word_offsets)
@@ -117,7 +122,9 @@ def shorten(config: Config, artifacts: Artifacts, example: Example) -> list[Exam
         if end == begin:
             raise DataError(f"{problem}, and so does a span or a word of it; raise train.max_tokens, or correct it")
         inside = {name: value[begin:end] for name, value in tags.items()}
-        parts.append(replace(example, doc=words_of(doc, begin, end), targets={**example.targets, **inside}))
+        rows = {name: rows[begin:end] if len(rows) == count else rows for name, rows in example.taught.items()}
+        part = words_of(doc, begin, end)
+        parts.append(replace(example, doc=part, targets={**example.targets, **inside}, taught=rows))
         begin = end
     return parts
 
@@ -159,11 +166,14 @@ def examples(
     records: Sequence[Record],
     skip_unseen: bool = False,
     warn: Callable[[str], object] = lambda line: None,
+    taught: Sequence[Mapping[str, Any]] = (),
+    is_labelled: bool = True,
 ) -> list[Example]:
     """Return records as examples, without empty texts and records to be skipped.
 
     With `skip_unseen`, records with labels that training never saw are left out. `warn` is called with a line about
-    empty texts, and one about spans that were widened, skipped or dropped.
+    empty texts, and one about spans that were widened, skipped or dropped. `taught` has a teacher's answer to each
+    record by head: a distribution, or a text, which is a second target. Unlabelled records have no other target.
     """
     makers, rules = [], list[SpanRules]()
     for head, task in zip(config.head, artifacts.tasks, strict=True):
@@ -182,7 +192,7 @@ def examples(
             empty.append(record)
             continue
         try:
-            by_head = [(prefix, make(record, doc)) for prefix, make in makers]
+            by_head = [(prefix, make(record, doc)) for prefix, make in makers] if is_labelled else []
         except UnseenLabelError:
             if not skip_unseen:
                 raise
@@ -191,7 +201,17 @@ def examples(
         if all(target is not None for _, target in by_head):
             named = {prefix + name: value for prefix, target in by_head for name, value in (target or {}).items()}
             place = f"record {number:,}" + (f" ({record['where']})" if "where" in record else "")
-            example = Example(doc, named, where=place)
+            rows: dict[str, torch.Tensor] = {}
+            for task, (prefix, make) in zip(artifacts.tasks, makers, strict=True):
+                answer = taught[number - 1][task.name] if taught else ""
+                if isinstance(answer, torch.Tensor):
+                    rows[f"{prefix}{TAUGHT}p"] = answer
+                elif answer.strip():  # an empty text is no target
+                    targets = make({**record, task.kind.target or "target": answer}, doc) or {}
+                    named |= {f"{prefix}{TAUGHT}{name}": value for name, value in targets.items()}
+            if taught and not (named or rows):
+                continue
+            example = Example(doc, named, where=place, taught=rows)
             parts = [example] if skip_unseen else shorten(config, artifacts, example)
             long += [place] if parts != [example] else []
             data += parts
@@ -239,9 +259,12 @@ class Batches:
         batches: list[list[int]] = []
         batch: list[int] = []
         longest = 0.0
-        for i in np.argsort(noisy, kind="stable").tolist():
+        kinds: dict[tuple[str, ...], int] = {}  # the examples of a batch have the same targets
+        groups = [kinds.setdefault(tuple(example.targets), len(kinds)) for example in self.data]
+        for i in np.lexsort((noisy, np.array(groups))).tolist():
             longest = max(longest, lengths[i])
-            if batch and ((len(batch) + 1) * longest > self.tokens or len(batch) == self.most):
+            is_full = (len(batch) + 1) * longest > self.tokens or len(batch) == self.most
+            if batch and (is_full or groups[i] != groups[batch[-1]]):
                 batches.append(batch)
                 batch, longest = [], lengths[i]
             batch.append(i)
@@ -276,6 +299,8 @@ def collate(artifacts: Artifacts, data: Sequence[Example]) -> Batch:
         rows: list[Any] = [example.targets[name] for example in data]
         number = torch.float32 if _holds_fractions(rows[0]) else torch.int64
         batch[name] = torch.tensor(_padded(rows), dtype=torch.bool if name.endswith("_mask") else number)
+    for name in data[0].taught:
+        batch[name] = torch.cat([example.taught[name] for example in data])
     return batch
 
 

@@ -239,6 +239,8 @@ def fit_artifacts(config: Config, records: Sequence[Record]) -> Artifacts:
     if path := config.data.candidates:
         candidates = read(config.data.reader, path)
         texts = [*records, *candidates]
+    if (path := config.data.unlabelled) and not any(head_task(head).has_target_text for head in config.head):
+        texts = [*texts, *read(config.data.reader, path)]
     fitted = {name: _fit_source(source, heads, texts) for name, source in inputs.items()}
     sources = {name: part.source for name, part in fitted.items()}
     featurizer: InputSource = sources[""] if "" in sources else MultiSource(sources)

@@ -35,7 +35,7 @@ from seqpipe.config.contract import (
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.members import SOURCE_STATE
 from seqpipe.config.schema import MOST_TOKENS
-from seqpipe.config.signature import call
+from seqpipe.config.signature import MAY_LACK, call
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.nn.attention import attention_weights
@@ -43,6 +43,7 @@ from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_
 from seqpipe.nn.multi_source_attention import join_sources, summarize_sources
 from seqpipe.runtime.manifest import CacheEntry, Limits
 from seqpipe.training.artifacts import Artifacts, FittedTask
+from seqpipe.training.datasets import TAUGHT
 
 # The stages of a source: construction, calls with the names that they ask for, and reports of their errors.
 
@@ -52,8 +53,9 @@ Stage = tuple[Component, nn.Module]
 
 def build_stage(component: Component, wired: Names) -> nn.Module:
     """Build the module of a component from the wired values of its constructor's positional parameters."""
-    parameters = list(inspect.signature(component.cls).parameters.values())
-    module = build_component(component, *[wired[p.name] for p in parameters if p.kind is not p.KEYWORD_ONLY])
+    parameters = [p for p in inspect.signature(component.cls).parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    values = [wired.get(p.name, p.default) if p.name in MAY_LACK else wired[p.name] for p in parameters]
+    module = build_component(component, *values)
     if not isinstance(module, nn.Module):
         raise stage_error(component, "it is not a torch.nn.Module")
     return module
@@ -223,21 +225,36 @@ class HeadStage:
         """Return the tensors of this head, by their names without the prefix."""
         return part_of(names, self.name) if self.name else names
 
-    def call(self, method: Callable[..., Any], names: Names) -> Any:
+    def call(self, method: Callable[..., Any], names: Names, **options: Any) -> Any:
         """Call a method of the head with the tensors that its parameters name, without the prefix."""
-        return call_stage(self.component, method, {**names, **self.part(names)})
+        return call_stage(self.component, method, {**names, **self.part(names)}, **options)
 
     def loss(self, names: Names) -> Tensor:
-        """Return the loss, in fp32 even under autocast: most heads are small and their sums are long.
+        return self._call_in_fp32(self.module.loss, names)
+
+    def _call_in_fp32(self, method: Callable[..., Any], names: Names, **options: Any) -> Tensor:
+        """Return a loss, in fp32 even under autocast: most heads are small and their sums are long.
 
         A head that decides step by step takes most of the time, so it runs under autocast.
         """
         device = names["sources"][0]["mask"].device.type
         with attention_weights(needed=False):
             if not torch.is_autocast_enabled(device) or self.task.is_stepwise:
-                return self.call(self.module.loss, names).float()
+                return self.call(method, names, **options).float()
         with torch.autocast(device, enabled=False), attention_weights(needed=False):
-            return self.call(self.module.loss, {name: _to_fp32(value) for name, value in names.items()})
+            return self.call(method, {name: _to_fp32(value) for name, value in names.items()}, **options)
+
+    def distillation_loss(self, names: Names, taught: Mapping[str, Tensor], temperature: float) -> Tensor:
+        """Return the loss of a teacher's answers: T^2 times the divergence from its distribution, or that of its text.
+
+        The divergence is the mean over texts or tokens of KL(p || q) = sum p (log p - log q) at the temperature T
+        (Hinton et al. 2015); a text is a target like that of the record (Kim and Rush 2016).
+        """
+        if "p" not in taught:
+            return self.loss({**names, **{self.prefix + name: target for name, target in taught.items()}})
+        p = taught["p"]  # (N, …, L)
+        log_q = self._call_in_fp32(self.module.distribution, names, temperature=temperature)
+        return temperature**2 * (torch.xlogy(p, p) - p * log_q).sum() / len(p)
 
     def gap(self, names: Names, decision: Mapping[str, Tensor], alternative: Mapping[str, Tensor]) -> Tensor:
         """Return the head's margin (B,) between two decisions: see `Pipeline.gap`."""
@@ -268,7 +285,7 @@ class Pipeline(nn.Module):
 
     def __init__(self, config: Config, artifacts: Artifacts):
         super().__init__()
-        self.artifacts = artifacts
+        self.artifacts, self.teacher = artifacts, config.train.teacher
         task_names = _names_of_task(artifacts.tasks[0]) if len(artifacts.tasks) == 1 else {}
         self.embedding, self.encoder = nn.ModuleList(), nn.ModuleList()  # of all sources, one after the other
         self.sources: dict[str, list[Stage]] = {}  # in the order in which they run
@@ -404,9 +421,19 @@ class Pipeline(nn.Module):
         return mask_of(f"{source}.x" if source else "x")
 
     def loss(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Return the weighted sum of the heads' losses of a batch of features and targets."""
-        names = self(self.corrupt(batch))
-        losses = [head.loss(names) * head.component.common_keys.get("weight", 1.0) for head in self.head_stages]
+        """Return the weighted sum of the heads' losses of a batch of features, targets and a teacher's answers."""
+        names, losses = self(self.corrupt(batch)), list[Tensor]()
+        for head in self.head_stages:
+            targets = head.part(batch)
+            taught = {name.removeprefix(TAUGHT): part for name, part in targets.items() if name.startswith(TAUGHT)}
+            if self.teacher is None or not taught:
+                loss = head.loss(names)
+            else:
+                share = self.teacher.weight
+                loss = share * head.distillation_loss(names, taught, self.teacher.temperature)
+                if share < 1 and not head.task.targets.keys().isdisjoint(targets):
+                    loss = loss + (1 - share) * head.loss(names)
+            losses.append(loss * head.component.common_keys.get("weight", 1.0))
         return sum(losses[1:], losses[0])
 
     def corrupt(self, batch: Mapping[str, Tensor]) -> Names:

@@ -383,7 +383,7 @@ BAD = [
     Bad(
         data(*READER, "valid: dev.txt"),
         ["4:3: data.valid"],
-        "there is: reader, train, dev, test, add, group, split_seed, fold, candidates, bad_rows",
+        "there is: reader, train, dev, test, add, group, split_seed, fold, unlabelled, candidates, bad_rows",
     ),
     Bad(data(*READER, "overlaps: last"), ["4:13: data.overlaps"], "'error', 'longest' or 'first', not 'last'"),
     Bad(data(*READER, "tests: dev.txt"), ["4:3: data.tests"], "did you mean 'test'?"),

@@ -112,6 +112,18 @@ class LM(nn.Module):
         smooth = self.label_smoothing if self.training else 0.0
         return F.cross_entropy(logits, target_ids[target_mask], label_smoothing=smooth)
 
+    def distribution(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        table: Tensor | None = None,
+        table_bias: Tensor | None = None,
+        *,
+        temperature: float,
+    ) -> Tensor:  # -> (N, V)
+        """Return the log-probabilities of the token after each of x (B, T, D)."""
+        return (self.logits(x[mask], table, table_bias) / temperature).log_softmax(1)
+
     def logits(
         self, x: Tensor, table: Tensor | None = None, table_bias: Tensor | None = None
     ) -> Tensor:  # (…, D) -> (…, V)

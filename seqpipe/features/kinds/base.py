@@ -112,7 +112,7 @@ class FeatureKind(ABC):
 
         Raises:
             DataError: if it cannot be read. `place` is the location and the field, such as `f.jsonl:7: field 'image'`;
-                the message goes on after it, and names the fix.
+                the rest of the message follows, and names the fix.
         """
         raise TypeError(f"feature kind {self.kind!r} reads no numbers, but {type(value).__name__} was passed: {place}")
 
