@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -51,8 +52,14 @@ def test_a_lenet_is_convolutions_and_means() -> None:
     for layer in encoder.convolutions:
         assert isinstance(layer, nn.Conv2d)
         planes = F.avg_pool2d(torch.tanh(F.conv2d(planes, layer.weight, layer.bias, padding=2)), 2)
-    got = encoder(x, torch.ones(2, 8, dtype=torch.bool))["x"]
-    torch.testing.assert_close(got, planes.permute(0, 2, 3, 1).reshape(2, 2 * 3, 5), atol=1e-6, rtol=0)
+    mask, expected = torch.ones(2, 8, dtype=torch.bool), planes.permute(0, 2, 3, 1).reshape(2, 2 * 3, 5)
+    torch.testing.assert_close(encoder(x, mask)["x"], expected / math.sqrt(1 + 1e-5), atol=1e-6, rtol=0)
+    # In training places are normalized as by PyTorch, whose running variance is that of a sample.
+    norm = nn.BatchNorm1d(5)
+    expected = norm(expected.flatten(0, 1)).reshape(2, 6, 5)
+    torch.testing.assert_close(encoder.train()(x, mask)["x"], expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(encoder.norm.mean, norm.running_mean)
+    torch.testing.assert_close(encoder.norm.variance, (norm.running_var - 0.9) * 11 / 12 + 0.9)
 
 
 def test_rows_that_are_no_pixels_are_refused() -> None:

@@ -24,6 +24,7 @@ class Pictures(nn.Module, ABC):
     """
 
     returns: ClassVar = {"x": "", "mask": "", "state": ""}
+    norm: nn.Module
     rows: ClassVar[dict[str, tuple[str, ...]]] = {}  # no parameter has rows of a vocabulary
 
     def __init__(self, dim: int, sizes: Mapping[str, int], positions: bool, dropout: float):
@@ -50,10 +51,39 @@ class Pictures(nn.Module, ABC):
             # The row and the column of each pixel in widths of the picture, the same at every height.
             x = torch.cat([x, *(real.cumsum(axis) * real / x.shape[3] for axis in (2, 3))], 1)
         x, real = self.layers(x, real)
-        x = self.dropout((x * real).flatten(2).transpose(1, 2))  # (B, P, D')
         places = real.flatten(1)  # (B, P)
+        x = self.dropout(self.norm(x.flatten(2).transpose(1, 2), places[..., None]))  # (B, P, D')
         state = x.sum(1) / places.sum(1, keepdim=True).clamp(min=1)
         return {"x": x, "mask": places > 0, "state": state}
+
+
+class PlaceNorm(nn.Module):
+    """Batch normalization of the real places of a batch (Ioffe and Szegedy 2015); 0 in the padding.
+
+    Without it, features of different pictures hardly differ at first, and a decoder learns captions that no picture
+    matters for. An answer depends on no other picture: in evaluation means and variances are those of training.
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, dim: int, momentum: float = 0.1, epsilon: float = 1e-5):
+        super().__init__()
+        self.momentum, self.epsilon = momentum, epsilon
+        self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
+        self.register_buffer("mean", torch.zeros(dim))
+        self.register_buffer("variance", torch.ones(dim))
+
+    def forward(self, x: Tensor, real: Tensor) -> Tensor:  # (B, P, D), (B, P, 1)
+        mean, variance = self.mean, self.variance
+        if self.training:
+            count = real.sum().clamp(min=1)
+            mean = (x * real).sum((0, 1)) / count
+            variance = ((x - mean).square() * real).sum((0, 1)) / count
+            with torch.no_grad():
+                self.mean.lerp_(mean, self.momentum)
+                self.variance.lerp_(variance, self.momentum)
+        return ((x - mean) * (variance + self.epsilon).rsqrt() * self.weight + self.bias) * real
 
 
 class LeNet(Pictures):
@@ -63,7 +93,8 @@ class LeNet(Pictures):
     square (sub-sampling). After L layers there are R = H / 2^L rows and S = W / 2^L columns of places, rounded up: x
     (B, H, W · C) of the embedding `image` becomes (B, P, D') and the mask (B, P), where P = R · S is in the order of
     rows, and D' is the last number of `filters`. So any head works on a picture, and attention is over its places (Xu
-    et al. 2015). `state` (B, D') is the mean of the places. `grid(options, height, width)` returns R and S.
+    et al. 2015). Places are normalized with the means and variances of training (batch normalization). `state` (B, D')
+    is the mean of the places. `grid(options, height, width)` returns R and S.
 
     Args:
         filters: Number of filters of each layer.
@@ -89,7 +120,7 @@ class LeNet(Pictures):
         widths = zip([self.planes, *filters], filters, strict=False)
         self.convolutions = nn.ModuleList(nn.Conv2d(before, after, size, padding="same") for before, after in widths)
         self.activation = nn.Tanh() if activation == "tanh" else nn.ReLU()
-        self.dim = filters[-1]
+        self.dim, self.norm = filters[-1], PlaceNorm(filters[-1])
 
     @staticmethod
     def grid(options: Mapping[str, Any], height: int, width: int) -> tuple[int, int]:
@@ -109,13 +140,12 @@ class LeNet(Pictures):
 class ResNet(Pictures):
     """A small residual network (He et al. 2016): groups of blocks x + F(x), each with half the rows and columns.
 
-    F has two convolutions with windows of 3 × 3 pixels, each followed by normalization; ReLU follows the first, and the
-    sum. The first block of each group but the first has a stride of 2, and a linear map in place of x.
-    Channels are normalized at each place (layer normalization, Ba et al. 2016), not over the batch: an answer never
-    depends on other pictures. With G groups there are R = H / 2^(G - 1) rows and S = W / 2^(G - 1) columns of places,
-    rounded up: x (B, H, W · C) of the embedding `image` becomes (B, P, D') and the mask (B, P), where P = R · S is in
-    the order of rows, and D' is the last number of `filters`. `state` (B, D') is the mean of the places.
-    `grid(options, height, width)` returns R and S.
+    F has two convolutions with windows of 3 × 3 pixels, each followed by normalization; ReLU follows the first and the
+    sum. The first block of each group but the first has a stride of 2, and a linear map in place of x. Channels are
+    normalized at each place (layer normalization, Ba et al. 2016), the places of the result as in `lenet`. With G
+    groups there are R = H / 2^(G - 1) rows and S = W / 2^(G - 1) columns of places, rounded up: x (B, H, W · C) of the
+    embedding `image` becomes (B, P, D') and the mask (B, P), where P = R · S is in the order of rows, and D' is the
+    last number of `filters`. `state` (B, D') is the mean of the places. `grid(options, height, width)` returns R and S.
 
     Args:
         filters: Number of filters of the convolutions of each group.
@@ -143,7 +173,7 @@ class ResNet(Pictures):
             for before, after, stride in groups
             for i in range(blocks)
         )
-        self.dim = filters[-1]
+        self.dim, self.norm = filters[-1], PlaceNorm(filters[-1])
 
     @staticmethod
     def grid(options: Mapping[str, Any], height: int, width: int) -> tuple[int, int]:
