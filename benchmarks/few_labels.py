@@ -1,7 +1,7 @@
 """Eight texts a label of Banking77: contrastive against plain fine-tuning of MiniLM, and self-training.
 
     python benchmarks/few_labels.py contrastive --checkpoint FOLDER   # measured: all-MiniLM-L6-v2
-    python benchmarks/few_labels.py contrastive --checkpoint FOLDER --rates 0.0003 --seeds 3
+    python benchmarks/few_labels.py contrastive --checkpoint FOLDER --rates 0.0001 --seeds 3
     python benchmarks/few_labels.py self-training                     # n-grams, from scratch
     python benchmarks/few_labels.py self-training --checkpoint FOLDER
 
@@ -96,7 +96,7 @@ def self_training(checkpoint: Path | None, seed: int, data: Path | None) -> None
     overrides: Sequence[str] = ()
     if checkpoint:
         config, name = CONFIG, "contrastive fine-tuning"
-        overrides = [*settings("contrastive", 0.0003, checkpoint)]
+        overrides = [*settings("contrastive", 0.0001, checkpoint)]
     files = [f"data.{part}={folder / part}.jsonl" for part in ("train", "dev", "unlabelled")]
     run = f"bench-few-self-training{'-minilm' * bool(checkpoint)}-{seed}"
     rounds = "train.self_training={rounds: 1, thresholds: [0.3, 0.5, 0.7]}"
