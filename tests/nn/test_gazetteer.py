@@ -143,11 +143,14 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[CRF, TextSource, tup
     )
 
 
-def test_no_answer_of_the_graph_is_outside_the_list(pair: tuple[CRF, TextSource, tuple[str, ...], Graph]) -> None:
+@pytest.mark.parametrize("batches", [20, pytest.param(100, marks=pytest.mark.long)])  # of 100 texts
+def test_no_answer_of_the_graph_is_outside_the_list(
+    pair: tuple[CRF, TextSource, tuple[str, ...], Graph], batches: int
+) -> None:
     head, source, tags, graph = pair
     random, found = np.random.default_rng(1), 0
     names = {name.lower() for name in NAMES.replace("\tz", "").replace("\tx", "").split("\n")}
-    for count in range(20):
+    for count in range(batches):
         texts = [" ".join(random.choice([*"abcd", "e"], 1 + count % 9)) for _ in range(100)]
         docs = source.docs([{"text": text} for text in texts])
         arrays = source.collate(docs)
