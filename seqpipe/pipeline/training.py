@@ -120,7 +120,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     if config.train.teacher:
         form.unlabelled = form.read(config.data.unlabelled) if config.data.unlabelled else ()
         texts = [*records, *form.unlabelled]
-        form.taught = teacher_answers(config, artifacts, texts, run.folder, console, device)
+        form.soft_targets = teacher_answers(config, artifacts, texts, run.folder, console, device)
     data = form.load(artifacts, records, run.folder)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, artifacts)

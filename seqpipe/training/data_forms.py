@@ -146,7 +146,9 @@ class DataForm(ABC):
         self.config, self.corpus = config, corpus
         self.left_out: dict[str, list[str]] = {}  # the errors of records that were left out, by file
         self.unlabelled: Sequence[Record] = ()  # which only a teacher answers
-        self.taught: Sequence[Mapping[str, Any]] = ()  # its answers by head to the training records, then to those
+        self.soft_targets: Sequence[
+            Mapping[str, Any]
+        ] = ()  # its answers by head to the training records, then to those
 
     @abstractmethod
     def read(self, path: DataPath) -> Sequence[Record]:
@@ -178,10 +180,12 @@ class ExampleData(DataForm):
         config, settings = self.config, self.config.train
         dev = self.read(config.data.dev) if config.data.dev else []
         warnings = [left_out_message(path, errors) for path, errors in self.left_out.items() if errors]
-        data = examples(config, artifacts, records, warn=warnings.append, taught=self.taught[: len(records)])
+        data = examples(
+            config, artifacts, records, warn=warnings.append, soft_targets=self.soft_targets[: len(records)]
+        )
         if self.unlabelled:
-            answers = self.taught[len(records) :]
-            data += examples(config, artifacts, self.unlabelled, taught=answers, is_labelled=False)
+            answers = self.soft_targets[len(records) :]
+            data += examples(config, artifacts, self.unlabelled, soft_targets=answers, is_labelled=False)
         warnings += warnings_about(artifacts.task, "train", records, trains=True)
         warnings += warnings_about(artifacts.task, "dev", dev)
         batches_of = partial(
