@@ -120,7 +120,7 @@ if __name__ == "__main__":
     few.add_argument("--rates", type=float, nargs="+", default=RATES, help="learning rates of the encoder to try")
     few.add_argument("--seeds", type=int, default=1)
     rounds.add_argument("--seed", type=int, default=1)
-    common.add_data_option(few, own)
+    common.add_data_option(few, rounds)
     arguments = parser.parse_args()
     folder = arguments.checkpoint and arguments.checkpoint.absolute()
     if arguments.command == "contrastive":

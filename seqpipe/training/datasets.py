@@ -172,8 +172,8 @@ def examples(
     """Return records as examples, without empty texts and records to be skipped.
 
     With `skip_unseen`, records with labels that training never saw are left out. `warn` is called with a line about
-    empty texts, and one about spans that were widened, skipped or dropped. `soft_targets` has a teacher's answer to each
-    record by head: a distribution, or a text, which is a second target. Unlabelled records have no other target.
+    empty texts, and one about spans that were widened, skipped or dropped. `soft_targets` has a teacher's answer to
+    each record by head: a distribution, or a text, which is a second target. Unlabelled records have no other target.
     """
     makers, rules = [], list[SpanRules]()
     for head, task in zip(config.head, artifacts.tasks, strict=True):
