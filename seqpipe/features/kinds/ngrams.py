@@ -78,9 +78,9 @@ class Ngrams(FeatureKind):
     def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
         """Return the feature in the Unicode normalization form that the tokenizer applies first."""
         feature = replace(self, normalize=form_of(tokenizer), _rows={})
-        return feature if self.names_file is None else feature._with_names(self.names_file, tokenizer)
+        return feature if self.names_file is None else feature.with_names(self.names_file, tokenizer)
 
-    def _with_names(self, path: Path, tokenizer: Tokenizer) -> Self:
+    def with_names(self, path: Path, tokenizer: Tokenizer) -> Self:
         """Return the feature with the names of a file, as the tokenizer splits them, and as white space does."""
         if splits_words(tokenizer):
             raise UsageError(f"{path}: names are compared word by word; use the tokenizer words, chars or lexicon")
