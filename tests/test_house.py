@@ -263,7 +263,7 @@ def test_options_of_heads_are_read_by_that_head_alone() -> None:
 
 
 # Files and lines of both packages: raised only by the commit of an issue, within its budget.
-FILES, LINES = 297, 57_300
+FILES, LINES = 296, 57_200
 MOST_IN_A_FOLDER = 20
 
 
