@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Captions of scenes of handwritten digits: pairs that no training scene has, by the number of training scenes.
-=======
 """Captions of scenes of handwritten digits by the number of training scenes, also of neighbours that none of them has.
->>>>>>> img
 
     python benchmarks/captions.py                    # 500 shipped and 12,000 scenes
     python benchmarks/captions.py --scenes 2000 8000
