@@ -3,9 +3,10 @@
     python benchmarks/bert.py logits --checkpoint FOLDER                    # the 3,080 test texts of Banking77
     python benchmarks/bert.py speed --checkpoint FOLDER                     # installs the peers into .peers-bert
     python benchmarks/bert.py speed --checkpoint FOLDER --peers ENVIRONMENT  # or takes one that is there
+    python benchmarks/bert.py training --checkpoint FOLDER                  # fine-tuning, and a layer of a Transformer
 
-FOLDER has the weights of all-MiniLM-L6-v2. Both train a few steps first; or `--run` names a run that was made with
-classify/banking77-bert.yaml. Run `speed` on an otherwise idle machine; figures are recorded in runs/results.
+FOLDER has the weights of all-MiniLM-L6-v2. The first two train a few steps first, or `--run` names a run that
+was made with classify/banking77-bert.yaml. Time on an otherwise idle machine; figures are recorded in runs/results.
 """
 
 from __future__ import annotations
@@ -205,6 +206,98 @@ def train(run: Path, checkpoint: Path, data: Path | None) -> None:
     common.seqpipe("export", run, "--output", run / "bundle-int8", "--set", "export.precision=int8")
 
 
+def training(checkpoint: Path, data: Path | None, rounds: int) -> None:
+    """Seconds of an epoch of 1,600 texts in batches of 32 and of a step of an encoder, both sides in turn."""
+    import torch
+
+    rows = list(_rows(common.data_path(data, "banking77/train.csv")))
+    rows = rows[:: len(rows) // 1600][:1600]
+    PREPARED.mkdir(parents=True, exist_ok=True)
+    few = PREPARED / "banking77-1600.csv"
+    with few.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["text", "category"], *rows])
+    yaml, run = HERE / "classify" / "banking77-bert.yaml", "bench-bert-training"
+    settings = [
+        *common.data_overrides(yaml, data),
+        f"name={run}",
+        f"data.train={few}",
+        f"data.test={few}",
+        "train.batch_size=32",
+    ]
+    settings += ["train.epochs=2", *(f"{part}.checkpoint={checkpoint}" for part in ("tokenizer", "encoder"))]
+    epochs: dict[str, list[float]] = {"seqpipe": [], "plain loop": []}
+    for _ in range(rounds):
+        common.seqpipe("train", yaml, *settings, "--fresh", "-q", "--device", "cpu")
+        history = (ROOT / "runs" / run / "checkpoints" / "metrics.jsonl").read_text().splitlines()
+        epochs["seqpipe"].append(json.loads(history[-1])["seconds"])
+        epochs["plain loop"].append(_plain_epoch(checkpoint, rows))
+    seconds: dict[str, list[float]] = {"our layers": [], "torch's layers": []}
+    steps = _encoder_steps(torch)
+    for _ in range(max(rounds, 5)):
+        for side, step in steps.items():
+            seconds[side].append(common.seconds(lambda step=step: [step() for _ in range(5)]) / 5)
+    for what, peer, sides in (
+        ("MiniLM fine-tuned, 1,600 texts in batches of 32", "plain loop", epochs),
+        ("step of a Transformer encoder, 4 layers of 256, 32 texts of 10 to 60 tokens", "torch's layers", seconds),
+    ):
+        ours, theirs = sides.values()
+        ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
+        print(f"{what}: {statistics.median(ours):.3f} s, {peer} {statistics.median(theirs):.3f} s: {ratio:.2f}")
+        figures = {"seqpipe, s": round(statistics.median(ours), 3), "peer, s": round(statistics.median(theirs), 3)}
+        common.record("bert", "training", [{"row": what, "peer": peer, "figures": figures, "ratio": round(ratio, 2)}])
+
+
+def _plain_epoch(checkpoint: Path, rows: list[list[str]]) -> float:
+    """Seconds of the second epoch of a plain loop: random batches, padded to their longest text."""
+    import random
+
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    labels = {label: i for i, label in enumerate(sorted({label for _, label in rows}))}
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    model = AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=len(labels)).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0002)
+    for _ in range(2):
+        random.shuffle(rows)
+        clock = time.perf_counter()
+        for start in range(0, len(rows), 32):
+            batch = rows[start : start + 32]
+            inputs = tokenizer([text for text, _ in batch], padding=True, return_tensors="pt")
+            loss = model(**inputs, labels=torch.tensor([labels[label] for _, label in batch])).loss
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+        taken = time.perf_counter() - clock
+    return taken
+
+
+def _encoder_steps(torch: Any) -> dict[str, Callable[[], object]]:
+    """A training step (forward and backward) of our Transformer and of `torch.nn.TransformerEncoder`, dropout 0.1."""
+    from seqpipe.nn.attention import attention_weights
+    from seqpipe_plugins.encoders.transformer import Transformer
+
+    torch.manual_seed(1)
+    ours = Transformer(256, layers=4, heads=4, norm="pre", positions="none").train()
+    layer = torch.nn.TransformerEncoderLayer(256, 4, 1024, 0.1, batch_first=True, norm_first=True)
+    theirs = torch.nn.TransformerEncoder(layer, 4, torch.nn.LayerNorm(256), enable_nested_tensor=False).train()
+    lengths = torch.randint(10, 61, (32,))
+    x, mask = torch.randn(32, 60, 256), torch.arange(60)[None] < lengths[:, None]
+
+    def step(answer: Callable[[], Any], module: Any) -> None:
+        module.zero_grad()
+        with attention_weights(needed=False):
+            answer().square().mean().backward()
+
+    return {
+        "our layers": lambda: step(lambda: ours(x, mask)["x"], ours),
+        "torch's layers": lambda: step(lambda: theirs(x, src_key_padding_mask=~mask), theirs),
+    }
+
+
 def _rows(path: Path) -> Iterator[list[str]]:
     with path.open(newline="", encoding="utf-8") as file:
         yield from list(csv.reader(file))[1:]
@@ -216,7 +309,7 @@ def test_texts(data: Path | None) -> list[str]:
 
 if __name__ == "__main__":
     parser = common.parser(__doc__)
-    parser.add_argument("what", choices=("logits", "speed"))
+    parser.add_argument("what", choices=("logits", "speed", "training"))
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--run", type=Path, default=RUN)
     parser.add_argument("--peers", type=Path, default=PEERS, help="the peers' environment")
@@ -225,6 +318,9 @@ if __name__ == "__main__":
     common.add_data_option(parser)
     arguments = parser.parse_args()
     sys.path.insert(0, str(ROOT))
+    if arguments.what == "training":
+        training(arguments.checkpoint.absolute(), arguments.data, 3)
+        raise SystemExit
     train(arguments.run, arguments.checkpoint.absolute(), arguments.data)
     texts = test_texts(arguments.data)
     if arguments.what == "logits":

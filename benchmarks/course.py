@@ -10,6 +10,8 @@
     python benchmarks/course.py attention           # all attention scores on one task
     python benchmarks/course.py names               # trains pipelines/translate-names.yaml with and without copying
     python benchmarks/course.py copying             # attention and copying of one translation by that model
+    python benchmarks/course.py images              # trains pipelines/digits.yaml with several encoders
+    python benchmarks/course.py places              # weights of the places of pictures, pooled by attention
     python benchmarks/course.py pictures            # draws all pictures of docs/course
     python benchmarks/course.py pictures rnn lstm   # draws some
 
@@ -1156,6 +1158,91 @@ def languages() -> None:
         table.row(row, *(f"{100 * score:.1f}" for score in f1))
 
 
+# 14 pictures and speech
+
+DATA = ROOT / "pipelines" / "data"
+DIGITS: Mapping[str, Any] = {"inputs.image.embedding": {"use": "image", "height": 8, "width": 8}, "train.epochs": 30}
+OF_PICTURES: Mapping[str, Any] = {  # encoders by their rows of the table
+    "`bag` of rows": {"use": "bag", "hidden": 96},
+    "`lstm` over rows": {"use": "lstm", "hidden": 64, "dropout": 0.3},
+    "`lenet`": {"use": "lenet", "filters": [32, 64, 128], "size": 3, "activation": "relu", "dropout": 0.3},
+    "`resnet`": {"use": "resnet", "filters": [16, 32, 64], "positions": True, "dropout": 0.2},
+}
+
+
+def images() -> None:
+    """Train pipelines/digits.yaml with several encoders."""
+    from seqpipe.training.checkpoint import load_best
+
+    table = common.Table("course", "images", "encoder", "parameters", "accuracy, dev", "accuracy, test")
+    for number, (row, encoder) in enumerate(OF_PICTURES.items(), 1):
+        overrides = {**DIGITS, "inputs.image.encoder": encoder}
+        name = f"course-images-{number}"
+        tests = {part: f"data/digits/{part}.jsonl" for part in ("dev", "test")}
+        scores = train(name, "digits", {**overrides, "data.test": tests})
+        weights = load_best(RUNS / name / "checkpoints")
+        size = sum(tensor.numel() for tensor in weights.values())
+        table.row(row, f"{size:,}", *(f"{100 * scores[part]['accuracy']:.1f} %" for part in ("dev", "test")))
+
+
+def first_digits() -> list[dict[str, str]]:
+    """Return the first test picture of each digit."""
+    lines = (DATA / "digits" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    by_label = {record["label"]: record for record in map(json.loads, reversed(lines))}
+    return [by_label[label] for label in sorted(by_label)]
+
+
+def places() -> None:
+    """Record the weights of 16 places of a picture of each digit, by a convolution and pooling by attention.
+
+    A place sees 4 x 4 pixels. After more layers it sees the whole picture, and one place gets all the weight.
+    """
+    from seqpipe import load
+
+    encoder = {"use": "lenet", "filters": [128], "size": 3, "activation": "relu", "positions": True, "dropout": 0.2}
+    head = {"use": "label", "pool": "attention"}
+    overrides = {**DIGITS, "inputs.image.encoder": encoder, "head": head, "export.explain": True}
+    train("course-places", "digits", overrides)
+    model = load(RUNS / "course-places" / "bundle")
+    columns = [f"{row} {column}" for row in range(1, 5) for column in range(1, 5)]
+    table = common.Table("course", "places", "digit", "answer", *columns)
+    for record in first_digits():
+        explanation = model.explain({"image": record["image"]})
+        (attention,) = explanation.attentions
+        assert attention.grid == (4, 4)
+        weights = (f"{weight:.3f}" for weight in attention.weights)
+        table.row(record["label"], explanation.answer["label"], *weights)
+
+
+def draw_places() -> Figure:
+    """Draw the weights of places over pictures of digits, and the spectrum of spoken digits."""
+    import base64
+    import io
+
+    import numpy as np
+    from PIL import Image
+
+    from seqpipe.plugin import Mel
+
+    figure = new_figure(7.2, 3.6)
+    above, below = figure.subfigures(2, 1, height_ratios=[1, 1.7])
+    rows = stored("course", "places")
+    for panel, record in zip(above.subplots(1, 10), first_digits(), strict=True):
+        picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(record["image"]))).convert("L"))
+        answer, *weights = rows[record["label"]].values()
+        panel.imshow(picture, cmap="gray_r")
+        grid = np.array(weights, float).reshape(4, 4)
+        panel.imshow(grid, cmap="Oranges", alpha=0.55, extent=(-0.5, 7.5, 7.5, -0.5), vmin=0)
+        panel.set(title=f"{answer:g}", xticks=[], yticks=[])
+    lines = (DATA / "spoken-digits" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    record = next(record for record in map(json.loads, lines) if len(record["target"].split()) == 5)
+    spectrum = Mel(rate=8000, window=200, hop=80, fft=256, bands=40, highest=4000).rows(record["audio"], "sound")
+    axes = below.subplots()
+    axes.imshow(spectrum.T, cmap="magma", origin="lower", aspect="auto", extent=(0, len(spectrum) / 100, 0, 40))
+    axes.set(title=record["target"], xlabel="seconds", ylabel="mel bands")
+    return figure
+
+
 EXPERIMENTS: Mapping[str, Callable[[], None]] = {
     "rnn": rnn,
     "memory": memory,
@@ -1172,6 +1259,8 @@ EXPERIMENTS: Mapping[str, Callable[[], None]] = {
     "gpt": gpt,
     "evaluation": evaluation,
     "languages": languages,
+    "images": images,
+    "places": places,
 }
 PICTURES: Mapping[str, Callable[[], Figure]] = {
     "rnn": draw_rnn,
@@ -1188,6 +1277,7 @@ PICTURES: Mapping[str, Callable[[], Figure]] = {
     "pretraining": draw_pretraining,
     "gpt": draw_gpt,
     "evaluation": draw_evaluation,
+    "images-and-speech": draw_places,
 }
 
 

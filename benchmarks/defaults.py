@@ -162,7 +162,7 @@ def speed(folder: Path, python: Path) -> None:
     whats = ("accuracy", "training", "texts/s", "bundle")
     rows = [{"row": row, "figures": dict(zip(whats, values, strict=False))} for row, values in figures.items()]
     ratios = {"training, time of as many epochs": theirs["seconds"] / training, "answering, texts/s": answering / rate}
-    versions = common.peer_versions(python, "fasttext")
+    versions = common.peer_versions(python, "fasttext-wheel")
     common.record("defaults", "speed", rows, (), versions)
     compared = [{"row": row, "peer": "fastText", "ratio": round(ratio, 2)} for row, ratio in ratios.items()]
     common.record("defaults", "speed_ratios", compared, (), versions)
@@ -294,7 +294,7 @@ def record(cells: Rows, python: Path) -> None:
         if len(members) > 1:
             figures["by seed"] = ", ".join(f"{gap(member):+.2f}" for member in members)
         rows.append({"row": group, "figures": figures})
-    versions = common.peer_versions(python, "scikit-learn", "fasttext")
+    versions = common.peer_versions(python, "scikit-learn", "fasttext-wheel")
     common.record("defaults", "labels", rows, (), versions)
     overall = {"mean": statistics.mean(gaps), "worst": min(gaps)}
     means = [{"row": name, "figures": {"points": f"{value:+.2f}"}} for name, value in overall.items()]

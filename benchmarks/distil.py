@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument(
         "--student", nargs="*", default=[], metavar="KEY=VALUE", help="overrides of both students' YAML"
     )
-    parser.add_argument("--lesson", nargs="*", default=[], metavar="KEY=VALUE", help="keys of train.teacher")
+    parser.add_argument("--settings", nargs="*", default=[], metavar="KEY=VALUE", help="keys of train.teacher")
     common.add_data_option(parser)
     arguments = parser.parse_args()
     folder = prepare(arguments.name, arguments.held_out, arguments.mixed, arguments.data)
@@ -129,29 +129,33 @@ def main() -> None:
         arguments.checkpoint.absolute(),
         arguments.teacher,
     )
-    lesson = [f"train.teacher.path={teacher}", *(f"train.teacher.{text}" for text in arguments.lesson)]
-    lesson += [f"data.unlabelled={folder}/mixed.jsonl"] if arguments.mixed else []
-    kinds = {"alone": arguments.student, "taught": [*arguments.student, *lesson]}
+    settings = [f"train.teacher.path={teacher}", *(f"train.teacher.{text}" for text in arguments.settings)]
+    settings += [f"data.unlabelled={folder}/mixed.jsonl"] if arguments.mixed else []
+    kinds = {"alone": arguments.student, "distilled": [*arguments.student, *settings]}
     every: dict[str, list[float]] = {kind: [] for kind in kinds}
     for seed in range(1, arguments.seeds + 1):
         for kind, overrides in kinds.items():
             run = train_student(kind, folder, seed, overrides)
             every[kind].append(accuracy(run))
             print(f"{arguments.name}, {kind}, seed {seed}: {every[kind][-1]:.2f}", flush=True)
-    alone, taught = (statistics.mean(every[kind]) for kind in kinds)
+    alone, distilled = (statistics.mean(every[kind]) for kind in kinds)
     of_teacher = accuracy(teacher)
     slow, fast = speeds([teacher, run], folder)
     figures = {
         "teacher": round(of_teacher, 2),
         "student, labels alone": round(alone, 2),
-        "student, taught": round(taught, 2),
-        "points": round(taught - alone, 2),
-        "share of the teacher": f"{100 * taught / of_teacher:.1f} %",
+        "student, with the teacher": round(distilled, 2),
+        "points": round(distilled - alone, 2),
+        "share of the teacher": f"{100 * distilled / of_teacher:.1f} %",
         "by seed": ", ".join(f"{a:.2f} → {b:.2f}" for a, b in zip(*every.values(), strict=True)),
         "times as fast, one text / 32": " / ".join(f"{fast[size] / slow[size]:.0f}" for size in ("1", "32")),
     }
     print(json.dumps(figures, indent=1, ensure_ascii=False))
-    met = taught - alone >= 1 and taught / of_teacher >= 0.98 and min(fast[size] / slow[size] for size in slow) >= 20
+    met = (
+        distilled - alone >= 1
+        and distilled / of_teacher >= 0.98
+        and min(fast[size] / slow[size] for size in slow) >= 20
+    )
     row = {"row": arguments.name, "figures": figures, "asked": "+1 point, 98 %, 20 times", "met": bool(met)}
     if not arguments.held_out:
         common.record("distil", "students", [row])

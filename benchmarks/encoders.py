@@ -54,9 +54,9 @@ ENCODERS: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {
     "transformer": ("transformer", lambda units: {"hidden": 2 * units}),
 }
 PEERS: dict[str, type[nn.RNNBase]] = {"gru": nn.GRU, "rnn": nn.RNN}  # the others stand beside nn.LSTM
-# They encode sentences, words or pairs of texts, or need a checkpoint or a language model.
+# They encode sentences, words, pairs of texts, pictures or sounds, or need a checkpoint or a language model.
 NOT_HERE = {"bilm", "compare", "fine-tuned", "fine-tuned-reader", "sentences", "words"}
-NOT_HERE |= {"pretrained", "pretrained-decoder", "pretrained-seq2seq"}
+NOT_HERE |= {"lenet", "resnet", "pyramid", "subsample", "pretrained", "pretrained-decoder", "pretrained-seq2seq"}
 
 
 def training() -> None:

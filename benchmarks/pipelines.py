@@ -58,6 +58,8 @@ def shown(name: str, scores: Scores) -> str:
         return f"{100 * scores['intent']['accuracy']:.1f} % intents, {FORMATS['f1'](scores['slots']['f1'])}"
     if name.startswith("translate"):
         return f"{100 * scores['bleu']:.1f} BLEU, {FORMATS['exact_match'](scores['exact_match'])}"
+    if name == "spoken-digits":
+        return f"{100 * scores['wer']:.0f} % word errors"
     if name == "tour":
         longer = 100 * (scores["tour_length"] / scores["optimal_length"] - 1)
         return (
@@ -194,7 +196,8 @@ def expected(line: str, known: Mapping[str, Any]) -> str:
     if record := known.get(name):
         scores = record["scores"]
         test = shown(name, scores["test"])
-        new_templates = shown(name, scores["new-templates"]) if "new-templates" in scores else ""
+        others = [shown(name, scores[test]) for test in ("new-templates", "new-voices") if test in scores]
+        new_templates = others[0] if others else ""
         seconds = f"{record['seconds']:.0f} s of one core"
     config = load(ROOT / "pipelines" / f"{name}.yaml", runs=False, files=False)
     row = " | ".join((cells[0], what, test, new_templates, seen(config), seconds))

@@ -168,7 +168,7 @@ ROWS = {
     "seqpipe --help": "`seqpipe --help`",
     "seqpipe predict BUNDLE, one line": "`seqpipe predict BUNDLE` for one line",
 }
-BARS = {"seqpipe --help": 0.3, "seqpipe predict BUNDLE, one line": 0.6}  # processor seconds
+BARS = {"seqpipe --help": 0.3, "seqpipe predict BUNDLE, one line": 0.35}  # processor seconds
 
 
 def predict(times: int) -> None:

@@ -43,6 +43,7 @@ from seqpipe.config.schema import (
     Export,
     NeedKeys,
     PluginKeys,
+    SelfTraining,
     Teacher,
     Train,
 )
@@ -118,6 +119,7 @@ def yaml_page() -> str:
             lines += ["", f"**`{name}`**: {_first(choice)}", ""]
             lines += _table(_HEAD, [row for row in _keys(choice) if row[0] != "`use`"])
     lines += ["", "### train.teacher", "", "A path alone is that of the teacher.", "", *_table(_HEAD, _keys(Teacher))]
+    lines += ["", "### train.self_training", "", _first(SelfTraining), "", *_table(_HEAD, _keys(SelfTraining))]
     lines += ["", "## export", "", *_table(_HEAD, _keys(Export))]
     lines += ["", "## plugins", "", *_table(_HEAD, _keys(PluginKeys))]
     lines += [

@@ -18,14 +18,18 @@ from seqpipe.errors import UsageError as UsageError
 from seqpipe.errors import did_you_mean as did_you_mean
 from seqpipe.features.checkpoint_tokenizer import NO_CHECKPOINT_ID as NO_CHECKPOINT_ID
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer as pretrained_tokenizer
+from seqpipe.features.kinds.image import Image as Image
 from seqpipe.features.kinds.matrix import Matrix as Matrix
+from seqpipe.features.kinds.mel import Mel as Mel
 from seqpipe.features.kinds.ngrams import Ngrams as Ngrams
+from seqpipe.features.kinds.ngrams import read_names as read_names
 from seqpipe.features.kinds.text import Chars as Chars
 from seqpipe.features.kinds.text import Column as Column
 from seqpipe.features.kinds.text import Copy as Copy
 from seqpipe.features.kinds.text import Pieces as Pieces
 from seqpipe.features.kinds.text import Segments as Segments
 from seqpipe.features.kinds.text import Sentences as Sentences
+from seqpipe.features.media import with_paths as with_paths
 from seqpipe.features.spans import Offsets as Offsets
 from seqpipe.features.spans import StatedSpan as StatedSpan
 from seqpipe.features.spans import fitting_offsets as fitting_offsets
@@ -37,6 +41,7 @@ from seqpipe.features.vocabulary import PAD as PAD
 from seqpipe.features.vocabulary import SPAN_MARKS as SPAN_MARKS
 from seqpipe.features.vocabulary import SPECIALS as SPECIALS
 from seqpipe.features.vocabulary import UNK as UNK
+from seqpipe.features.vocabulary import FeatureSize as FeatureSize
 from seqpipe.features.vocabulary import replace_surrogates as replace_surrogates
 from seqpipe.features.vocabulary import token_counts as token_counts
 from seqpipe.features.vocabulary import word_level as word_level
@@ -71,6 +76,7 @@ from seqpipe.nn.corruption import choose_tokens as choose_tokens
 from seqpipe.nn.corruption import guessable_tokens as guessable_tokens
 from seqpipe.nn.corruption import replace_second_texts as replace_second_texts
 from seqpipe.nn.corruption import word_starts as word_starts
+from seqpipe.nn.crf import Gazetteer as Gazetteer
 from seqpipe.nn.encoder_decoder import DecoderMemory as DecoderMemory
 from seqpipe.nn.incremental import IncrementalEncoder as IncrementalEncoder
 from seqpipe.nn.incremental import IncrementalStages as IncrementalStages
@@ -93,6 +99,7 @@ from seqpipe.nn.layers import feed_forward as feed_forward
 from seqpipe.nn.layers import linear_from as linear_from
 from seqpipe.nn.layers import logit_mask as logit_mask
 from seqpipe.nn.loops import State as State
+from seqpipe.nn.loops import run_if as run_if
 from seqpipe.nn.loops import scan as scan
 from seqpipe.nn.loops import while_loop as while_loop
 from seqpipe.nn.multi_source_attention import ProjectedSources as ProjectedSources

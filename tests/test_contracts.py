@@ -41,11 +41,13 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"dim": 4, "char_dim": 3, "hidden": 3, "dropout": 0.1},
         {"dim": 4, "hidden": 4, "layers": 1, "widths": [2, 3], "layer_norm": True, "train": True},
     ],
+    ("embedding", "image"): [{"height": 5, "width": 4}, {"height": 3, "width": 2, "colour": True, "normalise": False}],
     ("embedding", "linear"): [{"dim": 6, "dropout": 0.1}],
     ("embedding", "lookup"): [
         {"dim": 6, "dropout": 0.1, "locked_dropout": 0.1, "word_dropout": 0.1, "rare_dropout": 0.2},
         {"dim": 6, "column": "label"},
     ],
+    ("embedding", "mel"): [{"bands": 6}, {"rate": 8000, "window": 160, "fft": 256, "bands": 5, "highest": 4000}],
     ("embedding", "ngrams"): [
         {"dim": 6, "dropout": 0.1},
         {"dim": 6, "chars": None, "words": 3, "weighting": "none", "max_size": 5},
@@ -90,6 +92,10 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"hidden": 5, "direction": "backward", "reset": "before", "bias": False},
         {"hidden": 5, "reset": "before", "scan": True},
     ],
+    ("encoder", "lenet"): [
+        {"filters": [4, 5], "size": 3, "dropout": 0.1},
+        {"filters": [4], "activation": "relu", "positions": True},
+    ],
     ("encoder", "lstm"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "layers": 2, "direction": "forward", "bias": False},
@@ -112,6 +118,8 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"checkpoint": BART, "dropout": 0.1, "layer_decay": 0.9},
         {"checkpoint": MARIAN},
     ],
+    ("encoder", "pyramid"): [{"hidden": 4, "layers": 2, "dropout": 0.1}, {"hidden": 3, "layers": 3}],
+    ("encoder", "resnet"): [{"filters": [4, 6], "dropout": 0.1}, {"filters": [4], "blocks": 2, "positions": True}],
     ("encoder", "rnn"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "layers": 2, "merge": "mean", "activation": "relu"},
@@ -127,6 +135,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"cell": "none", "pool": "mean"},
         {"hidden": 4, "cell": "rnn", "pool": "last", "split": "lines"},
     ],
+    ("encoder", "subsample"): [{"hidden": 5, "filters": 3, "dropout": 0.1}, {"hidden": 4, "layers": 3}],
     ("encoder", "transformer"): [
         {"heads": 2, "feedforward": 8, "dropout": 0.1},
         {"hidden": 8, "layers": 1, "positions": "learned", "longest": 4, "norm": "post", "activation": "gelu"},
@@ -311,7 +320,8 @@ def test_every_reader_of_ours_keeps_the_contract(name: tuple[str, str]) -> None:
 
 # These read no text file with a record in each line: tests/readers has what holds for them.
 OF_THEIR_OWN = {
-    ("reader", use) for use in ("annotations", "brat", "datasets", "dialogflow", "excel", "folders", "parquet")
+    ("reader", use)
+    for use in ("annotations", "brat", "datasets", "dialogflow", "excel", "folders", "parquet", "sounds")
 }
 
 

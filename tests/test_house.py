@@ -166,7 +166,8 @@ FEATURE_KINDS = ClosedSet(
 def test_nothing_outside_features_tells_feature_kinds_apart() -> None:
     over_sentences = ("config/checks.py 'sentences'", "explain/views.py 'sentences'")  # of attention
     option = ("nn/recurrent.py Column", "nn/recurrent.py 'column'")  # which encoders share, and its feature
-    assert uses_outside(FEATURE_KINDS, (*over_sentences, *option)) == []
+    container = "commands/deploy.py 'image'"
+    assert uses_outside(FEATURE_KINDS, (*over_sentences, *option, container)) == []
 
 
 @pytest.mark.parametrize(
@@ -262,7 +263,7 @@ def test_options_of_heads_are_read_by_that_head_alone() -> None:
 
 
 # Files and lines of both packages: raised only by the commit of an issue, within its budget.
-FILES, LINES = 287, 54_820
+FILES, LINES = 296, 57_200
 MOST_IN_A_FOLDER = 20
 
 

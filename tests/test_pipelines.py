@@ -124,11 +124,13 @@ def test_there_are_pipelines() -> None:
         "agreement-zh",
         "answer-span",
         "bilm",
+        "caption",
         "chat",
         "classify-from-mlm",
         "couplet",
         "dates",
         "describe",
+        "digits",
         "elmo-tagger",
         "faq",
         "hull",
@@ -139,6 +141,7 @@ def test_there_are_pipelines() -> None:
         "segment-zh",
         "slots-and-intent",
         "sort",
+        "spoken-digits",
         "summarise",
         "tour",
         "translate",
@@ -201,6 +204,12 @@ def test_it_trains_exports_verifies_and_answers(path: Path, tmp_path: Path, begu
     if path.stem == "describe":
         lines = ({"weather": [i, 9.5, 0, 60], "tone": text} for i, text in enumerate(texts.splitlines()))
         texts = "".join(f"{json.dumps(line)}\n" for line in lines)
+    if path.stem in ("caption", "digits"):
+        pictures = ([[i * j % 256 for j in range(9)] for i in range(rows)] for rows in (1, 8, 28, 60))
+        texts = "".join(f"{json.dumps({'image': rows})}\n" for rows in pictures)
+    if path.stem == "spoken-digits":
+        sounds = ([i % 50 / 100 for i in range(count)] for count in (1, 700, 0, 4000))
+        texts = "".join(f"{json.dumps({'audio': samples})}\n" for samples in sounds)
     if path.stem in ("hull", "sort", "tour"):
         width = 1 if path.stem == "sort" else 2
         rows = [[i * i % 7 / 7, i / 9][:width] for i in range(9)]

@@ -23,7 +23,7 @@ from scripts import load_script
 from site_search import SiteSearch
 
 DOCS = ROOT / "docs"
-MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 120, 900, 63, 25
+MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 120, 900, 67, 25
 # What people type, and the page that the search must show first.
 QUERIES: Mapping[str, Sequence[str]] = {
     "bundle-format": ["bundle format"],
@@ -34,6 +34,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
     "course/evaluation": ["evaluation from scratch"],
     "course/gpt": ["KV cache"],
     "course/gru": ["GRU from scratch", "stacked RNN"],
+    "course/images-and-speech": ["convolution from scratch", "spectrogram"],
     "course/lstm": ["LSTM from scratch", "LSTM equations"],
     "course/pretraining": ["negative sampling"],
     "course/rnn": ["course", "Elman"],
@@ -67,6 +68,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
         "confusion matrix",
         "learning curve",
     ],
+    "tasks/images": ["image classification", "image captioning"],
     "tasks/labels": [
         "confidence",
         "sentiment analysis",
@@ -78,6 +80,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
         "calibration",
         "tf-idf",
     ],
+    "tasks/few-labels": ["few-shot", "SetFit", "self-training"],
     "tasks/language-models": ["GPT", "sampling"],
     "tasks/long-runs": [
         "cross validation",
@@ -106,7 +109,6 @@ LACKING = [
     "multi-gpu",
     "tensorboard",
     "LoRA",
-    "few-shot",
     "LLM",
     "wandb",
     "RAG",

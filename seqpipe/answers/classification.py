@@ -88,7 +88,7 @@ class LabelTask(HeadTask[LabelAnswers, Label]):
         **F1,
     }
     choices = (Choice(("label",)),)
-    has_labels = True
+    has_labels = self_trains = True
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Label:
@@ -103,6 +103,10 @@ class LabelTask(HeadTask[LabelAnswers, Label]):
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         return label_target(self.kind.labels, self.kind.target)
+
+    def pseudo_label(self, doc: Doc, decision: Arrays, row: int) -> tuple[Record, float]:
+        label = int(decision["label"][row])
+        return {self.kind.target or "label": self.kind.labels[label]}, float(decision["scores"][row, label])
 
     def gold(self, record: Record) -> str:
         return label_of(record, self.kind.target or "label")
@@ -176,7 +180,7 @@ class LabelsTask(HeadTask[list[ScoredLabel], Labels]):
     targets = {"label": Array("(B, L)", "float32", "flag")}
     metrics = {"micro_f1": Metric(), "macro_f1": Metric(), "exact_match": Metric(), **F1}
     choices = (Choice(("labels",)),)
-    has_labels = True
+    has_labels = self_trains = True
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Labels:
@@ -195,6 +199,11 @@ class LabelsTask(HeadTask[list[ScoredLabel], Labels]):
             return {"label": tuple(float(i in chosen) for i in range(len(ids)))}
 
         return targets
+
+    def pseudo_label(self, doc: Doc, decision: Arrays, row: int) -> tuple[Record, float]:
+        chosen, p = decision["labels"][row] > 0, decision["scores"][row]
+        labels = [self.kind.labels[i] for i in np.flatnonzero(chosen).tolist()]
+        return {self.kind.target or "labels": labels}, float(np.where(chosen, p, 1 - p).min())
 
     def gold(self, record: Record) -> list[str]:
         return sorted(label_set_of(record, self.kind.target or "labels"))

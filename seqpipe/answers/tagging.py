@@ -288,8 +288,13 @@ class WordLabelsTask(HeadTask[A, W]):
     targets = {"tags": Array("(B, T)", "int64", "label")}
     choices = (Choice(("tags",)), Choice(("paths",), ranked=True, scored_as="tags"))
     subject = EACH_WORD
-    has_labels = True
+    has_labels = self_trains = True
     joins_sources = True
+
+    def pseudo_label(self, doc: Doc, decision: Arrays, row: int) -> tuple[Record, float]:
+        words = [doc.text[start:end] for start, end in doc.word_offsets]
+        tags = [self.kind.labels[tag] for tag in decision["tags"][row, : len(words)]]
+        return {"words": words, self.kind.target or "tags": tags}, float(decision["scores"][row, : len(words)].min())
 
     def answer_labels(self) -> set[Any]:
         return {*self.kind.known_labels}

@@ -16,7 +16,7 @@ from typing_extensions import TypeVar
 from seqpipe.answers.base import A, AnswerKind, HeadAnswer
 from seqpipe.answers.types import WHOLE_TEXT, Array, Choice, Counts, MakeTargets, Metric, SpanRules, Targets
 from seqpipe.errors import DataError
-from seqpipe.features.document import Doc, Record, field_names
+from seqpipe.features.document import Arrays, Doc, Record, field_names
 from seqpipe.features.vocabulary import Vocabulary
 
 K = TypeVar("K", bound=HeadAnswer, default=Any)  # the answer kind of a task
@@ -105,6 +105,8 @@ class HeadTask(Task[A], Generic[A, K]):
     is_stepwise: ClassVar[bool] = False  # whether it is decided step by step: a choice affects all later ones
     counts_tokens: ClassVar[bool] = False  # whether exp of its mean loss is the perplexity per target token
 
+    self_trains: ClassVar[bool] = False  # whether a decision may become a reference: it has `pseudo_label`
+
     def __init__(self, kind: K):
         self._kind = kind
 
@@ -180,6 +182,13 @@ class HeadTask(Task[A], Generic[A, K]):
     def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
         """Yield a line about each sort of targets that no answer can have."""
         yield from ()
+
+    def pseudo_label(self, doc: Doc, decision: Arrays, row: int) -> tuple[Record, float]:
+        """Return the fields of a record whose reference is a row of a decision, and the confidence in it.
+
+        The confidence is the probability of the least certain label. Only for a kind that `self_trains`.
+        """
+        raise NotImplementedError
 
     # evaluation of answers
 

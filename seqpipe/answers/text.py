@@ -265,7 +265,7 @@ class Text(HeadAnswer[TextAnswers]):
         if doc and self.copies:
             ids = self.copies.written(text, doc)
             return ids, self.decode(ids, doc)
-        ids = list(encode(self.tokenizer, text).ids)
+        ids = list(encode(self.tokenizer, replace_surrogates(text)).ids)
         return ids, str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
     def is_piece(self, text: str) -> bool:
@@ -277,9 +277,9 @@ class Text(HeadAnswer[TextAnswers]):
         def trie(doc: Doc | None) -> TextTrie:
             known = []
             for text in texts:
-                if doc is None:
-                    option_tokens(self.tokenizer, option, text)  # refuses what is not in the vocabulary
                 ids, decoded = self.spelling(text, doc)
+                if doc is None and min(ids, default=END) <= END:
+                    option_tokens(self.tokenizer, option, text)  # refuses it, with the token's name
                 if SPECIALS.index(UNK) in ids:
                     continue
                 if decoded.strip(" ") != text.strip(" "):

@@ -11,6 +11,7 @@ import numpy as np
 from seqpipe.answers.answer_types import NearText
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Overlaps, Record, select_spans
+from seqpipe.features.kinds.base import PLACES, SENTENCES, TOKENS, WORDS
 
 Scores = dict[str, Any]
 # Sums over single records (R, K), and the function from sums over many samples (N, K) to their scores, each (N,).
@@ -187,3 +188,28 @@ class Candidates:
             if not column or len(column) != len(manifest["texts"]):
                 raise ValueError(f"candidates: there are {len(column)} {name}")
         return Candidates(**{name: tuple(column) for name, column in manifest.items()})
+
+
+# Attention weights as in a bundle: the name of the graph's output, the units they are over, and the axis.
+
+OVER = ("words", "sentences", "pairs", "written", "steps")
+AXES = (TOKENS, WORDS, SENTENCES, PLACES)
+PREFIX = "explain."  # of the names of the graph's outputs
+
+
+@dataclass(frozen=True)
+class Attended:
+    """Attention weights that a stage returns.
+
+    They are over `words` (B, N), `sentences` (B, N), `pairs` (B, heads, N, N) or `written` (B, M, N), for the M tokens
+    of the first text of an answer; or `steps` (B, M), the probability that each of these was generated.
+    """
+
+    key: str  # the stage's key in the YAML, then the stage's name for the weights, such as `head.attention`
+    over: str
+    axis: str  # the name of axis N, as for inputs: `sequence_length`, `word_count`, `sentence_count` or `place_count`
+    grid: tuple[int, int] | None = None  # rows and columns of the places of a picture
+
+    @property
+    def output(self) -> str:
+        return PREFIX + self.key

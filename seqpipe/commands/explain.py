@@ -24,7 +24,10 @@ from seqpipe.errors import DataError, UsageError
 def explain(
     bundle: BundlePath,
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts; - reads one from standard input.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[TEXT]...", help="Texts; - reads one from standard input. Of pictures and sounds their files."
+        ),
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", metavar="FILE", help="A file of texts, one per line, or of JSON lines.")

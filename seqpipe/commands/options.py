@@ -137,9 +137,9 @@ def parse_decode_options(
 
     The value of an option that is declared as tokens or texts is plain text, unless it is quoted or a list.
     """
-    from seqpipe.config.yaml import scalar
-
     options = {name: value for name, value in shortcuts.items() if value is not None}
+    if items:
+        from seqpipe.config.yaml import scalar
     for item in items:
         name, equals, value = item.partition("=")
         if not equals:

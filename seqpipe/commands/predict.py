@@ -13,9 +13,20 @@ from seqpipe.errors import UsageError
 
 def predict(
     bundle: BundlePath,
-    input: Annotated[Path | None, typer.Option("--input", "-i", help="Input file; default: standard input.")] = None,
+    further: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="Further inputs, after --input.")
+    ] = None,
+    input: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", "-i", metavar="FILE", help="Input file, pattern or folder; default: standard input; repeatable."
+        ),
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Output file; default: standard output.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Output file, or folder of the parts of several inputs; default: standard output."
+        ),
     ] = None,
     form: Annotated[
         str,
@@ -40,6 +51,13 @@ def predict(
         str,
         typer.Option("--on-error", metavar="ACTION", help="stop at an invalid line, or skip: its output is the error."),
     ] = "stop",
+    shard: Annotated[
+        str | None, typer.Option("--shard", metavar="I/N", help="Answer the I-th of N shares, counted from 1.")
+    ] = None,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, help="Number of processes that answer parts of the input.")
+    ] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Skip the parts that the folder --output has.")] = False,
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
     n_best: Annotated[
@@ -53,16 +71,42 @@ def predict(
         float, typer.Option("--timeout", min=0.1, help="Maximum time of one run of the graph, in seconds.")
     ] = 600.0,
 ) -> None:
-    """Answer texts, one per line, with one line of JSON each, in order. Needs no PyTorch."""
+    """Answer texts, one per line, or pictures or sounds, with one line of JSON each, in order. Needs no PyTorch."""
     from seqpipe import load
-    from seqpipe.runtime.file_io import predict_file, stream_file
+    from seqpipe.runtime.file_io import is_media, predict_file, stream_file
+    from seqpipe.runtime.parts import Shard, answer_parts, input_files, run_processes
+    from seqpipe.runtime.predictor import cores
 
+    inputs, share = [*(input or []), *(further or [])], Shard.parse(shard) if shard else Shard()
+    if further and not input:
+        raise UsageError(f"{further[0]}: the first input is named with --input")
+    in_parts = bool(shard or resume or processes > 1 or (output and output.is_dir()))
+    if in_parts and not (inputs and output and not stream):
+        raise UsageError("inputs in parts are answered into a folder: name both, such as -i 'in/*.jsonl' -o out")
+    if processes > 1:
+        arguments = [str(bundle), *(f"--input={name}" for name in inputs), f"--output={output}", f"--format={form}"]
+        arguments += [f"--field={name}" for name in field or ()]
+        arguments += [*["--documents"] * documents, *["--resume"] * resume, f"--on-error={on_error}"]
+        arguments += [f"--option={item}" for item in options or ()]
+        arguments += [f"--beams={beams}"] if beams is not None else []
+        arguments += [f"--n-best={n_best}"] if n_best is not None else []
+        arguments += [f"--device={device}", f"--threads={threads or max(1, cores() // processes)}"]
+        run_processes([*arguments, f"--timeout={timeout}"], share, processes)
+        return
     model = load(bundle, device, threads, timeout=timeout)
     items = [*([] if n_best is None else [f"n_best={n_best}"]), *(options or [])]
     decode_options = parse_decode_options(items, {"beams": beams}, model.predictor.options)
+    media = is_media(model, inputs, form)
+    files = input_files(inputs, media)
+    if len(files) > 1 and not media and (stream or not output):
+        raise UsageError(f"--input: names {len(files)} files; name a folder for their answers with --output")
     if stream and on_error != "stop":
         raise UsageError("--on-error: --stream stops at a line without an answer; use only one of the two")
-    if stream:
-        stream_file(model, input, output, form, decode_options)
+    if output and (in_parts or (len(files) > 1 and not media)):
+        names = field or ()
+        answer_parts(model, files, output, form, documents, decode_options, on_error, names, share, resume, media)
+    elif stream:
+        stream_file(model, files[0] if files else None, output, form, decode_options)
     else:
-        predict_file(model, input, output, form, documents, decode_options, on_error, field or ())
+        source, pictures = files[0] if files else None, files if media else ()
+        predict_file(model, source, output, form, documents, decode_options, on_error, field or (), pictures)

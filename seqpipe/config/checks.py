@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from seqpipe.answers.types import AXES, OVER, Attended
 from seqpipe.config.contract import (
     Component,
     Input,
@@ -23,34 +24,11 @@ from seqpipe.config.contract import (
 from seqpipe.config.signature import method_names
 from seqpipe.config.yaml import Tree
 from seqpipe.errors import PluginError, Problem
-from seqpipe.features.kinds.base import SENTENCES, TOKENS, WORDS
+from seqpipe.features.kinds.base import PLACES, SENTENCES, TOKENS
+from seqpipe.features.kinds.registry import picture_size
 
 if TYPE_CHECKING:
     from seqpipe.config.schema import Export
-
-# Attention weights as in a bundle: the name of the graph's output, the units they are over, and the axis.
-
-OVER = ("words", "sentences", "pairs", "written", "steps")
-AXES = (TOKENS, WORDS, SENTENCES)
-PREFIX = "explain."  # of the names of the graph's outputs
-
-
-@dataclass(frozen=True)
-class Attended:
-    """Attention weights that a stage returns.
-
-    They are over `words` (B, N), `sentences` (B, N), `pairs` (B, heads, N, N) or `written` (B, M, N), for the M tokens
-    of the first text of an answer; or `steps` (B, M), the probability that each of these was generated.
-    """
-
-    key: str  # the stage's key in the YAML, then the stage's name for the weights, such as `head.attention`
-    over: str
-    axis: str  # the name of axis N, as for inputs: `sequence_length`, `word_count` or `sentence_count`
-
-    @property
-    def output(self) -> str:
-        return PREFIX + self.key
-
 
 # The attention weights that stages return for users: their names, and the positions they refer to.
 #
@@ -63,14 +41,19 @@ def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, di
     if len(inputs) > 1:
         return {stage.key: {} for stage in every}
     features = {name: feature for stage in every for name, feature in declared_features(stage).items()}
-    axis, attentions = TOKENS, {}
+    axis, grid, attentions = TOKENS, None, {}
     for stages in (inputs[0].embedding, inputs[0].encoder, head):
         for stage in stages:
             # A list of one is the same pipeline as its entry alone, with the same names of weights.
             key = stage.key.removesuffix(".0") if len(stages) == 1 else stage.key
             attentions[stage.key] = {
-                name: _resolve_axis(f"{key}.{name}", over, axis) for name, over in explains(stage).items()
+                name: _resolve_axis(f"{key}.{name}", over, axis, grid) for name, over in explains(stage).items()
             }
+            if stage.kind == "encoder" and replaces_mask(stage):
+                size = picture_size(features.values()) if axis == TOKENS else None
+                grid = (
+                    member(stage.cls, "grid")(stage.options, *size) if size and has_member(stage.cls, "grid") else None
+                )
             axis = _axis_after(stage, axis, features)
     return attentions
 
@@ -113,20 +96,24 @@ def problems(inputs: Sequence[Input], head: Sequence[Component], wanted: Problem
     return [] if any(every.values()) else [wanted]
 
 
-def _resolve_axis(key: str, over: str, axis: str) -> Attended:
+def _resolve_axis(key: str, over: str, axis: str, grid: tuple[int, int] | None) -> Attended:
     """Resolve the axis `words` to that of the stage's input, which may be sentences."""
     if over == "sentences" or (over == "words" and axis == SENTENCES):
         return Attended(key, "sentences", SENTENCES)
-    return Attended(key, over, axis)
+    return Attended(key, over, axis, grid)
 
 
 def _axis_after(stage: Component, axis: str, features: Mapping[str, Any]) -> str:
-    """Return the axis of x after a stage: that of the feature that replaces the mask; "" without such a feature."""
+    """Return the axis of x after a stage: that of the feature that replaces the mask, of rows of numbers their places.
+
+    It is "" without such a feature.
+    """
     if stage.kind != "encoder" or not replaces_mask(stage):
         return axis
     names, _ = method_names(stage.cls.forward)  # type: ignore[attr-defined]
     axes = [features[name].axes[1] for name in names if name in features]
-    return next((feature_axis for feature_axis in axes if feature_axis != TOKENS), "")
+    replaced = PLACES if any(feature.reads_numbers for feature in features.values()) else ""
+    return next((feature_axis for feature_axis in axes if feature_axis != TOKENS), replaced)
 
 
 # The checks of a head that answers with a candidate: one text, no other head, and a candidate set.

@@ -160,7 +160,7 @@ class Scope:
         for name in names:
             if name in self.wired:
                 self.wired[name].users.append(f"{stage.key}()")
-            else:
+            elif name not in optional_names(stage.cls):
                 self.trace.lacking_x |= {stage.key} if name == "dim" else set()
                 self.trace.error(stage, f"its constructor asks for {name!r}, and {_FIXES[name]}")
         if stage.common_keys.get("target_tokenizer") is not None and "target_vocabulary" not in names:

@@ -29,6 +29,7 @@ from seqpipe.config.schema import (
     NeedKeys,
     Plateau,
     PluginKeys,
+    SelfTraining,
     Teacher,
     Train,
 )
@@ -201,8 +202,8 @@ class _Loader:
         self.needs_dev(top, train, heads)
         if data and data.candidates and len(heads) == len(stages) and not any(map(checks.has_candidates, heads)):
             self.error(("data", "candidates"), "no head chooses from candidates; use one that does, or delete it")
-        if data and data.unlabelled and train and not train.teacher:
-            self.error(("data", "unlabelled"), "nothing answers these texts; add train.teacher, or delete it")
+        if data and train and len(heads) == len(stages):
+            self.unlabelled(data, train, heads)
         if len(heads) == len(stages) and inputs:
             self.wiring(inputs, heads, export)
         if self.problems or not (data and inputs and train and export and self.plugin_keys):
@@ -336,7 +337,9 @@ class _Loader:
         }
         if (teacher := mapping.get("teacher")) is not None:
             chosen["teacher"] = self.teacher(teacher, ("train", "teacher"))
-        rest = {key: value for key, value in mapping.items() if key not in (*CHOICES, "teacher")}
+        if (value := mapping.get(key := "self_training")) is not None:
+            chosen[key] = self.keys(SelfTraining, self.mapping(value, ("train", key)), ("train", key), repr(key))
+        rest = {key: value for key, value in mapping.items() if key not in (*CHOICES, "teacher", "self_training")}
         train = self.keys(Train, rest, ("train",), "'train'")
         return train and train.model_copy(update=chosen)
 
@@ -370,12 +373,28 @@ class _Loader:
                 message = f"with {option!r}, {head.use!r} chooses a value on dev data"
                 problem = head.problem(f"{message}; write data.dev, or change it")
                 self.problems.append(replace(problem, key=f"{head.key}.{option}"))
-        for key in ("patience", "metric"):
+        for key in ("patience", "metric", "self_training"):
             if getattr(train, key):
                 self.error(("train", key), f"it needs the dev score; write data.dev, or delete {key}")
         if isinstance(train.schedule, Plateau):
             message = "'plateau' needs the dev score; write data.dev, or use another schedule"
             self.error(("train", "schedule", "use"), message)
+
+    def unlabelled(self, data: Data, train: Train, heads: Sequence[Component]) -> None:
+        """Record a problem for unlabelled texts that nothing reads, and for self-training that is not possible."""
+        if train.self_training is None:
+            if data.unlabelled and not train.teacher:
+                fix = "write train: {self_training: {}}, add train.teacher, or delete it"
+                self.error(("data", "unlabelled"), f"nothing reads it; {fix}")
+            return
+        if train.teacher:
+            self.error(("train", "self_training"), "train.teacher answers the unlabelled texts; delete one of the two")
+        if not data.unlabelled:
+            self.error(("train", "self_training"), "it needs texts; name them in data.unlabelled, or delete the key")
+        for head in heads:
+            if head.key not in self.invalid and not contract.head_task(head).self_trains:
+                message = f"{head.use!r} answers with neither labels nor tags, which train.self_training needs"
+                self.problems.append(head.problem(f"{message}; delete that key"))
 
     def wiring(self, inputs: Sequence[Input], heads: Sequence[Component], export: Export | None) -> None:
         """Check the data flow, after all stages are known and the head's options, which determine its answer kind."""

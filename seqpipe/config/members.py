@@ -94,6 +94,12 @@ MEMBERS: Mapping[str, Member] = {
     "cuts_texts": Member(
         ENCODER, "attribute", "bool", "Whether only the first `max_tokens` tokens of a longer text are read.", False
     ),
+    "grid": Member(
+        ENCODER,
+        "static method",
+        "(options, height, width) -> (int, int)",
+        "Rows and columns of the places that it makes of a picture.",
+    ),
     # embeddings and encoders of a language model, or of a pipeline that answers in chunks
     "tokenwise": Member(
         VECTORS, "class attribute", "bool", "Whether a vector depends only on its own token (encoders: word).", False
@@ -152,6 +158,14 @@ MEMBERS: Mapping[str, Member] = {
     "needs_dev": Member(HEAD, "static method", "(options) -> str", "The option by which it chooses a value on dev."),
     "evidence": Member(HEAD, "method", "(names…) -> dict", "Rows of a dev batch for `calibrate`."),
     "calibrate": Member(HEAD, "method", "(evidence)", "Choose values on dev, and keep them in buffers."),
+    "label_pairs": Member(
+        HEAD,
+        "class attribute",
+        "bool",
+        "Whether a batch has, for each text, another one with its label, drawn anew in each epoch.",
+        False,
+        True,
+    ),
     "set_candidates": Member(
         HEAD, "method", "(vectors)", "Take the vectors (N, D) of the candidates into its buffer `vectors`."
     ),

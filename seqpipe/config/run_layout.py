@@ -15,12 +15,15 @@ TEACHER = "teacher.ckpt"  # the teacher's answers to the training texts
 TOKENS = "tokens"  # token files for the training of language models
 PARTS = "data"  # the dev and test records that shares of the training data took
 ANSWERS = "answers.jsonl"  # the records of the test sets with the answers to them: `set`, `record`, `answer`
+SELF_TRAINING = "self-training"  # the trainings of `train.self_training`, until the best one is that of the run
+PSEUDO_LABELS = "pseudo-labels.jsonl"  # answers that are training data: `confidence`, `record`
+ROUNDS = "self-training.json"  # a row for each of these trainings
 FACTS = "facts.json"  # about the data of each set, and warnings: `sets`, `warnings`
 REPORT = "report.html"
 BUNDLE = "bundle.json"  # in the folder of a bundle
 # In the folder of a run, written by the process that holds its lock.
 RUN_FILES: tuple[str, ...] = (STATE, YAML, OUTCOME, FACTS, SCORES, ANSWERS, REPORT, LEARNED, "*tokenizer*.json")
-RUN_FILES += ("bundle", PARTS, TEACHER, "vectors.*")
+RUN_FILES += ("bundle", PARTS, TEACHER, "vectors.*", PSEUDO_LABELS, ROUNDS)
 FORMAT = 2  # of learned.json and of checkpoints
 
 

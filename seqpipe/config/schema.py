@@ -125,6 +125,20 @@ class Teacher(_Keys):
     beams: PositiveInt = Field(default=5, description="Beams of a teacher that generates text.")
 
 
+class SelfTraining(_Keys):
+    """Rounds of training in which answers to the texts of `data.unlabelled` become training data."""
+
+    rounds: PositiveInt = Field(
+        default=1, description="Maximum number of rounds; a round without a better dev score is the last."
+    )
+    thresholds: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(
+        default=(0.5, 0.7, 0.9),
+        min_length=1,
+        description="Minimum confidence of an answer that becomes training data, the probability of its least certain "
+        "label; each round trains once for each, and the best on dev is kept.",
+    )
+
+
 def _allow_path(schema: dict[str, Any]) -> None:
     schema["anyOf"].insert(0, {"type": "string", "minLength": 1})
 
@@ -184,6 +198,9 @@ class Train(_Keys):
         default="fp32", description="Precision of training; weights, dev scores and the bundle are fp32."
     )
     seed: int = Field(default=1, ge=0, description="Random seed.")
+    self_training: Annotated[SelfTraining, Means("a mapping of keys")] | None = Field(
+        default=None, description="Self-training on the texts of `data.unlabelled`, for labels and tags; null: off."
+    )
     threads: PositiveInt | None = Field(
         default=None,
         description="Number of CPU threads; null: one, and another for each 500,000 weights outside embedding tables, "
@@ -278,7 +295,8 @@ class DataKeys(_Keys):
         "`run --folds` sets it.",
     )
     unlabelled: PathText | None = Field(
-        default=None, description="Texts without labels, which train.teacher answers; labels in the file are ignored."
+        default=None,
+        description="Texts without labels, for train.teacher or train.self_training; labels in the file are ignored.",
     )
     candidates: PathText | None = Field(
         default=None, description="The candidate answers of retrieval; null: those of the training data."

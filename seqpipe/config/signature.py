@@ -128,6 +128,7 @@ def _either(choices: list[str]) -> str:
 
 Instance = TypeVar("Instance")
 WIRED = ("dim", "vocabulary", "sizes", "labels", "target_vocabulary", "sources")
+MAY_LACK = ("sizes",)  # of these, the value that a head of several inputs lacks, and may have a default for
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ def wired(cls: type) -> tuple[str, ...]:
             raise bad_signature(
                 cls, f"{parameter.name!r} is not wired in; {fix}, and positional parameters are {', '.join(WIRED)}"
             )
-        if parameter.default is not inspect.Parameter.empty:
+        if parameter.default is not inspect.Parameter.empty and parameter.name not in MAY_LACK:
             raise bad_signature(cls, f"{parameter.name!r} is wired in, so its default is never used; delete it")
         names.append(parameter.name)
     return tuple(names)

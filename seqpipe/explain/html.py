@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import itertools
 import re
+import struct
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
+
+import numpy as np
 
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.extractive_span import second_text
@@ -28,7 +33,7 @@ FAINT = 0.05  # share of the greatest weight up to which a negative one has no m
 UPRIGHT = 2  # letters of a column's name that fit above a cell without rotation
 STRIPE_STEP = 5  # pixels from one stripe of overlapping spans to the next
 STYLE = Path(__file__).parents[1] / "serve" / "page"  # the stylesheet and the icon of both pages
-NOTE = "Weights show how much each part of the text contributes inside the model, not the reasons for the answer."
+NOTE = "Weights show how much each part of the input contributes inside the model, not the reasons for the answer."
 
 
 def check_ending(path: Path) -> None:
@@ -51,7 +56,13 @@ def draw(explanation: Explanation, path: Path, facts: Mapping[str, str] | None =
 def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> str:
     """Return the page, with facts such as the model beside the date; all strings of text and answer are escaped."""
     cards = [card("Answer", _answer(explanation.answer_lines))]
-    text, figure = explanation.text, explanation.figure
+    text, figure, picture = explanation.text, explanation.figure, explanation.picture
+    if picture is not None:
+        text, shape = "", picture.shape
+        drawn = (
+            f'<svg class="{_map_class(*shape[:2])}" viewBox="0 0 {shape[1]} {shape[0]}" role="img" aria-label="input">'
+        )
+        cards.append(card("Input", f"{drawn}{_image(picture, *shape[:2])}</svg>"))
     if figure is not None:
         text = "\n".join(" ".join(f"{number:g}" for number in row) for row in figure.points)
     if text.strip() and not views(explanation):  # otherwise the shaded text is shown
@@ -90,7 +101,11 @@ def weight_cards(explanation: Explanation) -> str:
         rows = "".join(_row(row) for row in view.rows(explanation.text))
         shape = "sentences" if view.sentences else ""
         cards.append(card(view.title, f'<div class="{shape}">{rows}</div>{_legend(*ends, view.legend)}', view.stages))
-    cards += [_pairs(explanation.text, a) for a in explanation.attentions if a.is_matrix]
+    for attention in explanation.attentions:
+        if attention.grid and attention.over != "pairs":
+            cards.append(_maps(explanation.picture, attention))
+        elif attention.is_matrix:
+            cards.append(_pairs(explanation.text, attention))
     for name, origins in explanation.copied.items():
         # Each generated word, shaded by the probability that it was copied, and its position in the text.
         lines = "".join(
@@ -222,6 +237,48 @@ def _row(row: Row) -> str:
             style = "heat against" if fragment.shade < -FAINT else "heat"
             markup += f'<mark class="{style}" {shade}>{_safe(fragment.text)}</mark>'
     return f'{bar}<p class="text" dir="auto">{markup}</p>'
+
+
+def _maps(picture: np.ndarray | None, attention: Attention) -> str:
+    """Draw the weights of the places of a picture or sound on it, once for each generated token if these attend."""
+    (rows, columns), tokens = attention.grid or (1, 1), attention.written
+    height, width = (rows, columns) if picture is None else picture.shape[:2]
+    under = "" if picture is None else _image(picture, height, width)
+    maps = attention.weights[None] if tokens is None else attention.weights[0]
+    names, most = attention.place_names(""), max(float(maps.max(initial=0.0)), 1e-12)
+    size = f'width="{width / columns:.6g}" height="{height / rows:.6g}"'
+    figures = ""
+    for token, weights in zip(tokens or [""], maps.tolist(), strict=True):
+        label = _safe(visible_blanks(token))
+        cells = "".join(
+            f'<rect x="{i % columns * width / columns:.6g}" y="{i // columns * height / rows:.6g}" {size}'
+            f' style="--weight:{weight / most:.3f}"><title>{names[i]}: {weight:.3f}</title></rect>'
+            for i, weight in enumerate(weights)
+        )
+        drawn = f'<svg class="{_map_class(height, width)}" viewBox="0 0 {width} {height}" role="img"'
+        drawn += f' aria-label="weights of places {label}">{under}{cells}</svg>'
+        figures += f"<figure>{drawn}<figcaption><bdi>{label}</bdi></figcaption></figure>"
+    legend = _legend("0", f"{most:.3f}", "the stronger the colour, the greater the weight")
+    title = "Weight of each place of the input" if tokens is None else "Places that each answer token attends to"
+    return card(title, f'<div class="maps">{figures}</div>{legend}', attention.name)
+
+
+def _map_class(height: int, width: int) -> str:
+    return "map wide" if width > 2 * height else "map"
+
+
+def _image(picture: np.ndarray, height: float, width: float) -> str:
+    """Return pixels (H, W, 1 or 3) as an image of this size in an SVG, a PNG."""
+    rows, columns, channels = picture.shape
+    lines = np.insert(
+        np.ascontiguousarray(picture).reshape(rows, -1), 0, 0, axis=1
+    )  # each begins with its filter: none
+    header = struct.pack(">2I5B", columns, rows, 8, 2 if channels == 3 else 0, 0, 0, 0)
+    png = b"\x89PNG\r\n\x1a\n"
+    for name, data in ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes())), (b"IEND", b"")):
+        png += struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    address = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    return f'<image href="{address}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
 
 
 def _pairs(text: str, attention: Attention) -> str:

@@ -102,7 +102,7 @@ def _fragments(text: str, start: int, end: int, marked: Sequence[Mark]) -> list[
 
 def views(explanation: Explanation) -> list[View]:
     """Return the views of a text: each attention over words, with the one over sentences if there is one."""
-    words = [a for a in explanation.attentions if a.over == "words"]
+    words = [a for a in explanation.attentions if a.over == "words" and a.grid is None]
     sentences = [a for a in explanation.attentions if a.over == "sentences"]
     if not words:
         return [View(None, attention) for attention in sentences]

@@ -28,7 +28,7 @@ from seqpipe.config.yaml import dump, plain
 from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.diagnose import naming_stage_at_fault
-from seqpipe.export.graph import graph_without_weights, with_weights
+from seqpipe.export.graph import bytes_per_pair, graph_without_weights, with_weights
 from seqpipe.export.graph_cache import GraphCache, UnknownKeyError, graph_key
 from seqpipe.export.parity.answers import Comparison, find_different_split, possible_cut
 from seqpipe.export.parity.decisions import probe_records
@@ -36,7 +36,8 @@ from seqpipe.export.parity.gate import PROBED, SEED, judge_int8, sample_records,
 from seqpipe.export.passes.int8 import in_int8, input_ranges
 from seqpipe.features import encoding
 from seqpipe.features.document import Record
-from seqpipe.features.sources import TextSource, columns, tokenizer_file_of, tokenizers_of
+from seqpipe.features.media import json_value
+from seqpipe.features.sources import TextSource, columns, media_fields, tokenizer_file_of, tokenizers_of
 from seqpipe.features.splitting import Cut
 from seqpipe.files import CACHE_VARIABLE, null_non_finite
 from seqpipe.runtime import bundle
@@ -151,7 +152,7 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> tuple[
     for record in chosen:
         words = len(inputs) % 2 and alternate and record.get("words") is not None
         keys = (*columns(source), *(("words", "text") if words else source.fields))
-        inputs.append({key: record[key] for key in keys})
+        inputs.append({key: json_value(record[key]) for key in keys})
     examples = _answer_examples(comparison, inputs, {})
     several = [name for name in comparison.model.manifest.options if name.rpartition(".")[2] in ("beams", "n_best")]
     if examples and several:
@@ -191,9 +192,10 @@ def _short(comparison: Comparison, records: Sequence[Record]) -> list[Record]:
 def _cut(comparison: Comparison, record: Record, most: int) -> Record:
     """Shorten a long record: halve each of its fields, at a space if possible, until it is short."""
     record = {key: value for key, value in record.items() if key != "words" or "text" not in record}
+    whole = media_fields(comparison.featurizer)  # half of a picture is none
     while len(comparison.docs([record])[0]) > most:
         halved = dict(record)
-        for name in (*comparison.featurizer.fields, "words"):
+        for name in (*(field for field in comparison.featurizer.fields if field not in whole), "words"):
             if record.get(name) is not None:
                 half = record[name][: (len(record[name]) + 1) // 2]
                 halved[name] = half.rpartition(" ")[0] or half if isinstance(half, str) else half
@@ -207,6 +209,7 @@ def _cut(comparison: Comparison, record: Record, most: int) -> Record:
 
 LEAST_WRITTEN = 200  # minimum of the limit of generated tokens
 MARGIN, LEAST_LIMIT = 4, 1_000  # limit of input tokens as a multiple of the longest text, and its minimum
+MOST_BYTES = 2_000_000_000  # maximum of a value that grows with the square of a text; a run has up to two at once
 CALIBRATING = 256  # maximum number of records that int8 is calibrated with
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 
@@ -270,7 +273,9 @@ def bundle_manifest(
         optional["own_metrics"] = owners
     if config.export.explain:  # the attention weights of the graph, each with its unit and axis
         maps = [weights for names in pipeline.attended.values() for weights in names.values()]
-        optional["explain"] = {weights.key: Weights(over=weights.over, axis=weights.axis) for weights in maps}
+        grids: list[dict[str, Any]] = [{"grid": weights.grid} if weights.grid else {} for weights in maps]
+        weights_of = zip(maps, grids, strict=True)
+        optional["explain"] = {of.key: Weights(over=of.over, axis=of.axis, **grid) for of, grid in weights_of}
     manifest = Manifest(
         name=config.name,
         field=artifacts.featurizer.field,
@@ -397,14 +402,19 @@ def export(
     if pipeline.streams:
         changes["streaming"] = Streaming(cut=_find_cut(pipeline, records, console))
     manifest = manifest.model_copy(update=changes)
+    seen = max(longest, pipeline.artifacts.longest)
     console.say("exporting to ONNX")
     start = time.monotonic()
 
     def compare(graph: bytes) -> _ComparedBundle:
-        files = bundle_files(pipeline, graph)
+        files, stated = bundle_files(pipeline, graph), manifest
+        if not config.export.max_tokens and (pair := bytes_per_pair(graph)):
+            most = max(seen, LEAST_LIMIT, math.isqrt(MOST_BYTES // pair))
+            limits = manifest.limits.model_copy(update={"tokens": min(manifest.limits.tokens, most)})
+            stated = manifest.model_copy(update={"limits": limits})
         # The bundle is written to a temporary folder and read as in a deployment.
         with tempfile.TemporaryDirectory() as folder:
-            bundle.write(Path(folder) / path.name, files, manifest)
+            bundle.write(Path(folder) / path.name, files, stated)
             model = Model(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
         console.say(f"  {len(graph):,} bytes ({time.monotonic() - start:.1f} s)\ncomparing onnxruntime with PyTorch")
         comparison = Comparison(pipeline, config, model)
@@ -419,7 +429,7 @@ def export(
     changes = {"parity": compared.parity, "golden": compared.golden}
     if not compared.golden:
         changes["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores differently"
-    manifest = manifest.model_copy(update=changes)
+    manifest = compared.model.manifest.model_copy(update=changes)
     card = model_card(manifest, metrics, sum(map(len, compared.files.values())))
     bundle.write(path, {**compared.files, bundle.CARD: card.encode()}, manifest)
     written = bundle.read(path)

@@ -7,6 +7,7 @@ import gc
 import io
 import itertools
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,14 +15,14 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from torch import Tensor, nn
 
 from seqpipe.config.members import ROWLESS
 from seqpipe.errors import ExportError, SeqpipeError
 from seqpipe.export.graph_cache import raw_bytes
 from seqpipe.export.passes.linear_layers import rewrite_linear_layers
-from seqpipe.export.passes.loop_invariants import bodies, hoist_loop_invariants, place_weights
+from seqpipe.export.passes.loop_invariants import bodies, hoist_loop_invariants, place_weights, shape_of
 from seqpipe.features import vocabulary
 from seqpipe.features.document import MASK, Arrays, Doc, join_sources
 from seqpipe.features.sources import InputSource, MultiSource, NumericSource, mask_of, masks
@@ -248,6 +249,22 @@ def fill_weights(model: onnx.ModelProto, weights: Mapping[str, Tensor]) -> None:
     for initializer in model.graph.initializer:
         if not initializer.raw_data and initializer.name in weights:
             initializer.raw_data = raw_bytes(weights[initializer.name])
+
+
+def bytes_per_pair(graph: bytes) -> int:
+    """Return the bytes, for each pair of tokens of a text, of the largest value of a graph with two axes of tokens.
+
+    It is 0 if there is none, as without attention of each token to each other one.
+    """
+    graphs, largest = [onnx.load_from_string(graph).graph], 0
+    for part in graphs:  # grows: the bodies of a graph's nodes follow it
+        for value in part.value_info:
+            sizes = shape_of(value)
+            if sum(TOKENS in str(size) for size in sizes) > 1:
+                itemsize = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).itemsize
+                largest = max(largest, itemsize * math.prod(size for size in sizes if isinstance(size, int)))
+        graphs += [body for node in part.node for body in bodies(node)]
+    return largest
 
 
 def stages_to_onnx(pipeline: Pipeline, count: int, opset: int) -> bytes:

@@ -26,6 +26,7 @@ from seqpipe.features.document import (
 )
 from seqpipe.features.encoding import Alignment, encode_batch, group_shared
 from seqpipe.features.kinds.base import BATCH, TOKEN_AXES, FeatureKind
+from seqpipe.features.kinds.matrix import Matrix
 from seqpipe.features.vocabulary import SPECIALS, UNK, replace_surrogates, special_id, token_id
 
 
@@ -63,12 +64,17 @@ class NumericSource(_FieldSource):
         self.features, self.field, self.fields = dict(features), field, (field,)
 
     @property
+    def feature(self) -> FeatureKind:
+        """The feature that reads the values: all features of a source read them in the same way."""
+        return next(iter(self.features.values()), Matrix())
+
+    @property
     def width(self) -> int:
         """Numbers in a row; 1 if no feature declares it."""
         return next((feature.size for feature in self.features.values()), 1)
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
-        """Read the rows of each record; DataError if they are not a finite matrix of the fitted width."""
+        """Read the rows of each record; DataError if its feature cannot read them."""
         docs = []
         for rows in map(self._rows, records):
             numbers = [str(position) for position in range(len(rows))]
@@ -78,26 +84,10 @@ class NumericSource(_FieldSource):
         return docs
 
     def _rows(self, record: Record) -> np.ndarray:
-        value, field = record.get(self.field), f"{location(record)}field {self.field!r}"
-        try:
-            with np.errstate(over="ignore"):  # overflow is refused below
-                rows = np.array(value, np.float32) if isinstance(value, list | tuple | np.ndarray) else None
-        except (TypeError, ValueError):
-            rows = None
-        if rows is None or rows.ndim not in (1, 2):
-            names = "" if self.field in record else f"; the record has: {field_names(record)}"
-            message = f"must have rows of numbers of one length, not {type(value).__name__}{names}"
-            raise DataError(f"{field} {message}; give a list of numbers, or a list of such lists of one length")
-        if not rows.size:
-            return np.zeros((0, 0), np.float32)
-        rows = rows[None] if rows.ndim == 1 else rows
-        if not np.isfinite(rows).all():
-            raise DataError(f"{field} has a number that is not finite in float32; leave such rows out")
-        for width in (feature.size for feature in self.features.values()):
-            if width and rows.shape[1] != width:
-                message = f"has rows of {rows.shape[1]} numbers, but the training data had {width}"
-                raise DataError(f"{field} {message}; give {width}")
-        return rows
+        if self.field not in record:
+            fix = f"rename the field that contains the numbers to {self.field!r}"
+            raise DataError(f"{location(record)}no field {self.field!r}; the record has: {field_names(record)}; {fix}")
+        return self.feature.rows(record[self.field], f"{location(record)}field {self.field!r}")
 
 
 # The source of a text, or of a pair of texts: the same code splits them in training and in deployment.
@@ -377,6 +367,8 @@ def _single(
         return TextSource(tokenizer, features, fields, lossless, raw)
     if len(fields) > 1 or not all(feature.reads_numbers for feature in features.values()):
         raise ValueError(f"source {name!r}, which has no tokenizer and is not a field of numbers")
+    if len({(feature.kind, feature.size) for feature in features.values()}) > 1:
+        raise ValueError(f"source {name!r}, whose features read its numbers in different ways")
     return NumericSource(features, fields[0])
 
 
@@ -408,6 +400,12 @@ def fields_of(source: InputSource) -> tuple[str, ...]:
 def numeric_fields(source: InputSource) -> tuple[str, ...]:
     """The fields of a record that contain rows of numbers."""
     return tuple(part.field for part in sources_of(source).values() if isinstance(part, NumericSource))
+
+
+def media_fields(source: InputSource) -> dict[str, str]:
+    """Return the fields of a record that contain a picture or a sound, with their feature kind."""
+    numeric = [part for part in sources_of(source).values() if isinstance(part, NumericSource)]
+    return {part.field: part.feature.kind for part in numeric if part.feature.is_media}
 
 
 def one_text(source: InputSource) -> bool:

@@ -37,14 +37,16 @@ class Vocabulary(tuple[str, ...]):
 class FeatureSize(int):
     """Number of values of a feature; `counts` holds the number of training texts, then of those with each value.
 
-    For a feature that distinguishes labels, `counts` repeats both for each label.
+    For a feature that distinguishes labels, `counts` repeats both for each label. `words` is the length of the longest
+    n-gram of words.
     """
 
     counts: Sequence[int] | None
+    words: int
 
-    def __new__(cls, size: int, counts: Sequence[int] | None = None) -> FeatureSize:
+    def __new__(cls, size: int, counts: Sequence[int] | None = None, words: int = 0) -> FeatureSize:
         number = super().__new__(cls, size)
-        number.counts = counts
+        number.counts, number.words = counts, words
         return number
 
 

@@ -11,13 +11,14 @@ No number grows with the length: sums are normalised to distributions (Rabiner 1
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe.answers.tagging_schemes import parts
 from seqpipe.nn.layers import LOG_ZERO, MASKED_LOGIT
 from seqpipe.nn.loops import State, scan, while_loop
 from seqpipe.nn.search import top_n
@@ -116,12 +117,17 @@ class Decision(NamedTuple):
     paths: Tensor  # (T, B, n) the n best, the best first
     log_p: Tensor  # (B, n) log-probabilities; LOG_ZERO where there are not so many
 
+    def outputs(self, mask: Tensor) -> dict[str, Tensor]:
+        """Return the outputs of a head that tags words, (B, T) each and 0 in the padding."""
+        rows = {"tags": self.path, "scores": self.tag_p, "opens": self.opens, "closes": self.closes}
+        return {name: torch.where(mask, row.transpose(0, 1), 0) for name, row in rows.items()}
 
-def decode(emissions: Tensor, chain: Tensor, span_continues: Tensor, n: int) -> Decision:
+
+def decode(emissions: Tensor, chain: Tensor, span_continues: Tensor, n: int, same: Tensor | None = None) -> Decision:
     """Return the n best paths of `bounded` emissions.
 
-    `span_continues` (P, P) bool: whether the column's tag continues the span of the row's tag. Ties go to the first
-    tag.
+    `span_continues` (P, P) bool: whether the column's tag continues the span of the row's tag. `same` (P, P) is 1 for
+    two states of the same tag, if a tag has several; `tag_p` is then that of all of them. Ties go to the first tag.
     """
 
     def step(state: State, rows: State) -> tuple[State, State]:
@@ -141,13 +147,16 @@ def decode(emissions: Tensor, chain: Tensor, span_continues: Tensor, n: int) -> 
     path = _traced(scores, chain)
     sums_apart = _apart(sums, weights)
     along = _along(path, sums_apart, chain)
+    tag_p = along.tag_log_p.exp()
+    if same is not None:
+        tag_p = _at(same @ _shares(sums_apart.ahead * sums_apart.behind * weights), path)
     # A span ends at a tag with the probability of all next tags that do not continue it, including the boundary.
     nexts = torch.cat([_shares(sums_apart.behind * weights)[1:], edge[:1]])  # (T, P, B) probabilities of the next tag
     stops = _log(_at(torch.where(span_continues, 0.0, chain.exp()) @ nexts, path)) - _log(_at(sums_apart.behind, path))
     paths, gaps = _n_best(scores, chain, path, n)
     return Decision(
         path,
-        along.tag_log_p.exp(),
+        tag_p,
         along.tag_log_p - along.so_far,
         along.so_far + stops,
         paths,
@@ -260,8 +269,8 @@ def _shares(worth: Tensor) -> Tensor:  # (T, P, B) of the whole over the tags
     return worth / worth.sum(1, keepdim=True).clamp(min=TINY)
 
 
-def _weights(emissions: Tensor) -> Tensor:
-    return emissions.clamp(min=LEAST).exp()
+def _weights(emissions: Tensor) -> Tensor:  # exactly 0 where a tag is impossible
+    return torch.where(emissions > MASKED_LOGIT / 2, emissions.clamp(min=LEAST).exp(), 0.0)
 
 
 def _at_boundary(rows: Tensor, n: int) -> Tensor:  # (T, P, B) -> (n, P, B) all of the probability on the boundary
@@ -282,3 +291,61 @@ def _at(rows: Tensor, path: Tensor) -> Tensor:  # (T, P, B), (T, B) -> (T, B)
 
 def _log(p: Tensor) -> Tensor:
     return p.clamp(min=TINY).log()
+
+
+# Tag sequences in which every entity of a listed label is a listed name.
+
+
+class Gazetteer(nn.Module):
+    """The states of a field whose paths are the tag sequences in which each entity of a listed label is a listed name.
+
+    A state of a listed label is a tag and the number of words that follow in its entity. A state that begins an entity
+    is permitted where a listed name of this length begins; the next states have one word less each, until none is left.
+    O and tags of other labels are one state each, permitted everywhere. So each of these sequences is exactly one path,
+    and its probability is that among all of them.
+
+    Args:
+        tags: The L tags of the head, in the scheme BIOES or IOB2.
+        listed: The X labels of the list.
+        names: Whether each of V names has each label, (V, X) bool.
+        longest: M, the number of words of the longest name.
+        span_continues: As in `decode`, (L + 1, L + 1) bool.
+    """
+
+    def __init__(self, tags: Sequence[str], listed: Sequence[str], names: Tensor, longest: int, span_continues: Tensor):
+        super().__init__()
+        self.longest = M = longest
+        X, shortest = len(listed), int(any(tag.startswith("E-") for tag in tags))
+        # The words that may follow a tag; in IOB2 an entity may end with B or I, in BIOES it ends with E or S.
+        rests = {"S": range(1), "B": range(shortest, M), "I": range(shortest, M - 1), "E": range(min(1, M - 1))}
+        # A state: its tag, the words that follow, the label, whether an entity begins, and the column of `permitted`.
+        states: list[tuple[int, int, int, bool, int]] = []
+        for j, (prefix, label) in enumerate(map(parts, tags)):
+            x, begins = listed.index(label) if label in listed else -1, prefix not in ("I", "E")
+            column = 1 + (0 if begins else M * X) + x
+            states += [(j, 0, -1, True, 0)] if x < 0 else [(j, r, x, begins, column + r * X) for r in rests[prefix]]
+        states.append((len(tags), 0, -1, True, 0))  # the boundary
+        tag, rest, of_label, begin, columns = (torch.tensor(part) for part in zip(*states, strict=True))
+        follows = (of_label[:, None] == of_label) & (rest[:, None] == rest + 1) & (of_label >= 0)  # (P, P)
+        forbidden = torch.where(torch.where(begin, rest[:, None] == 0, follows), 0.0, MASKED_LOGIT)
+        self.names, self.tags = nn.Buffer(names.float(), persistent=False), nn.Buffer(tag, persistent=False)
+        self.columns, self.forbidden = (nn.Buffer(part, persistent=False) for part in (columns[:-1], forbidden))
+        self.continues = nn.Buffer(span_continues[tag][:, tag], persistent=False)
+        self.same = nn.Buffer((tag[:, None] == tag).float(), persistent=False)
+
+    def permitted(self, names: Tensor, mask: Tensor) -> Tensor:  # (B, T, K), (B, T) -> (B, T, S) bool
+        """Return the permitted states; place k - 1 of `names` has the number of the name of k words that ends there."""
+        M, T = self.longest, names.shape[1]
+        ends = torch.where(mask[..., None, None], F.embedding(names, self.names), 0.0)  # (B, T, K, X)
+        ends = F.pad(ends, (0, 0, 0, M, 0, M - 1))[:, :, :M]  # (B, T + M - 1, M, X)
+        begins = [ends[:, r : r + T, r] for r in range(M)]  # a name begins here and ends r words later
+        inside = [ends[:, r : r + T, r + 1 :].amax(2) for r in range(M - 1)]  # an earlier one ends r words later
+        columns = torch.cat([torch.ones_like(begins[0][..., :1]), *begins, *inside], 2)
+        return columns.index_select(2, self.columns) > 0
+
+    def decode(self, logits: Tensor, names: Tensor, mask: Tensor, chain: Tensor | None, n: int) -> Decision:
+        """Return the n best of these sequences: see the function `decode`; without `chain` only the list joins tags."""
+        states = torch.where(self.permitted(names, mask), logits.index_select(2, self.tags[:-1]), MASKED_LOGIT)
+        moves = self.forbidden if chain is None else self.forbidden + chain[self.tags][:, self.tags]  # (P, P)
+        decision = decode(bounded(states, mask), moves, self.continues, n, self.same)
+        return decision._replace(path=self.tags[decision.path], paths=self.tags[decision.paths])

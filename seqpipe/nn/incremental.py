@@ -15,7 +15,7 @@ from seqpipe.answers.text import PAST, PRESENT
 from seqpipe.config.contract import member
 from seqpipe.config.signature import call
 from seqpipe.nn.layers import BOS_ID, LOG_ZERO, PAD_ID
-from seqpipe.nn.loops import State, while_loop
+from seqpipe.nn.loops import State, run_if
 from seqpipe.nn.search import repeat_axis, repeated, rows_at, top_n
 from seqpipe.runtime.manifest import CacheEntry
 
@@ -351,9 +351,8 @@ class IncrementalStages:
         """
         B, device = ended.shape[0], ended.device
 
-        def export(left: Tensor, *caches: Tensor) -> State:
-            # What is computed from the loop's state stays in the loop, which takes one step or none.
-            rows = torch.arange(B, device=device) * (prefix.ids.shape[0] // B) * left
+        def export() -> State:
+            rows = torch.arange(B, device=device) * (prefix.ids.shape[0] // B)
             first = prefix.with_state(tuple(part.index_select(0, rows) for part in prefix.state))
             p = torch.arange(first.ids.shape[1], device=device)
             # The padding between the tokens of a row, such as that of its prompt, moves to the row's end.
@@ -361,12 +360,11 @@ class IncrementalStages:
             slots = CacheSlots(order, p < first.real.sum(1, keepdim=True), ~ended)
             ids = torch.where(slots.real, first.ids.gather(1, order), PAD_ID)
             pairs = zip(self.encoder, first.caches, strict=True)
-            return left - 1, ids, *(encoder.export_cache(cache, slots) for encoder, cache in pairs)
+            return ids, *(encoder.export_cache(cache, slots) for encoder, cache in pairs)
 
         floats = torch.zeros(B, 0, device=device)
         empty = (floats.long(), *(floats[..., None, None].expand(-1, -1, *e.cache_shape) for e in self.encoder))
-        left = torch.zeros((), dtype=torch.int64, device=device) + keep
-        _, *caches = while_loop(lambda left, *caches: left > 0, export, (left, *empty))
+        caches = run_if(torch.zeros((), dtype=torch.bool, device=device) | keep, export, empty)
         return dict(zip([PRESENT + IDS, *(f"{PRESENT}{n}" for n in range(len(self.encoder)))], caches, strict=True))
 
     def _embedded(

@@ -1,4 +1,4 @@
-"""Loops over a step function: plain Python in training and evaluation, ONNX Loop and Scan in export.
+"""Loops and conditions over functions: plain Python in training and evaluation, ONNX Loop, Scan and If in export.
 
 In export an `Exporter` records the loop (`exported_by`). Under a `torch.export` of somebody else's the loop is one of
 PyTorch's own operators, whose state keeps its shapes. Rules for a step, which is traced, then run at any length:
@@ -8,7 +8,7 @@ PyTorch's own operators, whose state keeps its shapes. Rules for a step, which i
   `x.index_select(0, rows)` with rows from `nonzero`. Axes of the same size at first and after a step change alike. In a
   `scan` the state keeps its shapes;
 - it takes sizes from tensors, closed over or in the state (`x.shape[1]`), not from numbers closed over;
-- it branches by `torch.where`, and `loop_condition` joins its conditions by `&`, `|` and `~`;
+- it branches by `torch.where` or `run_if`, and `loop_condition` joins its conditions by `&`, `|` and `~`;
 - it picks position t by `x.index_select(0, t[None])`: `x[t]` would ask for the value of t;
 - it may close over parameters and other tensors, not over a view of one of them (`weight.T`; `F.linear` is fine);
 - a loop may stand in the step of another one.
@@ -34,6 +34,8 @@ class Exporter(Protocol):
     def while_loop(self, loop_condition: Callable[..., Tensor], step: Callable[..., State], state: State) -> State: ...
 
     def scan(self, step: RowStep, state: State, xs: State, reverse: bool) -> tuple[State, State]: ...
+
+    def run_if(self, condition: Tensor, function: Callable[[], State], otherwise: State) -> State: ...
 
 
 _exporter: ContextVar[Exporter | None] = ContextVar("exporter", default=None)
@@ -84,6 +86,22 @@ def scan(step: RowStep, state: State, xs: State, reverse: bool = False) -> tuple
         state, row = step(state, rows)
         outputs.append(row)
     return state, tuple(torch.stack(column) for column in zip(*(outputs[::-1] if reverse else outputs), strict=True))
+
+
+def run_if(condition: Tensor, function: Callable[[], State], otherwise: State) -> State:
+    """Return `function()` if the condition, a scalar bool, is true, else the tensors `otherwise`.
+
+    A graph computes the function only then. Axes of its results may differ from those of `otherwise`.
+    """
+    if (exporter := _exporter.get()) is not None:
+        return exporter.run_if(condition, function, otherwise)
+    if torch.compiler.is_exporting():
+
+        def step(left: Tensor, *_: Tensor) -> State:
+            return (left & False, *function())
+
+        return while_loop(lambda left, *_: left & True, step, (condition, *otherwise))[1:]
+    return function() if condition else otherwise
 
 
 def _fresh(tensors: State) -> State:

@@ -30,6 +30,7 @@ from seqpipe.pipeline.lock import lock_around, run_lock
 from seqpipe.pipeline.run import RUNS, Run
 from seqpipe.pipeline.run_folder import fingerprint, load_trained, open_run, refuse_changes, start_run
 from seqpipe.pipeline.scoring import score_raw_text
+from seqpipe.pipeline.self_training import self_train
 from seqpipe.pipeline.training import train_run
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import answered, headlines, score_answers
@@ -169,6 +170,7 @@ def run_all(
             parity = bundle.read(run.bundle_folder).manifest.parity
             console.say(f"{run.folder} is finished and nothing changed: nothing to do (--fresh trains again)")
         else:
+            self_train(run, console, device)
             pipeline = train_run(run, console, device)
             scores = score_test_sets(run, predictor(pipeline, config), console)
             files.write(run.folder / SCORES, json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False))

@@ -260,10 +260,12 @@ class Pipeline:
         Arguments and errors are those of `run`.
         """
         from seqpipe.pipeline.run_folder import start_run
+        from seqpipe.pipeline.self_training import self_train
         from seqpipe.pipeline.training import train_run
 
         console, _ = self._prepare(progress, device, True, on_epoch)
         with start_run(self.config, console, fresh, Path(runs)) as run:
+            self_train(run, console, device)
             train_run(run, console, device)
             for line in run.outcome_lines():
                 console.say(f"  {line}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqpipe import files
-from seqpipe.config.run_layout import ANSWERS, BUNDLE, CHECKPOINTS, HISTORY, OUTCOME, SCORES, STATE, YAML
+from seqpipe.config.run_layout import ANSWERS, BUNDLE, CHECKPOINTS, HISTORY, OUTCOME, ROUNDS, SCORES, STATE, YAML
 from seqpipe.errors import UsageError
 from seqpipe.files import Rows
 
@@ -94,7 +94,7 @@ class Run:
         on it, None for one that is not finite, and `train`, those on a sample of the training records. A run that
         diverged has a last row with the reason as `diverged`.
         """
-        return Rows(_json_lines(self.checkpoints / HISTORY))
+        return Rows(json_lines(self.checkpoints / HISTORY))
 
     @property
     def answers(self) -> Rows:
@@ -102,7 +102,17 @@ class Run:
 
         Empty before they are evaluated, and for language models, whose score needs no answers.
         """
-        return Rows(_json_lines(self.folder / ANSWERS))
+        return Rows(json_lines(self.folder / ANSWERS))
+
+    @property
+    def self_training(self) -> Rows:
+        """The trainings of `train.self_training`, a row for each; empty for others.
+
+        Keys: `round`, 0 without unlabelled texts; `threshold`; `texts`, unlabelled ones that were training data; `dev`,
+        the score on dev; `kept`, whether this training is that of the run.
+        """
+        path = self.folder / ROUNDS
+        return Rows(files.read_json(path) if path.exists() else [])
 
     @property
     def folds(self) -> list[Path]:
@@ -218,7 +228,7 @@ class Run:
         return outcome_lines(self.outcome, metric_types(self.config.head), f"seqpipe run {self.folder / YAML}")
 
 
-def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+def json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of a JSONL file; none if there is no such file."""
     if path.exists():
         with path.open(encoding="utf-8") as lines:

@@ -24,6 +24,7 @@ from seqpipe.config.run_layout import (
     LEARNED,
     LOCK,
     SCORES,
+    SELF_TRAINING,
     STATE,
     TEACHER,
     TOKENS,
@@ -69,7 +70,10 @@ def fingerprint(config: Config, run: Path | None = None) -> dict[str, Any]:
         paths |= {f"add.{number}": path for number, path in enumerate(data.train.added)}
     for role, path in paths.items():
         if path and has_member(data.reader.cls, "files"):  # the reader knows which files belong together
-            hashes[role] = [files.sha256_file(file) for file in build_component(data.reader).files(Path(path))]
+            listed = build_component(data.reader).files(Path(path))
+            hashes[role] = [files.sha256_file(file) for file in listed]
+            if listed == [Path(path)]:
+                (hashes[role],) = hashes[role]
         elif path:
             hashes[role] = files.sha256_file(Path(path))
     inputs: dict[str, Any] = {
@@ -185,7 +189,8 @@ def refuse_changes(folder: Path, current: Mapping[str, Any], but: Sequence[str] 
     """Return whether a run has other inputs than these, except for the keys `but`; UsageError if it was trained."""
     state = files.read_json(folder / STATE) if (folder / STATE).exists() else {"fingerprint": current}
     lines = [line for line in differences(state["fingerprint"], current) if line.partition(":")[0] not in but]
-    if lines and ((folder / CHECKPOINTS / LAST).exists() or "folds" in state):
+    is_trained = any(path.exists() for path in (folder / CHECKPOINTS / LAST, folder / SELF_TRAINING))
+    if lines and (is_trained or "folds" in state):
         listed = "".join(f"\n  {line}" for line in lines)
         fix = "run with --fresh to move it aside, or give the YAML another name:"
         if lines[0].startswith("train.epochs:") and "more" in state:

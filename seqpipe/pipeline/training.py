@@ -9,11 +9,11 @@ import torch
 from seqpipe import files
 from seqpipe.answers.task import folded_label, list_examples
 from seqpipe.config.loader import Config
-from seqpipe.config.run_layout import FACTS, LAST, LEARNED, OUTCOME, PARTS
+from seqpipe.config.run_layout import FACTS, LAST, LEARNED, OUTCOME, PARTS, PSEUDO_LABELS
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
 from seqpipe.features.parts import Part
-from seqpipe.pipeline.run import Run
+from seqpipe.pipeline.run import Run, json_lines
 from seqpipe.report.analysis import data_facts, unknown_share
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.predictor import cores, refuse_long
@@ -105,6 +105,8 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     check_precision(config.train.precision, device)
     form = data_form(config)
     records = form.read(config.data.train)
+    if (run.folder / PSEUDO_LABELS).exists():
+        records = [*records, *(row["record"] for row in json_lines(run.folder / PSEUDO_LABELS))]
     for part in (config.data.dev, *config.data.tests.values()):
         if isinstance(part, Part):
             lines = (json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in form.read(part))
@@ -118,7 +120,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     if config.train.teacher:
         form.unlabelled = form.read(config.data.unlabelled) if config.data.unlabelled else ()
         texts = [*records, *form.unlabelled]
-        form.taught = teacher_answers(config, artifacts, texts, run.folder, console, device)
+        form.soft_targets = teacher_answers(config, artifacts, texts, run.folder, console, device)
     data = form.load(artifacts, records, run.folder)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, artifacts)

@@ -16,15 +16,13 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.registry import answer_from, tokenizer_file
-from seqpipe.config.plugins import Plugins
-from seqpipe.config.signature import construct, options_model, validate, values
 from seqpipe.errors import BundleError, UsageError
 from seqpipe.features.encoding import is_library_error
 from seqpipe.features.kinds.registry import feature_from
@@ -33,6 +31,9 @@ from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.files import sha256, writing_folder
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.manifest import MANIFEST, FileEntry, Manifest, Reader, parse, seal
+
+if TYPE_CHECKING:
+    from seqpipe.config.plugins import Plugins
 
 CARD = "README.md"  # file of the model card
 MOST_MANIFEST, MOST_FILE = 64 << 20, 1_900_000_000  # bytes
@@ -290,14 +291,18 @@ def _tokenizer(content: BundleContent, name: str) -> Tokenizer:
 # The reader that a bundle names, with its options checked as in a YAML.
 
 
-def reader_from(stated: Reader, plugins: Plugins) -> Any:
-    """Return the installed reader named `use` with these `options`.
+def reader_from(stated: Reader, plugins: Plugins | None = None) -> Any:
+    """Return the reader named `use` with these `options`, of the plugins, by default all that are installed.
 
     Raises:
         PluginError: if it is not installed.
         BundleError: lists every unknown option, and every option of another type.
     """
-    cls = plugins.find("reader", stated.use).load()
+    # These imports take a tenth of the time to answer a line, for which they are not needed.
+    from seqpipe.config.plugins import Plugins
+    from seqpipe.config.signature import construct, options_model, validate, values
+
+    cls = (plugins or Plugins()).find("reader", stated.use).load()
     options, mistakes = validate(options_model(cls), stated.options)
     if options is None:
         messages = "; ".join(f"{'.'.join(map(str, mistake.where))}: {mistake.message}" for mistake in mistakes)

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import pairwise, starmap, tee
 from operator import itemgetter, ne
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,14 +21,17 @@ from seqpipe.answers.metrics.numbers import mean_of, metric_of, ratio
 from seqpipe.answers.task import HeadTask, Task
 from seqpipe.answers.text import RECORD_CONTINUES, SCORE_PROMPT
 from seqpipe.answers.types import PASSAGE, Counts, Metric, Scores, Statistics
-from seqpipe.config.contract import Metrics
 from seqpipe.errors import DataError, PluginError, UsageError, did_you_mean
 from seqpipe.features.document import Arrays, Doc, Record, locate, location
+from seqpipe.features.media import json_value
 from seqpipe.features.raw_text import with_raw_text
 from seqpipe.features.sources import fields_of
 from seqpipe.files import Rows, file_lines, json_bytes, null_non_finite, write
 from seqpipe.runtime.decode_options import resolve_options
 from seqpipe.runtime.predictor import CHUNK, Predictor, chunks
+
+if TYPE_CHECKING:
+    from seqpipe.config.contract import Metrics
 
 
 def evaluate(
@@ -113,7 +116,8 @@ def _error_line(predictor: Predictor, record: Record, gold: Any, answer: Answer,
     # Of the record's fields with the same names, as in a file of errors that is read again, only those stay that the
     # model reads or whose values are references.
     needed = {*fields_of(predictor.featurizer), *(part.kind.target for part in task.parts.values())}
-    return line | {key: value for key, value in record.items() if key in needed or key.partition(".")[0] not in line}
+    kept = {key: value for key, value in record.items() if key in needed or key.partition(".")[0] not in line}
+    return line | {key: json_value(value) for key, value in kept.items()}
 
 
 def _losses(predictor: Predictor, records: Iterable[Record]) -> Iterator[dict[str, Any]]:

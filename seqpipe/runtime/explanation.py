@@ -17,12 +17,13 @@ import numpy as np
 from seqpipe.answers.base import AnswerKind, best_of
 from seqpipe.answers.registry import part_of
 from seqpipe.answers.text import ENOUGH
-from seqpipe.config.checks import Attended
+from seqpipe.answers.types import Attended
 from seqpipe.console import text_table, text_width
 from seqpipe.errors import BundleError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record, join_sources
-from seqpipe.features.kinds.base import SENTENCES, TOKENS
-from seqpipe.features.sources import sources_of, tokenizers_of
+from seqpipe.features.kinds.base import PLACES, SENTENCES, TOKENS
+from seqpipe.features.kinds.registry import pixels
+from seqpipe.features.sources import InputSource, NumericSource, sources_of, tokenizers_of
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK
 from seqpipe.files import Rows
 from seqpipe.runtime.decode_options import Chosen, resolve_options
@@ -43,11 +44,13 @@ class Attention:
         name: The stage's key in the YAML, then the stage's name for them, such as `head.attention`; or the part.
         over: The units: words (N,), sentences (N,), pairs of words (heads, N, N) with queries as rows, or generated
             tokens as queries (1, M, N) over words.
-        places: Start and end of each of the N in the text, in code points.
+        places: Start and end of each of the N in the text, in code points; of a picture or a sound the text is the
+            numbers of its rows.
         weights: float32, without padding.
         written: The M generated tokens, if they are the queries.
         label: Label of the part; the word that is the part of a generated text; else the answer kind.
         measure: By occlusion, the score of the part whose drop without each word is its weight.
+        grid: Rows and columns of the places of a picture, row by row; a sound has one row.
     """
 
     name: str
@@ -57,6 +60,16 @@ class Attention:
     written: tuple[str, ...] | None = None
     label: str = ""
     measure: str = ""
+    grid: tuple[int, int] | None = None
+
+    def place_names(self, text: str) -> list[str]:
+        """Return a name for each of the N places: its text, or where it is in a picture or a sound."""
+        if self.grid is None:
+            return [_short(text[a:b]) for a, b in self.places]
+        rows, columns = self.grid
+        if rows == 1:
+            return [f"part {i} of {columns}" for i in range(1, columns + 1)]
+        return [f"row {i // columns + 1}, column {i % columns + 1}" for i in range(rows * columns)]
 
     @property
     def is_matrix(self) -> bool:
@@ -71,7 +84,8 @@ class Attention:
     def data(self) -> dict[str, Any]:
         weights = self.weights if self.written is None else self.weights[0]
         rounded = np.round(weights.astype(np.float64), 6).tolist()
-        stated = {"label": self.label, "measure": self.measure} if self.measure else {}
+        stated: dict[str, Any] = {"label": self.label, "measure": self.measure} if self.measure else {}
+        stated |= {"grid": [*self.grid]} if self.grid else {}
         content = {"over": self.over, **stated, "places": [*map(list, self.places)], "weights": rounded}
         return content if self.written is None else content | {"written": [*self.written]}
 
@@ -84,12 +98,14 @@ def attention(
     `sentences` (S, W) has the position + 1 of each token of each sentence, 0 in the padding, and `written` the tokens
     of the answer's first text.
     """
+    places: Sequence[tuple[int, int]] = ()
     if attended.axis == SENTENCES:
         rows = [] if sentences is None else [row[row > 0] - 1 for row in sentences]
         places = [(doc.offsets[row[0]][0], doc.offsets[row[-1]][1]) for row in rows if len(row)]
-    else:
+    elif attended.axis != PLACES:
         places = doc.offsets if attended.axis == TOKENS else doc.word_offsets
-    N = len(places)
+    grid = (attended.grid or (1, weights.shape[-1] if weights.ndim else 0)) if attended.axis == PLACES else None
+    N = grid[0] * grid[1] if grid else len(places)
     if attended.over == "written":
         weights = weights[None, : len(written)]
     matrix = {"pairs": (*weights.shape[:1], N, N), "written": (1, len(written), N)}
@@ -97,7 +113,11 @@ def attention(
     if weights.shape != wanted:
         raise BundleError(f"the graph's {attended.output} has the shape {weights.shape}, not {wanted}; export it again")
     steps = tuple(written) if attended.over == "written" else None
-    return Attention(attended.key, attended.over, tuple((a, b) for a, b in places), weights, steps)
+    if grid:  # the places divide the rows of a picture, or the frames of a sound, evenly
+        parts, times = grid if attended.grid else (N, 1)
+        ends = [(len(doc) * i // parts, (len(doc) * (i + 1) - 1) // parts) for i in range(parts) for _ in range(times)]
+        places = [(doc.offsets[first][0], doc.offsets[last][1]) for first, last in ends]
+    return Attention(attended.key, attended.over, tuple((a, b) for a, b in places), weights, steps, grid=grid)
 
 
 @dataclass(frozen=True)
@@ -167,7 +187,8 @@ class Explanation:
     """Explanation of one answer: its input, attention weights, path through the points, and copied words.
 
     `copied` has the origins of words from copying heads, by the name of the probabilities. By occlusion `attentions`
-    are the importances of words, and `faithfulness` is their deletion curve (`Occlusion.deletion_curve`).
+    are the importances of words, and `faithfulness` is their deletion curve (`Occlusion.deletion_curve`). `picture` has
+    the pixels (H, W, 1 or 3) of an input that is a picture, or the spectrum of a sound, as bytes.
     """
 
     text: str
@@ -177,6 +198,7 @@ class Explanation:
     figure: Figure | None = None
     copied: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)
     faithfulness: Mapping[str, Any] | None = None
+    picture: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     def data(self) -> dict[str, Any]:
         """Return the explanation as JSON data, with weights rounded to 6 decimal places."""
@@ -199,7 +221,8 @@ class Explanation:
         """Return the answer and the greatest weights of each attention as a table; for generated text the alignment."""
         parts = [[*self.answer_lines]]
         for attention in self.attentions:
-            form, over, top = ".4f", f"over {attention.over}", TOP
+            units = "places" if attention.grid and attention.over == "words" else attention.over
+            form, over, top = ".4f", f"over {units}", TOP
             if attention.measure:
                 form, over = "+.4f", f"drop of its {attention.measure} without each word"
                 top = TOP if len(self.attentions) < TOP else FEW
@@ -223,7 +246,7 @@ class Explanation:
         else:
             order = np.argsort(-np.abs(weights), axis=None, kind="stable")[:top]
             places = [np.unravel_index(i, weights.shape) for i in order.tolist()]
-        words = [_short(self.text[a:b]) for a, b in attention.places]
+        words = attention.place_names(self.text)
         written = [visible_blanks(token) for token in attention.written or ()]
         axes = [words] if weights.ndim == 1 else [written or words, words]
         return [(float(weights[at]), [axis[i] for axis, i in zip(axes, at, strict=True)]) for at in places]
@@ -304,7 +327,15 @@ def explain(
             words, _ = writer.copies.read(doc)
             copied[weights.key] = origins(doc, writer.step_ids(steps), words, tokens, looks, array)
     answer = predictor.read([doc], decision, decoding)[0]
-    return Explanation(doc.text, answer, kind.lines(answer), tuple(attentions), figure(kind, doc, answer), copied)
+    drawn, picture = figure(kind, doc, answer), _picture(featurizer, doc)
+    return Explanation(doc.text, answer, kind.lines(answer), tuple(attentions), drawn, copied, picture=picture)
+
+
+def _picture(featurizer: InputSource, doc: Doc) -> np.ndarray | None:
+    """Return the input as pixels, if it is one picture or sound."""
+    if doc.rows is None or not isinstance(featurizer, NumericSource):
+        return None
+    return pixels(featurizer.feature, doc.rows)
 
 
 # Occlusion: the importance of a word is the drop of the answer's score without it (Zeiler and Fergus 2014; Li, Monroe
@@ -327,7 +358,8 @@ def occlude(predictor: Predictor, doc: Doc, decoding: Chosen, faithfulness: bool
     )
     curve = occlusion.deletion_curve(drops.mean(1)) if faithfulness and drops.size else None
     lines = predictor.kind.lines(occlusion.answer)
-    return Explanation(doc.text, occlusion.answer, lines, importances, faithfulness=curve)
+    pixels_of_input = _picture(predictor.featurizer, doc)
+    return Explanation(doc.text, occlusion.answer, lines, importances, faithfulness=curve, picture=pixels_of_input)
 
 
 class Occlusion:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import functools
 import io
 import itertools
 import os
@@ -17,22 +18,33 @@ from typing import Any
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import WARNING, AnswerKind
-from seqpipe.config.plugins import Plugins
-from seqpipe.console import Console
+from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.features.document import Record, locate
-from seqpipe.features.sources import fields_of, numeric_fields, one_text
+from seqpipe.features.media import with_paths
+from seqpipe.features.sources import fields_of, media_fields, numeric_fields, one_text
 from seqpipe.files import JSON_DECODER, LONGEST_LINE, encoding_fix, json_bytes, open_file, writing
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.manifest import Reader
 from seqpipe.runtime.model import Model
-from seqpipe.runtime.predictor import CHUNK, Answers, Item, Predictor
+from seqpipe.runtime.predictor import CHUNK, ON_ERROR, Answers, Item, Predictor
 from seqpipe.runtime.streams import PieceStream
-from seqpipe.runtime.table_io import OUTPUTS, TABLES, Columns, answer_columns, form_of, read_rows, write_table
+from seqpipe.runtime.table_io import (
+    ENDINGS,
+    OUTPUTS,
+    TABLES,
+    Columns,
+    answer_columns,
+    ending,
+    form_of,
+    read_rows,
+    write_table,
+)
 
 BLOCK = 1 << 16  # bytes read at once
 FORMATS = ("text", "jsonl", "conll", *TABLES)
 Write = Callable[[bytes], Any]
+Span = tuple[int, int]
 
 
 def input_format(form: str, source: Path | None, usual: str, names: Sequence[str] = ()) -> str:
@@ -44,28 +56,51 @@ def input_format(form: str, source: Path | None, usual: str, names: Sequence[str
     return form
 
 
-def read_lines(source: Path | None, flush: Callable[[], Any] = lambda: None) -> Iterator[tuple[str | DataError, str]]:
+class LinePlace:
+    """File and number of a line of a part of a file; the lines before the part are counted when a message is made."""
+
+    def __init__(self, source: Path, start: int, number: int):
+        self.source, self.start, self.number = source, start, number
+
+    def __str__(self) -> str:
+        return f"{self.source}:{_lines_before(self.source, self.start) + self.number}"
+
+
+@functools.lru_cache(maxsize=1)
+def _lines_before(source: Path, start: int) -> int:
+    with open_file(source) as file:
+        sizes = [min(BLOCK, start - at) for at in range(0, start, BLOCK)]
+        return sum(file.read(size).count(b"\n") for size in sizes)
+
+
+def read_lines(
+    source: Path | None, flush: Callable[[], Any] = lambda: None, span: Span | None = None
+) -> Iterator[tuple[str | DataError, str | LinePlace]]:
     """Yield each line of a file or of standard input without its end, or the error if it cannot be read, and its place.
 
-    `flush` is called before each wait for input.
+    Args:
+        source: The file; None: standard input.
+        flush: Called before each wait for input.
+        span: First and last (exclusive) byte of the lines of a part of the file; None: all of it.
     """
-    for number, line in enumerate(_split(source, flush), 1):
-        where = f"{_source_name(source)}:{number}"
+    start = span[0] if span else 0
+    for number, line in enumerate(_split(source, flush, span), 1):
+        where = LinePlace(source, start, number) if source and start else f"{_source_name(source)}:{number}"
         if len(line) > LONGEST_LINE:
             yield DataError(f"{where}: this line has more than {LONGEST_LINE // 1_000_000} MB; split the text"), where
             continue
         try:
-            text: str | DataError = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            text: str | DataError = line.decode("utf-8-sig" if number == 1 and not start else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             text = DataError(f"{where}: byte {error.start + 1} is not UTF-8; {encoding_fix(line)}")
         yield text, where
 
 
-def _split(source: Path | None, flush: Callable[[], Any]) -> Iterator[bytes]:
+def _split(source: Path | None, flush: Callable[[], Any], span: Span | None) -> Iterator[bytes]:
     """Yield the lines of a file or of standard input as they arrive, cut if too long."""
     begun: list[bytes] = []  # parts of an incomplete line
     size = 0
-    for block in _read_blocks(source):
+    for block in _read_blocks(source, span):
         if not block:
             flush()
             continue
@@ -82,9 +117,13 @@ def _split(source: Path | None, flush: Callable[[], Any]) -> Iterator[bytes]:
         yield b"".join(begun)
 
 
-def _read_blocks(source: Path | None) -> Iterator[bytes]:
+def _read_blocks(source: Path | None, span: Span | None = None) -> Iterator[bytes]:
     """Yield the blocks of a file or of standard input as they arrive, and an empty one before each wait."""
     with contextlib.nullcontext(sys.stdin.buffer) if source is None else open_file(source) as stream:
+        left = sys.maxsize
+        if span:
+            stream.seek(span[0])
+            left = span[1] - span[0]
         prompt = "one text a line; Ctrl-D ends\n> " if stream.isatty() and sys.stderr.isatty() else ""
         while True:
             if _may_wait(stream):
@@ -92,9 +131,10 @@ def _read_blocks(source: Path | None) -> Iterator[bytes]:
             sys.stderr.write(prompt)
             sys.stderr.flush()
             prompt = prompt[-2:]
-            block = stream.read1(BLOCK)  # type: ignore[union-attr]
+            block = stream.read1(min(BLOCK, left))  # type: ignore[union-attr]
             if not block:
                 return
+            left -= len(block)
             yield block
 
 
@@ -114,14 +154,19 @@ def _source_name(source: Path | None) -> str:
 
 
 def read_records(
-    model: Model, source: Path | None, form: str, flush: Callable[[], Any] = lambda: None
-) -> Iterator[tuple[Record | DataError, str]]:
+    model: Model,
+    source: Path | None,
+    form: str,
+    flush: Callable[[], Any] = lambda: None,
+    span: Span | None = None,
+) -> Iterator[tuple[Record | DataError, str | LinePlace]]:
     """Yield each record, or the error of an invalid line, and its place; an error in CoNLL ends the records.
 
-    `flush`: as of read_lines.
+    `flush`, `span`: as of read_lines.
     """
-    lines, featurizer = read_lines(source, flush), model.predictor.featurizer
+    lines, featurizer = read_lines(source, flush, span), model.predictor.featurizer
     fields, numbers = fields_of(featurizer), bool(numeric_fields(featurizer))
+    named: Any = model.manifest.reader.options.get("files", ())
     if form == "text" and numbers:
         raise UsageError("--format text: this bundle reads numbers; give lines of JSON with --format jsonl")
     if form == "conll":
@@ -137,10 +182,18 @@ def read_records(
         try:
             text = raise_error(line)
             record = plain_record(text, fields, where) if form == "text" else parse_record(text, fields, where, numbers)
+            if source and named:  # standard input names no files
+                record = with_paths(record, [name for name in named if name in record], str(where))
         except DataError as error:
             yield error, where
         else:
             yield record, where
+
+
+def is_media(model: Model, names: Sequence[str], form: str) -> bool:
+    """Return whether inputs are pictures or sounds, or folders of them, and not data files of the bundle's records."""
+    reads_media = len(model.fields) == 1 and bool(media_fields(model.predictor.featurizer))
+    return reads_media and form == "auto" and any(ending(Path(name)) not in ENDINGS for name in names)
 
 
 def _conll_reader(model: Model) -> Any:
@@ -149,7 +202,7 @@ def _conll_reader(model: Model) -> Any:
     options = stored.options if stored.use == "conll" else {}
     if stored.use == "conllu":
         options = {"separator": "tab"}  # words may contain spaces, as in Vietnamese
-    return reader_from(Reader(use="conll", options={**options, "tags": None}), Plugins())
+    return reader_from(Reader(use="conll", options={**options, "tags": None}))
 
 
 def raise_error(item: Item | DataError) -> Item:
@@ -164,12 +217,14 @@ def one_record(model: Model, text: str) -> Record:
     fields, numbers = fields_of(featurizer), bool(numeric_fields(featurizer))
     if one_text(featurizer):
         return {fields[0]: text}
+    if len(fields) == 1 and media_fields(featurizer):  # a file, since its content is too long for an argument
+        return {fields[0]: Path(text), "where": text}
     if text.startswith("{") or numbers:
         return parse_record(text.rstrip("\n"), fields, "the text", numbers)
     return plain_record(text.rstrip("\n"), fields, "the text")
 
 
-def plain_record(line: str, fields: Sequence[str], where: str) -> Record:
+def plain_record(line: str, fields: Sequence[str], where: object) -> Record:
     """Return the record of a plain line: a text, or the tab-separated texts of a pair or of several sources."""
     texts = [line] if len(fields) == 1 else line.split("\t")
     if len(texts) != len(fields):
@@ -181,7 +236,7 @@ def plain_record(line: str, fields: Sequence[str], where: str) -> Record:
     return dict(zip(fields, texts, strict=True))
 
 
-def parse_record(line: str, fields: Sequence[str], where: str, numbers: bool) -> Record:
+def parse_record(line: str, fields: Sequence[str], where: object, numbers: bool) -> Record:
     """Return the record of a JSON line: an object, or the value of its only field."""
     try:
         record = JSON_DECODER.decode(line)
@@ -192,7 +247,7 @@ def parse_record(line: str, fields: Sequence[str], where: str, numbers: bool) ->
     return json_record(record, fields, where, numbers)
 
 
-def json_record(value: Any, fields: Sequence[str], where: str, numbers: bool) -> Record:
+def json_record(value: Any, fields: Sequence[str], where: object, numbers: bool) -> Record:
     """Return the record of a JSON value: an object, or the value of its only field; DataError for anything else."""
     if isinstance(value, (str, list) if numbers else str) and len(fields) == 1:
         return {fields[0]: value}
@@ -272,8 +327,6 @@ def _answer_texts(stream: PieceStream, source: Path | None, write: Write) -> Non
 
 # Answer a file or standard input line by line, in order, in constant memory.
 
-ON_ERROR = ("stop", "skip")
-
 
 def predict_file(
     model: Model,
@@ -284,23 +337,68 @@ def predict_file(
     options: Mapping[str, Any],
     on_error: str = "stop",
     names: Sequence[str] = (),
+    media: Sequence[Path] = (),
 ) -> None:
-    """Answer everything in `source`; `target` appears only when it is complete.
+    """Answer everything in `source` (`answer_file`), with a progress bar if `target` is a file.
+
+    Raises:
+        SkippedError: at the end, if `on_error` is "skip" and some lines have `{"error": …}` in place of an answer.
+    """
+    with Console().progress("texts", None) if target else contextlib.nullcontext() as tick:
+        count, skipped = answer_file(
+            model, source, target, form, documents, options, on_error, names, media=media, tick=tick
+        )
+    if skipped:
+        raise skipped_error(_source_name(source), count, skipped)
+
+
+def output_format(model: Model, form: str, documents: bool, options: Mapping[str, Any]) -> str:
+    """Return the format of the answers to inputs of a format: text (an answer a line), jsonl or conll."""
+    if form in ("conll", "conllu"):
+        tags_sentences = model.predictor.kind.tags_words and not documents and options.get("n_best", 1) == 1
+        return "conll" if tags_sentences else "jsonl"
+    return "text" if form == "text" else "jsonl"
+
+
+def skipped_error(source: str, count: int, skipped: int) -> SkippedError:
+    """Return the error about inputs of a source that have no answer."""
+    fix = "each has an error in its place; correct these and run them again"
+    return SkippedError(f"{source}: {skipped:,} of {count:,} inputs have no answer; {fix}")
+
+
+def answer_file(
+    model: Model,
+    source: Path | None,
+    target: Path | None,
+    form: str,
+    documents: bool,
+    options: Mapping[str, Any],
+    on_error: str = "stop",
+    names: Sequence[str] = (),
+    span: Span | None = None,
+    media: Sequence[Path] = (),
+    tick: Tick | None = None,
+) -> tuple[int, int]:
+    """Answer everything in `source`; `target` appears only when it is complete. Return counts of inputs and of skipped.
 
     A line of text is answered by a line of JSON, a row of a table or a JSON record by the record with the key `answer`,
     CoNLL by the words with their tags; a `target` that ends in .csv, .tsv or .parquet has a table. `names` are the
-    columns or keys of the texts. Pending records are answered whenever the source has nothing more to read.
+    columns or keys of the texts. Pending records are answered whenever the source has nothing more to read. `span`:
+    the bytes of a part of a file of lines. `media`: files of pictures or sounds, which are answered in place of
+    `source`.
 
     Raises:
         DataError: for the first line that cannot be answered, after the answers to those before it.
-        SkippedError: at the end, if `on_error` is "skip" and some lines have `{"error": …}` in place of an answer.
     """
     columns = Columns(model, names)
     wanted = [*columns.names, *columns.fields]
-    form = input_format(form, source, "jsonl" if numeric_fields(model.predictor.featurizer) else "text", wanted)
+    form = (
+        "jsonl"
+        if media
+        else input_format(form, source, "jsonl" if numeric_fields(model.predictor.featurizer) else "text", wanted)
+    )
     kind = model.predictor.kind
-    tags_sentences = kind.tags_words and not documents and options.get("n_best", 1) == 1
-    shown = {"text": "text", "conll": "conll", "conllu": "conll" if tags_sentences else "jsonl"}.get(form, "jsonl")
+    shown = output_format(model, form, documents, options)
     is_table = target is not None and target.suffix.lower() in OUTPUTS
     if names and form in ("text", "conll", "conllu"):
         raise UsageError(f"--field: names a column of a table or a key of JSON, and this is {form}; leave it out")
@@ -308,7 +406,7 @@ def predict_file(
         raise UsageError(f"--format {form}: such input is read from a file; name it with --input")
     if is_table and shown == "conll":
         raise UsageError(f"{target}: CoNLL is not a table; name a file such as answers.conll, or answers.jsonl")
-    if form == "conll" and not tags_sentences:
+    if form == "conll" and shown != "conll":
         raise UsageError("--format conll: for bundles that answer with tags or spans, one answer a sentence")
     if on_error not in ON_ERROR:
         raise UsageError(f"--on-error {on_error}: must be one of {', '.join(ON_ERROR)}")
@@ -319,9 +417,9 @@ def predict_file(
     with contextlib.ExitStack() as stack:
         if target and not is_table:
             write = stack.enter_context(stack.enter_context(writing(target)).open("wb")).write
-        tick = stack.enter_context(Console().progress("texts", None)) if target else None
 
         def write_answer(record: Record, answer: Answer | DataError) -> None:
+            record = {key: str(value) if isinstance(value, Path) else value for key, value in record.items()}
             if form in ("json", "parquet"):  # whose readers repeat the values within an object under dotted names
                 record = {key: record[key] for key in record if "." not in key or key.split(".")[0] not in record}
             if is_table:
@@ -334,10 +432,13 @@ def predict_file(
         answers = _Documents(model.predictor, options) if documents else Answers(model.predictor, options)
         answering = _Answering(answers, 1 if documents else CHUNK, on_error == "skip", kind, write_answer)
         stack.callback(answers.cancel)  # after an error or a signal
-        if source and form in TABLES:
+        records: Iterable[tuple[Record | DataError, str | LinePlace]]
+        if media:
+            records = [({model.fields[0]: file}, str(file)) for file in media]
+        elif source and form in TABLES:
             records = read_rows(model, source, form, columns)
         else:
-            records = read_records(model, source, form, answering.flush)
+            records = read_records(model, source, form, answering.flush, span)
         for record, where in records:
             try:
                 chosen = raise_error(record)
@@ -350,10 +451,7 @@ def predict_file(
         answering.flush()
         if target and is_table:
             write_table(target, rows)
-    if answering.skipped:
-        message = f"{answering.skipped:,} of {answering.count:,} inputs have no answer"
-        fix = "each has an error in its place; correct these and run them again"
-        raise SkippedError(f"{_source_name(source)}: {message}; {fix}")
+    return answering.count, answering.skipped
 
 
 class _Answering:

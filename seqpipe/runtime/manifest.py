@@ -18,12 +18,15 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue, SkipVali
 from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
-from seqpipe.config.checks import AXES, OVER
+from seqpipe.answers.types import AXES, OVER
 from seqpipe.errors import BundleError
+from seqpipe.features.kinds.base import PLACES
+from seqpipe.features.kinds.registry import MEDIA
 from seqpipe.features.splitting import CUTS, Cut
 from seqpipe.files import JSON_DECODER, json_bytes, sha256
 
-FORMAT, VERSION, OLDEST = "seqpipe-bundle", 3, 2
+FORMAT, VERSION, OLDEST = "seqpipe-bundle", 4, 2
+OF_TEXTS = 3  # version of a bundle without pictures and sounds, which older runtimes read
 MANIFEST = "bundle.json"
 MOST_TOKENS = 1_000_000  # of one text, the maximum of `limits`
 MOST_SIZE = 1_000_000  # of an option that is the length of a vector in the graph
@@ -52,7 +55,8 @@ Items = Annotated[tuple[Item, ...], Strict(False), FailFast()]  # read from a JS
 class _Form(BaseModel):
     """An object of a manifest; keys that this version does not know are preserved."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+    # Only the validator of a whole manifest is built, at its first use, not one more for each part of it.
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True, defer_build=True)
 
 
 class FileEntry(_Form):
@@ -166,15 +170,18 @@ class Golden(_Form):
 
 
 class Weights(_Form):
-    """Attention weights that the graph returns: the units that they are over, and their axis."""
+    """Attention weights that the graph returns: the units that they are over, their axis, the places of a picture."""
 
     over: str
     axis: str
+    grid: tuple[TokenCount, TokenCount] | None = Field(None, strict=False)
 
     @pydantic.model_validator(mode="after")
     def _check_consistency(self) -> Weights:
         if self.over not in OVER or self.axis not in AXES:
             raise ValueError(f"weights over {reprlib.repr(self.over)} cannot have the axis {reprlib.repr(self.axis)}")
+        if self.grid is not None and self.axis != PLACES:
+            raise ValueError(f"weights with the axis {self.axis!r} cannot have a grid")
         return self
 
 
@@ -227,9 +234,14 @@ class Manifest(_Form):
             raise ValueError("must not be null")
         return streaming
 
+    @property
+    def version(self) -> int:
+        """Version of the format: the lowest whose runtimes compute all inputs."""
+        return VERSION if any(entry.get("kind") in (*MEDIA,) for entry in self.inputs.values()) else OF_TEXTS
+
     def content(self) -> dict[str, object]:
         """Return the object of bundle.json, without its seal."""
-        return {"format": FORMAT, "version": VERSION, **_set_fields(self)}
+        return {"format": FORMAT, "version": self.version, **_set_fields(self)}
 
 
 def _set_fields(form: BaseModel) -> dict[str, object]:
@@ -273,7 +285,7 @@ def parse(data: bytes, what: str) -> Manifest:
         fix = "update seqpipe, or create the bundle again with this one: `seqpipe run PIPELINE.yaml --fresh`"
         if version == 1:
             fix = "create the bundle again: `seqpipe run PIPELINE.yaml --fresh`"
-        message = f"bundle format version {reprlib.repr(version)}; this seqpipe reads versions {OLDEST} and {VERSION}"
+        message = f"bundle format version {reprlib.repr(version)}; this seqpipe reads versions {OLDEST} to {VERSION}"
         raise BundleError(f"{what}: {message}: {fix}")
     for key, meaning in _RESERVED.items():
         if key in content:
@@ -282,6 +294,9 @@ def parse(data: bytes, what: str) -> Manifest:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
         raise BundleError(f"{what}: {_message(error.errors(include_url=False)[0])}") from error
+    if version < VERSION == manifest.version:
+        message = f"its version is {version}, but pictures and sounds are inputs from version {VERSION} on"
+        raise BundleError(f"{what}: {message}; export it again")
     if version == OLDEST and "stop" in manifest.options and manifest.options["stop"]["type"] == "tokens":
         manifest.options["stop"]["type"] = "texts"  # found outside the graph, which may lack the option
     for name in manifest.files:

@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import LOOSE
 from seqpipe.answers.text import GeneratedText
-from seqpipe.answers.types import Masking
-from seqpipe.config.checks import Attended
-from seqpipe.config.plugins import Plugins
+from seqpipe.answers.types import Attended, Masking
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Arrays, Record
+from seqpipe.features.media import is_media
 from seqpipe.features.parts import read_records
-from seqpipe.features.sources import fields_of, one_text
+from seqpipe.features.sources import fields_of, media_fields, one_text
 from seqpipe.files import Rows
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import describe_options
 from seqpipe.runtime.evaluate import PERTURBATIONS, robustness, swap
 from seqpipe.runtime.explanation import Explanation, Method, explain, has_explanation, word_table
 from seqpipe.runtime.manifest import Golden, Manifest
-from seqpipe.runtime.predictor import CHUNK, BundlePredictor
+from seqpipe.runtime.predictor import CHUNK, ON_ERROR, BundlePredictor
 from seqpipe.runtime.session import SECONDS, GraphSession
 from seqpipe.runtime.streams import PieceStream, stream
 from seqpipe.runtime.table_io import reader_for
@@ -164,7 +163,8 @@ def check_golden(model: Model, path: Path) -> None:
 class Model:
     """A pipeline that answers: `model("a text")`, `model(["a", "b"])`, or a generator for a generator.
 
-    An input is a text, or a record: `{"text": …}` or `{"words": […]}` for words already split.
+    An input is a text, or a record: `{"text": …}` or `{"words": […]}` for words already split. Of a bundle that reads
+    pictures or sounds it is also a `pathlib.Path`, the bytes of a file, or an array.
     """
 
     def __init__(
@@ -185,7 +185,8 @@ class Model:
         )
         self.fields = fields_of(source)  # the fields of a record that are read
         self._reads_one_text = one_text(source)
-        self._attended = [Attended(key, weights.over, weights.axis) for key, weights in self.manifest.explain.items()]
+        self._attended = [Attended(key, of.over, of.axis, of.grid) for key, of in self.manifest.explain.items()]
+        self._reads_media = len(self.fields) == 1 and bool(media_fields(source))
 
     def __reduce__(self) -> Any:
         """Pickle and copy as folder, sha256 and settings; unpickling opens the bundle again."""
@@ -212,23 +213,31 @@ class Model:
         """Run the graph: padded features and option inputs to the decision."""
         return self.graph.run
 
-    def __call__(self, inputs: Any, *, documents: bool = False, chunk: int = CHUNK, **options: Any) -> Any:
+    def __call__(
+        self, inputs: Any, *, documents: bool = False, chunk: int = CHUNK, on_error: str = "stop", **options: Any
+    ) -> Any:
         """Answer a text or record; return a list for a list, and a generator for any other iterable.
 
         Args:
-            inputs: A text, a record, or an iterable of them.
+            inputs: A text, a record, or an iterable of them; for pictures and sounds also a path, bytes or an array.
             documents: Treat each text as a document: split it into sentences, with offsets into the document.
             chunk: Number of inputs processed at a time.
+            on_error: "stop": raise the error of the first input that cannot be answered; "skip": its answer is
+                `{"error": message}`, and all others are answered.
             options: Decode options of the bundle, such as `n_best=3`.
         """
-        if isinstance(inputs, str | Mapping):
+        if on_error not in ON_ERROR:
+            raise UsageError(f"on_error={on_error!r}: must be one of {', '.join(ON_ERROR)}")
+        if isinstance(inputs, str | Mapping) or (self._reads_media and is_media(inputs)):
+            if on_error == "skip":
+                return next(self._stream([inputs], documents, 1, on_error, options))
             answer_one = self.predictor.document if documents else self.predictor.answer
             return answer_one(self.record(inputs), **options)
         if isinstance(inputs, list | tuple):
-            return list(self._stream(inputs, documents, chunk, options))
+            return list(self._stream(inputs, documents, chunk, on_error, options))
         if not isinstance(inputs, Iterable) or isinstance(inputs, bytes):
             raise UsageError(f"a text, a record (dict) or an iterable of them, not {type(inputs).__name__}")
-        return self._stream(inputs, documents, chunk, options)
+        return self._stream(inputs, documents, chunk, on_error, options)
 
     def predict_table(self, table: Any, *, field: str | Sequence[str] = (), **options: Any) -> Any:
         """Answer the rows of a pandas or polars data frame or of an Arrow table; return it with columns of answers.
@@ -236,7 +245,7 @@ class Model:
         Args:
             table: The table; it is not changed.
             field: Column of the texts, or of each text of a pair; by default that of the training data, or `text`.
-            options: Decode options of the bundle.
+            options: Decode options of the bundle, and `on_error` as of a call.
         """
         from seqpipe.runtime.table_io import answer_table
 
@@ -315,17 +324,28 @@ class Model:
     def _records(self, data: Data) -> Iterable[Any]:
         if not isinstance(data, str | Path):
             return data
-        return read_records(bundle.reader_from(reader_for(self.manifest.reader, Path(data)), Plugins()), Path(data))
+        return read_records(bundle.reader_from(reader_for(self.manifest.reader, Path(data))), Path(data))
 
-    def _stream(self, inputs: Iterable[Any], documents: bool, chunk: int, options: dict[str, Any]) -> Iterator[Answer]:
-        records = (self.record(item) for item in inputs)
+    def _stream(
+        self, inputs: Iterable[Any], documents: bool, chunk: int, on_error: str, options: dict[str, Any]
+    ) -> Iterator[Answer]:
+        skips = on_error == "skip"
+        records = (self._record_or_error(item) for item in inputs) if skips else (self.record(item) for item in inputs)
         if documents:
-            return (self.predictor.document(record, **options) for record in records)
-        return self.predictor.stream(records, chunk, **options)
+            return self.predictor.documents(records, skips, options)
+        return self.predictor.stream(records, chunk, skips, **options)
+
+    def _record_or_error(self, item: Any) -> Record | DataError:
+        try:
+            return self.record(item)
+        except (DataError, UsageError) as error:
+            return DataError(str(error))
 
     def record(self, item: Any) -> Record:
         """Return an input as a record; DataError or UsageError if it is not valid."""
         featurizer, fields = self.predictor.featurizer, self.fields
+        if self._reads_media and (is_media(item) or isinstance(item, list)):
+            return {fields[0]: item}
         if not isinstance(item, Mapping) and not self._reads_one_text:
             names = " and ".join(map(repr, fields))
             raise UsageError(

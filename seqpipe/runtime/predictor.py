@@ -30,7 +30,7 @@ from seqpipe.answers.types import Metric
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record, first_tokens
 from seqpipe.features.encoding import is_library_error
-from seqpipe.features.sources import InputSource, TextSource
+from seqpipe.features.sources import InputSource, TextSource, numeric_fields
 from seqpipe.features.splitting import sentences
 from seqpipe.runtime.decode_options import Chosen, resolve_options
 from seqpipe.runtime.manifest import Limits
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from seqpipe.config.contract import Metrics
 
 
+ON_ERROR = ("stop", "skip")  # of an input that cannot be answered: raise its error, or state it as the answer
 CHUNK = 1024  # records encoded at a time
 ENOUGH = 128  # records from which splitting uses several cores
 ROWS, TOKENS = 32, 4096  # maximum rows and padded tokens of one run
@@ -93,7 +94,8 @@ def refuse_long(
         tokens, first = len(doc.ids), (doc.second or 1) - 1
         if tokens > limits.tokens:
             fix = ", or ask for documents (predict --documents), which splits it into sentences" if divided else ""
-            message = f"{tokens:,} tokens exceed the limit of {limits.tokens:,}; split the text{fix}"
+            text = "text" if doc.rows is None else "input"
+            message = f"{tokens:,} tokens exceed the limit of {limits.tokens:,}; split the {text}{fix}"
         elif first > limits.first_tokens:
             message = (
                 f"the first text has {first:,} tokens, and at most {limits.first_tokens:,} leave room for the second; "
@@ -125,6 +127,7 @@ class Predictor:
         self.task: AnswerTask = task_of(kind)  # scores its answers
         self.metric_types = {**metric_types(self.task), **(score_types or {})}
         self.defaults = resolve_options(self.options, {}, kind)  # decode options without values of a caller
+        self._text_fields = [field for field in featurizer.fields if field not in numeric_fields(featurizer)]
         self._after_huge = False  # the last text was so long that it ran alone
         self.renew()
         RENEWED.add(self)
@@ -135,17 +138,20 @@ class Predictor:
     def renew(self) -> None:
         self._pool = ThreadPoolExecutor(self.workers, "seqpipe") if self.workers > 1 else None
 
-    def stream(self, records: Iterable[Record], chunk: int = CHUNK, **options: Any) -> Iterator[Answer]:
+    def stream(
+        self, records: Iterable[Record | DataError], chunk: int = CHUNK, skips: bool = False, **options: Any
+    ) -> Iterator[Answer]:
         """Yield answers in the order of the records, in constant memory.
 
         The next records are read while `chunk` are answered, except with a chunk of 1, where the caller waits for each.
+        With `skips` a record that cannot be answered has `{"error": message}` in place of an answer.
         """
         if chunk < 1:
             raise UsageError(f"chunk must be at least 1, got {chunk}")
-        answers = Answers(self, options)
+        answers, finish = Answers(self, options), _state_error if skips else _raise_error
         for some in chunks(records, chunk):
-            yield from map(_raise_error, answers.take(some, ahead=chunk > 1))
-        yield from map(_raise_error, answers.rest())
+            yield from map(finish, answers.take(some, ahead=chunk > 1))
+        yield from map(finish, answers.rest())
 
     def answer(self, record: Record, **options: Any) -> Answer:
         """Answer one record as in a stream, but faster: without groups and reordering."""
@@ -204,6 +210,20 @@ class Predictor:
             for part in answer
         ]
 
+    def documents(
+        self, records: Iterable[Record | DataError], skips: bool, options: Mapping[str, Any]
+    ) -> Iterator[Answer]:
+        """Yield the answers to documents, one by one; `skips`: as of `stream`."""
+        for record in records:
+            try:
+                if isinstance(record, DataError):
+                    raise record
+                yield self.document(record, **options)
+            except DataError as error:
+                if not skips:
+                    raise
+                yield _state_error(error)
+
     def docs(self, records: Sequence[Record], before: int = 0, within_text: bool = False) -> list[Doc]:
         """Tokenize records, blank texts as empty unless `within_text`; DataError for too long ones."""
         records = [self._readable(record, number, within_text) for number, record in enumerate(records, before + 1)]
@@ -222,7 +242,7 @@ class Predictor:
 
     def _readable(self, record: Record, number: int, keeps_blanks: bool) -> Record:
         """Return the record, a blank text as an empty one; DataError for one that is too long to tokenize."""
-        texts = {field: record[field] for field in self.featurizer.fields if isinstance(record.get(field), str)}
+        texts = {field: record[field] for field in self._text_fields if isinstance(record.get(field), str)}
         longest = max(MOST_CHARACTERS, CHARACTERS * self.limits.tokens)
         sizes = [(len(text), longest, "characters") for text in texts.values()]
         if isinstance(words := record.get("words"), Sequence):
@@ -380,6 +400,10 @@ def trim_heap() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if platform.system() == "Linux" else None
     if trim:
         trim(0)
+
+
+def _state_error(answer: Answer | DataError) -> Any:
+    return {"error": str(answer)} if isinstance(answer, DataError) else answer
 
 
 def _raise_error(answer: Answer | DataError) -> Answer:

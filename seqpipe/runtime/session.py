@@ -20,7 +20,7 @@ import numpy as np
 
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.text import KEEP_CACHE
-from seqpipe.config.checks import PREFIX
+from seqpipe.answers.types import PREFIX
 from seqpipe.console import Console
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
 from seqpipe.features.document import MASK, Arrays

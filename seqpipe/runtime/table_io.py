@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqpipe.answers.answer_types import Answer
-from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError, EnvError, UsageError, did_you_mean
 from seqpipe.features.document import Record
 from seqpipe.features.sources import fields_of
@@ -83,7 +82,7 @@ def reader_for(stored: Reader, data: Path | None) -> Reader:
     form = ENDINGS.get(ending(data), stored.use) if data else stored.use
     if form == stored.use or not {form, stored.use} <= _ROWS:
         return stored
-    names = {"text", "label", "labels"}
+    names = {"text", "label", "labels", "files"}
     if form != "parquet":
         names.add("encoding")
     if form in ("csv", "tsv"):
@@ -107,7 +106,7 @@ class Columns:
         usual = {"text": text if isinstance(text, str) else "text"}
         self.names, self.are_given = [*names] or [usual.get(field, field) for field in self.fields], bool(names)
 
-    def record(self, row: Mapping[str, Any], where: str) -> Record:
+    def record(self, row: Mapping[str, Any], where: object) -> Record:
         """Return the record of a row; DataError if it has no such column."""
         if isinstance(row.get("words"), list) and not self.are_given:
             return {"words": row["words"], **({"text": row["text"]} if "text" in row else {})}
@@ -129,6 +128,8 @@ def read_rows(model: Model, source: Path, form: str, columns: Columns) -> Iterat
     options: dict[str, Any] = {"tags": None} if form == "conllu" else {"text": None}
     if stored.use == form:
         options |= {name: value for name, value in stored.options.items() if name in _KEPT}
+    if "files" in stored.options and form in _ROWS:
+        options["files"] = stored.options["files"]
     lines: Iterator[str] = iter(())
     if is_text:  # the first line tells the delimiter, and whether it names the columns
         lines = file_lines(source, options.get("encoding", "utf-8"))
@@ -141,7 +142,7 @@ def read_rows(model: Model, source: Path, form: str, columns: Columns) -> Iterat
         options["delimiter"] = signs[chosen]
         if wanted & {*heads[chosen]} or len(options.get("columns") or ()) != len(heads[chosen]):
             options["columns"] = None
-    reader = reader_from(Reader(use=form, options=options), Plugins())
+    reader = reader_from(Reader(use=form, options=options))
     rows = reader.rows(lines, str(source)) if is_text else ((row, row.pop("where")) for row in reader.read(source))
     errors = reader.left_out = list[str]()  # of the rows before the one that is yielded
     for row, where in itertools.chain(rows, [(None, "")]):
@@ -155,6 +156,8 @@ def answer_columns(answer: Answer | DataError) -> dict[str, Any]:
     """Return an answer as cells: its values by `answer.` and their names, or all of it as JSON in `answer`."""
     if isinstance(answer, DataError):
         return {"error": str(answer)}
+    if isinstance(answer, dict) and [*answer] == ["error"]:
+        return {**answer}
     if isinstance(answer, dict) and all(isinstance(value, (str, int, float, bool)) for value in answer.values()):
         return {f"answer.{name}": value for name, value in answer.items()}
     return {"answer": json.dumps(answer, ensure_ascii=False)}
@@ -198,7 +201,7 @@ def answer_table(model: Model, table: Any, names: Sequence[str], options: Mappin
     values = [table[name].to_pylist() if is_arrow else table[name].to_list() for name in columns.values()]
     rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*values, strict=True)]
     for number, row in enumerate(rows, 1):
-        if not all(isinstance(value, (str, list)) for value in row.values()):
+        if options.get("on_error") != "skip" and not all(isinstance(value, (str, list)) for value in row.values()):
             raise DataError(f"row {number}: is not a text, but {next(iter(row.values()))!r}; leave it out, or fill it")
     cells = [answer_columns(answer) for answer in model(iter(rows), **options)]
     new = {name: [row.get(name) for row in cells] for name in dict.fromkeys(name for row in cells for name in row)}

@@ -33,8 +33,8 @@ PROTOCOLS = (inference_v2, openai, openapi, v1)  # each has `routes(catalog, set
 PAGE_HEADERS = {
     "Cache-Control": "no-cache",  # revalidated with its ETag: an update of seqpipe is visible at once
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "Referrer-Policy": "same-origin",  # without one, a browser may send `Origin: null`, which matches no server
     "X-Content-Type-Options": "nosniff",

@@ -20,7 +20,7 @@ from seqpipe.answers.base import AnswerKind, best_of
 from seqpipe.answers.schemas import Schema
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.features.document import Record
-from seqpipe.features.sources import fields_of, numeric_fields
+from seqpipe.features.sources import fields_of, media_fields, numeric_fields
 from seqpipe.files import JSON_DECODER, json_bytes
 from seqpipe.serve.http import HttpError, deadline, header, read_body
 from seqpipe.serve.service import Catalog, Service
@@ -314,7 +314,7 @@ async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Resp
 def _records(service: Service, inputs: Mapping[str, Tensor]) -> tuple[list[Record], tuple[int, ...]]:
     """Return a record for each row of the inputs, and their shape; UsageError for inputs that are not the bundle's."""
     featurizer = service.model.predictor.featurizer
-    fields, numeric = fields_of(featurizer), numeric_fields(featurizer)
+    fields, numeric, encoded = fields_of(featurizer), numeric_fields(featurizer), media_fields(featurizer)
     for name in inputs:
         if name not in fields:
             raise UsageError(f"no input {name!r}{did_you_mean(name, fields)} (there is: {', '.join(fields)})")
@@ -327,8 +327,9 @@ def _records(service: Service, inputs: Mapping[str, Tensor]) -> tuple[list[Recor
         raise UsageError(f"the inputs must have one shape, not {stated}")
     columns: list[Sequence[Any]] = []
     for name in fields:
-        texts = inputs[name].data
-        columns.append([_json(name, text) for text in texts] if name in numeric else texts)
+        is_json = [name in numeric and (name not in encoded or text.startswith("[")) for text in inputs[name].data]
+        texts = zip(is_json, inputs[name].data, strict=True)
+        columns.append([_json(name, text) if parsed else text for parsed, text in texts])
     return [dict(zip(fields, row, strict=True)) for row in zip(*columns, strict=True)], shapes[fields[0]]
 
 

@@ -10,14 +10,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from seqpipe.answers.schemas import Schema
-from seqpipe.features.sources import InputSource, fields_of, numeric_fields, one_text, sources_of
+from seqpipe.features.kinds.registry import MEDIA
+from seqpipe.features.sources import InputSource, fields_of, media_fields, numeric_fields, one_text, sources_of
 from seqpipe.runtime.decode_options import Known, option_schemas
 from seqpipe.runtime.model import Model
+from seqpipe.runtime.predictor import ON_ERROR
 from seqpipe.serve.inference_v2 import BYTES, FP32, INT64, metadata
 from seqpipe.serve.openai import MAX_TOKENS, own_options
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
-from seqpipe.serve.v1 import ON_ERROR
 from seqpipe.version import VERSION
 
 JSON = "application/json"
@@ -171,6 +172,19 @@ _ROWS: Schema = {
     "items": {"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}}]},
     "description": "Rows of numbers, or the numbers of one row.",
 }
+_PIXEL: Schema = {"type": "number", "minimum": 0, "maximum": 255}
+_FILE: Schema = {**TEXT, "contentEncoding": "base64"}  # or a data URL
+_SAMPLES: Schema = array({"type": "number"})
+_MEDIA: Mapping[str, Schema] = {
+    "picture": {
+        "anyOf": [_FILE, array(array({"anyOf": [_PIXEL, {**array(_PIXEL), "minItems": 3, "maxItems": 3}]}))],
+        "description": "PNG or JPEG in base64, or a data URL of it; or rows of pixels, numbers or triples, 0 to 255.",
+    },
+    "sound": {
+        "anyOf": [_FILE, _SAMPLES],
+        "description": "A WAV in base64, or a data URL of it; or samples from -1 to 1 at the bundle's rate.",
+    },
+}
 _FAILED: Schema = obj(error=TEXT)
 
 
@@ -194,12 +208,16 @@ def bundle_schemas(name: str, model: Model) -> Mapping[str, Schema]:
 
 def input_schema(source: InputSource) -> Schema:
     """Return the schema of a record; for a single text field, also of a bare text."""
-    numeric, properties, columns = numeric_fields(source), dict[str, Schema](), dict[str, Schema]()
+    properties, columns = dict[str, Schema](), dict[str, Schema]()
+    encoded = {field: _MEDIA[MEDIA[kind]] for field, kind in media_fields(source).items()}
+    numeric = dict.fromkeys(numeric_fields(source), _ROWS) | encoded
     for feature in source.features.values():  # fields besides the input, with their possible values if these are known
         columns |= dict.fromkeys(feature.fields, one_of(feature.names) if feature.names else TEXT)
     for field in fields_of(source):
-        properties[field] = _ROWS if field in numeric else columns.get(field, TEXT)
+        properties[field] = numeric.get(field) or columns.get(field, TEXT)
     record: Schema = {"type": "object", "properties": properties, "required": [*properties]}
+    if len(properties) == 1 and encoded:
+        return {"anyOf": [_FILE, record]}
     if len(sources_of(source)) > 1 or source.pairs or numeric:
         return record
     others = [field for field in properties if field not in source.fields]

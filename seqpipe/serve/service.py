@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.text import GeneratedText
 from seqpipe.errors import DataError, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.document import Doc, Record
-from seqpipe.features.sources import numeric_fields
+from seqpipe.features.sources import media_fields, numeric_fields
 from seqpipe.runtime.decode_options import Chosen, resolve_options
 from seqpipe.runtime.explanation import Explanation
 from seqpipe.runtime.file_io import json_record
@@ -101,7 +101,8 @@ class Service:
     ):
         self.name, self.model, self._observers, self._folder = name, model, observers, folder
         self._loop = asyncio.get_running_loop()
-        self._numbers, self._active = bool(numeric_fields(model.predictor.featurizer)), 0
+        featurizer = model.predictor.featurizer
+        self._numbers, self._media, self._active = bool(numeric_fields(featurizer)), media_fields(featurizer), 0
         self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000, self._split)
         self._decodings: OrderedDict[str, Chosen] = OrderedDict()
         self._close_s = settings.timeout_s
@@ -133,7 +134,7 @@ class Service:
             payload: Any = _Input(record, decoding)
             if documents:
                 payload = partial(self.model.predictor.document, record, **options)
-            read = estimate_tokens(record)
+            read = estimate_tokens(record, self._media)
             written = decoding.written(read) * (min(read, ROWS) if documents else 1)  # for each sentence in a batch
             jobs.append(Job(None if documents else key, read, deadline, payload, request, place, written))
         return await self._wait_for_answers(jobs, request) if jobs else answers
@@ -142,7 +143,7 @@ class Service:
         """Return the answer to one input with its explanation; raises the same errors as `Model.explain`."""
         record, (_, decoding) = self._record(item, 0), self._decoding(options)
         explain = partial(self.model.explain, record, method="attention", **options)
-        return await self._call(explain, estimate_tokens(record), deadline, decoding)
+        return await self._call(explain, estimate_tokens(record, self._media), deadline, decoding)
 
     async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[GeneratedText]:
         """Generate the continuation of a prompt in chunks; other jobs are answered between two chunks."""
@@ -151,7 +152,8 @@ class Service:
         self._active += 1
         try:
             start, (_, decoding) = partial(self.model.stream, record, **options), self._decoding(options)
-            chunks: Iterator[GeneratedText] = await self._call(start, estimate_tokens(record), deadline, decoding)
+            read = estimate_tokens(record, self._media)
+            chunks: Iterator[GeneratedText] = await self._call(start, read, deadline, decoding)
             while (chunk := await self._call(partial(next, chunks, end), 0, deadline)) is not end:
                 yield chunk
         finally:
@@ -282,9 +284,13 @@ def _error(raised: BaseException) -> Exception:
     return raised if isinstance(raised, Exception) else RuntimeError(f"{type(raised).__name__}: {raised}")
 
 
-def estimate_tokens(record: Record) -> int:
-    """Estimate the tokens of a record before it is split: a quarter of its bytes, or one per row."""
-    return sum(_size(value) for name, value in record.items() if name != "where")
+def estimate_tokens(record: Record, media: Collection[str] = ()) -> int:
+    """Estimate the tokens of a record before it is split: a quarter of its bytes, or one per row.
+
+    A picture or a sound, in one of the fields `media`, has one for 256 characters of base64, rows of pixels or samples.
+    """
+    sizes = (_size(value) if name not in media else 1 for name, value in record.items() if name != "where")
+    return sum(sizes) + sum(len(value) // 256 for name in media if isinstance(value := record.get(name), str | list))
 
 
 def _size(value: Any) -> int:

@@ -14,15 +14,16 @@ from starlette.types import Receive, Scope, Send
 
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc
-from seqpipe.features.sources import NumericSource, columns, fields_of, sources_of
+from seqpipe.features.kinds.registry import MEDIA
+from seqpipe.features.sources import columns, fields_of, media_fields, numeric_fields
 from seqpipe.files import json_bytes, null_non_finite
 from seqpipe.runtime.decode_options import describe_options
+from seqpipe.runtime.predictor import ON_ERROR
 from seqpipe.serve.http import HttpError, deadline, http_error, read_json, refuse_unknown, send_json
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
 
 PREFIX = "/v1/"  # of the addresses
-ON_ERROR = ("stop", "skip")
 _EXAMPLES = 3  # number of inputs in a description
 
 
@@ -59,10 +60,12 @@ def describe(service: Service) -> dict[str, Any]:
     stated: Mapping[str, Any] = model.manifest.answer
     parts = {name: part["labels"] for name, part in stated.get("parts", {}).items() if "labels" in part}
     labels = {"labels": labels} if (labels := stated.get("labels", parts)) else {}
-    # The page draws a field by its content: a text, a category or rows of numbers.
+    # The page draws a field by its content: a text, a category, rows of numbers, a picture or a sound.
     source = model.predictor.featurizer
     kinds = dict.fromkeys(columns(source), "category")
-    kinds |= {part.field: "rows" for part in sources_of(source).values() if isinstance(part, NumericSource)}
+    kinds |= dict.fromkeys(numeric_fields(source), "rows") | {
+        field: MEDIA[kind] for field, kind in media_fields(source).items()
+    }
     return {
         "name": service.name,
         "pipeline": model.manifest.name,

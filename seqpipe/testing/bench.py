@@ -111,11 +111,18 @@ class Bench:
         fields = {field for feature in self._features() for field in feature.fields}
         labels = itertools.cycle(toys.LABELS)
         toy_records: list[Record] = [{**dict.fromkeys(fields, next(labels)), **record} for record in toys.records()]
+        if self.numbers:
+            toy_records = [{**record, "numbers": self._value(record["numbers"])} for record in toy_records]
         if self.subject.kind != "head":
             return toy_records
         task, settings = self._declared_answer
         checks = checks_of(task)
         return [{**record, **checks.example_fields(settings, record, i)} for i, record in enumerate(toy_records)]
+
+    def _value(self, rows: Sequence[Sequence[float]]) -> Any:
+        """Return a value of the field of numbers with as many rows as these."""
+        (feature,) = (feature for feature in self._features() if feature.reads_numbers)
+        return feature.value_of(rows)
 
     @property
     def _tokenizer(self) -> type:
@@ -202,7 +209,7 @@ class Bench:
         if self.pairs:
             return toys.text_pair(i, tokens)
         if self.numbers:
-            return {"numbers": toys.number_rows(i, tokens)}
+            return {"numbers": self._value(toys.number_rows(i, tokens))}
         words = toys.word_list(i, tokens)
         if self.subject.kind == "head":
             task, settings = self._declared_answer

@@ -48,7 +48,7 @@ def _answer(words: Sequence[str], i: int) -> dict[str, Any]:
 
 def number_rows(i: int, length: int) -> list[list[float]]:
     """As many vectors as there are words."""
-    return [[(i * 5 + j * 7) % 11 / 4.0, float(i - j), 1.0] for j in range(length)]
+    return [[(i * 5 + j * 7) % 11 / 4.0, float(i + j), 1.0] for j in range(length)]
 
 
 def word_list(i: int, length: int) -> list[str]:

@@ -14,17 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqpipe.answers.task import warnings_about
+from seqpipe.answers.task import list_examples, warnings_about
 from seqpipe.answers.text import ENOUGH, evaluation_window, prompt_records
 from seqpipe.answers.types import Candidates
-from seqpipe.config.contract import CorpusSettings, corpus_settings, is_quadratic
-from seqpipe.config.loader import Config
+from seqpipe.config.contract import CorpusSettings, corpus_settings, declaration, describe, is_quadratic
+from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.parts import DataPath, left_out_message
 from seqpipe.runtime.predictor import batches
-from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import (
     Batch,
     Batches,
@@ -41,7 +41,8 @@ from seqpipe.training.datasets import (
 from seqpipe.training.evaluation import evaluation
 from seqpipe.training.pipeline import Pipeline
 
-# Candidates in training: each text is paired with one of its label, and all are encoded after an epoch.
+# Examples in training that are paired with a candidate of their label, or with another text of it; all candidates are
+# encoded after an epoch.
 
 
 def candidates_of(artifacts: Artifacts) -> Candidates | None:
@@ -82,6 +83,31 @@ def with_matches(artifacts: Artifacts, data: Sequence[Example]) -> list[Example]
     return matched
 
 
+def with_pairs(head: Component, task: FittedTask, data: Sequence[Example], epoch: tuple[int, int]) -> list[Example]:
+    """Pair each example with another text of its label, drawn by the seed and the number of the epoch.
+
+    Raises:
+        DataError: A label has only one text.
+    """
+    target, by_label = f"{task.name}.label" if task.name else "label", defaultdict[Any, dict[str, Example]](dict)
+    for example in data:
+        by_label[example.targets[target]].setdefault(example.doc.text, example)
+    groups = {label: [*texts.values()] for label, texts in by_label.items()}
+    if alone := [f"{task.labels[label]!r} ({texts[0].where})" for label, texts in groups.items() if len(texts) == 1]:
+        fix = "add another text with the label, or leave these out"
+        raise DataError(
+            f"{describe(head)} compares texts of one label, and has only one of: {list_examples(alone)}; {fix}"
+        )
+    places = {label: {text: i for i, text in enumerate(texts)} for label, texts in by_label.items()}
+    draws, pairs = np.random.default_rng(epoch).random(len(data)), []
+    for example, draw in zip(data, draws, strict=True):
+        label = example.targets[target]
+        others = len(groups[label]) - 1
+        place = places[label][example.doc.text] + 1 + int(draw * others)
+        pairs.append(replace(example, match=groups[label][place % (others + 1)]))
+    return pairs
+
+
 def encode_candidates(pipeline: Pipeline, device: torch.device | str = "cpu") -> None:
     """Give the head the vectors of its candidates under the current weights; equal texts have equal vectors."""
     candidates = candidates_of(pipeline.artifacts)
@@ -120,7 +146,9 @@ class DataForm(ABC):
         self.config, self.corpus = config, corpus
         self.left_out: dict[str, list[str]] = {}  # the errors of records that were left out, by file
         self.unlabelled: Sequence[Record] = ()  # which only a teacher answers
-        self.taught: Sequence[Mapping[str, Any]] = ()  # its answers by head to the training records, then to those
+        self.soft_targets: Sequence[
+            Mapping[str, Any]
+        ] = ()  # its answers by head to the training records, then to those
 
     @abstractmethod
     def read(self, path: DataPath) -> Sequence[Record]:
@@ -152,10 +180,12 @@ class ExampleData(DataForm):
         config, settings = self.config, self.config.train
         dev = self.read(config.data.dev) if config.data.dev else []
         warnings = [left_out_message(path, errors) for path, errors in self.left_out.items() if errors]
-        data = examples(config, artifacts, records, warn=warnings.append, taught=self.taught[: len(records)])
+        data = examples(
+            config, artifacts, records, warn=warnings.append, soft_targets=self.soft_targets[: len(records)]
+        )
         if self.unlabelled:
-            answers = self.taught[len(records) :]
-            data += examples(config, artifacts, self.unlabelled, taught=answers, is_labelled=False)
+            answers = self.soft_targets[len(records) :]
+            data += examples(config, artifacts, self.unlabelled, soft_targets=answers, is_labelled=False)
         warnings += warnings_about(artifacts.task, "train", records, trains=True)
         warnings += warnings_about(artifacts.task, "dev", dev)
         batches_of = partial(
@@ -173,11 +203,17 @@ class ExampleData(DataForm):
             return batches_of(examples(config, artifacts, dev, skip_unseen=True))
 
         make = epoch_examples(config, artifacts)
+        heads = zip(config.head, artifacts.tasks, strict=True)
+        pairing = next((pair for pair in heads if declaration(pair[0], "label_pairs")), None)
+
+        def matched(some: Sequence[Example], number: int = 0) -> list[Example]:
+            return with_pairs(*pairing, some, (settings.seed, number)) if pairing else with_matches(artifacts, some)
+
+        def of_epoch(number: int) -> list[Example]:
+            return matched(data if make is None else make(number), number)
+
         return TrainingData(
-            batches_of(
-                with_matches(artifacts, data),
-                epoch_examples=None if make is None else lambda number: with_matches(artifacts, make(number)),
-            ),
+            batches_of(matched(data), epoch_examples=of_epoch if make or pairing else None),
             f"{len(data):,} examples",
             dev or records,
             dev,

@@ -37,7 +37,7 @@ from seqpipe.runtime.predictor import chunks
 from seqpipe.training.artifacts import Artifacts
 
 Batch = dict[str, torch.Tensor]
-TAUGHT = "teacher."  # prefix of a teacher's answers among targets, after that of the head
+SOFT_TARGETS = "teacher."  # prefix of a teacher's answers among targets, after that of the head
 QUADRATIC_FROM = 512  # tokens of a text, from which what is quadratic counts more than the rest of a stage
 
 
@@ -49,7 +49,7 @@ class Example:
     targets: Targets  # none if only a teacher answers
     match: Example | None = None
     # A teacher's probabilities (n, …, L) of the text or its n words, by name.
-    taught: Mapping[str, torch.Tensor] = field(default_factory=dict, compare=False)
+    soft_targets: Mapping[str, torch.Tensor] = field(default_factory=dict, compare=False)
     where: str = ""  # number of its record, and its file and line
 
     @property
@@ -80,8 +80,8 @@ def first_part(example: Example, most: int, share: float = 1.0) -> Example:
             targets[name] = min(value, len(doc) - 1)
     match = example.match and first_part(example.match, most, share)
     counts = {len(example.doc) + 1: len(doc) + 1, words: len(doc.first.word_offsets)}  # rows of a teacher
-    taught = {name: rows[: counts.get(len(rows), len(rows))] for name, rows in example.taught.items()}
-    return replace(example, doc=doc, targets=targets, match=match, taught=taught)
+    soft_targets = {name: rows[: counts.get(len(rows), len(rows))] for name, rows in example.soft_targets.items()}
+    return replace(example, doc=doc, targets=targets, match=match, soft_targets=soft_targets)
 
 
 def shorten(config: Config, artifacts: Artifacts, example: Example) -> list[Example]:
@@ -122,9 +122,9 @@ def shorten(config: Config, artifacts: Artifacts, example: Example) -> list[Exam
         if end == begin:
             raise DataError(f"{problem}, and so does a span or a word of it; raise train.max_tokens, or correct it")
         inside = {name: value[begin:end] for name, value in tags.items()}
-        rows = {name: rows[begin:end] if len(rows) == count else rows for name, rows in example.taught.items()}
+        rows = {name: rows[begin:end] if len(rows) == count else rows for name, rows in example.soft_targets.items()}
         part = words_of(doc, begin, end)
-        parts.append(replace(example, doc=part, targets={**example.targets, **inside}, taught=rows))
+        parts.append(replace(example, doc=part, targets={**example.targets, **inside}, soft_targets=rows))
         begin = end
     return parts
 
@@ -166,14 +166,14 @@ def examples(
     records: Sequence[Record],
     skip_unseen: bool = False,
     warn: Callable[[str], object] = lambda line: None,
-    taught: Sequence[Mapping[str, Any]] = (),
+    soft_targets: Sequence[Mapping[str, Any]] = (),
     is_labelled: bool = True,
 ) -> list[Example]:
     """Return records as examples, without empty texts and records to be skipped.
 
     With `skip_unseen`, records with labels that training never saw are left out. `warn` is called with a line about
-    empty texts, and one about spans that were widened, skipped or dropped. `taught` has a teacher's answer to each
-    record by head: a distribution, or a text, which is a second target. Unlabelled records have no other target.
+    empty texts, and one about spans that were widened, skipped or dropped. `soft_targets` has a teacher's answer to
+    each record by head: a distribution, or a text, which is a second target. Unlabelled records have no other target.
     """
     makers, rules = [], list[SpanRules]()
     for head, task in zip(config.head, artifacts.tasks, strict=True):
@@ -203,15 +203,15 @@ def examples(
             place = f"record {number:,}" + (f" ({record['where']})" if "where" in record else "")
             rows: dict[str, torch.Tensor] = {}
             for task, (prefix, make) in zip(artifacts.tasks, makers, strict=True):
-                answer = taught[number - 1][task.name] if taught else ""
+                answer = soft_targets[number - 1][task.name] if soft_targets else ""
                 if isinstance(answer, torch.Tensor):
-                    rows[f"{prefix}{TAUGHT}p"] = answer
+                    rows[f"{prefix}{SOFT_TARGETS}p"] = answer
                 elif answer.strip():  # an empty text is no target
                     targets = make({**record, task.kind.target or "target": answer}, doc) or {}
-                    named |= {f"{prefix}{TAUGHT}{name}": value for name, value in targets.items()}
-            if taught and not (named or rows):
+                    named |= {f"{prefix}{SOFT_TARGETS}{name}": value for name, value in targets.items()}
+            if soft_targets and not (named or rows):
                 continue
-            example = Example(doc, named, where=place, taught=rows)
+            example = Example(doc, named, where=place, soft_targets=rows)
             parts = [example] if skip_unseen else shorten(config, artifacts, example)
             long += [place] if parts != [example] else []
             data += parts
@@ -299,8 +299,8 @@ def collate(artifacts: Artifacts, data: Sequence[Example]) -> Batch:
         rows: list[Any] = [example.targets[name] for example in data]
         number = torch.float32 if _holds_fractions(rows[0]) else torch.int64
         batch[name] = torch.tensor(_padded(rows), dtype=torch.bool if name.endswith("_mask") else number)
-    for name in data[0].taught:
-        batch[name] = torch.cat([example.taught[name] for example in data])
+    for name in data[0].soft_targets:
+        batch[name] = torch.cat([example.soft_targets[name] for example in data])
     return batch
 
 

@@ -295,8 +295,12 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
         _refuse(heads, (EACH_WORD, PASSAGE), "rows of numbers have no words; use a source with a tokenizer")
         # Features of numbers have means and deviations; DataError if the widths of records differ.
         field = str(source.field)
-        rows = NumericSource({}, field).docs(records)
-        fitted = {name: feature.fit(rows) for name, feature in features.items() if feature.reads_numbers}
+        numeric = {name: feature for name, feature in features.items() if feature.reads_numbers}
+        if len(kinds := sorted({feature.kind for feature in numeric.values()})) > 1:
+            fix = "give each kind an input of its own"
+            raise ConfigError([source.stages[-1].problem(f"one input cannot be {' and '.join(kinds)} at once; {fix}")])
+        rows = NumericSource(numeric, field).docs(records)
+        fitted = {name: feature.fit(rows) for name, feature in numeric.items()}
         return _Source(NumericSource(fitted, field), None, max(map(len, rows), default=0))
     field = source.tokenizer.common_keys.get("field") or "text"
     fields = [field] if isinstance(field, str) else field

@@ -35,7 +35,7 @@ from seqpipe.config.contract import (
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.members import SOURCE_STATE
 from seqpipe.config.schema import MOST_TOKENS
-from seqpipe.config.signature import call
+from seqpipe.config.signature import MAY_LACK, call
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.nn.attention import attention_weights
@@ -43,7 +43,7 @@ from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_
 from seqpipe.nn.multi_source_attention import join_sources, summarize_sources
 from seqpipe.runtime.manifest import CacheEntry, Limits
 from seqpipe.training.artifacts import Artifacts, FittedTask
-from seqpipe.training.datasets import TAUGHT
+from seqpipe.training.datasets import SOFT_TARGETS
 
 # The stages of a source: construction, calls with the names that they ask for, and reports of their errors.
 
@@ -53,8 +53,9 @@ Stage = tuple[Component, nn.Module]
 
 def build_stage(component: Component, wired: Names) -> nn.Module:
     """Build the module of a component from the wired values of its constructor's positional parameters."""
-    parameters = list(inspect.signature(component.cls).parameters.values())
-    module = build_component(component, *[wired[p.name] for p in parameters if p.kind is not p.KEYWORD_ONLY])
+    parameters = [p for p in inspect.signature(component.cls).parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    values = [wired.get(p.name, p.default) if p.name in MAY_LACK else wired[p.name] for p in parameters]
+    module = build_component(component, *values)
     if not isinstance(module, nn.Module):
         raise stage_error(component, "it is not a torch.nn.Module")
     return module
@@ -243,15 +244,15 @@ class HeadStage:
         with torch.autocast(device, enabled=False), attention_weights(needed=False):
             return self.call(method, {name: _to_fp32(value) for name, value in names.items()}, **options)
 
-    def distillation_loss(self, names: Names, taught: Mapping[str, Tensor], temperature: float) -> Tensor:
+    def distillation_loss(self, names: Names, soft_targets: Mapping[str, Tensor], temperature: float) -> Tensor:
         """Return the loss of a teacher's answers: T^2 times the divergence from its distribution, or that of its text.
 
         The divergence is the mean over texts or tokens of KL(p || q) = sum p (log p - log q) at the temperature T
         (Hinton et al. 2015); a text is a target like that of the record (Kim and Rush 2016).
         """
-        if "p" not in taught:
-            return self.loss({**names, **{self.prefix + name: target for name, target in taught.items()}})
-        p = taught["p"]  # (N, …, L)
+        if "p" not in soft_targets:
+            return self.loss({**names, **{self.prefix + name: target for name, target in soft_targets.items()}})
+        p = soft_targets["p"]  # (N, …, L)
         log_q = self._call_in_fp32(self.module.distribution, names, temperature=temperature)
         return temperature**2 * (torch.xlogy(p, p) - p * log_q).sum() / len(p)
 
@@ -293,7 +294,9 @@ class Pipeline(nn.Module):
         wired_into: dict[str, Names] = {}
         for name, source in by_source(run_order(config.inputs)).items():
             features = sources_of(artifacts.featurizer)[name].features
-            wired: Names = {"sizes": {feature_name: feature.size for feature_name, feature in features.items()}}
+            wired: Names = {"sizes": {}}
+            for feature_name, feature in features.items():
+                wired["sizes"] |= feature.sizes(feature_name)
             # A source of numbers has no vocabulary.
             if (vocabulary := artifacts.vocabularies.get(name)) is not None:
                 wired["vocabulary"] = vocabulary
@@ -422,12 +425,14 @@ class Pipeline(nn.Module):
         names, losses = self(self.corrupt(batch)), list[Tensor]()
         for head in self.head_stages:
             targets = head.part(batch)
-            taught = {name.removeprefix(TAUGHT): part for name, part in targets.items() if name.startswith(TAUGHT)}
-            if self.teacher is None or not taught:
+            soft_targets = {
+                name.removeprefix(SOFT_TARGETS): part for name, part in targets.items() if name.startswith(SOFT_TARGETS)
+            }
+            if self.teacher is None or not soft_targets:
                 loss = head.loss(names)
             else:
                 share = self.teacher.weight
-                loss = share * head.distillation_loss(names, taught, self.teacher.temperature)
+                loss = share * head.distillation_loss(names, soft_targets, self.teacher.temperature)
                 if share < 1 and not head.task.targets.keys().isdisjoint(targets):
                     loss = loss + (1 - share) * head.loss(names)
             losses.append(loss * head.component.common_keys.get("weight", 1.0))

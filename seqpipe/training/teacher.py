@@ -166,10 +166,10 @@ class _Lesson:
             log_p = self.stage.call(self.stage.module.distribution, names, temperature=self.settings.temperature)
         return np.asarray(log_p.exp().cpu().numpy())
 
-    def refuse_other_words(self, docs: Sequence[Doc], theirs: Sequence[Doc], records: Sequence[Record]) -> None:
+    def refuse_other_words(self, docs: Sequence[Doc], teacher_docs: Sequence[Doc], records: Sequence[Record]) -> None:
         """Raise DataError for a text of which the teacher reads other words, or a language model other tokens."""
-        for doc, other, record in zip(docs, theirs, records, strict=True):
-            is_same = doc.first.word_offsets == other.first.word_offsets
-            if not is_same or (self.task.kind.is_generated and doc.words != other.words):
+        for doc, teacher_doc, record in zip(docs, teacher_docs, records, strict=True):
+            is_same = doc.first.word_offsets == teacher_doc.first.word_offsets
+            if not is_same or (self.task.kind.is_generated and doc.words != teacher_doc.words):
                 fix = "write `words` in the records, or initialise the tokenizer from the teacher's run (init)"
                 raise DataError.at(record, f"{self._error('splits it into other words')}; {fix}")

@@ -28,7 +28,7 @@ def run(tmp_path: Path) -> Path:
 def test_a_version_1_bundle_is_refused_with_its_version_and_the_cure(command: str, run: Path) -> None:
     done = seqpipe(command, run / "bundle")
     assert done.code == 6
-    assert "bundle.json: bundle format version 1; this seqpipe reads versions 2 and 3: " in done.err
+    assert "bundle.json: bundle format version 1; this seqpipe reads versions 2 to 4: " in done.err
     assert RUN_AGAIN in done.err
 
 

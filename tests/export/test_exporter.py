@@ -23,7 +23,8 @@ from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.answers.types import Metric
 from seqpipe.config.loader import Config
 from seqpipe.console import Console, Tick
-from seqpipe.errors import ConfigError, ExportError, ParityError
+from seqpipe.errors import ConfigError, DataError, ExportError, ParityError
+from seqpipe.export import exporter
 from seqpipe.export.exporter import bundle_files, bundle_manifest, export, model_card
 from seqpipe.export.graph import to_onnx
 from seqpipe.export.parity.answers import Comparison
@@ -271,6 +272,20 @@ def test_an_opset_of_the_yaml_is_the_graphs(tmp_path: Path) -> None:
     config = tiny(tmp_path, *LEAN, "encoder=sound", "export.opset=20", **toy_encoders())
     data = to_onnx(parts(config)[0].eval(), {}, config.export.opset)
     assert {entry.version for entry in onnx.load_from_string(data).opset_import} == {20}
+
+
+def test_a_bundle_states_the_length_for_which_attention_has_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(tmp_path, *LEAN, "encoder={use: transformer, hidden: 8, heads: 2, layers: 1}")
+    pipeline, _ = parts(config)
+    records = read(config.data.reader, config.data.tests["test"])
+    for name, value in {"LEAST_LIMIT": 1, "MARGIN": 1000, "MOST_BYTES": 2 * 4 * 300**2}.items():
+        monkeypatch.setattr(exporter, name, value)
+    model = export(pipeline, config, records, tmp_path / "bundle", QUIET)
+    assert model.manifest.limits.tokens == load(tmp_path / "bundle").manifest.limits.tokens == 300
+    with pytest.raises(DataError, match="301 tokens exceed the limit of 300; split the text"):
+        model(" ".join(["Anna"] * 301))
 
 
 def test_the_graph_runs_once_for_a_batch_that_both_sides_read_alike(made: Trained) -> None:

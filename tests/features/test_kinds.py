@@ -9,7 +9,9 @@ from seqpipe import plugin
 from seqpipe.errors import BundleError
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.base import FeatureKind
+from seqpipe.features.kinds.image import Image
 from seqpipe.features.kinds.matrix import Matrix
+from seqpipe.features.kinds.mel import Mel
 from seqpipe.features.kinds.ngrams import Ngrams
 from seqpipe.features.kinds.registry import feature_from, feature_kinds, pair_features
 from seqpipe.features.kinds.text import Chars, Column, Copy, Pieces, Segments, Sentences
@@ -20,7 +22,8 @@ DOCS = [
     Doc("a bc", ["a", "bc"], [(0, 1), (2, 4)], [4, 1], rows=np.ones((2, 3)), columns={"mood": "bad"}),
     Doc("a", ["a"], [(0, 1)], [4], rows=np.ones((1, 3)), columns={"mood": "good"}),
 ]
-FEATURES = [Chars(), Column("mood"), Copy(), Matrix(), Ngrams(), Pieces(), Segments(), Sentences()]
+FEATURES = [Chars(), Column("mood"), Copy(), Image(2, 3), Matrix(), Mel(bands=3)]
+FEATURES += [Ngrams(), Pieces(), Segments(), Sentences()]
 
 
 def fitted(feature: FeatureKind) -> FeatureKind:
@@ -66,7 +69,23 @@ def test_a_feature_is_of_a_text_or_of_numbers_and_names_the_cure(feature: Featur
         (Ngrams(11).manifest(), "ngrams: words 11 are above 10"),
         (Ngrams(chars=(1, 21)).manifest(), "chars (1, 21) above 20"),
         ({"kind": "matrix", "means": [0.0], "deviations": [0.0]}, "deviations that are not above 0"),
+        (Image(0, 3, 1, (0.0,), (1.0,)).manifest(), "image: 0 rows of 3 pixels are not between 1 and 4,096"),
+        (Image(3, 3, 1, (0.0,), (-1.0,)).manifest(), "deviations that are not above 0"),
         ({"kind": "matrix", "means": [float("nan")], "deviations": [1.0]}, "means that are not finite"),
+        *(
+            (Mel((0.0,), (1.0,), bands=1).manifest() | change, words)
+            for change, words in (
+                ({"rate": 2**31}, "mel: a rate of 2,147,483,648"),
+                ({"fft": 10**9}, "window 400 and fft 1,000,000,000; the fft must be even"),
+                ({"fft": 401}, "the fft must be even, at least the window"),
+                ({"hop": 0}, "mel: a hop of 0"),
+                ({"hop": 1}, "mel: a hop of 1"),
+                ({"highest": 8001}, "which must be from 0 to half the rate"),
+                ({"lowest": float("nan")}, "mel: lowest nan"),
+                ({"means": [float("nan")]}, "mel: means that are not finite"),
+                ({"bands": 0, "means": [], "deviations": []}, "mel: 0 bands"),
+            )
+        ),
     ],
 )
 def test_what_no_fitted_feature_has_is_out_of_bounds(manifest: dict[str, object], words: str) -> None:
@@ -76,6 +95,8 @@ def test_what_no_fitted_feature_has_is_out_of_bounds(manifest: dict[str, object]
 def test_other_counts_of_means_and_deviations_are_refused() -> None:
     with pytest.raises(BundleError, match="unknown feature kind 'matrix' with 1 means and 2 deviations"):
         feature_from({"kind": "matrix", "means": [0.0], "deviations": [1.0, 1.0]})
+    with pytest.raises(BundleError, match="unknown feature kind 'mel' without whole numbers, or of other bands"):
+        feature_from(Mel((0.0,), (1.0,), bands=1).manifest() | {"bands": 2})
 
 
 @pytest.mark.parametrize("text", ["AAAAA", "AAAA====", "AAA", "é", "AAAAAAA="], ids=repr)

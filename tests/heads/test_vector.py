@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 import torch
 from exported import export, ragged
+from factory import write_jsonl
 
+from seqpipe.config.loader import load
+from seqpipe.config.yaml import dump
+from seqpipe.errors import DataError, UsageError
+from seqpipe.training.data_forms import data_form
+from seqpipe.training.fit import fit_artifacts
+from seqpipe_plugins.heads.label import Label
 from seqpipe_plugins.heads.vector import Vector
 
 AXES = {"x": ("b", "t"), "mask": ("b", "t")}
@@ -73,3 +80,66 @@ def test_texts_of_one_label_come_near_each_other() -> None:
     vectors = made.decide(X, MASK)["vector"].detach()
     cosines = (vectors @ vectors.T).fill_diagonal_(-2)
     assert (labels[cosines.argmax(1)] == labels).all()
+
+
+# The head `label` with `contrastive`.
+
+
+@pytest.mark.parametrize("pool", ["mean", "state"])
+def test_few_labels_move_the_encoder_by_the_contrastive_loss_and_the_linear_layer_by_theirs(pool: Any) -> None:
+    labels, state = torch.tensor([0, 1, 0, 1, 1, 2]), torch.from_numpy(POOLED).float()
+    made, plain = (Label(5, ["a", "b", "c"], pool=pool, contrastive=temperature) for temperature in (0.2, None))
+    plain.load_state_dict(made.state_dict())
+    x = X.clone().requires_grad_(True)
+    loss = made.loss(x, MASK, labels, state.requires_grad_(pool == "state"))
+    cross_entropy = plain.loss(X, MASK, labels, state)
+    assert (loss - cross_entropy).item() == pytest.approx(contrastive(POOLED, labels.tolist(), 0.2), abs=1e-5)
+    source = state if pool == "state" else x
+    gradients = torch.autograd.grad(loss, [source, made.output.weight], retain_graph=True)
+    alone = Vector(5, pool=pool, temperature=0.2).loss(x, MASK, labels, state)
+    assert torch.allclose(gradients[0], torch.autograd.grad(alone, source)[0], atol=1e-6)
+    assert torch.allclose(gradients[1], torch.autograd.grad(cross_entropy, plain.output.weight)[0], atol=1e-6)
+    made.eval(), plain.eval()
+    assert made.loss(X, MASK, labels, state).item() == pytest.approx(plain.loss(X, MASK, labels, state).item())
+    assert torch.equal(made.decide(X, MASK, state)["scores"], plain.decide(X, MASK, state)["scores"])
+
+
+@pytest.mark.parametrize("options", [{"multi": True}, {"out_of_scope": "c", "threshold": 0.5}])
+def test_texts_with_several_labels_or_none_have_no_pairs(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"label.contrastive: "):
+        Label(5, ["a", "b", "c"], contrastive=0.1, **options)
+
+
+def test_each_text_stands_beside_another_of_its_label_drawn_anew_in_each_epoch(tmp_path: Path) -> None:
+    rows = [{"text": f"{label} {i}", "label": label} for label in "abcdefgh" for i in range(4)]
+    write_jsonl(tmp_path / "train.jsonl", [*rows, rows[0]])
+    content: dict[str, Any] = {
+        "data": {"reader": "jsonl", "train": "train.jsonl"},
+        "tokenizer": "words",
+        "embedding": {"use": "lookup", "dim": 4},
+        "head": {"use": "label", "contrastive": 0.1},
+        "train": {"batch_size": 3, "seed": 5},
+    }
+    (tmp_path / "few.yaml").write_text(dump(content))
+    config = load(tmp_path / "few.yaml")
+    form = data_form(config)
+    artifacts = fit_artifacts(config, records := form.read(config.data.train))
+    seen: list[dict[str, str]] = []
+    for number in (0, 1, 2, 1):
+        batches: Any = form.load(artifacts, records).batches
+        order = batches.order(number)
+        assert max(map(len, order)) == 3
+        partners = {example.doc.text: example.match.doc.text for example in batches.data}
+        assert len(batches.data) == 33
+        assert all(mine[0] == theirs[0] and mine != theirs for mine, theirs in partners.items())
+        for batch in map(batches, order):
+            counts = batch["label"].bincount()
+            assert counts[counts > 0].min() > 1
+        seen.append(partners)
+    assert seen[1] == seen[3]
+    assert len({tuple(partners.items()) for partners in seen}) == 3
+    lone = [*records, {"text": "z 1", "label": "z", "where": "train.jsonl:34"}, {"text": "z 1", "label": "z"}]
+    artifacts = fit_artifacts(config, lone)
+    message = r"compares texts of one label, and has only one of: 'z' \(record 34 \(train.jsonl:34\)\); add another"
+    with pytest.raises(DataError, match=message):
+        form.load(artifacts, lone)

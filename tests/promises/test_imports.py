@@ -45,7 +45,7 @@ def test_every_public_name_is_there_without_torch() -> None:
 def test_loading_a_bundle_and_predicting_imports_nothing_of_training(tiny_bundle: Path) -> None:
     code = "import sys, seqpipe; assert len(seqpipe.load(sys.argv[1])('Anna in Bern')) == 2"
     found = imported(code, str(tiny_bundle))
-    assert found.isdisjoint(TRAINING)
+    assert found.isdisjoint({*TRAINING, "pluggy", "yaml"})
     assert found >= RUNTIME  # the list is of what was really imported
 
 

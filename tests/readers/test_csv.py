@@ -226,3 +226,19 @@ def test_rows_of_one_word_and_its_tag_are_joined_to_sentences(numbers: list[str]
 def test_a_column_of_sentences_divides_words_with_tags_only() -> None:
     with pytest.raises(UsageError, match=r"csv\.sentence: it divides words with tags; name the columns"):
         construct(Csv, words="word", sentence="number")
+
+
+def test_a_column_names_files_beside_the_table(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(b"x")
+    path = tmp_path / "data.csv"
+    path.write_text("image,class\na.png,x\nc.png,y\nb.png,y\na.png,z\n")
+    reader = construct(Csv, text=None, label="class", files=["image"])
+    with pytest.raises(DataError, match=r"data\.csv:3: there is no file .*c\.png, which 'image' names; names are rel"):
+        list(reader.read(path))
+    assert reader.files(path) == [path, tmp_path / "a.png", tmp_path / "b.png"]
+    reader.left_out = []
+    assert [record["image"].name for record in reader.read(path)] == ["a.png", "b.png", "a.png"]
+    assert "c.png" in reader.left_out[0]
+    with pytest.raises(DataError, match="no column is named 'picture'"):
+        list(construct(Csv, text=None, files=["picture"]).read(path))

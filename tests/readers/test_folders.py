@@ -34,6 +34,17 @@ def test_the_folder_of_a_text_is_its_label(tmp_path: Path) -> None:
     assert [record["text"] for record in Folders(pattern="*.md").read(path)] == ["no"]
 
 
+def test_files_of_several_patterns_are_values_of_a_field(tmp_path: Path) -> None:
+    path = tree(tmp_path / "digits", {"7/b.png": "x", "7/a.jpg": "x", "7/c.txt": "x", "2/d.png": "x"})
+    reader = Folders(file="image", pattern=["*.png", "*.jpg"])
+    assert list(reader.read(path)) == [
+        {"image": path / name, "label": name[0], "where": f"{path}/{name}"}
+        for name in ("2/d.png", "7/a.jpg", "7/b.png")
+    ]
+    with pytest.raises(DataError, match=r"there is no file \*.gif or \*.bmp in the folders"):
+        Folders(pattern=["*.gif", "*.bmp"]).files(path)
+
+
 def test_what_is_no_folder_of_texts_is_an_error(tmp_path: Path) -> None:
     path = tree(tmp_path, {"a.txt": "x", "b/c.md": "x", "d/e.doc": "x"})
     (path / "d" / "e.doc").write_bytes(b"ok\n\xff\n")

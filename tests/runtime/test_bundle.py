@@ -166,12 +166,12 @@ FORGED: dict[str, tuple[Forge, str]] = {
     "endless number": (raw(sealed(b'{"version": ' + b"9" * 100_000)), "not valid JSON"),
     "other format": (changed(format="zip"), "its format is 'zip', not 'seqpipe-bundle'"),
     "newer version": (
-        changed(version=4),
-        "bundle format version 4; this seqpipe reads versions 2 and 3: update seqpipe",
+        changed(version=5),
+        "bundle format version 5; this seqpipe reads versions 2 to 4: update seqpipe",
     ),
     "older version": (
         changed(version=1),
-        "bundle format version 1; this seqpipe reads versions 2 and 3: create the bundle",
+        "bundle format version 1; this seqpipe reads versions 2 to 4: create the bundle",
     ),
     "version as text": (changed(version="2"), "bundle format version '2'"),
     "version as a fraction": (changed(version=2.0), "bundle format version 2.0"),

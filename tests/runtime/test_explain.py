@@ -6,9 +6,11 @@ each word of a sentence alike.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import datetime
 import html
+import io
 import itertools
 import json
 import re
@@ -25,7 +27,9 @@ import numpy as np
 import pytest
 import torch
 from axe_playwright_python.sync_playwright import Axe
+from documents import ROOT
 from factory import QUIET, labelling, parts, plugins, seqpipe, toy_heads
+from PIL import Image
 from playwright.sync_api import sync_playwright
 from torch import Tensor, nn
 
@@ -34,7 +38,8 @@ from seqpipe.answers.classification import Label
 from seqpipe.answers.extractive_span import ExtractiveSpan
 from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.tagging import Spans
-from seqpipe.config.checks import Attended
+from seqpipe.answers.types import Attended
+from seqpipe.config.checks import attended
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
 from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, PluginError, UsageError
@@ -141,6 +146,49 @@ def test_a_page_needs_nothing_else_and_runs_nothing() -> None:
     assert not any(name in ("src", "href") or name.startswith("on") for _, given in seen.tags for name in given)
     assert "http" not in source.replace("http-equiv", "")
     assert "default-src 'none'" in source
+
+
+def places(grid: tuple[int, int] | None) -> Attention:
+    """The attention of two written tokens to six places of four rows."""
+    doc = Doc("0 1 2 3", [*"0123"], [(i, i + 1) for i in range(0, 8, 2)], [1] * 4)
+    weights = np.array([[0, 0, 0, 0.1, 0.9, 0], [0.5, 0.1, 0.1, 0.1, 0.1, 0.1], [0] * 6], np.float32)
+    return attention(Attended("head.attention", "written", "place_count", grid), doc, weights, None, ["a", "seven"])
+
+
+def test_attention_to_places_is_drawn_on_the_picture() -> None:
+    pixels = np.arange(4 * 6, dtype=np.uint8).reshape(4, 6, 1) * 10
+    found = places((2, 3))
+    assert found.places == ((0, 3),) * 3 + ((4, 7),) * 3
+    shown = explanation("0 1 2 3", attentions=(found,), picture=pixels)
+    source = page(shown)
+    drawn = [Image.open(io.BytesIO(base64.b64decode(data))) for data in re.findall('png;base64,([^"]+)', source)]
+    assert len(drawn) == 3  # the input, and each word's copy
+    assert all(np.array_equal(np.asarray(picture), pixels[..., 0]) for picture in drawn)
+    (strongest,) = re.findall(r'<rect x="(\S+)" y="(\S+)" width="2" height="2" style="--weight:1.000">', source)
+    assert strongest == ("2", "2")  # the second place of the second row
+    assert re.findall("<figcaption><bdi>(.*?)</bdi>", source) == ["a", "seven"]
+    lines = shown.table().splitlines()
+    assert lines[-2:] == ["  0.9000  a      row 2, column 2", "  0.5000  seven  row 1, column 1"]
+    assert shown.data()["attentions"]["head.attention"]["grid"] == [2, 3]
+    with pytest.raises(BundleError, match=r"the shape \(1, 2, 6\), not \(1, 2, 10\)"):
+        places((2, 5))
+
+
+def test_attention_to_parts_of_a_sound_runs_along_its_time() -> None:
+    found = places(None)
+    assert found.grid == (1, 6)
+    assert found.places[:3] == ((0, 1), (0, 3), (2, 3))
+    shown = explanation("0 1 2 3", attentions=(found,), picture=np.zeros((5, 40, 1), np.uint8))
+    assert "part 5 of 6" in shown.table()
+    assert page(shown).count('class="map wide"') == 3
+
+
+@pytest.mark.parametrize(("pipeline", "grid"), [("caption", (7, 4)), ("spoken-digits", None)])
+def test_a_pipeline_of_pictures_or_sounds_states_its_places(pipeline: str, grid: Any) -> None:
+    changes = ["inputs.image.encoder={use: lenet, filters: [8, 8]}", "inputs.image.embedding.width=15"] if grid else []
+    config = load_config(ROOT / "pipelines" / f"{pipeline}.yaml", changes, files=False, runs=False)
+    (found,) = attended(config.inputs, config.head)["head"].values()
+    assert (found.over, found.axis, found.grid) == ("written", "place_count", grid)
 
 
 def test_a_documents_page_has_the_bar_of_each_sentence_beside_its_words() -> None:

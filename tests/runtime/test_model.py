@@ -402,3 +402,19 @@ def test_the_memory_of_a_huge_text_is_given_back(tiny_bundle: Path, tmp_path: Pa
     before, huge, after = map(float, done.stdout.split())
     assert huge > before + 50, done.stdout
     assert after < before + (huge - before) / 2, done.stdout
+
+
+def test_an_input_without_an_answer_has_its_error_in_its_place(tiny: Model) -> None:
+    inputs = ["Anna", {"title": "x"}, "a " * 1001, 5, "in Bern"]
+    answers = tiny(inputs, on_error="skip")
+    assert [answers[0], answers[4]] == tiny(["Anna", "in Bern"])
+    messages = [answer["error"] for answer in answers[1:4]]
+    assert ["no field 'text'" in messages[0], "1,001 tokens exceed" in messages[1], "not int" in messages[2]] == [
+        True
+    ] * 3
+    assert list(tiny(iter(inputs), on_error="skip", chunk=2)) == answers
+    documents = tiny(inputs, documents=True, on_error="skip")
+    assert "no field" in documents[1]["error"]
+    assert set(tiny({"title": "x"}, on_error="skip")) == {"error"}
+    with pytest.raises(UsageError, match="on_error='ignore': must be one of stop, skip"):
+        tiny("Anna", on_error="ignore")

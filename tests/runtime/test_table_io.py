@@ -170,6 +170,18 @@ def test_a_frame_gets_columns_of_answers(tiny: Model) -> None:
         tiny.predict_table(pandas.DataFrame({"text": ["Anna", None]}))
 
 
+def test_rows_without_an_answer_have_an_error_and_batches_of_arrow_are_read(tiny: Model) -> None:
+    (batch,) = pyarrow.table({"text": ["Anna", None, "in Bern"]}).to_batches()
+    answered = tiny.predict_table(batch, on_error="skip")
+    assert isinstance(answered, pyarrow.RecordBatch)
+    assert ["no field" in (error or "") or "must be" in (error or "") for error in answered["error"].to_pylist()] == [
+        False,
+        True,
+        False,
+    ]
+    assert json.loads(answered["answer"][2].as_py()) == tiny("in Bern")
+
+
 def test_a_polars_frame_gets_columns_of_answers(tiny: Model) -> None:
     polars = pytest.importorskip("polars")
     answered = tiny.predict_table(polars.DataFrame(ROWS))

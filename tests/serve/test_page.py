@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import re
 import shutil
 import subprocess
 import sys
+import wave
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from page_cases import CASES, CHINESE, HEBREW, POINTS, PROMPT, STORY, WAKE, Case, recorded_app
+from media_bundles import IMAGE, encoded, wav, write_media_bundle
+from page_cases import CASES, CHINESE, HEBREW, PICTURE, POINTS, PROMPT, STORY, WAKE, Case, recorded_app
 from PIL import Image
 from playwright.sync_api import BrowserContext, Page, Route, expect, sync_playwright
 from serving import Server, running_app
@@ -35,8 +38,9 @@ def browser() -> Iterator[BrowserContext]:
     path = shutil.which("chromium")
     assert path, "Chromium is not installed: apt install chromium, or leave these tests out with -m 'not chromium'"
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path)
-        yield running.new_context()
+        microphone = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]  # which beeps
+        running = playwright.chromium.launch(executable_path=path, args=microphone)
+        yield running.new_context(permissions=["microphone"])
         running.close()
 
 
@@ -59,7 +63,8 @@ def real(
 ) -> Iterator[Server]:
     """`seqpipe serve` with bundles that answer with spans, with tags, and with attention weights."""
     tagger = build(tmp_path_factory.mktemp("toys") / "tagger", kind="tags")
-    with Server(tiny_bundle, f"tagger={tagger}", f"explained={slow_bundle}") as running:
+    vision = write_media_bundle(tmp_path_factory.mktemp("vision"), IMAGE, [PICTURE])
+    with Server(tiny_bundle, f"tagger={tagger}", f"explained={slow_bundle}", f"vision={vision}") as running:
         yield running
 
 
@@ -511,6 +516,109 @@ def test_seqpipe_serve_answers_on_the_page_with_curl_and_in_python(page: Page, r
     expect(page.get_by_role("heading", name="tagger", exact=True)).to_be_visible()
     page.get_by_label("text", exact=True).fill("Anna meets Ben")
     expect(answer(page).get_by_role("listitem")).to_have_text(["AnnaB-person", "meetsO", "BenB-person"])
+
+
+# Pictures and sounds
+
+
+def choose(page: Page, field: str, name: str, content: bytes) -> None:
+    page.get_by_label(field, exact=True).set_input_files({"name": name, "mimeType": "", "buffer": content})
+    expect(page.locator("form [role=status]")).to_contain_text(name)
+
+
+def sent(requests: list[Any], field: str) -> bytes:
+    return base64.b64decode(requests.pop()["inputs"][field])
+
+
+@chromium
+def test_a_picture_is_chosen_or_dropped_and_sent(page: Page, url: str, requests: list[Any]) -> None:
+    show(page, url, "digit")
+    expect(page.locator("img.picture")).to_have_js_property("naturalWidth", 8)
+    noise = np.random.default_rng(1).integers(0, 256, (900, 1200, 3))
+    whole, webp, large = encoded(noise[:6, :5]), encoded(noise[:60, :50], "WEBP"), encoded(noise, compress_level=0)
+    choose(page, "image", "small.png", whole)
+    answer(page)
+    assert sent(requests, "image") == whole
+    for name, content, size in (("a.webp", webp, (50, 60)), ("large.png", large, (1000, 750))):
+        choose(page, "image", name, content)
+        answer(page)
+        picture = Image.open(io.BytesIO(sent(requests, "image")))
+        assert (picture.format, picture.size) == ("PNG", size)
+    choose(page, "image", "notes.txt", b"no picture")
+    expect(page.locator("form [role=status]")).to_contain_text("not a picture that this browser can show")
+    requests.clear()
+    page.get_by_role("button", name="Answer").click()
+    expect(page.get_by_role("alert")).to_contain_text("There is nothing to answer: choose a file for “image”.")
+    assert requests == []
+    page.evaluate(
+        """bytes => {
+            const files = new DataTransfer();
+            files.items.add(new File([new Uint8Array(bytes)], "dropped.png"));
+            const field = document.querySelector("input[type=file]").parentElement;
+            field.dispatchEvent(new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true }));
+        }""",
+        [*whole],
+    )
+    expect(page.locator("form [role=status]")).to_contain_text("dropped.png")
+    answer(page)
+    assert sent(requests, "image") == whole
+
+
+@chromium
+def test_a_sound_is_chosen_or_recorded_as_pcm(page: Page, url: str, requests: list[Any]) -> None:
+    show(page, url, "spoken")
+    expect(page.locator("audio")).to_have_count(1)
+    tone = np.sin(np.arange(24_000) / 9) / 2
+    choose(page, "audio", "tone.wav", wav(tone, rate=8_000))
+    answer(page)
+    assert sent(requests, "audio") == wav(tone, rate=8_000)
+    choose(page, "audio", "long.wav", wav(np.tile(tone, 64), rate=48_000))  # 3.1 MB, 32 seconds
+    answer(page)
+    with wave.open(io.BytesIO(sent(requests, "audio"))) as file:
+        assert (file.getframerate(), file.getnframes()) == (16_000, 512_000)
+    page.get_by_role("button", name="Record").click()
+    expect(page.locator("form [role=status]")).to_have_text("Recording …")
+    page.wait_for_timeout(1_200)  # the device beeps once a second
+    page.get_by_role("button", name="Stop recording").click()
+    expect(page.locator("form [role=status]")).to_contain_text(re.compile(r"^recording, [1-9]\.\d seconds$"))
+    answer(page)
+    with wave.open(io.BytesIO(sent(requests, "audio"))) as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (16_000, 1, 2)
+        samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")
+    assert len(samples) > 12_000
+    assert np.abs(samples.astype(int)).max() > 1_000
+
+
+@chromium
+def test_attention_is_drawn_on_the_places_of_a_picture(page: Page, url: str) -> None:
+    show(page, url, "caption")
+    page.get_by_role("checkbox", name="Explain").check()
+    maps = answer(page).locator("figure")
+    assert maps.locator("figcaption").all_inner_texts() == ["a", "seven"]
+    cells = maps.nth(0).locator("rect")
+    places = cells.evaluate_all("cells => cells.map(c => [c.x.baseVal.value, c.y.baseVal.value, c.style.cssText])")
+    assert max(places, key=lambda cell: float(cell[2].split(":")[1].strip("; "))) == [32, 16, "--weight: 1;"]
+    everything = Axe().run(page)
+    assert everything.violations_count == 0, everything.generate_report()
+    show(page, url, "spoken")
+    everything = Axe().run(page)
+    assert everything.violations_count == 0, everything.generate_report()
+
+
+@chromium
+def test_a_picture_is_sent_by_curl_and_python_from_its_file(page: Page, real: Server, tmp_path: Path) -> None:
+    show(page, real.url, "vision")
+    whole = encoded(np.random.default_rng(2).integers(0, 256, (30, 40, 3)))
+    (tmp_path / "it's.png").write_bytes(whole)
+    choose(page, "it", "it's.png", whole)
+    answer(page)
+    page.get_by_text("Request", exact=True).click()
+    curl = page.get_by_label("curl command", exact=True).inner_text()
+    answered_by_curl = json.loads(subprocess.check_output(["bash", "-c", curl], cwd=tmp_path))
+    assert answered_by_curl == real.post("/v1/vision", {"inputs": base64.b64encode(whole).decode()}).json
+    code = page.get_by_label("Python code", exact=True).inner_text()
+    printed = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=tmp_path)
+    assert printed == f"{answered_by_curl}\n"
 
 
 @chromium

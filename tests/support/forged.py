@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.files import sha256
-from seqpipe.runtime.manifest import FORMAT, MANIFEST, VERSION, Manifest, seal, unseal
+from seqpipe.runtime.manifest import FORMAT, MANIFEST, OF_TEXTS, Manifest, seal, unseal
 
 
 def plain(manifest: Manifest) -> dict[str, Any]:
@@ -22,6 +22,6 @@ def write(path: Path, files: Mapping[str, bytes], content: Mapping[str, Any]) ->
     for name, data in files.items():
         (path / name).write_bytes(data)
     entries = {name: {"sha256": sha256(data), "bytes": len(data)} for name, data in files.items()}
-    sealed = seal({"format": FORMAT, "version": VERSION, **content, "files": entries})
+    sealed = seal({"format": FORMAT, "version": OF_TEXTS, **content, "files": entries})
     (path / MANIFEST).write_bytes(sealed)
     return path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import io
 import itertools
 import json
 import re
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
+from PIL import Image, ImageOps
 from tokenizers import PreTokenizedString, Regex, Tokenizer
 
 SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
@@ -70,7 +72,7 @@ class Token(NamedTuple):
     segment: int = 1
 
 
-KINDS = ("chars", "ngrams", "sentences", "pieces", "segments", "matrix", "copy", "column")
+KINDS = ("chars", "ngrams", "sentences", "pieces", "segments", "matrix", "image", "mel", "copy", "column")
 
 
 class Source:
@@ -261,30 +263,182 @@ class Source:
 
 
 class Numbers:
-    """Rows of numbers of each record."""
+    """Rows of numbers of each record, those of a picture or of a sound."""
 
     def __init__(self, field: str, entries: Mapping[str, Any]):
         self.field = field
-        self.means, self.deviations = (np.array(entries["matrix"][key]) for key in ("means", "deviations"))
+        self.name, self.entry = next((name, entry) for name, entry in entries.items() if "means" in entry)
+        times = self.entry.get("width", 1)  # the columns of a picture share the numbers of their channel
+        self.means, self.deviations = (np.tile(self.entry[key], times) for key in ("means", "deviations"))
+
+    def rows(self, given: Any) -> Any:
+        """The rows, before means and deviations."""
+        if self.entry["kind"] != "matrix":
+            return {"image": picture, "mel": sound}[self.entry["kind"]](given, self.entry)
+        rows = [given] if given and not isinstance(given[0], list) else given
+        if any(len(row) != len(self.means) for row in rows):
+            raise RefusedError("rows of another width")
+        return rows
 
     def record(self, given: Mapping[str, Any]) -> tuple[str, list[Token]]:
         """A token a row, whose word is its numbers."""
-        rows = given[self.field]
-        rows = [rows] if rows and not isinstance(rows[0], list) else rows
-        if any(len(row) != len(self.means) for row in rows):
-            raise RefusedError("rows of another width")
-        return "", [Token(1, struct.pack(f"<{len(row)}f", *row).hex(), 0, 0, None) for row in rows]
+        value = given[self.field] if isinstance(given, Mapping) else given
+        return "", [Token(1, struct.pack(f"<{len(row)}f", *row).hex(), 0, 0, None) for row in self.rows(value)]
 
     def inputs(
         self, rows: Sequence[Sequence[Token]], texts: Sequence[str], records: Sequence[Any]
     ) -> dict[str, np.ndarray]:
         size = (len(rows), max(map(len, rows)))
-        made = {"matrix": np.zeros((*size, len(self.means)), np.float32), "mask": np.zeros(size, np.bool_)}
+        made = {self.name: np.zeros((*size, len(self.means)), np.float32), "mask": np.zeros(size, np.bool_)}
         for b, tokens in enumerate(rows):
             for t, token in enumerate(tokens):
                 numbers = np.array(struct.unpack(f"<{len(self.means)}f", bytes.fromhex(token.word)))
-                made["matrix"][b, t], made["mask"][b, t] = (numbers - self.means) / self.deviations, True
+                made[self.name][b, t], made["mask"][b, t] = (numbers - self.means) / self.deviations, True
         return made
+
+
+def bounded(entry: Mapping[str, Any], version: int) -> None:
+    """Refuses pictures and sounds of sizes that nobody has."""
+    numbers = [*entry["means"], *entry["deviations"]]
+    if not all(isinstance(number, (int, float)) for number in numbers):
+        raise RefusedError("means that are no numbers")
+    fits = version == 4 and all(map(np.isfinite, numbers)) and all(number > 0 for number in entry["deviations"])
+    if entry["kind"] == "image":
+        sizes, count = [("height", 1, 4096), ("width", 1, 4096)], entry["channels"]
+        fits = fits and count in (1, 3)
+    else:
+        sizes, count = [("rate", 1000, 192_000), ("fft", 2, 8192), ("bands", 1, 256)], entry["bands"]
+        sizes += [("window", 2, entry["fft"]), ("hop", entry["rate"] / 500, entry["fft"])]
+        fits = fits and not entry["fft"] % 2 and 0 <= entry["lowest"] < entry["highest"] <= entry["rate"] / 2
+    if not fits or any(not low <= entry[name] <= high for name, low, high in sizes) or len(numbers) != 2 * count:
+        raise RefusedError(f"{entry['kind']} out of bounds")
+
+
+def encoded(text: str) -> bytes:
+    """The file in a string of base64."""
+    try:
+        return base64.b64decode(re.sub(r"\Adata:[^,]*;base64,", "", text).encode(), validate=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise RefusedError("no base64") from error
+
+
+def array(given: Any, low: float, high: float) -> np.ndarray:
+    try:
+        numbers = np.array(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise RefusedError("no array") from error
+    if not numbers.size or not ((numbers >= low) & (numbers <= high)).all():
+        raise RefusedError("numbers out of range, or none")
+    return numbers
+
+
+def picture(given: Any, entry: Mapping[str, Any]) -> np.ndarray:
+    """The rows of a picture, numbers from 0 to 1."""
+    if isinstance(given, str):
+        try:
+            shown = ImageOps.exif_transpose(Image.open(io.BytesIO(encoded(given)), formats=["PNG", "JPEG"]))
+            if shown.mode[0] in "IF":
+                raise RefusedError("more than 8 bits")
+            is_grey = shown.mode in ("1", "L", "LA")
+            pixels = np.asarray(shown.convert("L" if is_grey else "RGB"), np.float64)
+        except (OSError, SyntaxError, ValueError) as error:
+            raise RefusedError("no picture") from error
+    else:
+        pixels = array(given, 0, 255)
+    if pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)):
+        raise RefusedError("no rows of pixels")
+    if pixels.ndim == 3 and entry["channels"] == 1:
+        pixels = (pixels @ [19595, 38470, 7471] + 32768) // 65536
+    if pixels.ndim == 2:
+        pixels = np.stack([pixels] * entry["channels"], 2)
+    rows, columns = (resizing(n, m) for n, m in zip(pixels.shape, (entry["height"], entry["width"]), strict=False))
+    return np.einsum("yi,xj,ijc->yxc", rows, columns, pixels / 255, optimize=True).reshape(entry["height"], -1)
+
+
+def resizing(n: int, m: int) -> np.ndarray:
+    """The weights (m, n) of n numbers for each of m."""
+    scale = n / m
+    distances = np.arange(n) + 0.5 - (np.arange(m)[:, None] + 0.5) * scale
+    weights = np.maximum(0, 1 - np.abs(distances) / max(1, scale))
+    return weights / weights.sum(1, keepdims=True)
+
+
+def sound(given: Any, entry: Mapping[str, Any]) -> np.ndarray:
+    """The spectrum of a sound: the logarithm of its mel bands, a row for each frame."""
+    samples = wav(encoded(given), entry["rate"]) if isinstance(given, str) else array(given, -8, 8)
+    if samples.ndim != 1:
+        raise RefusedError("no list of samples")
+    window, fft = entry["window"], entry["fft"]
+    hann = np.zeros(fft)
+    hann[(fft - window) // 2 :][:window] = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
+    padded = np.concatenate([np.zeros(fft // 2), samples, np.zeros(fft // 2)])
+    starts = range(0, len(samples) + 1, entry["hop"])
+    power = np.array([np.abs(np.fft.rfft(padded[start : start + fft] * hann)) ** 2 for start in starts])
+    return np.log(np.maximum(power @ bands(entry), 1e-10))
+
+
+def wav(data: bytes, wanted: int) -> np.ndarray:
+    """The samples of a WAV at a rate."""
+    if data[:4] + data[8:12] != b"RIFFWAVE":
+        raise RefusedError("no WAV")
+    form, at, stated = b"", 12, [8 + int.from_bytes(data[4:8], "little")]
+    while True:
+        name, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
+        stated.append(at + 8 + size)
+        if max(stated) > len(data):
+            raise RefusedError("a WAV that is shorter than it states")
+        content, at = data[at + 8 : at + 8 + size], at + 8 + size + size % 2
+        if name == b"data":
+            break
+        form = content if name == b"fmt " else form
+    if len(form) < 16:
+        raise RefusedError("no format")
+    kind, channels, rate, _, step, bits = struct.unpack("<HHIIHH", form[:16])
+    kind = int.from_bytes(form[24:26], "little") if kind == 0xFFFE else kind
+    if (kind, bits) not in ((1, 8), (1, 16), (1, 24), (1, 32), (3, 32)) or not 1000 <= rate <= 192_000:
+        raise RefusedError("a WAV of another format")
+    if not content or not channels or step != channels * bits // 8 or len(content) % step:
+        raise RefusedError("no whole samples")
+    width = bits // 8
+    if kind == 3:
+        numbers = np.array([number for (number,) in struct.iter_unpack("<f", content)])
+    else:
+        pieces = [content[i : i + width] for i in range(0, len(content), width)]
+        whole = [int.from_bytes(piece, "little", signed=bits > 8) - 128 * (bits == 8) for piece in pieces]
+        numbers = np.array(whole) / 2 ** (bits - 1)
+    return resampled(array(numbers.reshape(-1, channels).mean(1), -8, 8), rate, wanted)
+
+
+def resampled(x: np.ndarray, rate: int, wanted: int) -> np.ndarray:
+    if rate == wanted:
+        return x
+    c, made = 0.95 * min(1, wanted / rate), np.zeros(-(-len(x) * wanted // rate))
+    for m in range(len(made)):
+        center = m * rate / wanted
+        k = np.arange(max(0, int(center - 16 / c)), min(len(x), int(center + 16 / c) + 2))
+        v = c * (k - center)
+        made[m] = x[k] @ (c * np.sinc(v) * np.cos(np.pi * v / 32) ** 2 * (np.abs(v) < 16))
+    return made
+
+
+def bands(entry: Mapping[str, Any]) -> np.ndarray:
+    """The weights (frequencies, bands) of Slaney's bands."""
+    ends = [mel(entry[name]) for name in ("lowest", "highest")]
+    h = [hertz(point) for point in np.linspace(*ends, entry["bands"] + 2)]
+    f = np.arange(entry["fft"] // 2 + 1) * entry["rate"] / entry["fft"]
+    made = [
+        np.maximum(0, np.minimum((f - low) / (middle - low), (high - f) / (high - middle))) * 2 / (high - low)
+        for low, middle, high in zip(h, h[1:], h[2:], strict=False)
+    ]
+    return np.stack(made, 1)
+
+
+def mel(f: float) -> float:
+    return 3 * f / 200 if f < 1000 else 15 + 27 * np.log(f / 1000) / np.log(6.4)
+
+
+def hertz(point: float) -> float:
+    return 200 * point / 3 if point < 15 else 1000 * 6.4 ** ((point - 15) / 27)
 
 
 class Bundle:
@@ -314,6 +468,8 @@ class Bundle:
                 if not 0 <= entry["words"] <= 10 or not 1 <= shortest <= longest <= 20:
                     raise RefusedError("lengths of n-grams")
                 unpacked(entry["hashes"])
+            if entry.get("kind") in ("image", "mel"):
+                bounded(entry, self.manifest["version"])
             if entry.get("split", "lines") not in ("lines", "punctuation"):
                 raise RefusedError(f"split {entry['split']!r}")
         field, entries = self.manifest["field"], self.manifest["inputs"]
@@ -782,7 +938,7 @@ def opened(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         manifest = json.loads((body + b"}").decode(), object_pairs_hook=once, parse_constant=constant)
     except ValueError as error:
         raise RefusedError(str(error)) from error
-    if manifest.get("format") != "seqpipe-bundle" or manifest.get("version") not in (2, 3):
+    if manifest.get("format") != "seqpipe-bundle" or manifest.get("version") not in (2, 3, 4):
         raise RefusedError("another format or version")
     for key in {"graphs", "weights"} & manifest.keys():
         raise RefusedError(f"{key} is reserved")

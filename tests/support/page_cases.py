@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from media_bundles import encoded, in_base64, wav
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -113,6 +115,17 @@ POINTS = [[0.1, 0.2], [0.9, 0.15], [0.55, 0.5], [0.8, 0.85], [0.2, 0.9], [0.4, 0
 PROMPT = "Once upon a time"
 STORY = ", a small fox lived by the river."
 GAPS = f"The {MASK} sat on the {MASK}."
+
+
+PICTURE = in_base64(encoded(np.arange(64).reshape(8, 8) * 4))
+SOUND = in_base64(wav(np.sin(np.arange(4_000) / 9) / 2))
+PLACES = {
+    "over": "written",
+    "grid": [2, 3],
+    "places": [[0, 1]] * 3 + [[2, 3]] * 3,
+    "written": ["a", "seven"],
+    "weights": [[0.1, 0.1, 0.1, 0.1, 0.1, 0.5], [0.5, 0.1, 0.1, 0.1, 0.1, 0.1]],
+}
 
 
 def _attention(text: str) -> dict[str, Any]:
@@ -325,6 +338,33 @@ CASES = (
         f"The {SPAN_MARKS[0]} on the mat.",
         {"generated_text": f"{SPAN_MARKS[0]} cat sat {SPAN_MARKS[1]}", "score": 0.3},
         ("cat sat",),
+    ),
+    Case(
+        "digit",
+        INTENT,
+        {"image": PICTURE},
+        [{"label": "music", "score": 0.9312}, {"label": "alarm", "score": 0.0684}],
+        ("music", "0.931"),
+        ({"name": "image", "type": "picture"},),
+        INTENT.answer_options,
+    ),
+    Case(
+        "caption",
+        Text(TOKENIZER),
+        {"image": [[0, 128, 255], [255, 128, 0]]},
+        {"generated_text": "a seven", "score": 0.8},
+        ("a seven", "0.800"),
+        ({"name": "image", "type": "picture"},),
+        explanation={"text": "0 1", "attentions": {"head.attention": PLACES}},
+    ),
+    Case(
+        "spoken",
+        Text(TOKENIZER),
+        {"audio": SOUND},
+        {"generated_text": "one two", "score": 0.7},
+        ("one two", "0.700"),
+        ({"name": "audio", "type": "sound"},),
+        explanation={"text": "0 1 2", "attentions": {"head.attention": PLACES | {"grid": [1, 6]}}},
     ),
     Case(
         "assistant",

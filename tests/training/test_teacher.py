@@ -51,7 +51,7 @@ def lesson(config: Config) -> tuple[Pipeline, Any, list[Any]]:
     unlabelled = form.read(config.data.unlabelled) if config.data.unlabelled else []
     artifacts = fit_artifacts(config, records)
     answers = teacher_answers(config, artifacts, [*records, *unlabelled], None, QUIET, "cpu")
-    form.taught, form.unlabelled = answers, unlabelled
+    form.soft_targets, form.unlabelled = answers, unlabelled
     data = form.load(artifacts, records)
     torch.manual_seed(2)  # not that of the teacher
     return Pipeline(config, artifacts).eval(), data.batches, answers
@@ -197,7 +197,7 @@ def test_the_texts_of_a_beam_search_are_targets_beside_those_of_the_records(tmp_
                 assert encode.decode(ids[:-1].tolist()).replace(" ", "") == text.replace(" ", "")
                 written += 1
         assert ("target_ids" in batch) == (rows[0] < 40)
-        gold, taught = (
+        gold, soft_targets = (
             pipeline.head_stages[0].loss(
                 {**pipeline(batch), **{name: batch[prefix + name] for name in ("target_ids", "target_mask")}}
             )
@@ -205,7 +205,7 @@ def test_the_texts_of_a_beam_search_are_targets_beside_those_of_the_records(tmp_
             else torch.zeros(())
             for prefix in ("", "teacher.")
         )
-        torch.testing.assert_close(pipeline.loss(batch), 0.25 * gold + 0.75 * taught)
+        torch.testing.assert_close(pipeline.loss(batch), 0.25 * gold + 0.75 * soft_targets)
     assert written > 20
 
 
@@ -220,8 +220,8 @@ def test_several_heads_and_parts_of_long_texts_keep_the_answers_about_their_word
     pipeline, batches, answers = lesson(student(yaml, *cut))
     assert max(len(row["crf"]) for row in answers) > 5
     for example, answer in zip(batches.data, answers, strict=True):
-        assert torch.equal(example.taught["label.teacher.p"], answer["label"])
-        assert torch.equal(example.taught["crf.teacher.p"], answer["crf"][: len(example.doc)])
+        assert torch.equal(example.soft_targets["label.teacher.p"], answer["label"])
+        assert torch.equal(example.soft_targets["crf.teacher.p"], answer["crf"][: len(example.doc)])
     for rows in batches.order(0):
         with torch.autocast("cpu", torch.bfloat16):
             pipeline.loss(batches(rows)).backward()

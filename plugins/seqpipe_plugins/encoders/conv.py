@@ -1,6 +1,8 @@
-"""A stack of convolutions, whose receptive field grows with each layer."""
+"""Stacks of convolutions: one whose receptive field grows with each layer, and one that shortens the sequence."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import torch
 from pydantic import PositiveInt
@@ -65,3 +67,46 @@ class Conv(nn.Module):
             update = F.glu(update, 1) if self.gated else F.relu(update)
             x = torch.where(mask[:, None], x + update if self.residual else update, 0.0)
         return x.transpose(1, 2)
+
+
+class Subsample(nn.Module):
+    """Strided convolutions over rows and columns, which shorten a long sequence of rows of numbers (Dong et al. 2018).
+
+    Each layer has `filters` of 3 by 3, steps of 2 rows and 2 columns and ReLU; a linear layer maps what is at a row to
+    D'. x (B, T, D) becomes (B, T', D'), where T' is T / 2^layers, rounded up: with two layers, a row for 40 ms of a
+    sound whose frames are 10 ms apart. Columns are frequencies in increasing order, as of the embedding `mel`. Beyond
+    the sound, in every layer, are zeros. Later stages get the shorter sequence in place of tokens.
+
+    Args:
+        hidden: Width D'.
+        layers: Number of convolutions.
+        filters: Number of filters of each.
+        dropout: Dropout probability of the result.
+    """
+
+    returns: ClassVar = ("x", "mask")
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        hidden: PositiveInt = 128,
+        layers: PositiveInt = 2,
+        filters: PositiveInt = 32,
+        dropout: Probability = 0.0,
+    ):
+        super().__init__()
+        self.dim = hidden
+        depths = [1, *[filters] * layers]
+        self.layers = nn.ModuleList(nn.Conv2d(depth, filters, 3, stride=2, padding=1) for depth in depths[:-1])
+        columns = -(-dim // 2**layers)
+        self.output, self.dropout = nn.Linear(filters * columns, hidden), nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T', D'), (B, T')
+        x, lengths = torch.where(mask[..., None], x, 0.0)[:, None], mask.sum(1)  # (B, 1, T, D)
+        for layer in self.layers:
+            x, lengths = F.relu(layer(x)), (lengths + 1) // 2
+            mask = torch.arange(x.shape[2], device=x.device) < lengths[:, None]
+            x = torch.where(mask[:, None, :, None], x, 0.0)
+        x = self.dropout(self.output(x.transpose(1, 2).flatten(2)))
+        return {"x": torch.where(mask[..., None], x, 0.0), "mask": mask}

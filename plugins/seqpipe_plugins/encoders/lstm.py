@@ -1,14 +1,15 @@
-"""A long short-term memory, and its variants."""
+"""A long short-term memory, its variants, and a pyramid of layers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import seqpipe.plugin as sp
 
@@ -100,3 +101,39 @@ class Variant(sp.LSTMVariant):
             return o.sigmoid() * cell.tanh(), cell
 
         return step
+
+
+class Pyramid(nn.Module):
+    """A pyramidal bidirectional LSTM, whose layers halve the number of rows (Chan et al. 2016).
+
+    Each layer reads pairs of rows below it, [r(2t); r(2t+1)], where zeros follow an odd last row: x (B, T, D) becomes
+    (B, T', D'), where T' is T / 2^layers, rounded up, and D' is twice `hidden`. In the paper {use: lstm} comes first,
+    which reads all rows. Later stages get the joined rows in place of tokens, so that attention to a sound has fewer
+    places to choose from. `state` (B, D') is the last state of each direction of the top layer.
+
+    Args:
+        hidden: Number of units in each direction.
+        layers: Number of layers.
+        dropout: Dropout probability between two layers.
+    """
+
+    returns: ClassVar = ("x", "mask", "state")
+
+    def __init__(self, dim: int, *, hidden: PositiveInt = 128, layers: PositiveInt = 3, dropout: sp.Probability = 0.0):
+        super().__init__()
+        self.dim = 2 * hidden
+        widths = [2 * dim, *[2 * self.dim] * (layers - 1)]
+        self.layers = nn.ModuleList(nn.LSTM(width, hidden, batch_first=True, bidirectional=True) for width in widths)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T', D'), (B, T')
+        x, lengths = torch.where(mask[..., None], x, 0.0), mask.sum(1)
+        last = x
+        for depth, layer in enumerate(self.layers):
+            assert isinstance(layer, nn.LSTM)
+            x = torch.cat([x[:, ::2], F.pad(x, (0, 0, 0, 1))[:, 1::2]], 2)
+            lengths = (lengths + 1) // 2
+            states, last = sp.ragged_rnn(layer, self.dropout(x) if depth else x, lengths.clamp(min=1))
+            x = states.flatten(2)
+        mask = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+        return {"x": torch.where(mask[..., None], x, 0.0), "mask": mask, "state": last.flatten(1)}

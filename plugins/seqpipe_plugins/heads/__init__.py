@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -16,11 +17,15 @@ from seqpipe.plugin import (
     MASKED_LOGIT,
     AttentionPool,
     AttentionScore,
+    FeatureSize,
+    Gazetteer,
+    Ngrams,
     Probability,
     TokenWindows,
     UsageError,
     calibration,
     did_you_mean,
+    read_names,
     tagging_schemes,
     token_counts,
 )
@@ -172,12 +177,16 @@ class TaggingHead(nn.Module):
         class_weights: Weight of each label of spans, and of O, such as {rare: 5.0}, or of each plain tag; by default 1;
             or balanced: N / (number of labels * number of spans with the label), and 1 for O.
         calibrate: Whether scores are calibrated by a temperature that is fitted on dev data.
+        gazetteer: A file with a name, a tab and a label in each line; further labels follow after tabs. An entity of a
+            label in the file is then always one of its names. With the scheme none, a word and its tags: a word in the
+            file then always has one of them. Case is ignored. Training and `calibrate` do not use the file.
     """
 
     stops: Tensor
     span_continues: Tensor
     weights: Tensor
     temperature: Tensor
+    lexicon: Tensor | None
     rows: ClassVar[dict[str, Any]] = {
         "emissions.weight": ("labels",),
         "emissions.bias": ("labels",),
@@ -188,11 +197,13 @@ class TaggingHead(nn.Module):
         self,
         dim: int,
         labels: Sequence[str],
+        sizes: Mapping[str, FeatureSize] | None = None,
         *,
         scheme: Scheme = "BIOES",
         dropout: Probability = 0.0,
         class_weights: ClassWeights | None = None,
         calibrate: bool = False,
+        gazetteer: Path | None = None,
     ):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
@@ -205,6 +216,27 @@ class TaggingHead(nn.Module):
         self.register_buffer("span_continues", F.pad(span_continues, (0, 1, 0, 1)), persistent=False)  # (P, P)
         self.register_buffer("weights", weights, persistent=False)  # (L,)
         self.register_buffer("temperature", torch.ones(()))
+        self.gazetteer, lexicon = None, None
+        if gazetteer is not None and sizes is not None:
+            size, listed = sizes["gazetteer"], sorted({tag for tags in read_names(gazetteer).values() for tag in tags})
+            known = [name for name in names if name != "O" or not self.spans]
+            if unknown := [f"{label!r}{did_you_mean(label, known)}" for label in listed if label not in known]:
+                raise UsageError(f"gazetteer: the training data has no label {unknown[0]}; remove it from {gazetteer}")
+            if scheme == "BMES":
+                raise UsageError("gazetteer: in BMES every word is in a span, listed or not; use the scheme BIOES")
+            has_label = torch.tensor(size.counts).view(len(listed), size).T > 0  # (V, X) by the number of a name
+            has_label[0] = not self.spans  # 0 is the number of what is not listed
+            if self.spans:
+                self.gazetteer = Gazetteer(labels, listed, has_label, size.words, self.span_continues)
+            else:
+                lexicon = torch.zeros(size, len(labels)).index_fill(0, torch.tensor(0), 1.0)
+                lexicon[:, [labels.index(tag) for tag in listed]] = has_label.float()
+        self.register_buffer("lexicon", lexicon, persistent=False)  # (V, L) the tags of a listed word
+
+    @staticmethod
+    def features(options: Mapping[str, Any]) -> dict[str, Ngrams]:
+        path = options.get("gazetteer")
+        return {} if path is None else {"gazetteer": Ngrams(1, None, names_file=Path(path))}
 
     @staticmethod
     def answer(options: Mapping[str, Any]) -> str:
@@ -225,13 +257,16 @@ class TaggingHead(nn.Module):
         other_x: Tensor | None = None,
         window: Tensor | None = None,
         other_window: Tensor | None = None,
+        gazetteer: Tensor | None = None,
     ) -> Tensor:  # (B, T, L)
-        """Return the emissions at the temperature, lowered for tags that the windows of a text do not permit."""
+        """Return the emissions at the temperature, lowered for tags that windows or a list of words do not permit."""
         logits = torch.div(self.emissions(x), self.temperature)
         if self.spans and other_x is not None and window is not None and other_window is not None:
             others, masks = self.emissions(other_x) / self.temperature, torch.cat([mask, mask, mask])
             best = partial(self.best_tags, mask=masks)
             logits = TokenWindows(window, other_window).limited(logits, others, self.span_continues, best)
+        if self.lexicon is not None and gazetteer is not None:
+            logits = torch.where(F.embedding(gazetteer[:, :, 0], self.lexicon) > 0, logits, MASKED_LOGIT)
         return logits
 
     @abstractmethod

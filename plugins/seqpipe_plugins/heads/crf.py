@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from seqpipe.plugin import LOG_ZERO, MASKED_LOGIT, Probability, Size, calibration, crf, tagging_schemes
+from seqpipe.plugin import LOG_ZERO, MASKED_LOGIT, FeatureSize, Probability, Size, calibration, crf, tagging_schemes
 from seqpipe_plugins.heads import ClassWeights, Scheme, TaggingHead
 
 
@@ -44,15 +45,17 @@ class CRF(TaggingHead):
         self,
         dim: int,
         labels: Sequence[str],
+        sizes: Mapping[str, FeatureSize] | None = None,
         *,
         scheme: Scheme = "BIOES",
         dropout: Probability = 0.0,
         constraints: bool = True,
         class_weights: ClassWeights | None = None,
         calibrate: bool = False,
+        gazetteer: Path | None = None,
     ):
-        weights = class_weights
-        super().__init__(dim, labels, scheme=scheme, dropout=dropout, class_weights=weights, calibrate=calibrate)
+        shared: Any = {"scheme": scheme, "dropout": dropout, "class_weights": class_weights, "calibrate": calibrate}
+        super().__init__(dim, labels, sizes, gazetteer=gazetteer, **shared)
         L = len(labels)
         self.start_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
         self.end_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
@@ -93,6 +96,7 @@ class CRF(TaggingHead):
         other_x: Tensor | None = None,
         window: Tensor | None = None,
         other_window: Tensor | None = None,
+        gazetteer: Tensor | None = None,
         *,
         n_best: Size = 1,
     ) -> dict[str, Tensor]:
@@ -101,14 +105,14 @@ class CRF(TaggingHead):
         Args:
             n_best: Number of alternative answers, the most probable first.
         """
-        emissions = crf.bounded(self.logits(x, mask, other_x, window, other_window), mask)
-        decision = crf.decode(emissions, self._chain(self.temperature), self.span_continues, n_best)
+        logits, chain = self.logits(x, mask, other_x, window, other_window, gazetteer), self._chain(self.temperature)
+        if self.gazetteer is None or gazetteer is None:
+            decision = crf.decode(crf.bounded(logits, mask), chain, self.span_continues, n_best)
+        else:
+            decision = self.gazetteer.decode(logits, gazetteer, mask, chain, n_best)
         real = mask.transpose(0, 1)  # (T, B)
         return {
-            "tags": torch.where(real, decision.path, 0).transpose(0, 1),
-            "scores": torch.where(real, decision.tag_p, 0.0).transpose(0, 1),
-            "opens": torch.where(real, decision.opens, 0.0).transpose(0, 1),
-            "closes": torch.where(real, decision.closes, 0.0).transpose(0, 1),
+            **decision.outputs(mask),
             "paths": torch.where(real[..., None] & (decision.log_p > LOG_ZERO), decision.paths, 0).permute(1, 2, 0),
             "path_scores": decision.log_p,
         }
@@ -122,7 +126,7 @@ class CRF(TaggingHead):
         window: Tensor | None = None,
         other_window: Tensor | None = None,
     ) -> Tensor:  # (B,)
-        """Return the log-probability of the tags (B, T)."""
+        """Return the log-probability of the tags (B, T) without a gazetteer, which changes no difference of two."""
         emissions = crf.bounded(self.logits(x, mask, other_x, window, other_window), mask)
         log_p: Tensor = crf.PathLogProbability.apply(emissions, self._chain(self.temperature), self._path(mask, tags))
         return log_p

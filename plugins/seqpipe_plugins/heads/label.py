@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
 import seqpipe.plugin as sp
 from seqpipe_plugins.heads import ClassWeights, PooledHead, Pooling, label_weights
+from seqpipe_plugins.heads.vector import contrastive_loss
 
 Threshold = Annotated[float, Field(gt=0, lt=1)] | Literal["dev", "per_label"]
 FEW = 10  # dev texts with a label, at least, for a threshold of its own
@@ -29,6 +30,11 @@ class Label(PooledHead):
     Training texts with that label are used only with `exposure` (outlier exposure, Hendrycks et al. 2019: their p
     should be uniform). On dev they are used to choose the threshold.
 
+    With few labels (`contrastive`), the stages before the head learn from pairs of texts instead (SetFit, Tunstall et
+    al. 2022): each text of a batch stands beside another one of its label, drawn anew in each epoch, and h is trained
+    by the supervised contrastive loss of the head `vector` (Khosla et al. 2020). The linear layer learns from h at the
+    same time, without a gradient to h.
+
     After each epoch, dev data determines the temperature T in softmax(z / T) or sigmoid(z / T) with the maximum
     likelihood (Guo et al. 2017), then the threshold: that with the best accuracy for `out_of_scope`, with the best F1
     for `positive`, and for `multi` one threshold for all labels with the best micro F1 (Lipton et al. 2014), or one
@@ -45,6 +51,8 @@ class Label(PooledHead):
         label_smoothing: The share of the target probability that is spread over all labels (Szegedy et al. 2016).
         class_weights: Weight of each label in the loss, such as {rare: 5.0}, by default 1; or balanced: N / (number of
             labels * number of texts with the label).
+        contrastive: Temperature τ of the contrastive loss; a lower value gives hard negatives more weight; null: the
+            stages before the head learn from the labels.
         threshold: Minimum probability of `positive` and of the labels of `multi`; below it the answer is
             `out_of_scope`; dev: chosen on dev data; per_label: one for each label of `multi`, chosen on dev data;
             null: 0.5 with `multi`.
@@ -79,6 +87,7 @@ class Label(PooledHead):
         dropout: sp.Probability = 0.0,
         label_smoothing: sp.Probability = 0.0,
         class_weights: ClassWeights | None = None,
+        contrastive: PositiveFloat | None = None,
         threshold: Threshold | None = None,
         positive: str | None = None,
         out_of_scope: str | None = None,
@@ -86,9 +95,14 @@ class Label(PooledHead):
         calibrate: bool = False,
     ):
         super().__init__(dim, len(labels), pool=pool, score=score, hidden=hidden, dropout=dropout)
-        chosen = {"multi": multi, "label_smoothing": label_smoothing, "threshold": threshold}
+        chosen = {
+            "multi": multi,
+            "label_smoothing": label_smoothing,
+            "threshold": threshold,
+            "contrastive": contrastive,
+        }
         _refuse(chosen | {"positive": positive, "out_of_scope": out_of_scope, "exposure": exposure}, labels)
-        self.multi, self.label_smoothing = multi, label_smoothing
+        self.multi, self.label_smoothing, self.contrastive = multi, label_smoothing, contrastive
         self.choose_threshold, self.choose_temperature = isinstance(threshold, str), calibrate
         self.threshold_labels = tuple(labels) if threshold == "per_label" else ()
         self.positive = None if positive is None else labels.index(positive)
@@ -119,12 +133,24 @@ class Label(PooledHead):
         chooses = isinstance(options.get("threshold"), str)
         return "threshold" if chooses else "calibrate" if options.get("calibrate") else ""
 
+    @staticmethod
+    def label_pairs(options: Mapping[str, Any]) -> bool:
+        return options["contrastive"] is not None
+
     def loss(self, x: Tensor, mask: Tensor, label: Tensor, state: Tensor | None = None) -> Tensor:  # -> ()
         """Return the mean negative log-likelihood of a text, weighted by its label: weight 2 counts as two texts.
 
         x (B, T, D), mask (B, T), label (B,), state (B, D). With `multi` label is (B, L): it is the sum over all labels,
-        and the weights count where a text has the label.
+        and the weights count where a text has the label. In training with `contrastive` the contrastive loss is added,
+        and no other gradient reaches x.
         """
+        contrast: Tensor | float = 0.0
+        if self.contrastive is not None:
+            h, _ = self.pool(x, mask, state)  # (B, D)
+            if self.training:
+                contrast = contrastive_loss(h, label, self.contrastive)
+            state = h.detach()
+            x, mask = state[:, None], torch.ones_like(mask[:, :1])  # every pooling of one vector is that vector
         logits, _ = self._logits(x, mask, state, learning=True)
         if self.multi:
             bce = F.binary_cross_entropy_with_logits(logits, label, reduction="none", pos_weight=self.weights)
@@ -134,7 +160,7 @@ class Label(PooledHead):
         even = -torch.where(self.allowed, log_p, 0.0).sum(1) / self.allowed.sum()
         share = torch.where(self.allowed[label], self.label_smoothing, 1.0)  # an out-of-scope text has no right label
         error = (1 - share) * right + share * even
-        return (self.weights[label] * error).mean()
+        return (self.weights[label] * error).mean() + contrast
 
     def distribution(self, x: Tensor, mask: Tensor, state: Tensor | None = None, *, temperature: float) -> Tensor:
         """Return the log-probability of each label (B, L); with `multi` those of having it and not (B, 2, L)."""
@@ -248,7 +274,7 @@ def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:
     if options["threshold"] == "per_label" and not options["multi"]:
         raise sp.UsageError("label.threshold: per_label is for any number of labels per text; set multi, or write dev")
     if options["multi"]:
-        for name in ("label_smoothing", "positive", "out_of_scope"):
+        for name in ("label_smoothing", "positive", "out_of_scope", "contrastive"):
             if name in set_options:
                 raise sp.UsageError(f"label.{name}: it is for one label per text; delete it or multi")
     elif "threshold" in set_options and positive is None and outside is None:
@@ -259,6 +285,8 @@ def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:
     for name in ("positive", "out_of_scope"):
         if name in set_options and "threshold" not in set_options:
             raise sp.UsageError(f"label.{name}: it needs a threshold; add one, such as threshold: dev")
+    if "contrastive" in set_options and outside is not None:
+        raise sp.UsageError("label.contrastive: texts of out_of_scope are not alike; delete one of the two")
     if "exposure" in set_options and outside is None:
         raise sp.UsageError("label.exposure: it is for texts of out_of_scope; set out_of_scope, or delete it")
     if positive is not None and (len(labels) != 2 or positive not in labels):

@@ -146,33 +146,35 @@ class LM(nn.Module):
         """
         prompt, B, K = incremental.prefill(ids, mask), ids.shape[0], options.beams
         after, before = (
-            _Continuation(self, incremental, prefix.repeated(K), options.repetition_penalty)
+            _Continuation(self, incremental, prefix, options.repetition_penalty)
             for prefix in (prompt.prefix, prompt.before)
         )
-        first = after._replace(prefix=prompt.prefix).log_p(prompt.last_x, prompt.ids[:, :0])
+        first = after.log_p(prompt.last_x, prompt.ids[:, :0])
         options = replace(options, forbidden=sp.with_arcs(options.forbidden, [(-1, sp.UNK_ID, -1)], ids.device))
         samples = 0 if options.uniform is None else options.uniform.shape[2]
         searches = (torch.full((), K, device=ids.device) > 1) & ~(torch.full((), samples, device=ids.device) > 0)
         stop, context, limits = options.stop, incremental.max_length, torch.full_like(prompt.last, options.max_length)
         if context is not None:
             limits = limits.minimum(context + 1 - prompt.prefix.real.sum(1))  # (B,) what a limited context has room for
-        # The graph has both beam search, and sampling or greedy search, which copies no state; a decode option selects
-        # one at run time. The other one gets a limit of 0 tokens, so that its loop takes no step.
-        row_limits = torch.where(searches, 0, limits)
-        generated = sp.generate(after, first, options, row_limits=row_limits, stop=stop)
-        search, row_limits = options.of_search, torch.where(searches, limits, 0)
-        start = incremental.start(prompt.before)
-        beams, beam_scores = sp.beam_search(
-            before, start, search, first_tokens=prompt.last, row_limits=row_limits, stop=stop, fast_loop=False
+        # The graph has both beam search, and sampling or greedy search, which copies no state; decode options select
+        # one at run time. If it is beam search, the loop of the other has a limit of 0 tokens.
+        generated = sp.generate(
+            after.repeated(K), first, options, row_limits=torch.where(searches, 0, limits), stop=stop
         )
+
+        def search() -> sp.State:
+            start, rules = incremental.start(prompt.before), {"row_limits": limits, "stop": stop, "fast_loop": False}
+            return sp.beam_search(before.repeated(K), start, options.of_search, first_tokens=prompt.last, **rules)
+
         _, order = sp.top_n(generated.scores, K)
         texts = generated.tokens.gather(1, order[..., None].expand_as(generated.tokens))
-        n, scores = torch.sym_min(options.n_best, K), generated.scores.gather(1, order)
+        tokens, scores = sp.run_if(searches, search, (texts, generated.scores.gather(1, order)))
+        n = torch.sym_min(options.n_best, K)
         ended = sp.is_among(generated.tokens[:, 0], sp.prepend_token(sp.EOS_ID, stop, B, ids.device)).any(1)
         scored = torch.zeros((), dtype=torch.bool, device=ids.device) | options.score_prompt
         return {
-            "tokens": torch.where(searches, beams, texts)[:, :n],
-            "scores": torch.where(searches, beam_scores, scores)[:, :n],
+            "tokens": tokens[:, :n],
+            "scores": scores[:, :n],
             "prompt_scores": self._token_scores(incremental, prompt, scored)[:, :-1],
             **incremental.export_cache(prompt.prefix.with_state(generated.memory), ended, options.keep_cache),
         }
@@ -193,18 +195,13 @@ class LM(nn.Module):
 
     def _token_scores(self, incremental: sp.IncrementalStages, prompt: sp.Prompt, wanted: Tensor) -> Tensor:
         """Return the log-probability of the token after each of a prompt's (B, n), 0 for the last or if not wanted."""
-        # The logits of a prompt (B, n, V) are the largest tensor of a call, and few callers need them. A graph computes
-        # all operators except those of a loop without steps; `again & False` ends this loop after the first step. As a
-        # state x stays in the loop, and what is computed from it.
-        ids = F.pad(prompt.ids, (0, 1))[:, 1:].contiguous()
-        real = F.pad(prompt.real, (0, 1))[:, 1:].contiguous()
 
-        def step(again: Tensor, x: Tensor, scores: Tensor) -> sp.State:
-            log_p = self.logits(x, **incremental.logit_weights).log_softmax(2).gather(2, ids[..., None])[..., 0]
-            return again & False, x, torch.where(real, log_p, 0.0)
+        def score() -> sp.State:  # the logits (B, n, V) are the largest tensor of a call, and few callers need them
+            ids, real = (F.pad(part, (0, 1))[:, 1:].contiguous() for part in (prompt.ids, prompt.real))
+            log_p = self.logits(prompt.x, **incremental.logit_weights).log_softmax(2)
+            return (torch.where(real, log_p.gather(2, ids[..., None])[..., 0], 0.0),)
 
-        state = (wanted, prompt.x.clone(), prompt.x[..., 0] * 0.0)
-        return sp.while_loop(lambda again, x, scores: again & True, step, state)[2]
+        return sp.run_if(wanted, score, (prompt.x[..., 0] * 0.0,))[0]
 
 
 class _Continuation(NamedTuple):
@@ -218,6 +215,9 @@ class _Continuation(NamedTuple):
     @property
     def mask(self) -> None:
         return None
+
+    def repeated(self, times: int) -> _Continuation:
+        return self._replace(prefix=self.prefix.repeated(times))
 
     @property
     def memory(self) -> sp.State:

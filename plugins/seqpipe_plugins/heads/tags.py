@@ -44,13 +44,18 @@ class Tags(TaggingHead):
         other_x: Tensor | None = None,
         window: Tensor | None = None,
         other_window: Tensor | None = None,
+        gazetteer: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Return the likeliest tag of each token, its probability, and `opens` and `closes`.
 
         exp(opens[i] + closes[j]) is the probability that tokens i to j have the chosen tags and j + 1 does not continue
-        with the span: a product of tokens, since each is chosen by itself.
+        with the span: a product of tokens, since each is chosen by itself. With a gazetteer of spans, tokens are chosen
+        together, as the likeliest of the permitted sequences.
         """
-        log_p = self.logits(x, mask, other_x, window, other_window).log_softmax(2)  # (B, T, L)
+        logits = self.logits(x, mask, other_x, window, other_window, gazetteer)
+        if self.gazetteer is not None and gazetteer is not None:
+            return self.gazetteer.decode(logits, gazetteer, mask, None, 1).outputs(mask)
+        log_p = logits.log_softmax(2)  # (B, T, L)
         chosen, tags = log_p.max(2)  # (B, T)
         chosen = torch.where(mask, chosen, 0.0)
         so_far = chosen.cumsum(1)
@@ -65,7 +70,7 @@ class Tags(TaggingHead):
 
     @staticmethod
     def streaming_problem(options: Mapping[str, Any]) -> str:
-        return ""
+        return "a listed name may be cut by a chunk; delete gazetteer" if options.get("gazetteer") else ""
 
     @property
     def state_shape(self) -> tuple[int, int]:
@@ -95,7 +100,7 @@ class Tags(TaggingHead):
         window: Tensor | None = None,
         other_window: Tensor | None = None,
     ) -> Tensor:  # (B,)
-        """Return the log-probability of the tags (B, T)."""
+        """Return the log-probability of the tags (B, T) without a gazetteer, which changes no difference of two."""
         log_p = self.logits(x, mask, other_x, window, other_window).log_softmax(2)  # (B, T, L)
         return torch.where(mask, log_p.gather(2, tags[..., None])[..., 0], 0.0).sum(1)
 

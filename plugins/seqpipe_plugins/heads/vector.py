@@ -48,18 +48,23 @@ class Vector(PooledHead):
 
     def loss(self, x: Tensor, mask: Tensor, label: Tensor, state: Tensor | None = None) -> Tensor:  # -> ()
         """Return the mean over texts that share their label, or 0: x (B, T, D), mask (B, T), label (B,)."""
-        z = unit(self.read(x, mask, state, learning=True)[0])
-        same, alike = torch.eye(len(label), dtype=torch.bool, device=label.device), label[:, None] == label
-        logits = torch.where(same, torch.finfo(z.dtype).min, z @ z.T / self.temperature)  # (B, B)
-        others = alike & ~same  # P(i)
-        count = others.sum(1)  # (B,)
-        error = -torch.where(others, logits.log_softmax(1), 0.0).sum(1) / count.clamp(min=1)
-        return error.sum() / (count > 0).sum().clamp(min=1)
+        return contrastive_loss(self.read(x, mask, state, learning=True)[0], label, self.temperature)
 
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """The vector of each text (B, D)."""
         pooled, attention = self.read(x, mask, state)
         return {"vector": unit(pooled) if self.normalize else pooled, **attention}
+
+
+def contrastive_loss(vectors: Tensor, label: Tensor, temperature: float) -> Tensor:  # (B, D), (B,) -> ()
+    """Return the supervised contrastive loss of the class `Vector`."""
+    z, alike = unit(vectors), label[:, None] == label
+    same = torch.eye(len(label), dtype=torch.bool, device=label.device)
+    logits = torch.where(same, torch.finfo(z.dtype).min, z @ z.T / temperature)  # (B, B)
+    others = alike & ~same  # P(i)
+    count = others.sum(1)  # (B,)
+    error = -torch.where(others, logits.log_softmax(1), 0.0).sum(1) / count.clamp(min=1)
+    return error.sum() / (count > 0).sum().clamp(min=1)
 
 
 def unit(vectors: Tensor) -> Tensor:  # (B, D) -> (B, D)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,6 +57,29 @@ class Lenient:
             self.leave_out(error)
         else:
             yield {"where": where, **record}
+
+
+class FileFields(Lenient):
+    """A reader of records whose fields may name files, such as pictures or sounds.
+
+    Attributes:
+        file_fields: The columns or keys that name files, relative to the folder of the data file.
+    """
+
+    file_fields: Sequence[str] = ()
+
+    def files(self, path: Path) -> list[Path]:
+        """The data file and every file that it names."""
+        if not self.file_fields:
+            return [Path(path)]
+        reader = copy.copy(self)
+        reader.left_out = []  # a record that cannot be read is an error when it is read
+        values = (value for record in reader.read(path) for value in record.values())
+        return [Path(path), *dict.fromkeys(value for value in values if isinstance(value, Path))]
+
+    @abstractmethod
+    def read(self, path: Path) -> Iterator[Record]:
+        """The records of a data file."""
 
 
 class FileReader(Lenient, ABC):

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from seqpipe.plugin import LONGEST_LINE, DataError, UsageError
+from seqpipe.plugin import LONGEST_LINE, DataError, UsageError, with_paths
 
 from . import (
     DEFAULT_TAGS,
     RESERVED,
+    FileFields,
     FileReader,
     Record,
     Tagging,
@@ -22,7 +23,7 @@ from . import (
     parse_number,
 )
 
-Row = dict[str, str]  # cells by the names of their columns
+Row = dict[str, Any]  # cells, and paths of files, by the names of their columns
 _FLAGS = {**dict.fromkeys(("1", "1.0", "true", "yes"), True), **dict.fromkeys(("0", "0.0", "false", "no", ""), False)}
 
 
@@ -42,6 +43,7 @@ class TableOptions:
         sentence: Column of a file with one word and its tag in each row: a sentence begins where its cell is neither
             empty nor equal to the one before.
         numbers: Numeric columns.
+        files: Columns that name files, such as pictures, relative to the folder of the data file.
         columns: Names of all columns, in order, for a file without a header line; _ skips a column.
         encoding: Encoding of the file, such as cp1252 or utf-16.
     """
@@ -55,11 +57,12 @@ class TableOptions:
     tags: str | None = None
     sentence: str | None = None
     numbers: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
     columns: list[str] | None = None
     encoding: str = "utf-8"
 
 
-class Csv(FileReader):
+class Csv(FileReader, FileFields):
     """Reads comma-separated values (RFC 4180): one record a row, one field for each named column.
 
     The first line names the columns, unless `columns` does. A quoted cell may contain commas, quotes and line breaks.
@@ -78,7 +81,7 @@ class Csv(FileReader):
         super().__init__(encoding=table.encoding)
         self.separator, self.numbers, self.columns = table.separator, table.numbers, table.columns
         self.delimiter, self.quote = "\t" if delimiter == "tab" else delimiter, quote
-        self.tagging, self.indicators = tagging, table.indicators
+        self.tagging, self.indicators, self.file_fields = tagging, table.indicators, table.files
         text = None if table.words else table.text
         roles = {"text": text, "label": table.label, "labels": table.labels, "words": table.words, "tags": table.tags}
         self.roles = {role: column for role, column in roles.items() if column}
@@ -99,7 +102,7 @@ class Csv(FileReader):
                 raise UsageError(f"{self.use}.{option}: {value!r} must be one character, such as {usual}")
         if not self.separator:
             raise UsageError(f"{self.use}.separator: an empty string separates nothing; write one such as '|'")
-        columns = (("indicators", self.indicators), ("numbers", self.numbers))
+        columns = (("indicators", self.indicators), ("numbers", self.numbers), ("files", self.file_fields))
         divides = [("sentence", table.sentence)] if table.sentence else []
         self.wanted = [
             *self.roles.items(),
@@ -148,7 +151,12 @@ class Csv(FileReader):
                         raise DataError(f"{where}: {no_column(column, cells)}; {fix}")
                 names = cells
             elif len(cells) == len(names):
-                yield dict(zip(names, cells, strict=True)), where
+                try:
+                    row = with_paths(dict(zip(names, cells, strict=True)), self.file_fields, where)
+                except DataError as error:
+                    self.leave_out(error)
+                else:
+                    yield row, where
             else:
                 fix = (
                     f"quote a text that contains {self.delimiter!r}"

@@ -5,13 +5,22 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from seqpipe.plugin import DataError, Offsets, StatedSpan, did_you_mean, fitting_offsets, locate_answer, stated_span
+from seqpipe.plugin import (
+    DataError,
+    Offsets,
+    StatedSpan,
+    did_you_mean,
+    fitting_offsets,
+    locate_answer,
+    stated_span,
+    with_paths,
+)
 
-from . import IllFormed, Lenient, Record, SchemeOption, TagError, Tagging, field_name
+from . import FileFields, IllFormed, Lenient, Record, SchemeOption, TagError, Tagging, field_name
 
 MOST_SPANS = 20_000  # that are read to recognise what offsets count
 
@@ -32,6 +41,7 @@ class ObjectOptions:
         tag_format: Spelling of the tag that begins an entity PER, such as B_PER, PER-B or b-PER.
         outside: Tag of words outside of entities.
         joiner: Text between two words; "" for Chinese characters.
+        files: Keys that name files, such as pictures, relative to the folder of the data file.
         offsets: What the offsets of spans count: characters (code points, the end exclusive), UTF-16 units, bytes of
             UTF-8, characters with inclusive ends, or characters from 1. `data.offsets` sets it.
     """
@@ -47,6 +57,7 @@ class ObjectOptions:
     tag_format: str = "B-PER"
     outside: str = "O"
     joiner: str = " "
+    files: list[str] = field(default_factory=list)
     offsets: Offsets = "characters"
 
 
@@ -138,7 +149,7 @@ class Spans(Lenient, ABC):
         return {"text": [text for text, _ in answers], "answer_start": starts}
 
 
-class Objects(Spans):
+class Objects(Spans, FileFields):
     """Makes records of objects."""
 
     fields = ("text", "words", "tags", "spans", "where")
@@ -148,11 +159,11 @@ class Objects(Spans):
         renamed = (("label", objects.label), ("labels", objects.labels))
         self.renamed = {key: field for field, key in renamed if key is not None}
         self.tagging = Tagging(objects.scheme, objects.ill_formed, objects.tag_format, objects.outside)
-        self.joiner, self.offsets = objects.joiner, objects.offsets
+        self.joiner, self.offsets, self.file_fields = objects.joiner, objects.offsets, objects.files
 
     def record(self, item: dict[str, Any], where: str) -> Record:
         """The record of an object; DataError begins with `where` and names the fix."""
-        item = self._fields(item, where)
+        item = with_paths(self._fields(item, where), self.file_fields, where)
         if self.text is None:
             return {"source_where" if key == "where" else key: value for key, value in item.items()}
         used = {self.words, self.tags} if self.words in item else {self.text, self.spans}
@@ -168,13 +179,13 @@ class Objects(Spans):
     def _fields(self, item: dict[str, Any], where: str) -> dict[str, Any]:
         """The values of a line by their names: of what is within objects the dotted one, and `label` as renamed."""
         item = item | {name: value for name, value in _dotted(item) if name not in item}
-        for key, field in self.renamed.items():
+        for key, role in self.renamed.items():
             if key not in item:
-                fix = f"correct the reader's option `{field}`, or the line"
+                fix = f"correct the reader's option `{role}`, or the line"
                 raise DataError(f"{where}: there is no key `{key}`{_there_are(item, key)}; {fix}")
-            if key != field:
-                kept = {f"source_{name}" if name == field else name: value for name, value in item.items()}
-                item = {**kept, field: kept.pop(key)}
+            if key != role:
+                kept = {f"source_{name}" if name == role else name: value for name, value in item.items()}
+                item = {**kept, role: kept.pop(key)}
         if isinstance(item.get("label"), bool):
             item = {**item, "label": "true" if item["label"] else "false"}
         return item

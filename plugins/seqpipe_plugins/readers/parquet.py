@@ -76,7 +76,7 @@ class Datasets(Parquet):
 
     def files(self, path: Path) -> list[Path]:
         """Every file that is read."""
-        return sorted(Path(path).glob("*.arrow"))
+        return [*sorted(Path(path).glob("*.arrow")), *super().files(path)[1:]]
 
 
 def _names(stated: bytes | None) -> dict[str, list[str]]:

@@ -14,7 +14,7 @@ import torch
 
 from seqpipe.answers.base import LOOSE
 from seqpipe.answers.task import HeadTask
-from seqpipe.config.checks import PREFIX
+from seqpipe.answers.types import PREFIX
 from seqpipe.errors import ParityError
 from seqpipe.export.graph import random_batches, shortest_row, tensors_of, with_other_padding
 from seqpipe.features.document import Arrays, Doc, Record
@@ -221,7 +221,7 @@ def _record(source: InputSource, text: str, draw: random.Random) -> dict[str, An
     record: dict[str, Any] = {}
     for part in sources_of(source).values():
         if isinstance(part, NumericSource):
-            record[part.field] = [[draw.gauss(0, 3) for _ in range(part.width)] for _ in range(draw.randint(1, 12))]
+            record[part.field] = part.feature.example_value(draw)
         else:
             record |= dict.fromkeys(part.fields, text)
     for feature in source.features.values():

@@ -6,7 +6,7 @@ everything that depends only on the options. For a short text that is most of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 
@@ -14,19 +14,31 @@ _BEFORE = {"Loop": 2, "Scan": 0}  # inputs of the node, and of its body, before 
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
 
-def hoist_loop_invariants(graph: GraphProto) -> None:
-    """Move nodes out of the bodies of Loop and Scan, in place, and join equal nodes.
+def hoist_loop_invariants(graph: GraphProto, outer: Collection[str] = ()) -> None:
+    """Move nodes out of the bodies of Loop and Scan, and constants out of those of If, in place; join equal nodes.
 
-    The size of an axis of a loop's state that no step changes is that of its first value.
+    The size of an axis of a loop's state that no step changes is that of its first value. `outer` are names of
+    constants of the graphs around this one.
     """
     names = {value.name for value in (*graph.input, *graph.initializer)}
     names |= {name for node in graph.node for name in (node.name, *node.output)}
+    constants = {*outer, *(tensor.name for tensor in graph.initializer)}.difference(value.name for value in graph.input)
+    sizes: list[NodeProto] = []  # nodes that compute sizes
+    sized: set[str] = set()  # their outputs
     nodes: list[NodeProto] = []
     for node in graph.node:
         for body in bodies(node):
-            hoist_loop_invariants(body)
+            hoist_loop_invariants(body, constants)
         if node.op_type in _BEFORE:
             nodes += _take_invariants(node, graph, names)
+        elif node.op_type == "If":
+            nodes += _take_constants(node, constants, names)
+            _copy_sizes(node, sizes, names)
+        elif node.op_type == "Shape" or (
+            sized.intersection(node.input) and sized.union(constants).issuperset(node.input)
+        ):
+            sizes.append(node)
+            sized.update(node.output)
         nodes.append(node)
     # The first of several equal nodes stays, unless a later one is an output of the graph. Attributes are compared as
     # bytes, since some of them, such as bodies, do not define equality.
@@ -96,6 +108,44 @@ def shape_of(value: ValueInfoProto) -> tuple[int | str | None, ...]:
     )
 
 
+def _take_constants(node: NodeProto, constants: set[str], names: set[str]) -> list[NodeProto]:
+    """Take the nodes that compute constants, such as transposed weights, out of both branches of an If."""
+    moved = []
+    for body in bodies(node):
+        results, renamed, kept = {value.name for value in body.output}, dict[str, str](), list[NodeProto]()
+        for inner in body.node:
+            _rename(inner, renamed)
+            fixed = inner.input and constants.issuperset(inner.input) and not results.intersection(inner.output)
+            if fixed and inner.op_type not in _RANDOM and not any(True for _ in bodies(inner)):
+                moved.append(_move(inner, renamed, names))
+                constants.update(inner.output)
+            else:
+                kept.append(inner)
+        _replace(body, kept)
+    return moved
+
+
+def _copy_sizes(node: NodeProto, sizes: Sequence[NodeProto], names: set[str]) -> None:
+    """Copy the nodes that compute the sizes that a branch of an If reads into it.
+
+    There onnxruntime knows them as sizes, which it computes on the CPU; others it would compute on a GPU.
+    """
+    for body in bodies(node):
+        read = {name for inner in all_nodes(body) for name in inner.input}
+        copies: list[NodeProto] = []
+        for size in reversed(sizes):
+            if read.intersection(size.output):
+                read.update(size.input)
+                copies.insert(0, NodeProto.FromString(size.SerializeToString()))
+        renamed: dict[str, str] = {}
+        for copy in copies:
+            _rename(copy, renamed)
+            _move(copy, renamed, names)
+        for inner in body.node:
+            _rename(inner, renamed)
+        _replace(body, [*copies, *body.node])
+
+
 def _take_invariants(loop: NodeProto, graph: GraphProto, names: set[str]) -> list[NodeProto]:
     """Take the invariant nodes out of the body of a loop; return them in order."""
     (body,) = bodies(loop)
@@ -133,16 +183,21 @@ def _take_invariants(loop: NodeProto, graph: GraphProto, names: set[str]) -> lis
                 node.input[0] = initial[node.input[0]]
         fixed = not inside.intersection(node.input) and not results.intersection(node.output)
         if fixed and node.op_type not in _RANDOM and not any(True for _ in bodies(node)):
-            for i, name in enumerate(node.output):
-                if name:
-                    node.output[i] = renamed[name] = _new(name, names)
-            node.name = _new(node.name, names) if node.name else ""
-            moved.append(node)
+            moved.append(_move(node, renamed, names))
         else:
             inside.update(node.output)
             kept.append(node)
     _replace(body, kept)
     return moved
+
+
+def _move(node: NodeProto, renamed: dict[str, str], names: set[str]) -> NodeProto:
+    """Give a node and its outputs new names for the graph around its own."""
+    for i, name in enumerate(node.output):
+        if name:
+            node.output[i] = renamed[name] = _new(name, names)
+    node.name = _new(node.name, names) if node.name else ""
+    return node
 
 
 def _rename(node: NodeProto, renamed: Mapping[str, str]) -> None:

@@ -354,6 +354,18 @@ class Recorder(internals.TorchDispatchMode):
         self.frame.bind(outputs, node)
         return outputs[:count], outputs[count:]
 
+    def run_if(
+        self, condition: Tensor, function: Callable[[], Sequence[Tensor]], otherwise: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """As `seqpipe.nn.loops.run_if`."""
+        then = self._trace_function(function, ())
+        changes = _changes(otherwise, otherwise, then, {})
+        functions, lifted = self._functions("run_if", then=then, other=self._trace_function(lambda: otherwise, ()))
+        results = self._resized(otherwise, changes)
+        arguments = (self.frame.node(condition), *functions, lifted)
+        self.frame.bind(results, self.frame.call(torch.ops.higher_order.cond, arguments, {}, results))
+        return results
+
     def _trace_function(self, function: Callable[..., Sequence[Tensor]], like: Sequence[Tensor]) -> Frame:
         """Return the graph of a function of tensors like these, in a new frame."""
         self.frame = frame = Frame(self.frame)

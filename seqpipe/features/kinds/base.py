@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from seqpipe.errors import BundleError
 
 if TYPE_CHECKING:
+    import random
+
     import numpy as np
     from tokenizers import Tokenizer
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 BATCH = "batch_size"
 TOKENS, WORDS, SENTENCES = "sequence_length", "word_count", "sentence_count"  # names of the second axis
+PLACES = "place_count"  # second axis of the places into which an encoder divides a picture or a sound
 TOKEN_AXES = (BATCH, TOKENS)  # of an array with one entry for each token
 
 
@@ -34,6 +37,8 @@ class FeatureKind(ABC):
     """Dtype of its array."""
     reads_numbers: ClassVar[bool] = False
     """True if it is computed from rows of numbers, not from a text."""
+    is_media: ClassVar[bool] = False
+    """True if it is computed from a picture or a sound: a file, its bytes, or an array (`seqpipe.features.media`)."""
     shows_tokens: ClassVar[bool] = False
     """True if it reveals a token whose id is masked."""
     of_whole_text: ClassVar[bool] = False
@@ -59,6 +64,10 @@ class FeatureKind(ABC):
     def size(self) -> int:
         """Size of its own vocabulary, 0 if it has none."""
         return len(self.names)
+
+    def sizes(self, name: str) -> dict[str, int]:
+        """Return the sizes that stages are built from, by name; `name` is that of the feature."""
+        return {name: self.size}
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -98,6 +107,23 @@ class FeatureKind(ABC):
     def value(self, text: str, place: str = "") -> str:
         """Return the value of one of its `fields`; DataError, prefixed with `place`, if it cannot be read."""
         return text
+
+    def rows(self, value: Any, place: str) -> np.ndarray:
+        """Return the value of a record's field as rows of numbers (T, F), float32; for kinds that read numbers.
+
+        Raises:
+            DataError: if it cannot be read. `place` is the location and the field, such as `f.jsonl:7: field 'image'`;
+                the rest of the message follows, and names the fix.
+        """
+        raise TypeError(f"feature kind {self.kind!r} reads no numbers, but {type(value).__name__} was passed: {place}")
+
+    def example_value(self, draw: random.Random) -> Any:
+        """Return a random value for `rows`, as JSON data."""
+        raise TypeError(f"feature kind {self.kind!r} reads no numbers")
+
+    def value_of(self, rows: Sequence[Sequence[float]]) -> Any:
+        """Return a value for `rows` that is made of these numbers from -20 to 20, with as many rows as these."""
+        return rows
 
     @abstractmethod
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:

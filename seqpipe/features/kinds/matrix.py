@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -42,6 +43,26 @@ class Matrix(FeatureKind):
     def axes(self) -> tuple[str | int, ...]:
         return (*TOKEN_AXES, self.size)
 
+    def rows(self, value: Any, place: str) -> np.ndarray:
+        """Return a list of numbers, or of such lists of one length, as rows; DataError if they are not finite."""
+        try:
+            with np.errstate(over="ignore"):  # overflow is refused below
+                rows = np.array(value, np.float32) if isinstance(value, list | tuple | np.ndarray) else None
+        except (TypeError, ValueError):
+            rows = None
+        if rows is None or rows.ndim not in (1, 2):
+            message = f"must have rows of numbers of one length, not {type(value).__name__}"
+            raise DataError(f"{place} {message}; give a list of numbers, or a list of such lists of one length")
+        if not rows.size:
+            return np.zeros((0, 0), np.float32)
+        rows = rows[None] if rows.ndim == 1 else rows
+        if not np.isfinite(rows).all():
+            raise DataError(f"{place} has a number that is not finite in float32; leave such rows out")
+        if self.size and rows.shape[1] != self.size:
+            message = f"has rows of {rows.shape[1]} numbers, but the training data had {self.size}"
+            raise DataError(f"{place} {message}; give {self.size}")
+        return rows
+
     def initialise_from(self, older: FeatureKind | None) -> Self:
         """Return the older feature unchanged: numbers keep their meaning."""
         return older if isinstance(older, type(self)) else self
@@ -71,6 +92,9 @@ class Matrix(FeatureKind):
                 rows[: len(doc)] = (doc.rows.astype(np.float64) - self.means) / self.deviations
         return matrix
 
+    def example_value(self, draw: random.Random) -> list[list[float]]:
+        return [[draw.gauss(0, 3) for _ in range(self.size)] for _ in range(draw.randint(1, 12))]
+
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "means": list(self.means), "deviations": list(self.deviations)}
 
@@ -84,4 +108,4 @@ class Matrix(FeatureKind):
     def out_of_bounds(self) -> str:
         if all(map(math.isfinite, (*self.means, *self.deviations))) and min(self.deviations, default=1.0) > 0:
             return ""
-        return "matrix: means that are not finite, or deviations that are not above 0"
+        return f"{self.kind}: means that are not finite, or deviations that are not above 0"

@@ -8,16 +8,20 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.errors import DataError
+from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc
 from seqpipe.features.encoding import FORMS, Form, form_of
 from seqpipe.features.kinds.base import BATCH, TOKENS, FeatureKind, unknown_kind
+from seqpipe.features.sources import TextSource
+from seqpipe.features.splitting import splits_words
 from seqpipe.features.vocabulary import FeatureSize
+from seqpipe.files import file_lines
 
 MOST_WORDS, MOST_CHARACTERS = 10, 20  # maximum lengths of an n-gram in a bundle
 _CACHED = 100_000  # words whose n-grams are cached
@@ -38,7 +42,8 @@ class Ngrams(FeatureKind):
     the tokenizer's `normalize`, words are in that Unicode normalization form. With `binary`, only the first occurrence
     of an n-gram in a text counts.
 
-    With `label`, a field of the training records, n-grams are counted for each label separately.
+    With `label`, a field of the training records, n-grams are counted for each label separately. With `names_file`,
+    which `read_names` reads, the n-grams are its names, and `counts` says which of its labels each has.
     """
 
     words: int = 2
@@ -49,6 +54,7 @@ class Ngrams(FeatureKind):
     counts: tuple[int, ...] = ()
     normalize: Form | None = None
     label: str | None = None
+    names_file: Path | None = None
     _ids: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
     _tables: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, repr=False, compare=False)
     _rows: dict[str, tuple[int, bytes]] = field(default_factory=dict, repr=False, compare=False)
@@ -59,7 +65,7 @@ class Ngrams(FeatureKind):
 
     @property
     def size(self) -> FeatureSize:
-        return FeatureSize(len(self.hashes) + 1, self.counts or None)
+        return FeatureSize(len(self.hashes) + 1, self.counts or None, self.words)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,14 +77,37 @@ class Ngrams(FeatureKind):
 
     def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
         """Return the feature in the Unicode normalization form that the tokenizer applies first."""
-        return replace(self, normalize=form_of(tokenizer), _rows={})
+        feature = replace(self, normalize=form_of(tokenizer), _rows={})
+        return feature if self.names_file is None else feature.with_names(self.names_file, tokenizer)
+
+    def with_names(self, path: Path, tokenizer: Tokenizer) -> Self:
+        """Return the feature with the names of a file, as the tokenizer splits them, and as white space does."""
+        if splits_words(tokenizer):
+            raise UsageError(f"{path}: names are compared word by word; use the tokenizer words, chars or lexicon")
+        names, labels_of = read_names(path), dict[int, set[str]]()  # by hash
+        docs = TextSource(tokenizer, {}).docs([{"text": name} for name in names])
+        split = [(name, words) for name, doc in zip(names, docs, strict=True) for words in (doc.words, name.split())]
+        for name, words in split:
+            if not 0 < len(words) <= MOST_WORDS:
+                raise DataError(f"{path}: {name!r} has {len(words)} words, not 1 to {MOST_WORDS}; remove it")
+            value = _WORDS
+            for word in reversed(words):
+                value = (value * _FACTOR + hash_of_word(self._normalize_word(word))) & _MASK
+            labels_of.setdefault(value, set()).update(names[name])
+        counts = list[int]()
+        for label in sorted(set().union(*labels_of.values())):
+            has_label = [int(label in labels) for labels in labels_of.values()]
+            counts += [sum(has_label), *has_label]
+        return replace(self._with(labels_of, counts), words=max(len(words) for _, words in split))
 
     def fit(self, docs: Iterable[Doc]) -> Self:
         """Return the feature with the n-grams of these texts, by descending document frequency, after its own.
 
         `counts` begins with the number of texts, followed by how many of them have each n-gram; with `label` it has
-        these numbers for each label in turn.
+        these numbers for each label in turn. The n-grams of a file of names are complete without texts.
         """
+        if self.names_file is not None:
+            return self
         texts: Counter[str] = Counter()
         recent: dict[str, list[np.ndarray]] = defaultdict(list)  # by label, the distinct hashes of each recent text
         counted: dict[str, Counted] = {}
@@ -116,7 +145,7 @@ class Ngrams(FeatureKind):
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
         """Return the feature with the n-grams of an older one of the same lengths after its own."""
-        if not isinstance(older, Ngrams):
+        if not isinstance(older, Ngrams) or self.names_file is not None:
             return self
         return self._with(dict.fromkeys((*self.hashes, *older.hashes)), ())
 
@@ -220,6 +249,20 @@ class Ngrams(FeatureKind):
         if not 0 <= self.words <= MOST_WORDS or not 1 <= low <= high <= MOST_CHARACTERS:
             return f"ngrams: words {self.words} are above {MOST_WORDS}, or chars {self.chars} above {MOST_CHARACTERS}"
         return ""
+
+
+def read_names(path: Path) -> dict[str, list[str]]:
+    """Return the labels of each name of a file: a line has a name and its labels, with tabs between them."""
+    names: dict[str, list[str]] = {}
+    for number, line in enumerate(file_lines(path), 1):
+        name, *labels = map(str.strip, line.removeprefix("\ufeff").split("\t"))
+        if line.strip() and not (name and labels and all(labels)):
+            raise DataError(f"{path}:{number}: {line.strip()!r} must be a name, a tab and a label")
+        names.setdefault(name, []).extend(labels)
+    names.pop("", None)  # of empty lines
+    if not names:
+        raise DataError(f"{path}: there is no name; write a name, a tab and a label in each line")
+    return names
 
 
 def fold_case(word: str) -> list[int]:

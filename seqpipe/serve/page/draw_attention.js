@@ -1,13 +1,14 @@
 // Explanations: attention weights over words or sentences in the text, matrices as heat maps, and copied tokens.
 
-import { el, freshId } from "./dom.js";
+import { el, freshId, svg } from "./dom.js";
 import { CodePoints, number, share, visibleBlanks } from "./text.js";
 
 const MOST_CELLS = 10_000; // of one matrix; browsers are slow with more
 
-export function attentionParts({ text, attentions, copied = {}, points: rows }) {
+export function attentionParts({ text, attentions, copied = {}, points: rows }, picture) {
   const points = new CodePoints(text);
-  const parts = Object.entries(attentions).map(([name, attention]) => section(name, attention, points));
+  const parts = Object.entries(attentions).map(([name, attention]) =>
+    (attention.grid ? maps(name, attention, picture) : section(name, attention, points)));
   parts.push(...Object.entries(copied).map(([name, origins]) => copies(name, origins, points)));
   if (parts.length || rows) return parts; // rows are drawn with the answer
   return [el("p", { class: "help" }, "This text has no tokens, so there are no weights to show.")];
@@ -21,6 +22,23 @@ function section(name, attention, points) {
   const about = isMatrix ? `Rows: tokens of the ${over === "written" ? "answer" : "input"}; columns: tokens of the input. ${name}` : name;
   return el("section", { class: "attention" }, el("h3", {}, title), el("p", { class: "help" }, about),
     isMatrix ? matrices(attention, points) : shaded(attention.places, weights, points));
+}
+
+/** The places of a picture, or of a sound with time to the right: one map for each token of the answer. */
+function maps(name, { grid: [rows, columns], weights, written }, picture) {
+  const all = written ? weights : [weights];
+  const most = Math.max(1e-12, ...all.flat());
+  const [width, height] = rows === 1 ? [96, 24] : [16 * columns, 16 * rows];
+  const figures = all.map((values, i) => {
+    const cells = values.map((value, place) => svg("rect", { style: { "--weight": Math.max(0, value) / most },
+      x: (place % columns) * (width / columns), y: Math.floor(place / columns) * (height / rows), width: width / columns, height: height / rows }));
+    const under = picture ? svg("image", { href: picture, width, height, preserveAspectRatio: "none" }) : null;
+    const label = written ? visibleBlanks(written[i]) : "";
+    return el("figure", {}, svg("svg", { class: rows === 1 ? "map wide" : "map", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Weights of the places ${label}` },
+      under, cells), el("figcaption", {}, el("bdi", {}, label)));
+  });
+  return el("section", { class: "attention" }, el("h3", {}, written ? "Places that each answer token attends to" : "Weight of each place of the input"),
+    el("p", { class: "help" }, name), el("div", { class: "maps" }, figures), ramp(most));
 }
 
 /** The text with each place shaded by its weight. */

@@ -55,8 +55,8 @@ function alternativesOf(drawing, answer) {
   return answer.length && answer.every((part) => drawing.several in part) ? answer : null;
 }
 
-/** The attention weights of a model, and the tokens that it copied. */
-export function drawExplanation(explanation) {
-  const parts = attentionParts(explanation);
+/** The attention weights of a model, and the tokens that it copied; `picture` is the address of the input, if it is one. */
+export function drawExplanation(explanation, picture) {
+  const parts = attentionParts(explanation, picture);
   return parts.length ? [el("div", { class: "explanation" }, parts)] : [];
 }

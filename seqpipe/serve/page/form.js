@@ -1,6 +1,7 @@
 // The form of a bundle: a control for each input field and each decode option, and the resulting request.
 
 import { el, freshId } from "./dom.js";
+import { isMedia, mediaControl } from "./media.js";
 
 /** An error message for input that cannot be sent. */
 export class InputError extends Error {}
@@ -33,6 +34,9 @@ export class Form {
   refuseEmpty() {
     if (this.bundle.reads_empty || Object.values(this.record()).some((value) => value.length && String(value).trim())) return;
     const names = this.inputs.map((input) => `“${input.name}”`).join(" and ");
+    if (this.bundle.inputs.every(({ type }) => isMedia(type))) {
+      throw new InputError(`There is nothing to answer: choose a file for ${names}.`);
+    }
     throw new InputError(this.bundle.examples.length
       ? `There is nothing to answer: ${names} is empty. Write something, or choose an example.`
       : `There is nothing to answer: ${names} is empty. Write something first.`);
@@ -56,6 +60,7 @@ function fieldOf(example, name, alone) {
 }
 
 function inputControl({ name, type }, alone) {
+  if (isMedia(type)) return mediaControl({ name, type });
   const id = freshId();
   const isRows = type === "rows";
   const area = el("textarea", {
@@ -85,12 +90,13 @@ function rowsOf(text, name) {
 function examplesControl(bundle, choose) {
   if (bundle.examples.length < 2) return null;
   const id = freshId();
-  const names = bundle.examples.map((example, i) => el("option", { value: i }, `${i + 1}. ${summary(example)}`));
+  const names = bundle.examples.map((example, i) => el("option", { value: i }, `${i + 1}. ${summary(example, bundle.inputs)}`));
   const select = el("select", { id, on: { change: () => choose(bundle.examples[Number(select.value)]) } }, names);
   return el("div", { class: "field examples" }, el("label", { for: id }, "Example"), select);
 }
 
-function summary(example) {
+function summary(example, inputs) {
+  if (inputs.every(({ type }) => isMedia(type))) return inputs.map(({ type }) => type).join(" and ");
   const whole = typeof example === "string" ? example : Object.values(example).find((value) => typeof value === "string")
     ?? rowsText(Object.values(example)[0] ?? []).replaceAll("\n", ", ");
   const points = Array.from(whole.replace(/\s+/g, " "));

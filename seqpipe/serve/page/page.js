@@ -5,6 +5,7 @@ import { copyButton, el, freshId } from "./dom.js";
 import { draw, drawExplanation } from "./drawings.js";
 import { continued } from "./draw_text.js";
 import { Form, InputError } from "./form.js";
+import { pictureAddress } from "./media.js";
 import { curl, python } from "./request.js";
 import { jsonTree } from "./json_tree.js";
 
@@ -119,7 +120,8 @@ class View {
 
   show(result, record) {
     const parts = [draw(this.bundle.drawing, result.answer, this.input(record))];
-    if (result.explanation) parts.push(...drawExplanation(result.explanation));
+    const picture = Object.values(record).map(pictureAddress).find(Boolean);
+    if (result.explanation) parts.push(...drawExplanation(result.explanation, picture));
     this.answer.replaceChildren(...parts);
     this.raw.replaceChildren(copyButton("the response", () => JSON.stringify(result, null, 2)), jsonTree(result));
   }

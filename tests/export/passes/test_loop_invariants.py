@@ -199,3 +199,19 @@ def two() -> onnx.TensorProto:
 @pytest.fixture(autouse=True)
 def quiet() -> None:
     onnxruntime.set_default_logger_severity(3)
+
+
+def test_constants_leave_a_condition_sizes_enter_it_and_what_costs_time_stays() -> None:
+    branches = {}
+    for name in ("then", "else"):
+        nodes = [node("Transpose", "m", f"{name}_turned"), node("Mul", f"before {name}_turned", f"{name}_product")]
+        nodes.append(node("Expand", f"{name}_product size", f"{name}_y"))
+        output = value(f"{name}_y", FLOAT, None, None)
+        branches[f"{name}_branch"] = helper.make_graph(nodes, name, [], [output], [])
+    model = loop([node("Shape", "before", "size"), node("If", "go", "after", **branches)])
+    model.graph.initializer.append(constant("m", np.ones((4, 1), np.float32)))
+    after = moved(model)
+    assert operators(after.graph) == ["Mul", "Shape", "Transpose", "Loop"]
+    assert operators(inner(after)) == ["If", "Identity"]
+    (condition, _) = inner(after).node
+    assert [operators(branch) for branch in bodies(condition)] == [["Shape", "Mul", "Expand"]] * 2

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from seqpipe.export.tracing.conversion import onnx_model
 from seqpipe.export.tracing.onnx_registry import onnx_registry
 from seqpipe.export.tracing.recorder import UntraceableError, trace
-from seqpipe.nn.loops import State, scan, while_loop
+from seqpipe.nn.loops import State, run_if, scan, while_loop
 
 AXES = {"x": ("t", "b"), "n": ("b",)}
 SHAPES = [(1, 1), (1, 4), (5, 2), (9, 3)]
@@ -173,7 +173,24 @@ def shrinking(x: Tensor, n: Tensor) -> dict[str, Tensor]:
     return {"steps": last[0], "beams": last[3].sum(0), "rows": last[4].sum(0), "sums": last[5]}
 
 
-@pytest.mark.parametrize("call", [mixed, sized, in_place, nested, loops_in_loops, passed_on, shrinking])
+def conditional(x: Tensor, n: Tensor) -> dict[str, Tensor]:
+    """A loop within a condition, which changes axes, and a condition within a loop."""
+    total = x.sum(0)
+
+    def doubled() -> State:
+        count, twice = while_loop(lambda i, y: y.sum() < 99, lambda i, y: (i + 1, y + total), (torch.tensor(0), total))
+        return torch.cat([x, x * n]), twice + count, n + x.shape[0]
+
+    rows, twice, sizes = run_if(x.sum() > 4, doubled, (x, total, n))
+
+    def step(i: Tensor, y: Tensor) -> State:
+        return i + 1, *run_if(i > n.sum() - 3, lambda: (y * i,), (y,))
+
+    _, y = while_loop(lambda i, y: i < 4, step, (torch.tensor(0), total))
+    return {"rows": rows + rows.shape[0], "twice": twice, "sizes": sizes, "y": y}
+
+
+@pytest.mark.parametrize("call", [mixed, sized, in_place, nested, loops_in_loops, passed_on, shrinking, conditional])
 def test_what_was_traced_once_answers_as_pytorch_at_any_shape(
     tmp_path: Path, call: Callable[..., Mapping[str, Tensor]]
 ) -> None:

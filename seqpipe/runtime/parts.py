@@ -1,0 +1,232 @@
+"""Answer many or large files in parts: one output file each, which processes and machines share and a kill spares."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+from seqpipe.console import Console
+from seqpipe.errors import DataError, SeqpipeError, SkippedError, UsageError
+from seqpipe.features.sources import numeric_fields
+from seqpipe.files import PACKED, json_bytes, make_folder, sha256_file, write
+from seqpipe.runtime.file_io import Span, answer_file, input_format, output_format, skipped_error
+from seqpipe.runtime.model import Model
+from seqpipe.runtime.table_io import ENDINGS, ending
+
+SMALLEST, LARGEST, PARTS = 1 << 16, 1 << 26, 256  # bytes of a part, and how many parts inputs are divided into
+PICTURES = 64  # pictures or sounds of a part
+MANIFEST = "manifest.json"
+FILES = {"text": "jsonl", "jsonl": "jsonl", "conll": "conll"}  # endings of output files by their format
+_LINES = ("text", "jsonl")  # formats whose files are divided at the ends of lines
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file, the lines of a file between two bytes (`span`), or pictures or sounds: the input of one output file."""
+
+    number: int
+    sources: tuple[Path, ...]
+    form: str
+    span: Span | None
+
+    @property
+    def name(self) -> str:
+        """Name of its files without their ending, such as part-00012."""
+        return f"part-{self.number:05d}"
+
+    def describe(self) -> dict[str, Any]:
+        """Return the part as JSON data: its place among the inputs, and the size of its file."""
+        size = sum(source.stat().st_size for source in self.sources)
+        about = {"number": self.number, "sources": [*map(str, self.sources)], "source_bytes": size}
+        return {**about, "format": self.form, "span": self.span and [*self.span]}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The share of one of several machines or processes: every `count`-th part, from part `index` on."""
+
+    index: int = 1
+    count: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Return the shard of `I/N`, such as 3/16; UsageError if it is none."""
+        index, slash, count = text.partition("/")
+        if not (slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
+            raise UsageError(f"--shard {text}: must be I/N, such as 3/16: the third of 16 shares, counted from 1")
+        return cls(int(index), int(count))
+
+    def select(self, parts: Sequence[Part]) -> Sequence[Part]:
+        return parts[self.index - 1 :: self.count]
+
+    def divide(self, processes: int) -> list[Shard]:
+        """Return the shards of so many processes, which together have the parts of this one."""
+        return [Shard(self.index + self.count * i, self.count * processes) for i in range(processes)]
+
+
+_ALL = Shard()
+
+
+def input_files(inputs: Sequence[str], media: bool = False) -> list[Path]:
+    """Return the files of paths, patterns such as in/*.jsonl, and folders; UsageError if one has none.
+
+    Of a folder the data files directly in it, or with `media` all files in it, the hidden ones left out.
+    """
+    files: list[Path] = []
+    for name in inputs:
+        path = Path(name)
+        if path.is_dir():
+            endings = {*ENDINGS, ".txt"}
+            within = path.rglob("[!.]*") if media else (file for file in path.iterdir() if ending(file) in endings)
+            matches = [file for file in within if file.is_file()]
+        elif path.exists() or not any(sign in name for sign in "*?["):
+            matches = [path]
+        else:
+            matches = [file for file in map(Path, glob(name, recursive=True)) if file.is_file()]
+        if not matches:
+            fix = "name files that exist; files of a folder are read if their names end in .txt, .jsonl, .csv, …"
+            raise UsageError(f"--input {name}: there is no such file; {fix}")
+        files += sorted(matches)
+    return list(dict.fromkeys(files))
+
+
+def plan(files: Sequence[Path], formats: Sequence[str]) -> list[Part]:
+    """Return the parts of files; the same for every shard, since it depends only on the files and their sizes."""
+    sizes = [file.stat().st_size for file in files]
+    size = min(LARGEST, max(SMALLEST, sum(sizes) // PARTS))
+    parts: list[Part] = []
+    for file, form, total in zip(files, formats, sizes, strict=True):
+        spans: list[Span | None] = [None]
+        if form in _LINES and file.suffix not in PACKED and total > size:
+            ends = [*_line_ends(file, range(size, total, size)), total]
+            spans = [(start, end) for start, end in zip([0, *ends], ends, strict=False) if start < end]
+        parts += [Part(len(parts) + number, (file,), form, span) for number, span in enumerate(spans, 1)]
+    return parts
+
+
+def media_plan(files: Sequence[Path]) -> list[Part]:
+    """Return the parts of pictures or sounds."""
+    groups = (tuple(files[start : start + PICTURES]) for start in range(0, len(files), PICTURES))
+    return [Part(number, group, "media", None) for number, group in enumerate(groups, 1)]
+
+
+def _line_ends(file: Path, places: Sequence[int]) -> Iterator[int]:
+    """Yield the end of the line that contains the byte before each place."""
+    with file.open("rb") as stream:
+        for place in places:
+            stream.seek(place - 1)
+            while (line := stream.readline(SMALLEST)) and not line.endswith(b"\n"):
+                pass
+            yield stream.tell()
+
+
+def answer_parts(
+    model: Model,
+    files: Sequence[Path],
+    folder: Path,
+    form: str,
+    documents: bool,
+    options: Mapping[str, Any],
+    on_error: str = "stop",
+    names: Sequence[str] = (),
+    shard: Shard = _ALL,
+    resume: bool = False,
+    media: bool = False,
+) -> None:
+    """Write the answers of a shard to `folder`: part-00001.jsonl, …, and beside each a description of it.
+
+    The concatenated parts are the answers to the concatenated inputs. A part appears when it is complete; `resume`
+    skips those that exist. When all parts of all shards exist, `manifest.json` lists them with their counts and hashes.
+    With `media` the files are pictures or sounds.
+
+    Raises:
+        UsageError: if there are answers already and `resume` is false, or if they are those of other inputs or options,
+            or of another bundle.
+        DataError: for the first input that cannot be answered; complete parts remain.
+        SkippedError: at the end, if `on_error` is "skip" and inputs of the shard have an error in place of an answer.
+    """
+    make_folder(folder)
+    if media:
+        parts = media_plan(files)
+    else:
+        usual = "jsonl" if numeric_fields(model.predictor.featurizer) else "text"
+        parts = plan(files, [input_format(form, file, usual, names or model.fields) for file in files])
+    shared = {"bundle": model.sha256, "options": {**options}, "documents": documents, "on_error": on_error}
+    shared |= {"field": [*names], "parts": len(parts)}
+    about = {part: {**part.describe(), **shared} for part in parts}
+    entries = {part: _read_entry(folder, part) for part in shard.select(parts)}
+    if not resume and any(entries.values()):
+        raise UsageError(f"{folder}: has answers already; add --resume to continue, or name another folder")
+    for part, entry in entries.items():
+        differs = [key for key, value in about[part].items() if entry and entry.get(key) != value]
+        if differs:
+            fix = "name another folder, or remove this one"
+            raise UsageError(f"{folder / part.name}.json: {differs[0]!r} differs from that of this command; {fix}")
+    count = skipped = 0
+    with Console().progress("parts", len(entries)) as tick:
+        for position, (part, entry) in enumerate(entries.items(), 1):
+            target = folder / f"{part.name}.{FILES[output_format(model, part.form, documents, options)]}"
+            if not (entry and target.is_file() and sha256_file(target) == entry["sha256"]):
+                chosen: dict[str, Any] = {"names": names, "span": part.span}
+                if part.form == "media":
+                    chosen["media"] = part.sources
+                counts = answer_file(model, part.sources[0], target, part.form, documents, options, on_error, **chosen)
+                entry = {**about[part], "file": target.name, "records": counts[0], "skipped": counts[1]}
+                entry |= {"bytes": target.stat().st_size, "sha256": sha256_file(target)}
+                write(folder / f"{part.name}.json", json_bytes(entry, 1) + b"\n")
+            count, skipped = count + entry["records"], skipped + entry["skipped"]
+            tick(position)
+    every = [_read_entry(folder, part) for part in parts]
+    if all(every):
+        write(folder / MANIFEST, json_bytes({"parts": every}, 1) + b"\n")
+    if skipped:
+        raise skipped_error(str(folder), count, skipped)
+
+
+def _read_entry(folder: Path, part: Part) -> dict[str, Any] | None:
+    """Return the description of a complete part, or None."""
+    path = folder / f"{part.name}.json"
+    try:
+        entry: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise DataError(f"{path}: damaged: {error}; remove it, and continue with --resume") from error
+    return entry
+
+
+def run_processes(arguments: Sequence[str], shard: Shard, processes: int) -> None:
+    """Run `seqpipe predict` with these arguments in several processes, each with a share of a shard.
+
+    Raises:
+        SeqpipeError: with the exit code of the first process that fails, after the others are stopped.
+        SkippedError: if all end, and inputs of some have no answer.
+    """
+    import subprocess  # a command for one text needs no processes
+
+    command, skipped = [sys.executable, "-m", "seqpipe", "predict", *arguments], False
+    with contextlib.ExitStack() as stack:
+        running = []
+        for share in shard.divide(processes):
+            process = subprocess.Popen([*command, "--shard", f"{share.index}/{share.count}"])
+            stack.callback(process.wait)
+            stack.callback(process.terminate)  # without effect on one that has ended
+            running.append(process)
+        while running:
+            for process in [process for process in running if process.poll() is not None]:
+                running.remove(process)
+                skipped |= process.returncode == SkippedError.exit_code
+                if process.returncode not in (0, SkippedError.exit_code):
+                    error = SeqpipeError("a process failed, and the others were stopped; continue with --resume")
+                    error.exit_code = max(1, process.returncode)
+                    raise error
+            time.sleep(0.05)
+    if skipped:
+        raise SkippedError("some inputs have no answer; each has an error in its place")

@@ -1,0 +1,138 @@
+"""Pictures: resized as Pillow does, read in every form, refused before they cost memory."""
+
+from __future__ import annotations
+
+import base64
+import io
+import struct
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+
+from seqpipe.errors import DataError
+from seqpipe.features.kinds.image import Image
+from seqpipe.features.media import json_value, read_bytes
+from seqpipe.features.sources import NumericSource
+
+RANDOM = np.random.default_rng(1)
+COLOURS = RANDOM.integers(0, 256, (23, 41, 3)).astype(np.uint8)
+
+
+def encoded(pixels: np.ndarray, form: str = "PNG", **options: Any) -> bytes:
+    file = io.BytesIO()
+    Pillow.fromarray(pixels).save(file, form, **options)
+    return file.getvalue()
+
+
+def header(width: int, height: int) -> bytes:
+    """A PNG of this size that has no pixels."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size", [(32, 32), (7, 64), (1, 1), (100, 9)])
+@pytest.mark.parametrize("before", [(8, 8), (28, 28), (5, 90), (300, 17), (1, 1)])
+def test_a_picture_is_resized_as_by_pillow(before: tuple[int, int], size: tuple[int, int], channels: int) -> None:
+    pixels = RANDOM.integers(0, 256, (*before, 3)[: 3 if channels == 3 else 2]).astype(np.uint8)
+    rows = Image(*size, channels).rows(pixels, "p").reshape(*size, channels)
+    for c in range(channels):
+        plane = pixels if channels == 1 else pixels[:, :, c]
+        picture = Pillow.fromarray(plane.astype(np.float32) / 255)
+        expected = np.asarray(picture.resize(size[::-1], Pillow.Resampling.BILINEAR))
+        np.testing.assert_allclose(rows[:, :, c], expected, rtol=0, atol=1e-6)
+
+
+def test_grey_is_that_of_pillow_and_a_grey_picture_has_three_equal_channels() -> None:
+    grey = np.asarray(Pillow.fromarray(COLOURS).convert("L"))
+    assert np.array_equal(Image(23, 41).rows(COLOURS, "p"), (grey / 255).astype(np.float32))
+    rows = Image(23, 41, 3).rows(grey, "p").reshape(23, 41, 3)
+    assert np.array_equal(rows, np.repeat(grey[..., None] / 255, 3, 2).astype(np.float32))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_form_of_a_picture_is_the_same_picture(tmp_path: Path, channels: int) -> None:
+    data, feature = encoded(COLOURS), Image(9, 13, channels)
+    (tmp_path / "a.png").write_bytes(data)
+    text = base64.b64encode(data).decode()
+    forms = [COLOURS.tolist(), data, tmp_path / "a.png", text, f"data:image/png;base64,{text}"]
+    expected = feature.rows(COLOURS, "p")
+    for form in [*forms, Pillow.fromarray(COLOURS), *map(json_value, forms), json_value(Pillow.fromarray(COLOURS))]:
+        assert np.array_equal(feature.rows(form, "p"), expected)
+    assert np.abs(feature.rows(encoded(COLOURS, "JPEG", quality=100), "p") - expected).max() < 0.1
+
+
+def test_orientation_and_palette_are_applied() -> None:
+    exif = Pillow.Exif()
+    exif[0x0112] = 6  # the picture is to be turned to the right
+    turned = Image(41, 23, 3).rows(encoded(COLOURS, exif=exif), "p")
+    assert np.array_equal(turned, Image(41, 23, 3).rows(np.rot90(COLOURS, -1), "p"))
+    palette = Pillow.fromarray(COLOURS).quantize(8)
+    file = io.BytesIO()
+    palette.save(file, "PNG", transparency=bytes(8))
+    for channels, mode in ((1, "L"), (3, "RGB")):
+        expected = Image(23, 41, channels).rows(np.asarray(palette.convert("RGB").convert(mode)), "p")
+        assert np.array_equal(Image(23, 41, channels).rows(file.getvalue(), "p"), expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (header(100_000, 100_000), "cannot be decoded as PNG or JPEG|of 100,000 x 100,000 pixels"),
+        (header(10_000, 5_001), "of 10,000 x 5,001 pixels, and at most 50,000,000 are read"),
+        (header(70_000, 1), "of 70,000 x 1 pixels"),
+        (header(5, 5), "cannot be decoded as PNG or JPEG"),
+        (encoded(COLOURS)[:-40], "cannot be decoded"),
+        (b"GIF89a", "cannot be decoded as PNG or JPEG"),
+        (encoded(np.ones((2, 2), np.uint16)), "more than 8 bits a channel"),
+        ("seven.png", "is a text that is not base64 .* in Python a pathlib.Path"),
+        (Path("nowhere.png"), "nowhere.png: there is no such file; correct the path"),
+        (Path(), "this is not a file"),
+        ([[1, 2], [3]], "must be a picture, not list; give a PNG or JPEG file, or numbers"),
+        ([[True]], "must be a picture"),
+        ([[[1, 2]]], "must be a picture"),
+        (None, "must be a picture, not NoneType"),
+        ([[]], "without pixels"),
+        ([[256]], "a pixel that is not between 0 and 255"),
+        ([[float("nan")]], "a pixel that is not between 0 and 255"),
+    ],
+    ids=str,
+)
+def test_what_is_no_picture_is_refused_with_its_place_and_a_fix(value: Any, words: str) -> None:
+    source = NumericSource({"image": Image(4, 4)}, "p")
+    with pytest.raises(DataError, match=rf"^f:7: field 'p' .*({words})"):
+        source.docs([{"p": value, "where": "f:7"}])
+
+
+def test_bytes_are_counted_before_they_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    for value in (b"12345", base64.b64encode(b"12345").decode(), tmp_path / "a"):
+        assert read_bytes(value, "p", 5) == b"12345"
+        with pytest.raises(DataError, match=r"p has 5 bytes, and at most 4 are read"):
+            read_bytes(value, "p", 4)
+
+
+def test_without_pillow_arrays_are_read_and_files_name_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encoded(COLOURS)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert Image(4, 4).rows(COLOURS, "p").shape == (4, 4)
+    with pytest.raises(DataError, match=r"Pillow, .* is not installed: pip install .*\[media\]., or give an array"):
+        Image(4, 4).rows(data, "p")
+
+
+def test_channels_are_standardised_over_all_pictures() -> None:
+    source = NumericSource({"image": Image(5, 4, 3)}, "p")
+    docs = source.docs([{"p": COLOURS}, {"p": COLOURS[:9]}, {"p": np.full((2, 2), 7)}])
+    feature = source.feature.fit(docs)
+    pixels = NumericSource({"image": feature}, "p").collate(docs)["image"].reshape(-1, 3)
+    np.testing.assert_allclose(pixels.mean(0), 0, atol=1e-5)
+    np.testing.assert_allclose(pixels.std(0), 1, atol=1e-5)

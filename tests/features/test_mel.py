@@ -1,0 +1,192 @@
+"""The feature kind `mel`: librosa's values, other sampling rates, and WAVs that are read or refused.
+
+`python tests/features/test_mel.py` writes mel.json, librosa's values, where librosa is installed.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import struct
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqpipe.errors import DataError
+from seqpipe.features.kinds.mel import MOST_BYTES, Mel, read_wav, resample
+
+STORED = Path(__file__).parent / "mel.json"
+FORMS: list[dict[str, Any]] = [
+    {},
+    {"bands": 40, "fft": 400},
+    {"rate": 8000, "window": 200, "hop": 80, "fft": 256, "bands": 40, "highest": 4000.0},
+    {"window": 320, "hop": 200, "fft": 1024, "bands": 23, "lowest": 60.0, "highest": 7600.0},
+]
+
+
+def sound(rate: int, seconds: float = 0.4) -> np.ndarray:
+    """A rising tone and a steady one over a hiss, with silence at the end."""
+    n = np.arange(int(rate * seconds))
+    t = n / rate
+    tones = 0.5 * np.sin(2 * np.pi * (200 * t + 2000 * t**2)) + 0.25 * np.sin(2 * np.pi * 1317 * t)
+    hiss = 0.01 * np.sin(0.37 * n.astype(np.float64) ** 2)
+    return np.where(t < 0.8 * seconds, tones + hiss, 0.0).astype(np.float32)
+
+
+def of_librosa(samples: np.ndarray, rate: int = 16000, window: int = 400, hop: int = 160, fft: int = 512,
+               bands: int = 80, lowest: float = 0.0, highest: float = 8000.0) -> np.ndarray:  # fmt: skip
+    """The logarithms of librosa's mel spectra (T, bands), with its defaults but for these sizes."""
+    import librosa
+
+    sizes = {"n_fft": fft, "win_length": window, "hop_length": hop, "n_mels": bands, "fmin": lowest, "fmax": highest}
+    power = librosa.feature.melspectrogram(y=samples.astype(np.float64), sr=rate, **sizes)
+    return np.asarray(np.log(np.maximum(power, 1e-10)).T)
+
+
+def wav(samples: np.ndarray, rate: int = 16000, width: int = 2, channels: int = 1) -> bytes:
+    """A file of Python's own `wave`, of samples from -1 to 1; 8 bits are unsigned."""
+    scaled = np.round(samples.astype(np.float64) * (2 ** (8 * width - 1) - 1)).astype(np.int64)
+    data = (scaled + 128).astype("u1") if width == 1 else scaled.astype("<i4").view("u1").reshape(-1, 4)[:, :width]
+    file = io.BytesIO()
+    with wave.open(file, "wb") as written:
+        written.setparams((channels, width, rate, 0, "NONE", ""))
+        written.writeframes(data.tobytes())
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_mel_spectra_are_those_of_librosa(form: dict[str, Any]) -> None:
+    values = json.loads(STORED.read_text())[FORMS.index(form)]
+    rows = Mel(**form).rows(sound(form.get("rate", 16000)), "f")
+    assert rows.dtype == np.float32
+    assert np.abs(rows[:: len(rows) // 6] - np.array(values)).max() < 1e-4
+    assert rows[-1].max() < -23  # silence: the floor
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:n_fft=")
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_mel_spectra_are_those_of_the_installed_librosa(form: dict[str, Any]) -> None:
+    pytest.importorskip("librosa")
+    rate = form.get("rate", 16000)
+    noise = np.random.default_rng(1).normal(0, 0.1, 3 * rate).astype(np.float32)
+    for samples in (sound(rate), noise, sound(rate)[:1], sound(rate)[:37]):
+        assert np.abs(Mel(**form).rows(samples, "f") - of_librosa(samples, **form)).max() < 1e-4
+
+
+def test_another_rate_is_resampled_by_the_stated_filter() -> None:
+    x = np.random.default_rng(1).normal(0, 0.1, 700)
+    for rate, wanted in ((44100, 16000), (8000, 16000), (16001, 16000), (48000, 16000)):
+        c = 0.95 * min(1, wanted / rate)
+        count = -(-len(x) * wanted // rate)
+        u = c * (np.arange(len(x)) - np.arange(count)[:, None] * rate / wanted)
+        expected = np.where(abs(u) < 16, c * np.sinc(u) * np.cos(np.pi * u / 32) ** 2, 0) @ x
+        made = resample(x, rate, wanted)
+        assert made.shape == expected.shape
+        assert np.abs(made - expected).max() < 1e-9
+    tone = np.sin(2 * np.pi * 1000 * np.arange(4410) / 44100)
+    made = resample(tone, 44100, 16000)
+    assert np.abs(made - np.sin(2 * np.pi * 1000 * np.arange(1600) / 16000))[100:-100].max() < 1e-3
+    high = np.sin(2 * np.pi * 9500 * np.arange(4410) / 44100)
+    assert np.abs(resample(high, 44100, 16000)[100:-100]).max() < 1e-3  # 16 kHz has no such tone
+
+
+@pytest.mark.parametrize(("width", "close"), [(1, 2e-2), (2, 1e-4), (3, 1e-6), (4, 1e-6)])
+def test_pcm_of_every_width_is_read_and_channels_are_averaged(width: int, close: float, tmp_path: Path) -> None:
+    left, right = sound(8000), sound(8000)[::-1]
+    data = wav(np.stack([left, right], 1), 8000, width, 2)
+    samples, rate = read_wav(data, "f")
+    assert rate == 8000
+    assert np.abs(samples - (left + right) / 2).max() < close
+    (tmp_path / "a.wav").write_bytes(data)
+    kind = Mel()
+    rows = kind.rows(tmp_path / "a.wav", "f")
+    assert len(rows) == 1 + 2 * len(left) // 160
+    for value in (data, base64.b64encode(data).decode(), "data:audio/wav;base64," + base64.b64encode(data).decode()):
+        assert np.array_equal(kind.rows(value, "f"), rows)
+
+
+def test_float_and_extensible_wav_and_other_chunks_are_read() -> None:
+    samples = sound(16000)
+    form = struct.pack("<HHIIHH", 3, 1, 16000, 64000, 4, 32)
+    extensible = struct.pack("<HHIIHHHHI", 0xFFFE, 1, 16000, 64000, 4, 32, 22, 32, 4) + struct.pack("<H", 3) + 14 * b"x"
+    for header in (form, extensible):
+        chunks = b"".join(
+            name + struct.pack("<I", len(body)) + body + b"\0" * (len(body) % 2)
+            for name, body in ((b"LIST", b"odd"), (b"fmt ", header), (b"data", samples.tobytes()))
+        )
+        data = b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
+        assert np.array_equal(read_wav(data, "f")[0], samples)
+        assert np.array_equal(Mel().rows(data, "f"), Mel().rows(samples.tolist(), "f"))
+
+
+WAV = wav(sound(16000))
+LIES = {
+    "data": WAV[:40] + struct.pack("<I", 10**6) + WAV[44:],
+    "a pipe's": WAV[:4] + b"\xff" * 4 + WAV[8:40] + b"\xff" * 4 + WAV[44:],
+    "more than the file": WAV[:40] + struct.pack("<I", len(WAV) - 42) + WAV[44:],
+    "cut off": WAV[:-2],
+    "header alone": WAV[:36],
+}
+
+
+@pytest.mark.parametrize("data", LIES.values(), ids=LIES.keys())
+def test_a_wav_that_lies_about_its_length_is_refused(data: bytes) -> None:
+    with pytest.raises(DataError, match=r"^f:1: field 'a' is a WAV that states .* or has no sound; is the file whole"):
+        Mel().rows(data, "f:1: field 'a'")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (b"ID3" + WAV, "convert it"),
+        (b"\x89PNG" + WAV, "is not a WAV; convert it"),
+        (b"", "is not a WAV"),
+        (wav(sound(16000)[:0]), "is a sound without samples"),
+        (WAV[:24] + struct.pack("<I", 2**31) + WAV[28:], "has 2,147,483,648 samples a second; 1,000 to 192,000"),
+        (WAV[:24] + bytes(4) + WAV[28:], "has 0 samples a second"),
+        (WAV[:20] + struct.pack("<H", 85) + WAV[22:], "is a WAV of format 85 with 1 channels of 16 bits in 2 bytes"),
+        (WAV[:22] + struct.pack("<H", 3) + WAV[24:], "format 1 with 3 channels of 16 bits in 2 bytes"),
+        (wav(np.zeros(601_000), 1000, 1), "is longer than 600 seconds"),
+        (bytes(MOST_BYTES + 1), "has 32,000,001 bytes, and at most 32,000,000 are read"),
+        ("a.wav", "is a text that is not base64"),
+        ("/etc/passwd", "base64"),
+        ([0.0, float("nan")], "not finite"),
+        ([1e300], "not finite"),
+        ([0, 12_000, -700], "divide 16-bit samples by 32768"),
+        ([[0.0, 1.0]], "must have a sound, not list"),
+        (["a"], "must have a sound"),
+        (None, "must have a sound, not NoneType; give a WAV"),
+        (Path("there/is/none.wav"), "there is no such file"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)  # fmt: skip
+def test_what_is_no_sound_is_refused_with_a_cure(value: Any, words: str) -> None:
+    with pytest.raises(DataError, match=r"^f:7: field 'a' ") as caught:
+        Mel().rows(value, "f:7: field 'a'")
+    assert words in str(caught.value)
+
+
+def test_a_list_without_samples_has_no_rows() -> None:
+    assert Mel(bands=3).rows([], "f").shape == (0, 3)
+
+
+def test_flac_is_read_where_soundfile_is_installed() -> None:
+    soundfile = pytest.importorskip("soundfile")
+    file = io.BytesIO()
+    soundfile.write(file, np.round(sound(16000).astype(np.float64) * 32767).astype(np.int16), 16000, format="FLAC")
+    assert np.array_equal(Mel().rows(file.getvalue(), "f"), Mel().rows(WAV, "f"))
+    with pytest.raises(DataError, match="cannot be read"):
+        Mel().rows(file.getvalue()[:30], "f")
+
+
+if __name__ == "__main__":
+    tables = []
+    for options in FORMS:
+        table = of_librosa(sound(options.get("rate", 16000)), **options)
+        tables.append(np.round(table[:: len(table) // 6], 6).tolist())
+    STORED.write_text(json.dumps(tables) + "\n")

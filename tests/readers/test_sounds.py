@@ -1,0 +1,58 @@
+"""Folders of sounds with transcripts through the reader sounds, and a table that names sounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seqpipe.errors import DataError
+from seqpipe_plugins.readers.csv import TableOptions, Tsv
+from seqpipe_plugins.readers.sounds import Sounds
+
+
+def tree(folder: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, encoding="utf-8")
+    return folder
+
+
+def test_a_sound_has_its_transcript_beside_it_or_in_a_line_of_its_folder(tmp_path: Path) -> None:
+    lines = "84-1-0000 GO ON\n84-1-0001  SHE SAID\n"
+    librispeech = {"84/1/84-1-0000.flac": "", "84/1/84-1-0001.flac": "", "84/1/84-1.trans.txt": lines}
+    path = tree(tmp_path, {"b.WAV": "", "b.txt": "seven\nthree\n", "a/x.y.wav": "", "a/x.y.txt": "né", **librispeech})
+    assert list(Sounds().read(path)) == [
+        {"audio": path / "84/1/84-1-0000.flac", "target": "GO ON", "where": f"{path}/84/1/84-1.trans.txt:1"},
+        {"audio": path / "84/1/84-1-0001.flac", "target": "SHE SAID", "where": f"{path}/84/1/84-1.trans.txt:2"},
+        {"audio": path / "a/x.y.wav", "target": "né", "where": f"{path}/a/x.y.txt:1"},
+        {"audio": path / "b.WAV", "target": "seven three", "where": f"{path}/b.txt:1"},
+    ]
+    assert {file.name for file in Sounds().files(path)} == {
+        *("84-1-0000.flac", "84-1-0001.flac", "84-1.trans.txt", "x.y.wav", "x.y.txt", "b.WAV", "b.txt"),
+    }
+
+
+def test_what_is_no_folder_of_sounds_is_an_error(tmp_path: Path) -> None:
+    path = tree(tmp_path, {"none/a.txt": "x", "some/a.wav": "", "some/b.txt": "x", "bad/a.wav": "", "bad/a.txt": ""})
+    (path / "bad" / "a.txt").write_bytes(b"\xff")
+    for name, words in {
+        "none": "there is no sound in this folder (*.wav, *.flac, *.ogg, *.mp3); name a folder of sounds",
+        "z": "there is no such folder; give the folder of the sounds",
+        "some/a.wav": "is a file",
+        "some": "a.wav: this sound has no transcript; write it to a.txt beside it, or as a line of a *.trans.txt",
+        "bad": "a.txt:1: this line is not UTF-8",
+    }.items():
+        with pytest.raises(DataError) as caught:
+            list(Sounds().read(path / name))
+        assert words in str(caught.value)
+
+
+def test_a_table_names_sounds_as_common_voice_does(tmp_path: Path) -> None:
+    table = "client_id\tpath\tsentence\n1\ta.mp3\tGo on.\n2\tb.mp3\tShe said.\n"
+    path = tree(tmp_path, {"train.tsv": table, "a.mp3": ""}) / "train.tsv"
+    records = Tsv(table=TableOptions(text=None, files=["path"])).read(path)
+    first = {"client_id": "1", "path": tmp_path / "a.mp3", "sentence": "Go on."}
+    assert next(records) == {"where": f"{path}:2", **first}
+    with pytest.raises(DataError, match=r"train\.tsv:3: there is no file .*b\.mp3, which 'path' names"):
+        next(records)

@@ -1,0 +1,157 @@
+"""Large and many inputs through `predict` in parts: shards, processes, kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqpipe import Model
+from seqpipe.errors import DataError, SkippedError, UsageError
+from seqpipe.runtime import parts
+from seqpipe.runtime.file_io import predict_file
+from seqpipe.runtime.parts import Shard, answer_parts, input_files, plan
+
+PREDICT = [sys.executable, "-m", "seqpipe", "predict"]
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "SMALLEST", 500)
+
+
+def write_texts(folder: Path, count: int, bad: tuple[int, ...] = ()) -> Path:
+    """Write records of 1 to 30 words; those of `bad` have no text."""
+    draw, source = random.Random(7), folder / "texts.jsonl"
+    texts = (
+        " ".join(draw.choices(["Anna", "in", "Bern", "calls", "Zoë"], k=draw.randint(1, 30))) for _ in range(count)
+    )
+    lines = [json.dumps({"id": n, "title" if n in bad else "text": text}) for n, text in enumerate(texts)]
+    source.write_text("\n".join(lines) + "\n")
+    return source
+
+
+def together(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in sorted(folder.glob("part-*.jsonl")))
+
+
+def in_parts(model: Model, source: Path, folder: Path, **options: Any) -> None:
+    answer_parts(model, [source], folder, "auto", False, {}, **options)
+
+
+def test_parts_of_shards_in_any_order_are_the_answers_of_one_run(
+    tiny: Model, tmp_path: Path, small_parts: None
+) -> None:
+    source = write_texts(tmp_path, 150)
+    predict_file(tiny, source, tmp_path / "whole.jsonl", "auto", False, {})
+    for index in (3, 1, 2):
+        assert not (tmp_path / "out" / "manifest.json").exists()
+        in_parts(tiny, source, tmp_path / "out", shard=Shard(index, 3))
+    assert together(tmp_path / "out") == (tmp_path / "whole.jsonl").read_bytes()
+    listed = json.loads((tmp_path / "out" / "manifest.json").read_text())["parts"]
+    assert len(listed) > 10
+    assert sum(part["records"] for part in listed) == 150
+    assert {part["bundle"] for part in listed} == {tiny.sha256}
+
+
+def test_lines_in_a_part_are_numbered_as_in_the_file(tiny: Model, tmp_path: Path, small_parts: None) -> None:
+    source = write_texts(tmp_path, 60, bad=(0, 31, 59))
+    with pytest.raises(SkippedError, match="3 of 60 inputs"):
+        predict_file(tiny, source, tmp_path / "whole.jsonl", "auto", False, {}, "skip")
+    with pytest.raises(SkippedError, match="3 of 60 inputs"):
+        in_parts(tiny, source, tmp_path / "out", on_error="skip")
+    assert together(tmp_path / "out") == (tmp_path / "whole.jsonl").read_bytes()
+    with pytest.raises(DataError, match=r"texts\.jsonl:32: no field"):
+        in_parts(tiny, source, tmp_path / "stopped", shard=Shard(2, 2))
+
+
+def test_resume_answers_only_what_is_missing_or_damaged(tiny: Model, tmp_path: Path, small_parts: None) -> None:
+    source, out = write_texts(tmp_path, 80), tmp_path / "out"
+    in_parts(tiny, source, out)
+    expected, times = together(out), {file: file.stat().st_mtime_ns for file in out.glob("part-*.jsonl")}
+    with pytest.raises(UsageError, match="has answers already; add --resume"):
+        in_parts(tiny, source, out)
+    (out / "part-00002.jsonl").write_text("damaged")
+    (out / "part-00003.jsonl").unlink()
+    in_parts(tiny, source, out, resume=True)
+    assert together(out) == expected
+    changed = {file.name for file, before in times.items() if file.stat().st_mtime_ns != before}
+    assert changed == {"part-00002.jsonl", "part-00003.jsonl"}
+
+
+def test_resume_with_another_input_or_option_is_refused(tiny: Model, tmp_path: Path, small_parts: None) -> None:
+    source, out = write_texts(tmp_path, 40), tmp_path / "out"
+    in_parts(tiny, source, out)
+    with pytest.raises(UsageError, match=r"part-00001\.json: 'on_error' differs"):
+        in_parts(tiny, source, out, resume=True, on_error="skip")
+    source.write_text(source.read_text() + '{"text": "Anna"}\n')
+    with pytest.raises(UsageError, match="'source_bytes' differs from that of this command; name another folder"):
+        in_parts(tiny, source, out, resume=True)
+
+
+def test_every_line_is_in_one_part_however_long_it_is(tmp_path: Path, small_parts: None) -> None:
+    source = tmp_path / "a.txt"
+    lines = ["x" * length for length in (0, 1200, 3, 499, 500, 501, 0, 7)]
+    source.write_text("\n".join(lines))
+    spans = [part.span for part in plan([source], ["text"]) if part.span]
+    assert [start for start, _ in spans[1:]] == [end for _, end in spans[:-1]]
+    data = source.read_bytes()
+    assert b"".join(data[start:end] for start, end in spans) == data
+    assert all(data[end - 1 : end] == b"\n" for _, end in spans[:-1])
+
+
+def test_packed_files_and_tables_are_one_part_each(tmp_path: Path, small_parts: None) -> None:
+    for name in ("a.csv", "b.jsonl.gz", "c.txt"):
+        (tmp_path / name).write_text("text\n" * 300)
+    parts_of_folder = plan(input_files([str(tmp_path)]), ["csv", "jsonl", "text"])
+    assert [part.sources[0].name for part in parts_of_folder] == ["a.csv", "b.jsonl.gz", *["c.txt"] * 3]
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/", "-1/2"])
+def test_a_share_that_is_none_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match=f"--shard {text}: must be I/N"):
+        Shard.parse(text)
+
+
+def test_processes_have_the_parts_of_their_shard() -> None:
+    numbers = [*range(100)]
+    shares = [share.select(numbers) for share in Shard(3, 4).divide(3)]  # type: ignore[arg-type, type-var]
+    assert sorted(n for share in shares for n in share) == numbers[2::4]
+
+
+def test_killed_shards_go_on_where_they_were(tiny: Model, tiny_bundle: Path, tmp_path: Path) -> None:
+    source, out = write_texts(tmp_path, 4000), tmp_path / "out"
+    predict_file(tiny, source, tmp_path / "whole.jsonl", "auto", False, {})
+    command = [*PREDICT, str(tiny_bundle), "-i", str(source), "-o", str(out), "--resume", "--device", "cpu"]
+    killed = subprocess.Popen([*command, "--processes", "2"], stderr=subprocess.DEVNULL, start_new_session=True)
+    while not [*out.glob("part-*.json")]:
+        assert killed.poll() is None
+        time.sleep(0.01)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    subprocess.run([*command, "--processes", "2"], check=True, stderr=subprocess.DEVNULL)
+    assert together(out) == (tmp_path / "whole.jsonl").read_bytes()
+    assert json.loads((out / "manifest.json").read_text())["parts"]
+
+
+@pytest.mark.long
+def test_twenty_kills_of_eight_shards_lose_and_change_nothing(tiny: Model, tiny_bundle: Path, tmp_path: Path) -> None:
+    source, out, draw = write_texts(tmp_path, 20_000), tmp_path / "out", random.Random(3)
+    predict_file(tiny, source, tmp_path / "whole.jsonl", "auto", False, {})
+    command = [*PREDICT, str(tiny_bundle), "-i", str(source), "-o", str(out), "--resume", "--device", "cpu"]
+    for _ in range(20):
+        process = subprocess.Popen([*command, "--shard", f"{draw.randint(1, 8)}/8"], stderr=subprocess.DEVNULL)
+        time.sleep(draw.uniform(0.3, 2.0))
+        process.kill()
+        process.wait()
+    for index in range(1, 9):
+        subprocess.run([*command, "--shard", f"{index}/8"], check=True, stderr=subprocess.DEVNULL)
+    assert together(out) == (tmp_path / "whole.jsonl").read_bytes()
