@@ -120,8 +120,6 @@ def main() -> None:
             with io.StringIO() as shown:
                 error.show(shown)
                 usage, _, fault = shown.getvalue().rstrip().rpartition("\n")
-            if "unexpected extra argument" in fault and arguments[:1] == ["predict"]:
-                fault += "; texts come from --input or standard input: echo 'a text' | seqpipe predict BUNDLE"
             write_error(usage)
             write_error(fault, RED)
         if as_json:

@@ -79,7 +79,8 @@ def predict(
 
     inputs, share = [*(input or []), *(further or [])], Shard.parse(shard) if shard else Shard()
     if further and not input:
-        raise UsageError(f"{further[0]}: the first input is named with --input")
+        fix = "name files with --input, and texts in standard input: echo 'a text' | seqpipe predict BUNDLE"
+        raise UsageError(f"{further[0]}: is no option; {fix}")
     in_parts = bool(shard or resume or processes > 1 or (output and output.is_dir()))
     if in_parts and not (inputs and output and not stream):
         raise UsageError("inputs in parts are answered into a folder: name both, such as -i 'in/*.jsonl' -o out")
