@@ -181,7 +181,7 @@ def test_the_confidence_in_several_labels_is_that_of_the_least_certain_one(tmp_p
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["train.self_training=null"], "data.unlabelled: nothing reads it; write train: {self_training: {}}, or"),
+        (["train.self_training=null"], "data.unlabelled: nothing reads it; write train: {self_training: {}}, add"),
         (["data.unlabelled=null"], "train.self_training: it needs texts; name them in data.unlabelled, or delete"),
         (["data.dev=null"], "train.self_training: it needs the dev score; write data.dev, or delete self_training"),
         (["head={use: vector}"], "'vector' answers with neither labels nor tags, which train.self_training needs"),
