@@ -261,7 +261,7 @@ def test_a_teacher_that_does_not_fit_is_refused_with_the_fix(tmp_path: Path) -> 
         build_trial(student(yaml))  # as `seqpipe check` does
     with pytest.raises(UsageError, match="cannot teach the head 'mean'; a head with a `distribution` can"):
         _mean_head(yaml)
-    with pytest.raises(ConfigError, match=r"data.unlabelled: nothing answers these texts; add train.teacher"):
+    with pytest.raises(ConfigError, match=r"data.unlabelled: nothing reads it; .*add train.teacher"):
         load(yaml, ["data.unlabelled=train.jsonl"])
     with pytest.raises(ConfigError, match=r"train.teacher.weigth: 'teacher' has no such key; did you mean 'weight'"):
         load(yaml, ["train.teacher={path: runs/teacher, weigth: 1.0}"])
