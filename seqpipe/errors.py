@@ -86,7 +86,19 @@ class OpenChoiceError(DataError):
 
 
 class SkippedError(DataError):
+    """Inputs with an error in place of an answer: `skipped` of `count`."""
+
     exit_code = 8
+
+    def __init__(self, message: str, count: int = 0, skipped: int = 0):
+        self.count, self.skipped = count, skipped
+        super().__init__(message)
+
+    @classmethod
+    def of(cls, source: object, count: int, skipped: int) -> Self:
+        """Return the error about the inputs of a source."""
+        fix = "each has an error in its place; correct these and run them again"
+        return cls(f"{source}: {skipped:,} of {count:,} inputs have no answer; {fix}", count, skipped)
 
 
 class TrainingError(SeqpipeError):

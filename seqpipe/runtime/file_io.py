@@ -18,7 +18,7 @@ from typing import Any
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import WARNING, AnswerKind
-from seqpipe.console import Console, Tick
+from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.features.document import Record, locate
 from seqpipe.features.media import with_paths
@@ -328,6 +328,14 @@ def _answer_texts(stream: PieceStream, source: Path | None, write: Write) -> Non
 # Answer a file or standard input line by line, in order, in constant memory.
 
 
+def output_format(model: Model, form: str, documents: bool, options: Mapping[str, Any]) -> str:
+    """Return the format of the answers to inputs of a format: text (an answer a line), jsonl or conll."""
+    if form in ("conll", "conllu"):
+        tags_sentences = model.predictor.kind.tags_words and not documents and options.get("n_best", 1) == 1
+        return "conll" if tags_sentences else "jsonl"
+    return "text" if form == "text" else "jsonl"
+
+
 def predict_file(
     model: Model,
     source: Path | None,
@@ -338,65 +346,25 @@ def predict_file(
     on_error: str = "stop",
     names: Sequence[str] = (),
     media: Sequence[Path] = (),
-) -> None:
-    """Answer everything in `source` (`answer_file`), with a progress bar if `target` is a file.
-
-    Raises:
-        SkippedError: at the end, if `on_error` is "skip" and some lines have `{"error": …}` in place of an answer.
-    """
-    with Console().progress("texts", None) if target else contextlib.nullcontext() as tick:
-        count, skipped = answer_file(
-            model, source, target, form, documents, options, on_error, names, media=media, tick=tick
-        )
-    if skipped:
-        raise skipped_error(_source_name(source), count, skipped)
-
-
-def output_format(model: Model, form: str, documents: bool, options: Mapping[str, Any]) -> str:
-    """Return the format of the answers to inputs of a format: text (an answer a line), jsonl or conll."""
-    if form in ("conll", "conllu"):
-        tags_sentences = model.predictor.kind.tags_words and not documents and options.get("n_best", 1) == 1
-        return "conll" if tags_sentences else "jsonl"
-    return "text" if form == "text" else "jsonl"
-
-
-def skipped_error(source: str, count: int, skipped: int) -> SkippedError:
-    """Return the error about inputs of a source that have no answer."""
-    fix = "each has an error in its place; correct these and run them again"
-    return SkippedError(f"{source}: {skipped:,} of {count:,} inputs have no answer; {fix}")
-
-
-def answer_file(
-    model: Model,
-    source: Path | None,
-    target: Path | None,
-    form: str,
-    documents: bool,
-    options: Mapping[str, Any],
-    on_error: str = "stop",
-    names: Sequence[str] = (),
     span: Span | None = None,
-    media: Sequence[Path] = (),
-    tick: Tick | None = None,
-) -> tuple[int, int]:
-    """Answer everything in `source`; `target` appears only when it is complete. Return counts of inputs and of skipped.
+    progress: bool = True,
+) -> int:
+    """Answer everything in `source`; `target` appears only when it is complete. Return the number of inputs.
 
     A line of text is answered by a line of JSON, a row of a table or a JSON record by the record with the key `answer`,
     CoNLL by the words with their tags; a `target` that ends in .csv, .tsv or .parquet has a table. `names` are the
-    columns or keys of the texts. Pending records are answered whenever the source has nothing more to read. `span`:
-    the bytes of a part of a file of lines. `media`: files of pictures or sounds, which are answered in place of
-    `source`.
+    columns or keys of the texts. Pending records are answered whenever the source has nothing more to read. `media`:
+    files of pictures or sounds, which are answered in place of `source`. `span`: the bytes of a part of a file of
+    lines. `progress`: show a progress bar, if there is a `target`.
 
     Raises:
         DataError: for the first line that cannot be answered, after the answers to those before it.
+        SkippedError: at the end, if `on_error` is "skip" and some lines have `{"error": …}` in place of an answer.
     """
     columns = Columns(model, names)
     wanted = [*columns.names, *columns.fields]
-    form = (
-        "jsonl"
-        if media
-        else input_format(form, source, "jsonl" if numeric_fields(model.predictor.featurizer) else "text", wanted)
-    )
+    usual = "jsonl" if numeric_fields(model.predictor.featurizer) else "text"
+    form = "jsonl" if media else input_format(form, source, usual, wanted)
     kind = model.predictor.kind
     shown = output_format(model, form, documents, options)
     is_table = target is not None and target.suffix.lower() in OUTPUTS
@@ -417,6 +385,7 @@ def answer_file(
     with contextlib.ExitStack() as stack:
         if target and not is_table:
             write = stack.enter_context(stack.enter_context(writing(target)).open("wb")).write
+        tick = stack.enter_context(Console().progress("texts", None)) if target and progress else None
 
         def write_answer(record: Record, answer: Answer | DataError) -> None:
             record = {key: str(value) if isinstance(value, Path) else value for key, value in record.items()}
@@ -451,7 +420,9 @@ def answer_file(
         answering.flush()
         if target and is_table:
             write_table(target, rows)
-    return answering.count, answering.skipped
+    if answering.skipped:
+        raise SkippedError.of(_source_name(source), answering.count, answering.skipped)
+    return answering.count
 
 
 class _Answering:

@@ -16,7 +16,7 @@ from seqpipe.console import Console
 from seqpipe.errors import DataError, SeqpipeError, SkippedError, UsageError
 from seqpipe.features.sources import numeric_fields
 from seqpipe.files import PACKED, json_bytes, make_folder, sha256_file, write
-from seqpipe.runtime.file_io import Span, answer_file, input_format, output_format, skipped_error
+from seqpipe.runtime.file_io import Span, input_format, output_format, predict_file
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.table_io import ENDINGS, ending
 
@@ -174,11 +174,14 @@ def answer_parts(
         for position, (part, entry) in enumerate(entries.items(), 1):
             target = folder / f"{part.name}.{FILES[output_format(model, part.form, documents, options)]}"
             if not (entry and target.is_file() and sha256_file(target) == entry["sha256"]):
-                chosen: dict[str, Any] = {"names": names, "span": part.span}
-                if part.form == "media":
-                    chosen["media"] = part.sources
-                counts = answer_file(model, part.sources[0], target, part.form, documents, options, on_error, **chosen)
-                entry = {**about[part], "file": target.name, "records": counts[0], "skipped": counts[1]}
+                pictures = part.sources if media else ()
+                arguments = (part.form, documents, options, on_error, names, pictures, part.span)
+                errors = 0
+                try:
+                    answered = predict_file(model, part.sources[0], target, *arguments, progress=False)
+                except SkippedError as error:
+                    answered, errors = error.count, error.skipped
+                entry = {**about[part], "file": target.name, "records": answered, "skipped": errors}
                 entry |= {"bytes": target.stat().st_size, "sha256": sha256_file(target)}
                 write(folder / f"{part.name}.json", json_bytes(entry, 1) + b"\n")
             count, skipped = count + entry["records"], skipped + entry["skipped"]
@@ -187,7 +190,7 @@ def answer_parts(
     if all(every):
         write(folder / MANIFEST, json_bytes({"parts": every}, 1) + b"\n")
     if skipped:
-        raise skipped_error(str(folder), count, skipped)
+        raise SkippedError.of(folder, count, skipped)
 
 
 def _read_entry(folder: Path, part: Part) -> dict[str, Any] | None:
