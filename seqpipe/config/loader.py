@@ -383,7 +383,8 @@ class _Loader:
     def unlabelled(self, data: Data, train: Train, heads: Sequence[Component]) -> None:
         """Record a problem for unlabelled texts that nothing reads, and for self-training that is not possible."""
         if train.self_training is None:
-            if data.unlabelled and not train.teacher:
+            invalid = any(problem.key.startswith(("train.self_training", "train.teacher")) for problem in self.problems)
+            if data.unlabelled and not train.teacher and not invalid:
                 fix = "write train: {self_training: {}}, add train.teacher, or delete it"
                 self.error(("data", "unlabelled"), f"nothing reads it; {fix}")
             return
