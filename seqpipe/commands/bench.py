@@ -96,7 +96,8 @@ def bench(
 def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
     """Return the first records of a file, or the golden examples; DataError for an invalid record."""
     from seqpipe.features.sources import numeric_fields
-    from seqpipe.runtime.file_io import input_format, raise_error, read_records
+    from seqpipe.runtime.file_io import input_format, read_records
+    from seqpipe.runtime.predictor import raise_error
 
     if source is None:
         examples: list[Any] = [example.record for example in model.manifest.golden]

@@ -55,7 +55,8 @@ def explain(
     from seqpipe.explain.html import check_ending, draw
     from seqpipe.features.vocabulary import replace_surrogates
     from seqpipe.files import encoding_fix, json_bytes
-    from seqpipe.runtime.file_io import input_format, one_record, raise_error, read_records
+    from seqpipe.runtime.file_io import input_format, one_record, read_records
+    from seqpipe.runtime.predictor import raise_error
 
     inputs = [*(texts or [])]
     if sum([bool(inputs), file is not None, data is not None]) != 1:

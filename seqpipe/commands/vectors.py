@@ -101,7 +101,8 @@ def distill_vectors(
 
 def _read_words(path: Path) -> list[str]:
     """Return the distinct words of a file with one word per line."""
-    from seqpipe.runtime.file_io import raise_error, read_lines
+    from seqpipe.runtime.file_io import read_lines
+    from seqpipe.runtime.predictor import raise_error
 
     words = []
     for line, where in read_lines(path):

@@ -33,8 +33,9 @@ from seqpipe.features.vocabulary import Vocabulary
 from seqpipe.nn.pretrained import refuse_pickles
 from seqpipe.pipeline.lock import lock_around
 from seqpipe.runtime import bundle
-from seqpipe.runtime.file_io import input_format, parse_record, plain_record, raise_error, read_lines
+from seqpipe.runtime.file_io import input_format, parse_record, plain_record, read_lines
 from seqpipe.runtime.model import Model
+from seqpipe.runtime.predictor import raise_error
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import tensors
 from seqpipe.training.pipeline import Pipeline

@@ -27,7 +27,7 @@ from seqpipe.files import JSON_DECODER, LONGEST_LINE, encoding_fix, json_bytes, 
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.manifest import Reader
 from seqpipe.runtime.model import Model
-from seqpipe.runtime.predictor import CHUNK, ON_ERROR, Answers, Item, Predictor
+from seqpipe.runtime.predictor import CHUNK, ON_ERROR, Answers, Predictor, raise_error
 from seqpipe.runtime.streams import PieceStream
 from seqpipe.runtime.table_io import (
     ENDINGS,
@@ -203,12 +203,6 @@ def _conll_reader(model: Model) -> Any:
     if stored.use == "conllu":
         options = {"separator": "tab"}  # words may contain spaces, as in Vietnamese
     return reader_from(Reader(use="conll", options={**options, "tags": None}))
-
-
-def raise_error(item: Item | DataError) -> Item:
-    if isinstance(item, DataError):
-        raise item
-    return item
 
 
 def one_record(model: Model, text: str) -> Record:
@@ -475,11 +469,7 @@ class _Documents(Answers):
         self._options = options
 
     def take(self, records: Sequence[Record | DataError], ahead: int) -> Iterator[Answer | DataError]:
-        for record in records:
-            try:
-                yield self._predictor.document(raise_error(record), **self._options)
-            except DataError as error:
-                yield error
+        return self._predictor.documents(records, self._options)
 
 
 def stream_file(model: Model, source: Path | None, target: Path | None, form: str, options: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ from seqpipe.runtime.decode_options import describe_options
 from seqpipe.runtime.evaluate import PERTURBATIONS, robustness, swap
 from seqpipe.runtime.explanation import Explanation, Method, explain, has_explanation, word_table
 from seqpipe.runtime.manifest import Golden, Manifest
-from seqpipe.runtime.predictor import CHUNK, ON_ERROR, BundlePredictor
+from seqpipe.runtime.predictor import CHUNK, ON_ERROR, BundlePredictor, raise_error, state_error
 from seqpipe.runtime.session import SECONDS, GraphSession
 from seqpipe.runtime.streams import PieceStream, stream
 from seqpipe.runtime.table_io import reader_for
@@ -332,7 +332,7 @@ class Model:
         skips = on_error == "skip"
         records = (self._record_or_error(item) for item in inputs) if skips else (self.record(item) for item in inputs)
         if documents:
-            return self.predictor.documents(records, skips, options)
+            return map(state_error if skips else raise_error, self.predictor.documents(records, options))
         return self.predictor.stream(records, chunk, skips, **options)
 
     def _record_or_error(self, item: Any) -> Record | DataError:

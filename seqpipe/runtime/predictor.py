@@ -148,7 +148,7 @@ class Predictor:
         """
         if chunk < 1:
             raise UsageError(f"chunk must be at least 1, got {chunk}")
-        answers, finish = Answers(self, options), _state_error if skips else _raise_error
+        answers, finish = Answers(self, options), state_error if skips else raise_error
         for some in chunks(records, chunk):
             yield from map(finish, answers.take(some, ahead=chunk > 1))
         yield from map(finish, answers.rest())
@@ -211,18 +211,14 @@ class Predictor:
         ]
 
     def documents(
-        self, records: Iterable[Record | DataError], skips: bool, options: Mapping[str, Any]
-    ) -> Iterator[Answer]:
-        """Yield the answers to documents, one by one; `skips`: as of `stream`."""
+        self, records: Iterable[Record | DataError], options: Mapping[str, Any]
+    ) -> Iterator[Answer | DataError]:
+        """Yield the answers to documents, one by one; one that cannot be answered has the DataError in its place."""
         for record in records:
             try:
-                if isinstance(record, DataError):
-                    raise record
-                yield self.document(record, **options)
+                yield record if isinstance(record, DataError) else self.document(record, **options)
             except DataError as error:
-                if not skips:
-                    raise
-                yield _state_error(error)
+                yield error
 
     def docs(self, records: Sequence[Record], before: int = 0, within_text: bool = False) -> list[Doc]:
         """Tokenize records, blank texts as empty unless `within_text`; DataError for too long ones."""
@@ -402,14 +398,14 @@ def trim_heap() -> None:
         trim(0)
 
 
-def _state_error(answer: Answer | DataError) -> Any:
+def state_error(answer: Answer | DataError) -> Any:
     return {"error": str(answer)} if isinstance(answer, DataError) else answer
 
 
-def _raise_error(answer: Answer | DataError) -> Answer:
-    if isinstance(answer, DataError):
-        raise answer
-    return answer
+def raise_error(item: Item | DataError) -> Item:
+    if isinstance(item, DataError):
+        raise item
+    return item
 
 
 def _finish(task: Task, empty: Answer) -> Iterator[Answer | DataError]:
