@@ -32,6 +32,17 @@ def check_precision(precision: str, device: str) -> None:
         raise EnvError(f"train.precision: {torch.cuda.get_device_name(device)} does not support bf16; use fp16 or fp32")
 
 
+@contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Use `train.matmul_precision` for matrix products in fp32, and restore the former precision afterwards."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 DENSE_ROWS = 10_000  # of a smaller table all rows are updated: that takes no longer than to find those of a batch
 
 

@@ -76,7 +76,7 @@ class Trainer:
         is_resumed, at = self.restore(), self.progress
         if is_resumed and not at.done:
             self.console.say(f"  resuming from epoch {at.epoch + 1}, batch {at.position}")
-        with self.interrupts, self.prefetcher:
+        with self.interrupts, self.prefetcher, optim.matmul_precision(self.config.train.matmul_precision):
             self._run_epochs()
         if not at.best_file:
             raise TrainingError(
