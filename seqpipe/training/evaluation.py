@@ -29,7 +29,7 @@ from seqpipe.features.document import Arrays, Record, location
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.datasets import Batch, tensors
+from seqpipe.training.datasets import Batch, docs_of, tensors
 from seqpipe.training.pipeline import Pipeline, errors_of
 
 Batches = Iterable[Mapping[str, Tensor]]
@@ -249,7 +249,7 @@ def unwritable_targets(config: Config, artifacts: Artifacts, records: Sequence[R
     for head, task in zip(config.head, artifacts.tasks, strict=True):
         if records and task.target_tokenizer:
             longest = option_table(head).get("max_length", {}).get("default")  # tokens, including the end of the text
-            for message in task.head_task.unwritable(records, artifacts.featurizer.docs(records), longest):
+            for message in task.head_task.unwritable(records, docs_of(artifacts.featurizer, records), longest):
                 # Training cannot correct what the tokenizer changes.
                 level = "warning: " if "change when encoded and decoded" in message else ""
                 yield f"{level}{head.key}: {message}"
