@@ -50,7 +50,7 @@ from seqpipe.config.signature import (
 )
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Plain, Spot, Tree, dump, format_value, plain
-from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, did_you_mean
+from seqpipe.errors import ConfigError, DataError, PluginError, Problem, UsageError, did_you_mean
 from seqpipe.features.parts import DataPath, Files, Part, paths_of
 from seqpipe.files import match_files
 from seqpipe.types import CHECKPOINT, FOLDER
@@ -308,6 +308,9 @@ class _Loader:
             if "offsets" not in reader.options:
                 self.error(("data", "offsets"), f"the reader {reader.use!r} reads no offsets of spans; delete it")
             reader = replace(reader, options={**reader.options, "offsets": keys.offsets})
+        if reader.key not in self.invalid and contract.has_member(reader.cls, "files"):
+            for key_path, source in files.items():
+                self.refuse_common_files(reader, source, ("data", *key_path))
         train: DataPath = files["train",]
         dev: DataPath | None = files.get(("dev",))
         tests: dict[str, DataPath] = {str(where[-1]): file for where, file in files.items() if where[0] == "test"}
@@ -577,6 +580,18 @@ class _Loader:
                     self.error(where, f"{match} is named twice; name it once")
             found += matches
         return found[0] if len(found) == 1 else Files(tuple(found or [self.root]))
+
+    def refuse_common_files(self, reader: Component, source: Path | Files, path: Where) -> None:
+        """Record a problem if the reader reads two of these files together, such as parallel ones."""
+        first: dict[Path, Path] = {}
+        for file in source.paths if isinstance(source, Files) and not self.problems else ():
+            try:
+                before = first.setdefault(contract.build_component(reader).files(file)[0], file)
+            except DataError as error:
+                self.error(path, str(error))
+            else:
+                if before != file:
+                    self.error(path, f"{file} is read together with {before}; name one file of each group")
 
     def file(self, text: str, path: Where, folder: bool = False) -> Path:
         """Resolve a path of the YAML relative to its folder; record a problem if it does not exist."""

@@ -68,11 +68,6 @@ def paths_of(source: DataPath) -> tuple[Path, ...]:
     return source.paths if isinstance(source, Files) else (source,)
 
 
-def changes(reader: Any, source: DataPath) -> bool:
-    """Return whether a reader yields other records of a source in each epoch."""
-    return hasattr(reader, "epoch") and any(map(reader.changes, paths_of(source)))
-
-
 def split(records: Sequence[Record], dev: float, test: float, seed: int, group: str | None = None) -> list[Role]:
     """Return the role of each record, in their order: shares for dev and test, the rest for training.
 
@@ -148,7 +143,7 @@ def read_records(
     """
     if left_out is not None:
         reader.left_out = left_out
-    files = chain.from_iterable(map(reader.read, _separate_paths(reader, source)))
+    files = chain.from_iterable(map(reader.read, paths_of(source)))
     if not isinstance(source, Part):
         yield from resolve_overlaps(files, overlaps)
         return
@@ -160,17 +155,6 @@ def read_records(
             fix = f"choose less than {source.fold[1]} folds, or give the file more records"
         raise DataError(f"{source}: none of its {len(records):,} records are left for {source.role}; {fix}")
     yield from (record for record, role in zip(records, roles, strict=True) if role == source.role)
-
-
-def _separate_paths(reader: Any, source: DataPath) -> tuple[Path, ...]:
-    """Return the data files of a source; DataError if the reader reads two of them together, such as parallel ones."""
-    paths = paths_of(source)
-    first: dict[Path, Path] = {}
-    for path in paths if len(paths) > 1 and hasattr(reader, "files") else ():
-        before = first.setdefault(reader.files(path)[0], path)
-        if before != path:
-            raise DataError(f"{path}: is read together with {before}; name one file of each group")
-    return paths
 
 
 def left_out_message(source: str, left_out: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from torch import nn
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.text import RECORD_CONTINUES, concatenate
 from seqpipe.answers.types import SpanRules, Targets, UnseenLabelError
-from seqpipe.config.contract import answer_settings, build_component
+from seqpipe.config.contract import answer_settings, build_component, changes_by_epoch
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features.document import (
@@ -29,7 +29,7 @@ from seqpipe.features.document import (
     resolve_overlaps,
     words_of,
 )
-from seqpipe.features.parts import DataPath, changes, read_records
+from seqpipe.features.parts import DataPath, read_records
 from seqpipe.features.spans import offsets_of
 from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
 from seqpipe.files import make_folder, remove_partial_files, writing
@@ -150,7 +150,7 @@ def read(
 def epoch_examples(config: Config, artifacts: Artifacts) -> Callable[[int], Sequence[Example]] | None:
     """Return the function that makes the examples of an epoch; None if the reader yields the same ones in each."""
     reader, path = build_component(config.data.reader), config.data.train
-    if not changes(reader, path):
+    if not changes_by_epoch(reader, path):
         return None
     if not isinstance(path, Path):
         fix = "shares, folds, lists and data.add cannot divide; give data.train, data.dev and data.test a file each"

@@ -11,7 +11,7 @@ from factory import labelling
 
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.yaml import dump
-from seqpipe.errors import ConfigError, DataError
+from seqpipe.errors import ConfigError
 from seqpipe.features.parts import Files
 from seqpipe.files import sha256_file
 from seqpipe.pipeline.run_folder import fingerprint
@@ -94,5 +94,5 @@ def test_files_that_are_read_together_are_named_once(tmp_path: Path) -> None:
     path = labelling(tmp_path, {"head": "label", "data": {"reader": reader, "train": "*.txt"}})
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text("a text\n")
-    with pytest.raises(DataError, match="is read together with"):
-        records(load(path))
+    with pytest.raises(ConfigError, match=r"b\.txt is read together with \S+a\.txt"):
+        load(path)
