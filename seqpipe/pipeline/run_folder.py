@@ -34,7 +34,7 @@ from seqpipe.config.run_layout import (
 from seqpipe.config.yaml import dump, flatten
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
-from seqpipe.features.parts import Part
+from seqpipe.features.parts import DataPath, Part, paths_of
 from seqpipe.pipeline.lock import run_lock
 from seqpipe.pipeline.run import RUNS, Run
 from seqpipe.training import checkpoint
@@ -59,7 +59,7 @@ def fingerprint(config: Config, run: Path | None = None) -> dict[str, Any]:
     content.pop("plugins")  # the components' versions are added below
     tests = {name if name == "test" else f"test.{name}": path for name, path in data.tests.items()}
     hashes: dict[str, Any] = {}
-    paths = {
+    paths: dict[str, DataPath | None] = {
         "train": data.train,
         "dev": data.dev,
         **tests,
@@ -68,14 +68,16 @@ def fingerprint(config: Config, run: Path | None = None) -> dict[str, Any]:
     }
     if isinstance(data.train, Part):
         paths |= {f"add.{number}": path for number, path in enumerate(data.train.added)}
-    for role, path in paths.items():
-        if path and has_member(data.reader.cls, "files"):  # the reader knows which files belong together
-            listed = build_component(data.reader).files(Path(path))
-            hashes[role] = [files.sha256_file(file) for file in listed]
-            if listed == [Path(path)]:
-                (hashes[role],) = hashes[role]
-        elif path:
-            hashes[role] = files.sha256_file(Path(path))
+    for role, source in paths.items():
+        source = source.file if isinstance(source, Part) else source
+        if source is None:
+            continue
+        listed = [*paths_of(source)]
+        if has_member(data.reader.cls, "files"):  # the reader knows which files belong together
+            listed = [file for path in listed for file in build_component(data.reader).files(path)]
+        hashes[role] = [files.sha256_file(file) for file in listed]
+        if listed == [source]:
+            (hashes[role],) = hashes[role]
     inputs: dict[str, Any] = {
         "yaml": content,
         "data": hashes,

@@ -12,7 +12,7 @@ from typing import Any
 from seqpipe import files
 from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.answers.registry import part_of
-from seqpipe.config.contract import build_component, has_member, metric_types
+from seqpipe.config.contract import build_component, changes_by_epoch, metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, HISTORY, LAST, LEARNED, PSEUDO_LABELS, ROUNDS, SELF_TRAINING
 from seqpipe.console import Console
@@ -44,7 +44,7 @@ def self_train(run: Run, console: Console, device: str = "auto") -> None:
         return
     assert config.data.unlabelled
     texts, reader = data_form(config).read(config.data.unlabelled), build_component(config.data.reader)
-    if has_member(reader, "epoch") and reader.changes(config.data.train):
+    if changes_by_epoch(reader, config.data.train):
         fix = "to which answers cannot be added; delete train.self_training"
         raise DataError(f"{config.data.train}: its reader yields other records in each epoch, {fix}")
     train = config.train.model_copy(update={"self_training": None})

@@ -34,7 +34,7 @@ from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.mapped import FeatureStore, Ragged, StoredRecords, UnmappableError, write_values
-from seqpipe.features.parts import DataPath, Part, Role, left_out_message, no_records_left, read_records
+from seqpipe.features.parts import DataPath, Part, Role, left_out_message, no_records_left, paths_of, read_records
 from seqpipe.files import sha256_file
 from seqpipe.runtime.predictor import batches
 from seqpipe.training.artifacts import Artifacts, FittedTask
@@ -223,7 +223,7 @@ class ExampleData(DataForm):
 
     def _files(self, path: DataPath) -> list[Path]:
         """Return the files of a data path, which its reader knows if several belong together."""
-        reader, paths = self.config.data.reader, [path.file, *path.added] if isinstance(path, Part) else [path]
+        reader, paths = self.config.data.reader, paths_of(path)
         if has_member(reader.cls, "files"):
             component = build_component(reader)
             return [file for some in paths for file in component.files(some)]
@@ -233,7 +233,7 @@ class ExampleData(DataForm):
         """Return the records from the store; None if `marshal` cannot write them."""
         data, reader, store = self.config.data, self.config.data.reader, self.store
         assert store
-        paths = [path.file, *path.added] if isinstance(path, Part) else [path]
+        paths = paths_of(path)
         left_out: list[str] | None = [] if data.bad_rows == "skip" else None
 
         def make_files(folder: Path) -> None:

@@ -19,7 +19,7 @@ from torch import nn
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.text import RECORD_CONTINUES, concatenate
 from seqpipe.answers.types import SpanRules, Targets, UnseenLabelError
-from seqpipe.config.contract import answer_settings, build_component, has_member
+from seqpipe.config.contract import answer_settings, build_component, changes_by_epoch
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features.document import (
@@ -33,7 +33,7 @@ from seqpipe.features.document import (
     words_of,
 )
 from seqpipe.features.mapped import Docs, JoinedDocs, Ragged, StoredRecords, map_array, plain_doc, write_values
-from seqpipe.features.parts import DataPath, Part, read_records
+from seqpipe.features.parts import DataPath, read_records
 from seqpipe.features.sources import InputSource, sources_of
 from seqpipe.features.spans import offsets_of
 from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
@@ -156,10 +156,10 @@ def read(
 def epoch_examples(config: Config, artifacts: Artifacts) -> Callable[[int], Sequence[Example]] | None:
     """Return the function that makes the examples of an epoch; None if the reader yields the same ones in each."""
     reader, path = build_component(config.data.reader), config.data.train
-    if not (has_member(reader, "epoch") and reader.changes(path)):
+    if not changes_by_epoch(reader, path):
         return None
-    if isinstance(path, Part):
-        fix = "shares, folds and data.add cannot divide; give data.dev and data.test a file"
+    if not isinstance(path, Path):
+        fix = "shares, folds, lists and data.add cannot divide; give data.train, data.dev and data.test a file each"
         raise DataError(f"{path}: its reader yields other records in each epoch, which {fix}")
     return lambda number: examples(
         config, artifacts, list(resolve_overlaps(reader.epoch(path, number), config.data.overlaps))
