@@ -579,6 +579,16 @@ class Windows:
             message = f"the text has {most:,} windows for each of {self.rows} rows, not {self.epoch_batches:,}"
             raise DataError(f"{message}; give more text, or lower train.epoch_steps or train.batch_size")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return its attributes for a process that makes batches; of a file of tokens its name, not its content."""
+        tokens = self.tokens
+        return vars(self) | ({"tokens": (tokens.filename, tokens.dtype)} if isinstance(tokens, np.memmap) else {})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if isinstance(self.tokens, tuple):
+            self.tokens = np.memmap(*self.tokens, "r")
+
     def order(self, epoch: int) -> list[list[int]]:
         """Return the start offsets of the windows of each batch of an epoch; a function of seed and epoch."""
         random = np.random.default_rng((self.seed, epoch))

@@ -7,6 +7,7 @@ has the complete state. `last.ckpt` is the only commit point: it names the best 
 from __future__ import annotations
 
 import json
+import math
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.config.contract import metric_types
@@ -30,8 +32,10 @@ from seqpipe.training.datasets import Batch, Batches, Windows
 from seqpipe.training.evaluation import evaluation, first_not_finite
 from seqpipe.training.memory import cure, failed_stage
 from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.prefetch import Prefetcher, process_count
 from seqpipe.training.progress import Interrupts, Progress
 
+REPORT_BATCHES = 20  # on a GPU, which training waits for at each report
 GRADIENT_STEPS = 4  # steps of an epoch, or a few more, at which the norms of the gradients are measured
 Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; must call the callback regularly
 
@@ -56,6 +60,14 @@ class Trainer:
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.config.train.precision == "fp16")
         self._average = optim.WeightAverage(self.pipeline, self.config.train.average or 0.0)
         self._order = self.batches.order(0)
+        is_cpu = self.device.type == "cpu"
+        self.prefetcher = Prefetcher(
+            self.batches, self.device, process_count(self.batches, torch.get_num_threads() if is_cpu else 1)
+        )
+        self.report_batches = 1 if is_cpu else REPORT_BATCHES  # batches from one report to the next
+        # Of the batches since the last report, on the device: position, step and loss; norms of the gradients.
+        self._losses: list[tuple[int, int, Tensor]] = []
+        self._norms: list[dict[str, Tensor]] = []
 
     def train(self) -> Progress:
         """Train to the end, from last.ckpt in the folder if it exists, and load the best weights into the pipeline."""
@@ -64,7 +76,7 @@ class Trainer:
         is_resumed, at = self.restore(), self.progress
         if is_resumed and not at.done:
             self.console.say(f"  resuming from epoch {at.epoch + 1}, batch {at.position}")
-        with self.interrupts:
+        with self.interrupts, self.prefetcher, optim.matmul_precision(self.config.train.matmul_precision):
             self._run_epochs()
         if not at.best_file:
             raise TrainingError(
@@ -86,15 +98,21 @@ class Trainer:
                     name, value = deciding(dev, self.config.train.metric)
                     best = f", best {name} {format_score(name, value, metric_types(self.config.head))}"
                 start, tokens = time.monotonic(), 0
-                for rows in self._order[at.position :]:
+                rest = self._order[at.position :]
+                batches = self.prefetcher(rest)
+                for rows in rest:
                     try:
-                        batch = self._on_device(rows)
-                        self.train_batch(batch)
+                        batch = next(batches)
+                        self.train_batch(self._on_device(batch))
+                    except EnvError:  # a process that makes batches was killed, perhaps by a signal that stops training
+                        self._save_if_interrupted()
+                        raise
                     except (MemoryError, RuntimeError) as error:
                         raise self._out_of_memory(rows, failed_stage(error)) from error
                     tokens += int(batch["mask"].sum()) if "mask" in batch else 0
-                    speed = f", {tokens / (time.monotonic() - start):,.0f} tokens/s" if tokens else ""
-                    note = f"epoch {at.epoch + 1}/{epochs}, loss {at.loss / at.position:.4f}{best}{speed}"
+                    if not self._losses:  # all are in the sum
+                        speed = f", {tokens / (time.monotonic() - start):,.0f} tokens/s" if tokens else ""
+                        note = f"epoch {at.epoch + 1}/{epochs}, loss {at.loss / at.position:.4f}{best}{speed}"
                     tick(at.epoch * len(self._order) + at.position, note)
                 at.seconds += time.monotonic() - start
                 self.finish_epoch()
@@ -102,17 +120,17 @@ class Trainer:
                     tick(epochs * len(self._order), note)  # the step is complete after fewer epochs too
                 self.stop_if_interrupted()
 
-    def _on_device(self, rows: Sequence[int]) -> Batch:
-        return {name: tensor.to(self.device) for name, tensor in self.batches(rows).items()}
+    def _on_device(self, batch: Batch) -> Batch:
+        return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
 
     def train_batch(self, batch: Batch) -> None:
         """Add the gradient of a batch; update the weights after `accumulate` batches, or the last of the epoch."""
         at, settings = self.progress, self.config.train
         seed = settings.seed * 1_000_003 + at.epoch * 100_003 + at.position
-        if self.device.type == "cpu":
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed takes half a millisecond for other devices
-        else:
-            torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes half a millisecond for other devices
+        if self.device.type == "cuda":
+            with torch.cuda.device(self.device):
+                torch.cuda.manual_seed(seed)
         share = (at.epoch + at.position / len(self._order)) / settings.epochs
         factor = optim.rate_factor(settings, share) * at.factor
         for group in self._optimizer.param_groups:
@@ -121,19 +139,38 @@ class Trainer:
             self.pipeline.set_stateful(len(batch["ids"]))
         with self._autocast():
             loss = self.pipeline.loss(batch)
-            if not torch.isfinite(loss):
-                stage = first_not_finite(self.pipeline, batch)
-                raise self._diverged(f"the loss became {loss.item()}", at.step + 1, stage)
+        self._losses.append((at.position, at.step + 1, loss.detach()))
+        if len(self._losses) >= self.report_batches:
+            self._report()
         self._scaler.scale(loss / settings.accumulate).backward()
         at.position += 1
-        at.loss += loss.item()
-        at.first_loss = at.loss if at.first_loss is None else at.first_loss
         is_last = at.position == len(self._order)
         if at.position % settings.accumulate == 0 or is_last:
             self._update()
             if at.step % settings.checkpoint_steps == 0 and not is_last:
                 self.save()
             self._save_if_interrupted()
+
+    def _report(self) -> None:
+        """Add the losses and norms since the last report to the progress, and wait for the device to read them.
+
+        Raises:
+            TrainingError: A loss is NaN or infinite; the error names its step and, from its batch, the stage.
+        """
+        at, numbers = self.progress, [loss for _, _, loss in self._losses]
+        losses = torch.stack(numbers).tolist() if numbers else []
+        for (position, step, _), loss in zip(self._losses, losses, strict=True):
+            if not math.isfinite(loss):
+                batch = self._on_device(self.batches(self._order[position]))
+                with self._autocast():
+                    stage = first_not_finite(self.pipeline, batch)
+                raise self._diverged(f"the loss became {loss}", step, stage)
+            at.loss += loss
+            at.first_loss = at.loss if at.first_loss is None else at.first_loss
+        at.gradients += [
+            dict(zip(norms, torch.stack([*norms.values()]).tolist(), strict=True)) for norms in self._norms
+        ]
+        self._losses, self._norms = [], []
 
     def _out_of_memory(self, rows: Sequence[int], stage: str) -> EnvError:
         if isinstance(self.batches, Windows):
@@ -155,10 +192,15 @@ class Trainer:
         at, accumulate = self.progress, self.config.train.accumulate
         stride = max(1, len(self._order) // accumulate // GRADIENT_STEPS)
         if (at.position // accumulate) % stride == 0:
-            at.gradients.append(optim.gradient_norms(self.pipeline.stages))
+            self._norms.append(optim.gradient_norms(self.pipeline.stages))
         if self.config.train.clip:
             optim.clip_gradients(self.pipeline.parameters(), self.config.train.clip)
         self._average.before_step()
+        if self._losses and not self._scaler.is_enabled():
+            # From a loss that is not finite to its report no step moves the weights: they show which stage it is of.
+            # GradScaler does so by itself, with this attribute of the optimizer.
+            losses = torch.stack([loss for _, _, loss in self._losses])
+            vars(self._optimizer)["found_inf"] = (~torch.isfinite(losses).all()).float()
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
@@ -187,7 +229,7 @@ class Trainer:
             for name, parameter in self.pipeline.named_parameters():
                 if not torch.isfinite(parameter).all():
                     raise self._diverged("the weights became NaN or infinite", at.step, f"the first: {name}")
-            batch = self._on_device(self._order[-1])
+            batch = self._on_device(self.batches(self._order[-1]))
             with evaluation(self.pipeline), self._autocast():
                 loss = self.pipeline.loss(batch)
                 if not torch.isfinite(loss):
@@ -231,6 +273,7 @@ class Trainer:
 
     def save(self) -> None:
         """Write last.ckpt, then remove best weights that it no longer refers to."""
+        self._report()
         state = {
             "progress": asdict(self.progress),
             "weights": self.pipeline.state_dict(),
