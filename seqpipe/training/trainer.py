@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.config.contract import metric_types
@@ -24,7 +25,7 @@ from seqpipe.console import Console
 from seqpipe.errors import EnvError, InterruptedRunError, TrainingError
 from seqpipe.files import make_folder, null_non_finite, remove_partial_files, write
 from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
-from seqpipe.training import checkpoint, optim
+from seqpipe.training import checkpoint, devices, optim
 from seqpipe.training.data_forms import encode_candidates
 from seqpipe.training.datasets import Batch, Batches, Windows
 from seqpipe.training.evaluation import evaluation, first_not_finite
@@ -51,7 +52,9 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self.device, self.progress, self.interrupts = torch.device(self.device_name), Progress(), Interrupts()
+        self.processes, self._signal = devices.current(), 0  # a signal that all processes know of
         self.pipeline.to(self.device)
+        self._loss = torch.zeros((), device=self.device)  # of the batches since the last step, in this process
         self._optimizer = optim.make_optimizer(self.pipeline, self.config)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.config.train.precision == "fp16")
         self._average = optim.WeightAverage(self.pipeline, self.config.train.average or 0.0)
@@ -60,6 +63,7 @@ class Trainer:
     def train(self) -> Progress:
         """Train to the end, from last.ckpt in the folder if it exists, and load the best weights into the pipeline."""
         make_folder(self.folder)
+        self.processes.wait()
         self.pipeline.train()  # modules from a checkpoint are in evaluation mode
         is_resumed, at = self.restore(), self.progress
         if is_resumed and not at.done:
@@ -103,12 +107,13 @@ class Trainer:
                 self.stop_if_interrupted()
 
     def _on_device(self, rows: Sequence[int]) -> Batch:
-        return {name: tensor.to(self.device) for name, tensor in self.batches(rows).items()}
+        mine = self.processes.batch_share(rows)
+        return {name: tensor.to(self.device) for name, tensor in self.batches(mine).items()}
 
     def train_batch(self, batch: Batch) -> None:
         """Add the gradient of a batch; update the weights after `accumulate` batches, or the last of the epoch."""
         at, settings = self.progress, self.config.train
-        seed = settings.seed * 1_000_003 + at.epoch * 100_003 + at.position
+        seed = settings.seed * 1_000_003 + at.epoch * 100_003 + at.position + self.processes.rank * 1_000_000_007
         if self.device.type == "cpu":
             torch.default_generator.manual_seed(seed)  # torch.manual_seed takes half a millisecond for other devices
         else:
@@ -120,20 +125,30 @@ class Trainer:
         if self.batches.stateful and not at.position:
             self.pipeline.set_stateful(len(batch["ids"]))
         with self._autocast():
-            loss = self.pipeline.loss(batch)
+            loss = self._batch_loss(batch)
             if not torch.isfinite(loss):
                 stage = first_not_finite(self.pipeline, batch)
                 raise self._diverged(f"the loss became {loss.item()}", at.step + 1, stage)
         self._scaler.scale(loss / settings.accumulate).backward()
         at.position += 1
-        at.loss += loss.item()
-        at.first_loss = at.loss if at.first_loss is None else at.first_loss
+        if self.processes.count > 1:
+            self._loss += loss.detach()
+        else:
+            at.loss += loss.item()
+            at.first_loss = at.loss if at.first_loss is None else at.first_loss
         is_last = at.position == len(self._order)
         if at.position % settings.accumulate == 0 or is_last:
             self._update()
             if at.step % settings.checkpoint_steps == 0 and not is_last:
                 self.save()
             self._save_if_interrupted()
+
+    def _batch_loss(self, batch: Batch) -> Tensor:
+        """Return the loss of a batch; of several processes, the part of this one's rows, 0 if it has none."""
+        if self.processes.count == 1:
+            return self.pipeline.loss(batch)
+        weight = float(self.processes.rank < len(self._order[self.progress.position]))
+        return weight * self.pipeline.loss(batch, lambda count: self.processes.sum(weight * count))
 
     def _out_of_memory(self, rows: Sequence[int], stage: str) -> EnvError:
         if isinstance(self.batches, Windows):
@@ -149,10 +164,16 @@ class Trainer:
         return torch.autocast(self.device.type, dtype, enabled=dtype is not torch.float32)
 
     def _update(self) -> None:
-        """One optimiser step; the gradients of several processes would be summed here, before they are clipped."""
-        optim.coalesce_gradients(self.pipeline.parameters())
-        self._scaler.unscale_(self._optimizer)
+        """One optimiser step; the gradients of several processes are summed before they are clipped."""
         at, accumulate = self.progress, self.config.train.accumulate
+        optim.coalesce_gradients(self.pipeline.parameters())
+        if self.processes.count > 1:
+            trained = [parameter for parameter in self.pipeline.parameters() if parameter.requires_grad]
+            self._signal = self.processes.sum_gradients(trained, self._loss, self.interrupts.received or 0)
+            at.loss += self._loss.item()
+            self._loss.zero_()
+            at.first_loss = at.loss / at.position if at.first_loss is None else at.first_loss
+        self._scaler.unscale_(self._optimizer)
         stride = max(1, len(self._order) // accumulate // GRADIENT_STEPS)
         if (at.position // accumulate) % stride == 0:
             at.gradients.append(optim.gradient_norms(self.pipeline.stages))
@@ -205,7 +226,8 @@ class Trainer:
             is_better = not self.evaluate or at.is_better(metric, dev_loss)
             if is_better:
                 at.improve(float(metric), dev_loss)
-                at.best_sha256 = checkpoint.save_weights(self.folder / at.best_file, self.pipeline.state_dict())
+                path, weights = self.folder / at.best_file, self.pipeline.state_dict()
+                at.best_sha256 = self.processes.by_first(lambda: checkpoint.save_weights(path, weights))
         row |= {"lr": self._optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 2), "best": is_better}
         row["gradients"] = optim.mean_norms(at.gradients)
         at.history.append(row)
@@ -221,32 +243,56 @@ class Trainer:
             dev = f"{loss_text}, dev {name} {format_score(name, value, metrics)}{' *' if is_better else ''}"
         epoch, loss_and_dev = f"{row['epoch']:>3}/{settings.epochs}", f"loss {row['loss']:.4f}{dev}"
         self.console.say(f"  epoch {epoch}: {loss_and_dev} ({row['seconds']:.1f} s)")
-        if self.console.on_epoch and self.console.on_epoch(null_non_finite(at.history)):
+        on_epoch = self.console.on_epoch
+        if on_epoch and self.processes.by_first(lambda: bool(on_epoch(null_non_finite(at.history)))):
             at.done = True
             self.save()
 
     def _write_history(self, *more: Mapping[str, Any]) -> None:
         rows = [*self.progress.history, *more]
+        if self.processes.rank:
+            return
         write(self.folder / HISTORY, "".join(json.dumps(null_non_finite(row)) + "\n" for row in rows))
 
     def save(self) -> None:
-        """Write last.ckpt, then remove best weights that it no longer refers to."""
+        """Write last.ckpt, then remove best weights that it no longer refers to; only the first process does."""
+        carried_states = self._carried_states()
+        if not self.processes.rank:
+            self._write_checkpoint(carried_states)
+        self.processes.wait()
+
+    def _write_checkpoint(self, carried_states: dict[int, Tensor]) -> None:
         state = {
             "progress": asdict(self.progress),
             "weights": self.pipeline.state_dict(),
             "average": self._average.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
-            "carried_states": self.pipeline.carried_states,
+            "carried_states": carried_states,
         }
         checkpoint.save(self.folder / LAST, state)
         for old in self.folder.glob(BEST):
             if old.name != self.progress.best_file:
                 old.unlink()
 
+    def _carried_states(self) -> dict[int, Tensor]:
+        """Return the carried states (M, B, H) of all rows of a batch; each process has those of its rows."""
+        states = self.pipeline.carried_states
+        if self.processes.count > 1 and states:
+            by_process = self.processes.gather({place: state.cpu() for place, state in states.items()})
+            rows = len(self._order[max(0, self.progress.position - 1)])
+            for place, state in states.items():
+                whole = state.new_empty(state.shape[0], rows, state.shape[2], device="cpu")
+                for rank, parts in enumerate(by_process):
+                    mine = whole[:, rank :: self.processes.count]
+                    mine.copy_(parts[place][:, : mine.shape[1]])
+                states[place] = whole
+        return states
+
     def restore(self) -> bool:
         """Restore the state of last.ckpt; return False without one."""
-        remove_partial_files(self.folder)
+        if not self.processes.rank:
+            remove_partial_files(self.folder)
         if not (self.folder / LAST).exists():
             return False
         state = checkpoint.load(self.folder / LAST)
@@ -255,19 +301,26 @@ class Trainer:
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
         self._average.load_state_dict(state["average"])
-        self.pipeline.carried_states = state["carried_states"]
         self._order = self.batches.order(self.progress.epoch)
+        carried_states = state["carried_states"]
+        if self.processes.count > 1:
+            for place, whole in carried_states.items():
+                mine = self.processes.batch_share(range(whole.shape[1]))
+                carried_states[place] = whole[:, list(mine)]
+        self.pipeline.carried_states = carried_states
         self._write_history()  # the last epoch is missing if the process was killed at its end
         return True
 
     def _save_if_interrupted(self) -> None:
-        if self.interrupts.received is not None and self.progress.position % self.config.train.accumulate == 0:
+        if self.processes.count == 1:
+            self._signal = self.interrupts.received or 0
+        if self._signal and self.progress.position % self.config.train.accumulate == 0:
             self.save()
             self.stop_if_interrupted()
 
     def stop_if_interrupted(self) -> None:
         """Raise InterruptedRunError if a signal came; the next run resumes from last.ckpt."""
-        if (number := self.interrupts.received) is not None:
+        if number := self._signal or self.interrupts.received:
             state = f"stopped in epoch {self.progress.epoch + 1}, state saved in {self.folder}"
             message = f"{signal.Signals(number).name}: {state}; run the same command to resume"
             raise InterruptedRunError(number, message)
