@@ -9,6 +9,8 @@ import torch
 
 from seqpipe import files
 from seqpipe.answers.task import folded_label, list_examples
+from seqpipe.config.contract import declaration, describe
+from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import FACTS, FEATURES, LAST, LEARNED, MAPPED, OUTCOME, PARTS, PSEUDO_LABELS
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
@@ -19,6 +21,7 @@ from seqpipe.pipeline.run import Run, json_lines
 from seqpipe.report.analysis import data_facts, unknown_share
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.predictor import CHUNK, chunks, cores, refuse_long
+from seqpipe.training import devices
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import DataForm, candidate_docs, candidates_of, data_form
@@ -89,8 +92,8 @@ def resolve_device(name: str) -> str:
     if kind == "cuda" and not torch.cuda.is_available():
         raise EnvError(f"--device {name}: this PyTorch ({torch.__version__}) has no CUDA device; see `seqpipe doctor`")
     if kind == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return name
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return devices.local_device(name)
 
 
 def thread_count(pipeline: Pipeline) -> int:
@@ -104,9 +107,19 @@ def thread_count(pipeline: Pipeline) -> int:
     return min(torch.get_num_threads(), cores(), 1 + weights // WEIGHTS)
 
 
+def refuse_batch_dependent(config: Config) -> None:
+    """Raise UsageError for a stage whose training needs whole batches, which several processes divide."""
+    for component in config.components:
+        if component.kind in ("embedding", "encoder", "head") and declaration(component, "batch_dependent"):
+            problem = "its training needs all texts of a batch, which several devices divide"
+            raise UsageError(f"{component.key}: {describe(component)}: {problem}; train on one device")
+
+
 def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     """Train to the end, resume, or load a finished run; return the pipeline with its best weights, on the CPU."""
-    config, device = run.config, resolve_device(device)
+    config, device, processes = run.config, resolve_device(device), devices.current()
+    if processes.count > 1:
+        refuse_batch_dependent(config)
     check_precision(config.train.precision, device)
     store = FeatureStore(run.folder.parent / FEATURES, run.folder / MAPPED, console, cores())
     form = data_form(config, store)
@@ -114,20 +127,21 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     if (run.folder / PSEUDO_LABELS).exists():
         records = [*records, *(row["record"] for row in json_lines(run.folder / PSEUDO_LABELS))]
     for part in (config.data.dev, *config.data.tests.values()):
-        if isinstance(part, Part):
+        if isinstance(part, Part) and not processes.rank:
             lines = (json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in form.read(part))
             files.make_folder(run.folder / PARTS)
             files.write(run.folder / PARTS / f"{part.role}.jsonl", "".join(lines))
-    if (run.folder / LEARNED).exists():  # an interrupted run has fitted them
-        artifacts = Artifacts.load(run.folder)
-    else:
-        artifacts, form.docs = fit_with_docs(config, records)
-        artifacts.save(run.folder)
-    if config.train.teacher:
-        form.unlabelled = form.read(config.data.unlabelled) if config.data.unlabelled else ()
-        texts = [*records, *form.unlabelled]
-        form.soft_targets = teacher_answers(config, artifacts, texts, run.folder, console, device)
-    data = form.load(artifacts, records, run.folder)
+    with processes.first_alone():
+        if (run.folder / LEARNED).exists():  # an interrupted run, or the first process, has fitted them
+            artifacts = Artifacts.load(run.folder)
+        else:
+            artifacts, form.docs = fit_with_docs(config, records)
+            artifacts.save(run.folder)
+        if config.train.teacher:
+            form.unlabelled = form.read(config.data.unlabelled) if config.data.unlabelled else ()
+            texts = [*records, *form.unlabelled]
+            form.soft_targets = teacher_answers(config, artifacts, texts, run.folder, console, device)
+        data = form.load(artifacts, records, run.folder)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, artifacts)
     threads = config.train.threads or thread_count(pipeline)
@@ -148,7 +162,8 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     tokens = sum(map(len, artifacts.vocabularies.values()))
     weights = sum(p.numel() for p in pipeline.parameters())
     sizes = f"{data.size}, {tokens:,} tokens, {weights:,} weights"
-    console.say(f"training {config.name}: {sizes}, on {device} (threads: {threads}) -> {run.folder}")
+    placed = f"{processes.count} processes, the first on {device}" if processes.count > 1 else device
+    console.say(f"training {config.name}: {sizes}, on {placed} (threads: {threads}) -> {run.folder}")
     notes = (*dev_messages(config, artifacts, data.dev), *unwritable_targets(config, artifacts, data.targets))
     console.detail(f"  {memory}")
     for message in (*init_report, *pipeline.messages(), *notes):
@@ -165,12 +180,15 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     sets |= {name: form.read(path) for name, path in {"dev": config.data.dev, **config.data.tests}.items() if path}
     facts = {name: data_facts(artifacts.featurizer, artifacts.task, some) for name, some in sets.items()}
     known = {"sets": {name: facts[name] | repeated.get(name, {}) for name in facts}, "warnings": warnings}
-    files.write(run.folder / FACTS, files.json_bytes(known, indent=1))
+    if not processes.rank:
+        files.write(run.folder / FACTS, files.json_bytes(known, indent=1))
     sample = sample_scores(pipeline, config, records, device) if data.dev else None
     progress = Trainer(pipeline, config, data.batches, scores, run.checkpoints, console, device, sample).train()
     set_sizes = {name: f"{len(some):,} records" for name, some in sets.items()} | {"train": data.size}
     outcome = outcome_of(progress, config) | {"data": set_sizes}
     if rise := rise_of_loss(outcome):  # before the export, which such weights may not pass
         console.warn(rise, "  ")
-    files.write(run.folder / OUTCOME, json.dumps(files.null_non_finite(outcome), indent=1))
+    if not processes.rank:
+        files.write(run.folder / OUTCOME, json.dumps(files.null_non_finite(outcome), indent=1))
+    processes.wait()
     return pipeline
