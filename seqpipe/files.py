@@ -250,14 +250,14 @@ def _temporary_path(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     A writer locks its own, until it ends; temporary paths of killed writers of `path` are removed.
     """
     for partial in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        with contextlib.suppress(OSError), _locked(partial, wait=False) as is_locked:
+        with contextlib.suppress(OSError), locked(partial, wait=False) as is_locked:
             if is_locked:
                 _remove(partial)
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
         try:  # a signal may arrive as soon as it exists
             make(temporary)
-            with _locked(temporary, wait=True):
+            with locked(temporary, wait=True):
                 if temporary.exists():  # no other writer removed it before it was locked
                     yield temporary
                     return
@@ -266,7 +266,7 @@ def _temporary_path(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, wait: bool) -> Iterator[bool]:
+def locked(path: Path, wait: bool) -> Iterator[bool]:
     """Lock a file or folder; False if another process has the lock, or if the system or the file system has none."""
     if _WINDOWS or sys.platform == "win32":  # Windows neither renames nor removes open files
         yield False

@@ -198,6 +198,11 @@ class Train(_Keys):
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         default="fp32", description="Precision of training; weights, dev scores and the bundle are fp32."
     )
+    matmul_precision: Literal["highest", "high", "medium"] = Field(
+        default="highest",
+        description="Internal precision of fp32 matrix products in training, as of torch.set_float32_matmul_precision: "
+        "highest is fp32, high TF32, medium bf16, where the device has it.",
+    )
     seed: int = Field(default=1, ge=0, description="Random seed.")
     self_training: Annotated[SelfTraining, Means("a mapping of keys")] | None = Field(
         default=None, description="Self-training on the texts of `data.unlabelled`, for labels and tags; null: off."

@@ -150,11 +150,16 @@ def read_records(
     records = list(resolve_overlaps(files, overlaps))
     roles = source.roles(records)
     if source.role not in roles:
-        fix = f"data.{source.role} needs a file or a greater share, or the file more records"
-        if source.fold:
-            fix = f"choose less than {source.fold[1]} folds, or give the file more records"
-        raise DataError(f"{source}: none of its {len(records):,} records are left for {source.role}; {fix}")
+        raise no_records_left(source, len(records))
     yield from (record for record, role in zip(records, roles, strict=True) if role == source.role)
+
+
+def no_records_left(part: Part, count: int) -> DataError:
+    """Return the error about a part of a file with this number of records that has none of them."""
+    fix = f"data.{part.role} needs a file or a greater share, or the file more records"
+    if part.fold:
+        fix = f"choose less than {part.fold[1]} folds, or give the file more records"
+    return DataError(f"{part}: none of its {count:,} records are left for {part.role}; {fix}")
 
 
 def left_out_message(source: str, left_out: Sequence[str]) -> str:

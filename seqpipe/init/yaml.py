@@ -12,6 +12,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
@@ -55,6 +56,10 @@ STEPS, STEPS_OF_CHECKPOINTS, STEPS_OF_SPELLING = 300, 200, 1_800
 SPARE = 10  # tokens besides the letters of Hangul: special ones, and letters that are not in the sample
 LETTERS = 10  # of a word whose spelling is read, about
 WIDE = 512  # units of a hidden layer, from which on the learning rate is that of large models
+
+# Batches for a GPU, on which a step takes as long with many tokens as with few: at most so many times as large as for a
+# CPU, so large that many optimiser steps are left, and that a token has enough of the memory.
+MOST_GROWTH, STEPS_LEFT, TOKEN_MEMORY, PASSES = 16, 2_000, 1 << 20, 20
 
 # The training of a linear model over n-grams, for labels of whole texts.
 EXAMPLES = 48_000  # in all epochs, within the bounds of epochs
@@ -162,6 +167,7 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
     number = len(summary.labels)
     is_small = summary.characters <= min(_VOCABULARIES) if is_plain else summary.records < SMALL
     is_rare = summary.label_kind == "Entities" and not summary.unspaced and entities < RARE * summary.words
+    batch = 256 if is_rare else 512 if is_small and not is_plain else 1024
     if fine_tuning:
         epochs = least_epochs(4, STEPS_OF_CHECKPOINTS, 16, summary.records)
     elif compares:
@@ -172,8 +178,13 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
     else:
         tokens = summary.words * (LETTERS if summary.is_word else 1)
         steps = STEPS_OF_SPELLING if summary.is_word else STEPS
-        epochs = least_epochs(40 if is_small else 20, steps, 256 if is_rare else 512 if is_small else 1024, tokens)
+        epochs = least_epochs(40 if is_small else 20, steps, batch, tokens)
+    seen = PASSES * summary.characters // (1 if summary.unspaced else 4) if is_plain else epochs * summary.words
+    growth = 1 if is_rare or fine_tuning else batch_growth(batch, seen, gpu_memory())
     values = {
+        "batch_tokens": growth * batch,
+        "batch_size": growth * 8,
+        "gpu": f"for the GPU of this machine; for a CPU 1/{growth} of it" if growth > 1 else None,
         "dev": has_dev,
         "calibrate": flow_yaml(True) if has_dev else None,
         "small": is_small,
@@ -213,6 +224,21 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
 def least_epochs(usual: int, steps: int, batch: int, size: int) -> int:
     """Return the usual number of epochs, or up to 300 for so many steps, by the size of a batch and of the data."""
     return max(usual, min(300, math.ceil(steps / max(1, size // batch))))
+
+
+def gpu_memory() -> int:
+    """Return the memory of the GPU in bytes; 0 without one that PyTorch can use."""
+    if shutil.which("nvidia-smi") is None:  # of its driver; it takes no second, as the import of PyTorch does
+        return 0
+    import torch
+
+    return torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else 0
+
+
+def batch_growth(batch: int, seen: int, memory: int) -> int:
+    """Return the factor, a power of two, of a batch of tokens for a GPU, by its memory and the tokens of all epochs."""
+    most = min(MOST_GROWTH, seen // (batch * STEPS_LEFT), memory // (batch * TOKEN_MEMORY))
+    return 1 << max(1, most).bit_length() - 1
 
 
 def target_tokenizer(summary: DataSummary) -> tuple[str, str]:

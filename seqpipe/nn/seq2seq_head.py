@@ -90,6 +90,9 @@ class Seq2SeqHead(nn.Module, ABC):
             missed = F.cross_entropy(real_logits, ids)
         return missed + self.auxiliary_loss(logits, attention, target_ids, target_mask)
 
+    def loss_count(self, target_mask: Tensor) -> Tensor:
+        return target_mask.sum()
+
     def log_p(self, logits: Tensor) -> Tensor:
         """Return the log-probabilities (…, V) of a search from the logits of `step` or `teacher_forced`."""
         return logits.log_softmax(-1)

@@ -37,7 +37,7 @@ from seqpipe.errors import ConfigError, UsageError
 from seqpipe.features.parts import DataPath, Part, paths_of
 from seqpipe.pipeline.lock import run_lock
 from seqpipe.pipeline.run import RUNS, Run
-from seqpipe.training import checkpoint
+from seqpipe.training import checkpoint, devices
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.optim import rate_factor
 from seqpipe.training.pipeline import Pipeline
@@ -151,14 +151,18 @@ def start_run(
     The folder is new, or the existing one if it was made from the same inputs. One without a checkpoint has nothing to
     keep: its run starts again. With `fresh` an old run of this name is moved aside. With `more`, the finished run is
     extended by this number of epochs, which the config of the yielded run includes. `parent` is the name of the run
-    from which a new one continues with more data.
+    from which a new one continues with more data. Of several processes the first prepares and locks the folder.
 
     Raises:
         ConfigError: if a component's `init` names this folder.
         UsageError: if the folder is not a run, was made from other inputs, or is locked; for `more`, if it is not
             finished.
     """
-    folder = runs / config.name
+    folder, processes = runs / config.name, devices.current()
+    if processes.rank:  # the first process has the lock
+        epochs = processes.by_first(lambda: config.train.epochs)
+        yield Run(folder, replace(config, train=config.train.model_copy(update={"epochs": epochs})))
+        return
     for component in config.components:
         source = component.common_keys.get("init")
         if source and source.resolve() == folder.resolve():
@@ -184,6 +188,8 @@ def start_run(
             console.say(f"the old run is now {files.move_aside(folder)}")
             locks.enter_context(run_lock(folder))
         _prepare_folder(config, folder, current, parent)
+        epochs = config.train.epochs  # `more` has changed them
+        processes.by_first(lambda: epochs)
         yield Run(folder, config)
 
 

@@ -32,6 +32,17 @@ def check_precision(precision: str, device: str) -> None:
         raise EnvError(f"train.precision: {torch.cuda.get_device_name(device)} does not support bf16; use fp16 or fp32")
 
 
+@contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Use `train.matmul_precision` for matrix products in fp32, and restore the former precision afterwards."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 DENSE_ROWS = 10_000  # of a smaller table all rows are updated: that takes no longer than to find those of a batch
 
 
@@ -45,15 +56,15 @@ def _rows_only(optimizer: type[Optimizer]) -> type[Optimizer]:
 
     @torch.no_grad()
     def step(self: Any) -> None:
-        if getattr(self, "found_inf", None):  # set by GradScaler, which skips this step
-            return
         tables = []
         for group in self.param_groups:
             for table in group["params"]:
                 if table.grad is not None and table.grad.is_sparse:
                     tables.append((group, table, table.grad))
                     table.grad = None  # the library does not support it
-        library_step(self)
+        library_step(self)  # it skips the step by itself if `found_inf` is set
+        if tables and getattr(self, "found_inf", None):  # asked only then: it waits for a GPU
+            return
         for group, table, gradient in tables:
             table.grad = gradient
             _update_rows(group, table, gradient.indices()[0], gradient.values(), self.state[table])
@@ -134,7 +145,7 @@ def clip_gradients(parameters: Iterable[Tensor], most: float) -> None:
         value.mul_(factor)
 
 
-def gradient_norms(stages: Iterable[tuple[Component, nn.Module]]) -> dict[str, float]:
+def gradient_norms(stages: Iterable[tuple[Component, nn.Module]]) -> dict[str, Tensor]:
     """Return the norm of the gradients, dense and sparse, of each stage by its key, of each of its `layers` if any."""
     gradients = defaultdict[str, list[Tensor]](list)
     for component, module in stages:
@@ -142,7 +153,7 @@ def gradient_norms(stages: Iterable[tuple[Component, nn.Module]]) -> dict[str, f
             if parameter.grad is not None:
                 layer = re.search(r"\blayers\.\d+", name)
                 gradients[f"{component.key}.{layer[0]}" if layer else component.key].append(_values(parameter.grad))
-    return {key: float(torch.nn.utils.get_total_norm(values)) for key, values in gradients.items()}
+    return {key: torch.nn.utils.get_total_norm(values) for key, values in gradients.items()}
 
 
 def mean_norms(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:

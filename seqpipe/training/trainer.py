@@ -7,6 +7,7 @@ has the complete state. `last.ckpt` is the only commit point: it names the best 
 from __future__ import annotations
 
 import json
+import math
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.config.contract import metric_types
@@ -24,14 +26,16 @@ from seqpipe.console import Console
 from seqpipe.errors import EnvError, InterruptedRunError, TrainingError
 from seqpipe.files import make_folder, null_non_finite, remove_partial_files, write
 from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
-from seqpipe.training import checkpoint, optim
+from seqpipe.training import checkpoint, devices, optim
 from seqpipe.training.data_forms import encode_candidates
 from seqpipe.training.datasets import Batch, Batches, Windows
 from seqpipe.training.evaluation import evaluation, first_not_finite
 from seqpipe.training.memory import cure, failed_stage
 from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.prefetch import Prefetcher, process_count
 from seqpipe.training.progress import Interrupts, Progress
 
+REPORT_BATCHES = 20  # on a GPU, which training waits for at each report
 GRADIENT_STEPS = 4  # steps of an epoch, or a few more, at which the norms of the gradients are measured
 Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; must call the callback regularly
 
@@ -51,20 +55,32 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self.device, self.progress, self.interrupts = torch.device(self.device_name), Progress(), Interrupts()
+        self.processes, self._signal = devices.current(), 0  # a signal that all processes know of
         self.pipeline.to(self.device)
         self._optimizer = optim.make_optimizer(self.pipeline, self.config)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.config.train.precision == "fp16")
         self._average = optim.WeightAverage(self.pipeline, self.config.train.average or 0.0)
         self._order = self.batches.order(0)
+        is_cpu = self.device.type == "cpu"
+        self.prefetcher = Prefetcher(
+            self.batches, self.device, process_count(self.batches, torch.get_num_threads() if is_cpu else 1)
+        )
+        self.report_batches = 1 if is_cpu else REPORT_BATCHES  # batches from one report to the next
+        # Of the batches since the last update, and of those since the last report: position, step and loss on the
+        # device; the norms of the gradients since the last report.
+        self._group: list[tuple[int, int, Tensor]] = []  # of several processes, each has the loss of its share
+        self._losses: list[tuple[int, int, Tensor]] = []
+        self._norms: list[dict[str, Tensor]] = []
 
     def train(self) -> Progress:
         """Train to the end, from last.ckpt in the folder if it exists, and load the best weights into the pipeline."""
         make_folder(self.folder)
+        self.processes.wait()
         self.pipeline.train()  # modules from a checkpoint are in evaluation mode
         is_resumed, at = self.restore(), self.progress
         if is_resumed and not at.done:
             self.console.say(f"  resuming from epoch {at.epoch + 1}, batch {at.position}")
-        with self.interrupts:
+        with self.interrupts, self.prefetcher, optim.matmul_precision(self.config.train.matmul_precision):
             self._run_epochs()
         if not at.best_file:
             raise TrainingError(
@@ -86,15 +102,21 @@ class Trainer:
                     name, value = deciding(dev, self.config.train.metric)
                     best = f", best {name} {format_score(name, value, metric_types(self.config.head))}"
                 start, tokens = time.monotonic(), 0
-                for rows in self._order[at.position :]:
+                rest = self._order[at.position :]
+                batches = self.prefetcher([*map(self.processes.batch_share, rest)])
+                for rows in rest:
                     try:
-                        batch = self._on_device(rows)
-                        self.train_batch(batch)
+                        batch = next(batches)
+                        self.train_batch(self._on_device(batch))
+                    except EnvError:  # a process that makes batches was killed, perhaps by a signal that stops training
+                        self._save_if_interrupted()
+                        raise
                     except (MemoryError, RuntimeError) as error:
                         raise self._out_of_memory(rows, failed_stage(error)) from error
                     tokens += int(batch["mask"].sum()) if "mask" in batch else 0
-                    speed = f", {tokens / (time.monotonic() - start):,.0f} tokens/s" if tokens else ""
-                    note = f"epoch {at.epoch + 1}/{epochs}, loss {at.loss / at.position:.4f}{best}{speed}"
+                    if not (self._group or self._losses):  # all are in the sum
+                        speed = f", {tokens / (time.monotonic() - start):,.0f} tokens/s" if tokens else ""
+                        note = f"epoch {at.epoch + 1}/{epochs}, loss {at.loss / at.position:.4f}{best}{speed}"
                     tick(at.epoch * len(self._order) + at.position, note)
                 at.seconds += time.monotonic() - start
                 self.finish_epoch()
@@ -102,17 +124,17 @@ class Trainer:
                     tick(epochs * len(self._order), note)  # the step is complete after fewer epochs too
                 self.stop_if_interrupted()
 
-    def _on_device(self, rows: Sequence[int]) -> Batch:
-        return {name: tensor.to(self.device) for name, tensor in self.batches(rows).items()}
+    def _on_device(self, batch: Batch) -> Batch:
+        return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
 
     def train_batch(self, batch: Batch) -> None:
         """Add the gradient of a batch; update the weights after `accumulate` batches, or the last of the epoch."""
         at, settings = self.progress, self.config.train
-        seed = settings.seed * 1_000_003 + at.epoch * 100_003 + at.position
-        if self.device.type == "cpu":
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed takes half a millisecond for other devices
-        else:
-            torch.manual_seed(seed)
+        seed = settings.seed * 1_000_003 + at.epoch * 100_003 + at.position + self.processes.rank * 1_000_000_007
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes half a millisecond for other devices
+        if self.device.type == "cuda":
+            with torch.cuda.device(self.device):
+                torch.cuda.manual_seed(seed)
         share = (at.epoch + at.position / len(self._order)) / settings.epochs
         factor = optim.rate_factor(settings, share) * at.factor
         for group in self._optimizer.param_groups:
@@ -120,20 +142,48 @@ class Trainer:
         if self.batches.stateful and not at.position:
             self.pipeline.set_stateful(len(batch["ids"]))
         with self._autocast():
-            loss = self.pipeline.loss(batch)
-            if not torch.isfinite(loss):
-                stage = first_not_finite(self.pipeline, batch)
-                raise self._diverged(f"the loss became {loss.item()}", at.step + 1, stage)
+            loss = self._batch_loss(batch)
+        self._group.append((at.position, at.step + 1, loss.detach()))
         self._scaler.scale(loss / settings.accumulate).backward()
         at.position += 1
-        at.loss += loss.item()
-        at.first_loss = at.loss if at.first_loss is None else at.first_loss
         is_last = at.position == len(self._order)
         if at.position % settings.accumulate == 0 or is_last:
             self._update()
             if at.step % settings.checkpoint_steps == 0 and not is_last:
                 self.save()
             self._save_if_interrupted()
+
+    def _batch_loss(self, batch: Batch) -> Tensor:
+        """Return the loss of a batch; of several processes, the part of this one's rows, 0 if it has none."""
+        if self.processes.count == 1:
+            return self.pipeline.loss(batch)
+        weight = float(self.processes.rank < len(self._order[self.progress.position]))
+        return weight * self.pipeline.loss(batch, lambda count: self.processes.sum(weight * count))
+
+    def _report(self) -> None:
+        """Add the losses and norms since the last report to the progress, and wait for the device to read them.
+
+        Raises:
+            TrainingError: A loss is NaN or infinite; the error names its step and, from its batch, the stage.
+        """
+        at, numbers = self.progress, [loss for _, _, loss in self._losses]
+        losses = torch.stack(numbers).tolist() if numbers else []
+        for (position, step, _), loss in zip(self._losses, losses, strict=True):
+            if not math.isfinite(loss):
+                batch = self._on_device(self._batch(position))
+                with self._autocast():
+                    stage = first_not_finite(self.pipeline, batch)
+                raise self._diverged(f"the loss became {loss}", step, stage)
+            at.loss += loss
+            at.first_loss = at.loss if at.first_loss is None else at.first_loss
+        at.gradients += [
+            dict(zip(norms, torch.stack([*norms.values()]).tolist(), strict=True)) for norms in self._norms
+        ]
+        self._losses, self._norms = [], []
+
+    def _batch(self, position: int) -> Batch:
+        """Return this process's share of a batch of the epoch."""
+        return self.batches(self.processes.batch_share(self._order[position]))
 
     def _out_of_memory(self, rows: Sequence[int], stage: str) -> EnvError:
         if isinstance(self.batches, Windows):
@@ -149,16 +199,30 @@ class Trainer:
         return torch.autocast(self.device.type, dtype, enabled=dtype is not torch.float32)
 
     def _update(self) -> None:
-        """One optimiser step; the gradients of several processes would be summed here, before they are clipped."""
-        optim.coalesce_gradients(self.pipeline.parameters())
-        self._scaler.unscale_(self._optimizer)
+        """One optimiser step; the gradients of several processes are summed before they are clipped."""
         at, accumulate = self.progress, self.config.train.accumulate
+        optim.coalesce_gradients(self.pipeline.parameters())
+        if self.processes.count > 1:
+            trained = [parameter for parameter in self.pipeline.parameters() if parameter.requires_grad]
+            losses = torch.stack([loss for _, _, loss in self._group])
+            self._signal = self.processes.sum_gradients(trained, losses, self.interrupts.received or 0)
+            self._group = [(place, step, loss) for (place, step, _), loss in zip(self._group, losses, strict=True)]
+        self._losses += self._group
+        self._group = []
+        if len(self._losses) >= self.report_batches:
+            self._report()
+        self._scaler.unscale_(self._optimizer)
         stride = max(1, len(self._order) // accumulate // GRADIENT_STEPS)
         if (at.position // accumulate) % stride == 0:
-            at.gradients.append(optim.gradient_norms(self.pipeline.stages))
+            self._norms.append(optim.gradient_norms(self.pipeline.stages))
         if self.config.train.clip:
             optim.clip_gradients(self.pipeline.parameters(), self.config.train.clip)
         self._average.before_step()
+        if self._losses and not self._scaler.is_enabled():
+            # From a loss that is not finite to its report no step moves the weights: they show which stage it is of.
+            # GradScaler does so by itself, with this attribute of the optimizer.
+            losses = torch.stack([loss for _, _, loss in self._losses])
+            vars(self._optimizer)["found_inf"] = (~torch.isfinite(losses).all()).float()
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
@@ -187,7 +251,7 @@ class Trainer:
             for name, parameter in self.pipeline.named_parameters():
                 if not torch.isfinite(parameter).all():
                     raise self._diverged("the weights became NaN or infinite", at.step, f"the first: {name}")
-            batch = self._on_device(self._order[-1])
+            batch = self._on_device(self._batch(-1))
             with evaluation(self.pipeline), self._autocast():
                 loss = self.pipeline.loss(batch)
                 if not torch.isfinite(loss):
@@ -205,7 +269,8 @@ class Trainer:
             is_better = not self.evaluate or at.is_better(metric, dev_loss)
             if is_better:
                 at.improve(float(metric), dev_loss)
-                at.best_sha256 = checkpoint.save_weights(self.folder / at.best_file, self.pipeline.state_dict())
+                path, weights = self.folder / at.best_file, self.pipeline.state_dict()
+                at.best_sha256 = self.processes.by_first(lambda: checkpoint.save_weights(path, weights))
         row |= {"lr": self._optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 2), "best": is_better}
         row["gradients"] = optim.mean_norms(at.gradients)
         at.history.append(row)
@@ -221,32 +286,57 @@ class Trainer:
             dev = f"{loss_text}, dev {name} {format_score(name, value, metrics)}{' *' if is_better else ''}"
         epoch, loss_and_dev = f"{row['epoch']:>3}/{settings.epochs}", f"loss {row['loss']:.4f}{dev}"
         self.console.say(f"  epoch {epoch}: {loss_and_dev} ({row['seconds']:.1f} s)")
-        if self.console.on_epoch and self.console.on_epoch(null_non_finite(at.history)):
+        on_epoch = self.console.on_epoch
+        if on_epoch and self.processes.by_first(lambda: bool(on_epoch(null_non_finite(at.history)))):
             at.done = True
             self.save()
 
     def _write_history(self, *more: Mapping[str, Any]) -> None:
         rows = [*self.progress.history, *more]
+        if self.processes.rank:
+            return
         write(self.folder / HISTORY, "".join(json.dumps(null_non_finite(row)) + "\n" for row in rows))
 
     def save(self) -> None:
-        """Write last.ckpt, then remove best weights that it no longer refers to."""
+        """Write last.ckpt, then remove best weights that it no longer refers to; only the first process does."""
+        self._report()
+        carried_states = self._carried_states()
+        if not self.processes.rank:
+            self._write_checkpoint(carried_states)
+        self.processes.wait()
+
+    def _write_checkpoint(self, carried_states: dict[int, Tensor]) -> None:
         state = {
             "progress": asdict(self.progress),
             "weights": self.pipeline.state_dict(),
             "average": self._average.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
-            "carried_states": self.pipeline.carried_states,
+            "carried_states": carried_states,
         }
         checkpoint.save(self.folder / LAST, state)
         for old in self.folder.glob(BEST):
             if old.name != self.progress.best_file:
                 old.unlink()
 
+    def _carried_states(self) -> dict[int, Tensor]:
+        """Return the carried states (M, B, H) of all rows of a batch; each process has those of its rows."""
+        states = self.pipeline.carried_states
+        if self.processes.count > 1 and states:
+            by_process = self.processes.gather({place: state.cpu() for place, state in states.items()})
+            rows = len(self._order[max(0, self.progress.position - 1)])
+            for place, state in states.items():
+                whole = state.new_empty(state.shape[0], rows, state.shape[2], device="cpu")
+                for rank, parts in enumerate(by_process):
+                    mine = whole[:, rank :: self.processes.count]
+                    mine.copy_(parts[place][:, : mine.shape[1]])
+                states[place] = whole
+        return states
+
     def restore(self) -> bool:
         """Restore the state of last.ckpt; return False without one."""
-        remove_partial_files(self.folder)
+        if not self.processes.rank:
+            remove_partial_files(self.folder)
         if not (self.folder / LAST).exists():
             return False
         state = checkpoint.load(self.folder / LAST)
@@ -255,19 +345,26 @@ class Trainer:
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
         self._average.load_state_dict(state["average"])
-        self.pipeline.carried_states = state["carried_states"]
         self._order = self.batches.order(self.progress.epoch)
+        carried_states = state["carried_states"]
+        if self.processes.count > 1:
+            for place, whole in carried_states.items():
+                mine = self.processes.batch_share(range(whole.shape[1]))
+                carried_states[place] = whole[:, list(mine)]
+        self.pipeline.carried_states = carried_states
         self._write_history()  # the last epoch is missing if the process was killed at its end
         return True
 
     def _save_if_interrupted(self) -> None:
-        if self.interrupts.received is not None and self.progress.position % self.config.train.accumulate == 0:
+        if self.processes.count == 1:
+            self._signal = self.interrupts.received or 0
+        if self._signal and self.progress.position % self.config.train.accumulate == 0:
             self.save()
             self.stop_if_interrupted()
 
     def stop_if_interrupted(self) -> None:
         """Raise InterruptedRunError if a signal came; the next run resumes from last.ckpt."""
-        if (number := self.interrupts.received) is not None:
+        if number := self._signal or self.interrupts.received:
             state = f"stopped in epoch {self.progress.epoch + 1}, state saved in {self.folder}"
             message = f"{signal.Signals(number).name}: {state}; run the same command to resume"
             raise InterruptedRunError(number, message)

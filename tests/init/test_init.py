@@ -591,6 +591,29 @@ def test_rare_entities_get_smaller_batches(change: dict[str, Any], tokens: int) 
     assert f"  batch_tokens: {tokens}  # padded" in model_yaml(replace(summary, **change), has_dev=False)
 
 
+@pytest.mark.parametrize(
+    ("kind", "words", "memory", "line"),
+    [
+        ("Tags", 9_000_000, 0, "batch_tokens: 1024  # padded tokens a batch"),
+        ("Tags", 9_000_000, 80 << 30, "batch_tokens: 16384  # padded tokens a batch; for the GPU of this machine; "),
+        ("Tags", 9_000_000, 6 << 30, "batch_tokens: 4096  # padded tokens a batch; "),  # little memory
+        ("Tags", 300_000, 80 << 30, "batch_tokens: 2048  # padded tokens a batch; "),  # few steps would be left
+        ("Tags", 90_000, 80 << 30, "batch_tokens: 1024  # padded tokens a batch"),
+        ("Continuations", 9_000_000, 80 << 30, "batch_size: 128  # for the GPU of this machine; for a CPU 1/16 of it"),
+        ("Continuations", 9_000_000, 0, "batch_size: 8"),
+    ],
+)
+def test_a_gpu_gets_larger_batches_by_its_memory_and_the_data(
+    kind: str, words: int, memory: int, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqpipe.init.yaml.gpu_memory", lambda: memory)
+    summary = DataSummary("conll", label_kind=kind, records=9000, words=words, characters=5 * words)
+    lines = model_yaml(summary, has_dev=False).splitlines()
+    (written,) = (text for text in lines if text.startswith("  batch_"))
+    assert written.startswith(f"  {line}")
+    assert ("GPU" in written) == ("; " in line or "GPU" in line)
+
+
 def test_the_yaml_says_why_batches_are_small(tmp_path: Path) -> None:
     sentence = "".join(f"word{n}\tO\n" for n in range(40))
     made = initialised(tmp_path, f"Bern\tB-city\n{sentence}\n" * 4)

@@ -123,6 +123,22 @@ def test_a_run_in_bf16_that_is_cut_goes_on_to_the_same_bits(tmp_path: Path) -> N
     assert whole["scaler"] == again["scaler"] == {}
 
 
+def test_matrix_products_of_training_have_their_precision_and_others_that_of_before(tmp_path: Path) -> None:
+    class CutError(Exception): ...
+
+    def look(batch: int) -> None:
+        assert torch.get_float32_matmul_precision() == "medium"
+        raise CutError
+
+    torch.set_float32_matmul_precision("high")
+    try:
+        with pytest.raises(CutError):
+            ended(tmp_path / "run", tiny(tmp_path, "train.matmul_precision=medium"), Watched(look))
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 def test_what_a_device_cannot_do_is_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny(tmp_path, "train.precision=fp16")
     with pytest.raises(EnvError, match=r"fp16 needs a GPU \(--device cuda\); on a CPU use bf16 or fp32"):

@@ -45,6 +45,9 @@ class BiLM(nn.Module):
         losses = [F.cross_entropy(self._logits(self.dropout(h[mask])), ids[mask]) for h in contexts]
         return torch.stack(losses).mean()
 
+    def loss_count(self, mask: Tensor) -> Tensor:
+        return mask.sum()
+
     def measures(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> dict[str, Tensor]:
         """Return, for dev, the sum of the negative log-probabilities and the number of tokens of each direction."""
         contexts = zip(("forward", "backward"), self._contexts(forwards, backwards, mask), strict=True)

@@ -112,6 +112,9 @@ class LM(nn.Module):
         smooth = self.label_smoothing if self.training else 0.0
         return F.cross_entropy(logits, target_ids[target_mask], label_smoothing=smooth)
 
+    def loss_count(self, target_mask: Tensor) -> Tensor:
+        return target_mask.sum()
+
     def distribution(
         self,
         x: Tensor,

@@ -90,6 +90,10 @@ class MaskedLM(nn.Module):
         return {"pieces": sp.Pieces()} if options.get("whole_words") else {}
 
     @staticmethod
+    def batch_dependent(options: Mapping[str, Any]) -> bool:
+        return bool(options.get("next_sentence"))  # its second texts are those of other records
+
+    @staticmethod
     def corrupted_inputs(options: Mapping[str, Any]) -> tuple[str, ...]:
         pairs = ("mask", "segments", "follows") if options.get("next_sentence") else ()
         return ("ids", "target_ids", "target_mask", *pairs)
@@ -129,6 +133,9 @@ class MaskedLM(nn.Module):
         if follows is None:
             return missed
         return missed + F.binary_cross_entropy_with_logits(self._follows(x, mask, state), follows.to(x.dtype))
+
+    def loss_count(self, target_mask: Tensor) -> Tensor:
+        return target_mask.sum().clamp(min=1)
 
     def measures(
         self,

@@ -133,6 +133,9 @@ class Pointer(nn.Module):
         log_p = self._teacher_forced(x, mask, state, slots)
         return -log_p.gather(2, slots[..., None])[..., 0][real].mean()
 
+    def loss_count(self, pointers: Tensor, pointers_mask: Tensor) -> Tensor:
+        return self._slots(torch.where(pointers_mask, pointers, -1))[1].sum()
+
     def decide(
         self, x: Tensor, mask: Tensor, state: Tensor | None = None, *, options: sp.BeamOptions
     ) -> dict[str, Tensor]:

@@ -115,6 +115,10 @@ class Seq2Seq(sp.Seq2SeqHead):
         return "linear" if options.get("attention") == "none" else "quadratic"
 
     @staticmethod
+    def batch_dependent(options: Mapping[str, Any]) -> bool:
+        return options.get("hard_attention") == "reinforce"  # its reward is compared with a mean over batches
+
+    @staticmethod
     def explains(options: Mapping[str, Any]) -> dict[str, str]:
         return {} if options.get("attention") == "none" else {"attention": "written"}
 

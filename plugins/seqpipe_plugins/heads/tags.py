@@ -28,6 +28,9 @@ class Tags(TaggingHead):
         losses = F.cross_entropy(self.emissions(self.dropout(x))[mask], tags[mask], self.weights, reduction="sum")
         return losses / mask.sum()
 
+    def loss_count(self, mask: Tensor) -> Tensor:
+        return mask.sum()
+
     def distribution(self, x: Tensor, mask: Tensor, *, temperature: float) -> Tensor:  # -> (N, L)
         """Return the log-probability of each tag of a token."""
         return (self.emissions(self.dropout(x))[mask] / temperature).log_softmax(1)
