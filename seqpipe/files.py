@@ -88,6 +88,33 @@ def _open_unpacked(path: Path) -> Any:
     return io.BufferedReader(pyarrow.input_stream(str(path), "zstd"))
 
 
+def match_files(text: str, root: Path, folders: bool = False) -> list[Path]:
+    """Return the files that a path names, relative to `root`: itself, the matches of a pattern, the files of a folder.
+
+    With `folders` they are folders, which are read as a whole. Matches are sorted; files whose names begin with "." or
+    "_" are left out of a folder. UsageError if nothing matches, or if a folder has files of several kinds.
+    """
+    path = Path(os.path.abspath(root / text))
+    if not os.path.exists(path) and any(sign in text for sign in "*?["):
+        names = glob.glob(text, root_dir=root, recursive=True)
+        matches = [Path(os.path.abspath(root / name)) for name in names]
+        matches = sorted(match for match in matches if match.is_dir() == folders)
+        if not matches:
+            kind = "folder" if folders else "file"
+            fix = "correct the pattern, whose * is any part of a name, and ** any folders"
+            raise UsageError(f"no {kind} matches {text!r} (looked for {path}); {fix}")
+        return matches
+    if folders or not os.path.isdir(path):
+        return [path]
+    entries = sorted(entry for entry in path.iterdir() if entry.is_file() and entry.name[0] not in "._")
+    endings = sorted({entry.with_suffix("").suffix if entry.suffix in PACKED else entry.suffix for entry in entries})
+    if len(endings) != 1:
+        kinds = f"with files of several kinds ({', '.join(endings)})" if entries else "without data files"
+        fix = f"name files, or a pattern such as {text.rstrip('/')}/*{endings[0] if entries else '.jsonl'}"
+        raise UsageError(f"{text!r} is a folder {kinds} ({path}); {fix}")
+    return entries
+
+
 @contextlib.contextmanager
 def open_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file, unpacked if its name ends in .gz, .zst or .zip; DataError if it cannot be read, now or later."""
@@ -223,14 +250,14 @@ def _temporary_path(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     A writer locks its own, until it ends; temporary paths of killed writers of `path` are removed.
     """
     for partial in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        with contextlib.suppress(OSError), _locked(partial, wait=False) as is_locked:
+        with contextlib.suppress(OSError), locked(partial, wait=False) as is_locked:
             if is_locked:
                 _remove(partial)
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
         try:  # a signal may arrive as soon as it exists
             make(temporary)
-            with _locked(temporary, wait=True):
+            with locked(temporary, wait=True):
                 if temporary.exists():  # no other writer removed it before it was locked
                     yield temporary
                     return
@@ -239,7 +266,7 @@ def _temporary_path(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, wait: bool) -> Iterator[bool]:
+def locked(path: Path, wait: bool) -> Iterator[bool]:
     """Lock a file or folder; False if another process has the lock, or if the system or the file system has none."""
     if _WINDOWS or sys.platform == "win32":  # Windows neither renames nor removes open files
         yield False

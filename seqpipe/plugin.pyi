@@ -93,6 +93,7 @@ from seqpipe.nn.layers import UNK_ID as UNK_ID
 from seqpipe.nn.layers import GatedFeedForward as GatedFeedForward
 from seqpipe.nn.layers import LockedDropout as LockedDropout
 from seqpipe.nn.layers import PositionEmbeddings as PositionEmbeddings
+from seqpipe.nn.layers import RealRows as RealRows
 from seqpipe.nn.layers import RMSNorm as RMSNorm
 from seqpipe.nn.layers import TokenWindows as TokenWindows
 from seqpipe.nn.layers import feed_forward as feed_forward

@@ -178,6 +178,8 @@ _FIXES = {
 def report_error(error: SeqpipeError, as_json: bool = False) -> None:
     """Write an error of seqpipe to standard error; with `--json` also to standard output."""
     text = str(error)
+    if not _is_reporter(error.exit_code, text):
+        return
     if as_json:
         problems = [asdict(problem) for problem in error.problems] if isinstance(error, ConfigError) else []
         _print_json(error, error.exit_code, text, problems)
@@ -185,6 +187,12 @@ def report_error(error: SeqpipeError, as_json: bool = False) -> None:
         count = len(error.problems)
         text += f"\n{count} problem{'s' if count > 1 else ''}; nothing was run"
     write_error(printable(text), RED)  # messages quote files, which may be untrusted
+
+
+def _is_reporter(exit_code: int, message: str) -> bool:
+    """Return whether this process reports an error; of several processes of a training only one does."""
+    devices = sys.modules.get("seqpipe.training.devices")
+    return devices is None or bool(devices.current().is_reporter(exit_code, message))
 
 
 def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: bool = False) -> None:
@@ -195,6 +203,8 @@ def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: b
     else:
         fix = _FIXES.get(error.errno or 0, "seqpipe --debug shows where it happened")
         message = f"{error.filename or 'standard output or error'}: {error.strerror or error}; {fix}"
+    if not _is_reporter(exit_code, message):
+        return
     write_error(message, RED)
     if as_json:
         _print_json(error, exit_code, message, [])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seqpipe.console import Console
+from seqpipe.console import CallbackConsole, Console
 from seqpipe.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ Overrides = Annotated[
 Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An override; may be repeated.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Short for --set train.seed=N.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N; a missing device is an error.")]
+Devices = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Train on N devices of this machine, CUDA or as CPU processes."),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Move an existing run of this name aside and start a new one.")]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Disable the graph cache.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result, or the error, as JSON to standard output.")]
@@ -65,11 +69,30 @@ DecodeOptions = Annotated[
 ]
 
 
-def make_console(quiet: bool, verbose: bool = False) -> Console:
-    """Return a console with the verbosity of `--quiet` and `--verbose`."""
+def make_console(quiet: bool, verbose: bool = False, silent: bool = False) -> Console:
+    """Return a console with the verbosity of `--quiet` and `--verbose`; a silent one prints not even results."""
+    if silent:
+        return CallbackConsole(False)
     if quiet:
         return Console(-1)
     return Console(1 if verbose else 0)
+
+
+def join_devices(count: int | None, device: str) -> bool:
+    """Run this command in a process for each device, or join these processes in one of them.
+
+    Returns:
+        Whether this process prints the results: the only one, or the first.
+    """
+    import seqpipe.pipeline  # noqa: F401 (sets how threads of training wait)
+    from seqpipe.training import devices
+
+    if count and count > 1 and not devices.is_started():
+        raise typer.Exit(devices.launch(count, device))
+    processes = devices.join()
+    if count and count != processes.count and devices.LAUNCHED not in os.environ:
+        raise UsageError(f"--devices {count}: torchrun has started {processes.count} processes; omit --devices")
+    return not processes.rank
 
 
 def load_pipeline(

@@ -11,6 +11,7 @@ import typer
 
 from seqpipe.commands.options import (
     Device,
+    Devices,
     Fresh,
     Json,
     NoCache,
@@ -22,6 +23,7 @@ from seqpipe.commands.options import (
     Sets,
     Verbose,
     YamlFile,
+    join_devices,
     load_pipeline,
     make_console,
     print_json,
@@ -47,6 +49,7 @@ def run(
         Path | None, typer.Option(metavar="FILE", help="Continue with more data, as a new run (NAME-2, or name=).")
     ] = None,
     device: Device = "auto",
+    devices: Devices = None,
     fresh: Fresh = False,
     no_cache: NoCache = False,
     as_json: Json = False,
@@ -61,7 +64,8 @@ def run(
         raise UsageError(f"{first} with {others[0]}: {reason}; use one at a time, such as --folds 5 with --seed 2")
     if final and not folds:
         raise UsageError("--final trains on all data after --folds; add --folds, or omit it")
-    console = make_console(quiet, verbose)
+    is_first = join_devices(devices, device)
+    console = make_console(quiet, verbose, silent=not is_first)
     pipeline = load_pipeline(console, file, overrides, sets, plugins, seed)
     options: dict[str, Any] = {"device": device, "fresh": fresh, "cache": not no_cache, "progress": console}
     if seeds:
@@ -74,7 +78,7 @@ def run(
         finished = pipeline.run(more=more or 0, data_add=data_add, **options)
         result = {"run": str(finished.folder), "bundle": str(finished.bundle.path)}
         result |= {"training": finished.outcome, "scores": finished.scores}
-    print_json(result, as_json)
+    print_json(result, as_json and is_first)
 
 
 def train(
@@ -87,12 +91,13 @@ def train(
         bool, typer.Option("--resume", help="Resume an interrupted run; an error if there is none.")
     ] = False,
     device: Device = "auto",
+    devices: Devices = None,
     fresh: Fresh = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Train; start a run, or resume an interrupted one."""
-    console = make_console(quiet, verbose)
+    console = make_console(quiet, verbose, silent=not join_devices(devices, device))
     pipeline = load_pipeline(console, file, overrides, sets, plugins, seed)
     from seqpipe.config.run_layout import STATE
     from seqpipe.pipeline.run import RUNS

@@ -15,6 +15,7 @@ from seqpipe.config.plugins import Offer
 from seqpipe.config.signature import DecodeOption, construct, keyword_options, optional_names
 from seqpipe.errors import ConfigError, PluginError, Problem, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.kinds.base import FeatureKind
+from seqpipe.features.parts import DataPath, paths_of
 
 # A component that a YAML names, and the inputs of a pipeline.
 
@@ -135,6 +136,11 @@ def has_member(component: Any, name: str) -> bool:
     if name not in MEMBERS:
         raise KeyError(name)
     return hasattr(component, name)
+
+
+def changes_by_epoch(reader: Any, source: DataPath) -> bool:
+    """Return whether a reader yields other records of a source in each epoch."""
+    return has_member(reader, "epoch") and any(map(reader.changes, paths_of(source)))
 
 
 def is_quadratic(stage: Component) -> bool:

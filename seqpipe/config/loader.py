@@ -50,8 +50,9 @@ from seqpipe.config.signature import (
 )
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Plain, Spot, Tree, dump, format_value, plain
-from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, did_you_mean
-from seqpipe.features.parts import DataPath, Part
+from seqpipe.errors import ConfigError, DataError, PluginError, Problem, UsageError, did_you_mean
+from seqpipe.features.parts import DataPath, Files, Part, paths_of
+from seqpipe.files import match_files
 from seqpipe.types import CHECKPOINT, FOLDER
 
 __all__ = ["Component", "Config", "Data", "load", "resolved"]
@@ -294,28 +295,29 @@ class _Loader:
         self.report(mistakes, ("data",), ["reader", *DataKeys.model_fields], "'data'", "key")
         wrong = {mistake.where[0] for mistake in mistakes}
         folder = reader is not None and contract.member(reader.cls, "folder")
-        files: dict[Where, Path] = {}
+        files: dict[Where, Path | Files] = {}
         for key in ("train", "dev", "test", "unlabelled", "candidates", "add"):
             value = rest.get(key) if key not in wrong else None
-            # `test` may be several files by name, and `add` is a list of them.
-            value = dict(enumerate(value)) if isinstance(value, list) else value
-            texts = {(key, name): text for name, text in value.items()} if isinstance(value, dict) else {(key,): value}
-            for where, text in texts.items():
-                if isinstance(text, str):
-                    files[where] = self.file(text, ("data", *where), folder)
+            sets = {(key, name): paths for name, paths in value.items()} if isinstance(value, dict) else {(key,): value}
+            for where, paths in sets.items():
+                if isinstance(paths, (str, list)):
+                    files[where] = self.data_files(paths, ("data", *where), folder)
         if keys is None or reader is None:
             return None
         if keys.offsets != "characters":
             if "offsets" not in reader.options:
                 self.error(("data", "offsets"), f"the reader {reader.use!r} reads no offsets of spans; delete it")
             reader = replace(reader, options={**reader.options, "offsets": keys.offsets})
+        if reader.key not in self.invalid and contract.has_member(reader.cls, "files"):
+            for key_path, source in files.items():
+                self.refuse_common_files(reader, source, ("data", *key_path))
         train: DataPath = files["train",]
         dev: DataPath | None = files.get(("dev",))
         tests: dict[str, DataPath] = {str(where[-1]): file for where, file in files.items() if where[0] == "test"}
         shares = {role: rest[role] for role in ("dev", "test") if isinstance(rest.get(role), (int, float))}
         if keys.bad_rows == "skip" and not contract.has_member(reader.cls, "left_out"):
             self.error(("data", "bad_rows"), f"the reader {reader.use!r} cannot leave records out; delete the key")
-        added = tuple(file for where, file in files.items() if where[0] == "add")
+        added = paths_of(files["add",]) if ("add",) in files else ()
         if keys.fold and (keys.fold[0] > keys.fold[1] or keys.fold[1] < 2):
             self.error(("data", "fold"), f"must be a number and a count of at least 2, such as [1, 5], not {keys.fold}")
         if keys.fold and keys.test is not None:
@@ -558,6 +560,38 @@ class _Loader:
         if isinstance(value, dict):
             return {key: self.paths(item, (*path, key)) for key, item in value.items()}
         return value
+
+    def data_files(self, value: str | list[str], path: Where, folder: bool) -> Path | Files:
+        """Resolve a key of `data`: a path, a pattern or a folder of data files, or a list of them."""
+        found: list[Path] = []
+        listed = {path: value} if isinstance(value, str) else {(*path, i): text for i, text in enumerate(value)}
+        for where, text in listed.items():
+            try:
+                matches = match_files(text, self.root, folder) if self.files and "\0" not in text else []
+            except UsageError as error:
+                self.error(where, str(error))
+                continue
+            if len(matches) < 2:
+                matches = [
+                    self.file(str(matches[0]) if matches and os.path.exists(matches[0]) else text, where, folder)
+                ]
+            for match in matches:
+                if match in found:
+                    self.error(where, f"{match} is named twice; name it once")
+            found += matches
+        return found[0] if len(found) == 1 else Files(tuple(found or [self.root]))
+
+    def refuse_common_files(self, reader: Component, source: Path | Files, path: Where) -> None:
+        """Record a problem if the reader reads two of these files together, such as parallel ones."""
+        first: dict[Path, Path] = {}
+        for file in source.paths if isinstance(source, Files) and not self.problems else ():
+            try:
+                before = first.setdefault(contract.build_component(reader).files(file)[0], file)
+            except DataError as error:
+                self.error(path, str(error))
+            else:
+                if before != file:
+                    self.error(path, f"{file} is read together with {before}; name one file of each group")
 
     def file(self, text: str, path: Where, folder: bool = False) -> Path:
         """Resolve a path of the YAML relative to its folder; record a problem if it does not exist."""

@@ -86,6 +86,14 @@ MEMBERS: Mapping[str, Member] = {
         "linear",
         True,
     ),
+    "batch_dependent": Member(
+        STAGE,
+        "class attribute",
+        "bool",
+        "Whether training needs the batch as a whole, which several devices cannot divide.",
+        False,
+        True,
+    ),
     "example_length": Member(STAGE, "attribute", "int or None", "A length of text that export also compares."),
     "first_tokens": Member(ENCODER, "attribute", "int", "Maximum number of tokens of the first text of a pair."),
     "max_tokens": Member(
@@ -135,6 +143,12 @@ MEMBERS: Mapping[str, Member] = {
         HEAD, "class attribute", "dict from names to seqpipe.plugin.Metric", "Meaning of its own scores.", {}
     ),
     "loss": Member(HEAD, "method", "(names…) -> Tensor", "The training loss, one number.", REQUIRED),
+    "loss_count": Member(
+        HEAD,
+        "method",
+        "(names…) -> Tensor",
+        "Number of items of a batch, of which the loss is the mean: by default texts.",
+    ),
     "decide": Member(
         HEAD, "method", "(names…, *, options) -> dict", "The decision, inside the exported graph.", REQUIRED
     ),

@@ -13,7 +13,7 @@ from seqpipe.config.schema import Export, PluginKeys, Train
 from seqpipe.config.yaml import Plain, plain
 from seqpipe.errors import Problem
 from seqpipe.features.document import Overlaps
-from seqpipe.features.parts import DataPath, Part
+from seqpipe.features.parts import DataPath, Files, Part
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Data:
     misaligned: Literal["error", "widen", "skip"]
     unseen_labels: Literal["error", "miss"] = "error"
     overlaps: Overlaps = "error"
-    candidates: Path | None = None
-    unlabelled: Path | None = None
+    candidates: DataPath | None = None
+    unlabelled: DataPath | None = None
     bad_rows: Literal["error", "skip"] = "error"
     split_seed: int = 1
     group: str | None = None
@@ -132,8 +132,13 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
             return path.name
         return path.as_posix() if folder is None else Path(os.path.relpath(path, folder.absolute())).as_posix()
 
-    def share_or_path(path: DataPath) -> float | str | None:
-        return (getattr(path, path.role) or None) if isinstance(path, Part) else path_text(path)
+    def paths_text(source: Path | Files) -> Plain:
+        return path_text(source) if isinstance(source, Path) else [path_text(path) for path in source.paths]
+
+    def share_or_paths(source: DataPath | None) -> Plain:
+        if isinstance(source, Part):
+            return getattr(source, source.role) or None
+        return source and paths_text(source)
 
     def component_keys(component: Component) -> dict[str, Plain]:
         common_keys = {
@@ -153,8 +158,9 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
         named[source.name] = {"tokenizer": component_keys(tokenizer)} if tokenizer else {"field": source.field}
         named[source.name] |= {"embedding": several(source.embedding), "encoder": several(source.encoder)}
     sources: dict[str, Plain] = named.get("", {"inputs": named})
-    data, part = config.data, config.data.train if isinstance(config.data.train, Part) else Part(Path(), "train")
-    tests = {name: share_or_path(path) for name, path in config.data.tests.items()}
+    data, train_files = config.data, config.data.train
+    part = train_files if isinstance(train_files, Part) else Part(train_files, "train")
+    tests = {name: share_or_paths(path) for name, path in config.data.tests.items()}
     train = config.train.model_dump(mode="json")
     if config.train.teacher:
         train["teacher"]["path"] = path_text(Path(config.train.teacher.path))
@@ -162,16 +168,16 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
         "name": config.name,
         "data": {
             "reader": component_keys(data.reader),
-            "train": path_text(Path(data.train)),
-            "dev": share_or_path(data.dev) if data.dev else None,
+            "train": paths_text(part.file),
+            "dev": share_or_paths(data.dev),
             "test": tests["test"] if list(tests) == ["test"] else tests or None,
             "add": [path_text(path) for path in part.added] or None,
             "group": data.group,
             "split_seed": data.split_seed,
             "fold": list(part.fold) if part.fold else None,
             "bad_rows": data.bad_rows,
-            "unlabelled": path_text(data.unlabelled) if data.unlabelled else None,
-            "candidates": path_text(data.candidates) if data.candidates else None,
+            "unlabelled": share_or_paths(data.unlabelled),
+            "candidates": share_or_paths(data.candidates),
             "misaligned": data.misaligned,
             "overlaps": data.overlaps,
             "unseen_labels": data.unseen_labels,

@@ -13,6 +13,8 @@ CHECKPOINTS, LAST, BEST = "checkpoints", "last.ckpt", "best-*.safetensors"
 HISTORY = "metrics.jsonl"  # in the folder of checkpoints: a line of JSON for each epoch
 TEACHER = "teacher.ckpt"  # the teacher's answers to the training texts
 TOKENS = "tokens"  # token files for the training of language models
+FEATURES = ".features"  # in the folder of all runs: mapped features of large data
+MAPPED = "features.json"  # the names of those that a run reads
 PARTS = "data"  # the dev and test records that shares of the training data took
 ANSWERS = "answers.jsonl"  # the records of the test sets with the answers to them: `set`, `record`, `answer`
 SELF_TRAINING = "self-training"  # the trainings of `train.self_training`, until the best one is that of the run
@@ -23,7 +25,7 @@ REPORT = "report.html"
 BUNDLE = "bundle.json"  # in the folder of a bundle
 # In the folder of a run, written by the process that holds its lock.
 RUN_FILES: tuple[str, ...] = (STATE, YAML, OUTCOME, FACTS, SCORES, ANSWERS, REPORT, LEARNED, "*tokenizer*.json")
-RUN_FILES += ("bundle", PARTS, TEACHER, "vectors.*", PSEUDO_LABELS, ROUNDS)
+RUN_FILES += ("bundle", MAPPED, PARTS, TEACHER, "vectors.*", PSEUDO_LABELS, ROUNDS)
 FORMAT = 2  # of learned.json and of checkpoints
 
 

@@ -15,7 +15,8 @@ from seqpipe.types import Fraction, Means
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 PathText = Annotated[str, Field(min_length=1), Means("a path")]
 Share = Annotated[float, Field(gt=0, le=0.5), Means("a share of the records, of at most 0.5")]
-Paths = Annotated[dict[Name, PathText], Means("a mapping from names to paths")]
+Files = Annotated[PathText | Annotated[tuple[PathText, ...], Field(min_length=1)], Means("a path or a list of paths")]
+Sets = Annotated[dict[Name, Files], Means("a mapping from names to paths")]
 
 TOP: Mapping[str, str] = {
     "name": "Name of the run and the bundle; default: the name of the file without its extension.",
@@ -275,13 +276,16 @@ class PluginKeys(_Keys):
 
 
 class DataKeys(_Keys):
-    """The keys of `data` beside `reader`; paths are relative to the YAML."""
+    """The keys of `data` beside `reader`.
 
-    train: PathText = Field(description="Training data.")
-    dev: PathText | Share | None = Field(
+    Paths are relative to the YAML: of a file, a pattern such as `data/*.jsonl`, or a folder of data files.
+    """
+
+    train: Files = Field(description="Training data.")
+    dev: Files | Share | None = Field(
         default=None, description="Dev data, which selects the best epoch: a file, or a share of the training data."
     )
-    test: PathText | Share | Paths | None = Field(
+    test: Files | Share | Sets | None = Field(
         default=None, description="Test data: a file, several by name, or a share of the training data."
     )
     add: tuple[PathText, ...] | None = Field(
@@ -299,11 +303,11 @@ class DataKeys(_Keys):
         description="Cross-validation: the number of the fold that is the test set, and the count of folds; "
         "`run --folds` sets it.",
     )
-    unlabelled: PathText | None = Field(
+    unlabelled: Files | None = Field(
         default=None,
         description="Texts without labels, for train.teacher or train.self_training; labels in the file are ignored.",
     )
-    candidates: PathText | None = Field(
+    candidates: Files | None = Field(
         default=None, description="The candidate answers of retrieval; null: those of the training data."
     )
     bad_rows: Literal["error", "skip"] = Field(

@@ -5,10 +5,9 @@ Offsets count code points of the original text.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +19,7 @@ from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, normal, token_id
 
 Record = Mapping[str, Any]
 Arrays = dict[str, np.ndarray]
+_WAITING = 1 << 16  # ids that are counted at a time
 MASK = "mask"  # the name of the array (B, T) that is True for a token, False in the padding
 
 
@@ -106,6 +106,9 @@ def field_names(record: Record) -> str:
 
 def locate(words: Sequence[str], text: str, at: str = "") -> list[tuple[int, int]]:
     """Return the offsets of the words in the text, in order; DataError, prefixed with `at`, if one is missing."""
+    if all(words) and text.split(" ") == words:  # the usual text of words: no word has a space
+        ends = [*accumulate(map(len, words), lambda end, size: end + 1 + size)]
+        return [(end - len(word), end) for end, word in zip(ends, words, strict=True)]
     offsets, position = [], 0
     for word in words:
         start = text.find(word, position)
@@ -119,12 +122,15 @@ def locate(words: Sequence[str], text: str, at: str = "") -> list[tuple[int, int
 
 def token_counts(docs: Iterable[Doc], size: int) -> tuple[list[int], int]:
     """Return the number of occurrences of each id, and the number of tokens of the longest text."""
-    counts: Counter[int] = Counter()
-    longest = 0
-    for doc in docs:
-        counts.update(doc.ids)
-        longest = max(longest, len(doc))
-    return [counts[i] for i in range(size)], longest
+    counts, longest, waiting = np.zeros(size, np.int64), 0, list[int]()
+    for doc in chain(docs, [None]):
+        if doc is not None:
+            waiting += doc.ids
+            longest = max(longest, len(doc))
+        if doc is None or len(waiting) > _WAITING:
+            counts += np.bincount(np.array(waiting, np.int64), minlength=size)[:size]
+            waiting = []
+    return counts.tolist(), longest
 
 
 def words_of(doc: Doc, first: int, last: int) -> Doc:
@@ -237,10 +243,12 @@ def select_spans(places: Sequence[tuple[int, int]], rule: Overlaps) -> list[int]
 
 def dropped_message(records: Sequence[Record], rule: Overlaps) -> Iterator[str]:
     """Yield a message about the spans that were dropped from these records, if any."""
-    fewer = [record for record in records if DROPPED in record]
-    if fewer:
-        dropped = sum(record[DROPPED] for record in fewer)
-        count = dropped + sum(len(record.get("spans") or ()) for record in records)
-        first = fewer[0].get("where", "no file and line known")
-        message = f"{dropped:,} of {count:,} spans overlap others, and are dropped (data.overlaps: {rule})"
+    dropped, count, first = 0, 0, ""
+    for record in records:
+        count += len(record.get("spans") or ())
+        if DROPPED in record:
+            dropped += record[DROPPED]
+            first = first or str(record.get("where", "no file and line known"))
+    if first:
+        message = f"{dropped:,} of {count + dropped:,} spans overlap others, and are dropped (data.overlaps: {rule})"
         yield f"{message}; the first: {first}"

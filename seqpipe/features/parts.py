@@ -21,10 +21,21 @@ LISTED = 3  # records that were left out, in a warning
 
 
 @dataclass(frozen=True)
-class Part:
-    """The records that have one role, of a data file and those added to it."""
+class Files:
+    """Several data files, whose records follow each other."""
 
-    file: Path  # also the name and path of the part
+    paths: tuple[Path, ...]
+
+    def __str__(self) -> str:
+        more = len(self.paths) - 1
+        return f"{self.paths[0]} and {more:,} more file{'s' * (more > 1)}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """The records that have one role, of data files and those added to them."""
+
+    file: Path | Files  # also the name of the part
     role: Role
     dev: float = 0.0  # share of the records that are dev records
     test: float = 0.0
@@ -33,10 +44,8 @@ class Part:
     fold: tuple[int, int] | None = None  # number, from 1, of the fold that is the test set, and count of folds
     added: tuple[Path, ...] = ()  # files whose records follow
 
-    def __fspath__(self) -> str:
+    def __str__(self) -> str:
         return str(self.file)
-
-    __str__ = __fspath__
 
     def roles(self, records: Sequence[Record]) -> list[Role]:
         """Return the role of each record, in their order."""
@@ -49,7 +58,14 @@ class Part:
         return ["test" if is_test else next(others) for is_test in in_fold]
 
 
-DataPath = Path | Part
+DataPath = Path | Files | Part
+
+
+def paths_of(source: DataPath) -> tuple[Path, ...]:
+    """Return the data files of a source, in the order of their records."""
+    if isinstance(source, Part):
+        return (*paths_of(source.file), *source.added)
+    return source.paths if isinstance(source, Files) else (source,)
 
 
 def split(records: Sequence[Record], dev: float, test: float, seed: int, group: str | None = None) -> list[Role]:
@@ -127,18 +143,23 @@ def read_records(
     """
     if left_out is not None:
         reader.left_out = left_out
+    files = chain.from_iterable(map(reader.read, paths_of(source)))
     if not isinstance(source, Part):
-        yield from resolve_overlaps(reader.read(source), overlaps)
+        yield from resolve_overlaps(files, overlaps)
         return
-    files = map(reader.read, (source.file, *source.added))
-    records = list(resolve_overlaps(chain.from_iterable(files), overlaps))
+    records = list(resolve_overlaps(files, overlaps))
     roles = source.roles(records)
     if source.role not in roles:
-        fix = f"data.{source.role} needs a file or a greater share, or the file more records"
-        if source.fold:
-            fix = f"choose less than {source.fold[1]} folds, or give the file more records"
-        raise DataError(f"{source}: none of its {len(records):,} records are left for {source.role}; {fix}")
+        raise no_records_left(source, len(records))
     yield from (record for record, role in zip(records, roles, strict=True) if role == source.role)
+
+
+def no_records_left(part: Part, count: int) -> DataError:
+    """Return the error about a part of a file with this number of records that has none of them."""
+    fix = f"data.{part.role} needs a file or a greater share, or the file more records"
+    if part.fold:
+        fix = f"choose less than {part.fold[1]} folds, or give the file more records"
+    return DataError(f"{part}: none of its {count:,} records are left for {part.role}; {fix}")
 
 
 def left_out_message(source: str, left_out: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.layers import feed_forward
+from seqpipe.nn.layers import RealRows, feed_forward
 from seqpipe.nn.loops import State
 
 AttentionScore = Literal["dot", "scaled-dot", "additive", "bilinear", "concat", "concat-tanh", "multi-head"]
@@ -535,7 +535,9 @@ class HardAttention(Attention):
             mask: Mask of the true tokens, (B, N).
         """
         log_p, p = log_p.detach(), weights.abs()
-        self.average.mul_(DECAY).add_((1 - DECAY) * torch.stack([log_p[mask].mean(), torch.ones_like(log_p[0, 0])]))
+        rows = RealRows(mask)
+        new = torch.stack([rows.mean(rows.of(log_p)), torch.ones_like(log_p[0, 0])])
+        self.average.mul_(DECAY).add_((1 - DECAY) * new)
         reward = log_p - self.average[0] / self.average[1]
         log_a = torch.where(weights < 0, p, 1.0).log().sum(2)  # (B, N)
         entropy = -(p * p.clamp_min(torch.finfo(p.dtype).tiny).log()).sum(2)

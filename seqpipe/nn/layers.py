@@ -21,6 +21,35 @@ def logit_mask(size: int, banned: Sequence[int]) -> Tensor:  # (V,)
     return torch.zeros(size).index_fill(0, torch.tensor(banned), MASKED_LOGIT)
 
 
+IGNORED_ID = -100  # a target that `F.cross_entropy` ignores
+
+
+class RealRows(NamedTuple):
+    """The rows of the real positions in tensors (B, T, …), for the loss of a token.
+
+    On the CPU these M rows are selected. On another device the host would wait for M at each step, so that all B T rows
+    stay, and `ids` and `mean` ignore the padding, whose values must be finite.
+    """
+
+    mask: Tensor  # (B, T)
+
+    def of(self, x: Tensor) -> Tensor:  # (B, T, …) -> (M, …)
+        return x[self.mask] if self._are_selected else x.flatten(0, 1)
+
+    def ids(self, ids: Tensor) -> Tensor:  # (B, T) -> (M,)
+        """Return the targets of `F.cross_entropy`."""
+        return ids[self.mask] if self._are_selected else torch.where(self.mask, ids, IGNORED_ID).flatten()
+
+    def mean(self, values: Tensor) -> Tensor:  # (M,) -> ()
+        if self._are_selected:
+            return values.mean()
+        return torch.where(self.mask.flatten(), values, 0.0).sum() / self.mask.sum()
+
+    @property
+    def _are_selected(self) -> bool:
+        return self.mask.device.type == "cpu"
+
+
 # Variational dropout: one mask of columns for all time steps of a row.
 
 

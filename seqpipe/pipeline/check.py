@@ -35,7 +35,7 @@ from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import DataForm, TrainingData, data_form
 from seqpipe.training.datasets import Batch, read
 from seqpipe.training.evaluation import DevScores, first_not_finite, option_table, predictor, unwritable_targets
-from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.fit import fit_with_docs
 from seqpipe.training.memory import longest_text
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.teacher import teacher_answers
@@ -76,7 +76,7 @@ def build_trial(config: Config) -> Trial:
 
 def _build(form: DataForm, records: Sequence[Record], size: str, is_partial: bool = False) -> Trial:
     config = form.config
-    artifacts = fit_artifacts(config, records)
+    artifacts, form.docs = fit_with_docs(config, records)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, artifacts)
     init_report = warm_start(pipeline, config)
@@ -127,10 +127,10 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
         console.warn(f"train: {raw.summary()}: {raw.suggestion()}")
     elif raw.words:
         console.say(f"train: {raw.summary()}")
-    report_unseen_labels(config, artifacts, console)
+    report_unseen_labels(data_form(config), artifacts, console)
     if data.dev_batches:
         next(iter(data.dev_batches()), None)  # builds the examples of all dev records
-    refuse_long_texts(config, pipeline)
+    refuse_long_texts(data_form(config), pipeline)
     if line := longest_text(pipeline, data.batches, allowed=config.train.max_tokens):
         console.say(line)
     loss = pipeline.loss(trial.batch)

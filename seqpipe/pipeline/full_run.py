@@ -36,7 +36,7 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import answered, headlines, score_answers
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import Predictor
-from seqpipe.training import checkpoint
+from seqpipe.training import checkpoint, devices
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.evaluation import predictor
@@ -166,7 +166,15 @@ def run_all(
     """
     with start_run(config, console, fresh, runs, more, parent) as run:
         config, scores = run.config, run.scores
-        if run.bundle_folder.exists() and scores is not None:
+        processes = devices.current()
+        is_finished = processes.by_first(lambda: run.bundle_folder.exists() and scores is not None)
+        if processes.rank:  # the first process evaluates and exports
+            if not is_finished:
+                self_train(run, console, device)
+                train_run(run, console, device)
+            processes.wait()
+            return run
+        if is_finished and scores is not None:
             parity = bundle.read(run.bundle_folder).manifest.parity
             console.say(f"{run.folder} is finished and nothing changed: nothing to do (--fresh trains again)")
         else:
@@ -194,6 +202,7 @@ def run_all(
         compared += f" and {parity['texts']:,} generated texts"
         console.say(f"{run.bundle_folder}: onnxruntime{fp32} = PyTorch in {compared}")
         console.say(f"next: seqpipe predict {run.bundle_folder}")
+        processes.wait()
         return run
 
 
@@ -293,13 +302,17 @@ def run_folds(
     for test in results[0].scores or {}:
         for name, statistic in (("mean", statistics.mean), ("deviation", statistics.stdev)):
             scores[f"{test} ({name})"] = _each_score([(fold.scores or {})[test] for fold in results], statistic)
-    with run_lock(folder):
-        Artifacts.load(results[0].folder).save(folder)
-        files.write(folder / YAML, dump(resolved(config, folder)))
-        files.write(folder / ANSWERS, b"".join(files.json_bytes(line) + b"\n" for line in lines))
-        files.write(folder / SCORES, json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False))
-        state = {"fingerprint": fingerprint(config), "folds": [fold.folder.name for fold in results]}
-        files.write(folder / STATE, json.dumps(state, indent=1))
+
+    def write() -> None:
+        with run_lock(folder):
+            Artifacts.load(results[0].folder).save(folder)
+            files.write(folder / YAML, dump(resolved(config, folder)))
+            files.write(folder / ANSWERS, b"".join(files.json_bytes(line) + b"\n" for line in lines))
+            files.write(folder / SCORES, json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False))
+            state = {"fingerprint": fingerprint(config), "folds": [fold.folder.name for fold in results]}
+            files.write(folder / STATE, json.dumps(state, indent=1))
+
+    devices.current().by_first(write)
     content = "the answers to all records, each by the run of its fold" if lines else "the scores of all folds"
     console.say(f"{folder}: {content}")
     if final:
@@ -382,15 +395,17 @@ def missing_needs(config: Config, chain: Sequence[Path] = ()) -> list[Missing]:
 
 def make_needs(config: Config, console: Console, device: str, cache: GraphCache | None) -> bool:
     """Create the missing needs of a pipeline; return whether there were any."""
-    steps = missing_needs(config)
+    steps, processes = missing_needs(config), devices.current()
+    processes.wait()
     for step in steps:
         console.say(f"{config.name} needs {step}")
         if step.need.run:
             needed, runs = load(step.need.run, plugin_files=config.plugin_files), step.need.path.parent
             run_all(needed, console, device, cache=cache, runs=Path(relative_path(runs)))
             console.say(f"\ncontinuing with {config.name}")
-        else:
+        elif not processes.rank:
             texts = checkpoint_texts(step.config, step.need.path)
             pieces = tiny_bert(step.need.path, texts, step.need.pieces)
             console.say(f"  created {relative_path(step.need.path)}: {pieces:,} pieces of words")
+    processes.wait()
     return bool(steps)

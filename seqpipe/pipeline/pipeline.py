@@ -296,7 +296,9 @@ class Pipeline:
     ) -> tuple[CallbackConsole, GraphCache | None]:
         """Create the missing needs of the pipeline; return the console and the graph cache of its run."""
         from seqpipe.export.graph_cache import default_cache
+        from seqpipe.training.devices import join
 
+        progress = False if join().rank else progress  # the first of several processes reports
         console, graphs = CallbackConsole(progress), default_cache() if cache else None
         if self.config.needs:
             from seqpipe.pipeline.full_run import make_needs

@@ -34,10 +34,10 @@ from seqpipe.config.run_layout import (
 from seqpipe.config.yaml import dump, flatten
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
-from seqpipe.features.parts import Part
+from seqpipe.features.parts import DataPath, Part, paths_of
 from seqpipe.pipeline.lock import run_lock
 from seqpipe.pipeline.run import RUNS, Run
-from seqpipe.training import checkpoint
+from seqpipe.training import checkpoint, devices
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.optim import rate_factor
 from seqpipe.training.pipeline import Pipeline
@@ -59,7 +59,7 @@ def fingerprint(config: Config, run: Path | None = None) -> dict[str, Any]:
     content.pop("plugins")  # the components' versions are added below
     tests = {name if name == "test" else f"test.{name}": path for name, path in data.tests.items()}
     hashes: dict[str, Any] = {}
-    paths = {
+    paths: dict[str, DataPath | None] = {
         "train": data.train,
         "dev": data.dev,
         **tests,
@@ -68,14 +68,16 @@ def fingerprint(config: Config, run: Path | None = None) -> dict[str, Any]:
     }
     if isinstance(data.train, Part):
         paths |= {f"add.{number}": path for number, path in enumerate(data.train.added)}
-    for role, path in paths.items():
-        if path and has_member(data.reader.cls, "files"):  # the reader knows which files belong together
-            listed = build_component(data.reader).files(Path(path))
-            hashes[role] = [files.sha256_file(file) for file in listed]
-            if listed == [Path(path)]:
-                (hashes[role],) = hashes[role]
-        elif path:
-            hashes[role] = files.sha256_file(Path(path))
+    for role, source in paths.items():
+        source = source.file if isinstance(source, Part) else source
+        if source is None:
+            continue
+        listed = [*paths_of(source)]
+        if has_member(data.reader.cls, "files"):  # the reader knows which files belong together
+            listed = [file for path in listed for file in build_component(data.reader).files(path)]
+        hashes[role] = [files.sha256_file(file) for file in listed]
+        if listed == [source]:
+            (hashes[role],) = hashes[role]
     inputs: dict[str, Any] = {
         "yaml": content,
         "data": hashes,
@@ -149,14 +151,18 @@ def start_run(
     The folder is new, or the existing one if it was made from the same inputs. One without a checkpoint has nothing to
     keep: its run starts again. With `fresh` an old run of this name is moved aside. With `more`, the finished run is
     extended by this number of epochs, which the config of the yielded run includes. `parent` is the name of the run
-    from which a new one continues with more data.
+    from which a new one continues with more data. Of several processes the first prepares and locks the folder.
 
     Raises:
         ConfigError: if a component's `init` names this folder.
         UsageError: if the folder is not a run, was made from other inputs, or is locked; for `more`, if it is not
             finished.
     """
-    folder = runs / config.name
+    folder, processes = runs / config.name, devices.current()
+    if processes.rank:  # the first process has the lock
+        epochs = processes.by_first(lambda: config.train.epochs)
+        yield Run(folder, replace(config, train=config.train.model_copy(update={"epochs": epochs})))
+        return
     for component in config.components:
         source = component.common_keys.get("init")
         if source and source.resolve() == folder.resolve():
@@ -182,6 +188,8 @@ def start_run(
             console.say(f"the old run is now {files.move_aside(folder)}")
             locks.enter_context(run_lock(folder))
         _prepare_folder(config, folder, current, parent)
+        epochs = config.train.epochs  # `more` has changed them
+        processes.by_first(lambda: epochs)
         yield Run(folder, config)
 
 

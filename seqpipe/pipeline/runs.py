@@ -429,7 +429,7 @@ def _row(folder: Path) -> dict[str, Any]:
         scores, outcome, history = run.scores, run.outcome, run.history
         is_exported, metric = (run.bundle_folder / BUNDLE).exists(), outcome.get("metric")
         row["parent"] = run.parent and run.parent.name
-        row["data"] = Path(str(settings["data.train"])).name
+        row["data"] = Path(str(settings.get("data.train") or settings["data.train.0"])).name
         stages = [(key.split("."), use) for key, use in settings.items() if key.startswith(("encoder", "head"))]
         row["model"] = " + ".join(str(use) for key, use in stages if len(key) == 1 or key[-1] == "use")
         written = (folder / (SCORES if scores else STATE)).stat().st_mtime

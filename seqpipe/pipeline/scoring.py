@@ -19,7 +19,7 @@ from seqpipe.config.signature import options_model, validate, values
 from seqpipe.console import Console, text_table
 from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features.document import Record
-from seqpipe.features.parts import DataPath, Part, read_records
+from seqpipe.features.parts import DataPath, Files, Part, paths_of, read_records
 from seqpipe.features.raw_text import compare
 from seqpipe.files import Rows, json_bytes, write
 from seqpipe.runtime import bundle
@@ -192,8 +192,10 @@ def _open_bundle(path: Path, device: str, data: Path | None, console: Console, f
     overlaps = keys.get("overlaps", "error")
     test_sets: dict[str, DataPath]
 
-    def absolute(name: str) -> Path:
-        return Path(os.path.abspath(file.parent / name))
+    def absolute(names: str | list[str]) -> Path | Files:
+        listed = [names] if isinstance(names, str) else names
+        paths = [Path(os.path.abspath(file.parent / name)) for name in listed]
+        return paths[0] if len(paths) == 1 else Files(tuple(paths))
 
     if data:
         test_sets = {data.name: data}
@@ -202,9 +204,9 @@ def _open_bundle(path: Path, device: str, data: Path | None, console: Console, f
     elif not tests and not fold:
         raise UsageError(f"the run of {path} has no test set; name a file with --data")
     elif fold or isinstance(tests, float):
-        train, *more = (absolute(name) for name in (keys["train"], *(keys.get("add") or ())))
+        train, added = absolute(keys["train"]), paths_of(absolute(keys["add"])) if keys.get("add") else ()
         dev_share, test_share = (share if isinstance(share, float) else 0.0 for share in (keys["dev"], tests))
-        rest = keys.get("split_seed", 1), keys.get("group"), tuple(fold) if fold else None, tuple(more)
+        rest = keys.get("split_seed", 1), keys.get("group"), tuple(fold) if fold else None, added
         test_sets = {"test": Part(train, "test", dev_share, test_share, *rest)}
     else:
         named = tests if isinstance(tests, dict) else {"test": tests}

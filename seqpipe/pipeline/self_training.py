@@ -12,7 +12,7 @@ from typing import Any
 from seqpipe import files
 from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.answers.registry import part_of
-from seqpipe.config.contract import build_component, has_member, metric_types
+from seqpipe.config.contract import build_component, changes_by_epoch, metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, HISTORY, LAST, LEARNED, PSEUDO_LABELS, ROUNDS, SELF_TRAINING
 from seqpipe.console import Console
@@ -22,6 +22,7 @@ from seqpipe.pipeline.run import Run, json_lines
 from seqpipe.pipeline.training import resolve_device, train_run
 from seqpipe.runtime.evaluate import goodness
 from seqpipe.runtime.predictor import batches
+from seqpipe.training import devices
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.pipeline import Pipeline
@@ -36,15 +37,16 @@ def self_train(run: Run, console: Console, device: str = "auto") -> None:
     of its own, and last.ckpt of the run is written last, so an interrupted self-training resumes too.
     """
     config, settings, folder = run.config, run.config.train.self_training, run.folder / SELF_TRAINING
+    processes = devices.current()
     if settings is None:
         return
-    if (run.checkpoints / LAST).exists():
-        if folder.exists():  # the process was killed before it removed the folder
+    if processes.by_first((run.checkpoints / LAST).exists):
+        if folder.exists() and not processes.rank:  # the process was killed before it removed the folder
             shutil.rmtree(folder)
         return
     assert config.data.unlabelled
     texts, reader = data_form(config).read(config.data.unlabelled), build_component(config.data.reader)
-    if has_member(reader, "epoch") and reader.changes(config.data.train):
+    if changes_by_epoch(reader, config.data.train):
         fix = "to which answers cannot be added; delete train.self_training"
         raise DataError(f"{config.data.train}: its reader yields other records in each epoch, {fix}")
     train = config.train.model_copy(update={"self_training": None})
@@ -55,8 +57,9 @@ def self_train(run: Run, console: Console, device: str = "auto") -> None:
     pipeline, trials = train_run(best, console, device), [(best, _row(best))]
     for number in range(1, settings.rounds + 1):
         before, path = best, folder / f"answers-{number}.jsonl"
-        if not path.exists():
-            _write_lines(path, pseudo_labels(pipeline, plain, texts, resolve_device(device)))
+        with processes.first_alone():
+            if not path.exists():
+                _write_lines(path, pseudo_labels(pipeline, plain, texts, resolve_device(device)))
         for threshold in settings.thresholds:
             confident = [row for row in json_lines(path) if row["confidence"] >= threshold]
             count = f"{len(confident):,} of {len(texts):,} unlabelled texts"
@@ -74,7 +77,7 @@ def self_train(run: Run, console: Console, device: str = "auto") -> None:
             break
     rows = [{**row, "kept": trial is best} for trial, row in trials]
     metric, metrics = best.outcome["metric"], metric_types(config.head)
-    _keep(best, run, rows)
+    processes.by_first(lambda: _keep(best, run, rows))
     for row in rows:
         with_texts = f"round {row['round']}, threshold {row['threshold']}, {row['texts']:,} texts"
         name = with_texts if row["round"] else "the labelled data alone"

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 import torch
 
 from seqpipe import files
 from seqpipe.answers.task import folded_label, list_examples
+from seqpipe.config.contract import declaration, describe
 from seqpipe.config.loader import Config
-from seqpipe.config.run_layout import FACTS, LAST, LEARNED, OUTCOME, PARTS, PSEUDO_LABELS
+from seqpipe.config.run_layout import FACTS, FEATURES, LAST, LEARNED, MAPPED, OUTCOME, PARTS, PSEUDO_LABELS
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
+from seqpipe.features.document import Doc
+from seqpipe.features.mapped import FeatureStore, StoredRecords
 from seqpipe.features.parts import Part
 from seqpipe.pipeline.run import Run, json_lines
 from seqpipe.report.analysis import data_facts, unknown_share
 from seqpipe.runtime.evaluate import deciding
-from seqpipe.runtime.predictor import cores, refuse_long
+from seqpipe.runtime.predictor import CHUNK, chunks, cores, refuse_long
+from seqpipe.training import devices
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
-from seqpipe.training.data_forms import candidate_docs, candidates_of, data_form
-from seqpipe.training.datasets import unseen_labels
+from seqpipe.training.data_forms import DataForm, candidate_docs, candidates_of, data_form
+from seqpipe.training.datasets import docs_of, unseen_labels
 from seqpipe.training.evaluation import DevScores, calibrate, dev_allocations, sample_scores, unwritable_targets
-from seqpipe.training.fit import dev_messages, fit_artifacts
+from seqpipe.training.fit import dev_messages, fit_with_docs
 from seqpipe.training.memory import longest_text
 from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
@@ -34,11 +39,11 @@ from seqpipe.training.warm_start import warm_start
 WEIGHTS = 500_000  # of each thread after the first
 
 
-def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console) -> None:
+def report_unseen_labels(form: DataForm, artifacts: Artifacts, console: Console) -> None:
     """Raise DataError for labels of dev or test that training never saw; with `unseen_labels: miss`, print them."""
     if not any(task.labels for task in artifacts.tasks):
         return
-    problems = []
+    config, problems = form.config, []
     known = {
         folded_label(label): label for task in artifacts.tasks for label in task.head_task.answer_labels() if label
     }
@@ -46,7 +51,7 @@ def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console)
         if path is None:
             continue
         examples = []
-        for label, record in unseen_labels(artifacts, data_form(config).read(path)):
+        for label, record in unseen_labels(artifacts, form.read(path)):
             twin = f", training has {known[fold]!r}" if (fold := folded_label(label)) in known else ""
             examples.append(f"{label!r} ({record.get('where', path)}{twin})")
         if examples:
@@ -60,7 +65,7 @@ def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console)
         raise DataError("\n".join([*problems, fix]))
 
 
-def refuse_long_texts(config: Config, pipeline: Pipeline) -> None:
+def refuse_long_texts(form: DataForm, pipeline: Pipeline) -> None:
     """Raise DataError, before training, for a text, the first of a pair or a candidate that is too long for a stage."""
     artifacts = pipeline.artifacts
     if candidates := candidates_of(artifacts):
@@ -68,12 +73,15 @@ def refuse_long_texts(config: Config, pipeline: Pipeline) -> None:
         refuse_long(docs, [{"where": f"the candidate {doc.text!r}"} for doc in docs], pipeline.limits)
     if not pipeline.refuses_long_texts:
         return
-    form, featurizer = data_form(config), artifacts.featurizer
-    for path in (config.data.train, config.data.unlabelled, config.data.dev, *config.data.tests.values()):
+    data = form.config.data
+    for path in (data.train, data.unlabelled, data.dev, *data.tests.values()):
         if path is None:
             continue
-        for record in form.read(path):
-            refuse_long(featurizer.docs([record]), [record], pipeline.limits)
+        records = form.read(path)
+        split: Iterable[Doc] = (doc for some in chunks(records, CHUNK) for doc in artifacts.featurizer.docs(some))
+        if isinstance(records, StoredRecords):
+            split = docs_of(artifacts.featurizer, records)
+        refuse_long(split, records, pipeline.limits)
 
 
 def resolve_device(name: str) -> str:
@@ -84,8 +92,8 @@ def resolve_device(name: str) -> str:
     if kind == "cuda" and not torch.cuda.is_available():
         raise EnvError(f"--device {name}: this PyTorch ({torch.__version__}) has no CUDA device; see `seqpipe doctor`")
     if kind == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return name
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return devices.local_device(name)
 
 
 def thread_count(pipeline: Pipeline) -> int:
@@ -99,36 +107,48 @@ def thread_count(pipeline: Pipeline) -> int:
     return min(torch.get_num_threads(), cores(), 1 + weights // WEIGHTS)
 
 
+def refuse_batch_dependent(config: Config) -> None:
+    """Raise UsageError for a stage whose training needs whole batches, which several processes divide."""
+    for component in config.components:
+        if component.kind in ("embedding", "encoder", "head") and declaration(component, "batch_dependent"):
+            problem = "its training needs all texts of a batch, which several devices divide"
+            raise UsageError(f"{component.key}: {describe(component)}: {problem}; train on one device")
+
+
 def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     """Train to the end, resume, or load a finished run; return the pipeline with its best weights, on the CPU."""
-    config, device = run.config, resolve_device(device)
+    config, device, processes = run.config, resolve_device(device), devices.current()
+    if processes.count > 1:
+        refuse_batch_dependent(config)
     check_precision(config.train.precision, device)
-    form = data_form(config)
+    store = FeatureStore(run.folder.parent / FEATURES, run.folder / MAPPED, console, cores())
+    form = data_form(config, store)
     records = form.read(config.data.train)
     if (run.folder / PSEUDO_LABELS).exists():
         records = [*records, *(row["record"] for row in json_lines(run.folder / PSEUDO_LABELS))]
     for part in (config.data.dev, *config.data.tests.values()):
-        if isinstance(part, Part):
+        if isinstance(part, Part) and not processes.rank:
             lines = (json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in form.read(part))
             files.make_folder(run.folder / PARTS)
             files.write(run.folder / PARTS / f"{part.role}.jsonl", "".join(lines))
-    if (run.folder / LEARNED).exists():  # an interrupted run has fitted them
-        artifacts = Artifacts.load(run.folder)
-    else:
-        artifacts = fit_artifacts(config, records)
-        artifacts.save(run.folder)
-    if config.train.teacher:
-        form.unlabelled = form.read(config.data.unlabelled) if config.data.unlabelled else ()
-        texts = [*records, *form.unlabelled]
-        form.soft_targets = teacher_answers(config, artifacts, texts, run.folder, console, device)
-    data = form.load(artifacts, records, run.folder)
+    with processes.first_alone():
+        if (run.folder / LEARNED).exists():  # an interrupted run, or the first process, has fitted them
+            artifacts = Artifacts.load(run.folder)
+        else:
+            artifacts, form.docs = fit_with_docs(config, records)
+            artifacts.save(run.folder)
+        if config.train.teacher:
+            form.unlabelled = form.read(config.data.unlabelled) if config.data.unlabelled else ()
+            texts = [*records, *form.unlabelled]
+            form.soft_targets = teacher_answers(config, artifacts, texts, run.folder, console, device)
+        data = form.load(artifacts, records, run.folder)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, artifacts)
     threads = config.train.threads or thread_count(pipeline)
     torch.set_num_threads(threads)
     is_new = not (run.checkpoints / LAST).exists()
     init_report = warm_start(pipeline, config) if is_new else []
-    refuse_long_texts(config, pipeline)
+    refuse_long_texts(form, pipeline)
     memory = longest_text(pipeline, data.batches, device, config.train.max_tokens)
     scores = None
     if data.dev_batches:
@@ -142,7 +162,8 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     tokens = sum(map(len, artifacts.vocabularies.values()))
     weights = sum(p.numel() for p in pipeline.parameters())
     sizes = f"{data.size}, {tokens:,} tokens, {weights:,} weights"
-    console.say(f"training {config.name}: {sizes}, on {device} (threads: {threads}) -> {run.folder}")
+    placed = f"{processes.count} processes, the first on {device}" if processes.count > 1 else device
+    console.say(f"training {config.name}: {sizes}, on {placed} (threads: {threads}) -> {run.folder}")
     notes = (*dev_messages(config, artifacts, data.dev), *unwritable_targets(config, artifacts, data.targets))
     console.detail(f"  {memory}")
     for message in (*init_report, *pipeline.messages(), *notes):
@@ -154,17 +175,20 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     if data.dev:
         unknown = unknown_share(artifacts.featurizer.docs(data.dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
-    report_unseen_labels(config, artifacts, console)
+    report_unseen_labels(form, artifacts, console)
     sets = {"train": records}
     sets |= {name: form.read(path) for name, path in {"dev": config.data.dev, **config.data.tests}.items() if path}
     facts = {name: data_facts(artifacts.featurizer, artifacts.task, some) for name, some in sets.items()}
     known = {"sets": {name: facts[name] | repeated.get(name, {}) for name in facts}, "warnings": warnings}
-    files.write(run.folder / FACTS, files.json_bytes(known, indent=1))
+    if not processes.rank:
+        files.write(run.folder / FACTS, files.json_bytes(known, indent=1))
     sample = sample_scores(pipeline, config, records, device) if data.dev else None
     progress = Trainer(pipeline, config, data.batches, scores, run.checkpoints, console, device, sample).train()
     set_sizes = {name: f"{len(some):,} records" for name, some in sets.items()} | {"train": data.size}
     outcome = outcome_of(progress, config) | {"data": set_sizes}
     if rise := rise_of_loss(outcome):  # before the export, which such weights may not pass
         console.warn(rise, "  ")
-    files.write(run.folder / OUTCOME, json.dumps(files.null_non_finite(outcome), indent=1))
+    if not processes.rank:
+        files.write(run.folder / OUTCOME, json.dumps(files.null_non_finite(outcome), indent=1))
+    processes.wait()
     return pipeline

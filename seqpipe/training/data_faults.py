@@ -46,11 +46,11 @@ def data_faults(
 
     fields, data, reader = fields_of(artifacts.featurizer), config.data, build_component(config.data.reader)
     left_out: list[str] | None = [] if data.bad_rows == "skip" else None
-    sets: dict[str, Iterable[Record]] = {"train": train, "dev": dev}
+    sets: dict[str, Any] = {"train": train, "dev": dev}
     sets |= {name: read_records(reader, path, data.overlaps, left_out) for name, path in data.tests.items()}
     # By the hash of an input: the set, the place and the answers of its first record. The answers are hashes, or the
-    # record where the caller has it anyway: few inputs repeat, and to find the answers of tagged words takes longest.
-    first: dict[int, tuple[str, str, Record | list[int]]] = {}
+    # position of the record where the caller has it: few inputs repeat, and the answers of tagged words cost most.
+    first: dict[int, tuple[str, str, int | list[int]]] = {}
     folded_train: dict[int, str] = {}
     # By head and the hash of an input: the place of its first record, and of those that contradict it.
     contradicting: dict[str, dict[int, list[str]]] = {head: {} for head in judged}
@@ -72,13 +72,13 @@ def data_faults(
             key, folded = (hash("\x1e".join(map(form, values.values()))) for form in (str, _folded))
             if key in first:
                 first_set, first_place, stored = first[key]
-                others = answers_of(stored) if isinstance(stored, Mapping) else stored
+                others = answers_of(sets[first_set][stored]) if isinstance(stored, int) else stored
                 for head, answer, first_answer in zip(judged, answers_of(record), others, strict=True):
                     if answer != first_answer:
                         contradicting[head].setdefault(key, [first_place]).append(place)
             else:
                 first_set, first_place = name, place
-                first[key] = name, place, record if isinstance(records, Sequence) else answers_of(record)
+                first[key] = name, place, count - 1 if isinstance(records, Sequence) else answers_of(record)
             if name == "train":
                 folded_train.setdefault(folded, place)
             elif first_set == "train":

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -17,15 +19,27 @@ from torch import Tensor
 from seqpipe.answers.task import list_examples, warnings_about
 from seqpipe.answers.text import ENOUGH, evaluation_window, prompt_records
 from seqpipe.answers.types import Candidates
-from seqpipe.config.contract import CorpusSettings, corpus_settings, declaration, describe, is_quadratic
+from seqpipe.config.contract import (
+    CorpusSettings,
+    build_component,
+    corpus_settings,
+    declaration,
+    describe,
+    has_member,
+    head_task,
+    is_quadratic,
+)
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import TOKENS
-from seqpipe.errors import DataError
+from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc, Record
-from seqpipe.features.parts import DataPath, left_out_message
+from seqpipe.features.mapped import FeatureStore, Ragged, StoredRecords, UnmappableError, write_values
+from seqpipe.features.parts import DataPath, Part, Role, left_out_message, no_records_left, paths_of, read_records
+from seqpipe.files import sha256_file
 from seqpipe.runtime.predictor import batches
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import (
+    TICK,
     Batch,
     Batches,
     Example,
@@ -34,6 +48,7 @@ from seqpipe.training.datasets import (
     epoch_examples,
     examples,
     in_memory,
+    mapped_examples,
     read,
     tensors,
     token_file,
@@ -61,11 +76,11 @@ def candidate_docs(artifacts: Artifacts, texts: Sequence[str]) -> list[Doc]:
     return docs
 
 
-def with_matches(artifacts: Artifacts, data: Sequence[Example]) -> list[Example]:
+def with_matches(artifacts: Artifacts, data: Sequence[Example]) -> Sequence[Example]:
     """Pair each example with another candidate of its label, in rotation; without one if there is none."""
     candidates = candidates_of(artifacts)
     if candidates is None:
-        return list(data)
+        return data
     ids = {label: i for i, label in enumerate(artifacts.tasks[0].kind.labels)}
     by_label: dict[int, list[Example]] = defaultdict(list)
     for key, doc in zip(candidates.keys, candidate_docs(artifacts, candidates.texts), strict=True):
@@ -124,6 +139,8 @@ def encode_candidates(pipeline: Pipeline, device: torch.device | str = "cpu") ->
 
 # The two forms of training data, examples and a token corpus, of which the head chooses one.
 
+LARGE = 16_000_000  # bytes of a data file from which on its features are mapped: in memory they are 20 to 50 times that
+FEATURES_VARIABLE = "SEQPIPE_FEATURES"  # auto, memory or mapped
 COMPARED = 200  # training records for the parity check if there is no dev or test set
 
 
@@ -142,8 +159,9 @@ class TrainingData:
 class DataForm(ABC):
     """Conversion of a config's files to training data."""
 
-    def __init__(self, config: Config, corpus: CorpusSettings | None):
-        self.config, self.corpus = config, corpus
+    def __init__(self, config: Config, corpus: CorpusSettings | None, store: FeatureStore | None = None):
+        self.config, self.corpus, self.store = config, corpus, store
+        self.docs: Sequence[Doc] | None = None  # of the training records, if they are tokenized already
         self.left_out: dict[str, list[str]] = {}  # the errors of records that were left out, by file
         self.unlabelled: Sequence[Record] = ()  # which only a teacher answers
         self.soft_targets: Sequence[
@@ -171,21 +189,117 @@ class DataForm(ABC):
 class ExampleData(DataForm):
     """Data of examples: each record has features, and targets or the text itself as the target."""
 
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self._sets: dict[DataPath, Sequence[Record]] = {}  # with a store: what was read
+        self._in_memory: dict[DataPath, str] = {}  # warnings about large files that cannot be mapped
+
     def read(self, path: DataPath) -> Sequence[Record]:
-        data = self.config.data
-        left_out = self.left_out[str(path)] = []
-        return read(data.reader, path, None, data.overlaps, left_out if data.bad_rows == "skip" else None)
+        if path not in self._sets:
+            records: Sequence[Record] | None = self._map(path) if self.store and self._is_large(path) else None
+            data, left_out = self.config.data, self.left_out.setdefault(str(path), [])
+            if records is None:
+                left_out.clear()
+                bad_rows = left_out if data.bad_rows == "skip" else None
+                records = read(data.reader, path, None, data.overlaps, bad_rows)
+            if self.store is None:
+                return records
+            self._sets[path] = records
+        return self._sets[path]
+
+    def _is_large(self, path: DataPath) -> bool:
+        """Return whether records are mapped; a large file that cannot be is reported with the training data."""
+        mode = os.environ.get(FEATURES_VARIABLE, "auto")
+        if mode not in ("auto", "memory", "mapped"):
+            raise UsageError(f"{FEATURES_VARIABLE}={mode}: must be auto, memory or mapped")
+        size = sum(file.stat().st_size for file in self._files(path))
+        if mode == "memory" or (mode == "auto" and size < LARGE):
+            return False
+        if reason := unmappable(self.config):
+            self._in_memory[path] = (
+                f"{path}: {size / 1e6:,.0f} MB are read into memory, 20 to 50 times that, since {reason}"
+            )
+        return not reason
+
+    def _files(self, path: DataPath) -> list[Path]:
+        """Return the files of a data path, which its reader knows if several belong together."""
+        reader, paths = self.config.data.reader, paths_of(path)
+        if has_member(reader.cls, "files"):
+            component = build_component(reader)
+            return [file for some in paths for file in component.files(some)]
+        return [*paths]
+
+    def _map(self, path: DataPath) -> StoredRecords | None:
+        """Return the records from the store; None if `marshal` cannot write them."""
+        data, reader, store = self.config.data, self.config.data.reader, self.store
+        assert store
+        paths = paths_of(path)
+        left_out: list[str] | None = [] if data.bad_rows == "skip" else None
+
+        def make_files(folder: Path) -> None:
+            def values() -> Iterator[Record]:
+                component = build_component(reader)
+                with store.console.progress("reading", None) as tick:
+                    records = (r for p in paths for r in read_records(component, p, data.overlaps, left_out))
+                    for number, record in enumerate(records, 1):
+                        yield record
+                        if number % TICK == 0:
+                            tick(number)
+
+            if not write_values(folder / "records", values()):
+                reason = f", except those that cannot be read, such as {left_out[0]}" if left_out else ""
+                raise DataError(f"{path}: has no records{reason}")
+            (folder / "left_out.json").write_text(json.dumps(left_out))
+
+        offer = reader.offer
+        key = {
+            "records": [sha256_file(file) for file in self._files(path)],
+            "paths": [*map(str, paths)],
+            "reader": [
+                reader.use,
+                offer.distribution,
+                offer.version,
+                json.dumps(reader.options, sort_keys=True, default=str),
+            ],
+            "rules": [data.overlaps, data.bad_rows],
+        }
+        try:
+            folder = store.make(key, make_files)
+        except UnmappableError as error:
+            self._in_memory[path] = f"{path}: the records are read into memory, since {error}"
+            return None
+        self.left_out[str(path)] = json.loads((folder / "left_out.json").read_text()) or []
+        if not isinstance(path, Part):
+            return StoredRecords(folder / "records", None, folder.name, store)
+
+        def make_rows(rows: Path) -> None:
+            every = StoredRecords(folder / "records", None, folder.name, store)
+            roles = np.array(path.roles(every))
+            for role in get_args(Role):
+                (rows / role).write_bytes(np.flatnonzero(roles == role).astype("<i4").tobytes())
+
+        divided = [path.dev, path.test, path.seed, path.group, path.fold]
+        rows = store.make({"part of": folder.name, "divided": divided}, make_rows)
+        records = StoredRecords(folder / "records", rows / path.role, f"{rows.name} {path.role}", store)
+        if not records:
+            raise no_records_left(path, len(Ragged(folder / "records")))
+        return records
 
     def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None) -> TrainingData:
         config, settings = self.config, self.config.train
         dev = self.read(config.data.dev) if config.data.dev else []
         warnings = [left_out_message(path, errors) for path, errors in self.left_out.items() if errors]
-        data = examples(
-            config, artifacts, records, warn=warnings.append, soft_targets=self.soft_targets[: len(records)]
-        )
+        warnings += self._in_memory.values()
+        data: Sequence[Example]
+        if isinstance(records, StoredRecords):
+            data = mapped_examples(config, artifacts, records, warn=warnings.append)
+        else:
+            soft_targets = self.soft_targets[: len(records)]
+            data = examples(config, artifacts, records, False, warnings.append, soft_targets, docs=self.docs)
+            self.docs = None
         if self.unlabelled:
             answers = self.soft_targets[len(records) :]
-            data += examples(config, artifacts, self.unlabelled, soft_targets=answers, is_labelled=False)
+            data = [*data, *examples(config, artifacts, self.unlabelled, soft_targets=answers, is_labelled=False)]
         warnings += warnings_about(artifacts.task, "train", records, trains=True)
         warnings += warnings_about(artifacts.task, "dev", dev)
         batches_of = partial(
@@ -200,16 +314,18 @@ class ExampleData(DataForm):
         # The dev examples are built at the first evaluation, not before training.
         @cache
         def dev_batches() -> Batches:
+            if isinstance(dev, StoredRecords):
+                return batches_of(mapped_examples(config, artifacts, dev, skip_unseen=True))
             return batches_of(examples(config, artifacts, dev, skip_unseen=True))
 
         make = epoch_examples(config, artifacts)
         heads = zip(config.head, artifacts.tasks, strict=True)
         pairing = next((pair for pair in heads if declaration(pair[0], "label_pairs")), None)
 
-        def matched(some: Sequence[Example], number: int = 0) -> list[Example]:
+        def matched(some: Sequence[Example], number: int = 0) -> Sequence[Example]:
             return with_pairs(*pairing, some, (settings.seed, number)) if pairing else with_matches(artifacts, some)
 
-        def of_epoch(number: int) -> list[Example]:
+        def of_epoch(number: int) -> Sequence[Example]:
             return matched(data if make is None else make(number), number)
 
         return TrainingData(
@@ -261,7 +377,21 @@ class TokenCorpus(DataForm):
         return Windows(tokens, corpus.context, rows, settings.seed, epoch_batches, corpus.stateful)
 
 
-def data_form(config: Config) -> DataForm:
-    """Return the form of training data that the head of a config requires."""
+def unmappable(config: Config) -> str:
+    """Return the reason why the training data of a config must be in memory; "" if they can be mapped."""
+    data, reader, pairs = config.data, build_component(config.data.reader), "label_pairs"
+    if has_member(reader, "epoch") and reader.changes(data.train):
+        return "the reader yields other records in each epoch"
+    if data.candidates or any(head_task(head).has_candidates for head in config.head):
+        return "each text is paired with a candidate"
+    if alike := [head for head in config.head if declaration(head, pairs)]:
+        return f"{describe(alike[0])} pairs texts of one label anew in each epoch"
+    if config.train.teacher or config.train.self_training or data.unlabelled:
+        return "answers of a model are learned beside them (train.teacher, train.self_training, data.unlabelled)"
+    return ""
+
+
+def data_form(config: Config, store: FeatureStore | None = None) -> DataForm:
+    """Return the form of training data that the head of a config requires; with a store, large data are mapped."""
     corpus = corpus_settings(config.head[0])
-    return (TokenCorpus if corpus is not None and corpus.packed else ExampleData)(config, corpus)
+    return (TokenCorpus if corpus is not None and corpus.packed else ExampleData)(config, corpus, store)

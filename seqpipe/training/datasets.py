@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -16,7 +19,7 @@ from torch import nn
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.text import RECORD_CONTINUES, concatenate
 from seqpipe.answers.types import SpanRules, Targets, UnseenLabelError
-from seqpipe.config.contract import answer_settings, build_component, has_member
+from seqpipe.config.contract import answer_settings, build_component, changes_by_epoch
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features.document import (
@@ -29,7 +32,9 @@ from seqpipe.features.document import (
     resolve_overlaps,
     words_of,
 )
-from seqpipe.features.parts import DataPath, Part, read_records
+from seqpipe.features.mapped import Docs, JoinedDocs, Ragged, StoredRecords, map_array, plain_doc, write_values
+from seqpipe.features.parts import DataPath, read_records
+from seqpipe.features.sources import InputSource, sources_of
 from seqpipe.features.spans import offsets_of
 from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
 from seqpipe.files import make_folder, remove_partial_files, writing
@@ -38,6 +43,7 @@ from seqpipe.training.artifacts import Artifacts
 
 Batch = dict[str, torch.Tensor]
 SOFT_TARGETS = "teacher."  # prefix of a teacher's answers among targets, after that of the head
+TICK = 1_000  # examples between two reports of progress
 QUADRATIC_FROM = 512  # tokens of a text, from which what is quadratic counts more than the rest of a stage
 
 
@@ -150,14 +156,22 @@ def read(
 def epoch_examples(config: Config, artifacts: Artifacts) -> Callable[[int], Sequence[Example]] | None:
     """Return the function that makes the examples of an epoch; None if the reader yields the same ones in each."""
     reader, path = build_component(config.data.reader), config.data.train
-    if not (has_member(reader, "epoch") and reader.changes(path)):
+    if not changes_by_epoch(reader, path):
         return None
-    if isinstance(path, Part):
-        fix = "shares, folds and data.add cannot divide; give data.dev and data.test a file"
+    if not isinstance(path, Path):
+        fix = "shares, folds, lists and data.add cannot divide; give data.train, data.dev and data.test a file each"
         raise DataError(f"{path}: its reader yields other records in each epoch, which {fix}")
     return lambda number: examples(
         config, artifacts, list(resolve_overlaps(reader.epoch(path, number), config.data.overlaps))
     )
+
+
+def docs_of(featurizer: InputSource, records: Sequence[Record]) -> Sequence[Doc]:
+    """Return the Docs of records; those of stored records are made once, and stored too."""
+    if not isinstance(records, StoredRecords):
+        return featurizer.docs(records)
+    docs = [records.docs(source) for source in sources_of(featurizer).values()]
+    return docs[0] if len(docs) == 1 else JoinedDocs(docs)
 
 
 def examples(
@@ -168,13 +182,30 @@ def examples(
     warn: Callable[[str], object] = lambda line: None,
     soft_targets: Sequence[Mapping[str, Any]] = (),
     is_labelled: bool = True,
+    docs: Sequence[Doc] | None = None,
 ) -> list[Example]:
     """Return records as examples, without empty texts and records to be skipped.
 
     With `skip_unseen`, records with labels that training never saw are left out. `warn` is called with a line about
     empty texts, and one about spans that were widened, skipped or dropped. `soft_targets` has a teacher's answer to
     each record by head: a distribution, or a text, which is a second target. Unlabelled records have no other target.
+    `docs` are those of the records, if they are tokenized already.
     """
+    arguments = (skip_unseen, warn, soft_targets, is_labelled)
+    return [example for _, example in _make_examples(config, artifacts, records, docs, *arguments)]
+
+
+def _make_examples(
+    config: Config,
+    artifacts: Artifacts,
+    records: Sequence[Record],
+    docs: Sequence[Doc] | None = None,
+    skip_unseen: bool = False,
+    warn: Callable[[str], object] = lambda line: None,
+    soft_targets: Sequence[Mapping[str, Any]] = (),
+    is_labelled: bool = True,
+) -> Iterator[tuple[int | None, Example]]:
+    """Yield the examples of `examples`, each with the position of its record, or None for a part of a long text."""
     makers, rules = [], list[SpanRules]()
     for head, task in zip(config.head, artifacts.tasks, strict=True):
         rules.append(SpanRules(config.data.misaligned, config.data.overlaps))
@@ -186,10 +217,13 @@ def examples(
         if config.data.misaligned == "error":
             raise DataError(message)
         warn(message)
-    data, empty, unseen, long = list[Example](), [], 0, list[str]()
-    for number, (record, doc) in enumerate(zip(records, artifacts.featurizer.docs(records), strict=True), 1):
+    count = empty = unseen = long = 0
+    first_empty = first_long = ""
+    docs = docs_of(artifacts.featurizer, records) if docs is None else docs
+    for number, (record, doc) in enumerate(zip(records, docs, strict=True), 1):
         if not len(doc):
-            empty.append(record)
+            first_empty = first_empty or str(record.get("where", "no file and line known"))
+            empty += 1
             continue
         try:
             by_head = [(prefix, make(record, doc)) for prefix, make in makers] if is_labelled else []
@@ -213,21 +247,122 @@ def examples(
                 continue
             example = Example(doc, named, where=place, soft_targets=rows)
             parts = [example] if skip_unseen else shorten(config, artifacts, example)
-            long += [place] if parts != [example] else []
-            data += parts
+            if parts != [example]:
+                long, first_long = long + 1, first_long or place
+            count += len(parts)
+            yield from ((number - 1 if part.doc is doc else None, part) for part in parts)
     if empty:
-        message = f"{len(empty):,} of {len(records):,} records have no tokens, and are left out of training"
-        warn(f"{message}; the first: {empty[0].get('where', 'no file and line known')}")
+        message = f"{empty:,} of {len(records):,} records have no tokens, and are left out of training"
+        warn(f"{message}; the first: {first_empty}")
     if long:
         cut = "truncated" if config.train.too_long == "truncate" else "split"
-        warn(f"{len(long):,} texts of more than {config.train.max_tokens:,} tokens are {cut}; the first: {long[0]}")
+        warn(f"{long:,} texts of more than {config.train.max_tokens:,} tokens are {cut}; the first: {first_long}")
     spans = [line for rule in rules for line in rule.messages()]
     for line in dict.fromkeys([*dropped_message(records, config.data.overlaps), *spans]):  # two heads may have the same
         warn(line)
-    if not data and not unseen:
+    if not count and not unseen:
         file = config.data.dev if skip_unseen else config.data.train
         raise DataError(f"{file}: every text is empty, or has no target")
-    return data
+
+
+class MappedExamples(Sequence[Example]):
+    """Examples in memory-mapped files, with arrays of their lengths and of their groups: those with the same targets.
+
+    It is pickled as its folder and its Docs, so that another process opens the same files.
+    """
+
+    def __init__(self, folder: Path, docs: Sequence[Doc]):
+        self.folder, self.docs = folder, docs
+        self.lengths, self.groups = map_array(folder / "lengths", "<i4"), map_array(folder / "groups", "<i4")
+        self._values: Ragged[Any] = Ragged(folder / "examples")
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.folder, self.docs)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        number, targets, where, part = self._values[index]
+        return Example(self.docs[number] if part is None else Docs.decode(part), targets, where=where)
+
+
+def mapped_examples(
+    config: Config,
+    artifacts: Artifacts,
+    records: StoredRecords,
+    skip_unseen: bool = False,
+    warn: Callable[[str], object] = lambda line: None,
+) -> MappedExamples:
+    """Return what `examples` returns, in files that are written once for the same records, tokenizers and labels."""
+    docs, settings, store = docs_of(artifacts.featurizer, records), config.train, records.store
+    writers = [task.target_tokenizer and task.target_tokenizer.to_str() for task in artifacts.tasks]
+    tasks = [
+        [task.name, task.answer, task.labels, answer_settings(h)]
+        for task, h in zip(artifacts.tasks, config.head, strict=True)
+    ]
+    fitted = json.dumps([tasks, writers], sort_keys=True, default=str)
+    key = {
+        "examples": [records.docs(source).path.parent.name for source in sources_of(artifacts.featurizer).values()],
+        "records": records.key,
+        "tasks": hashlib.sha256(fitted.encode("utf-8", "surrogatepass")).hexdigest(),
+        "rules": [config.data.misaligned, config.data.overlaps, settings.max_tokens, settings.too_long, skip_unseen],
+    }
+
+    def make_files(folder: Path) -> None:
+        lengths, groups, kinds, messages = array("i"), array("i"), dict[tuple[str, ...], int](), list[str]()
+
+        def values() -> Iterator[Any]:
+            with store.console.progress("making examples", len(records)) as tick:
+                for number, example in _make_examples(config, artifacts, records, docs, skip_unseen, messages.append):
+                    lengths.append(example.length)
+                    groups.append(kinds.setdefault(tuple(example.targets), len(kinds)))
+                    part = plain_doc(example.doc) if number is None else None
+                    yield number, dict(example.targets), example.where, part
+                    if len(lengths) % TICK == 0:
+                        tick(len(lengths))
+
+        write_values(folder / "examples", values())
+        for name, numbers in (("lengths", lengths), ("groups", groups)):
+            (folder / name).write_bytes(np.array(numbers, "<i4").tobytes())
+        (folder / "messages.json").write_text(json.dumps(messages))
+
+    folder = store.make(key, make_files)
+    for line in json.loads((folder / "messages.json").read_text()):
+        warn(line)
+    return MappedExamples(folder, docs)
+
+
+class Order(Sequence[list[int]]):
+    """The batches of an epoch, as lists of positions, in arrays: four bytes a position."""
+
+    def __init__(self, positions: np.ndarray, bounds: np.ndarray, batches: np.ndarray):
+        self.positions, self.bounds, self.batches = positions, bounds, batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    @overload
+    def __getitem__(self, index: int) -> list[int]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Order: ...
+    def __getitem__(self, index: int | slice) -> list[int] | Order:
+        if isinstance(index, slice):
+            return Order(self.positions, self.bounds, self.batches[index])
+        batch = self.batches[index]
+        rows: list[int] = self.positions[self.bounds[batch] : self.bounds[batch + 1]].tolist()
+        return rows
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(eq=False)
@@ -249,27 +384,51 @@ class Batches:
         """Return the share of a text in the budget: its tokens, and above QUADRATIC_FROM, if so, their square."""
         return length * max(length, QUADRATIC_FROM) // QUADRATIC_FROM if self.quadratic else length
 
-    def order(self, epoch: int) -> list[list[int]]:
+    @property
+    def lengths(self) -> np.ndarray:
+        """The length of each example."""
+        if isinstance(self.data, MappedExamples):
+            return self.data.lengths
+        return np.array([example.length for example in self.data], np.int32)
+
+    def order(self, epoch: int) -> Order:
         """Return the batches of an epoch as positions: a function of seed and epoch."""
         if self.epoch_examples is not None and epoch != self.epoch:
             self.data, self.epoch = self.epoch_examples(epoch), epoch
-        random = np.random.default_rng((self.seed, epoch))
-        lengths = np.array([self.cost(example.length) for example in self.data], float)
-        noisy = lengths * random.uniform(0.9, 1.1, len(self.data)) + random.uniform(0, 1, len(self.data))
-        batches: list[list[int]] = []
-        batch: list[int] = []
-        longest = 0.0
-        kinds: dict[tuple[str, ...], int] = {}  # the examples of a batch have the same targets
-        groups = [kinds.setdefault(tuple(example.targets), len(kinds)) for example in self.data]
-        for i in np.lexsort((noisy, np.array(groups))).tolist():
-            longest = max(longest, lengths[i])
-            is_full = (len(batch) + 1) * longest > self.tokens or len(batch) == self.most
-            if batch and (is_full or groups[i] != groups[batch[-1]]):
-                batches.append(batch)
-                batch, longest = [], lengths[i]
-            batch.append(i)
-        batches += [batch] if batch else []
-        return [batches[i] for i in random.permutation(len(batches))]
+        random, size = np.random.default_rng((self.seed, epoch)), len(self.data)
+        if isinstance(self.data, MappedExamples):
+            groups = self.data.groups
+        else:
+            kinds: dict[tuple[str, ...], int] = {}  # the examples of a batch have the same targets
+            groups = np.array([kinds.setdefault(tuple(e.targets), len(kinds)) for e in self.data], np.int32)
+        costs = self.lengths
+        if self.quadratic:  # as `cost`
+            costs = costs * np.maximum(costs, QUADRATIC_FROM).astype(np.int64) // QUADRATIC_FROM
+        noisy = random.uniform(0.9, 1.1, size)
+        noisy *= costs
+        noisy += random.uniform(0, 1, size)
+        positions = np.lexsort((noisy, groups)).astype(np.int32)
+        del noisy
+        costs, groups = costs[positions], groups[positions]
+        ends = [*(np.flatnonzero(np.diff(groups)) + 1).tolist(), size]  # of the groups
+        bounds = array("q", [0])
+        for end in ends:
+            while bounds[-1] < end:
+                bounds.append(bounds[-1] + self._batch_size(costs[bounds[-1] : end]))
+        return Order(positions, np.array(bounds), random.permutation(len(bounds) - 1))
+
+    def _batch_size(self, costs: np.ndarray) -> int:
+        """Return the number of examples of the batch that begins with these costs."""
+        most, size = self.most or len(costs), 32
+        while True:
+            size = min(size, most, len(costs))
+            fits = np.maximum.accumulate(costs[:size]) * np.arange(1, size + 1) <= self.tokens
+            fits[0] = True
+            if not fits.all():
+                return int(fits.argmin())
+            if size == min(most, len(costs)):
+                return size
+            size *= 4
 
     def __call__(self, rows: Sequence[int]) -> Batch:
         data = [self.data[i] for i in rows]

@@ -26,10 +26,11 @@ from seqpipe.config.contract import (
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError, EnvError
 from seqpipe.features.document import Arrays, Record, location
-from seqpipe.runtime.evaluate import evaluate
+from seqpipe.runtime.evaluate import answered, evaluate, score_answers
 from seqpipe.runtime.predictor import Predictor
+from seqpipe.training import devices
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.datasets import Batch, tensors
+from seqpipe.training.datasets import Batch, docs_of, tensors
 from seqpipe.training.pipeline import Pipeline, errors_of
 
 Batches = Iterable[Mapping[str, Tensor]]
@@ -66,18 +67,31 @@ def dev_allocations(artifacts: Artifacts, records: Sequence[Record]) -> Iterator
 
 
 def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
-    """Calibrate every head that chooses values on dev, from its evidence of these batches."""
+    """Calibrate every head that chooses values on dev, from its evidence of these batches.
+
+    Each of several processes computes the evidence of some batches.
+    """
+    processes = devices.current()
     choosing = [head for head in pipeline.head_stages if dev_option(head.component)]
     if not choosing:
         return
-    evidence = [defaultdict[str, list[Tensor]](list) for _ in choosing]
+    evidence = list[list[dict[str, Tensor]]]()
     with evaluation(pipeline):
-        for batch in batches():
+        for batch in itertools.islice(batches(), processes.rank, None, processes.count):
             names = pipeline(dict(batch))
-            for head, columns in zip(choosing, evidence, strict=True):
-                for name, rows in head.call(head.module.evidence, names).items():
-                    columns[name].append(rows)
-    for head, columns in zip(choosing, evidence, strict=True):
+            evidence.append([head.call(head.module.evidence, names) for head in choosing])
+    if processes.count > 1:
+        on_cpu = [[{name: rows.cpu() for name, rows in part.items()} for part in parts] for parts in evidence]
+        device = next(pipeline.parameters()).device
+        evidence = [
+            [{name: rows.to(device) for name, rows in part.items()} for part in parts]
+            for parts in processes.interleave(on_cpu)
+        ]
+    for place, head in enumerate(choosing):
+        columns = defaultdict[str, list[Tensor]](list)
+        for parts in evidence:
+            for name, rows in parts[place].items():
+                columns[name].append(rows)
         if not columns:
             problem = f"training saw none of its labels, from which {describe(head.component)} chooses"
             raise DataError(f"data.dev: {problem}; add records with labels of the training data")
@@ -85,11 +99,14 @@ def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
             head.module.calibrate({name: torch.cat(rows) for name, rows in columns.items()})
 
 
-def dev_measures(pipeline: Pipeline, batches: Batches) -> tuple[float | None, dict[str, dict[str, float]]]:
+def dev_measures(
+    pipeline: Pipeline, batches: Batches, processes: devices.Processes = devices.ALONE
+) -> tuple[float | None, dict[str, dict[str, float]]]:
     """Return the mean loss of a record, and the `measures` of each head, or else its perplexity, by its name.
 
     The loss is the weighted sum of the heads' losses, as in training, or None without a record. A measure is the mean
-    over all batches, and a perplexity exp of that: of a head that generates text, of its loss per target token.
+    over all batches, and a perplexity exp of that: of a head that generates text, of its loss per target token. Of
+    several `processes` each has some of the batches.
     """
     total, records = 0.0, 0
     sums: dict[str, dict[str, Tensor]] = {head.name: {} for head in pipeline.head_stages}
@@ -108,6 +125,13 @@ def dev_measures(pipeline: Pipeline, batches: Batches) -> tuple[float | None, di
                     pairs = {"perplexity": torch.tensor([loss * count, count], dtype=torch.float64)}
                 for name, pair in pairs.items():
                     sums[head.name][name] = sums[head.name].get(name, torch.zeros(2)) + pair.cpu()
+    parts = processes.gather((total, records, sums))
+    total, records = sum(part[0] for part in parts), sum(part[1] for part in parts)
+    for _, _, others in parts[1:]:
+        for head_name, pairs in others.items():
+            first = parts[0][2][head_name]
+            first |= {name: first.get(name, torch.zeros(2)) + pair for name, pair in pairs.items()}
+    sums = parts[0][2]
     measures = {head: {name: _mean(name, *pair.tolist()) for name, pair in sums[head].items()} for head in sums}
     return total / records if records else None, measures
 
@@ -205,14 +229,17 @@ class DevScores:
         `check_interrupt` is called regularly; an exception that it raises ends the evaluation.
         """
         pipeline, records = self.pipeline, self.records[:2] if only_names else self.records
+        processes = devices.ALONE if only_names else devices.current()
         with dev_allocations(pipeline.artifacts, self.records):
             if not only_names:
                 calibrate(pipeline, self._device_batches)
-            loss, measures = dev_measures(pipeline, itertools.islice(self._device_batches(), 1 if only_names else None))
+            stop, step = (1, 1) if only_names else (None, processes.count)
+            some = itertools.islice(self._device_batches(), processes.rank, stop, step)
+            loss, measures = dev_measures(pipeline, some, processes)
         if pipeline.is_language_model:
             check_interrupt()
             return {"perplexity": measures[""]["perplexity"], "loss": math.log(measures[""]["perplexity"])}
-        scores = evaluate(predictor(pipeline, self.config, self.device, check_interrupt), records)[""]
+        scores = shared_scores(predictor(pipeline, self.config, self.device, check_interrupt), records, processes)
         for head in pipeline.head_stages:
             if not head.name:  # the only head; its own measures select the best weights
                 has_measures = has_member(head.module, "measures")
@@ -225,6 +252,14 @@ class DevScores:
         """Yield the batches on the device lazily."""
         for batch in self.batches():
             yield {name: tensor.to(self.device) for name, tensor in batch.items()}
+
+
+def shared_scores(predictor: Predictor, records: Sequence[Record], processes: devices.Processes) -> Scores:
+    """Return the scores of records, which several processes answer in shares; the first one scores all answers."""
+    if processes.count == 1:
+        return evaluate(predictor, records)[""]
+    answers = processes.interleave([answer for _, answer in answered(predictor, processes.share(records))])
+    return processes.by_first(lambda: score_answers(predictor, zip(records, answers, strict=True))[""])
 
 
 SAMPLE = 20, 100  # at least and at most so many training records, a hundredth of all, are scored after each epoch
@@ -241,7 +276,9 @@ def sample_scores(
         return None
     size = min(len(records), SAMPLE[1], max(SAMPLE[0], len(records) // 100))
     sample = [records[i * len(records) // size] for i in range(size)]
-    return lambda check_interrupt: evaluate(predictor(pipeline, config, device, check_interrupt), sample)[""]
+    return lambda check_interrupt: shared_scores(
+        predictor(pipeline, config, device, check_interrupt), sample, devices.current()
+    )
 
 
 def unwritable_targets(config: Config, artifacts: Artifacts, records: Sequence[Record]) -> Iterator[str]:
@@ -249,7 +286,7 @@ def unwritable_targets(config: Config, artifacts: Artifacts, records: Sequence[R
     for head, task in zip(config.head, artifacts.tasks, strict=True):
         if records and task.target_tokenizer:
             longest = option_table(head).get("max_length", {}).get("default")  # tokens, including the end of the text
-            for message in task.head_task.unwritable(records, artifacts.featurizer.docs(records), longest):
+            for message in task.head_task.unwritable(records, docs_of(artifacts.featurizer, records), longest):
                 # Training cannot correct what the tokenizer changes.
                 level = "warning: " if "change when encoded and decoded" in message else ""
                 yield f"{level}{head.key}: {message}"

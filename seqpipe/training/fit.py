@@ -36,6 +36,7 @@ from seqpipe.features.document import Doc, Record, location, token_counts
 from seqpipe.features.encoding import FIX, encode, is_panic, split_error
 from seqpipe.features.kinds.base import SENTENCES, WORDS, FeatureKind
 from seqpipe.features.kinds.registry import pair_features
+from seqpipe.features.mapped import Docs, JoinedDocs
 from seqpipe.features.sources import (
     InputSource,
     MultiSource,
@@ -49,7 +50,7 @@ from seqpipe.features.splitting import splits_words
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.runtime.predictor import CHUNK, chunks
 from seqpipe.training.artifacts import Artifacts, FittedTask
-from seqpipe.training.datasets import read
+from seqpipe.training.datasets import Records, docs_of, read
 
 
 def replacing_encoder(source: Input) -> Component | None:
@@ -226,12 +227,19 @@ class _Source(NamedTuple):
     source: TextSource | NumericSource  # converts its records to arrays
     counts: list[int] | None  # occurrences of each token; None for rows of numbers
     longest: int  # tokens, or rows, of its longest record
+    docs: Iterable[Doc]  # of all records
 
 
 def fit_artifacts(config: Config, records: Sequence[Record]) -> Artifacts:
-    """Train the tokenizers and collect alphabets and labels; DataError if the records lack what the heads need.
+    """Return the artifacts that `fit_with_docs` returns."""
+    return fit_with_docs(config, records)[0]
 
-    A component initialised from a run (`init`) keeps the run's tokenizer, and adds new characters and labels after the
+
+def fit_with_docs(config: Config, records: Sequence[Record]) -> tuple[Artifacts, Sequence[Doc] | None]:
+    """Return the artifacts fitted to records, and the Docs of these, which are tokenized once; None for a long text.
+
+    The tokenizers are trained, alphabets and labels collected; DataError if the records lack what the heads need. A
+    component initialised from a run (`init`) keeps the run's tokenizer, and adds new characters and labels after the
     old.
     """
     inputs, candidates, texts = by_source(config.inputs), records, records
@@ -257,7 +265,11 @@ def fit_artifacts(config: Config, records: Sequence[Record]) -> Artifacts:
     )
     _fit_copying(config, featurizer, tasks)
     counts = {name: part.counts for name, part in fitted.items() if part.counts is not None}
-    return Artifacts(featurizer, counts, tasks, sum(part.longest for part in fitted.values()))
+    artifacts = Artifacts(featurizer, counts, tasks, sum(part.longest for part in fitted.values()))
+    if isinstance(records, Records):
+        return artifacts, None
+    docs = [part.docs if isinstance(part.docs, Docs) else [*part.docs][: len(records)] for part in fitted.values()]
+    return artifacts, docs[0] if len(docs) == 1 else JoinedDocs(docs)
 
 
 def _fit_copying(config: Config, source: InputSource, tasks: Sequence[FittedTask]) -> None:
@@ -299,9 +311,9 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
         if len(kinds := sorted({feature.kind for feature in numeric.values()})) > 1:
             fix = "give each kind an input of its own"
             raise ConfigError([source.stages[-1].problem(f"one input cannot be {' and '.join(kinds)} at once; {fix}")])
-        rows = NumericSource(numeric, field).docs(records)
+        rows = docs_of(NumericSource(numeric, field), records)
         fitted = {name: feature.fit(rows) for name, feature in numeric.items()}
-        return _Source(NumericSource(fitted, field), None, max(map(len, rows), default=0))
+        return _Source(NumericSource(fitted, field), None, max(map(len, rows), default=0), rows)
     field = source.tokenizer.common_keys.get("field") or "text"
     fields = [field] if isinstance(field, str) else field
 
@@ -329,12 +341,12 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
     _refuse(heads, (PASSAGE,), missing)
     lossless = all(map(reads_every_token, heads))
     splitter = TextSource(tokenizer, {name: feature.unfitted() for name, feature in features.items()}, field, lossless)
-    docs = splitter.docs(records) if isinstance(records, list) else _TokenizedDocs(splitter, records)
+    docs = _TokenizedDocs(splitter, records) if isinstance(records, Records) else docs_of(splitter, records)
     counts, longest = token_counts(docs, tokenizer.get_vocab_size())
     if len(fields) == 2 and not lossless:
         features |= pair_features()
     fitted = {name: feature.with_tokenizer(tokenizer).fit(docs) for name, feature in features.items()}
-    return _Source(TextSource(tokenizer, fitted, field, lossless), counts, longest)
+    return _Source(TextSource(tokenizer, fitted, field, lossless), counts, longest, docs)
 
 
 class _TokenizedDocs(Iterable[Doc]):

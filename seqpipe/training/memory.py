@@ -65,7 +65,7 @@ def longest_text(
     """
     if isinstance(batches, Windows) or (device == "cpu" and not os.access(_CLEAR, os.W_OK)):
         return ""
-    longest = max(range(len(batches.data)), key=lambda i: batches.data[i].length)
+    longest = int(batches.lengths.argmax())
     rows = [batches.data[i] for i in next(rows for rows in batches.order(batches.epoch) if longest in rows)]
     size, free = batches.data[longest].length, free_memory(device)
     most_power = 2.0 if any(is_quadratic(stage) for stage, _ in pipeline.stages) else 1.0

@@ -48,6 +48,7 @@ from seqpipe.training.datasets import SOFT_TARGETS
 # The stages of a source: construction, calls with the names that they ask for, and reports of their errors.
 
 Names = dict[str, Any]
+Total = Callable[[Tensor], Tensor]  # the sum of a number over the processes of a training
 Stage = tuple[Component, nn.Module]
 
 
@@ -229,8 +230,18 @@ class HeadStage:
         """Call a method of the head with the tensors that its parameters name, without the prefix."""
         return call_stage(self.component, method, {**names, **self.part(names)}, **options)
 
-    def loss(self, names: Names) -> Tensor:
-        return self._call_in_fp32(self.module.loss, names)
+    def loss(self, names: Names, total: Total | None = None) -> Tensor:
+        """Return the loss of a batch; with `total` the part of it that is due to the rows of this process."""
+        loss = self._call_in_fp32(self.module.loss, names)
+        return loss if total is None else _part(loss, self.count(names), total)
+
+    def count(self, names: Names) -> Tensor:
+        """Return the number of items of which the loss is the mean."""
+        mask = names["sources"][0]["mask"]
+        if not has_member(self.module, "loss_count"):
+            return torch.tensor(len(mask), device=mask.device)
+        count: Tensor = self.call(self.module.loss_count, names)
+        return count
 
     def _call_in_fp32(self, method: Callable[..., Any], names: Names, **options: Any) -> Tensor:
         """Return a loss, in fp32 even under autocast: most heads are small and their sums are long.
@@ -244,17 +255,20 @@ class HeadStage:
         with torch.autocast(device, enabled=False), attention_weights(needed=False):
             return self.call(method, {name: _to_fp32(value) for name, value in names.items()}, **options)
 
-    def distillation_loss(self, names: Names, soft_targets: Mapping[str, Tensor], temperature: float) -> Tensor:
+    def distillation_loss(
+        self, names: Names, soft_targets: Mapping[str, Tensor], temperature: float, total: Total | None = None
+    ) -> Tensor:
         """Return the loss of a teacher's answers: T^2 times the divergence from its distribution, or that of its text.
 
         The divergence is the mean over texts or tokens of KL(p || q) = sum p (log p - log q) at the temperature T
         (Hinton et al. 2015); a text is a target like that of the record (Kim and Rush 2016).
         """
         if "p" not in soft_targets:
-            return self.loss({**names, **{self.prefix + name: target for name, target in soft_targets.items()}})
+            return self.loss({**names, **{self.prefix + name: target for name, target in soft_targets.items()}}, total)
         p = soft_targets["p"]  # (N, …, L)
         log_q = self._call_in_fp32(self.module.distribution, names, temperature=temperature)
-        return temperature**2 * (torch.xlogy(p, p) - p * log_q).sum() / len(p)
+        loss = temperature**2 * (torch.xlogy(p, p) - p * log_q).sum() / len(p)
+        return loss if total is None else _part(loss, torch.tensor(len(p), device=p.device), total)
 
     def gap(self, names: Names, decision: Mapping[str, Tensor], alternative: Mapping[str, Tensor]) -> Tensor:
         """Return the head's margin (B,) between two decisions: see `Pipeline.gap`."""
@@ -272,6 +286,11 @@ class HeadStage:
         else:
             gap = torch.full((len(names["sources"][0]["mask"]),), math.inf)
         return torch.where(same_rows(decision, alternative), 0.0, gap)
+
+
+def _part(loss: Tensor, count: Tensor, total: Total) -> Tensor:
+    """Return the part of the mean over the items of all processes that is due to these, whose mean is `loss`."""
+    return loss * (count / total(count))
 
 
 def _to_fp32(value: Any) -> Any:
@@ -420,8 +439,12 @@ class Pipeline(nn.Module):
         source = self.source_of[stage.key]
         return mask_of(f"{source}.x" if source else "x")
 
-    def loss(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Return the weighted sum of the heads' losses of a batch of features, targets and a teacher's answers."""
+    def loss(self, batch: Mapping[str, Tensor], total: Total | None = None) -> Tensor:
+        """Return the weighted sum of the heads' losses of a batch of features, targets and a teacher's answers.
+
+        Where several processes have rows of a batch, `total` sums a number over them: the losses of all processes are
+        then parts, whose sum is the loss of the whole batch.
+        """
         names, losses = self(self.corrupt(batch)), list[Tensor]()
         for head in self.head_stages:
             targets = head.part(batch)
@@ -429,12 +452,12 @@ class Pipeline(nn.Module):
                 name.removeprefix(SOFT_TARGETS): part for name, part in targets.items() if name.startswith(SOFT_TARGETS)
             }
             if self.teacher is None or not soft_targets:
-                loss = head.loss(names)
+                loss = head.loss(names, total)
             else:
                 share = self.teacher.weight
-                loss = share * head.distillation_loss(names, soft_targets, self.teacher.temperature)
+                loss = share * head.distillation_loss(names, soft_targets, self.teacher.temperature, total)
                 if share < 1 and not head.task.targets.keys().isdisjoint(targets):
-                    loss = loss + (1 - share) * head.loss(names)
+                    loss = loss + (1 - share) * head.loss(names, total)
             losses.append(loss * head.component.common_keys.get("weight", 1.0))
         return sum(losses[1:], losses[0])
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from seqpipe.answers.registry import part_of
-from seqpipe.config.contract import build_component, corpus_settings, has_member
+from seqpipe.config.contract import build_component, changes_by_epoch, corpus_settings, has_member
 from seqpipe.config.init_from import relative_path, run_problem
 from seqpipe.config.loader import Component, Config, load
 from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, TEACHER, YAML
@@ -102,7 +102,7 @@ class _Lesson:
         if self.kind.kind != task.kind.kind:
             problem = f"answers with {self.kind.kind}, and the head {head.use!r} with {task.kind.kind}"
             raise self._error(f"{problem}; name a teacher that answers alike")
-        if has_member(reader, "epoch") and reader.changes(config.data.train):
+        if changes_by_epoch(reader, config.data.train):
             raise self._error("answers once, but the reader yields other records in each epoch; write them to a file")
         if corpus and (corpus.packed or config.data.unlabelled):
             fix = "set head.packed: false" if corpus.packed else "move those of data.unlabelled to data.add"

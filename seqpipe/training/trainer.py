@@ -26,7 +26,7 @@ from seqpipe.console import Console
 from seqpipe.errors import EnvError, InterruptedRunError, TrainingError
 from seqpipe.files import make_folder, null_non_finite, remove_partial_files, write
 from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
-from seqpipe.training import checkpoint, optim
+from seqpipe.training import checkpoint, devices, optim
 from seqpipe.training.data_forms import encode_candidates
 from seqpipe.training.datasets import Batch, Batches, Windows
 from seqpipe.training.evaluation import evaluation, first_not_finite
@@ -55,6 +55,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self.device, self.progress, self.interrupts = torch.device(self.device_name), Progress(), Interrupts()
+        self.processes, self._signal = devices.current(), 0  # a signal that all processes know of
         self.pipeline.to(self.device)
         self._optimizer = optim.make_optimizer(self.pipeline, self.config)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.config.train.precision == "fp16")
@@ -65,13 +66,16 @@ class Trainer:
             self.batches, self.device, process_count(self.batches, torch.get_num_threads() if is_cpu else 1)
         )
         self.report_batches = 1 if is_cpu else REPORT_BATCHES  # batches from one report to the next
-        # Of the batches since the last report, on the device: position, step and loss; norms of the gradients.
+        # Of the batches since the last update, and of those since the last report: position, step and loss on the
+        # device; the norms of the gradients since the last report.
+        self._group: list[tuple[int, int, Tensor]] = []  # of several processes, each has the loss of its share
         self._losses: list[tuple[int, int, Tensor]] = []
         self._norms: list[dict[str, Tensor]] = []
 
     def train(self) -> Progress:
         """Train to the end, from last.ckpt in the folder if it exists, and load the best weights into the pipeline."""
         make_folder(self.folder)
+        self.processes.wait()
         self.pipeline.train()  # modules from a checkpoint are in evaluation mode
         is_resumed, at = self.restore(), self.progress
         if is_resumed and not at.done:
@@ -99,7 +103,7 @@ class Trainer:
                     best = f", best {name} {format_score(name, value, metric_types(self.config.head))}"
                 start, tokens = time.monotonic(), 0
                 rest = self._order[at.position :]
-                batches = self.prefetcher(rest)
+                batches = self.prefetcher([*map(self.processes.batch_share, rest)])
                 for rows in rest:
                     try:
                         batch = next(batches)
@@ -110,7 +114,7 @@ class Trainer:
                     except (MemoryError, RuntimeError) as error:
                         raise self._out_of_memory(rows, failed_stage(error)) from error
                     tokens += int(batch["mask"].sum()) if "mask" in batch else 0
-                    if not self._losses:  # all are in the sum
+                    if not (self._group or self._losses):  # all are in the sum
                         speed = f", {tokens / (time.monotonic() - start):,.0f} tokens/s" if tokens else ""
                         note = f"epoch {at.epoch + 1}/{epochs}, loss {at.loss / at.position:.4f}{best}{speed}"
                     tick(at.epoch * len(self._order) + at.position, note)
@@ -126,7 +130,7 @@ class Trainer:
     def train_batch(self, batch: Batch) -> None:
         """Add the gradient of a batch; update the weights after `accumulate` batches, or the last of the epoch."""
         at, settings = self.progress, self.config.train
-        seed = settings.seed * 1_000_003 + at.epoch * 100_003 + at.position
+        seed = settings.seed * 1_000_003 + at.epoch * 100_003 + at.position + self.processes.rank * 1_000_000_007
         torch.default_generator.manual_seed(seed)  # torch.manual_seed takes half a millisecond for other devices
         if self.device.type == "cuda":
             with torch.cuda.device(self.device):
@@ -138,10 +142,8 @@ class Trainer:
         if self.batches.stateful and not at.position:
             self.pipeline.set_stateful(len(batch["ids"]))
         with self._autocast():
-            loss = self.pipeline.loss(batch)
-        self._losses.append((at.position, at.step + 1, loss.detach()))
-        if len(self._losses) >= self.report_batches:
-            self._report()
+            loss = self._batch_loss(batch)
+        self._group.append((at.position, at.step + 1, loss.detach()))
         self._scaler.scale(loss / settings.accumulate).backward()
         at.position += 1
         is_last = at.position == len(self._order)
@@ -150,6 +152,13 @@ class Trainer:
             if at.step % settings.checkpoint_steps == 0 and not is_last:
                 self.save()
             self._save_if_interrupted()
+
+    def _batch_loss(self, batch: Batch) -> Tensor:
+        """Return the loss of a batch; of several processes, the part of this one's rows, 0 if it has none."""
+        if self.processes.count == 1:
+            return self.pipeline.loss(batch)
+        weight = float(self.processes.rank < len(self._order[self.progress.position]))
+        return weight * self.pipeline.loss(batch, lambda count: self.processes.sum(weight * count))
 
     def _report(self) -> None:
         """Add the losses and norms since the last report to the progress, and wait for the device to read them.
@@ -161,7 +170,7 @@ class Trainer:
         losses = torch.stack(numbers).tolist() if numbers else []
         for (position, step, _), loss in zip(self._losses, losses, strict=True):
             if not math.isfinite(loss):
-                batch = self._on_device(self.batches(self._order[position]))
+                batch = self._on_device(self._batch(position))
                 with self._autocast():
                     stage = first_not_finite(self.pipeline, batch)
                 raise self._diverged(f"the loss became {loss}", step, stage)
@@ -171,6 +180,10 @@ class Trainer:
             dict(zip(norms, torch.stack([*norms.values()]).tolist(), strict=True)) for norms in self._norms
         ]
         self._losses, self._norms = [], []
+
+    def _batch(self, position: int) -> Batch:
+        """Return this process's share of a batch of the epoch."""
+        return self.batches(self.processes.batch_share(self._order[position]))
 
     def _out_of_memory(self, rows: Sequence[int], stage: str) -> EnvError:
         if isinstance(self.batches, Windows):
@@ -186,10 +199,19 @@ class Trainer:
         return torch.autocast(self.device.type, dtype, enabled=dtype is not torch.float32)
 
     def _update(self) -> None:
-        """One optimiser step; the gradients of several processes would be summed here, before they are clipped."""
-        optim.coalesce_gradients(self.pipeline.parameters())
-        self._scaler.unscale_(self._optimizer)
+        """One optimiser step; the gradients of several processes are summed before they are clipped."""
         at, accumulate = self.progress, self.config.train.accumulate
+        optim.coalesce_gradients(self.pipeline.parameters())
+        if self.processes.count > 1:
+            trained = [parameter for parameter in self.pipeline.parameters() if parameter.requires_grad]
+            losses = torch.stack([loss for _, _, loss in self._group])
+            self._signal = self.processes.sum_gradients(trained, losses, self.interrupts.received or 0)
+            self._group = [(place, step, loss) for (place, step, _), loss in zip(self._group, losses, strict=True)]
+        self._losses += self._group
+        self._group = []
+        if len(self._losses) >= self.report_batches:
+            self._report()
+        self._scaler.unscale_(self._optimizer)
         stride = max(1, len(self._order) // accumulate // GRADIENT_STEPS)
         if (at.position // accumulate) % stride == 0:
             self._norms.append(optim.gradient_norms(self.pipeline.stages))
@@ -229,7 +251,7 @@ class Trainer:
             for name, parameter in self.pipeline.named_parameters():
                 if not torch.isfinite(parameter).all():
                     raise self._diverged("the weights became NaN or infinite", at.step, f"the first: {name}")
-            batch = self._on_device(self.batches(self._order[-1]))
+            batch = self._on_device(self._batch(-1))
             with evaluation(self.pipeline), self._autocast():
                 loss = self.pipeline.loss(batch)
                 if not torch.isfinite(loss):
@@ -247,7 +269,8 @@ class Trainer:
             is_better = not self.evaluate or at.is_better(metric, dev_loss)
             if is_better:
                 at.improve(float(metric), dev_loss)
-                at.best_sha256 = checkpoint.save_weights(self.folder / at.best_file, self.pipeline.state_dict())
+                path, weights = self.folder / at.best_file, self.pipeline.state_dict()
+                at.best_sha256 = self.processes.by_first(lambda: checkpoint.save_weights(path, weights))
         row |= {"lr": self._optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 2), "best": is_better}
         row["gradients"] = optim.mean_norms(at.gradients)
         at.history.append(row)
@@ -263,33 +286,57 @@ class Trainer:
             dev = f"{loss_text}, dev {name} {format_score(name, value, metrics)}{' *' if is_better else ''}"
         epoch, loss_and_dev = f"{row['epoch']:>3}/{settings.epochs}", f"loss {row['loss']:.4f}{dev}"
         self.console.say(f"  epoch {epoch}: {loss_and_dev} ({row['seconds']:.1f} s)")
-        if self.console.on_epoch and self.console.on_epoch(null_non_finite(at.history)):
+        on_epoch = self.console.on_epoch
+        if on_epoch and self.processes.by_first(lambda: bool(on_epoch(null_non_finite(at.history)))):
             at.done = True
             self.save()
 
     def _write_history(self, *more: Mapping[str, Any]) -> None:
         rows = [*self.progress.history, *more]
+        if self.processes.rank:
+            return
         write(self.folder / HISTORY, "".join(json.dumps(null_non_finite(row)) + "\n" for row in rows))
 
     def save(self) -> None:
-        """Write last.ckpt, then remove best weights that it no longer refers to."""
+        """Write last.ckpt, then remove best weights that it no longer refers to; only the first process does."""
         self._report()
+        carried_states = self._carried_states()
+        if not self.processes.rank:
+            self._write_checkpoint(carried_states)
+        self.processes.wait()
+
+    def _write_checkpoint(self, carried_states: dict[int, Tensor]) -> None:
         state = {
             "progress": asdict(self.progress),
             "weights": self.pipeline.state_dict(),
             "average": self._average.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
-            "carried_states": self.pipeline.carried_states,
+            "carried_states": carried_states,
         }
         checkpoint.save(self.folder / LAST, state)
         for old in self.folder.glob(BEST):
             if old.name != self.progress.best_file:
                 old.unlink()
 
+    def _carried_states(self) -> dict[int, Tensor]:
+        """Return the carried states (M, B, H) of all rows of a batch; each process has those of its rows."""
+        states = self.pipeline.carried_states
+        if self.processes.count > 1 and states:
+            by_process = self.processes.gather({place: state.cpu() for place, state in states.items()})
+            rows = len(self._order[max(0, self.progress.position - 1)])
+            for place, state in states.items():
+                whole = state.new_empty(state.shape[0], rows, state.shape[2], device="cpu")
+                for rank, parts in enumerate(by_process):
+                    mine = whole[:, rank :: self.processes.count]
+                    mine.copy_(parts[place][:, : mine.shape[1]])
+                states[place] = whole
+        return states
+
     def restore(self) -> bool:
         """Restore the state of last.ckpt; return False without one."""
-        remove_partial_files(self.folder)
+        if not self.processes.rank:
+            remove_partial_files(self.folder)
         if not (self.folder / LAST).exists():
             return False
         state = checkpoint.load(self.folder / LAST)
@@ -298,19 +345,26 @@ class Trainer:
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
         self._average.load_state_dict(state["average"])
-        self.pipeline.carried_states = state["carried_states"]
         self._order = self.batches.order(self.progress.epoch)
+        carried_states = state["carried_states"]
+        if self.processes.count > 1:
+            for place, whole in carried_states.items():
+                mine = self.processes.batch_share(range(whole.shape[1]))
+                carried_states[place] = whole[:, list(mine)]
+        self.pipeline.carried_states = carried_states
         self._write_history()  # the last epoch is missing if the process was killed at its end
         return True
 
     def _save_if_interrupted(self) -> None:
-        if self.interrupts.received is not None and self.progress.position % self.config.train.accumulate == 0:
+        if self.processes.count == 1:
+            self._signal = self.interrupts.received or 0
+        if self._signal and self.progress.position % self.config.train.accumulate == 0:
             self.save()
             self.stop_if_interrupted()
 
     def stop_if_interrupted(self) -> None:
         """Raise InterruptedRunError if a signal came; the next run resumes from last.ckpt."""
-        if (number := self.interrupts.received) is not None:
+        if number := self._signal or self.interrupts.received:
             state = f"stopped in epoch {self.progress.epoch + 1}, state saved in {self.folder}"
             message = f"{signal.Signals(number).name}: {state}; run the same command to resume"
             raise InterruptedRunError(number, message)

@@ -24,6 +24,7 @@ class Pictures(nn.Module, ABC):
     """
 
     returns: ClassVar = {"x": "", "mask": "", "state": ""}
+    batch_dependent: ClassVar = True  # batch normalization
     norm: nn.Module
     rows: ClassVar[dict[str, tuple[str, ...]]] = {}  # no parameter has rows of a vocabulary
 

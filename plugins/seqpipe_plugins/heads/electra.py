@@ -34,6 +34,7 @@ class Electra(nn.Module):
 
     answer = "score"
     self_supervised: ClassVar = True
+    batch_dependent: ClassVar = True  # the loss is the sum of two means, over different tokens
     score_types: ClassVar = {
         "detection_perplexity": sp.Metric(percent=False, more_is_better=False),
         "detection_accuracy": sp.Metric(),

@@ -134,6 +134,10 @@ class Label(PooledHead):
         return "threshold" if chooses else "calibrate" if options.get("calibrate") else ""
 
     @staticmethod
+    def batch_dependent(options: Mapping[str, Any]) -> bool:
+        return options["contrastive"] is not None
+
+    @staticmethod
     def label_pairs(options: Mapping[str, Any]) -> bool:
         return options["contrastive"] is not None
 

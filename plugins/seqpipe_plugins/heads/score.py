@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field, PositiveInt
@@ -58,6 +59,10 @@ class Score(PooledHead):
         self.rows = {"line": None, "moments": None} if self.bounded else {}
         self.register_buffer("line", torch.tensor([low, width]))  # m and s
         self.register_buffer("moments", torch.zeros(3, dtype=torch.float64))  # targets seen, mean, squares about it
+
+    @staticmethod
+    def batch_dependent(options: Mapping[str, Any]) -> bool:
+        return options.get("bounds") is None  # mean and deviation of the targets so far
 
     def loss(self, x: Tensor, mask: Tensor, score: Tensor, state: Tensor | None = None) -> Tensor:  # -> ()
         """Return the mean error in standard deviations: x (B, T, D), mask (B, T), score (B,), state (B, D)."""

@@ -32,6 +32,7 @@ class SkipGram(nn.Module):
 
     answer = "vector"
     self_supervised: ClassVar = True
+    batch_dependent: ClassVar = True  # the loss is the mean over pairs, which are sampled
     score_types: ClassVar = {"pair_loss": Metric(percent=False, more_is_better=False)}
     corrupted_inputs: ClassVar = ("ids", "mask")
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"contexts": ("vocabulary",)}

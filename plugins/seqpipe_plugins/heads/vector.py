@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
@@ -31,6 +33,7 @@ class Vector(PooledHead):
     """
 
     answer = "vector"
+    batch_dependent: ClassVar = True
 
     def __init__(
         self,

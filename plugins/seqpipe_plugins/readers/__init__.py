@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ Record = dict[str, Any]
 SchemeOption = Literal["IOB1", "IOB2", "IOE1", "IOE2", "BIOES", "BILOU", "BMES", "IO", "none"]
 IllFormed = Literal["error", "repair"]
 
+MOST_PAIRS = 10_000  # of tags that are remembered
 LONGEST_SENTENCE = 100_000  # lines; more means that the empty lines are missing
 RESERVED = ("text", "words", "tags", "spans", "where")  # names in a record with a meaning of their own
 _REPAIR = "`ill_formed: repair` reads it as conlleval does"
@@ -133,7 +134,7 @@ def number_lines(
     `in_quotes`: a line may contain a carriage return, as part of a quoted cell. `keep_ends`: line ends stay, as LF.
     """
     for number, raw in enumerate(lines, 1):
-        line = (raw.removeprefix("\ufeff") if number == 1 else raw).rstrip("\r\n")
+        line = raw.rstrip("\r\n") if number > 1 else raw.removeprefix("\ufeff").rstrip("\r\n")
         if "\0" in line:
             fix = "convert the file to UTF-8, or set the reader's option `encoding`"
             raise DataError(f"{name}:{number}: this line contains a NUL character; is it a UTF-8 text file? {fix}")
@@ -144,19 +145,22 @@ def number_lines(
 
 
 def sentences(
-    lines: Iterable[str], name: str, begins_document: Callable[[str], bool] = lambda line: False
+    lines: Iterable[str], name: str, begins_document: Callable[[str], bool] | None = None
 ) -> Iterator[list[tuple[int, str]]]:
     """Yield the lines of each sentence with their numbers; it ends before an empty line or the next document."""
     sentence: list[tuple[int, str]] = []
-    for number, line in chain(number_lines(lines, name), [(0, "")]):
-        if sentence and (not line.strip() or begins_document(line)):
+    for number, line in number_lines(lines, name):
+        is_empty = not line or line.isspace()
+        if sentence and (is_empty or (begins_document and begins_document(line))):
             yield sentence
             sentence = []
-        if line.strip():
+        if not is_empty:
             sentence.append((number, line))
-        if len(sentence) > LONGEST_SENTENCE:
-            problem = f"a sentence of over {LONGEST_SENTENCE} lines"
-            raise DataError(f"{name}:{number}: {problem}; put an empty line after each sentence")
+            if len(sentence) > LONGEST_SENTENCE:
+                problem = f"a sentence of over {LONGEST_SENTENCE} lines"
+                raise DataError(f"{name}:{number}: {problem}; put an empty line after each sentence")
+    if sentence:
+        yield sentence
 
 
 @dataclass(frozen=True)
@@ -191,6 +195,16 @@ class Tagging:
 
     def to_iob2(self, tags: Sequence[str]) -> list[str]:
         """Return the tags as IOB2, or as they are with `scheme: none`; TagError names the wrong tag, and the fix."""
+        pairs = {*zip(["O", *tags], tags, strict=False)}
+        if pairs <= (known := _known_pairs(self)):
+            return list(tags)
+        iob2 = self._convert(tags)
+        # Pairs of neighbours decide whether tags are well-formed IOB2; few differ, so that most sentences need no more.
+        if self.scheme == "IOB2" and iob2 == list(tags) and len(known) < MOST_PAIRS:
+            known |= pairs
+        return iob2
+
+    def _convert(self, tags: Sequence[str]) -> list[str]:
         for i, tag in enumerate(tags):
             if not tag or tag != tag.strip():
                 problem = f"the tag {tag!r} is empty or has blanks around it"
@@ -231,6 +245,12 @@ class Tagging:
 
 
 DEFAULT_TAGS = Tagging()
+
+
+@lru_cache(maxsize=100)
+def _known_pairs(tagging: Tagging) -> set[tuple[str, str]]:
+    """Return the pairs of a tag and the next one that are IOB2 as they are: those seen so far."""
+    return set()
 
 
 class TagError(ValueError):

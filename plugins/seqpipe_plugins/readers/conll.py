@@ -95,49 +95,57 @@ class Conll(FileReader):
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
         names, layout, document = self.columns, None, 0
         comments: Record = {}  # of the next sentence
-        for sentence in sentences(lines, name, self._begins_document):
-            rows: list[tuple[str, list[str]]] = []  # the place and the cells of each word
+        for sentence in sentences(lines, name, self._begins_document if self.document else None):
+            rows: list[tuple[int, list[str]]] = []  # the line and the cells of each word
+            if self.document and self._begins_document(sentence[0][1]):
+                document += 1
+                del sentence[0]
             for number, line in sentence:
-                where = f"{name}:{number}"
-                if self._begins_document(line):
-                    document += 1
-                elif not rows and self._is_comment(line, layout, where):
+                if not rows and self._is_comment(line, layout, name, number):
                     text = line[len(self.comment or "") :]
                     key, equals, value = text.partition(" = ")
                     if number == 1 and (header := _HEADER.match(text.strip())):
-                        check_names(header[1].split(), DataError, where)
+                        check_names(header[1].split(), DataError, f"{name}:{number}")
                         names = names or header[1].split()
                     elif equals and key.strip():
                         comments[field_name(key.strip())] = value.strip()
-                elif not (self.skip and _match("skip", self.skip, line, where)):
-                    rows.append((where, self._split(line)))
-                    layout = layout or self._layout(rows[0][1], names, number, where)
+                elif not (self.skip and _match("skip", self.skip, line, f"{name}:{number}")):
+                    rows.append((number, self._split(line)))
+            if rows and layout is None:
+                layout = self._layout(rows[0][1], names, rows[0][0], f"{name}:{rows[0][0]}")
             if layout and rows:
                 fields = {"document": document, **comments} if document else comments
-                yield from self.read_item(partial(self._record, layout, fields), rows, rows[0][0])
+                yield from self.read_item(partial(self._record, layout, fields, name), rows, f"{name}:{rows[0][0]}")
                 comments = {}
 
-    def _record(self, layout: Layout, fields: Record, rows: list[tuple[str, list[str]]], where: str) -> Record:
-        for place, cells in rows:
-            if len(cells) != layout.width:
-                fix = "`separator: tab` if words contain blanks; comments stand before a sentence only"
-                width = f"{count_columns(len(cells))} in this line, but {layout.width} in line {layout.line}"
-                raise DataError(f"{place}: {width}; {fix}")
-            if not cells[layout.word]:
-                raise DataError(f"{place}: the word is empty; correct the line or look at `separator`")
-        words = [self._word(cells[layout.word], place) for place, cells in rows]
+    def _record(
+        self, layout: Layout, fields: Record, name: str, rows: list[tuple[int, list[str]]], where: str
+    ) -> Record:
+        cells = [some for _, some in rows]
+        if {*map(len, cells)} != {layout.width} or "" in (words := [some[layout.word] for some in cells]):
+            raise self._fault(layout, name, rows)
+        if self.pattern:
+            words = [self._word(word, f"{name}:{number}") for word, (number, _) in zip(words, rows, strict=True)]
         record: Record = {"text": self.joiner.join(words), "words": words}
         if layout.tag is not None:
             try:
-                record["tags"] = self.tagging.to_iob2([cells[layout.tag] for _, cells in rows])
+                record["tags"] = self.tagging.to_iob2([some[layout.tag] for some in cells])
             except TagError as error:
-                raise DataError(f"{rows[error.position][0]}: {error}") from error
-        columns = {field: [cells[i] for _, cells in rows] for field, i in layout.fields.items()}
+                raise DataError(f"{name}:{rows[error.position][0]}: {error}") from error
+        columns = {field: [some[i] for some in cells] for field, i in layout.fields.items()}
         return {**record, **fields, **columns}
 
+    def _fault(self, layout: Layout, name: str, rows: list[tuple[int, list[str]]]) -> DataError:
+        """Return the error about the first line with another number of columns, or without a word."""
+        number, cells = next(row for row in rows if len(row[1]) != layout.width or not row[1][layout.word])
+        if len(cells) == layout.width:
+            return DataError(f"{name}:{number}: the word is empty; correct the line or look at `separator`")
+        fix = "`separator: tab` if words contain blanks; comments stand before a sentence only"
+        width = f"{count_columns(len(cells))} in this line, but {layout.width} in line {layout.line}"
+        return DataError(f"{name}:{number}: {width}; {fix}")
+
     def _word(self, cell: str, where: str) -> str:
-        if self.pattern is None:
-            return cell
+        assert self.pattern
         match = _match("pattern", self.pattern, cell, where)
         word = match[self.pattern.groups] if match else None
         if not word:
@@ -146,12 +154,18 @@ class Conll(FileReader):
         return word
 
     def _split(self, line: str) -> list[str]:
-        return line.split(self.separator) if self.separator else _BLANKS.split(line.strip(" \t"))
+        if self.separator:
+            return line.split(self.separator)
+        line = line.strip(" \t")
+        # The usual separators, one tab or one space, need no regular expression.
+        if " " not in line and "\t\t" not in line:
+            return line.split("\t")
+        return line.split(" ") if "\t" not in line and "  " not in line else _BLANKS.split(line)
 
     def _begins_document(self, line: str) -> bool:
         return self.document is not None and line.startswith(self.document) and self._split(line)[0] == self.document
 
-    def _is_comment(self, line: str, layout: Layout | None, where: str) -> bool:
+    def _is_comment(self, line: str, layout: Layout | None, name: str, number: int) -> bool:
         """Return whether a line is a comment; `# O` in a file split at blanks is the word # with its tag."""
         if self.comment is None or not line.startswith(self.comment):
             return False
@@ -165,7 +179,7 @@ class Conll(FileReader):
         if self.tags is None or self.tagging.scheme in ("IO", "none"):
             if layout:
                 fix = "set `comment: null` if it is a word, or write it as `key = value`"
-                raise DataError(f"{where}: this line can be a comment or a word; {fix}")
+                raise DataError(f"{name}:{number}: this line can be a comment or a word; {fix}")
             return True
         column = layout.tag if layout else self.tags
         known = isinstance(column, int) and -len(cells) <= column < len(cells)

@@ -1,0 +1,348 @@
+"""Cost by size: training, `check` and `predict` of generated data, from ten thousand records to a million.
+
+    python benchmarks/scale.py growth                # an epoch and the time before its first step, by records
+    python benchmarks/scale.py memory                # anonymous memory of features and 200 steps, by records
+    python benchmarks/scale.py check                 # processor seconds and memory of `check`, by records
+    python benchmarks/scale.py mapped --data DATA    # training from mapped features against training from memory
+    python benchmarks/scale.py devices               # two processes of one core against one
+    python benchmarks/scale.py engines               # `predict --engine ray` against `predict --processes`
+
+Words follow Zipf's law with the exponent 1.05 over 200,000 forms, and lengths a lognormal distribution. Processor
+seconds and anonymous memory are those of the whole tree of processes, so that a busy machine matters little; the ratios
+of `mapped`, `devices` and `engines` need an idle one. Figures are recorded in runs/results.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import common
+import numpy as np
+import yaml
+from common import ROOT
+
+FORMS, EXPONENT, LABELS, SEED = 200_000, 1.05, 77, 1
+RECORDS = (10_000, 100_000, 300_000)
+STEPS = 200
+TICKS = os.sysconf("SC_CLK_TCK")
+
+# Generated data.
+
+
+def vocabulary(draw: np.random.Generator) -> list[str]:
+    """Return distinct forms of 2 to 20 letters; common ones are shorter."""
+    lengths = np.clip(draw.normal(3 + np.log10(np.arange(1, FORMS + 1)), 1.5), 2, 20).astype(int)
+    letters = draw.choice(list("etaoinshrdlucmfwypvbgkjqxz"), lengths.sum())
+    ends = np.cumsum(lengths)
+    forms = ["".join(letters[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
+    seen: dict[str, int] = {}
+    return [form if (count := seen.setdefault(form, i)) == i else f"{form}{i - count}" for i, form in enumerate(forms)]
+
+
+def texts(count: int, words: float) -> Iterator[tuple[np.ndarray, list[str]]]:
+    """Yield the ranks and the words of texts with this mean length."""
+    draw = np.random.default_rng(SEED)
+    forms = np.array(vocabulary(draw), object)
+    weights = np.arange(1, FORMS + 1) ** -EXPONENT
+    bounds = np.cumsum(weights / weights.sum())
+    for start in range(0, count, 10_000):
+        size = min(10_000, count - start)
+        lengths = np.maximum(2, draw.lognormal(math.log(words) - 0.125, 0.5, size).astype(int))
+        ranks = np.minimum(np.searchsorted(bounds, draw.random(lengths.sum())), FORMS - 1)
+        for part in np.split(ranks, np.cumsum(lengths)[:-1]):
+            yield part, forms[part].tolist()
+
+
+def write_conll(path: Path, count: int) -> None:
+    """Write sentences of about 20 words, of which some names of one or two words have tags."""
+    with path.open("w", encoding="utf-8") as file:
+        for ranks, words in texts(count, 20):
+            tags = [f"B-{'XYZ'[rank % 3]}" if rank % 11 == 5 else "O" for rank in ranks.tolist()]
+            file.write("".join(f"{word} {tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n")
+
+
+def write_csv(path: Path, count: int) -> None:
+    """Write texts of about 13 words with one of 77 labels, that of a word of the text."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write("text,label\n")
+        for ranks, words in texts(count, 13):
+            file.write(f"{' '.join(words)},label{int(ranks.max()) % LABELS}\n")
+
+
+def conll_pipeline(folder: Path, count: int, **train: Any) -> Path:
+    """Write sentences and the YAML of a BiLSTM-CRF whose vocabulary has at most 50,000 words."""
+    content = yaml.safe_load((ROOT / "pipelines" / "ner.yaml").read_text(encoding="utf-8"))
+    write_conll(folder / "train.conll", count)
+    content |= {"name": f"scale-conll-{count}", "data": {"reader": {"use": "conll"}, "train": "train.conll"}}
+    content["tokenizer"] = {"use": "words", "max_size": 50_000}
+    content["train"] |= {"epochs": 1, "threads": 1, **train}
+    path = folder / "conll.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def csv_pipeline(folder: Path, count: int) -> Path:
+    """Write texts with labels, and the YAML that `init` writes for them."""
+    write_csv(folder / "train.csv", count)
+    subprocess.run(command("init", "train.csv", "-o", "csv.yaml"), cwd=folder, check=True, capture_output=True)
+    return folder / "csv.yaml"
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "seqpipe", *map(str, arguments)]
+
+
+# Processor seconds and anonymous memory of a tree of processes.
+
+
+def tree(root: int) -> set[int]:
+    """Return the ids of a process and all its descendants."""
+    parents: dict[int, int] = {}
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has ended
+            continue
+    found = {root}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def cpu_seconds(root: int) -> float:
+    """Return the processor seconds of a tree of processes, with those that have ended."""
+    ticks = 0
+    for pid in tree(root):
+        try:
+            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
+        except OSError:
+            continue
+    return ticks / TICKS
+
+
+def anonymous_bytes(root: int) -> int:
+    """Return the anonymous memory of a tree of processes now."""
+    kibibytes = 0
+    for pid in tree(root):
+        try:
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        except OSError:
+            continue
+        kibibytes += sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+    return kibibytes * 1024
+
+
+class Usage(NamedTuple):
+    """What a process and its descendants used, and the last line that it printed as JSON."""
+
+    cpu: float  # seconds
+    wall: float
+    megabytes: float  # most anonymous memory at one time
+    answer: Any
+
+
+def measure(arguments: Sequence[str], cwd: Path) -> Usage:
+    """Run a command to its end; SystemExit with its errors if it fails."""
+    clock = time.perf_counter()
+    process = subprocess.Popen(arguments, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    most, ended = 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not ended.wait(0.05):
+            most = max(most, anonymous_bytes(process.pid))
+
+    watcher = threading.Thread(target=watch)
+    before = os.times()
+    watcher.start()
+    output, errors = process.communicate()
+    ended.set()
+    watcher.join()
+    after = os.times()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(arguments)} ended with {process.returncode}:\n{errors}")
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    lines = output.strip().splitlines()
+    answer = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else None
+    return Usage(cpu, time.perf_counter() - clock, most / 1e6, answer)
+
+
+# A training that ends after some steps, in a process of its own: `scale.py steps YAML COUNT`.
+
+
+def train_steps(path: Path, most: int) -> None:
+    """Train for at most so many steps; print the processor seconds before and in them, and the batches of an epoch."""
+    from seqpipe.pipeline.pipeline import Pipeline
+    from seqpipe.training.trainer import Trainer
+
+    start, count, original = 0.0, 0, Trainer.train_batch
+
+    def train_batch(self: Trainer, *arguments: Any) -> None:
+        nonlocal start, count
+        start = start or cpu_seconds(os.getpid())
+        original(self, *arguments)
+        count += 1
+        if count == min(most, len(self._order)):
+            step = (cpu_seconds(os.getpid()) - start) / count
+            print(json.dumps({"before": start, "step": step, "batches": len(self._order)}), flush=True)
+            raise SystemExit
+
+    Trainer.train_batch = train_batch  # type: ignore[method-assign]
+    Pipeline(path).train(progress=False, fresh=True)
+
+
+def measure_steps(path: Path, most: int = STEPS) -> Usage:
+    return measure([sys.executable, __file__, "steps", str(path), str(most)], path.parent)
+
+
+# The measurements.
+
+
+def growth(sizes: Sequence[int]) -> None:
+    """Record the processor seconds of an epoch, extrapolated from its first steps, and of what comes before them."""
+    columns = ("before the first step, CPU s", "step, ms", "steps", "epoch, CPU s", "exponent")
+    table = common.Table("scale", "growth", "data, records", *columns)
+    makers: dict[str, Callable[[Path, int], Path]] = {"CoNLL": conll_pipeline, "CSV, init's default": csv_pipeline}
+    for name, make in makers.items():
+        smallest: tuple[int, float] | None = None
+        for size in sizes:
+            with tempfile.TemporaryDirectory() as folder:
+                got = measure_steps(make(Path(folder), size)).answer
+            epoch = got["before"] + got["step"] * got["batches"]
+            smallest = smallest or (size, epoch)
+            exponent = math.log(epoch / smallest[1]) / math.log(size / smallest[0]) if size > smallest[0] else None
+            figures = f"{got['before']:.1f}", f"{1000 * got['step']:.1f}", f"{got['batches']:,}", f"{epoch:.0f}"
+            table.row(f"{name}, {size:,}", *figures, "" if exponent is None else f"{exponent:.2f}")
+
+
+def memory(sizes: Sequence[int]) -> None:
+    """Record the most anonymous memory of features and 200 steps."""
+    table = common.Table("scale", "memory", "records", "most anonymous memory, MB", "CPU s", "against the smallest")
+    smallest = None
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            usage = measure_steps(conll_pipeline(Path(folder), size))
+        smallest = smallest or usage.megabytes
+        table.row(
+            f"CoNLL, {size:,}", f"{usage.megabytes:,.0f}", f"{usage.cpu:.0f}", f"{usage.megabytes / smallest:.3f}"
+        )
+
+
+def check(sizes: Sequence[int]) -> None:
+    """Record what `check` uses."""
+    table = common.Table("scale", "check", "records", "CPU s", "most anonymous memory, MB", "above the smallest, MB")
+    smallest = None
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            path = conll_pipeline(Path(folder), size)
+            usage = measure(command("check", path.name, "--no-cache"), path.parent)
+        smallest = smallest or usage.megabytes
+        table.row(
+            f"CoNLL, {size:,}", f"{usage.cpu:.1f}", f"{usage.megabytes:,.0f}", f"{usage.megabytes - smallest:,.0f}"
+        )
+
+
+PRICE = 0.04  # dollars of an hour of a core, an assumption
+LINES = 20_000
+
+
+def cost() -> None:
+    """Record processor time a sentence of training and of answers, and hours and dollars of many sentences."""
+    table = common.Table(
+        "scale",
+        "cost",
+        "work",
+        "µs a sentence",
+        "10⁸: hours of a core",
+        "10⁸: $",
+        "10¹⁰: hours of 1,000 cores",
+        "10¹⁰: $",
+    )
+
+    def row(name: str, seconds: float) -> None:
+        hours = 1e8 * seconds / 3600
+        table.row(
+            name,
+            f"{1e6 * seconds:,.0f}",
+            f"{hours:,.1f}",
+            f"{PRICE * hours:,.2f}",
+            f"{hours / 10:,.2f}",
+            f"{100 * PRICE * hours:,.0f}",
+        )
+
+    for name in ("intent-lstm", "ner", "intent-bert"):
+        bundle = ROOT / "runs" / name / "bundle"
+        if not bundle.exists():
+            common.seqpipe("run", f"pipelines/{name}.yaml", "--quiet")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "lines.txt"
+            path.write_text("".join(" ".join(words) + "\n" for _, words in texts(LINES, 15)), encoding="utf-8")
+            few = Path(folder) / "few.txt"
+            few.write_text("one line\n")
+            answer = ("predict", bundle, "--threads", 1, "-i")
+            start = measure(command(*answer, few, "-o", "few.jsonl"), Path(folder)).cpu
+            usage = measure(command(*answer, path, "-o", "answers.jsonl"), Path(folder))
+        row(f"answers of {name}", (usage.cpu - start) / LINES)
+    with tempfile.TemporaryDirectory() as folder:
+        size = 20_000
+        got = measure_steps(conll_pipeline(Path(folder), size)).answer
+    row("features of CoNLL", got["before"] / size)
+    row("training of ner, an epoch", got["step"] * got["batches"] / size)
+
+
+WORKERS = (1, 10, 100, 1000)
+
+
+def workers(sizes: Sequence[int]) -> None:
+    """Record what a number of workers does to `predict --shard`, by the plan of parts of real files."""
+    from seqpipe.runtime.parts import Shard, plan
+
+    columns = ("parts", "busy share of the workers", "descriptions read at the end", "lost by a kill, s of ner")
+    table = common.Table("scale", "workers", "bytes, workers", *columns)
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "lines.txt"
+            with path.open("wb") as file:
+                for _ in range(size // 1_000_000):
+                    file.write((b"x" * 99 + b"\n") * 10_000)
+            parts = plan([path], ["text"])
+        lengths = {part: part.span[1] - part.span[0] for part in parts if part.span}
+        for count in WORKERS:
+            shares = [sum(lengths[part] for part in Shard(i + 1, count).select(parts)) for i in range(count)]
+            busy, lost = statistics.mean(shares) / max(shares), max(lengths.values()) / 100 * 275e-6 / 2
+            table.row(f"{size:.0e}, {count:,}", len(parts), f"{busy:.2f}", f"{len(parts) * count:,}", f"{lost:.1f}")
+
+
+def main() -> None:
+    parser = common.parser(__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    steps = commands.add_parser("steps", help="used by the others: train for some steps")
+    steps.add_argument("yaml", type=Path)
+    steps.add_argument("most", type=int)
+    for name, sizes in (("growth", RECORDS), ("memory", (200_000, 1_000_000)), ("check", (1_000, 300_000))):
+        commands.add_parser(name).add_argument("--sizes", type=int, nargs="+", default=sizes)
+    commands.add_parser("workers").add_argument("--sizes", type=int, nargs="+", default=(10**7, 10**9))
+    commands.add_parser("cost")
+    arguments = parser.parse_args()
+    if arguments.command == "steps":
+        train_steps(arguments.yaml, arguments.most)
+    elif arguments.command == "cost":
+        cost()
+    else:
+        by_size = {"growth": growth, "memory": memory, "check": check, "workers": workers}
+        by_size[arguments.command](arguments.sizes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The keys of `data` name a file, a list of files, a pattern or a folder; records come from all of them, in order."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import labelling
+
+from seqpipe.config.loader import Config, load, resolved
+from seqpipe.config.yaml import dump
+from seqpipe.errors import ConfigError
+from seqpipe.features.parts import Files
+from seqpipe.files import sha256_file
+from seqpipe.pipeline.run_folder import fingerprint
+from seqpipe.training.data_forms import data_form
+
+NAMES = ("a.jsonl", "b.jsonl.gz", "c.jsonl")
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """A YAML beside the folder `shards`, which has the records of train.jsonl in three files."""
+    path = labelling(tmp_path, {"head": "label"})
+    (tmp_path / "shards").mkdir()
+    lines = (tmp_path / "train.jsonl").read_bytes().splitlines(keepends=True)
+    for number, name in enumerate(NAMES):
+        content = b"".join(lines[number * 7 : (number + 1) * 7 if number < 2 else None])
+        (tmp_path / "shards" / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    (tmp_path / "shards/_SUCCESS").touch()
+    return path
+
+
+def records(config: Config, role: str = "train") -> list[dict[str, Any]]:
+    return [*data_form(config).read(getattr(config.data, role))]
+
+
+def without_place(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in record.items() if key != "where"} for record in listed]
+
+
+@pytest.mark.parametrize(
+    "files", ["shards/*.jsonl*", "shards", "[shards/a.jsonl, 'shards/[bc].*']", "'**/[abc].json*'"]
+)
+def test_every_form_has_the_records_of_all_files_in_order(shards: Path, files: str) -> None:
+    config, whole = load(shards, [f"data.train={files}"]), load(shards)
+    paths = [shards.parent / "shards" / name for name in NAMES]
+    assert config.data.train == Files(tuple(paths))
+    found = records(config)
+    assert without_place(found) == without_place(records(whole))
+    places = [f"{paths[0]}:7", f"{paths[1]}:1", f"{paths[2]}:1"]
+    assert [found[i]["where"] for i in (6, 7, 14)] == places
+    assert fingerprint(config)["data"]["train"] == [sha256_file(path) for path in paths]
+    run = shards.parent / "runs" / "again"
+    run.mkdir(parents=True)
+    (run / "pipeline.yaml").write_text(dump(resolved(config, run)))
+    assert load(run / "pipeline.yaml").data == config.data
+
+
+def test_shares_and_folds_divide_the_records_of_all_files(shards: Path) -> None:
+    divided = ["data.dev=0.2", "data.fold=[1, 3]", "data.test=null"]
+    config, whole = load(shards, [*divided, "data.train=shards"]), load(shards, divided)
+    for role in ("train", "dev"):
+        assert without_place(records(config, role)) == without_place(records(whole, role))
+
+
+def test_a_list_is_a_set_by_name_too_and_other_keys_have_the_same_forms(shards: Path) -> None:
+    config = load(shards, ["data.test={new: shards, old: test.jsonl}", "data.add=['shards/[ab]*', dev.jsonl]"])
+    assert [str(path).count("more") for path in config.data.tests.values()] == [1, 0]
+    assert len(records(config)) == len(records(load(shards))) + 14 + len(records(load(shards), "dev"))
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ("shards/*.csv", "no file matches 'shards/*.csv'"),
+        (".", "is a folder with files of several kinds (.jsonl, .yaml)"),
+        ("empty", "is a folder without data files"),
+        ("[shards/a.jsonl, shards]", "is named twice; name it once"),
+        ("[]", "a path or a list of paths"),
+    ],
+)
+def test_a_form_without_files_is_refused_with_its_cure(shards: Path, files: str, message: str) -> None:
+    (shards.parent / "empty").mkdir()
+    with pytest.raises(ConfigError) as caught:
+        load(shards, [f"data.train={files}"])
+    assert message in str(caught.value)
+
+
+def test_files_that_are_read_together_are_named_once(tmp_path: Path) -> None:
+    reader = {"use": "lines", "labels": {"a": "a.*", "b": "b.*"}}
+    path = labelling(tmp_path, {"head": "label", "data": {"reader": reader, "train": "*.txt"}})
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text("a text\n")
+    with pytest.raises(ConfigError, match=r"b\.txt is read together with \S+a\.txt"):
+        load(path)
