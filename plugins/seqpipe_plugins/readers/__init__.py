@@ -149,10 +149,11 @@ def sentences(
     """Yield the lines of each sentence with their numbers; it ends before an empty line or the next document."""
     sentence: list[tuple[int, str]] = []
     for number, line in chain(number_lines(lines, name), [(0, "")]):
-        if sentence and (not line.strip() or begins_document(line)):
+        is_blank = not line or line.isspace()
+        if sentence and (is_blank or begins_document(line)):
             yield sentence
             sentence = []
-        if line.strip():
+        if not is_blank:
             sentence.append((number, line))
         if len(sentence) > LONGEST_SENTENCE:
             problem = f"a sentence of over {LONGEST_SENTENCE} lines"
@@ -191,16 +192,17 @@ class Tagging:
 
     def to_iob2(self, tags: Sequence[str]) -> list[str]:
         """Return the tags as IOB2, or as they are with `scheme: none`; TagError names the wrong tag, and the fix."""
-        for i, tag in enumerate(tags):
+        distinct = dict.fromkeys(tags)
+        for tag in distinct:
             if not tag or tag != tag.strip():
                 problem = f"the tag {tag!r} is empty or has blanks around it"
-                raise TagError(i, f"{problem}; clean the file or set `separator`")
+                raise TagError(tags.index(tag), f"{problem}; clean the file or set `separator`")
         if self.scheme == "none":
             return list(tags)
-        for i, tag in enumerate(tags):
+        for tag in distinct:
             if not self.is_tag(tag):
                 fix = "`scheme: none` reads plain tags, and `bad_rows: skip` under `data:` leaves such records out"
-                raise TagError(i, f"{tag!r} is not a tag of {self.scheme}; {_other_scheme(tags)}{fix}")
+                raise TagError(tags.index(tag), f"{tag!r} is not a tag of {self.scheme}; {_other_scheme(tags)}{fix}")
         if self.scheme == "IO":
             tags = ["O" if tag == self.outside else f"I-{tag}" for tag in tags]
         else:

@@ -146,7 +146,10 @@ class Conll(FileReader):
         return word
 
     def _split(self, line: str) -> list[str]:
-        return line.split(self.separator) if self.separator else _BLANKS.split(line.strip(" \t"))
+        if self.separator:
+            return line.split(self.separator)
+        cells = line.split("\t")
+        return cells if all(cells) and " " not in line else _BLANKS.split(line.strip(" \t"))
 
     def _begins_document(self, line: str) -> bool:
         return self.document is not None and line.startswith(self.document) and self._split(line)[0] == self.document
