@@ -23,6 +23,7 @@ from seqpipe.config.contract import answer_settings, build_component, changes_by
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features.document import (
+    DROPPED,
     Arrays,
     Doc,
     Overlaps,
@@ -211,7 +212,8 @@ def _make_examples(
         rules.append(SpanRules(config.data.misaligned, config.data.overlaps))
         make = task.head_task.target_maker(answer_settings(head), rules[-1])
         makers.append((f"{task.name}." if task.name else "", make))
-    offsets, message = offsets_of(records)
+    fields = records.fields if isinstance(records, StoredRecords) else ("spans", DROPPED)
+    offsets, message = offsets_of(records if "spans" in fields else ())
     if offsets != "characters":
         message = f"{config.data.train}: {message}; set data.offsets: {offsets}"
         if config.data.misaligned == "error":
@@ -258,7 +260,8 @@ def _make_examples(
         cut = "truncated" if config.train.too_long == "truncate" else "split"
         warn(f"{long:,} texts of more than {config.train.max_tokens:,} tokens are {cut}; the first: {first_long}")
     spans = [line for rule in rules for line in rule.messages()]
-    for line in dict.fromkeys([*dropped_message(records, config.data.overlaps), *spans]):  # two heads may have the same
+    dropped = dropped_message(records if DROPPED in fields else (), config.data.overlaps)
+    for line in dict.fromkeys([*dropped, *spans]):  # two heads may have the same
         warn(line)
     if not count and not unseen:
         file = config.data.dev if skip_unseen else config.data.train
