@@ -176,6 +176,11 @@ class DataForm(ABC):
     def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None) -> TrainingData:
         """Return the training data of these records; without the folder of a run nothing is cached."""
 
+    def stream(self, path: DataPath) -> Records:
+        """Return the records of a file, which are read again at each iteration and not kept."""
+        data, left_out = self.config.data, self.left_out.setdefault(str(path), [])
+        return Records(data.reader, path, data.overlaps, left_out if data.bad_rows == "skip" else None)
+
     def compared_records(self, folder: Path) -> Sequence[Record]:
         """Return the records for the parity check: the first test set of a run, else dev, else the start of train."""
         data = self.config.data
@@ -193,6 +198,7 @@ class ExampleData(DataForm):
         super().__init__(*arguments)
         self._sets: dict[DataPath, Sequence[Record]] = {}  # with a store: what was read
         self._in_memory: dict[DataPath, str] = {}  # warnings about large files that cannot be mapped
+        self.most: int | None = None  # records of each file that are read; None: all
 
     def read(self, path: DataPath) -> Sequence[Record]:
         if path not in self._sets:
@@ -201,7 +207,7 @@ class ExampleData(DataForm):
             if records is None:
                 left_out.clear()
                 bad_rows = left_out if data.bad_rows == "skip" else None
-                records = read(data.reader, path, None, data.overlaps, bad_rows)
+                records = read(data.reader, path, self.most, data.overlaps, bad_rows)
             if self.store is None:
                 return records
             self._sets[path] = records
