@@ -103,7 +103,7 @@ class Trainer:
                     best = f", best {name} {format_score(name, value, metric_types(self.config.head))}"
                 start, tokens = time.monotonic(), 0
                 rest = self._order[at.position :]
-                batches = self.prefetcher([*map(self.processes.batch_share, rest)])
+                batches = self.prefetcher(map(self.processes.batch_share, rest))
                 for rows in rest:
                     try:
                         batch = next(batches)
