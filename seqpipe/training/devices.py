@@ -85,6 +85,12 @@ class Processes:
         parts = self.gather(list(rows))
         return [parts[i % self.count][i // self.count] for i in range(sum(map(len, parts)))]
 
+    def merge(self, rows: Tensor, count: int, axis: int = 0) -> Tensor:
+        """Return all rows of a batch, `count` along an axis, of which each process has its `batch_share`."""
+        parts = self.gather(rows.cpu())
+        merged = [parts[i % self.count].select(axis, i // self.count) for i in range(count)]
+        return torch.stack(merged, axis).to(rows.device)
+
     def by_first(self, function: Callable[[], Item]) -> Item:
         """Return the value of a function that only the first process calls."""
         values: list[Any] = [None if self.rank else function()]
