@@ -131,7 +131,7 @@ def main() -> None:
         if debug:
             raise
         report_error(error, as_json)
-        sys.exit(error.exit_code)
+        _end(error.exit_code)
     except ModuleNotFoundError as error:
         if debug or error.name != "torch":
             raise
@@ -139,11 +139,9 @@ def main() -> None:
         report_error(missing, as_json)
         sys.exit(EnvError.exit_code)
     except TerminatedError as error:
-        with contextlib.suppress(OSError):
-            sys.stderr.flush()
-        os._exit(error.exit_code)  # Python would wait for threads, one of which may have been starting just then
+        _end(error.exit_code, at_once=True)  # Python would wait for threads, one of which may have been starting
     except KeyboardInterrupt:
-        sys.exit(130)
+        _end(130)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
@@ -151,12 +149,24 @@ def main() -> None:
         if debug:
             raise
         report_system_error(error, EnvError.exit_code, as_json)
-        sys.exit(EnvError.exit_code)
+        _end(EnvError.exit_code)
     else:
         sys.exit(exit_code or 0)
     finally:
         signal.signal(signal.SIGTERM, handler_before or signal.SIG_DFL)
         drop_unwritable_output()
+
+
+def _end(exit_code: int, at_once: bool = False) -> None:
+    """End this process; one of several that train together at once, since Python would wait for its connections."""
+    devices = sys.modules.get("seqpipe.training.devices")
+    if at_once or (devices is not None and devices.current().count > 1):
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os._exit(exit_code)
+    sys.exit(exit_code)
 
 
 # The report of an error that ends a command.
