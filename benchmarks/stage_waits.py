@@ -20,7 +20,7 @@ import torch
 from common import ROOT
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 sys.path.insert(0, str(ROOT))
@@ -89,7 +89,7 @@ class HostWaits(TorchDispatchMode):
         super().__init__()
         self.counts: Counter[str] = Counter()
         self.kernels: Counter[str] = Counter()
-        self._library = _LibraryFunctions(self.kernels)
+        self._library = _LibraryFunctions()
         self._is_autocast_enabled = torch.is_autocast_enabled
 
     def __enter__(self) -> HostWaits:
@@ -169,16 +169,12 @@ CELL_FORWARD, CELL_BACKWARD = 3, 7  # two products and the gates; gates, four pr
 class _LibraryFunctions(TorchFunctionMode):
     """Run recurrent layers and cells of `DeviceTensor`s as one operator each."""
 
-    def __init__(self, kernels: Counter[str]):
-        super().__init__()
-        self.kernels = kernels
-
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         leaves, structure = tree_flatten((args, kwargs or {}))
         if name not in LAYERS + CELLS or not any(isinstance(leaf, DeviceTensor) for leaf in leaves):
             return func(*args, **(kwargs or {}))
-        results = _AsOne.apply(func, structure, self.kernels, *leaves)
+        results = _AsOne.apply(func, structure, *leaves)
         return results if len(results) > 1 else results[0]
 
 
@@ -186,7 +182,7 @@ class _AsOne(torch.autograd.Function):
     """A function of tensors on the pretended device, with its gradient, computed on the CPU."""
 
     @staticmethod
-    def forward(ctx: Any, func: Any, structure: Any, kernels: Counter[str], *leaves: Any) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, func: Any, structure: Any, *leaves: Any) -> tuple[Tensor, ...]:
         inputs = [
             leaf.values.detach().requires_grad_(leaf.requires_grad) if isinstance(leaf, DeviceTensor) else leaf
             for leaf in leaves
@@ -195,8 +191,8 @@ class _AsOne(torch.autograd.Function):
         with torch.enable_grad():
             results = func(*args, **kwargs)
         ctx.results = results if isinstance(results, tuple) else (results,)
-        ctx.inputs, ctx.kernels, ctx.is_cell = inputs, kernels, func.__name__ in CELLS
-        kernels[func.__name__] += CELL_FORWARD if ctx.is_cell else 1
+        ctx.inputs, ctx.name = inputs, func.__name__
+        _count_kernels(ctx.name, CELL_FORWARD)
         return tuple(DeviceTensor(result.detach()) for result in ctx.results)
 
     @staticmethod
@@ -204,13 +200,17 @@ class _AsOne(torch.autograd.Function):
         wanted = [i for i, leaf in enumerate(ctx.inputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
         values = [_on_cpu(grad) for grad in grads]
         found = torch.autograd.grad(ctx.results, [ctx.inputs[i] for i in wanted], values, allow_unused=True)
-        ctx.kernels["backward of a cell" if ctx.is_cell else "backward of a layer"] += (
-            CELL_BACKWARD if ctx.is_cell else 1
-        )
+        _count_kernels(ctx.name, CELL_BACKWARD)
         to_inputs: list[Any] = [None] * len(ctx.inputs)
         for i, grad in zip(wanted, found, strict=True):
             to_inputs[i] = None if grad is None else DeviceTensor(grad)
-        return None, None, None, *to_inputs
+        return None, None, *to_inputs
+
+
+def _count_kernels(name: str, of_cell: int) -> None:
+    waits = _get_current_dispatch_mode()
+    assert isinstance(waits, HostWaits)
+    waits.kernels[name] += of_cell if name in CELLS else 1
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,8 @@ def recurrent_step(
     for layer in range(rnn.num_layers):
         if layer:
             x = between(x)
-        before = tuple(part[:, layer] for part in state)  # (R, H) each
+        # (R, H) each; the gradient of an index is a tensor of zeros
+        before = tuple(part[:, layer] if is_traced or part.shape[1] > 1 else part.squeeze(1) for part in state)
         weights = [weight_of(rnn, name, layer=layer) for name in ("weight_ih", "weight_hh")]
         if rnn.bias:
             weights += [weight_of(rnn, name, layer=layer) for name in ("bias_ih", "bias_hh")]
