@@ -20,7 +20,7 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.manifest import Manifest
 from seqpipe.runtime.model import Model
-from seqpipe.runtime.predictor import CHUNK, batches
+from seqpipe.runtime.predictor import CHUNK, batches, trim_heap
 
 CLOSE = 1e-4  # allowed difference of a cosine of the graph from NumPy's
 ALLOWED = "allowed"  # the decode option that has the only texts which a head may generate
@@ -39,7 +39,8 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
         ParityError: The new graph does not give the nearest candidates that NumPy computes.
     """
     _write_replaced(path, records, output)
-    return Model(bundle.read(output), "cpu")  # after the memory of writing is free
+    trim_heap()
+    return Model(bundle.read(output), "cpu")
 
 
 def _write_replaced(path: Path, records: Iterable[Record], output: Path) -> None:
@@ -76,7 +77,9 @@ def _write_replaced(path: Path, records: Iterable[Record], output: Path) -> None
             if not is_right or not np.allclose(cosines[numbers], scores, rtol=0, atol=CLOSE):
                 message = f"the graph does not find the candidates nearest to {doc.text!r}; nothing was written"
                 raise ParityError(message)
-    _write(model, files, manifest, output)
+    files, manifest = _with_answers(model, files, manifest)
+    del model
+    bundle.write(output, files, manifest)
 
 
 def _encode(model: Model, texts: Sequence[str], file: Any) -> np.ndarray:
@@ -109,7 +112,8 @@ def _restrict(
     changes: dict[str, Any] = {"options": options, "golden": golden, "metrics": {}, "training": {}}
     manifest = content.manifest.model_copy(update=changes)
     files = _with_initializer(content, ALLOWED, arcs(model.predictor.docs([{model.fields[0]: texts[0]}])))
-    _write(Model(bundle.BundleContent(output, manifest, files), "cpu"), files, manifest, output)
+    model = Model(bundle.BundleContent(output, manifest, files), "cpu")
+    bundle.write(output, *_with_answers(model, files, manifest))
 
 
 def _with_initializer(content: bundle.BundleContent, name: str, array: np.ndarray) -> dict[str, bytes]:
@@ -125,11 +129,11 @@ def _with_initializer(content: bundle.BundleContent, name: str, array: np.ndarra
     return {**content.files, "model.onnx": bytes(graph.SerializeToString())}
 
 
-def _write(model: Model, files: Mapping[str, bytes], manifest: Manifest, output: Path) -> None:
-    """Write a bundle with new answers to its golden examples."""
+def _with_answers(model: Model, files: Mapping[str, bytes], manifest: Manifest) -> tuple[dict[str, bytes], Manifest]:
+    """Return the files and the manifest of a bundle with new answers to its golden examples, and a new card."""
     manifest = manifest.model_copy(update={"golden": answer_again(model, manifest.golden)})
     card = model_card(manifest, model.predictor.metric_types, sum(map(len, files.values())))
-    bundle.write(output, {**files, bundle.CARD: card.encode()}, manifest)
+    return {**files, bundle.CARD: card.encode()}, manifest
 
 
 def _decisions(model: Model, docs: Sequence[Doc]) -> list[Arrays]:
