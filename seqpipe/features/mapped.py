@@ -30,6 +30,7 @@ from seqpipe.features.sources import NumericSource, TextSource
 from seqpipe.files import locked, make_folder, read_json, sha256_file, write, writing_folder
 from seqpipe.version import VERSION
 
+FORMAT = 1  # of these files
 CONTENT = "content.json"  # of a folder: its key, and the size and sha256 of each file
 SHARE = 64_000_000  # bytes of stored records that a process tokenizes at least
 _CHUNK = 256  # values that are read or written at a time
@@ -130,7 +131,7 @@ class FeatureStore:
 
     def make(self, key: Mapping[str, Any], make_files: Callable[[Path], None]) -> Path:
         """Return the folder for this key; its files are made if it does not exist, or if they are damaged."""
-        key = {**key, "seqpipe": VERSION, "python": f"{sys.implementation.cache_tag} {sys.byteorder}"}
+        key = {**key, "format": FORMAT, "seqpipe": VERSION, "python": f"{sys.implementation.cache_tag} {sys.byteorder}"}
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
         path = self.folder / name
         make_folder(self.folder)

@@ -247,22 +247,30 @@ class _AdditiveScores(torch.autograd.Function):
         learns_v, blocks = ctx.needs_input_grad[2], _blocks(queries, keys)
         if len(blocks) == 1:
             block = _block_gradients(grad, queries, keys, v, covered, coverage, learns_v)
-            to_queries, to_keys, to_v, to_covered, to_coverage = block
-            return to_queries, to_keys * v.to(keys.dtype), to_v, to_covered, to_coverage
+            return block._replace(keys=block.keys * v.to(keys.dtype))
         to_queries, to_keys, to_v = (torch.zeros_like(x) for x in (queries, keys, v))
         to_covered = None if covered is None else torch.empty_like(covered)
         to_coverage = None if coverage is None else torch.zeros_like(coverage)
         for n, t in blocks:
             c = None if covered is None else covered[:, n, t]
             block = _block_gradients(grad[:, n, t], queries[:, n], keys[:, t], v, c, coverage, learns_v)
-            to_queries[:, n] += block[0]
-            to_keys[:, t] += block[1]
-            if block[2] is not None:
-                to_v += block[2]
-            if to_covered is not None and to_coverage is not None:
-                to_covered[:, n, t] = block[3]
-                to_coverage += block[4]
+            to_queries[:, n] += block.queries
+            to_keys[:, t] += block.keys
+            if block.v is not None:
+                to_v += block.v
+            if to_covered is not None and block.covered is not None:
+                to_covered[:, n, t] = block.covered
+            if to_coverage is not None and block.coverage is not None:
+                to_coverage += block.coverage
         return to_queries, to_keys * v.to(keys.dtype), to_v, to_covered, to_coverage
+
+
+class _BlockGradients(NamedTuple):
+    queries: Tensor
+    keys: Tensor  # without the factor v
+    v: Tensor | None
+    covered: Tensor | None
+    coverage: Tensor | None
 
 
 def _block_gradients(
@@ -273,8 +281,8 @@ def _block_gradients(
     covered: Tensor | None,
     coverage: Tensor | None,
     learns_v: bool,
-) -> tuple[Tensor | None, ...]:
-    """Return the gradients of all inputs from that of scores (B, N, T); that of keys lacks the factor v."""
+) -> _BlockGradients:
+    """Return the gradients of the inputs from that of the scores (B, N, T)."""
     hidden = _hidden(queries, keys, covered, coverage)  # (B, N, T, U)
     g, worth, to_covered, to_coverage = grad.to(hidden.dtype), v.to(hidden.dtype), None, None
     to_v = g.flatten() @ hidden.flatten(0, 2) if learns_v else None
@@ -284,7 +292,8 @@ def _block_gradients(
         to_covered = g * (slope @ (worth * coverage.to(worth.dtype)))
         to_coverage = worth * ((covered.to(g.dtype) * g).flatten() @ slope.flatten(0, 2))
     slope *= g[..., None]
-    return to_queries, slope[:, 0] if slope.shape[1] == 1 else slope.sum(1), to_v, to_covered, to_coverage
+    to_keys = slope[:, 0] if slope.shape[1] == 1 else slope.sum(1)
+    return _BlockGradients(to_queries, to_keys, to_v, to_covered, to_coverage)
 
 
 def _hidden(queries: Tensor, keys: Tensor, covered: Tensor | None, coverage: Tensor | None) -> Tensor:
