@@ -47,8 +47,10 @@ def vocabulary(draw: np.random.Generator) -> list[str]:
     letters = draw.choice(list("etaoinshrdlucmfwypvbgkjqxz"), lengths.sum())
     ends = np.cumsum(lengths)
     forms = ["".join(letters[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
-    seen: dict[str, int] = {}
-    return [form if (count := seen.setdefault(form, i)) == i else f"{form}{i - count}" for i, form in enumerate(forms)]
+    positions: dict[str, int] = {}
+    return [
+        form if (count := positions.setdefault(form, i)) == i else f"{form}{i - count}" for i, form in enumerate(forms)
+    ]
 
 
 def texts(count: int, words: float) -> Iterator[tuple[np.ndarray, list[str]]]:
@@ -115,10 +117,10 @@ def tree(root: int) -> set[int]:
             parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
         except OSError:  # it has ended
             continue
-    found = {root}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
+    descendants = {root}
+    while more := {pid for pid, parent in parents.items() if parent in descendants} - descendants:
+        descendants |= more
+    return descendants
 
 
 def cpu_seconds(root: int) -> float:
@@ -223,11 +225,16 @@ def growth(sizes: Sequence[int]) -> None:
         smallest: tuple[int, float] | None = None
         for size in sizes:
             with tempfile.TemporaryDirectory() as folder:
-                got = measure_steps(make(Path(folder), size)).answer
-            epoch = got["before"] + got["step"] * got["batches"]
+                answer = measure_steps(make(Path(folder), size)).answer
+            epoch = answer["before"] + answer["step"] * answer["batches"]
             smallest = smallest or (size, epoch)
             exponent = math.log(epoch / smallest[1]) / math.log(size / smallest[0]) if size > smallest[0] else None
-            figures = f"{got['before']:.1f}", f"{1000 * got['step']:.1f}", f"{got['batches']:,}", f"{epoch:.0f}"
+            figures = (
+                f"{answer['before']:.1f}",
+                f"{1000 * answer['step']:.1f}",
+                f"{answer['batches']:,}",
+                f"{epoch:.0f}",
+            )
             table.row(f"{name}, {size:,}", *figures, "" if exponent is None else f"{exponent:.2f}")
 
 
@@ -383,9 +390,9 @@ def cost() -> None:
         row(f"answers of {name}", (usage.cpu - start) / LINES)
     with tempfile.TemporaryDirectory() as folder:
         size = 20_000
-        got = measure_steps(conll_pipeline(Path(folder), size)).answer
-    row("features of CoNLL", got["before"] / size)
-    row("training of ner, an epoch", got["step"] * got["batches"] / size)
+        answer = measure_steps(conll_pipeline(Path(folder), size)).answer
+    row("features of CoNLL", answer["before"] / size)
+    row("training of ner, an epoch", answer["step"] * answer["batches"] / size)
 
 
 WORKERS = (1, 10, 100, 1000)

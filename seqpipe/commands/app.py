@@ -29,13 +29,12 @@ from seqpipe.commands.deploy import app as deploy_app
 from seqpipe.commands.doctor import doctor
 from seqpipe.commands.evaluate import compare, evaluate, report, runs
 from seqpipe.commands.explain import explain
-from seqpipe.commands.features import app as features_app
 from seqpipe.commands.help import Command, Group
 from seqpipe.commands.init import init
 from seqpipe.commands.options import override_message
 from seqpipe.commands.plugins import app as plugins_app
 from seqpipe.commands.predict import predict
-from seqpipe.commands.run import export, run, train
+from seqpipe.commands.run import export, features, run, train
 from seqpipe.commands.schema import schema
 from seqpipe.commands.serve import serve
 from seqpipe.commands.vectors import distill_vectors, vectors
@@ -63,7 +62,7 @@ _GROUPS = {
 for group, commands in _GROUPS.items():
     for command in commands:
         app.command(cls=Command, rich_help_panel=group)(command)
-app.add_typer(features_app, name="features", cls=Group, no_args_is_help=True, rich_help_panel="Data")
+app.add_typer(features, name="features", cls=Group, no_args_is_help=True, rich_help_panel="Data")
 app.add_typer(deploy_app, name="deploy", cls=Group, no_args_is_help=True, rich_help_panel="Deploy")
 app.add_typer(plugins_app, name="plugins", cls=Group, invoke_without_command=True, rich_help_panel="Extend")
 
