@@ -2,8 +2,8 @@
 
     python benchmarks/stage_waits.py pipelines/ner.yaml pipelines/dates.yaml
 
-Waits are counted on a pretended device, so that what the stages do on a GPU is what counts. Operators are counted on
-the CPU, where a recurrent layer is one operator as in cuDNN: about the kernels of a GPU.
+They are counted on a pretended device, so that what the stages do on a GPU is what counts. Operators that compute are
+about the kernels of a GPU; a recurrent layer of the library is one, as in cuDNN, and its cells are a few.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import common
 import torch
 from common import ROOT
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 sys.path.insert(0, str(ROOT))
 
@@ -44,6 +45,16 @@ READS = {
     "_coalesce": "unique",
     "multinomial": "item",
 }
+FREE = (
+    "detach",
+    "alias",
+    "lift_fresh",
+    "_unsafe_view",
+    "_reshape_alias",
+    "empty",
+    "empty_like",
+    "new_empty",
+)  # no kernel
 RESHAPES = ("transpose_", "t_", "squeeze_", "unsqueeze_", "as_strided_")  # of a tensor in place
 
 
@@ -77,18 +88,22 @@ class HostWaits(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()
+        self.kernels: Counter[str] = Counter()
+        self._library = _LibraryFunctions()
         self._is_autocast_enabled = torch.is_autocast_enabled
 
     def __enter__(self) -> HostWaits:
         # PyTorch refuses the name of the pretended device.
         known: Callable[..., bool] = self._is_autocast_enabled
         torch.is_autocast_enabled = lambda *device: device != (DEVICE,) and known(*device)  # type: ignore[assignment]
+        self._library.__enter__()
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         torch.is_autocast_enabled = self._is_autocast_enabled
         super().__exit__(*error)
+        self._library.__exit__(*error)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = dict(kwargs or {}), func.overloadpacket.__name__
@@ -104,6 +119,8 @@ class HostWaits(TorchDispatchMode):
                 self.counts["copy to the device" if is_there else "copy to the host"] += 1
         elif is_there:
             self.counts.update(_waits(name, args, kwargs))
+        if is_there and not func.is_view and name not in FREE:
+            self.kernels[name] += 1
         result = func(*tree_map(_on_cpu, args), **tree_map(_on_cpu, kwargs))
         if not is_there:
             return result
@@ -142,23 +159,58 @@ def _on_cpu(value: Any) -> Any:
     return value.values if isinstance(value, DeviceTensor) else value
 
 
-# Operators of a step on the CPU.
+# Recurrent layers and cells of the library, which a GPU does not compute operator by operator.
 
-FREE = ("detach", "alias", "lift_fresh", "_unsafe_view", "_reshape_alias", "empty", "empty_like", "new_empty")
+LAYERS = ("lstm", "gru", "rnn_tanh", "rnn_relu")  # one kernel of cuDNN each, in either direction
+CELLS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+CELL_FORWARD, CELL_BACKWARD = 3, 7  # two products and the gates; gates, four products, two sums of biases
 
 
-class Operators(TorchDispatchMode):
-    """Count the operators that compute: all except views and empty tensors."""
+class _LibraryFunctions(TorchFunctionMode):
+    """Run recurrent layers and cells of `DeviceTensor`s as one operator each."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.counts: Counter[str] = Counter()
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        leaves, structure = tree_flatten((args, kwargs or {}))
+        if name not in LAYERS + CELLS or not any(isinstance(leaf, DeviceTensor) for leaf in leaves):
+            return func(*args, **(kwargs or {}))
+        results = _AsOne.apply(func, structure, *leaves)
+        return results if len(results) > 1 else results[0]
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.overloadpacket.__name__
-        if not func.is_view and name not in FREE:
-            self.counts[name] += 1
-        return func(*args, **(kwargs or {}))
+
+class _AsOne(torch.autograd.Function):
+    """A function of tensors on the pretended device, with its gradient, computed on the CPU."""
+
+    @staticmethod
+    def forward(ctx: Any, func: Any, structure: Any, *leaves: Any) -> tuple[Tensor, ...]:
+        inputs = [
+            leaf.values.detach().requires_grad_(leaf.requires_grad) if isinstance(leaf, DeviceTensor) else leaf
+            for leaf in leaves
+        ]
+        args, kwargs = tree_unflatten(inputs, structure)
+        with torch.enable_grad():
+            results = func(*args, **kwargs)
+        ctx.results = results if isinstance(results, tuple) else (results,)
+        ctx.inputs, ctx.name = inputs, func.__name__
+        _count_kernels(ctx.name, CELL_FORWARD)
+        return tuple(DeviceTensor(result.detach()) for result in ctx.results)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        wanted = [i for i, leaf in enumerate(ctx.inputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
+        values = [_on_cpu(grad) for grad in grads]
+        found = torch.autograd.grad(ctx.results, [ctx.inputs[i] for i in wanted], values, allow_unused=True)
+        _count_kernels(ctx.name, CELL_BACKWARD)
+        to_inputs: list[Any] = [None] * len(ctx.inputs)
+        for i, grad in zip(wanted, found, strict=True):
+            to_inputs[i] = None if grad is None else DeviceTensor(grad)
+        return None, None, *to_inputs
+
+
+def _count_kernels(name: str, of_cell: int) -> None:
+    waits = _get_current_dispatch_mode()
+    assert isinstance(waits, HostWaits)
+    waits.kernels[name] += of_cell if name in CELLS else 1
 
 
 @dataclass(frozen=True)
@@ -167,15 +219,15 @@ class StepCounts:
 
     Args:
         waits: Host waits by kind.
-        forward: Operators of stages and loss.
-        backward: Operators of the gradients.
+        forward: Operators of stages and loss, by name.
+        backward: Operators of the gradients, by name.
         tokens: Number of tokens of the longest text of the batch.
         losses: The loss on the CPU and on the pretended device.
     """
 
     waits: Mapping[str, int]
-    forward: int
-    backward: int
+    forward: Mapping[str, int]
+    backward: Mapping[str, int]
     tokens: int
     losses: tuple[float, float]
 
@@ -185,20 +237,17 @@ def count_step(file: Path, overrides: Sequence[str] = ()) -> StepCounts:
     trial = build_trial(load(file, overrides))
     pipeline = trial.pipeline.train()
     torch.manual_seed(0)
-    with Operators() as forward:
-        loss = pipeline.loss(trial.batch)
-    with Operators() as backward:
-        loss.backward()
-    pipeline.zero_grad()
+    loss = pipeline.loss(trial.batch)
     move_module(pipeline)
     torch.manual_seed(0)
-    with HostWaits() as waits:
+    with HostWaits() as forward:
         there = pipeline.loss({name: DeviceTensor(tensor) for name, tensor in trial.batch.items()})
+    with HostWaits() as backward:
         there.backward()
     assert isinstance(there, DeviceTensor)
     tokens = max(tensor.shape[1] for name, tensor in trial.batch.items() if name.endswith("mask"))
-    operators = forward.counts.total(), backward.counts.total()
-    return StepCounts(waits.counts, *operators, tokens, (loss.item(), there.values.item()))
+    waits, losses = forward.counts + backward.counts, (loss.item(), there.values.item())
+    return StepCounts(waits, forward.kernels, backward.kernels, tokens, losses)
 
 
 def main() -> None:
@@ -207,8 +256,8 @@ def main() -> None:
     print(f"{'pipeline':<18} {'waits':>5} {'forward':>8} {'backward':>8} {'tokens':>7}")
     for file in options.parse_args().files:
         counts = count_step(file)
-        waits = sum(counts.waits.values())
-        print(f"{file.stem:<18} {waits:>5} {counts.forward:>8} {counts.backward:>8} {counts.tokens:>7}")
+        waits, forward, backward = (sum(part.values()) for part in (counts.waits, counts.forward, counts.backward))
+        print(f"{file.stem:<18} {waits:>5} {forward:>8} {backward:>8} {counts.tokens:>7}")
 
 
 if __name__ == "__main__":

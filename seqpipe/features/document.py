@@ -241,14 +241,25 @@ def select_spans(places: Sequence[tuple[int, int]], rule: Overlaps) -> list[int]
     return sorted(kept, key=lambda i: places[i])
 
 
-def dropped_message(records: Sequence[Record], rule: Overlaps) -> Iterator[str]:
-    """Yield a message about the spans that were dropped from these records, if any."""
-    dropped, count, first = 0, 0, ""
-    for record in records:
-        count += len(record.get("spans") or ())
-        if DROPPED in record:
-            dropped += record[DROPPED]
-            first = first or str(record.get("where", "no file and line known"))
-    if first:
-        message = f"{dropped:,} of {count + dropped:,} spans overlap others, and are dropped (data.overlaps: {rule})"
-        yield f"{message}; the first: {first}"
+@dataclass
+class DroppedSpans:
+    """Counts of the spans of records, and of those that were dropped since they overlap others."""
+
+    rule: Overlaps
+    dropped: int = 0
+    count: int = 0  # of all spans, dropped or not
+    first: str = ""  # place of the first record with a dropped span
+
+    def add(self, record: Record) -> None:
+        """Count the spans of a record."""
+        spans = record.get("spans")
+        self.count += len(spans) if isinstance(spans, list) else 0
+        if dropped := record.get(DROPPED):
+            self.dropped, self.count = self.dropped + dropped, self.count + dropped
+            self.first = self.first or str(record.get("where", "no file and line known"))
+
+    def messages(self) -> Iterator[str]:
+        """Yield a message about the dropped spans, if any."""
+        if self.dropped:
+            message = f"{self.dropped:,} of {self.count:,} spans overlap others, and are dropped"
+            yield f"{message} (data.overlaps: {self.rule}); the first: {self.first}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
@@ -49,13 +50,17 @@ class Part:
 
     def roles(self, records: Sequence[Record]) -> list[Role]:
         """Return the role of each record, in their order."""
+        return [*map(self.assigner(), records)]
+
+    def assigner(self) -> Callable[[Record], Role]:
+        """Return the function that assigns roles to the records, in their order."""
+        divide = _assigner(_shares(self.dev, self.test), f"{self.seed}", self.group, "train")
         if self.fold is None:
-            return split(records, self.dev, self.test, self.seed, self.group)
+            return divide
         number, count = self.fold
-        in_fold = [fold == number for fold in folds(records, count, self.seed, self.group)]
-        rest = [record for record, is_test in zip(records, in_fold, strict=True) if not is_test]
-        others = iter(split(rest, self.dev, 0.0, self.seed, self.group))
-        return ["test" if is_test else next(others) for is_test in in_fold]
+        divide = _assigner(_shares(self.dev, 0.0), f"{self.seed}", self.group, "train")
+        fold_of = _assigner(_folds(count), f"{self.seed} folds", self.group)
+        return lambda record: "test" if fold_of(record) == number else divide(record)
 
 
 DataPath = Path | Files | Part
@@ -73,19 +78,27 @@ def split(records: Sequence[Record], dev: float, test: float, seed: int, group: 
 
     The first record of each label is a training record: a model is not to be tested on labels that it cannot know.
     """
-    shares: dict[Role, float] = {"train": 1 - dev - test, "dev": dev, "test": test}
-    return _assign(records, {role: share for role, share in shares.items() if share}, f"{seed}", group, "train")
+    return [*map(_assigner(_shares(dev, test), f"{seed}", group, "train"), records)]
 
 
 def folds(records: Sequence[Record], count: int, seed: int, group: str | None = None) -> list[int]:
     """Return the fold of each record, in their order, from 1."""
-    return _assign(records, dict.fromkeys(range(1, count + 1), 1 / count), f"{seed} folds", group)
+    return [*map(_assigner(_folds(count), f"{seed} folds", group), records)]
 
 
-def _assign(
-    records: Sequence[Record], shares: Mapping[R, float], seed: str, group: str | None, first: R | None = None
-) -> list[R]:
-    """Return the role of each record by minimization (Pocock and Simon 1975), with draws that depend on its key.
+def _shares(dev: float, test: float) -> dict[Role, float]:
+    shares: dict[Role, float] = {"train": 1 - dev - test, "dev": dev, "test": test}
+    return {role: share for role, share in shares.items() if share}
+
+
+def _folds(count: int) -> dict[int, float]:
+    return dict.fromkeys(range(1, count + 1), 1 / count)
+
+
+def _assigner(
+    shares: Mapping[R, float], seed: str, group: str | None = None, first: R | None = None
+) -> Callable[[Record], R]:
+    """Return the function that assigns roles to records by minimization (Pocock and Simon 1975), with draws by key.
 
     The key of a record is its group, or its text; records of one key have the role of the first one. A role is drawn
     with a probability proportional to what it lacks of its share of the records so far, times what it lacks of those
@@ -93,14 +106,17 @@ def _assign(
     record. Roles depend on earlier records only: a record added at the end moves no other. A record with a label that
     no record of the role `first` has gets this role.
     """
-    roles: list[R] = []
-    role_of: dict[str, R] = {}
+    role_of: dict[bytes, R] = {}  # by the hash of the key
     counts, counts_by_label, known = Counter[R](), defaultdict[str, Counter[R]](Counter), set[str]()
-    for number, record in enumerate(records, 1):
+    numbers = itertools.count(1)
+
+    def assign(record: Record) -> R:
+        number = next(numbers)
         if group and record.get(group) in (None, ""):
             fix = "give each record this field, or correct the key"
             raise DataError.at(record, f"no field {group!r}, which data.group names; {fix}")
-        key, labels = str(record[group] if group else record.get("text") or number), labels_of(record)
+        text, labels = str(record[group] if group else record.get("text") or number), labels_of(record)
+        key = hashlib.blake2b(f"{seed}\0{text}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
         same_label = counts_by_label[str(record.get("label", record.get("labels", bool(labels))))]
         if key not in role_of and first is not None and not labels <= known:
             role_of[key] = first
@@ -111,17 +127,17 @@ def _assign(
             weights = {role: max(0, lacks[role]) * max(0, alike * shares[role] - same_label[role]) for role in lacks}
             if late or max(weights.values()) < TOLERANCE:
                 weights = {role: max(0, lacks[role]) for role in late or lacks}
-            digest = hashlib.blake2b(f"{seed}\0{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
             bounds = [*accumulate(weights.values())]
-            place = bisect_right(bounds, int.from_bytes(digest) / 2**64 * bounds[-1], hi=len(bounds) - 1)
+            place = bisect_right(bounds, int.from_bytes(key) / 2**64 * bounds[-1], hi=len(bounds) - 1)
             role_of[key] = [*weights][place]
         role = role_of[key]
-        roles.append(role)
         counts[role] += 1
         same_label[role] += 1
         if role == first:
-            known |= labels
-    return roles
+            known.update(labels)
+        return role
+
+    return assign
 
 
 def labels_of(record: Record) -> set[str]:
@@ -147,11 +163,14 @@ def read_records(
     if not isinstance(source, Part):
         yield from resolve_overlaps(files, overlaps)
         return
-    records = list(resolve_overlaps(files, overlaps))
-    roles = source.roles(records)
-    if source.role not in roles:
-        raise no_records_left(source, len(records))
-    yield from (record for record, role in zip(records, roles, strict=True) if role == source.role)
+    assign, count, is_empty = source.assigner(), 0, True
+    for record in resolve_overlaps(files, overlaps):
+        count += 1
+        if assign(record) == source.role:
+            is_empty = False
+            yield record
+    if is_empty:
+        raise no_records_left(source, count)
 
 
 def no_records_left(part: Part, count: int) -> DataError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
@@ -48,6 +50,27 @@ class RealRows(NamedTuple):
     @property
     def _are_selected(self) -> bool:
         return self.mask.device.type == "cpu"
+
+
+# Rows of a batch that several processes divide.
+
+_merge: ContextVar[Callable[[Tensor], Tensor] | None] = ContextVar("merge", default=None)
+
+
+def whole_batch(rows: Tensor) -> Tensor:  # (B', …) -> (B, …)
+    """Return the rows of a whole batch of training, of which this process may have a part; no gradient reaches them."""
+    merge = _merge.get()
+    return rows if merge is None else merge(rows.detach())
+
+
+@contextmanager
+def merged_batch(merge: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Let `whole_batch` merge the rows of several processes, all of which run this block."""
+    token = _merge.set(merge)
+    try:
+        yield
+    finally:
+        _merge.reset(token)
 
 
 # Variational dropout: one mask of columns for all time steps of a row.

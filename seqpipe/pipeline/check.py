@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 
-from seqpipe.config.contract import by_source, describe
+from seqpipe.answers.task import Census
+from seqpipe.answers.types import UnseenLabelError
+from seqpipe.config.contract import by_source, describe, head_task
 from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, DataError, TrainingError
@@ -21,19 +24,20 @@ from seqpipe.export.graph import random_batches
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.export.parity.decisions import DecisionParity, Tally
 from seqpipe.export.parity.gate import compare_streams, one_thread
-from seqpipe.features.document import Record
+from seqpipe.features.document import Doc, Record
 from seqpipe.features.encoding import excerpt
+from seqpipe.features.parts import DataPath, labels_of, left_out_message
 from seqpipe.features.raw_text import FIX, compare, find_fault
 from seqpipe.features.sources import tokenizers_of
 from seqpipe.pipeline.training import refuse_long_texts, report_unseen_labels
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.model import Model
-from seqpipe.runtime.predictor import refuse_long
+from seqpipe.runtime.predictor import CHUNK, chunks, refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
-from seqpipe.training.data_forms import DataForm, TrainingData, data_form
-from seqpipe.training.datasets import Batch, read
+from seqpipe.training.data_forms import DataForm, ExampleData, TrainingData, data_form
+from seqpipe.training.datasets import Batch, Batches, ExampleMaker, read
 from seqpipe.training.evaluation import DevScores, first_not_finite, option_table, predictor, unwritable_targets
 from seqpipe.training.fit import fit_with_docs
 from seqpipe.training.memory import longest_text
@@ -42,6 +46,7 @@ from seqpipe.training.teacher import teacher_answers
 from seqpipe.training.warm_start import warm_start
 
 RECORDS = 200  # of a token corpus, which may be larger than memory, or answered by a teacher, which is slow
+WHOLE, SAMPLE = 20_000, 10_000  # most training records that a trial is built from, and those of larger data
 
 
 @dataclass(frozen=True)
@@ -55,28 +60,113 @@ class Trial:
     size: str  # the number of records, as text
     messages: Sequence[str]  # about the vocabulary of all records
     init_report: Sequence[str]  # lines about the initialisation from the runs that `init` names
+    is_sample: bool = False  # whether there are more records; the warnings of the data are about all of them
 
 
 def build_trial(config: Config) -> Trial:
     """Build a pipeline from all records of the training file; of a token corpus from the first, if they suffice.
 
+    Of more than `WHOLE` records the first ones are used, and all are examined one at a time, in constant memory.
+
     Raises DataError, PluginError or ConfigError like the real run.
     """
     form = data_form(config)
-    records = form.read(config.data.train)
-    if form.corpus is not None:
-        first = list(itertools.islice(records, RECORDS + 1))
-        if len(first) > RECORDS:
-            with suppress(DataError):  # the first records may not suffice; then try all of them
-                return _build(form, first[:RECORDS], f"the first {RECORDS} records", is_partial=True)
-            return _build(form, records, "all records")
-        records = first
-    return _build(form, records, f"{len(records):,} records")
+    most = WHOLE if form.corpus is None else RECORDS
+    first = list(itertools.islice(form.stream(config.data.train), most + 1))
+    if len(first) <= most:
+        return _build(form, first, f"{len(first):,} records")
+    if isinstance(form, ExampleData) and form.corpus is None:
+        return _build_from_sample(form, first[:SAMPLE])
+    with suppress(DataError):  # the first records may not suffice; then try all of them
+        return _build(form, first[:RECORDS], f"the first {RECORDS} records", is_partial=True)
+    return _build(form, form.read(config.data.train), "all records")
 
 
-def _build(form: DataForm, records: Sequence[Record], size: str, is_partial: bool = False) -> Trial:
+def _build_from_sample(form: ExampleData, sample: list[Record]) -> Trial:
+    """Build a pipeline from the first records, and from others with further labels, and examine all records."""
+    config, form.most = form.config, SAMPLE
+    # Labels of the first records may be too few. Then the first record with each further label is added; if these do
+    # not suffice either, to fit the tokenizer or what else is fitted, all records decide as in small data.
+    for with_labels in (False, True):
+        records = [*sample, *_with_further_labels(form, sample)] if with_labels else sample
+        try:
+            fitted = fit_with_docs(config, records)
+        except DataError:
+            continue
+        trial = _build(form, records, "", fitted=fitted)
+        try:
+            return _examine(form, trial, len(records) - len(sample))
+        except UnseenLabelError:
+            if with_labels:
+                raise
+    form.most = None
+    every = form.read(config.data.train)
+    return _build(form, every, f"{len(every):,} records")
+
+
+def _with_further_labels(form: ExampleData, sample: Sequence[Record]) -> Iterator[Record]:
+    """Yield the first training record with each label that no record of the sample has."""
+    heads = [head for head in form.config.head if head_task(head).has_labels]
+    targets = [target for head in heads if (target := head.common_keys.get("target"))]
+    known = set[str]()
+    for number, record in enumerate(form.stream(form.config.data.train)):
+        labels = labels_of(record) | {str(record.get(target)) for target in targets} if heads else set()
+        if number >= len(sample) and not labels <= known:
+            yield record
+        known |= labels
+
+
+def _examine(form: ExampleData, trial: Trial, further: int) -> Trial:
+    """Return a trial with the warnings about all records of train and dev, which are read and not kept."""
+    config, artifacts, limits = form.config, trial.pipeline.artifacts, trial.pipeline.limits
+    batches = trial.data.batches
+    assert isinstance(batches, Batches)
+    longest, most, count = batches.data[0], int(batches.lengths.max()), 0
+    warnings: dict[str, list[str]] = {"train": [], "dev": []}
+
+    def examined(name: str, path: DataPath) -> Iterator[Record]:
+        nonlocal longest, most, count
+        trains, census = name == "train", Census(artifacts.task)
+        maker = ExampleMaker(config, artifacts, skip_unseen=not trains)
+        for chunk in chunks(census.watch(form.stream(path)), CHUNK):
+            docs = artifacts.featurizer.docs(chunk)
+            if trains:
+                refuse_long(docs, chunk, limits)
+            for _, example in maker.make(chunk, docs):
+                if trains and example.length > most:
+                    longest, most = example, example.length
+            yield from chunk
+        count = maker.records if trains else count
+        warnings[name] = [*maker.messages(), *census.warnings(name, trains)]
+
+    data = config.data
+    train, dev = examined("train", data.train), examined("dev", data.dev) if data.dev else iter(())
+    faults = [*data_faults(config, artifacts, train, dev)]
+    deque(itertools.chain(train, dev), maxlen=0)  # the records that are not compared with others
+    if batches.data[0].match is None and longest is not batches.data[0]:  # its memory is measured
+        batches.data = [*batches.data, longest]
+    size = f"the first {SAMPLE:,} of {count:,} records"
+    size += f" and {further:,} with further labels" if further else ""
+    left_out = [left_out_message(path, errors) for path, errors in form.left_out.items() if errors]
+    return replace(
+        trial,
+        data=replace(trial.data, warnings=[*left_out, *warnings["train"], *warnings["dev"], *faults]),
+        size=size,
+        messages=[f"{line} (by {size})" for line in trial.messages],
+        init_report=[f"{line} (by {size})" for line in trial.init_report],
+        is_sample=True,
+    )
+
+
+def _build(
+    form: DataForm,
+    records: Sequence[Record],
+    size: str,
+    is_partial: bool = False,
+    fitted: tuple[Artifacts, Sequence[Doc] | None] | None = None,
+) -> Trial:
     config = form.config
-    artifacts, form.docs = fit_with_docs(config, records)
+    artifacts, form.docs = fitted or fit_with_docs(config, records)
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, artifacts)
     init_report = warm_start(pipeline, config)
@@ -120,17 +210,19 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     trial = build_trial(config)
     pipeline, artifacts, data = trial.pipeline, trial.pipeline.artifacts, trial.data
     _try_hostile_texts(config, artifacts, console)
-    for warning in (*data.warnings, *data_faults(config, artifacts, trial.records, data.dev)):
+    faults = () if trial.is_sample else data_faults(config, artifacts, trial.records, data.dev)
+    for warning in (*data.warnings, *faults):
         console.warn(warning)
     raw = compare(artifacts.featurizer, trial.records)
+    note = f" (in {trial.size})" if trial.is_sample else ""
     if raw.is_large:
-        console.warn(f"train: {raw.summary()}: {raw.suggestion()}")
+        console.warn(f"train: {raw.summary()}{note}: {raw.suggestion()}")
     elif raw.words:
-        console.say(f"train: {raw.summary()}")
+        console.say(f"train: {raw.summary()}{note}")
     report_unseen_labels(data_form(config), artifacts, console)
-    if data.dev_batches:
+    if data.dev_batches and not trial.is_sample:
         next(iter(data.dev_batches()), None)  # builds the examples of all dev records
-    refuse_long_texts(data_form(config), pipeline)
+    refuse_long_texts(data_form(config), pipeline, trial.is_sample)
     if line := longest_text(pipeline, data.batches, allowed=config.train.max_tokens):
         console.say(line)
     loss = pipeline.loss(trial.batch)

@@ -51,7 +51,7 @@ def report_unseen_labels(form: DataForm, artifacts: Artifacts, console: Console)
         if path is None:
             continue
         examples = []
-        for label, record in unseen_labels(artifacts, form.read(path)):
+        for label, record in unseen_labels(artifacts, form.read(path) if form.store else form.stream(path)):
             twin = f", training has {known[fold]!r}" if (fold := folded_label(label)) in known else ""
             examples.append(f"{label!r} ({record.get('where', path)}{twin})")
         if examples:
@@ -65,8 +65,11 @@ def report_unseen_labels(form: DataForm, artifacts: Artifacts, console: Console)
         raise DataError("\n".join([*problems, fix]))
 
 
-def refuse_long_texts(form: DataForm, pipeline: Pipeline) -> None:
-    """Raise DataError, before training, for a text, the first of a pair or a candidate that is too long for a stage."""
+def refuse_long_texts(form: DataForm, pipeline: Pipeline, checked: bool = False) -> None:
+    """Raise DataError, before training, for a text, the first of a pair or a candidate that is too long for a stage.
+
+    With `checked`, the training texts are known to be short enough.
+    """
     artifacts = pipeline.artifacts
     if candidates := candidates_of(artifacts):
         docs = candidate_docs(artifacts, candidates.texts)
@@ -75,9 +78,9 @@ def refuse_long_texts(form: DataForm, pipeline: Pipeline) -> None:
         return
     data = form.config.data
     for path in (data.train, data.unlabelled, data.dev, *data.tests.values()):
-        if path is None:
+        if path is None or (checked and path is data.train):
             continue
-        records = form.read(path)
+        records = form.read(path) if form.store else form.stream(path)
         split: Iterable[Doc] = (doc for some in chunks(records, CHUNK) for doc in artifacts.featurizer.docs(some))
         if isinstance(records, StoredRecords):
             split = docs_of(artifacts.featurizer, records)

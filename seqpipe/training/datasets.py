@@ -25,9 +25,9 @@ from seqpipe.errors import DataError
 from seqpipe.features.document import (
     Arrays,
     Doc,
+    DroppedSpans,
     Overlaps,
     Record,
-    dropped_message,
     first_tokens,
     resolve_overlaps,
     words_of,
@@ -146,11 +146,7 @@ def read(
 
     The errors of records that cannot be read are added to `left_out`; without it the first one is raised.
     """
-    records = list(itertools.islice(read_records(build_component(reader), path, overlaps, left_out), most))
-    if not records:
-        reason = f", except those that cannot be read, such as {left_out[0]}" if left_out else ""
-        raise DataError(f"{path}: has no records{reason}")
-    return records
+    return list(itertools.islice(Records(reader, path, overlaps, left_out), most))
 
 
 def epoch_examples(config: Config, artifacts: Artifacts) -> Callable[[int], Sequence[Example]] | None:
@@ -206,63 +202,94 @@ def _make_examples(
     is_labelled: bool = True,
 ) -> Iterator[tuple[int | None, Example]]:
     """Yield the examples of `examples`, each with the position of its record, or None for a part of a long text."""
-    makers, rules = [], list[SpanRules]()
-    for head, task in zip(config.head, artifacts.tasks, strict=True):
-        rules.append(SpanRules(config.data.misaligned, config.data.overlaps))
-        make = task.head_task.target_maker(answer_settings(head), rules[-1])
-        makers.append((f"{task.name}." if task.name else "", make))
-    offsets, message = offsets_of(records)
+    fields = records.fields if isinstance(records, StoredRecords) else ("spans",)
+    offsets, message = offsets_of(records if "spans" in fields else ())
     if offsets != "characters":
         message = f"{config.data.train}: {message}; set data.offsets: {offsets}"
         if config.data.misaligned == "error":
             raise DataError(message)
         warn(message)
-    count = empty = unseen = long = 0
-    first_empty = first_long = ""
-    docs = docs_of(artifacts.featurizer, records) if docs is None else docs
-    for number, (record, doc) in enumerate(zip(records, docs, strict=True), 1):
-        if not len(doc):
-            first_empty = first_empty or str(record.get("where", "no file and line known"))
-            empty += 1
-            continue
-        try:
-            by_head = [(prefix, make(record, doc)) for prefix, make in makers] if is_labelled else []
-        except UnseenLabelError:
-            if not skip_unseen:
-                raise
-            unseen += 1
-            continue
-        if all(target is not None for _, target in by_head):
-            named = {prefix + name: value for prefix, target in by_head for name, value in (target or {}).items()}
-            place = f"record {number:,}" + (f" ({record['where']})" if "where" in record else "")
-            rows: dict[str, torch.Tensor] = {}
-            for task, (prefix, make) in zip(artifacts.tasks, makers, strict=True):
-                answer = soft_targets[number - 1][task.name] if soft_targets else ""
-                if isinstance(answer, torch.Tensor):
-                    rows[f"{prefix}{SOFT_TARGETS}p"] = answer
-                elif answer.strip():  # an empty text is no target
-                    targets = make({**record, task.kind.target or "target": answer}, doc) or {}
-                    named |= {f"{prefix}{SOFT_TARGETS}{name}": value for name, value in targets.items()}
-            if soft_targets and not (named or rows):
-                continue
-            example = Example(doc, named, where=place, soft_targets=rows)
-            parts = [example] if skip_unseen else shorten(config, artifacts, example)
-            if parts != [example]:
-                long, first_long = long + 1, first_long or place
-            count += len(parts)
-            yield from ((number - 1 if part.doc is doc else None, part) for part in parts)
-    if empty:
-        message = f"{empty:,} of {len(records):,} records have no tokens, and are left out of training"
-        warn(f"{message}; the first: {first_empty}")
-    if long:
-        cut = "truncated" if config.train.too_long == "truncate" else "split"
-        warn(f"{long:,} texts of more than {config.train.max_tokens:,} tokens are {cut}; the first: {first_long}")
-    spans = [line for rule in rules for line in rule.messages()]
-    for line in dict.fromkeys([*dropped_message(records, config.data.overlaps), *spans]):  # two heads may have the same
+    maker = ExampleMaker(config, artifacts, skip_unseen, soft_targets, is_labelled)
+    yield from maker.make(records, docs_of(artifacts.featurizer, records) if docs is None else docs)
+    for line in maker.messages():
         warn(line)
-    if not count and not unseen:
-        file = config.data.dev if skip_unseen else config.data.train
-        raise DataError(f"{file}: every text is empty, or has no target")
+
+
+class ExampleMaker:
+    """Makes examples of records, which may come in parts, and counts those that it leaves out or changes."""
+
+    def __init__(
+        self,
+        config: Config,
+        artifacts: Artifacts,
+        skip_unseen: bool = False,
+        soft_targets: Sequence[Mapping[str, Any]] = (),
+        is_labelled: bool = True,
+    ):
+        self.config, self.artifacts, self.skip_unseen = config, artifacts, skip_unseen
+        self.soft_targets, self.is_labelled = soft_targets, is_labelled
+        self.rules = [SpanRules(config.data.misaligned, config.data.overlaps) for _ in config.head]
+        self.makers = []
+        for head, task, rules in zip(config.head, artifacts.tasks, self.rules, strict=True):
+            make = task.head_task.target_maker(answer_settings(head), rules)
+            self.makers.append((f"{task.name}." if task.name else "", make))
+        self.records = 0  # that were read
+        self.count = self.empty = self.unseen = self.long = 0
+        self.first_empty = self.first_long = ""
+        self.dropped = DroppedSpans(config.data.overlaps)
+
+    def make(self, records: Iterable[Record], docs: Iterable[Doc]) -> Iterator[tuple[int | None, Example]]:
+        """Yield the examples of records, each with the position of its record, or None for a part of a long text."""
+        soft_targets = self.soft_targets
+        for record, doc in zip(records, docs, strict=True):
+            self.records += 1
+            self.dropped.add(record)
+            if not len(doc):
+                self.first_empty = self.first_empty or str(record.get("where", "no file and line known"))
+                self.empty += 1
+                continue
+            try:
+                by_head = [(prefix, make(record, doc)) for prefix, make in self.makers] if self.is_labelled else []
+            except UnseenLabelError:
+                if not self.skip_unseen:
+                    raise
+                self.unseen += 1
+                continue
+            if all(target is not None for _, target in by_head):
+                named = {prefix + name: value for prefix, target in by_head for name, value in (target or {}).items()}
+                place = f"record {self.records:,}" + (f" ({record['where']})" if "where" in record else "")
+                rows: dict[str, torch.Tensor] = {}
+                for task, (prefix, make) in zip(self.artifacts.tasks, self.makers, strict=True):
+                    answer = soft_targets[self.records - 1][task.name] if soft_targets else ""
+                    if isinstance(answer, torch.Tensor):
+                        rows[f"{prefix}{SOFT_TARGETS}p"] = answer
+                    elif answer.strip():  # an empty text is no target
+                        targets = make({**record, task.kind.target or "target": answer}, doc) or {}
+                        named |= {f"{prefix}{SOFT_TARGETS}{name}": value for name, value in targets.items()}
+                if soft_targets and not (named or rows):
+                    continue
+                example = Example(doc, named, where=place, soft_targets=rows)
+                parts = [example] if self.skip_unseen else shorten(self.config, self.artifacts, example)
+                if parts != [example]:
+                    self.long, self.first_long = self.long + 1, self.first_long or place
+                self.count += len(parts)
+                yield from ((self.records - 1 if part.doc is doc else None, part) for part in parts)
+
+    def messages(self) -> Iterator[str]:
+        """Yield a line about each group of records that were left out or changed; DataError if no example remains."""
+        settings = self.config.train
+        if self.empty:
+            message = f"{self.empty:,} of {self.records:,} records have no tokens, and are left out of training"
+            yield f"{message}; the first: {self.first_empty}"
+        if self.long:
+            cut = "truncated" if settings.too_long == "truncate" else "split"
+            texts = f"{self.long:,} texts of more than {settings.max_tokens:,} tokens are {cut}"
+            yield f"{texts}; the first: {self.first_long}"
+        spans = [line for rule in self.rules for line in rule.messages()]
+        yield from dict.fromkeys([*self.dropped.messages(), *spans])  # two heads may have the same
+        if not self.count and not self.unseen:
+            file = self.config.data.dev if self.skip_unseen else self.config.data.train
+            raise DataError(f"{file}: every text is empty, or has no target")
 
 
 class MappedExamples(Sequence[Example]):
@@ -499,18 +526,23 @@ _WRITE = 1 << 20  # tokens written at a time
 
 
 class Records(Sequence[Record]):
-    """Records of a file, read again at each iteration."""
+    """Records of a file, read again at each iteration; DataError if there are none."""
 
-    def __init__(self, reader: Component, path: DataPath):
-        self.reader, self.path = reader, path
+    def __init__(
+        self, reader: Component, path: DataPath, overlaps: Overlaps = "error", left_out: list[str] | None = None
+    ):
+        self.reader, self.path, self.overlaps, self.left_out = reader, path, overlaps, left_out
 
     def __iter__(self) -> Iterator[Record]:
-        empty = True
-        for record in read_records(build_component(self.reader), self.path):
+        empty, left_out = True, self.left_out
+        if left_out:
+            left_out.clear()
+        for record in read_records(build_component(self.reader), self.path, self.overlaps, left_out):
             empty = False
             yield record
         if empty:
-            raise DataError(f"{self.path}: has no records")
+            reason = f", except those that cannot be read, such as {left_out[0]}" if left_out else ""
+            raise DataError(f"{self.path}: has no records{reason}")
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

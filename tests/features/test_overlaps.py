@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqpipe.errors import DataError
-from seqpipe.features.document import Overlaps, dropped_message, resolve_overlaps, select_spans
+from seqpipe.features.document import DroppedSpans, Overlaps, resolve_overlaps, select_spans
 
 
 def record(*places: tuple[int, int]) -> dict[str, Any]:
@@ -62,7 +62,11 @@ def test_dropped_spans_are_counted_and_other_records_are_left_alone() -> None:
     resolved = list(resolve_overlaps([record((0, 4), (3, 9), (8, 10)), plain, other], "longest"))
     assert resolved[1] is plain
     assert resolved[2] is other
-    assert list(dropped_message(resolved[:2], "longest")) == [
+    dropped, nothing = DroppedSpans("longest"), DroppedSpans("longest")
+    for some in resolved:
+        dropped.add(some)
+    assert list(dropped.messages()) == [
         "2 of 4 spans overlap others, and are dropped (data.overlaps: longest); the first: f:7"
     ]
-    assert list(dropped_message([plain], "longest")) == []
+    nothing.add(plain)
+    assert list(nothing.messages()) == []

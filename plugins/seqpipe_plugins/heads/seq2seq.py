@@ -209,7 +209,8 @@ class Seq2Seq(sp.Seq2SeqHead):
         vectors, weights = [h], None
         if self.attention is not None and source.mask is not None:
             context, each = self.attention.attend(h, source.parts, weights=sp.needs_weights())
-            vectors, weights = [h, context], each.mean(1)
+            is_only = each.shape[1] == 1 and not torch.compiler.is_exporting()
+            vectors, weights = [h, context], each[:, 0] if is_only else each.mean(1)
         if intra_context is not None:
             vectors.append(intra_context)
         if self.readout is None:

@@ -174,15 +174,16 @@ class Ngrams(FeatureKind):
         """Yield the hash of each word, and those of its character n-grams: the polynomials of `hash_of_word`."""
         points = [np.array([ord("<"), *fold_case(word), ord(">")], np.uint32) for word in words]
         lengths = np.array([*map(len, points)])
-        table = np.zeros((len(words), lengths.max()), np.uint32)  # (W, C)
-        table[np.arange(table.shape[1]) < lengths[:, None]] = np.concatenate(points)
+        width = int(lengths.max())
+        table = np.zeros((len(words), width), np.uint32)  # (W, C)
+        table[np.arange(width) < lengths[:, None]] = np.concatenate(points)
         rows, hashes = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)]
         low, high = self.chars or (1, 0)
-        values = np.full(table.shape, _CHARACTERS, np.uint32)
-        for n in range(1, min(high, table.shape[1]) + 1):
-            values = values[:, : table.shape[1] - n + 1] * np.uint32(_FACTOR) + table[:, n - 1 :]
+        values: np.ndarray = np.full(table.shape, _CHARACTERS, np.uint32)
+        for n in range(1, min(high, width) + 1):
+            values = values[:, : width - n + 1] * np.uint32(_FACTOR) + table[:, n - 1 :]
             if n >= low:
-                is_inside = np.arange(values.shape[1]) <= lengths[:, None] - n
+                is_inside = np.arange(width - n + 1) <= lengths[:, None] - n
                 rows.append(is_inside.nonzero()[0])
                 hashes.append(values[is_inside])
         row = np.concatenate(rows)
