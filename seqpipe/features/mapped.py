@@ -109,7 +109,7 @@ def write_values(path: Path, values: Iterable[Any]) -> int:
                 try:
                     written.append(marshal.dumps(value))
                 except ValueError as error:
-                    raise UnmappableError("they have values that are not texts, numbers, lists and mappings") from error
+                    raise UnmappableError("they have other values than texts, numbers, lists and mappings") from error
                 end += len(written[-1])
                 ends.append(end)
             if len(written) == _CHUNK or value is Ellipsis:
@@ -182,16 +182,12 @@ class StoredRecords(Ragged[Record]):
         """Return the Docs of the records, tokenized once, by several processes if there are many."""
         if isinstance(source, TextSource):
             columns = [feature.fields for feature in source.features.values() if feature.fields]
-            read: dict[str, Any] = {
-                "tokenizer": source.tokenizer.to_str(),
-                "lossless": source.lossless,
-                "columns": columns,
-            }
-            read["joins_words"] = any(feature.joins_words for feature in source.features.values())
+            joins_words = any(feature.joins_words for feature in source.features.values())
+            read: list[Any] = [source.tokenizer.to_str(), source.lossless, columns, joins_words]
         else:
             # Lists, such as means, are fitted, and change no row.
             manifests = [feature.manifest() for feature in source.features.values()]
-            read = {"features": [{k: v for k, v in each.items() if not isinstance(v, list)} for each in manifests]}
+            read = [{k: v for k, v in each.items() if not isinstance(v, list)} for each in manifests]
         digest = hashlib.sha256(json.dumps([source.field, read], sort_keys=True, default=str).encode()).hexdigest()
         folder = self.store.make({"docs": self.key, "source": digest}, lambda path: self._write_docs(source, path))
         return Docs(folder / "docs")
