@@ -20,7 +20,7 @@ import tempfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import IO, Any
@@ -57,6 +57,7 @@ JSON_DECODER = json.JSONDecoder(**_STRICT)  # Decodes JSON; ValueError for NaN a
 
 PACKED = (".gz", ".zst", ".zip")
 _UNPACK_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
+_BLOCK = 1 << 12  # bytes of lines that are decoded at a time
 LONGEST_LINE = 10_000_000  # bytes of a file in UTF-8, characters of others
 
 
@@ -138,25 +139,55 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
 
 def file_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     """Yield the lines of a file with their ends; DataError for a line that is too long, or not in the encoding."""
-    is_utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
-    number, head = 0, b""
+    if encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
+        yield from _utf8_lines(path)
+        return
+    number = 0
     with open_file(path) as file:
-        source: Any = file if is_utf8 else io.TextIOWrapper(file, encoding, newline="\n")
+        source = io.TextIOWrapper(file, encoding, newline="\n")
         try:
             while line := source.readline(LONGEST_LINE + 1):
                 number += 1
-                head = head or line[:2]
-                if len(line) > LONGEST_LINE:
-                    problem = f"this line is longer than {LONGEST_LINE // 1_000_000} MB"
-                    raise DataError(f"{path}:{number}: {problem}; is it a text file with an example a line?")
-                yield line.decode("utf-8") if is_utf8 else line
+                _check_length(line, path, number)
+                yield line
         except UnicodeError as error:
-            if is_utf8:
-                byte = f"byte {line[error.start]:#04x} at place {error.start + 1}"  # type: ignore[attr-defined]
-                fix = encoding_fix(head, ", or set the reader's option `encoding`")
-                raise DataError(f"{path}:{number}: this line is not UTF-8 ({byte}); {fix}") from error
             problem = f"the file is not {encoding} in this line or after it ({error})"
             raise DataError(f"{path}:{number + 1}: {problem}; correct the reader's option `encoding`") from error
+
+
+def _utf8_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file in UTF-8, which are decoded many at a time, or each by itself to find an error."""
+    number, head = 0, b""
+    with open_file(path) as file:
+        source: Any = file
+        while block := source.read1(_BLOCK):
+            if not block.endswith(b"\n"):
+                block += source.readline(LONGEST_LINE + 1)
+            head = head or block[:2]
+            lines: Iterable[str] = ()
+            if len(block) <= LONGEST_LINE:
+                with contextlib.suppress(UnicodeDecodeError):
+                    lines = io.StringIO(block.decode("utf-8"), newline="\n")
+            if lines:
+                yield from lines
+                number += block.count(b"\n")
+                continue
+            one_by_one = io.BytesIO(block)
+            while line := one_by_one.readline(LONGEST_LINE + 1):
+                number += 1
+                _check_length(line, path, number)
+                try:
+                    yield line.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    byte = f"byte {line[error.start]:#04x} at place {error.start + 1}"
+                    fix = encoding_fix(head, ", or set the reader's option `encoding`")
+                    raise DataError(f"{path}:{number}: this line is not UTF-8 ({byte}); {fix}") from error
+
+
+def _check_length(line: str | bytes, path: Path, number: int) -> None:
+    if len(line) > LONGEST_LINE:
+        problem = f"this line is longer than {LONGEST_LINE // 1_000_000} MB"
+        raise DataError(f"{path}:{number}: {problem}; is it a text file with an example a line?")
 
 
 def encoding_fix(data: bytes, alternative: str = "") -> str:

@@ -84,6 +84,9 @@ def spans(tags: Sequence[str]) -> list[Span]:
     spans: list[Span] = []
     before = OUTSIDE
     for i, tag in enumerate(tags):
+        if tag == "O":  # most tags
+            before = OUTSIDE
+            continue
         role = role_of(tag)
         if opens(before, role):
             spans.append((role[1], i, i + 1))
