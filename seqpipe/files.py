@@ -25,7 +25,7 @@ from html import escape
 from pathlib import Path
 from typing import IO, Any
 
-from seqpipe.errors import DataError, EnvError, UsageError, did_you_mean
+from seqpipe.errors import DataError, EnvError, SeqpipeError, UsageError, did_you_mean
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 CACHE_VARIABLE = "SEQPIPE_CACHE"
@@ -328,6 +328,40 @@ def cache_folder() -> Path:
     import platformdirs  # of the extra `train`
 
     return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("seqpipe", appauthor=False))
+
+
+def download(url: str) -> list[Path]:
+    """Return local copies of a remote file, or of those that a pattern with * matches, which fsspec reads.
+
+    A copy is in the cache, and made once for the size, date and ETag that the server states: all passes over the data
+    read the same bytes, their hash is that of the run, and an interrupted run resumes without the server. Raises
+    EnvError without fsspec or its package for the protocol, and DataError for a file that cannot be read.
+    """
+    try:
+        import fsspec
+
+        system, path = fsspec.core.url_to_fs(url)
+        names = sorted(system.glob(path)) if "*" in path else [path]
+        copies = []
+        for name in names:
+            stated = repr(sorted(system.info(name).items(), key=str))
+            folder = cache_folder() / "remote" / sha256(f"{url}\0{name}\0{stated}".encode())[:32]
+            copies.append(folder / Path(name).name)
+            if not copies[-1].exists():
+                make_folder(folder)
+                with writing(copies[-1]) as temporary, system.open(name, "rb") as file, temporary.open("wb") as copy:
+                    shutil.copyfileobj(file, copy)
+    except ImportError as error:
+        fix = 'pip install "seqpipe-nlp[remote]", and the package of the protocol, such as s3fs or gcsfs'
+        raise EnvError(f"{url}: cannot be read ({error}): {fix}") from error
+    except SeqpipeError:
+        raise
+    except Exception as error:  # each protocol has exceptions of its own
+        problem = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise DataError(f"{url}: cannot be read ({problem}); correct the address, or your access to it") from error
+    if not copies:
+        raise DataError(f"{url}: no file matches this pattern; correct it")
+    return copies
 
 
 def make_folder(path: Path) -> None:
