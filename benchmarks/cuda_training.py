@@ -3,9 +3,9 @@
     python benchmarks/cuda_training.py                       # on CUDA
     python benchmarks/cuda_training.py --device cpu --dry    # seconds, with little data; nothing is recorded
 
-Each pipeline trains for one epoch of `--steps` batches, twice: with batches made ahead and without. In a third epoch
-the waits and operators of each step are counted (host_waits.py); on CUDA its kernels and synchronisations are profiled
-in a fourth one.
+Each pipeline trains for one epoch of `--steps` batches, twice: with batches made ahead and without. Waits of whole
+steps and of a report are counted on a pretended device, operators on the real one (stage_waits.py); on CUDA the kernels
+and synchronisations of another epoch are profiled.
 `--batch-tokens` sets the tokens of a batch, `--set` other keys of the YAMLs, as `train.precision=bf16`.
 """
 
@@ -19,14 +19,16 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from common import ROOT, Table, parser
-from host_waits import HostWaits
+from stage_waits import DEVICE, DeviceTensor, HostWaits, Operators, move_module
 from torch.profiler import ProfilerActivity, profile
 
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console, Tick
+from seqpipe.training import optim
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.datasets import Batch, Batches, Windows
 from seqpipe.training.fit import fit_artifacts
@@ -37,8 +39,9 @@ from seqpipe.training.trainer import REPORT_BATCHES, Trainer
 PIPELINES = ("ner", "intent-bert", "dates", "gpt")
 DRY_RECORDS, DRY_STEPS = 60, 7
 PIECES = 1000  # of the tokenizer of the checkpoint that intent-bert starts from
+WAITING_STEPS = 5  # steps whose waits are counted
 WARM_UP = 3  # steps that are not measured: kernels are chosen and memory is allocated in them
-COLUMNS = ("pipeline", "tokens/s", "batches not ahead", "waits a step", "operators a step")
+COLUMNS = ("pipeline", "tokens/s", "batches not ahead", "waits a step", "waits a report", "operators a step")
 COLUMNS_OF_CUDA = ("kernels a step", "synchronisations a step", "GPU busy", "memory, MB")
 
 
@@ -74,7 +77,7 @@ class Subject:
         """The tokens of the measured steps."""
         return sum(int(self.batches(rows)["mask"].sum()) for rows in self.batches.order(0)[WARM_UP:])
 
-    def train(self, at_step: Callable[[int], None], ahead: bool = True, counter: HostWaits | None = None) -> None:
+    def train(self, at_step: Callable[[int], None], ahead: bool = True, counter: Operators | None = None) -> None:
         with tempfile.TemporaryDirectory() as folder:
             console = AtSteps(at_step)
             trainer = Trainer(self.pipeline, self.config, self.batches, None, Path(folder), console, self.device)
@@ -98,11 +101,33 @@ class Subject:
         self.train(at_step, ahead)
         return times[self.steps] - times[WARM_UP]
 
-    def waits(self) -> HostWaits:
-        """The waits and operators of all steps: of what runs on the device, not of making batches."""
-        counter = HostWaits()
+    def operators(self) -> Operators:
+        """The operators of all steps."""
+        counter = Operators()
         self.train(lambda done: None, counter=counter)
         return counter
+
+    def waits(self) -> tuple[HostWaits, HostWaits]:
+        """The waits of steps, and of a report after them, on the pretended device of `stage_waits`.
+
+        Its optimizer is not the fused one, which has no operators for that device.
+        """
+        pipeline = Pipeline(self.config, self.pipeline.artifacts).train()
+        move_module(pipeline)
+        unfused = {name: without_fused_kernels(cls) for name, cls in optim.OPTIMIZERS.items()}
+        steps, report = HostWaits(), HostWaits()
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(optim, "OPTIMIZERS", unfused):
+            with HostWaits():
+                trainer = Trainer(pipeline, self.config, self.batches, None, Path(folder), Console(-1), DEVICE)
+            vars(trainer)["_autocast"] = contextlib.nullcontext  # it knows no such device
+            trainer.report_batches = WAITING_STEPS + 1
+            for rows in self.batches.order(0)[:WAITING_STEPS]:
+                batch = {name: DeviceTensor(tensor) for name, tensor in self.batches(rows).items()}
+                with steps:
+                    trainer.train_batch(batch)
+            with report:
+                trainer._report()
+        return steps, report
 
     def profiled(self) -> profile:
         """The profile of the measured steps."""
@@ -118,7 +143,21 @@ class Subject:
         return profiler
 
 
-def counted(counter: HostWaits, step: Callable[[Batch], None]) -> Callable[[Batch], None]:
+def without_fused_kernels(cls: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
+    """An optimizer of one operator after the other; it ignores `found_inf`, as the library's does without a GPU."""
+
+    class Unfused(cls):  # type: ignore[valid-type, misc]
+        def __init__(self, parameters: Any, fused: bool, **options: Any):
+            super().__init__(parameters, foreach=False, **options)
+
+        def step(self) -> None:
+            vars(self).pop("found_inf", None)
+            super().step()
+
+    return Unfused
+
+
+def counted(counter: Operators, step: Callable[[Batch], None]) -> Callable[[Batch], None]:
     """A step of training within the counter."""
 
     def train_batch(batch: Batch) -> None:
@@ -158,10 +197,9 @@ def measure(subject: Subject) -> list[str]:
         torch.cuda.reset_peak_memory_stats()
     tokens = subject.tokens()
     cells = [f"{tokens / subject.seconds(ahead):,.0f}" for ahead in (True, False)]
-    steps, counter = subject.steps, subject.waits()
-    for (operator, place), count in counter.waits.most_common():
-        print(f"  {count / steps:.1f} waits a step: {operator} at {place}")
-    cells += [f"{counter.waits.total() / steps:.1f}", f"{counter.operators.total() / steps:,.0f}"]
+    steps, (waits, report) = subject.steps, subject.waits()
+    cells += [f"{waits.counts.total() / min(steps, WAITING_STEPS):.1f}", str(report.counts.total())]
+    cells += [f"{subject.operators().counts.total() / steps:,.0f}"]
     if subject.device == "cpu":
         return cells
     memory = torch.cuda.max_memory_allocated()
