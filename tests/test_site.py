@@ -45,6 +45,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
     "data/faults": ["encoding error", "duplicates"],
     "data/formats": ["CSV", "data format", "label studio"],
     "data/models": ["how much data", "glove"],
+    "deploy/batch": ["spark", "ray", "dask"],
     "deploy/operation": ["latency", "prometheus"],
     "deploy/platforms": ["docker", "kubernetes", "triton"],
     "deploy/python": ["GPU", "thread safety", "javascript", "onnxruntime", "export to ONNX"],
