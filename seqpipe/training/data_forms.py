@@ -278,7 +278,7 @@ class ExampleData(DataForm):
         def make_rows(rows: Path) -> None:
             roles = np.array(path.roles(every))
             for role in get_args(Role):
-                (rows / role).write_bytes(np.flatnonzero(roles == role).astype("<i4").tobytes())
+                (rows / role).write_bytes(np.flatnonzero(roles == role).astype(np.int32).tobytes())
 
         divided = [path.dev, path.test, path.seed, path.group, path.fold]
         rows = store.make({"part of": folder.name, "divided": divided}, make_rows)

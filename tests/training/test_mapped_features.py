@@ -200,7 +200,7 @@ def test_values_are_read_by_position_and_only_plain_data_are_written(tmp_path: P
     values = [{"a": [1, (2.5, None)], "b": "\ud800"}, "é" * 300, b"", {"x": -1}]
     write_values(tmp_path / "v", values * 100)
     read: Ragged[Any] = Ragged(tmp_path / "v")
-    (tmp_path / "rows").write_bytes(np.array([3, 0, 399], "<i4").tobytes())
+    (tmp_path / "rows").write_bytes(np.array([3, 0, 399], np.int32).tobytes())
     some: Ragged[Any] = Ragged(tmp_path / "v", tmp_path / "rows")
     assert [*read] == values * 100
     assert (read[-1], read[1:3], [*some], some[-1]) == (
