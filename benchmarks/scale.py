@@ -23,14 +23,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import common
 import numpy as np
+import random_checkpoints
 import yaml
-from common import ROOT
+from common import HERE, ROOT
 
 FORMS, EXPONENT, LABELS, SEED = 200_000, 1.05, 77, 1
 RECORDS = (10_000, 100_000, 300_000)
@@ -46,8 +47,10 @@ def vocabulary(draw: np.random.Generator) -> list[str]:
     letters = draw.choice(list("etaoinshrdlucmfwypvbgkjqxz"), lengths.sum())
     ends = np.cumsum(lengths)
     forms = ["".join(letters[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
-    seen: dict[str, int] = {}
-    return [form if (count := seen.setdefault(form, i)) == i else f"{form}{i - count}" for i, form in enumerate(forms)]
+    positions: dict[str, int] = {}
+    return [
+        form if (count := positions.setdefault(form, i)) == i else f"{form}{i - count}" for i, form in enumerate(forms)
+    ]
 
 
 def texts(count: int, words: float) -> Iterator[tuple[np.ndarray, list[str]]]:
@@ -114,10 +117,10 @@ def tree(root: int) -> set[int]:
             parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
         except OSError:  # it has ended
             continue
-    found = {root}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
+    descendants = {root}
+    while more := {pid for pid, parent in parents.items() if parent in descendants} - descendants:
+        descendants |= more
+    return descendants
 
 
 def cpu_seconds(root: int) -> float:
@@ -152,10 +155,12 @@ class Usage(NamedTuple):
     answer: Any
 
 
-def measure(arguments: Sequence[str], cwd: Path) -> Usage:
+def measure(arguments: Sequence[str], cwd: Path, variables: Mapping[str, str] | None = None) -> Usage:
     """Run a command to its end; SystemExit with its errors if it fails."""
-    clock = time.perf_counter()
-    process = subprocess.Popen(arguments, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    clock, environment = time.perf_counter(), {**os.environ, **(variables or {})}
+    process = subprocess.Popen(
+        arguments, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     most, ended = 0, threading.Event()
 
     def watch() -> None:
@@ -186,24 +191,26 @@ def train_steps(path: Path, most: int) -> None:
     from seqpipe.pipeline.pipeline import Pipeline
     from seqpipe.training.trainer import Trainer
 
-    start, count, original = 0.0, 0, Trainer.train_batch
+    start, clock, count, original = 0.0, 0.0, 0, Trainer.train_batch
 
     def train_batch(self: Trainer, *arguments: Any) -> None:
-        nonlocal start, count
+        nonlocal start, clock, count
         start = start or cpu_seconds(os.getpid())
         original(self, *arguments)
         count += 1
+        clock = clock or time.perf_counter()  # after the first one
         if count == min(most, len(self._order)):
-            step = (cpu_seconds(os.getpid()) - start) / count
-            print(json.dumps({"before": start, "step": step, "batches": len(self._order)}), flush=True)
+            step, wall = (cpu_seconds(os.getpid()) - start) / count, (time.perf_counter() - clock) / (count - 1)
+            answer = {"before": start, "step": step, "wall": wall, "batches": len(self._order)}
+            print(json.dumps(answer), flush=True)
             raise SystemExit
 
     Trainer.train_batch = train_batch  # type: ignore[method-assign]
     Pipeline(path).train(progress=False, fresh=True)
 
 
-def measure_steps(path: Path, most: int = STEPS) -> Usage:
-    return measure([sys.executable, __file__, "steps", str(path), str(most)], path.parent)
+def measure_steps(path: Path, most: int = STEPS, **variables: str) -> Usage:
+    return measure([sys.executable, __file__, "steps", str(path), str(most)], path.parent, variables)
 
 
 # The measurements.
@@ -218,11 +225,16 @@ def growth(sizes: Sequence[int]) -> None:
         smallest: tuple[int, float] | None = None
         for size in sizes:
             with tempfile.TemporaryDirectory() as folder:
-                got = measure_steps(make(Path(folder), size)).answer
-            epoch = got["before"] + got["step"] * got["batches"]
+                answer = measure_steps(make(Path(folder), size)).answer
+            epoch = answer["before"] + answer["step"] * answer["batches"]
             smallest = smallest or (size, epoch)
             exponent = math.log(epoch / smallest[1]) / math.log(size / smallest[0]) if size > smallest[0] else None
-            figures = f"{got['before']:.1f}", f"{1000 * got['step']:.1f}", f"{got['batches']:,}", f"{epoch:.0f}"
+            figures = (
+                f"{answer['before']:.1f}",
+                f"{1000 * answer['step']:.1f}",
+                f"{answer['batches']:,}",
+                f"{epoch:.0f}",
+            )
             table.row(f"{name}, {size:,}", *figures, "" if exponent is None else f"{exponent:.2f}")
 
 
@@ -251,6 +263,90 @@ def check(sizes: Sequence[int]) -> None:
         table.row(
             f"CoNLL, {size:,}", f"{usage.cpu:.1f}", f"{usage.megabytes:,.0f}", f"{usage.megabytes - smallest:,.0f}"
         )
+
+
+MODES = ("memory", "mapped")
+
+
+def mapped(data: Path | None, rounds: int) -> None:
+    """Record the speed of training from mapped features against training from memory, taking turns."""
+    table = common.Table("scale", "mapped", "data", "in memory, steps/s", "mapped, steps/s", "mapped / in memory")
+    for name, file in (("clinc150", "classify/clinc150.yaml"), ("ncbi_disease", "ner/ncbi.yaml")):
+        source, speeds = HERE / file, dict[str, list[float]]({mode: [] for mode in MODES})
+        with tempfile.TemporaryDirectory() as folder:
+            content = yaml.safe_load(source.read_text(encoding="utf-8"))
+            content["data"] |= {
+                key: str(common.data_path(data, content["data"][key].removeprefix(common.PLACEHOLDER)))
+                for key in ("train", "dev", "test")
+            }
+            content["train"] |= {"threads": 1}
+            path = Path(folder) / source.name
+            path.write_text(yaml.safe_dump(content))
+            for mode in MODES * rounds:
+                answer = measure_steps(path, 2 * STEPS, SEQPIPE_FEATURES=mode).answer
+                speeds[mode].append(1 / answer["wall"])
+        memory, maps = (statistics.median(speeds[mode]) for mode in MODES)
+        table.row(name, f"{memory:.1f}", f"{maps:.1f}", f"{maps / memory:.2f}")
+
+
+def devices(rounds: int) -> None:
+    """Record the speed of a BERT in two processes of one core against one process of one core, taking turns."""
+    table = common.Table("scale", "devices", "model", "one process, tokens/s", "two, tokens/s", "two / one")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        lines = [words for _, words in texts(2000, 20)]
+        checkpoint = random_checkpoints.encoder(
+            folder / "bert", "bert", "", [" ".join(words) for words in lines[:1000]], vocabulary=2000,
+            hidden_size=384, intermediate_size=1536, num_hidden_layers=6, num_attention_heads=6,
+        )  # fmt: skip
+        common.write_jsonl(folder / "train.jsonl", ({"text": " ".join(w), "label": w[0][0]} for w in lines))
+        content = {
+            "name": "devices",
+            "data": {"reader": {"use": "jsonl"}, "train": "train.jsonl"},
+            "tokenizer": {"use": "pretrained", "checkpoint": str(checkpoint)},
+            "encoder": {"use": "pretrained", "checkpoint": str(checkpoint)},
+            "head": {"use": "label"},
+            "train": {"epochs": 1, "threads": 1, "batch_tokens": 2048},
+        }
+        (folder / "bert.yaml").write_text(yaml.safe_dump(content))
+        seconds: dict[int, list[float]] = {1: [], 2: []}
+        for count in [*seconds] * rounds:
+            more = ("--devices", count) if count > 1 else ()
+            measure(command("train", "bert.yaml", "--fresh", "--device", "cpu", *more), folder)
+            history = (folder / "runs" / "devices" / "checkpoints" / "metrics.jsonl").read_text().splitlines()
+            seconds[count].append(json.loads(history[-1])["seconds"])
+        tokens = sum(map(len, lines))
+        one, two = (tokens / statistics.median(seconds[count]) for count in seconds)
+        table.row("BERT, 6 layers of 384 units", f"{one:,.0f}", f"{two:,.0f}", f"{two / one:.2f}")
+
+
+def engines(lines: int) -> None:
+    """Record the lines a second of two actors of Ray Data, without the start of the cluster, and of two processes."""
+    table = common.Table("scale", "engines", "bundle", "`--processes 2`, lines/s", "Ray, lines/s", "Ray / processes")
+    bundle = bundle_of("ner")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "lines.txt").write_text("".join(" ".join(words) + "\n" for _, words in texts(lines, 15)))
+        answer = ("predict", bundle, "-i", "lines.txt", "--threads", 1, "--processes", 2, "-o")
+        processes = lines / measure(command(*answer, "processes"), folder).wall
+        subprocess.run(["ray", "start", "--head", "--num-cpus=2"], check=True, capture_output=True)
+        try:
+            engine = ("--engine", "ray")
+            ray = lines / measure(command(*answer, "ray", *engine), folder, {"RAY_ADDRESS": "auto"}).wall
+        finally:
+            subprocess.run(["ray", "stop"], check=True, capture_output=True)
+        parts = [sorted((folder / each).glob("part-*.jsonl")) for each in ("processes", "ray")]
+        assert parts[0], "there are no answers"
+        assert [part.read_bytes() for part in parts[0]] == [part.read_bytes() for part in parts[1]]
+    table.row("ner", f"{processes:,.0f}", f"{ray:,.0f}", f"{ray / processes:.2f}")
+
+
+def bundle_of(name: str) -> Path:
+    """Return the bundle of a shipped pipeline, which is run if there is none."""
+    bundle = ROOT / "runs" / name / "bundle"
+    if not bundle.exists():
+        common.seqpipe("run", f"pipelines/{name}.yaml", "--quiet")
+    return bundle
 
 
 PRICE = 0.04  # dollars of an hour of a core, an assumption
@@ -282,9 +378,7 @@ def cost() -> None:
         )
 
     for name in ("intent-lstm", "ner", "intent-bert"):
-        bundle = ROOT / "runs" / name / "bundle"
-        if not bundle.exists():
-            common.seqpipe("run", f"pipelines/{name}.yaml", "--quiet")
+        bundle = bundle_of(name)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "lines.txt"
             path.write_text("".join(" ".join(words) + "\n" for _, words in texts(LINES, 15)), encoding="utf-8")
@@ -296,9 +390,9 @@ def cost() -> None:
         row(f"answers of {name}", (usage.cpu - start) / LINES)
     with tempfile.TemporaryDirectory() as folder:
         size = 20_000
-        got = measure_steps(conll_pipeline(Path(folder), size)).answer
-    row("features of CoNLL", got["before"] / size)
-    row("training of ner, an epoch", got["step"] * got["batches"] / size)
+        answer = measure_steps(conll_pipeline(Path(folder), size)).answer
+    row("features of CoNLL", answer["before"] / size)
+    row("training of ner, an epoch", answer["step"] * answer["batches"] / size)
 
 
 WORKERS = (1, 10, 100, 1000)
@@ -324,6 +418,27 @@ def workers(sizes: Sequence[int]) -> None:
             table.row(f"{size:.0e}, {count:,}", len(parts), f"{busy:.2f}", f"{len(parts) * count:,}", f"{lost:.1f}")
 
 
+def shares(budgets: Sequence[int]) -> None:
+    """Record how long the processes of a training work while the one with the longest share of a batch does."""
+    from seqpipe.config.loader import load
+    from seqpipe.training.data_forms import data_form
+    from seqpipe.training.fit import fit_artifacts
+
+    table = common.Table("scale", "shares", "batch_tokens", *(f"{count:,} processes" for count in WORKERS[1:]))
+    for budget in budgets:
+        with tempfile.TemporaryDirectory() as folder:
+            config = load(conll_pipeline(Path(folder), LINES, batch_tokens=budget))
+            records = data_form(config).read(config.data.train)
+            batches = data_form(config).load(fit_artifacts(config, records), records).batches
+            lengths, order = np.array([len(record["words"]) for record in records]), batches.order(0)
+        busy = []
+        for count in WORKERS[1:]:
+            padded = [[int(lengths[rows[i::count]].max(initial=0)) * len(rows[i::count]) for i in range(count)]
+                      for rows in map(np.asarray, order)]  # fmt: skip
+            busy.append(f"{sum(map(sum, padded)) / sum(count * max(tokens) for tokens in padded):.2f}")
+        table.row(f"{budget:,}", *busy)
+
+
 def main() -> None:
     parser = common.parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -332,15 +447,27 @@ def main() -> None:
     steps.add_argument("most", type=int)
     for name, sizes in (("growth", RECORDS), ("memory", (200_000, 1_000_000)), ("check", (1_000, 300_000))):
         commands.add_parser(name).add_argument("--sizes", type=int, nargs="+", default=sizes)
+    commands.add_parser("shares").add_argument("--sizes", type=int, nargs="+", default=(1_024, 16_384, 262_144))
     commands.add_parser("workers").add_argument("--sizes", type=int, nargs="+", default=(10**7, 10**9))
     commands.add_parser("cost")
+    mapping = commands.add_parser("mapped")
+    common.add_data_option(mapping)
+    for each in (mapping, commands.add_parser("devices")):
+        each.add_argument("--rounds", type=int, default=3)
+    commands.add_parser("engines").add_argument("--lines", type=int, default=20_000)
     arguments = parser.parse_args()
     if arguments.command == "steps":
         train_steps(arguments.yaml, arguments.most)
     elif arguments.command == "cost":
         cost()
+    elif arguments.command == "mapped":
+        mapped(arguments.data, arguments.rounds)
+    elif arguments.command == "devices":
+        devices(arguments.rounds)
+    elif arguments.command == "engines":
+        engines(arguments.lines)
     else:
-        by_size = {"growth": growth, "memory": memory, "check": check, "workers": workers}
+        by_size = {"growth": growth, "memory": memory, "check": check, "workers": workers, "shares": shares}
         by_size[arguments.command](arguments.sizes)
 
 

@@ -276,6 +276,12 @@ def commands_page() -> str:
                     "[One writer](../tasks/long-runs.md#one-writer).",
                 ),
                 (
+                    "`SEQPIPE_FEATURES`",
+                    "`auto`: training, dev and test files of 16 MB or more are mapped, not read into memory; `mapped`: "
+                    "all are; `memory`: none is. See "
+                    "[Data larger than memory](../tasks/long-runs.md#data-larger-than-memory).",
+                ),
+                (
                     "`OMP_NUM_THREADS`",
                     "Maximum number of PyTorch threads on a CPU; `train.threads` sets the number in the YAML.",
                 ),

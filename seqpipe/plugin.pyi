@@ -93,11 +93,13 @@ from seqpipe.nn.layers import UNK_ID as UNK_ID
 from seqpipe.nn.layers import GatedFeedForward as GatedFeedForward
 from seqpipe.nn.layers import LockedDropout as LockedDropout
 from seqpipe.nn.layers import PositionEmbeddings as PositionEmbeddings
+from seqpipe.nn.layers import RealRows as RealRows
 from seqpipe.nn.layers import RMSNorm as RMSNorm
 from seqpipe.nn.layers import TokenWindows as TokenWindows
 from seqpipe.nn.layers import feed_forward as feed_forward
 from seqpipe.nn.layers import linear_from as linear_from
 from seqpipe.nn.layers import logit_mask as logit_mask
+from seqpipe.nn.layers import whole_batch as whole_batch
 from seqpipe.nn.loops import State as State
 from seqpipe.nn.loops import run_if as run_if
 from seqpipe.nn.loops import scan as scan

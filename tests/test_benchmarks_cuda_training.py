@@ -1,11 +1,13 @@
-"""benchmarks/host_waits.py counts each way to wait for a GPU, and the lines that do."""
+"""The benchmark of training on a GPU runs on the CPU, and host_waits.py counts each way to wait for a GPU."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
 import torch
+from factory import tiers
 from test_benchmarks import script
 from torch import Tensor
 
@@ -52,3 +54,17 @@ def test_waits_of_gradients_are_counted_too() -> None:
         x[mask].sum().backward()
     assert [operator for operator, _ in waits.waits] == ["index", "index_put"]
     assert waits.operators["sum"] == 1
+
+
+@pytest.mark.parametrize("names", tiers(["ner", "gpt"], ["ner", "intent-bert", "dates", "gpt"]))
+def test_a_dry_run_on_the_cpu_counts_no_wait_of_the_training_loop(
+    names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    script("cuda_training").main(["--device", "cpu", "--dry", *names])
+    printed = capsys.readouterr().out
+    rows = re.findall(r"^(\S+) \{'tokens/s': '[\d,]+', 'batches not ahead': '[\d,]+', 'waits a step': ", printed, re.M)
+    assert rows == names
+    # Of a mask as index in a stage, the gradient waits too.
+    assert [*re.findall(r"waits a step: (\S+) at training/", printed)] == ["index_put"] * printed.count(
+        " index_put at "
+    )

@@ -23,6 +23,11 @@ from pretrained import checkpoint
 
 from seqpipe import load as load_bundle
 from seqpipe.config.loader import load
+from seqpipe.console import Console
+from seqpipe.errors import UsageError
+from seqpipe.pipeline import scoring
+from seqpipe.runtime import evaluate
+from seqpipe.runtime.parts import Shard
 from seqpipe.training.tiny_bert import checkpoint_texts
 
 PIPELINES = sorted((ROOT / "pipelines").glob("*.yaml"))
@@ -196,6 +201,7 @@ def test_it_trains_exports_verifies_and_answers(path: Path, tmp_path: Path, begu
     if path.stem in ("agreement", "bilm", "gpt", "poem", "reviews"):  # means of numbers, not of decisions
         expected = {name: pytest.approx(one, rel=1e-5) for name, one in expected.items()}
     assert json.loads(scored.out) == expected
+    check_shards(bundle, tmp_path / "shards")
     texts = "turn off the lights in the kitchen\n打开厨房的灯\n\nabc\n"
     if load(path, runs=False).inputs[0].pairs:
         texts = "".join(f"{text}\tit is noon\n" for text in texts.splitlines())
@@ -224,6 +230,21 @@ def test_it_trains_exports_verifies_and_answers(path: Path, tmp_path: Path, begu
     if path.stem in ("translate", "translate-rnn"):  # the text of translate-names is hardly one after an epoch
         assert [part.label for part in explanation.attentions] == explanation.answer["generated_text"].split()
         check_alignment(bundle, "The boy who laughed, sees a dog.")
+
+
+def check_shards(bundle: Path, folder: Path) -> None:
+    """Answers in two shards, in blocks of four records, have the scores of one run, whatever the kind of answer."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (scoring, evaluate):
+            patch.setattr(module, "CHUNK", 4)
+        if load_bundle(bundle, "cpu").predictor.kind.is_generated:
+            with pytest.raises(UsageError, match="without --shard"):
+                scoring.answer_shard(bundle, Console(-1), Shard(1, 2), folder, device="cpu")
+            return
+        for number in (2, 1):
+            scoring.answer_shard(bundle, Console(-1), Shard(number, 2), folder, device="cpu")
+        scores = scoring.score_shards(bundle, folder, Console(-1))
+        assert scores == scoring.score_target(bundle, Console(-1), device="cpu")
 
 
 def check_alignment(bundle: Path, text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -111,30 +111,38 @@ VECTORS = "pipeline.heads.0.vectors"  # the initializer with the vectors (N, D) 
 MOST_BYTES = 32 << 20  # of texts, labels and answers: half of the limit of bundle.json, which contains them
 
 
-def candidates_of(records: Sequence[Record], field: str, target: str | None) -> Candidates:
+def candidates_of(records: Iterable[Record], field: str, target: str | None) -> Candidates:
     """Return the distinct candidates of records; DataError for an invalid record, or if there are none.
 
     A record has a text in `field`, and optionally a label in `target` (None: `label`) and an `answer`.
     """
     target = target or "label"
-    has_labels = any(record.get(target) is not None for record in records)
     rows: dict[tuple[str, str | None, str | None], None] = {}
+    unlabelled: Record | None = None  # the first record without a label
+    has_labels, labels = False, dict[str, str]()  # one string for each label
     for record in records:
         text, answer = record.get(field), record.get(ANSWER)
         if not isinstance(text, str) or not text.strip():
             raise DataError.at(record, f"field {field!r} is {text!r}; a candidate is a non-empty text")
-        if has_labels and record.get(target) is None:
+        label = None
+        if record.get(target) is not None:
+            has_labels, label = True, label_of(record, target)
+            label = labels.setdefault(label, label)
+        elif unlabelled is None:
+            unlabelled = record
+        if has_labels and unlabelled is not None:
             message = f"no field {target!r}, which other candidates have; write it for all, or for none"
-            raise DataError.at(record, message)
+            raise DataError.at(unlabelled, message)
         if answer is not None and not isinstance(answer, str):
             raise DataError.at(record, f"field {ANSWER!r} is {answer!r}; the answer of a candidate is a text")
-        rows[text, label_of(record, target) if has_labels else None, answer] = None
+        rows[text, label, answer] = None
     if sum(len(part.encode("utf-8", "surrogatepass")) for row in rows for part in row if part) > MOST_BYTES:
         raise DataError(f"the candidates have more than {MOST_BYTES:,} bytes; give fewer, or shorter ones")
     if not rows:
         raise DataError("there is no candidate to choose from; give at least one text")
-    texts, labels, answers = zip(*rows, strict=True)
-    return Candidates(texts, labels if has_labels else None, answers if any(a is not None for a in answers) else None)
+    texts, of_texts, answers = zip(*rows, strict=True)
+    stated = answers if any(answer is not None for answer in answers) else None
+    return Candidates(texts, of_texts if has_labels else None, stated)
 
 
 class Candidate(HeadAnswer[CandidateAnswers]):

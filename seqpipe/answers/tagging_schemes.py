@@ -96,6 +96,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
     return spans
 
 
+@lru_cache(maxsize=1_000)
 def role_of(tag: str) -> Role:
     """Return the meaning of a tag for spans: a prefix of BIOES and the label; of plain tags `OUTSIDE`."""
     prefix, label = parts(tag)
@@ -152,6 +153,8 @@ def _shape(length: int, scheme: Scheme, touches: bool) -> str:
 def strict_problem(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
     """Return the first position at which the tags violate the scheme, and the reason; None if they do not."""
     before = OUTSIDE
+    if {*tags} == {"O"}:  # most texts
+        return None
     for i, tag in enumerate(tags):
         if not belongs(tag, scheme):
             return i, f"{tag!r} is not a tag of {scheme}"

@@ -34,7 +34,7 @@ from seqpipe.commands.init import init
 from seqpipe.commands.options import override_message
 from seqpipe.commands.plugins import app as plugins_app
 from seqpipe.commands.predict import predict
-from seqpipe.commands.run import export, run, train
+from seqpipe.commands.run import export, features, run, train
 from seqpipe.commands.schema import schema
 from seqpipe.commands.serve import serve
 from seqpipe.commands.vectors import distill_vectors, vectors
@@ -62,6 +62,7 @@ _GROUPS = {
 for group, commands in _GROUPS.items():
     for command in commands:
         app.command(cls=Command, rich_help_panel=group)(command)
+app.add_typer(features, name="features", cls=Group, no_args_is_help=True, rich_help_panel="Data")
 app.add_typer(deploy_app, name="deploy", cls=Group, no_args_is_help=True, rich_help_panel="Deploy")
 app.add_typer(plugins_app, name="plugins", cls=Group, invoke_without_command=True, rich_help_panel="Extend")
 
@@ -129,7 +130,7 @@ def main() -> None:
         if debug:
             raise
         report_error(error, as_json)
-        sys.exit(error.exit_code)
+        _end(error.exit_code)
     except ModuleNotFoundError as error:
         if debug or error.name != "torch":
             raise
@@ -137,11 +138,9 @@ def main() -> None:
         report_error(missing, as_json)
         sys.exit(EnvError.exit_code)
     except TerminatedError as error:
-        with contextlib.suppress(OSError):
-            sys.stderr.flush()
-        os._exit(error.exit_code)  # Python would wait for threads, one of which may have been starting just then
+        _end(error.exit_code, at_once=True)  # Python would wait for threads, one of which may have been starting
     except KeyboardInterrupt:
-        sys.exit(130)
+        _end(130)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
@@ -149,12 +148,24 @@ def main() -> None:
         if debug:
             raise
         report_system_error(error, EnvError.exit_code, as_json)
-        sys.exit(EnvError.exit_code)
+        _end(EnvError.exit_code)
     else:
         sys.exit(exit_code or 0)
     finally:
         signal.signal(signal.SIGTERM, handler_before or signal.SIG_DFL)
         drop_unwritable_output()
+
+
+def _end(exit_code: int, at_once: bool = False) -> None:
+    """End this process; one of several that train together at once, since Python would wait for its connections."""
+    devices = sys.modules.get("seqpipe.training.devices")
+    if at_once or (devices is not None and devices.current().count > 1):
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os._exit(exit_code)
+    sys.exit(exit_code)
 
 
 # The report of an error that ends a command.

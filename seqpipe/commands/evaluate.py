@@ -57,6 +57,15 @@ def evaluate(
     ] = "token",
     perturb: Perturb = None,
     swap: Swap = None,
+    shard: Annotated[
+        str | None, typer.Option("--shard", metavar="I/N", help="Answer the I-th of N shares, for --merge.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the answers of shards.")
+    ] = None,
+    merge: Annotated[
+        Path | None, typer.Option("--merge", metavar="FOLDER", help="Score the answers of all shards in a folder.")
+    ] = None,
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
     plugins: PluginFiles = None,
@@ -65,11 +74,32 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Compute the scores of a run (PyTorch) or a bundle (onnxruntime) on its test sets or on a file."""
-    from seqpipe.pipeline.scoring import open_target, score_pairs, score_perturbed, score_target
+    from seqpipe.pipeline.scoring import (
+        answer_shard,
+        open_target,
+        score_pairs,
+        score_perturbed,
+        score_shards,
+        score_target,
+    )
+    from seqpipe.runtime.parts import Shard
 
     console = make_console(quiet)
     items = [*(options or [])] if beams is None else [f"beams={beams}", *(options or [])]
-    if pairs:
+    parse, files = partial(parse_decode_options, items, {}), plugins or ()
+    if (shard is None) != (output is None):
+        raise UsageError("--shard writes its answers to a folder: name both, such as --shard 3/16 --output answers")
+    if (shard or merge) and (pairs or perturb or swap or (shard and (merge or by or errors))):
+        raise UsageError("--shard only answers, and --merge scores; give --by and --errors with --merge")
+    if shard and output:
+        share = Shard.parse(shard)
+        answer_shard(target, console, share, output, data=data, raw=raw, device=device, options=parse, plugins=files)
+        return
+    if merge:
+        if data or raw or items:
+            raise UsageError("--merge scores answers that exist; give --data, --raw and --option with --shard")
+        result = score_shards(target, merge, console, by=by, errors=errors, plugins=files)
+    elif pairs:
         if data or raw or items:
             raise UsageError("--pairs scores the texts of its file and decodes nothing; omit --data, --raw, --option")
         result = score_pairs(
@@ -83,7 +113,6 @@ def evaluate(
     elif (normalize, masking) != ("none", "token"):
         raise UsageError("--normalize and --masking need --pairs; add a file of pairs")
     else:
-        parse, files = partial(parse_decode_options, items, {}), plugins or ()
         result = score_target(
             target, console, data=data, raw=raw, by=by, errors=errors, device=device, options=parse, plugins=files
         )

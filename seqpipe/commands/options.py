@@ -140,6 +140,8 @@ def override_message(error: Any, arguments: Sequence[str]) -> str:
     name = option.lstrip("-").replace("-", "_")
     if name in ("gpu", "cuda"):
         return f"no option {option}; use --device cuda"
+    if name == "fsdp":
+        return f"no option {option}: FSDP is not supported; each of several devices has all weights (--devices N)"
     usual = _USUAL_OPTIONS.get(name)
     keys = [usual] if usual else [key for key in dotted_keys() if name in (key, key.rpartition(".")[2])]
     place = next((i for i, argument in enumerate(arguments) if argument.partition("=")[0] == option), len(arguments))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -55,8 +55,12 @@ def predict(
         str | None, typer.Option("--shard", metavar="I/N", help="Answer the I-th of N shares, counted from 1.")
     ] = None,
     processes: Annotated[
-        int, typer.Option("--processes", min=1, help="Number of processes that answer parts of the input.")
-    ] = 1,
+        int | None, typer.Option("--processes", min=1, help="Number of processes that answer parts of the input.")
+    ] = None,
+    engine: Annotated[
+        Literal["local", "ray"],
+        typer.Option("--engine", metavar="NAME", help="Engine of the processes: local, or ray: actors of Ray Data."),
+    ] = "local",
     resume: Annotated[bool, typer.Option("--resume", help="Skip the parts that the folder --output has.")] = False,
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
@@ -74,17 +78,19 @@ def predict(
     """Answer texts, one per line, or pictures or sounds, with one line of JSON each, in order. Needs no PyTorch."""
     from seqpipe import load
     from seqpipe.runtime.file_io import is_media, predict_file, stream_file
-    from seqpipe.runtime.parts import Shard, answer_parts, input_files, run_processes
+    from seqpipe.runtime.parts import Shard, answer_here, answer_parts, input_files, run_processes
     from seqpipe.runtime.predictor import cores
+    from seqpipe.runtime.ray_engine import RayEngine
 
     inputs, share = [*(input or []), *(further or [])], Shard.parse(shard) if shard else Shard()
     if further and not input:
         fix = "name files with --input, and texts in standard input: echo 'a text' | seqpipe predict BUNDLE"
         raise UsageError(f"{further[0]}: is no option; {fix}")
-    in_parts = bool(shard or resume or processes > 1 or (output and output.is_dir()))
+    by_ray = RayEngine(processes, threads or 1) if engine == "ray" else None
+    in_parts = bool(shard or resume or by_ray or (processes or 1) > 1 or (output and output.is_dir()))
     if in_parts and not (inputs and output and not stream):
         raise UsageError("inputs in parts are answered into a folder: name both, such as -i 'in/*.jsonl' -o out")
-    if processes > 1:
+    if processes and processes > 1 and not by_ray:
         arguments = [str(bundle), *(f"--input={name}" for name in inputs), f"--output={output}", f"--format={form}"]
         arguments += [f"--field={name}" for name in field or ()]
         arguments += [*["--documents"] * documents, *["--resume"] * resume, f"--on-error={on_error}"]
@@ -94,7 +100,7 @@ def predict(
         arguments += [f"--device={device}", f"--threads={threads or max(1, cores() // processes)}"]
         run_processes([*arguments, f"--timeout={timeout}"], share, processes)
         return
-    model = load(bundle, device, threads, timeout=timeout)
+    model = load(bundle, device, by_ray.threads if by_ray else threads, timeout=timeout)
     items = [*([] if n_best is None else [f"n_best={n_best}"]), *(options or [])]
     decode_options = parse_decode_options(items, {"beams": beams}, model.predictor.options)
     media = is_media(model, inputs, form)
@@ -105,7 +111,8 @@ def predict(
         raise UsageError("--on-error: --stream stops at a line without an answer; use only one of the two")
     if output and (in_parts or (len(files) > 1 and not media)):
         names = field or ()
-        answer_parts(model, files, output, form, documents, decode_options, on_error, names, share, resume, media)
+        settings = form, documents, decode_options, on_error, names, share, resume, media
+        answer_parts(model, files, output, *settings, by_ray or answer_here)
     elif stream:
         stream_file(model, files[0] if files else None, output, form, decode_options)
     else:

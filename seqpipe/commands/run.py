@@ -1,4 +1,4 @@
-"""`seqpipe run`, `train` and `export`: from a YAML to a run, and to a bundle."""
+"""`seqpipe run`, `train`, `export` and `features`: from a YAML to a run and a bundle, and what runs leave behind."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from seqpipe.commands.help import Command
 from seqpipe.commands.options import (
     Device,
     Devices,
@@ -131,3 +132,21 @@ def export(
     console = make_console(quiet)
     path = export_run(folder, output, sets or [], console, None if no_cache else default_cache(), plugins or ())
     console.say(f"\nnext: seqpipe predict {path}")
+
+
+features = typer.Typer(help="Mapped features of training data that are larger than memory.", rich_markup_mode=None)
+
+
+@features.command(cls=Command)
+def prune(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of runs.")] = Path("runs"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List them only.")] = False,
+) -> None:
+    """Remove the mapped features that no run of a folder uses; they are made again when a run needs them."""
+    from seqpipe.pipeline.runs import prune as prune_features
+
+    removed = prune_features(folder, dry_run=dry_run)
+    for name, size in removed.items():
+        typer.echo(f"{name}  {size / 1e6:,.1f} MB")
+    verb = "would be removed" if dry_run else "removed"
+    typer.echo(f"{len(removed):,} folders, {sum(removed.values()) / 1e6:,.1f} MB, {verb}")

@@ -61,6 +61,7 @@ INPUT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 INHERITED = "checkpoint"  # option of a stage that may be that of the tokenizer of its source
 OVERRIDE = "--set "  # beginning of the place of a value that an override has
 RENAMED = {"carry": "stateful"}  # old names of options
+UNSUPPORTED = {"fsdp": ": FSDP is not supported; each of several devices has all weights (--devices N)"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ON_THE_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?", re.ASCII)
 _COMPONENTS = ("reader", "tokenizer", *STAGES, "target_tokenizer", "optimizer", "schedule")
@@ -712,7 +713,7 @@ class _Loader:
                 key = str(mistake.where[0])
                 renamed = RENAMED.get(key)
                 hint = f"; it is now called {renamed!r}" if renamed in known else did_you_mean(key, known)
-                hint = hint or list_names(known)
+                hint = UNSUPPORTED.get(key.lower()) or hint or list_names(known)
                 self.error(where, f"{owner} has no such {noun}{hint}", key=True)
             else:
                 self.error(where, mistake.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.manifest import Manifest
 from seqpipe.runtime.model import Model
-from seqpipe.runtime.predictor import batches
+from seqpipe.runtime.predictor import CHUNK, batches, trim_heap
 
 CLOSE = 1e-4  # allowed difference of a cosine of the graph from NumPy's
 ALLOWED = "allowed"  # the decode option that has the only texts which a head may generate
@@ -37,6 +38,13 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
         DataError: A record is not a candidate, has no token, or is too long.
         ParityError: The new graph does not give the nearest candidates that NumPy computes.
     """
+    _write_replaced(path, records, output)
+    trim_heap()
+    return Model(bundle.read(output), "cpu")
+
+
+def _write_replaced(path: Path, records: Iterable[Record], output: Path) -> None:
+    """Write what `replace_candidates` returns, with the vectors in a file and texts tokenized in groups."""
     content = bundle.read(path)
     model = Model(content, "cpu")
     kind = model.predictor.kind.parts.get("")
@@ -44,37 +52,55 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
         texts = [*records]
         fields = [field for field in (kind.target, "target") if field and texts and field in texts[0]]
         field = (*fields, model.fields[0])[0]
-        return _restrict(content, model, kind, candidates_of(texts, field, None).texts, output)
+        _restrict(content, model, kind, candidates_of(texts, field, None).texts, output)
+        return
     if kind is None or kind.candidates is None:
         problem = f"{path} answers with {model.predictor.kind.kind}, and has no candidates"
         raise UsageError(f"{problem}; use a bundle with the head retrieval, or one that generates text")
-    candidates = candidates_of([*records], model.fields[0], kind.target)
-    docs = model.predictor.docs([{model.fields[0]: text} for text in candidates.texts])
-    for text, doc in zip(candidates.texts, docs, strict=True):
-        if not len(doc):
-            raise DataError(f"the candidate {text!r} has no token; remove it")
-    vectors = np.stack([decision["vector"] for decision in _decisions(model, docs)])
-    replaced = Candidate(candidates, kind.target)
-    changes: dict[str, Any] = {"answer": replaced.manifest(), "metrics": {}, "training": {}}
-    manifest = content.manifest.model_copy(update=changes)
-    files = _with_initializer(content, VECTORS, vectors)
-    model = Model(bundle.BundleContent(output, manifest, files), "cpu")
-    # The graph was exported with the old candidates: the new ones are also searched in NumPy, and both must agree.
-    for doc, decision in zip(docs[:ASKED], _decisions(model, docs[:ASKED]), strict=True):
-        cosines = vectors @ decision["vector"]
-        numbers = decision["nearest"][decision["nearest"] >= 0]
-        best = np.sort(cosines)[::-1][: len(decision["nearest"])]
-        scores = decision["scores"][: len(numbers)]
-        is_right = len(numbers) == len(best) and np.allclose(scores, best, rtol=0, atol=CLOSE)
-        if not is_right or not np.allclose(cosines[numbers], scores, rtol=0, atol=CLOSE):
-            raise ParityError(f"the graph does not find the candidates nearest to {doc.text!r}; nothing was written")
-    return _write(model, files, manifest, output)
+    candidates = candidates_of(records, model.fields[0], kind.target)
+    with tempfile.TemporaryFile() as file:
+        vectors = _encode(model, candidates.texts, file)
+        del model
+        replaced = Candidate(candidates, kind.target)
+        changes: dict[str, Any] = {"answer": replaced.manifest(), "metrics": {}, "training": {}}
+        manifest = content.manifest.model_copy(update=changes)
+        files = _with_initializer(content, VECTORS, vectors)
+        model = Model(bundle.BundleContent(output, manifest, files), "cpu")
+        # The graph was exported with the old candidates: the new ones are also searched in NumPy, and both must agree.
+        docs = model.predictor.docs([{model.fields[0]: text} for text in candidates.texts[:ASKED]])
+        for doc, decision in zip(docs, _decisions(model, docs), strict=True):
+            cosines = vectors @ decision["vector"]
+            numbers = decision["nearest"][decision["nearest"] >= 0]
+            best = np.sort(cosines)[::-1][: len(decision["nearest"])]
+            scores = decision["scores"][: len(numbers)]
+            is_right = len(numbers) == len(best) and np.allclose(scores, best, rtol=0, atol=CLOSE)
+            if not is_right or not np.allclose(cosines[numbers], scores, rtol=0, atol=CLOSE):
+                message = f"the graph does not find the candidates nearest to {doc.text!r}; nothing was written"
+                raise ParityError(message)
+    files, manifest = _with_answers(model, files, manifest)
+    del model
+    bundle.write(output, files, manifest)
+
+
+def _encode(model: Model, texts: Sequence[str], file: Any) -> np.ndarray:
+    """Return the vectors (N, D) of texts, mapped to a file."""
+    parts = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
+    for number, part in enumerate(parts):
+        docs = model.predictor.docs([{model.fields[0]: text} for text in part], number * CHUNK)
+        for text, doc in zip(part, docs, strict=True):
+            if not len(doc):
+                raise DataError(f"the candidate {text!r} has no token; remove it")
+        rows = np.stack([decision["vector"] for decision in _decisions(model, docs)])
+        if number == 0:
+            vectors = np.memmap(file, rows.dtype, "w+", shape=(len(texts), rows.shape[1]))
+        vectors[number * CHUNK :][: len(rows)] = rows
+    return vectors
 
 
 def _restrict(
     content: bundle.BundleContent, model: Model, kind: HeadAnswer[Any], texts: Sequence[str], output: Path
-) -> Model:
-    """Write a bundle that generates text to `output`, with these texts as the only ones; return the open Model."""
+) -> None:
+    """Write a bundle that generates text to `output`, with these texts as the only ones."""
     if "copies" in kind.manifest():
         message = "copies words, so that the texts it can write differ with the source"
         raise UsageError(f"{content.path} {message}; give {ALLOWED} with each call")
@@ -86,7 +112,8 @@ def _restrict(
     changes: dict[str, Any] = {"options": options, "golden": golden, "metrics": {}, "training": {}}
     manifest = content.manifest.model_copy(update=changes)
     files = _with_initializer(content, ALLOWED, arcs(model.predictor.docs([{model.fields[0]: texts[0]}])))
-    return _write(Model(bundle.BundleContent(output, manifest, files), "cpu"), files, manifest, output)
+    model = Model(bundle.BundleContent(output, manifest, files), "cpu")
+    bundle.write(output, *_with_answers(model, files, manifest))
 
 
 def _with_initializer(content: bundle.BundleContent, name: str, array: np.ndarray) -> dict[str, bytes]:
@@ -95,19 +122,18 @@ def _with_initializer(content: bundle.BundleContent, name: str, array: np.ndarra
     stored = [tensor for tensor in graph.graph.initializer if tensor.name == name]
     if not stored:
         raise BundleError(f"{content.path}: model.onnx has no initializer {name!r}; export it again")
-    stored[0].CopyFrom(numpy_helper.from_array(array, name))
     del graph.graph.value_info[:]  # it has the old size
-    data = bytes(graph.SerializeToString())
-    onnx.checker.check_model(data)
-    return {**content.files, "model.onnx": data}
+    stored[0].CopyFrom(numpy_helper.from_array(array[:0], name))
+    onnx.checker.check_model(graph)  # before it has the array, which a check copies
+    stored[0].dims[0], stored[0].raw_data = len(array), array.tobytes()
+    return {**content.files, "model.onnx": bytes(graph.SerializeToString())}
 
 
-def _write(model: Model, files: Mapping[str, bytes], manifest: Manifest, output: Path) -> Model:
-    """Write a bundle with new answers to its golden examples."""
+def _with_answers(model: Model, files: Mapping[str, bytes], manifest: Manifest) -> tuple[dict[str, bytes], Manifest]:
+    """Return the files and the manifest of a bundle with new answers to its golden examples, and a new card."""
     manifest = manifest.model_copy(update={"golden": answer_again(model, manifest.golden)})
     card = model_card(manifest, model.predictor.metric_types, sum(map(len, files.values())))
-    bundle.write(output, {**files, bundle.CARD: card.encode()}, manifest)
-    return Model(bundle.read(output), "cpu")
+    return {**files, bundle.CARD: card.encode()}, manifest
 
 
 def _decisions(model: Model, docs: Sequence[Doc]) -> list[Arrays]:

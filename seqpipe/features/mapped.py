@@ -30,6 +30,7 @@ from seqpipe.features.sources import NumericSource, TextSource
 from seqpipe.files import locked, make_folder, read_json, sha256_file, write, writing_folder
 from seqpipe.version import VERSION
 
+FORMAT = 1  # of these files
 CONTENT = "content.json"  # of a folder: its key, and the size and sha256 of each file
 SHARE = 64_000_000  # bytes of stored records that a process tokenizes at least
 _CHUNK = 256  # values that are read or written at a time
@@ -119,22 +120,6 @@ def write_values(path: Path, values: Iterable[Any]) -> int:
     return count
 
 
-def _join_values(path: Path, parts: Sequence[Path]) -> None:
-    """Join files of values to one, and remove them."""
-    end = 0
-    with path.with_suffix(".values").open("wb") as file, path.with_suffix(".offsets").open("wb") as offsets:
-        offsets.write(bytes(8))
-        for part in parts:
-            with part.with_suffix(".values").open("rb") as source:
-                while block := source.read(1 << 24):
-                    file.write(block)
-            ends = np.fromfile(part.with_suffix(".offsets"), "<i8")[1:]
-            offsets.write((ends + end).tobytes())
-            end = file.tell()
-            for suffix in (".values", ".offsets"):
-                part.with_suffix(suffix).unlink()
-
-
 @dataclass(frozen=True)
 class FeatureStore:
     """The folder of all mapped features, and the file in which a run lists those that it reads."""
@@ -146,7 +131,7 @@ class FeatureStore:
 
     def make(self, key: Mapping[str, Any], make_files: Callable[[Path], None]) -> Path:
         """Return the folder for this key; its files are made if it does not exist, or if they are damaged."""
-        key = {**key, "seqpipe": VERSION, "python": f"{sys.implementation.cache_tag} {sys.byteorder}"}
+        key = {**key, "format": FORMAT, "seqpipe": VERSION, "python": f"{sys.implementation.cache_tag} {sys.byteorder}"}
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
         path = self.folder / name
         make_folder(self.folder)
@@ -186,9 +171,9 @@ def _damage(path: Path) -> str:
 class StoredRecords(Ragged[Record]):
     """Records of a file, or of a part of it, in a store; `key` stands for them in the keys of what is made of them."""
 
-    def __init__(self, path: Path, rows: Path | None, key: str, store: FeatureStore):
+    def __init__(self, path: Path, rows: Path | None, key: str, store: FeatureStore, fields: Sequence[str] = ()):
         super().__init__(path, rows)
-        self.key, self.store = key, store
+        self.key, self.store, self.fields = key, store, fields
 
     def __reduce__(self) -> Any:
         return Ragged, (self.path, self.rows)
@@ -223,7 +208,9 @@ class StoredRecords(Ragged[Record]):
             jobs = [(source, self, *job) for job in zip(parts, bounds, bounds[1:], strict=False)]
             files = [part.with_suffix(".offsets") for part in parts]
             _run_jobs(jobs, lambda: tick(sum(file.stat().st_size // 8 for file in files if file.exists())))
-            _join_values(folder / "docs", parts)
+            write_values(folder / "docs", (value for part in parts for value in Ragged[Any](part)))
+            for file in folder.glob("part-*"):
+                file.unlink()
 
 
 class Docs(Ragged[Doc]):

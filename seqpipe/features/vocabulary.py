@@ -108,12 +108,15 @@ def word_level(
     tokenizer = Tokenizer(WordLevel({token: i for i, token in enumerate(SPECIALS)}, unk_token=UNK))
     tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = normalizer, splitter, decoder
     counts: Counter[str] = Counter()
+    words: Counter[str] = Counter()  # of split texts, as written
     alignment = Alignment(tokenizer)
     for text in texts:
         if isinstance(text, str):
             counts.update(_tokens(tokenizer, alignment, replace_surrogates(text)))
         else:
-            counts.update(normalizer.normalize_str(replace_surrogates(word)) for word in text)
+            words.update(text)
+    for word, count in words.items():
+        counts[normalizer.normalize_str(replace_surrogates(word))] += count
     kept = (token for token, count in counts.items() if count >= min_count and token not in SPECIALS)
     frequent = sorted(kept, key=lambda token: (-counts[token], token))
     if not counts:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.layers import feed_forward
+from seqpipe.nn.layers import RealRows, feed_forward
 from seqpipe.nn.loops import State
 
 AttentionScore = Literal["dot", "scaled-dot", "additive", "bilinear", "concat", "concat-tanh", "multi-head"]
@@ -21,6 +21,7 @@ AttentionScore = Literal["dot", "scaled-dot", "additive", "bilinear", "concat", 
 # Values that are computed at a time of what grows with the square of the length: of an additive score, and of weights
 # with dropout. glibc does not reuse the space of a large block for one of its size: in a loop, small blocks need less.
 BLOCK, WEIGHTS = 1 << 16, 1 << 20
+GPU_BLOCK = 1 << 24  # a GPU needs few kernels, and its allocator does reuse blocks
 
 _weights_needed: ContextVar[bool] = ContextVar("attention_weights", default=True)
 
@@ -229,8 +230,12 @@ class _AdditiveScores(torch.autograd.Function):
         ctx: Any, queries: Tensor, keys: Tensor, v: Tensor, covered: Tensor | None, coverage: Tensor | None
     ) -> Tensor:
         ctx.save_for_backward(queries, keys, v, covered, coverage)
+        blocks = _blocks(queries, keys)
+        if len(blocks) == 1:
+            hidden = _hidden(queries, keys, covered, coverage)
+            return (hidden @ v.to(hidden.dtype)).to(queries.dtype)
         scores = queries.new_empty(*queries.shape[:2], keys.shape[1])
-        for n, t in _blocks(queries, keys):
+        for n, t in blocks:
             hidden = _hidden(queries[:, n], keys[:, t], None if covered is None else covered[:, n, t], coverage)
             scores[:, n, t] = hidden @ v.to(hidden.dtype)
         return scores
@@ -239,23 +244,56 @@ class _AdditiveScores(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         queries, keys, v, covered, coverage = ctx.saved_tensors
         (grad,) = grads
+        learns_v, blocks = ctx.needs_input_grad[2], _blocks(queries, keys)
+        if len(blocks) == 1:
+            block = _block_gradients(grad, queries, keys, v, covered, coverage, learns_v)
+            return block._replace(keys=block.keys * v.to(keys.dtype))
         to_queries, to_keys, to_v = (torch.zeros_like(x) for x in (queries, keys, v))
         to_covered = None if covered is None else torch.empty_like(covered)
         to_coverage = None if coverage is None else torch.zeros_like(coverage)
-        for n, t in _blocks(queries, keys):
-            c, g = None if covered is None else covered[:, n, t], grad[:, n, t]
-            hidden = _hidden(queries[:, n], keys[:, t], c, coverage)  # (B, n, t, U)
-            g, worth = g.to(hidden.dtype), v.to(hidden.dtype)
-            if ctx.needs_input_grad[2]:
-                to_v += g.flatten() @ hidden.flatten(0, 2)
-            slope = torch.addcmul(hidden.new_ones(()), hidden, hidden, value=-1, out=hidden)  # of tanh: 1 - tanh²
-            to_queries[:, n] += worth * (g[:, :, None] @ slope)[:, :, 0]
-            if c is not None and to_covered is not None and to_coverage is not None:
-                to_covered[:, n, t] = g * (slope @ (worth * coverage.to(worth.dtype)))
-                to_coverage += worth * ((c.to(g.dtype) * g).flatten() @ slope.flatten(0, 2))
-            slope *= g[..., None]
-            to_keys[:, t] += slope[:, 0] if slope.shape[1] == 1 else slope.sum(1)
+        for n, t in blocks:
+            c = None if covered is None else covered[:, n, t]
+            block = _block_gradients(grad[:, n, t], queries[:, n], keys[:, t], v, c, coverage, learns_v)
+            to_queries[:, n] += block.queries
+            to_keys[:, t] += block.keys
+            if block.v is not None:
+                to_v += block.v
+            if to_covered is not None and block.covered is not None:
+                to_covered[:, n, t] = block.covered
+            if to_coverage is not None and block.coverage is not None:
+                to_coverage += block.coverage
         return to_queries, to_keys * v.to(keys.dtype), to_v, to_covered, to_coverage
+
+
+class _BlockGradients(NamedTuple):
+    queries: Tensor
+    keys: Tensor  # without the factor v
+    v: Tensor | None
+    covered: Tensor | None
+    coverage: Tensor | None
+
+
+def _block_gradients(
+    grad: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    v: Tensor,
+    covered: Tensor | None,
+    coverage: Tensor | None,
+    learns_v: bool,
+) -> _BlockGradients:
+    """Return the gradients of the inputs from that of the scores (B, N, T)."""
+    hidden = _hidden(queries, keys, covered, coverage)  # (B, N, T, U)
+    g, worth, to_covered, to_coverage = grad.to(hidden.dtype), v.to(hidden.dtype), None, None
+    to_v = g.flatten() @ hidden.flatten(0, 2) if learns_v else None
+    slope = torch.addcmul(hidden.new_ones(()), hidden, hidden, value=-1, out=hidden)  # of tanh: 1 - tanh²
+    to_queries = worth * (g[:, :, None] @ slope)[:, :, 0]
+    if covered is not None and coverage is not None:
+        to_covered = g * (slope @ (worth * coverage.to(worth.dtype)))
+        to_coverage = worth * ((covered.to(g.dtype) * g).flatten() @ slope.flatten(0, 2))
+    slope *= g[..., None]
+    to_keys = slope[:, 0] if slope.shape[1] == 1 else slope.sum(1)
+    return _BlockGradients(to_queries, to_keys, to_v, to_covered, to_coverage)
 
 
 def _hidden(queries: Tensor, keys: Tensor, covered: Tensor | None, coverage: Tensor | None) -> Tensor:
@@ -265,14 +303,13 @@ def _hidden(queries: Tensor, keys: Tensor, covered: Tensor | None, coverage: Ten
     return hidden.tanh_()
 
 
-def _blocks(queries: Tensor, keys: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Yield blocks of queries (B, N, U) and keys (B, T, U) that have about BLOCK values together."""
+def _blocks(queries: Tensor, keys: Tensor) -> list[tuple[slice, slice]]:
+    """Return blocks of queries (B, N, U) and keys (B, T, U) that have about BLOCK values together; more on a GPU."""
     N, T, size = queries.shape[1], keys.shape[1], keys[:, 0].numel()
-    rows = max(1, BLOCK // (T * size))
-    columns = max(1, BLOCK // (rows * size))
-    for n in range(0, N, rows):
-        for t in range(0, T, columns):
-            yield slice(n, n + rows), slice(t, t + columns)
+    most = BLOCK if keys.device.type == "cpu" else GPU_BLOCK
+    rows = max(1, most // (T * size))
+    columns = max(1, most // (rows * size))
+    return [(slice(n, n + rows), slice(t, t + columns)) for n in range(0, N, rows) for t in range(0, T, columns)]
 
 
 def fused_attention(
@@ -535,7 +572,9 @@ class HardAttention(Attention):
             mask: Mask of the true tokens, (B, N).
         """
         log_p, p = log_p.detach(), weights.abs()
-        self.average.mul_(DECAY).add_((1 - DECAY) * torch.stack([log_p[mask].mean(), torch.ones_like(log_p[0, 0])]))
+        rows = RealRows(mask)
+        new = torch.stack([rows.mean(rows.of(log_p)), torch.ones_like(log_p[0, 0])])
+        self.average.mul_(DECAY).add_((1 - DECAY) * new)
         reward = log_p - self.average[0] / self.average[1]
         log_a = torch.where(weights < 0, p, 1.0).log().sum(2)  # (B, N)
         entropy = -(p * p.clamp_min(torch.finfo(p.dtype).tiny).log()).sum(2)

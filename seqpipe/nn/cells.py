@@ -203,15 +203,24 @@ def recurrent_step(
     to the output of each layer except the last.
     """
     after: list[State] = []
+    # The library's cells are one kernel besides the products on a GPU, but no step of a graph; and autocast would round
+    # the state at each step.
+    is_traced = torch.compiler.is_exporting()
+    steps = _STEPS if is_traced or torch.is_autocast_enabled(x.device.type) else _CELLS
     for layer in range(rnn.num_layers):
         if layer:
             x = between(x)
-        before = tuple(part[:, layer] for part in state)  # (R, H) each
+        # (R, H) each; the gradient of an index is a tensor of zeros
+        before = tuple(part[:, layer] if is_traced or part.shape[1] > 1 else part.squeeze(1) for part in state)
         weights = [weight_of(rnn, name, layer=layer) for name in ("weight_ih", "weight_hh")]
-        none = torch.zeros_like(weights[0][:, 0])
-        biases = [weight_of(rnn, name, layer=layer) if rnn.bias else none for name in ("bias_ih", "bias_hh")]
-        after.append(_STEPS[rnn.mode](x, before, *weights, *biases))
+        if rnn.bias:
+            weights += [weight_of(rnn, name, layer=layer) for name in ("bias_ih", "bias_hh")]
+        else:
+            weights += [torch.zeros_like(weights[0][:, 0])] * 2
+        after.append(steps[rnn.mode](x, before, *weights))
         x = after[-1][0]
+    if len(after) == 1 and not is_traced:
+        return x, tuple(part[:, None] for part in after[0])
     return x, tuple(torch.stack(parts, 1) for parts in zip(*after, strict=True))
 
 
@@ -244,6 +253,13 @@ _STEPS: Mapping[str, Callable[..., State]] = {
     "RNN_RELU": partial(_rnn, torch.relu),
     "GRU": _gru,
     "LSTM": _lstm,
+}
+
+_CELLS: Mapping[str, Callable[..., State]] = {
+    "RNN_TANH": lambda x, before, *weights: (torch.rnn_tanh_cell(x, *before, *weights),),
+    "RNN_RELU": lambda x, before, *weights: (torch.rnn_relu_cell(x, *before, *weights),),
+    "GRU": lambda x, before, *weights: (torch.gru_cell(x, *before, *weights),),
+    "LSTM": torch.lstm_cell,
 }
 
 

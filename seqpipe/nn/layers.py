@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
@@ -19,6 +21,56 @@ LOG_ZERO = -1e9  # the log-probability of impossible items; sums of several are 
 def logit_mask(size: int, banned: Sequence[int]) -> Tensor:  # (V,)
     """Return a bias of logits: MASKED_LOGIT for banned tokens, 0 for all others."""
     return torch.zeros(size).index_fill(0, torch.tensor(banned), MASKED_LOGIT)
+
+
+IGNORED_ID = -100  # a target that `F.cross_entropy` ignores
+
+
+class RealRows(NamedTuple):
+    """The rows of the real positions in tensors (B, T, …), for the loss of a token.
+
+    On the CPU these M rows are selected. On another device the host would wait for M at each step, so that all B T rows
+    stay, and `ids` and `mean` ignore the padding, whose values must be finite.
+    """
+
+    mask: Tensor  # (B, T)
+
+    def of(self, x: Tensor) -> Tensor:  # (B, T, …) -> (M, …)
+        return x[self.mask] if self._are_selected else x.flatten(0, 1)
+
+    def ids(self, ids: Tensor) -> Tensor:  # (B, T) -> (M,)
+        """Return the targets of `F.cross_entropy`."""
+        return ids[self.mask] if self._are_selected else torch.where(self.mask, ids, IGNORED_ID).flatten()
+
+    def mean(self, values: Tensor) -> Tensor:  # (M,) -> ()
+        if self._are_selected:
+            return values.mean()
+        return torch.where(self.mask.flatten(), values, 0.0).sum() / self.mask.sum()
+
+    @property
+    def _are_selected(self) -> bool:
+        return self.mask.device.type == "cpu"
+
+
+# Rows of a batch that several processes divide.
+
+_merge: ContextVar[Callable[[Tensor], Tensor] | None] = ContextVar("merge", default=None)
+
+
+def whole_batch(rows: Tensor) -> Tensor:  # (B', …) -> (B, …)
+    """Return the rows of a whole batch of training, of which this process may have a part; no gradient reaches them."""
+    merge = _merge.get()
+    return rows if merge is None else merge(rows.detach())
+
+
+@contextmanager
+def merged_batch(merge: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Let `whole_batch` merge the rows of several processes, all of which run this block."""
+    token = _merge.set(merge)
+    try:
+        yield
+    finally:
+        _merge.reset(token)
 
 
 # Variational dropout: one mask of columns for all time steps of a row.

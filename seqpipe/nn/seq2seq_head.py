@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.answers.metrics.text import BleuTokenizer as BleuTokenizer
-from seqpipe.nn.layers import BOS_ID, EOS_ID, PAD_ID, logit_mask
+from seqpipe.nn.layers import BOS_ID, EOS_ID, PAD_ID, RealRows, logit_mask
 from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import StageOutputs
 from seqpipe.nn.search import RowsDecoder, SearchOptions, SourceDecoder, beam_search
@@ -78,14 +78,15 @@ class Seq2SeqHead(nn.Module, ABC):
         """Return the mean cross-entropy () of a target token of (B, N), given those before it."""
         source = self.read(sources)
         logits, attention = self.teacher_forced(source, target_ids, self.start(source, sources, target_ids.shape[1]))
-        real_logits, ids = logits[target_mask], target_ids[target_mask]  # (M, V), (M,)
+        rows = RealRows(target_mask)
+        real_logits, ids = rows.of(logits), rows.ids(target_ids)  # (M, V), (M,)
         if self.label_smoothing and self.training:
             # Label smoothing (Szegedy et al. 2016) spreads its share evenly over the possible tokens: PyTorch's own
             # would give some of it to [PAD] and [BOS], whose log-probabilities are LOG_ZERO.
             log_p, real = real_logits.log_softmax(1), self.logit_mask == 0
             even = torch.where(real, log_p, 0.0).sum(1) / real.sum()
-            gold = log_p.gather(1, ids[:, None])[:, 0]
-            missed = -((1 - self.label_smoothing) * gold + self.label_smoothing * even).mean()
+            gold = log_p.gather(1, ids.clamp(min=0)[:, None])[:, 0]
+            missed = -rows.mean((1 - self.label_smoothing) * gold + self.label_smoothing * even)
         else:
             missed = F.cross_entropy(real_logits, ids)
         return missed + self.auxiliary_loss(logits, attention, target_ids, target_mask)

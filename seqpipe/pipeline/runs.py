@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
@@ -20,11 +21,11 @@ from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.metrics.numbers import metric_of
 from seqpipe.config import yaml
 from seqpipe.config.plugins import Plugins
-from seqpipe.config.run_layout import BUNDLE, SCORES, STATE, YAML
+from seqpipe.config.run_layout import BUNDLE, FEATURES, MAPPED, SCORES, STATE, YAML
 from seqpipe.errors import SeqpipeError, UsageError
 from seqpipe.features.document import Record
 from seqpipe.features.sources import fields_of
-from seqpipe.files import Rows
+from seqpipe.files import Rows, locked, read_json
 from seqpipe.pipeline.run import RUNS, Run
 from seqpipe.pipeline.scoring import QUIET, add_own_metrics, open_bundle, open_target
 from seqpipe.runtime.evaluate import answered, group_of, headlines, new_counter
@@ -446,3 +447,27 @@ def _row(folder: Path) -> dict[str, Any]:
     except (SeqpipeError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         row |= {"state": "damaged", "problem": str(error) or type(error).__name__}
     return row
+
+
+# Mapped features
+
+
+def prune(folder: str | Path = RUNS, *, dry_run: bool = False) -> dict[str, int]:
+    """Remove the mapped features that no run of a folder uses, and return their names and sizes in bytes.
+
+    With `dry_run` they stay. Features that a process is making stay too.
+    """
+    if not Path(folder).is_dir():
+        raise UsageError(f"{folder}: no such folder; name a folder of runs")
+    removed = {}
+    for lock in sorted(Path(folder, FEATURES).glob("*.lock")):
+        features = lock.with_suffix("")
+        with locked(lock, wait=False) as is_locked:
+            # The runs are read while the lock is held: one that begins now makes its features again.
+            if not is_locked or any(features.name in read_json(path) for path in Path(folder).glob(f"*/{MAPPED}")):
+                continue
+            removed[features.name] = _size(features) if features.is_dir() else 0
+            if not dry_run:
+                shutil.rmtree(features, ignore_errors=True)
+                lock.unlink()
+    return removed

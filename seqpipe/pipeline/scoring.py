@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.metrics.numbers import format_score, metric_of, table
 from seqpipe.answers.metrics.text import has
 from seqpipe.answers.task import Census
@@ -14,22 +19,25 @@ from seqpipe.answers.types import Masking, Metric
 from seqpipe.config import yaml
 from seqpipe.config.contract import Metrics, build_component, head_metrics, member
 from seqpipe.config.plugins import Plugins
-from seqpipe.config.run_layout import YAML
+from seqpipe.config.run_layout import BUNDLE, YAML
 from seqpipe.config.signature import options_model, validate, values
 from seqpipe.console import Console, text_table
 from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features.document import Record
+from seqpipe.features.media import json_value
 from seqpipe.features.parts import DataPath, Files, Part, paths_of, read_records
 from seqpipe.features.raw_text import compare
-from seqpipe.files import Rows, json_bytes, write
+from seqpipe.features.sources import media_fields
+from seqpipe.files import Rows, file_lines, json_bytes, make_folder, sha256_file, write, writing
 from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import Known
-from seqpipe.runtime.evaluate import evaluate, headline, read_pairs, robustness
+from seqpipe.runtime.evaluate import answered, evaluate, headline, read_pairs, robustness, score_answers
 from seqpipe.runtime.evaluate import swap as swap_words
 from seqpipe.runtime.manifest import Manifest, MetricsOwner, Reader
 from seqpipe.runtime.model import Model, load
-from seqpipe.runtime.predictor import Predictor
+from seqpipe.runtime.parts import Shard
+from seqpipe.runtime.predictor import CHUNK, Predictor, chunks
 from seqpipe.runtime.table_io import reader_for
 from seqpipe.runtime.text_scores import METRICS, Normalize, judge, pair_scores, read_items, wrong_preferences
 
@@ -98,26 +106,148 @@ def score_target(
         raise UsageError(f"--errors needs one data file; give one of {names} with --data")
     decode_options = options(predictor.options)
     result: dict[str, Any] = {}
-
-    def score(name: str, records: Iterable[Record], raw: bool, errors: Path | None) -> None:
-        scores = evaluate(predictor, records, raw=raw, by=by, errors=errors, options=decode_options)
-        result[name] = scores if by else scores[""]
-        for group, group_scores in scores.items():
-            console.say(f"\n{name}{f', {group}' if group else ''}\n{table(group_scores, predictor.metric_types)}")
-
     for name, path in test_sets.items():
         census = Census(predictor.task)
-        score(name, census.watch(read(path)), False, None if raw else errors)
-        for warning in census.warnings(name):
-            console.warn(warning)
+        pairs = answered(predictor, census.watch(read(path)), options=decode_options)
+        result[name] = _score_set(predictor, console, name, pairs, by, None if raw else errors, census)
         if raw:
-            score(f"{name} {RAW}", read(path), True, errors)
+            pairs, name = answered(predictor, read(path), raw=True, options=decode_options), f"{name} {RAW}"
+            result[name] = _score_set(predictor, console, name, pairs, by, errors)
+    _report_packages(predictor, console)
+    return result
+
+
+def _score_set(
+    predictor: Predictor,
+    console: Console,
+    name: str,
+    pairs: Iterable[tuple[Record, Answer]],
+    by: str | None,
+    errors: Path | None,
+    census: Census | None = None,
+) -> dict[str, Any]:
+    """Return and print the scores of answers to a set of records, by group with `by`, and the warnings of a census."""
+    scores = score_answers(predictor, pairs, by=by, errors=errors)
+    for group, group_scores in scores.items():
+        console.say(f"\n{name}{f', {group}' if group else ''}\n{table(group_scores, predictor.metric_types)}")
+    for warning in census.warnings(name) if census else ():
+        console.warn(warning)
+    return scores if by else scores[""]
+
+
+def _report_packages(predictor: Predictor, console: Console) -> None:
+    """Print the metrics whose packages are not installed."""
     packages: dict[str, str] = {}
     for part in predictor.task.parts.values():
         packages |= part.metric_packages
     for package, metrics in packages.items():
         if not has(package):
             console.say(f"note: {metrics} are not installed: pip install {package.replace('_', '-')}")
+
+
+# Answers in shards, each of one machine or process, and the scores of all of them.
+
+
+def answer_shard(
+    target: Path,
+    console: Console,
+    shard: Shard,
+    output: Path,
+    *,
+    data: Path | None = None,
+    raw: bool = False,
+    device: str = "auto",
+    options: Callable[[Known], Mapping[str, Any]] = lambda known: {},
+    plugins: Sequence[Path] = (),
+) -> None:
+    """Answer a share of the test sets of a bundle, or of `data`, for `score_shards`; arguments as of `score_target`.
+
+    A share is every N-th block of records, as many as are answered together, so that answers do not depend on it. The
+    folder `output` gets a line for each record with its answer, and last a description of them.
+    """
+    if not (target / bundle.MANIFEST).exists():
+        raise UsageError(f"{target}: shards are answered by a bundle; name one, such as {target / BUNDLE}")
+    predictor, read, test_sets = open_target(target, device, data, console, plugins)
+    if predictor.kind.is_generated:
+        fix = "evaluate a language model without --shard"
+        raise UsageError(f"--shard: a perplexity may be of all texts as one, which cannot be divided; {fix}")
+    decode_options, media = options(predictor.options), media_fields(predictor.featurizer)
+    totals: dict[str, int] = {}
+    count = 0
+
+    def choose(name: str, records: Iterable[Record]) -> Iterator[Record]:
+        totals[name] = 0
+        for number, block in enumerate(chunks(records, CHUNK)):
+            totals[name] += len(block)
+            if number % shard.count == shard.index - 1:
+                yield from block
+
+    make_folder(output)
+    path = output / f"shard-{shard.index:05d}.jsonl"
+    with writing(path) as unfinished, unfinished.open("w", encoding="utf-8") as file:
+        for (name, source), is_raw in itertools.product(test_sets.items(), [False, True][: 1 + raw]):
+            name = f"{name} {RAW}" if is_raw else name
+            pairs = answered(predictor, choose(name, read(source)), raw=is_raw, options=decode_options)
+            for position, (record, answer) in enumerate(pairs):
+                block = position // CHUNK * shard.count + shard.index - 1
+                kept = {key: json_value(value) for key, value in record.items() if key not in media}
+                line = {"set": name, "number": block * CHUNK + position % CHUNK, "record": kept, "answer": answer}
+                file.write(json.dumps(line, default=str) + "\n")
+                count += 1
+    about = {"bundle": sha256_file(target / bundle.MANIFEST), "options": decode_options, "shards": shard.count}
+    about |= {"records": totals, "shard": shard.index, "answers": count, "sha256": sha256_file(path)}
+    write(path.with_suffix(".json"), json_bytes(about, 1) + b"\n")
+    console.say(f"{path}: {count:,} answers\n\nnext: seqpipe evaluate {target} --merge {output}, after all shards")
+
+
+def score_shards(
+    target: Path,
+    folder: Path,
+    console: Console,
+    *,
+    by: str | None = None,
+    errors: Path | None = None,
+    plugins: Sequence[Path] = (),
+) -> dict[str, Any]:
+    """Return and print the scores of the answers in `folder`, by the name of the data, exactly those of one run.
+
+    All answers are counted in the order of the data by the code that scores one run: sums of fractions, ranks, stored
+    texts and metrics of plugins are the same to the last bit.
+
+    Raises:
+        DataError: if a shard is missing, damaged, or of another bundle, data or options.
+    """
+    about: list[dict[str, Any]] = [json.loads(file.read_bytes()) for file in sorted(folder.glob("shard-*.json"))]
+    if not about:
+        raise DataError(f"{folder}: has no shards; write them with seqpipe evaluate {target} --shard 1/2 -o {folder}")
+    files = {shard["shard"]: folder / f"shard-{shard['shard']:05d}.jsonl" for shard in about}
+    if missing := [number for number in range(1, about[0]["shards"] + 1) if number not in files]:
+        named = ", ".join(map(str, missing[:5]))
+        raise DataError(f"{folder}: lacks {len(missing)} of {about[0]['shards']} shards: {named}; write them first")
+    expected = {**about[0], "bundle": sha256_file(target / bundle.MANIFEST)}
+    for shard in about:
+        path = files[shard["shard"]]
+        for key in ("bundle", "options", "shards", "records"):
+            if shard[key] != expected[key]:
+                raise DataError(f"{path}: {key!r} differs from that of {target} or another shard; write it again")
+        if sha256_file(path) != shard["sha256"]:
+            raise DataError(f"{path}: damaged: its sha256 is not the one in {path.stem}.json; write it again")
+    predictor = open_bundle(target, "cpu", console, Plugins(files=plugins)).predictor
+    names = {name: position for position, name in enumerate(about[0]["records"])}
+    if errors and len(names) > 1:
+        raise UsageError(
+            f"--errors needs one set, and {folder} has {', '.join(names)}; write shards of one with --data"
+        )
+    rows = (map(json.loads, file_lines(path)) for path in files.values())
+    ordered = heapq.merge(*rows, key=lambda row: (names[row["set"]], row["number"]))
+    result = {}
+    for name, of_set in itertools.groupby(ordered, itemgetter("set")):
+        census, (for_records, for_answers) = Census(predictor.task), itertools.tee(of_set)
+        records = census.watch(row["record"] for row in for_records)
+        pairs = zip(records, (row["answer"] for row in for_answers), strict=True)
+        watched = None if name.endswith(RAW) else census
+        result[name] = _score_set(predictor, console, name, pairs, by, errors, watched)
+    _report_packages(predictor, console)
     return result
 
 

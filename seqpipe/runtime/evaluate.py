@@ -53,16 +53,6 @@ def evaluate(
         errors: A file for the records with wrong answers, as JSONL, the most confident answers first.
         options: Decode options, such as `beams`.
     """
-    kind, task = predictor.kind, predictor.task
-    options = options or {}
-    if kind.is_generated and options:
-        names = ", ".join(options)
-        raise UsageError(f"{names}: perplexity needs no decoding; leave the option out")
-    for name, value in options.items():
-        if name.rpartition(".")[2] == "n_best" and value != 1:
-            raise UsageError(f"{name}: only the best answer is scored; leave it out")
-    if errors and not task.is_comparable:
-        raise UsageError(f"errors: answers of kind {kind.kind} are neither right nor wrong; leave the file out")
     return score_answers(predictor, answered(predictor, records, raw=raw, options=options), by=by, errors=errors)
 
 
@@ -70,13 +60,20 @@ def answered(
     predictor: Predictor, records: Iterable[Record], *, raw: bool = False, options: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Record, Answer]]:
     """Yield each record with the answer to it, of a language model its loss; arguments are those of `evaluate`."""
+    options = options or {}
+    if predictor.kind.is_generated and options:
+        names = ", ".join(options)
+        raise UsageError(f"{names}: perplexity needs no decoding; leave the option out")
+    for name, value in options.items():
+        if name.rpartition(".")[2] == "n_best" and value != 1:
+            raise UsageError(f"{name}: only the best answer is scored; leave it out")
     for_model, for_gold = tee(map(with_raw_text, records) if raw else records)
     if predictor.kind.is_generated:
         return zip(for_gold, _losses(predictor, for_model), strict=True)
     questions: Iterable[Record] = map(predictor.task.question, for_model)
     if raw:
         questions = ({key: value for key, value in question.items() if key != "words"} for question in questions)
-    return zip(for_gold, predictor.stream(questions, **(options or {})), strict=True)
+    return zip(for_gold, predictor.stream(questions, CHUNK, **options), strict=True)
 
 
 def score_answers(
@@ -88,6 +85,9 @@ def score_answers(
 ) -> dict[str, Scores]:
     """Return the scores of answers to records, in the format of `evaluate`."""
     task = predictor.task
+    if errors and not task.is_comparable:
+        kind = predictor.kind.kind
+        raise UsageError(f"errors: answers of kind {kind} are neither right nor wrong; leave the file out")
     counters = {"": new_counter(predictor)}
     wrong = []
     for record, answer in answered:

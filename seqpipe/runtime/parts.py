@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -130,6 +130,34 @@ def _line_ends(file: Path, places: Sequence[int]) -> Iterator[int]:
             yield stream.tell()
 
 
+def answer_part(model: Model, part: Part, folder: Path, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the answers of a part, and then its description `about` with their count, size and hash; return it."""
+    documents, options = about["documents"], about["options"]
+    target = folder / f"{part.name}.{FILES[output_format(model, part.form, documents, options)]}"
+    pictures = part.sources if part.form == "media" else ()
+    arguments = (part.form, documents, options, about["on_error"], about["field"], pictures, part.span)
+    skipped = 0
+    try:
+        count = predict_file(model, part.sources[0], target, *arguments, progress=False)
+    except SkippedError as error:
+        count, skipped = error.count, error.skipped
+    entry = {**about, "file": target.name, "records": count, "skipped": skipped}
+    entry |= {"bytes": target.stat().st_size, "sha256": sha256_file(target)}
+    write(folder / f"{part.name}.json", json_bytes(entry, 1) + b"\n")
+    return entry
+
+
+Descriptions = Mapping[Part, Mapping[str, Any]]
+Engine = Callable[
+    [Model, Descriptions, Path], Iterator[dict[str, Any]]
+]  # of the parts to answer; yields completed ones
+
+
+def answer_here(model: Model, parts: Descriptions, folder: Path) -> Iterator[dict[str, Any]]:
+    """Answer parts in this process, one after the other; yield their completed descriptions."""
+    return (answer_part(model, part, folder, about) for part, about in parts.items())
+
+
 def answer_parts(
     model: Model,
     files: Sequence[Path],
@@ -142,12 +170,13 @@ def answer_parts(
     shard: Shard = _ALL,
     resume: bool = False,
     media: bool = False,
+    engine: Engine = answer_here,
 ) -> None:
     """Write the answers of a shard to `folder`: part-00001.jsonl, …, and beside each a description of it.
 
     The concatenated parts are the answers to the concatenated inputs. A part appears when it is complete; `resume`
     skips those that exist. When all parts of all shards exist, `manifest.json` lists them with their counts and hashes.
-    With `media` the files are pictures or sounds.
+    With `media` the files are pictures or sounds. `engine` answers the parts that are missing, in any order.
 
     Raises:
         UsageError: if there are answers already and `resume` is false, or if they are those of other inputs or options,
@@ -163,8 +192,8 @@ def answer_parts(
         parts = plan(files, [input_format(form, file, usual, names or model.fields) for file in files])
     shared = {"bundle": model.sha256, "options": {**options}, "documents": documents, "on_error": on_error}
     shared |= {"field": [*names], "parts": len(parts)}
-    about = {part: {**part.describe(), **shared} for part in parts}
-    entries = {part: _read_entry(folder, part) for part in shard.select(parts)}
+    about = {part: {**part.describe(), **shared} for part in shard.select(parts)}
+    entries = {part: _read_entry(folder, part) for part in about}
     if not resume and any(entries.values()):
         raise UsageError(f"{folder}: has answers already; add --resume to continue, or name another folder")
     for part, entry in entries.items():
@@ -172,28 +201,23 @@ def answer_parts(
         if differs:
             fix = "name another folder, or remove this one"
             raise UsageError(f"{folder / part.name}.json: {differs[0]!r} differs from that of this command; {fix}")
-    count = skipped = 0
-    with Console().progress("parts", len(entries)) as tick:
-        for position, (part, entry) in enumerate(entries.items(), 1):
-            target = folder / f"{part.name}.{FILES[output_format(model, part.form, documents, options)]}"
-            if not (entry and target.is_file() and sha256_file(target) == entry["sha256"]):
-                pictures = part.sources if media else ()
-                arguments = (part.form, documents, options, on_error, names, pictures, part.span)
-                errors = 0
-                try:
-                    answered = predict_file(model, part.sources[0], target, *arguments, progress=False)
-                except SkippedError as error:
-                    answered, errors = error.count, error.skipped
-                entry = {**about[part], "file": target.name, "records": answered, "skipped": errors}
-                entry |= {"bytes": target.stat().st_size, "sha256": sha256_file(target)}
-                write(folder / f"{part.name}.json", json_bytes(entry, 1) + b"\n")
-            count, skipped = count + entry["records"], skipped + entry["skipped"]
-            tick(position)
+    complete = [entry for entry in entries.values() if entry and _is_intact(folder, entry)]
+    numbers = {entry["number"] for entry in complete}
+    missing = {part: about[part] for part in about if part.number not in numbers}
+    with Console().progress("parts", len(about)) as tick:
+        for entry in engine(model, missing, folder) if missing else ():
+            complete.append(entry)
+            tick(len(complete))
     every = [_read_entry(folder, part) for part in parts]
     if all(every):
         write(folder / MANIFEST, json_bytes({"parts": every}, 1) + b"\n")
-    if skipped:
-        raise SkippedError.of(folder, count, skipped)
+    if skipped := sum(entry["skipped"] for entry in complete):
+        raise SkippedError.of(folder, sum(entry["records"] for entry in complete), skipped)
+
+
+def _is_intact(folder: Path, entry: Mapping[str, Any]) -> bool:
+    file = folder / entry["file"]
+    return file.is_file() and sha256_file(file) == entry["sha256"]
 
 
 def _read_entry(folder: Path, part: Part) -> dict[str, Any] | None:

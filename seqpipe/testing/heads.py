@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from seqpipe.config.contract import (
+    declaration,
     declared_corrupted_inputs,
     decode_options,
     dev_option,
@@ -74,6 +75,13 @@ _SCORE = (
 )
 
 
+PARTS = "the loss is a mean"
+_PARTS = (
+    "`loss` returns the mean over the texts of a batch, or over `loss_count(…)` items, so that several devices can "
+    "divide a batch; a loss that needs the whole batch declares `batch_dependent = True`"
+)
+
+
 def head_checks(bench: Bench) -> list[Check]:
     checks, cls = _HeadChecks(bench), bench.subject.cls
     listed = [
@@ -81,6 +89,7 @@ def head_checks(bench: Bench) -> list[Check]:
         Check(DECISION, checks.decision, _DECISION, (SHAPES,)),
         Check(SCORE, checks.score, _SCORE, (SHAPES, DECISION)),
         Check(METRICS, checks.metrics, _METRICS, (SHAPES, DECISION)),
+        Check(PARTS, checks.parts, _PARTS, (SHAPES,)),
     ]
     if has_member(cls, "needs_dev"):
         listed.append(Check(CHOSEN, checks.calibration, _CHOSEN, (SHAPES, DECISION)))
@@ -116,6 +125,27 @@ class _HeadChecks:
                 replaced = torch.from_numpy(changed).to(batch[name].dtype)
                 if torch.equal(pipeline.loss({**batch, name: replaced}), before):
                     raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _TARGETS)
+
+    def parts(self) -> None:
+        """Compare the loss of a batch with the mean of those of two parts, which differ in size."""
+        if declaration(self.bench.config.head[0], "batch_dependent"):
+            raise NotApplicableError("it declares that it needs the whole batch")
+        pipeline = perturb(self.bench.pipeline()).eval()
+        (head,) = pipeline.head_stages
+        batch = pipeline.corrupt(self.bench.batch())  # as a whole: its random numbers depend on the shape
+        size = len(batch["mask"])
+
+        def loss_of(rows: slice) -> tuple[float, float]:
+            part = {name: tensor[rows] if len(tensor) == size else tensor for name, tensor in batch.items()}
+            names = pipeline(part)
+            return float(head.loss(names)), float(head.count(names))
+
+        with torch.no_grad():
+            whole, _ = loss_of(slice(size))
+            losses, counts = np.array([loss_of(slice(size // 3)), loss_of(slice(size // 3, size))]).T
+        mean = float((losses * counts).sum() / counts.sum())
+        if not math.isclose(whole, mean, rel_tol=CLOSE):
+            raise FaultError(f"the loss is {whole:.6g}, and the mean of its parts {mean:.6g}", _PARTS)
 
     def decided(self, size: int = 1) -> tuple[Pipeline, Arrays, Arrays]:
         """Return a pipeline, features, and its decision with every decode option of type size at `size`."""

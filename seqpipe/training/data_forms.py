@@ -33,7 +33,7 @@ from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc, Record
-from seqpipe.features.mapped import FeatureStore, Ragged, StoredRecords, UnmappableError, write_values
+from seqpipe.features.mapped import FeatureStore, StoredRecords, UnmappableError, write_values
 from seqpipe.features.parts import DataPath, Part, Role, left_out_message, no_records_left, paths_of, read_records
 from seqpipe.files import sha256_file
 from seqpipe.runtime.predictor import batches
@@ -241,6 +241,7 @@ class ExampleData(DataForm):
         assert store
         paths = paths_of(path)
         left_out: list[str] | None = [] if data.bad_rows == "skip" else None
+        fields = dict[str, None]()
 
         def make_files(folder: Path) -> None:
             def values() -> Iterator[Record]:
@@ -248,6 +249,7 @@ class ExampleData(DataForm):
                 with store.console.progress("reading", None) as tick:
                     records = (r for p in paths for r in read_records(component, p, data.overlaps, left_out))
                     for number, record in enumerate(records, 1):
+                        fields.update(dict.fromkeys(record))
                         yield record
                         if number % TICK == 0:
                             tick(number)
@@ -255,7 +257,7 @@ class ExampleData(DataForm):
             if not write_values(folder / "records", values()):
                 reason = f", except those that cannot be read, such as {left_out[0]}" if left_out else ""
                 raise DataError(f"{path}: has no records{reason}")
-            (folder / "left_out.json").write_text(json.dumps(left_out))
+            (folder / "facts.json").write_text(json.dumps({"left_out": left_out or [], "fields": [*fields]}))
 
         offer = reader.offer
         key = {
@@ -274,21 +276,22 @@ class ExampleData(DataForm):
         except UnmappableError as error:
             self._in_memory[path] = f"{path}: the records are read into memory, since {error}"
             return None
-        self.left_out[str(path)] = json.loads((folder / "left_out.json").read_text()) or []
+        facts = json.loads((folder / "facts.json").read_text())
+        self.left_out[str(path)] = facts["left_out"]
+        every = StoredRecords(folder / "records", None, folder.name, store, facts["fields"])
         if not isinstance(path, Part):
-            return StoredRecords(folder / "records", None, folder.name, store)
+            return every
 
         def make_rows(rows: Path) -> None:
-            every = StoredRecords(folder / "records", None, folder.name, store)
             roles = np.array(path.roles(every))
             for role in get_args(Role):
                 (rows / role).write_bytes(np.flatnonzero(roles == role).astype("<i4").tobytes())
 
         divided = [path.dev, path.test, path.seed, path.group, path.fold]
         rows = store.make({"part of": folder.name, "divided": divided}, make_rows)
-        records = StoredRecords(folder / "records", rows / path.role, f"{rows.name} {path.role}", store)
+        records = StoredRecords(folder / "records", rows / path.role, f"{rows.name} {path.role}", store, every.fields)
         if not records:
-            raise no_records_left(path, len(Ragged(folder / "records")))
+            raise no_records_left(path, len(every))
         return records
 
     def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None) -> TrainingData:

@@ -202,7 +202,8 @@ def _make_examples(
     is_labelled: bool = True,
 ) -> Iterator[tuple[int | None, Example]]:
     """Yield the examples of `examples`, each with the position of its record, or None for a part of a long text."""
-    offsets, message = offsets_of(records)
+    fields = records.fields if isinstance(records, StoredRecords) else ("spans",)
+    offsets, message = offsets_of(records if "spans" in fields else ())
     if offsets != "characters":
         message = f"{config.data.train}: {message}; set data.offsets: {offsets}"
         if config.data.misaligned == "error":

@@ -10,6 +10,7 @@ import atexit
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -84,6 +85,12 @@ class Processes:
         parts = self.gather(list(rows))
         return [parts[i % self.count][i // self.count] for i in range(sum(map(len, parts)))]
 
+    def merge(self, rows: Tensor, count: int, axis: int = 0) -> Tensor:
+        """Return all rows of a batch, `count` along an axis, of which each process has its `batch_share`."""
+        parts = self.gather(rows.cpu())
+        merged = [parts[i % self.count].select(axis, i // self.count) for i in range(count)]
+        return torch.stack(merged, axis).to(rows.device)
+
     def by_first(self, function: Callable[[], Item]) -> Item:
         """Return the value of a function that only the first process calls."""
         values: list[Any] = [None if self.rank else function()]
@@ -101,19 +108,19 @@ class Processes:
         if not self.rank:
             self.wait()
 
-    def sum_gradients(self, parameters: Sequence[Tensor], loss: Tensor, signal: int) -> int:
+    def sum_gradients(self, parameters: Sequence[Tensor], loss: Tensor, received: int) -> int:
         """Sum gradients, rows-only ones too, and the loss in place; return the greatest signal that a process received.
 
         A parameter without a gradient in all processes stays without one, so that the optimizer skips it.
         """
         if self.count == 1:
-            return signal
+            return received
         kinds, rows = list[int](), list[int]()
         for parameter in parameters:
             is_sparse = parameter.grad is not None and parameter.grad.is_sparse
             kinds.append(0 if parameter.grad is None else SPARSE if is_sparse else DENSE)
             rows.append(parameter.grad._nnz() if is_sparse and parameter.grad is not None else 0)
-        signal, *agreed = self.agree([signal, *kinds, *rows])
+        received, *agreed = self.agree([received, *kinds, *rows])
         dense = [loss]
         for parameter, kind, most in zip(parameters, agreed[: len(kinds)], agreed[len(kinds) :], strict=True):
             if kind == SPARSE:
@@ -124,7 +131,7 @@ class Processes:
                 dense.append(parameter.grad)
         with self._connected():
             _sum_in_buckets(dense)
-        return signal
+        return received
 
     def _sum_rows(self, table: Tensor, most: int) -> Tensor:
         """Return the sum of the rows-only gradients (V, D) of all processes, each of which has at most `most` rows."""
@@ -140,7 +147,9 @@ class Processes:
             dist.all_gather(all_values, values)
         places, gradients = torch.cat(all_indices), torch.cat(all_values)
         is_row = places >= 0
-        return torch.sparse_coo_tensor(places[is_row][None], gradients[is_row], table.shape).coalesce()
+        return torch.sparse_coo_tensor(
+            places[is_row][None], gradients[is_row], table.shape, check_invariants=False
+        ).coalesce()
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
@@ -254,8 +263,10 @@ def launch(count: int, device: str) -> int:
         return 128 + int(error.sigval)
     except ChildFailedError as error:
         codes = [failure.exitcode for failure in error.failures.values()]
-        if killed := [code for code in codes if code < 0]:
+        if killed := [
+            code for code in codes if code < 0 and code != -signal.SIGTERM
+        ]:  # which torchrun sends the others
             place = f"one of {count} processes was ended by signal {-killed[0]}"
             raise EnvError(f"{place}, perhaps because memory ran out; run the same command to resume") from error
-        return codes[0]
+        return max(codes) if max(codes) > 0 else 128 + signal.SIGTERM
     return 0

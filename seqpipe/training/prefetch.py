@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -76,7 +76,7 @@ class Prefetcher:
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
 
-    def __call__(self, order: Sequence[Sequence[int]]) -> Iterator[Batch]:
+    def __call__(self, order: Iterable[Sequence[int]]) -> Iterator[Batch]:
         """Yield the batches of these rows; the error of one is raised where it would be yielded."""
         if self._executor is None:
             yield from map(self.batches, order)
@@ -110,12 +110,16 @@ def _spawning_without_main() -> Iterator[None]:
     """Start processes that do not run the main module, so that a script or notebook needs no guard of it.
 
     A process that is spawned runs the file of `__main__` again if it has one. Classes of it cannot be pickled here.
+    The processes have SIGINT blocked: that of a terminal is for training, which ends them.
     """
-    main = sys.modules["__main__"]
+    main, blocks = sys.modules["__main__"], hasattr(signal, "pthread_sigmask")  # not on Windows
     sys.modules["__main__"] = ModuleType("__main__")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if blocks else []
     try:
         yield
     finally:
+        if blocks:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         sys.modules["__main__"] = main
 
 
@@ -126,7 +130,6 @@ _batches: Batches | Windows
 
 def _start_process(content: bytes) -> None:
     global _batches
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # that of a terminal is for training, which ends its processes
     threading.Thread(target=_end_after_parent, daemon=True).start()
     torch.set_num_threads(1)
     _batches = pickle.loads(content)

@@ -25,6 +25,7 @@ from seqpipe.config.run_layout import BEST, HISTORY, LAST
 from seqpipe.console import Console
 from seqpipe.errors import EnvError, InterruptedRunError, TrainingError
 from seqpipe.files import make_folder, null_non_finite, remove_partial_files, write
+from seqpipe.nn.layers import merged_batch
 from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
 from seqpipe.training import checkpoint, devices, optim
 from seqpipe.training.data_forms import encode_candidates
@@ -103,7 +104,7 @@ class Trainer:
                     best = f", best {name} {format_score(name, value, metric_types(self.config.head))}"
                 start, tokens = time.monotonic(), 0
                 rest = self._order[at.position :]
-                batches = self.prefetcher([*map(self.processes.batch_share, rest)])
+                batches = self.prefetcher(map(self.processes.batch_share, rest))
                 for rows in rest:
                     try:
                         batch = next(batches)
@@ -157,8 +158,10 @@ class Trainer:
         """Return the loss of a batch; of several processes, the part of this one's rows, 0 if it has none."""
         if self.processes.count == 1:
             return self.pipeline.loss(batch)
-        weight = float(self.processes.rank < len(self._order[self.progress.position]))
-        return weight * self.pipeline.loss(batch, lambda count: self.processes.sum(weight * count))
+        size = len(self._order[self.progress.position])
+        weight = float(self.processes.rank < size)
+        with merged_batch(lambda rows: self.processes.merge(rows, size)):
+            return weight * self.pipeline.loss(batch, lambda count: self.processes.sum(weight * count))
 
     def _report(self) -> None:
         """Add the losses and norms since the last report to the progress, and wait for the device to read them.
@@ -322,15 +325,9 @@ class Trainer:
     def _carried_states(self) -> dict[int, Tensor]:
         """Return the carried states (M, B, H) of all rows of a batch; each process has those of its rows."""
         states = self.pipeline.carried_states
-        if self.processes.count > 1 and states:
-            by_process = self.processes.gather({place: state.cpu() for place, state in states.items()})
-            rows = len(self._order[max(0, self.progress.position - 1)])
-            for place, state in states.items():
-                whole = state.new_empty(state.shape[0], rows, state.shape[2], device="cpu")
-                for rank, parts in enumerate(by_process):
-                    mine = whole[:, rank :: self.processes.count]
-                    mine.copy_(parts[place][:, : mine.shape[1]])
-                states[place] = whole
+        if self.processes.count > 1:
+            count = len(self._order[0])  # the same in each batch
+            states = {place: self.processes.merge(state, count, 1) for place, state in states.items()}
         return states
 
     def restore(self) -> bool:

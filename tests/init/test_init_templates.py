@@ -109,7 +109,7 @@ def test_what_is_made_of_a_template_passes_the_check_for_any_data(kind: str, tmp
 def test_a_line_is_written_where_its_conditions_hold() -> None:
     values: dict[str, Any] = {"small": True, "dev": True, "entities": "1", "rare": False, "words": "2", "joint": False}
     values |= {"spaced": True, "unspaced": False, "segmented": False, "form": "NFC", "form_reason": "read alike"}
-    values |= {"epochs": 40, "patience": 8, "calibrate": "true"}
+    values |= {"epochs": 40, "patience": 8, "calibrate": "true", "batch_tokens": 512, "gpu": None}
     text = fill("tagging", values)
     assert text.startswith(
         "tokenizer: {use: words, lowercase: true, fold_digits: true, normalize: NFC}  # read alike\n"

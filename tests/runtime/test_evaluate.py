@@ -17,7 +17,7 @@ from seqpipe import Model
 from seqpipe.answers.metrics.f1 import SPLIT
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
-from seqpipe.pipeline.scoring import open_target, score_perturbed, score_target
+from seqpipe.pipeline.scoring import answer_shard, open_target, score_perturbed, score_shards, score_target
 from seqpipe.plugin import Metric
 from seqpipe.runtime.evaluate import (
     deciding,
@@ -29,6 +29,7 @@ from seqpipe.runtime.evaluate import (
     read_pairs,
     swap_words,
 )
+from seqpipe.runtime.parts import Shard
 
 GOLD = [
     (["Anna", "calls", "Ben"], ["B-person", "O", "B-person"], "call"),
@@ -181,6 +182,43 @@ def test_raw_scores_stand_beside_the_others(tiny_bundle: Path, data: Path, tmp_p
     assert list(result) == ["test.conll", "test.conll (raw)"]
     assert list(result["test.conll"]) == ["", "intent=call", "intent=go"]
     assert len(errors.read_text().splitlines()) == 2
+
+
+def test_shards_of_a_bundle_have_the_scores_of_one_run(
+    tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, answers = tmp_path / "many.conll", tmp_path / "answers"
+    data.write_text(CONLL * 513, encoding="utf-8")  # blocks of 1024, 1024 and 4 records
+    whole = score_target(tiny_bundle, Console(), data=data, raw=True, by="intent", device="cpu")
+    printed = capsys.readouterr().err
+    for number in (4, 2, 1, 3):
+        with pytest.raises(DataError, match=r"has no shards|lacks . of 4 shards"):
+            score_shards(tiny_bundle, answers, Console(-1))
+        answer_shard(tiny_bundle, Console(-1), Shard(number, 4), answers, data=data, raw=True, device="cpu")
+    assert score_shards(tiny_bundle, answers, Console(), by="intent") == whole
+    assert capsys.readouterr().err == printed
+    assert (answers / "shard-00004.jsonl").read_bytes() == b""
+    counts = [len((answers / f"shard-{number:05d}.jsonl").read_text().splitlines()) for number in (1, 2, 3)]
+    assert counts == [2 * 1024, 2 * 1024, 2 * 4]
+
+
+def test_shards_that_do_not_belong_together_are_refused(
+    tiny_bundle: Path, build: Build, data: Path, tmp_path: Path
+) -> None:
+    answers = tmp_path / "answers"
+    answer_shard(tiny_bundle, Console(-1), Shard(1, 2), answers, data=data, device="cpu")
+    data.write_text(CONLL * 2, encoding="utf-8")
+    answer_shard(tiny_bundle, Console(-1), Shard(2, 2), answers, data=data, device="cpu")
+    with pytest.raises(DataError, match=r"shard-00002\.jsonl: 'records' differs"):
+        score_shards(tiny_bundle, answers, Console(-1))
+    answer_shard(tiny_bundle, Console(-1), Shard(1, 2), answers, data=data, device="cpu")
+    (answers / "shard-00001.jsonl").write_bytes(b"")
+    with pytest.raises(DataError, match=r"shard-00001\.jsonl: damaged"):
+        score_shards(tiny_bundle, answers, Console(-1))
+    with pytest.raises(DataError, match="'bundle' differs"):
+        score_shards(build(tmp_path / "tagger", kind="tags"), answers, Console(-1))
+    with pytest.raises(UsageError, match="shards are answered by a bundle"):
+        answer_shard(tmp_path, Console(-1), Shard(1, 2), answers)
 
 
 TESTS = {

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from seqpipe import Model
-from seqpipe.errors import DataError, SkippedError, UsageError
-from seqpipe.runtime import parts
+from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
+from seqpipe.runtime import parts, ray_engine
 from seqpipe.runtime.file_io import predict_file
 from seqpipe.runtime.parts import Shard, answer_parts, input_files, plan
+from seqpipe.runtime.ray_engine import RayEngine
 
 PREDICT = [sys.executable, "-m", "seqpipe", "predict"]
 
@@ -155,3 +156,36 @@ def test_twenty_kills_of_eight_shards_lose_and_change_nothing(tiny: Model, tiny_
     for index in range(1, 9):
         subprocess.run([*command, "--shard", f"{index}/8"], check=True, stderr=subprocess.DEVNULL)
     assert together(out) == (tmp_path / "whole.jsonl").read_bytes()
+
+
+# Ray
+
+
+def test_the_engine_ray_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_engine, "has", lambda package: False)
+    with pytest.raises(EnvError, match=r'--engine ray needs Ray Data: pip install "seqpipe-nlp\[ray\]"'):
+        RayEngine()
+
+
+@pytest.mark.long
+def test_actors_of_ray_write_what_one_process_writes_though_one_is_killed(
+    tiny: Model, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("ray")
+    source, bad = write_texts(tmp_path, 30_000), tmp_path / "bad.txt"
+    in_parts(tiny, source, tmp_path / "one")
+    command = [*PREDICT, str(tiny_bundle), "--engine", "ray", "--processes", "2", "-o"]
+    running = subprocess.Popen([*command, str(tmp_path / "ray"), "-i", str(source)], stderr=subprocess.DEVNULL)
+    while not (done := [*(tmp_path / "ray").glob("part-*.json")]):
+        assert running.poll() is None
+        time.sleep(0.01)
+    actors = ["pgrep", "-f", r"^ray::.*MapWorker", "--newest"]
+    os.kill(int(subprocess.run(actors, capture_output=True, check=True).stdout), signal.SIGKILL)
+    assert len(done) < len([*(tmp_path / "one").glob("part-*.json")])
+    assert running.wait() == 0
+    assert together(tmp_path / "ray") == together(tmp_path / "one")
+    assert (tmp_path / "ray" / "manifest.json").read_bytes() == (tmp_path / "one" / "manifest.json").read_bytes()
+    bad.write_bytes(b"Anna\n\xe9\nBern\n")
+    stopped = subprocess.run([*command, str(tmp_path / "bad"), "-i", str(bad)], capture_output=True, text=True)
+    assert stopped.returncode == DataError.exit_code
+    assert f"{bad}:2: byte 1 is not UTF-8" in stopped.stderr

@@ -28,7 +28,7 @@ SEEDS, GRADIENT = "determinism", "gradient reaches every parameter"
 SAVED, RESUMED = "save and load bit-equal", "resume bit-equal"
 EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"
 TARGETS, DECISION = "targets reach the loss", "decision as its answer kind declares"
-CORRUPTION = "corruption as declared"
+CORRUPTION, PARTS = "corruption as declared", "the loss is a mean"
 SCORE, METRICS, CHOSEN = "score agrees with decide", "own metrics run", "calibration is saved"
 
 
@@ -407,6 +407,11 @@ class Outside(SoundLabel):
         return {**decision, "label": decision["label"] + 3}
 
 
+class WeighsByLength(SoundLabel):
+    def loss(self, x: Tensor, mask: Tensor, label: Tensor) -> Tensor:
+        return (mask.sum(1) * F.nll_loss(self.log_p(x, mask), label, reduction="none")).sum() / mask.sum()
+
+
 class ScoresAsOne(SoundLabel):
     def score(self, x: Tensor, mask: Tensor, label: Tensor) -> Tensor:
         return self.log_p(x, mask).amax(1)
@@ -566,6 +571,7 @@ FAULTS: Mapping[str, tuple[str, type, set[str]]] = {
         ("head", NoScores, {SHAPES}),
         ("head", ShortInts, {DECISION}),
         ("head", Outside, {DECISION}),
+        ("head", WeighsByLength, {PARTS}),
         ("head", ScoresAsOne, {SCORE}),
         ("head", ScoresAsProbability, {SCORE}),
         ("head", ScoresTheBatch, {SCORE}),

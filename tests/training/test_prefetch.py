@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factory import QUIET, environ, parts, tiny
+from factory import QUIET, Watched, environ, parts, tagging, tiny, train_run
 from torch import Tensor, nn
 
 from seqpipe.config.loader import Config
 from seqpipe.errors import TrainingError
 from seqpipe.training import prefetch
 from seqpipe.training.checkpoint import load
-from seqpipe.training.datasets import Batches, Example, Windows
+from seqpipe.training.datasets import Example, Windows
 from seqpipe.training.trainer import Trainer
 
 SETTINGS = ("head.dropout=0.5", "train.accumulate=2", "train.average=0.9", "train.checkpoint_steps=2")
@@ -101,10 +106,10 @@ def test_small_data_and_machines_without_a_free_core_start_no_process(
     assert prefetch.process_count(mapped, threads=1) == 1
 
 
-def state_of(config: Config, folder: Path, batches: Batches | None = None, **changes: Any) -> dict[str, Any]:
+def state_of(config: Config, folder: Path, **changes: Any) -> dict[str, Any]:
     """The last checkpoint of a training whose trainer has these attributes."""
-    pipeline, in_memory = parts(config)
-    trainer = Trainer(pipeline, config, batches or in_memory, None, folder, QUIET)
+    pipeline, batches = parts(config)
+    trainer = Trainer(pipeline, config, batches, None, folder, QUIET)
     for name, value in changes.items():
         setattr(trainer.prefetcher if name == "pins" else trainer, name, value)
     trainer.train()
@@ -139,11 +144,58 @@ def test_rare_reports_and_batches_of_a_thread_give_the_same_checkpoints(
 def test_training_from_mapped_data_by_processes_gives_the_same_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny(tmp_path, *SETTINGS)
-    usual = state_of(config, tmp_path / "usual")
+    config, states, counts = tiny(tmp_path, *SETTINGS), [], []
     monkeypatch.setattr(prefetch, "cores", lambda: 3)
-    batches = parts(config)[1]
-    assert_same(state_of(config, tmp_path / "ahead", replace(batches, data=Mapped(batches.data))), usual)
+    for features in ("memory", "mapped"):
+        monkeypatch.setenv("SEQPIPE_FEATURES", features)
+        (tmp_path / features).mkdir()
+        with contextlib.chdir(tmp_path / features):
+            train_run(config, Watched(lambda count: counts.append(len(multiprocessing.active_children()))))
+        state = load(next((tmp_path / features).glob("runs/*/checkpoints/last.ckpt")))
+        for row in (state["progress"], *state["progress"]["history"]):
+            del row["seconds"]
+        states.append(state)
+    assert {*counts} == {0, 2}
+    assert multiprocessing.active_children() == []
+    assert_same(states[0], states[1])
+
+
+RUN = """
+import sys
+from seqpipe.training import prefetch
+prefetch.cores = lambda: 3
+from seqpipe.commands.app import main
+sys.argv = ["seqpipe", "train", "tiny.yaml", "train.epochs=500"]
+main()
+"""
+
+
+@pytest.mark.long
+def test_a_signal_of_the_terminal_ends_training_and_its_processes_after_a_checkpoint(tmp_path: Path) -> None:
+    tagging(tmp_path)
+    (tmp_path / "script.py").write_text(RUN)
+    environment = environ(SEQPIPE_FEATURES="mapped")
+    options: dict[str, Any] = {"cwd": tmp_path, "env": environment, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, "script.py"], start_new_session=True, **options)
+    while not list(tmp_path.glob("runs/*/checkpoints/last.ckpt")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    assert len(session(process.pid)) >= 3  # the training and two processes, at least
+    os.killpg(process.pid, signal.SIGINT)
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode == 130, messages
+    assert "run the same command to resume" in messages
+    assert "Traceback" not in messages
+    deadline = time.monotonic() + 10
+    while session(process.pid):  # Python's tracker of semaphores ends after training
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def session(leader: int) -> list[str]:
+    """The processes of a session, by their numbers."""
+    done = subprocess.run(["ps", "-s", str(leader), "-o", "pid="], capture_output=True, text=True)
+    return done.stdout.split()
 
 
 class Overflows(nn.Module):

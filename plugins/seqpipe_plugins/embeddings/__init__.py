@@ -21,7 +21,12 @@ def uniform_embedding(size: int, dim: int) -> nn.Embedding:
 
 
 def each_word_once(words: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:  # (N, C) -> (N, D)
-    """Compute each distinct word of a batch once, in groups of similar length: many words recur, and most are short."""
+    """Compute each distinct word of a batch once, in groups of similar length: many words recur, and most are short.
+
+    Except on the CPU, compute all words at once: the host would wait for the number of words and the lengths.
+    """
+    if words.device.type != "cpu":
+        return compute(words)
     distinct, copies = torch.unique(words, dim=0, return_inverse=True)  # (W, C), (N,)
     lengths = (distinct != 0).sum(1)
     order = lengths.argsort(stable=True)

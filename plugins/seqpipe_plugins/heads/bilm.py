@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.plugin import BOS_ID, PAD_ID, Metric, Probability, logit_mask
+from seqpipe.plugin import BOS_ID, PAD_ID, Metric, Probability, RealRows, logit_mask
 
 
 class BiLM(nn.Module):
@@ -42,7 +42,8 @@ class BiLM(nn.Module):
     def loss(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
         """Return the mean cross-entropy () of a token of (B, T), the mean of both directions."""
         contexts = self._contexts(forwards, backwards, mask)
-        losses = [F.cross_entropy(self._logits(self.dropout(h[mask])), ids[mask]) for h in contexts]
+        rows = RealRows(mask)
+        losses = [F.cross_entropy(self._logits(self.dropout(rows.of(h))), rows.ids(ids)) for h in contexts]
         return torch.stack(losses).mean()
 
     def loss_count(self, mask: Tensor) -> Tensor:

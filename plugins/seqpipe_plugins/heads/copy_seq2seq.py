@@ -139,14 +139,15 @@ class CopySeq2Seq(sp.Seq2SeqHead):
         """Return the mean over target tokens (B, N) of -log p given the earlier ones, plus the coverage loss."""
         source = self.read(sources)
         step = self._all(source, target_ids, self.start(source, sources, target_ids.shape[1]))
-        logits = self.vocabulary.logits(step.readout, self.logit_mask)[target_mask].float()  # (M, V)
-        ids = target_ids[target_mask]
+        rows = sp.RealRows(target_mask)
+        logits = rows.of(self.vocabulary.logits(step.readout, self.logit_mask)).float()  # (M, V)
+        ids = rows.of(target_ids)
         # -log p needs no mixture over the whole extended vocabulary (B, N, V + S): for each target token only its
         # probability of being generated and the weights of its copies count. They are added as logarithms, so that a
         # token with a probability near 0 still has a gradient.
         there = (source.parts.words[:, None] == target_ids[..., None]) & source.parts.mask[:, None]  # (B, N, S)
-        copied = torch.where(there, step.weights, 0.0).sum(2)[target_mask].float()  # (M,)
-        log_p, switch, V = logits.log_softmax(1), step.switch[target_mask].float(), logits.shape[1]
+        copied = rows.of(torch.where(there, step.weights, 0.0).sum(2)).float()  # (M,)
+        log_p, switch, V = logits.log_softmax(1), rows.of(step.switch).float(), logits.shape[1]
         generated = torch.where(ids < V, log_p.gather(1, ids.clamp(max=V - 1)[:, None])[:, 0], sp.LOG_ZERO)
         right = torch.logaddexp(
             F.logsigmoid(switch) + generated, F.logsigmoid(-switch) + copied.clamp_min(_LEAST).log()
@@ -155,11 +156,12 @@ class CopySeq2Seq(sp.Seq2SeqHead):
             real = self.logit_mask == 0
             even = torch.where(real, log_p, 0.0).sum(1) / real.sum()
             right = (1 - self.label_smoothing) * right + self.label_smoothing * even
-        missed = -right.mean()
+        missed = -rows.mean(right)
         if self.training:
             self.trained += 1
-            if self.coverage_weight and int(self.trained) > self.coverage_after:
-                return missed + self.coverage_weight * step.repeated[target_mask].mean()
+            if self.coverage_weight:
+                weight = self.coverage_weight * (self.trained > self.coverage_after)
+                return missed + weight * rows.mean(rows.of(step.repeated))
         return missed
 
     def explain(self, sources: Sequence[sp.StageOutputs], tokens: Tensor) -> dict[str, Tensor]:

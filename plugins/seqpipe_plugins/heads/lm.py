@@ -108,9 +108,8 @@ class LM(nn.Module):
         table_bias: Tensor | None = None,
     ) -> Tensor:
         """Return the mean cross-entropy () of the token after each of x (B, T, D)."""
-        logits = self.logits(x[target_mask], table, table_bias)
-        smooth = self.label_smoothing if self.training else 0.0
-        return F.cross_entropy(logits, target_ids[target_mask], label_smoothing=smooth)
+        rows, smooth = sp.RealRows(target_mask), self.label_smoothing if self.training else 0.0
+        return F.cross_entropy(self.logits(rows.of(x), table, table_bias), rows.ids(target_ids), label_smoothing=smooth)
 
     def loss_count(self, target_mask: Tensor) -> Tensor:
         return target_mask.sum()

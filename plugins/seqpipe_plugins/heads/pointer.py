@@ -131,7 +131,8 @@ class Pointer(nn.Module):
         """Return the mean cross-entropy () of a position of (B, N) and of the end, given those before it."""
         slots, real = self._slots(torch.where(pointers_mask, pointers, -1))
         log_p = self._teacher_forced(x, mask, state, slots)
-        return -log_p.gather(2, slots[..., None])[..., 0][real].mean()
+        rows = sp.RealRows(real)
+        return -rows.mean(rows.of(log_p.gather(2, slots[..., None])[..., 0]))
 
     def loss_count(self, pointers: Tensor, pointers_mask: Tensor) -> Tensor:
         return self._slots(torch.where(pointers_mask, pointers, -1))[1].sum()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe.plugin import AttentionScore, Probability, UsageError
+from seqpipe.plugin import AttentionScore, Probability, UsageError, whole_batch
 from seqpipe_plugins.heads import PooledHead, Pooling
 
 Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
@@ -60,14 +59,10 @@ class Score(PooledHead):
         self.register_buffer("line", torch.tensor([low, width]))  # m and s
         self.register_buffer("moments", torch.zeros(3, dtype=torch.float64))  # targets seen, mean, squares about it
 
-    @staticmethod
-    def batch_dependent(options: Mapping[str, Any]) -> bool:
-        return options.get("bounds") is None  # mean and deviation of the targets so far
-
     def loss(self, x: Tensor, mask: Tensor, score: Tensor, state: Tensor | None = None) -> Tensor:  # -> ()
         """Return the mean error in standard deviations: x (B, T, D), mask (B, T), score (B,), state (B, D)."""
         if self.training and not self.bounded:
-            self._see(score.double())
+            self._see(whole_batch(score).double())
         output, _ = self._output(x, mask, state, learning=True)
         error: Tensor = self.error(output, (score - self.line[0]) / self.line[1])
         return error

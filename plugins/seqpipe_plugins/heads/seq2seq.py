@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -166,26 +165,28 @@ class Seq2Seq(sp.Seq2SeqHead):
         """Run `teacher_forced`, but read the true token or a sampled one at each step."""
         # Scheduled sampling (Bengio et al. 2015): no gradient passes through sampling. The steps run only in training,
         # so a Python loop suffices; the share decreases with the number of batches, which `trained` counts.
-        share, tokens, steps = self.teacher_share(int(self.trained)), torch.full_like(ids[:, 0], sp.BOS_ID), []
+        share, tokens, steps = self.teacher_share(self.trained), torch.full_like(ids[:, 0], sp.BOS_ID), []
         self.trained += 1
         for true in ids.unbind(1):
             readout, state, weights = self._advance(source, self.dropout(self.vocabulary(tokens)), state)
             logits = self.vocabulary.logits(readout, self.logit_mask)  # (B, V)
-            drawn = torch.multinomial(logits.detach().softmax(1), 1)[:, 0]
+            p = logits.detach().softmax(1)
+            # One sample of each row, as `torch.multinomial` computes it, which reads its checks of p on the host.
+            drawn = (p / torch.empty_like(p).exponential_()).argmax(1)
             tokens = torch.where(torch.rand(len(true), device=true.device) < share, true, drawn)
             steps.append((logits, None if weights is None else weights[:, 0]))
         all_logits, attention = zip(*steps, strict=True)
         return torch.stack(all_logits, 1), None if source.mask is None else torch.stack(attention, 1)
 
-    def teacher_share(self, i: int) -> float:
-        """Return the probability of reading the true token after i steps of training."""
-        k = self.sampling_steps
+    def teacher_share(self, i: Tensor) -> Tensor:
+        """Return the probability () of reading the true token after i steps of training."""
+        k, at = self.sampling_steps, i.double() / self.sampling_steps
         share = {
-            "linear": lambda: 1 - i / k,
-            "exponential": lambda: math.exp(-i / k),
-            "inverse-sigmoid": lambda: k / (k + math.exp(min(i / k, 700))),
+            "linear": lambda: 1 - at,
+            "exponential": lambda: (-at).exp(),
+            "inverse-sigmoid": lambda: k / (k + at.clamp(max=700).exp()),
         }
-        return max(self.sampling_floor, share[self.sampling]())
+        return share[self.sampling]().clamp(min=self.sampling_floor)
 
     def _advance(
         self, source: sp.DecoderSource, vector: Tensor, state: sp.State
@@ -208,7 +209,8 @@ class Seq2Seq(sp.Seq2SeqHead):
         vectors, weights = [h], None
         if self.attention is not None and source.mask is not None:
             context, each = self.attention.attend(h, source.parts, weights=sp.needs_weights())
-            vectors, weights = [h, context], each.mean(1)
+            is_only = each.shape[1] == 1 and not torch.compiler.is_exporting()
+            vectors, weights = [h, context], each[:, 0] if is_only else each.mean(1)
         if intra_context is not None:
             vectors.append(intra_context)
         if self.readout is None:

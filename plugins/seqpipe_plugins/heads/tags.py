@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe.plugin import calibration
+from seqpipe.plugin import RealRows, calibration
 from seqpipe_plugins.heads import TaggingHead
 
 
@@ -25,8 +25,8 @@ class Tags(TaggingHead):
 
     def loss(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> ()
         """Return the mean cross-entropy of a token, weighted by its tag: weight 2 counts as two tokens."""
-        losses = F.cross_entropy(self.emissions(self.dropout(x))[mask], tags[mask], self.weights, reduction="sum")
-        return losses / mask.sum()
+        rows, emissions = RealRows(mask), self.emissions(self.dropout(x))
+        return F.cross_entropy(rows.of(emissions), rows.ids(tags), self.weights, reduction="sum") / mask.sum()
 
     def loss_count(self, mask: Tensor) -> Tensor:
         return mask.sum()

@@ -8,6 +8,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +26,7 @@ from seqpipe.files import file_lines
 
 MOST_WORDS, MOST_CHARACTERS = 10, 20  # maximum lengths of an n-gram in a bundle
 _CACHED = 100_000  # words whose n-grams are cached
+_TEXTS = 512  # texts whose n-grams are collected at a time
 _WAITING = 5_000_000  # hashes that are kept before they are counted
 _LONGEST = 40  # code points of a word; the rest of a longer one is ignored
 _FACTOR, _MASK = 0x9E3779B1, 0xFFFFFFFF  # of the hash: a polynomial modulo 2**32
@@ -109,23 +111,20 @@ class Ngrams(FeatureKind):
         if self.names_file is not None:
             return self
         texts: Counter[str] = Counter()
-        recent: dict[str, list[np.ndarray]] = defaultdict(list)  # by label, the distinct hashes of each recent text
+        recent: dict[str, list[np.ndarray]] = defaultdict(list)  # by label, the distinct hashes of recent texts
         counted: dict[str, Counted] = {}
-        of_word: dict[str, np.ndarray] = {}
-        waiting = 0
-        for doc in docs:
-            label = doc.columns[self.label] if self.label else ""
-            texts[label] += 1
-            words = [self._normalize_word(word) for word in doc.words]
-            hashes = [*self._word_hashes(np.array([*map(hash_of_word, words)], np.uint32))]
-            if len(of_word) >= _CACHED:
-                of_word.clear()
-            for word in {*words}:
-                if word not in of_word:
-                    of_word[word] = np.array([*self._character_hashes(word)], np.uint32)
-                hashes.append(of_word[word])
-            recent[label].append(np.unique(np.concatenate([np.zeros(0, np.uint32), *hashes])))
-            waiting += len(recent[label][-1])
+        of_word: dict[str, tuple[int, np.ndarray]] = {}
+        waiting, iterator = 0, iter(docs)
+        while some := [*islice(iterator, _TEXTS)]:
+            labels = [doc.columns[self.label] if self.label else "" for doc in some]
+            texts.update(labels)
+            hashes, bounds = self._distinct_hashes([[*map(self._normalize_word, d.words)] for d in some], of_word)
+            if self.label:
+                for label, start, end in zip(labels, bounds[:-1], bounds[1:], strict=True):
+                    recent[label].append(hashes[start:end])
+            else:
+                recent[""].append(hashes)
+            waiting += len(hashes)
             if waiting > _WAITING:
                 counted, waiting = _count(counted, recent), 0
                 recent.clear()
@@ -142,6 +141,56 @@ class Ngrams(FeatureKind):
             places = np.searchsorted(known, kept).clip(max=len(known) - 1)
             counts += [texts[label], *np.where(known[places] == kept, numbers[places], 0).tolist()]
         return replace(self._with(kept.tolist(), counts), label=None)
+
+    def _distinct_hashes(
+        self, texts: Sequence[Sequence[str]], of_word: dict[str, tuple[int, np.ndarray]]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the distinct hashes of the n-grams of each text, one text after another, and their bounds.
+
+        `of_word` is a cache of the hash of each word, and of those of its n-grams.
+        """
+        if len(of_word) >= _CACHED:
+            of_word.clear()
+        if new := [*{word for words in texts for word in words} - of_word.keys()]:
+            of_word |= zip(new, self._hashes_of_words(new), strict=True)
+        every = np.array([of_word[word][0] for words in texts for word in words], np.uint32)
+        number = np.repeat(np.arange(len(texts), dtype=np.uint64), [len(words) for words in texts])
+        hashes, numbers = [np.zeros(0, np.uint32)], [np.zeros(0, np.uint64)]
+        for n, some in enumerate(self._word_hashes(every), 1):
+            is_inside = number[: len(some)] == number[n - 1 :]  # the last word is in the text of the first
+            hashes.append(some[is_inside])
+            numbers.append(number[: len(some)][is_inside])
+        for i, words in enumerate(texts):
+            within = [of_word[word][1] for word in {*words}]
+            hashes += within
+            numbers.append(np.full(sum(map(len, within)), i, np.uint64))
+        keys = np.concatenate(numbers) << np.uint64(32) | np.concatenate(hashes)
+        keys.sort()
+        keys = keys[np.append(True, keys[1:] != keys[:-1])[: len(keys)]]
+        bounds = np.searchsorted(keys, np.arange(len(texts) + 1, dtype=np.uint64) << np.uint64(32))
+        return keys.astype(np.uint32), bounds
+
+    def _hashes_of_words(self, words: Sequence[str]) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the hash of each word, and those of its character n-grams: the polynomials of `hash_of_word`."""
+        points = [np.array([ord("<"), *fold_case(word), ord(">")], np.uint32) for word in words]
+        lengths = np.array([*map(len, points)])
+        width = int(lengths.max())
+        table = np.zeros((len(words), width), np.uint32)  # (W, C)
+        table[np.arange(width) < lengths[:, None]] = np.concatenate(points)
+        rows, hashes = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)]
+        low, high = self.chars or (1, 0)
+        values: np.ndarray = np.full(table.shape, _CHARACTERS, np.uint32)
+        for n in range(1, min(high, width) + 1):
+            values = values[:, : width - n + 1] * np.uint32(_FACTOR) + table[:, n - 1 :]
+            if n >= low:
+                is_inside = np.arange(width - n + 1) <= lengths[:, None] - n
+                rows.append(is_inside.nonzero()[0])
+                hashes.append(values[is_inside])
+        row = np.concatenate(rows)
+        by_row = np.concatenate(hashes)[row.argsort(kind="stable")]
+        bounds = np.bincount(row, minlength=len(words)).cumsum()
+        for word, some in zip(words, np.split(by_row, bounds[:-1]), strict=True):
+            yield hash_of_word(word), some.copy()
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
         """Return the feature with the n-grams of an older one of the same lengths after its own."""

@@ -1,0 +1,226 @@
+"""Mapped features: the examples and weights are those in memory; files are shared, remade if damaged, and pruned."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from factory import QUIET, seqpipe, tiny, train_run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqpipe.config.loader import Config, load
+from seqpipe.config.run_layout import FEATURES, MAPPED
+from seqpipe.console import Console
+from seqpipe.errors import DataError, UsageError
+from seqpipe.features import mapped
+from seqpipe.features.document import Doc
+from seqpipe.features.mapped import Docs, FeatureStore, Ragged, StoredRecords, write_values
+from seqpipe.features.sources import TextSource, tokenizers_of
+from seqpipe.pipeline.runs import prune
+from seqpipe.training.data_forms import DataForm, TrainingData, data_form
+from seqpipe.training.datasets import Batches, Example, MappedExamples
+from seqpipe.training.fit import fit_with_docs
+
+PIPELINES = Path(__file__).parents[2] / "pipelines"
+SOME = ("bilm", "pos", "spoken-digits")
+OTHERS = (
+    "agreement",
+    "caption",
+    "chat",
+    "couplet",
+    "dates",
+    "describe",
+    "digits",
+    "document-han",
+    "mlm",
+    "ner-zh",
+    "poem",
+    "reviews",
+)
+OTHERS += ("slots-and-intent", "summarise", "translate", "translate-names")
+
+
+def form_of(config: Config, folder: Path, console: Console = QUIET, processes: int = 1) -> DataForm:
+    """Return the form of training data of a run of this name below a folder."""
+    run = folder / "runs" / config.name
+    run.mkdir(parents=True, exist_ok=True)
+    store = FeatureStore(folder / "runs" / FEATURES, run / MAPPED, console, processes)
+    return data_form(config, store)
+
+
+def loaded(form: DataForm) -> tuple[Any, TrainingData]:
+    records = form.read(form.config.data.train)
+    artifacts, form.docs = fit_with_docs(form.config, records)
+    return artifacts, form.load(artifacts, records)
+
+
+@pytest.mark.parametrize("name", [*SOME, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
+def test_mapped_examples_and_batches_are_those_in_memory(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load(PIPELINES / f"{name}.yaml")
+    monkeypatch.setenv("SEQPIPE_FEATURES", "memory")
+    artifacts, data = loaded(form_of(config, tmp_path))
+    monkeypatch.setenv("SEQPIPE_FEATURES", "mapped")
+    for _ in range(2):  # made, and read again
+        same, twin = loaded(form_of(config, tmp_path))
+        assert isinstance(data.batches, Batches)
+        assert isinstance(twin.batches, Batches)
+        assert isinstance(twin.batches.data, MappedExamples)
+        assert (same.counts, same.longest) == (artifacts.counts, artifacts.longest)
+        assert same.featurizer.manifest() == artifacts.featurizer.manifest()
+        assert [(e, e.where) for e in twin.batches.data] == [(e, e.where) for e in data.batches.data]
+        assert twin.warnings == data.warnings
+        assert [*twin.batches.lengths] == [*data.batches.lengths]
+        for epoch in (0, 3):
+            assert twin.batches.order(epoch) == data.batches.order(epoch)
+        for rows in data.batches.order(0)[:3]:
+            expected, batch = data.batches(rows), pickle.loads(pickle.dumps(twin.batches.data))[rows[0] : rows[0] + 1]
+            assert batch == [data.batches.data[rows[0]]]
+            assert all(torch.equal(tensor, expected[name]) for name, tensor in twin.batches(rows).items())
+
+
+def plain_order(data: list[Example], tokens: int, most: int | None, seed: int, epoch: int) -> list[list[int]]:
+    """The order of an epoch, example by example."""
+    random = np.random.default_rng((seed, epoch))
+    lengths = np.array([example.length for example in data], float)
+    noisy = lengths * random.uniform(0.9, 1.1, len(data)) + random.uniform(0, 1, len(data))
+    batches: list[list[int]] = []
+    batch: list[int] = []
+    kinds: dict[tuple[str, ...], int] = {}
+    groups = [kinds.setdefault(tuple(example.targets), len(kinds)) for example in data]
+    longest = 0.0
+    for i in np.lexsort((noisy, np.array(groups))).tolist():
+        longest = max(longest, lengths[i])
+        if batch and ((len(batch) + 1) * longest > tokens or len(batch) == most or groups[i] != groups[batch[-1]]):
+            batches.append(batch)
+            batch, longest = [], lengths[i]
+        batch.append(i)
+    batches += [batch] if batch else []
+    return [batches[i] for i in random.permutation(len(batches))]
+
+
+sizes = st.lists(st.tuples(st.integers(1, 40), st.sampled_from(["a", "b"])), min_size=1, max_size=150)
+
+
+@given(sizes, st.integers(1, 900), st.none() | st.integers(1, 70), st.integers(0, 9))
+def test_the_order_is_that_of_the_plain_loop(
+    sizes: list[tuple[int, str]], tokens: int, most: int | None, epoch: int
+) -> None:
+    data = [Example(Doc("", ["w"] * n, [(0, 0)] * n, [4] * n), {name: [0] * n}) for n, name in sizes]
+    artifacts: Any = None  # the order needs nothing of them
+    order = Batches(artifacts, data, tokens, most, 5).order(epoch)
+    assert [*order] == plain_order(data, tokens, most, 5, epoch)
+    assert [*order[1::2]] == [*order][1::2]
+
+
+def weights(folder: Path) -> bytes:
+    (best,) = (folder / "checkpoints").glob("best-*.safetensors")
+    return best.read_bytes()
+
+
+def test_a_run_from_mapped_features_ends_with_the_same_weights_and_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    for mode in ("memory", "mapped"):
+        monkeypatch.setenv("SEQPIPE_FEATURES", mode)
+        train_run(tiny(tmp_path, f"name={mode}", "data.dev=0.2"), QUIET)
+        seen.append((weights(Path("runs", mode)), json.loads(Path("runs", mode, "facts.json").read_text())))
+    assert seen[0] == seen[1]
+    assert not (tmp_path / "runs/memory/features.json").exists()
+    names = json.loads((tmp_path / "runs/mapped/features.json").read_text())
+    assert len(names) == len(set(names)) == len([*Path("runs/.features").glob("*.lock")]) > 3
+
+
+def test_features_are_shared_remade_if_damaged_and_pruned_if_no_run_uses_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEQPIPE_FEATURES", "mapped")
+    console, store = Console(), tmp_path / "runs" / FEATURES
+    warnings: list[str] = []
+    monkeypatch.setattr(console, "warn", lambda text, indent="": warnings.append(text))
+
+    def load_as(name: str, *overrides: str) -> dict[Path, int]:
+        """Return when each file of values was written, after a run of this name has loaded its data."""
+        loaded(form_of(tiny(tmp_path, f"name={name}", *overrides), tmp_path, console))
+        return {path: path.stat().st_mtime_ns for path in store.glob("*/*.values")}
+
+    first = load_as("first")
+    assert len(first) == 4  # records of train and dev, Docs and examples
+    assert load_as("second", "encoder=gru", "train.seed=7") == first
+    damaged = min(store.glob("*/examples.values"))
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-1] + b"\0")
+    changed = load_as("third").items() - first.items()
+    assert (damaged.read_bytes(), [path for path, _ in changed]) == (content, [damaged])
+    assert warnings == [f"{damaged.parent}: examples.values is damaged; it is made again"]
+
+    both = load_as("other", "tokenizer.lowercase=false")
+    assert len(both) == 6  # the records are shared
+    assert prune(tmp_path / "runs") == {}
+    (tmp_path / "runs/other" / MAPPED).unlink()
+    unused = {path.parent.name for path in both.keys() - first.keys()}
+    assert {*prune(tmp_path / "runs", dry_run=True)} == unused
+    done = seqpipe("features", "prune", folder=tmp_path)
+    assert all(name in done.out for name in unused)
+    assert done.out.splitlines()[-1].startswith("2 folders, ")
+    assert {*store.glob("*/*.values")} == first.keys()
+    assert not [name for name in unused if (store / f"{name}.lock").exists()]
+
+
+def test_several_processes_write_the_same_docs_and_report_the_text_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped, "SHARE", 1_000)
+    monkeypatch.setenv("SEQPIPE_FEATURES", "mapped")
+    docs, config = [], tiny(tmp_path)
+    for processes in (1, 2):
+        artifacts, data = loaded(form_of(config, tmp_path / str(processes), processes=processes))
+        assert isinstance(data.batches, Batches)
+        assert isinstance(data.batches.data, MappedExamples)
+        assert isinstance(data.batches.data.docs, Docs)
+        docs.append([*data.batches.data.docs])
+        assert not [*data.batches.data.docs.path.parent.glob("part-*")]
+    assert docs[0] == docs[1]
+    records = form_of(config, tmp_path / "2", processes=2).read(config.data.train)
+    assert isinstance(records, StoredRecords)
+    with pytest.raises(DataError, match=r"train\.conll:\d+: no field 'title'"):
+        records.docs(TextSource(tokenizers_of(artifacts.featurizer)[""], {}, "title"))
+
+
+def test_values_are_read_by_position_and_only_plain_data_are_written(tmp_path: Path) -> None:
+    values = [{"a": [1, (2.5, None)], "b": "\ud800"}, "é" * 300, b"", {"x": -1}]
+    write_values(tmp_path / "v", values * 100)
+    read: Ragged[Any] = Ragged(tmp_path / "v")
+    (tmp_path / "rows").write_bytes(np.array([3, 0, 399], "<i4").tobytes())
+    some: Ragged[Any] = Ragged(tmp_path / "v", tmp_path / "rows")
+    assert [*read] == values * 100
+    assert (read[-1], read[1:3], [*some], some[-1]) == (
+        values[3],
+        values[1:3],
+        [values[3], values[0], values[3]],
+        values[3],
+    )
+    with pytest.raises(IndexError):
+        read[400]
+    with pytest.raises(mapped.UnmappableError):
+        write_values(tmp_path / "w", [{"path": Path("x.png")}])
+
+
+def test_data_that_cannot_be_mapped_stay_in_memory_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEQPIPE_FEATURES", "mapped")
+    _, data = loaded(form_of(load(PIPELINES / "faq.yaml"), tmp_path))
+    assert any("read into memory, 20 to 50 times that, since each text is paired" in line for line in data.warnings)
+    monkeypatch.setenv("SEQPIPE_FEATURES", "maped")
+    with pytest.raises(UsageError, match="SEQPIPE_FEATURES=maped: must be auto, memory or mapped"):
+        form_of(load(PIPELINES / "ner.yaml"), tmp_path).read(load(PIPELINES / "ner.yaml").data.train)

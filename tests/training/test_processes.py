@@ -1,0 +1,233 @@
+"""Several processes train one pipeline: weights equal those of one process, errors are one message, runs resume."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from factory import write_conll
+
+from seqpipe.commands.options import join_devices
+from seqpipe.config.loader import load
+from seqpipe.errors import EnvError, UsageError
+from seqpipe.pipeline.training import refuse_batch_dependent
+from seqpipe.training import checkpoint
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Trains in float64, in which sums of another order differ by 1e-15; small tables have rows-only gradients. With STOP a
+# signal comes to the first process alone at that step.
+PROGRAM = """
+import os, signal, sys
+import torch
+torch.set_default_dtype(torch.float64)
+import seqpipe.errors
+from seqpipe.training import optim, pipeline, trainer
+optim.DENSE_ROWS = int(os.environ.get("DENSE_ROWS", 10_000))
+build, update = pipeline.Pipeline.__init__, trainer.Trainer._update
+
+def build_in_float64(self, *arguments):
+    build(self, *arguments)
+    self.double()
+
+def interrupted_update(self):
+    if self.progress.step + 1 == int(os.environ.get("STOP", 0)) and not self.processes.rank:
+        os.kill(os.getpid(), signal.SIGTERM)
+    update(self)
+
+pipeline.Pipeline.__init__, trainer.Trainer._update = build_in_float64, interrupted_update
+try:
+    seqpipe.Pipeline(sys.argv[1], sys.argv[2:]).train()
+except seqpipe.errors.InterruptedRunError as error:
+    sys.exit(error.exit_code)
+"""
+TWO_HEADS = """
+name: tiny
+data: {reader: {use: conll}, train: train.conll, dev: dev.conll, test: null}
+tokenizer: {use: words}
+embedding: {use: lookup, dim: 6}
+encoder: {use: lstm, hidden: 5}
+head:
+  - {name: spans, use: crf}
+  - {name: topics, use: label, target: topic, weight: 0.5, calibrate: true}
+train:
+  {epochs: 2, batch_tokens: 30, batch_size: 2, accumulate: 2, clip: 0.5, average: 0.9, optimizer: {use: adamw}}
+"""
+
+STATEFUL = """
+name: tiny
+data: {reader: {use: text}, train: train.txt}
+tokenizer: {use: words}
+embedding: {use: lookup, dim: 6}
+encoder: {use: lstm, direction: forward, hidden: 6}
+head: {use: lm, context: 8, stateful: true}
+train: {epochs: 3, batch_size: 5, optimizer: {use: adamw, lr: 0.01}}
+"""
+
+
+def start(folder: Path, count: int, *arguments: str, **environment: Any) -> list[subprocess.Popen[str]]:
+    """Start PROGRAM in processes with the variables that torchrun sets."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    variables = {name: str(value) for name, value in environment.items()}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *arguments],
+            cwd=folder,
+            env={**os.environ, **variables, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+
+
+def end(processes: list[subprocess.Popen[str]], exit_code: int = 0) -> None:
+    for process in processes:
+        _, errors = process.communicate(timeout=500)
+        assert process.returncode == exit_code, errors
+
+
+def state(folder: Path, name: str = "tiny") -> dict[str, Any]:
+    return checkpoint.load(folder / "runs" / name / "checkpoints" / "last.ckpt")
+
+
+def difference(first: Any, second: Any) -> float:
+    """Relative difference of all weights."""
+    names = [name for name, weight in first["weights"].items() if weight.is_floating_point()]
+    before, after = (
+        torch.cat([part["weights"][name].flatten().double() for name in names]) for part in (first, second)
+    )
+    return float((before - after).norm() / before.norm())
+
+
+def assert_same_training(first: Any, second: Any) -> None:
+    assert difference(first, second) < 1e-6
+    for rows in zip(first["progress"]["history"], second["progress"]["history"], strict=True):
+        assert [row["loss"] for row in rows] == pytest.approx([rows[0]["loss"]] * 2, rel=1e-6)
+        scores = [row.get("dev", {}) | {"train": None} for row in rows]
+        assert flat(scores[0]) == pytest.approx(flat(scores[1]), rel=1e-6)
+
+
+def flat(scores: Any) -> dict[str, float]:
+    parts = {name: flat(value) if isinstance(value, dict) else {"": value} for name, value in scores.items()}
+    return {f"{name}.{key}": value for name, part in parts.items() for key, value in part.items() if value is not None}
+
+
+def tiny(folder: Path) -> Path:
+    folder.mkdir()
+    write_conll(folder / "train.conll", 23, 1)
+    write_conll(folder / "dev.conll", 7, 2)
+    (folder / "tiny.yaml").write_text(TWO_HEADS)
+    return folder
+
+
+def test_two_processes_train_as_one_with_two_heads_sparse_gradients_and_empty_shares(tmp_path: Path) -> None:
+    one, two = tiny(tmp_path / "one"), tiny(tmp_path / "two")
+    running = [start(one, 1, "tiny.yaml", DENSE_ROWS=10), start(two, 2, "tiny.yaml", DENSE_ROWS=10)]
+    for processes in running:
+        end(processes)
+    assert state(one)["weights"]["embedding.0.table.weight"].dtype == torch.float64
+    assert_same_training(state(one), state(two))
+
+
+@pytest.mark.parametrize(
+    ("key", "stage"),
+    [
+        ("head", "{use: label, target: topic, contrastive: 0.1}"),
+        ("head", "{use: vector, target: topic}"),
+        ("head", "{use: seq2seq, hard_attention: reinforce}"),
+    ],
+)
+def test_a_stage_that_needs_the_whole_batch_is_refused_by_name(tmp_path: Path, key: str, stage: str) -> None:
+    (tmp_path / "train.jsonl").write_text('{"text": "a b", "topic": "a", "number": 1.0}\n')
+    chosen = {"encoder": "{use: lstm, hidden: 5}", "head": "{use: label, target: topic}"} | {key: stage}
+    lines = [f"{name}: {value}" for name, value in chosen.items()]
+    (tmp_path / "tiny.yaml").write_text(
+        "\n".join(
+            [
+                "data: {reader: {use: jsonl}, train: train.jsonl}",
+                "tokenizer: {use: words}",
+                "embedding: {use: lookup, dim: 6}",
+                *lines,
+            ]
+        )
+    )
+    with pytest.raises(UsageError, match=rf"{key}: {key} .* needs all texts of a batch.*train on one device"):
+        refuse_batch_dependent(load(tmp_path / "tiny.yaml"))
+
+
+def test_more_processes_than_cuda_devices_are_refused() -> None:
+    with pytest.raises(EnvError, match=f"--devices 1000: PyTorch sees {torch.cuda.device_count()} CUDA devices"):
+        join_devices(1000, "cuda")
+
+
+LONG_RUNS = [
+    ("ner", ["embedding.0.word_dropout=0", "embedding.0.dropout=0", "embedding.1.dropout=0", "head.dropout=0"]),
+    ("dates", ["embedding.dropout=0", "head.dropout=0", "data.dev=null"]),  # does not generate in float64
+    ("gpt", ["train.epoch_steps=50"]),
+    ("intent-bert", ["head.dropout=0", "encoder.dropout=0"]),
+]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("name", "changes"), LONG_RUNS)
+def test_two_processes_train_a_pipeline_as_one(tmp_path: Path, name: str, changes: list[str]) -> None:
+    for count in (1, 2):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        (folder / "data").symlink_to(ROOT / "pipelines" / "data")
+        yaml = (ROOT / "pipelines" / f"{name}.yaml").read_text()
+        (folder / f"{name}.yaml").write_text(yaml.replace("data/tiny-bert", "tiny-bert"))
+        end(start(folder, count, f"{name}.yaml", "train.epochs=1", "data.test=null", *changes))
+    assert_same_training(state(tmp_path / "1", name), state(tmp_path / "2", name))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("task", ["heads", "stateful"])
+def test_a_run_resumes_with_another_number_of_processes_in_the_same_order(tmp_path: Path, task: str) -> None:
+    whole, parts = tiny(tmp_path / "whole"), tiny(tmp_path / "parts")
+    if task == "stateful":
+        for folder in (whole, parts):
+            (folder / "train.txt").write_text("one two three four five six seven\n" * 60)
+            (folder / "tiny.yaml").write_text(STATEFUL)
+    end(start(whole, 1, "tiny.yaml"))
+    for count, stop in ((1, 3), (2, 7), (3, 11)):  # in the midst of an epoch
+        end(start(parts, count, "tiny.yaml", STOP=stop), 128 + signal.SIGTERM)
+        assert state(parts)["progress"]["step"] == stop
+    end(start(parts, 1, "tiny.yaml"))
+    assert_same_training(state(whole), state(parts))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_ends_ends_the_command_with_one_message(tmp_path: Path, signal_number: int) -> None:
+    folder = tiny(tmp_path / "run")
+    command = [sys.executable, "-m", "seqpipe", "run", "tiny.yaml", "--devices", "2", "train.epochs=10000"]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        while "epoch" not in running.stderr.readline():
+            assert running.poll() is None
+        children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(running.pid)], capture_output=True, text=True)
+        os.kill(int(children.stdout.split()[-1]), signal_number)
+        _, errors = running.communicate(timeout=30)
+    *epochs, message = errors.splitlines()
+    assert all("epoch" in line for line in epochs)
+    if signal_number == signal.SIGTERM:
+        assert running.returncode == 128 + signal_number
+        assert message.startswith("SIGTERM: stopped in epoch ")
+    else:
+        assert running.returncode == EnvError.exit_code
+        assert message.startswith("one of 2 processes was ended by signal 9")
