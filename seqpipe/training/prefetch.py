@@ -35,16 +35,17 @@ LARGE = 1 << 30  # bytes of a token file, from which on its pages may have to be
 
 
 def process_count(batches: Batches | Windows, threads: int) -> int:
-    """Return the number of processes that make batches: none if all data is in memory, or no core is free for them.
+    """Return the number of processes that make batches: none for data in memory, or without two free cores.
 
-    `threads` is the number of cores on which training computes, in each process of this machine.
+    `threads` is the number of cores on which training computes, in each process of this machine. One process would be
+    no faster than training itself where batches take as long as steps, as those of n-grams do.
     """
     if isinstance(batches, Windows):
         is_mapped = isinstance(batches.tokens, np.memmap) and batches.tokens.nbytes >= LARGE
     else:
         is_mapped = not isinstance(batches.data, list) and batches.epoch_examples is None
     share = cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # which torchrun sets
-    return max(0, min(MOST_PROCESSES, share - threads)) if is_mapped else 0
+    return min(MOST_PROCESSES, share - threads) if is_mapped and share - threads > 1 else 0
 
 
 class Prefetcher:

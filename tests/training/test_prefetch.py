@@ -91,19 +91,20 @@ class Mapped(Sequence[Example]):
         return self.examples[index]
 
 
-def test_small_data_and_machines_without_a_free_core_start_no_process(
+def test_small_data_and_machines_without_two_free_cores_start_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches = parts(tiny(tmp_path))[1]
     mapped = replace(batches, data=Mapped(batches.data))
     windows = Windows(np.arange(100, dtype="<u2"), 10, 2)
     counts = {}
-    for cores in (1, 2, 16):
+    for cores in (1, 2, 3, 16):
         monkeypatch.setattr(prefetch, "cores", lambda n=cores: n)
         counts[cores] = [prefetch.process_count(some, threads=1) for some in (batches, mapped, windows)]
-    assert counts == {1: [0, 0, 0], 2: [0, 1, 0], 16: [0, 4, 0]}
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert prefetch.process_count(mapped, threads=1) == 1
+    assert counts == {1: [0, 0, 0], 2: [0, 0, 0], 3: [0, 2, 0], 16: [0, 4, 0]}
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "5")
+    assert prefetch.process_count(mapped, threads=1) == 2
+    assert prefetch.process_count(mapped, threads=2) == 0
 
 
 def state_of(config: Config, folder: Path, **changes: Any) -> dict[str, Any]:
