@@ -418,6 +418,27 @@ def workers(sizes: Sequence[int]) -> None:
             table.row(f"{size:.0e}, {count:,}", len(parts), f"{busy:.2f}", f"{len(parts) * count:,}", f"{lost:.1f}")
 
 
+def shares(budgets: Sequence[int]) -> None:
+    """Record how long the processes of a training work while the one with the longest share of a batch does."""
+    from seqpipe.config.loader import load
+    from seqpipe.training.data_forms import data_form
+    from seqpipe.training.fit import fit_artifacts
+
+    table = common.Table("scale", "shares", "batch_tokens", *(f"{count:,} processes" for count in WORKERS[1:]))
+    for budget in budgets:
+        with tempfile.TemporaryDirectory() as folder:
+            config = load(conll_pipeline(Path(folder), LINES, batch_tokens=budget))
+            records = data_form(config).read(config.data.train)
+            batches = data_form(config).load(fit_artifacts(config, records), records).batches
+            lengths, order = np.array([len(record["words"]) for record in records]), batches.order(0)
+        busy = []
+        for count in WORKERS[1:]:
+            padded = [[int(lengths[rows[i::count]].max(initial=0)) * len(rows[i::count]) for i in range(count)]
+                      for rows in map(np.asarray, order)]  # fmt: skip
+            busy.append(f"{sum(map(sum, padded)) / sum(count * max(tokens) for tokens in padded):.2f}")
+        table.row(f"{budget:,}", *busy)
+
+
 def main() -> None:
     parser = common.parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -426,6 +447,7 @@ def main() -> None:
     steps.add_argument("most", type=int)
     for name, sizes in (("growth", RECORDS), ("memory", (200_000, 1_000_000)), ("check", (1_000, 300_000))):
         commands.add_parser(name).add_argument("--sizes", type=int, nargs="+", default=sizes)
+    commands.add_parser("shares").add_argument("--sizes", type=int, nargs="+", default=(1_024, 16_384, 262_144))
     commands.add_parser("workers").add_argument("--sizes", type=int, nargs="+", default=(10**7, 10**9))
     commands.add_parser("cost")
     mapping = commands.add_parser("mapped")
@@ -445,7 +467,7 @@ def main() -> None:
     elif arguments.command == "engines":
         engines(arguments.lines)
     else:
-        by_size = {"growth": growth, "memory": memory, "check": check, "workers": workers}
+        by_size = {"growth": growth, "memory": memory, "check": check, "workers": workers, "shares": shares}
         by_size[arguments.command](arguments.sizes)
 
 

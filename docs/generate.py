@@ -68,7 +68,7 @@ OTHER_KEYS = {
     "target_tokenizer": "The tokenizer of the target text: `same`, or `{use: NAME}`; for heads that generate text.",
 }
 WITH_FIGURES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/course/*.md"))
-WITH_FIGURES += ["docs/tasks/languages.md"]
+WITH_FIGURES += ["docs/scale/size.md", "docs/tasks/languages.md"]
 COMPONENT_KEYS = {"data", "tokenizer", "embedding", "encoder", "head"}
 
 

@@ -20,12 +20,12 @@ import tempfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import IO, Any
 
-from seqpipe.errors import DataError, EnvError, UsageError, did_you_mean
+from seqpipe.errors import DataError, EnvError, SeqpipeError, UsageError, did_you_mean
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 CACHE_VARIABLE = "SEQPIPE_CACHE"
@@ -57,6 +57,7 @@ JSON_DECODER = json.JSONDecoder(**_STRICT)  # Decodes JSON; ValueError for NaN a
 
 PACKED = (".gz", ".zst", ".zip")
 _UNPACK_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
+_BLOCK = 1 << 12  # bytes of lines that are decoded at a time
 LONGEST_LINE = 10_000_000  # bytes of a file in UTF-8, characters of others
 
 
@@ -138,25 +139,55 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
 
 def file_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     """Yield the lines of a file with their ends; DataError for a line that is too long, or not in the encoding."""
-    is_utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
-    number, head = 0, b""
+    if encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
+        yield from _utf8_lines(path)
+        return
+    number = 0
     with open_file(path) as file:
-        source: Any = file if is_utf8 else io.TextIOWrapper(file, encoding, newline="\n")
+        source = io.TextIOWrapper(file, encoding, newline="\n")
         try:
             while line := source.readline(LONGEST_LINE + 1):
                 number += 1
-                head = head or line[:2]
-                if len(line) > LONGEST_LINE:
-                    problem = f"this line is longer than {LONGEST_LINE // 1_000_000} MB"
-                    raise DataError(f"{path}:{number}: {problem}; is it a text file with an example a line?")
-                yield line.decode("utf-8") if is_utf8 else line
+                _check_length(line, path, number)
+                yield line
         except UnicodeError as error:
-            if is_utf8:
-                byte = f"byte {line[error.start]:#04x} at place {error.start + 1}"  # type: ignore[attr-defined]
-                fix = encoding_fix(head, ", or set the reader's option `encoding`")
-                raise DataError(f"{path}:{number}: this line is not UTF-8 ({byte}); {fix}") from error
             problem = f"the file is not {encoding} in this line or after it ({error})"
             raise DataError(f"{path}:{number + 1}: {problem}; correct the reader's option `encoding`") from error
+
+
+def _utf8_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file in UTF-8, which are decoded many at a time, or each by itself to find an error."""
+    number, head = 0, b""
+    with open_file(path) as file:
+        source: Any = file
+        while block := source.read1(_BLOCK):
+            if not block.endswith(b"\n"):
+                block += source.readline(LONGEST_LINE + 1)
+            head = head or block[:2]
+            lines: Iterable[str] = ()
+            if len(block) <= LONGEST_LINE:
+                with contextlib.suppress(UnicodeDecodeError):
+                    lines = io.StringIO(block.decode("utf-8"), newline="\n")
+            if lines:
+                yield from lines
+                number += block.count(b"\n")
+                continue
+            one_by_one = io.BytesIO(block)
+            while line := one_by_one.readline(LONGEST_LINE + 1):
+                number += 1
+                _check_length(line, path, number)
+                try:
+                    yield line.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    byte = f"byte {line[error.start]:#04x} at place {error.start + 1}"
+                    fix = encoding_fix(head, ", or set the reader's option `encoding`")
+                    raise DataError(f"{path}:{number}: this line is not UTF-8 ({byte}); {fix}") from error
+
+
+def _check_length(line: str | bytes, path: Path, number: int) -> None:
+    if len(line) > LONGEST_LINE:
+        problem = f"this line is longer than {LONGEST_LINE // 1_000_000} MB"
+        raise DataError(f"{path}:{number}: {problem}; is it a text file with an example a line?")
 
 
 def encoding_fix(data: bytes, alternative: str = "") -> str:
@@ -297,6 +328,40 @@ def cache_folder() -> Path:
     import platformdirs  # of the extra `train`
 
     return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("seqpipe", appauthor=False))
+
+
+def download(url: str) -> list[Path]:
+    """Return local copies of a remote file, or of those that a pattern with * matches, which fsspec reads.
+
+    A copy is in the cache, and made once for the size, date and ETag that the server states: all passes over the data
+    read the same bytes, their hash is that of the run, and an interrupted run resumes without the server. Raises
+    EnvError without fsspec or its package for the protocol, and DataError for a file that cannot be read.
+    """
+    try:
+        import fsspec
+
+        system, path = fsspec.core.url_to_fs(url)
+        names = sorted(system.glob(path)) if "*" in path else [path]
+        copies = []
+        for name in names:
+            stated = repr(sorted(system.info(name).items(), key=str))
+            folder = cache_folder() / "remote" / sha256(f"{url}\0{name}\0{stated}".encode())[:32]
+            copies.append(folder / Path(name).name)
+            if not copies[-1].exists():
+                make_folder(folder)
+                with writing(copies[-1]) as temporary, system.open(name, "rb") as file, temporary.open("wb") as copy:
+                    shutil.copyfileobj(file, copy)
+    except ImportError as error:
+        fix = 'pip install "seqpipe-nlp[remote]", and the package of the protocol, such as s3fs or gcsfs'
+        raise EnvError(f"{url}: cannot be read ({error}): {fix}") from error
+    except SeqpipeError:
+        raise
+    except Exception as error:  # each protocol has exceptions of its own
+        problem = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise DataError(f"{url}: cannot be read ({problem}); correct the address, or your access to it") from error
+    if not copies:
+        raise DataError(f"{url}: no file matches this pattern; correct it")
+    return copies
 
 
 def make_folder(path: Path) -> None:

@@ -52,13 +52,14 @@ from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Plain, Spot, Tree, dump, format_value, plain
 from seqpipe.errors import ConfigError, DataError, PluginError, Problem, UsageError, did_you_mean
 from seqpipe.features.parts import DataPath, Files, Part, paths_of
-from seqpipe.files import match_files
+from seqpipe.files import download, match_files
 from seqpipe.types import CHECKPOINT, FOLDER
 
 __all__ = ["Component", "Config", "Data", "load", "resolved"]
 
 INPUT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 INHERITED = "checkpoint"  # option of a stage that may be that of the tokenizer of its source
+OVERRIDE = "--set "  # beginning of the place of a value that an override has
 RENAMED = {"carry": "stateful"}  # old names of options
 UNSUPPORTED = {"fsdp": ": FSDP is not supported; each of several devices has all weights (--devices N)"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -113,7 +114,7 @@ def load(
 
 def override(tree: Tree, text: str) -> list[Problem]:
     """Write one `a.b=c` into the tree; return the problems if that fails."""
-    spot = Spot(f"--set {text}", 0, 0)
+    spot = Spot(f"{OVERRIDE}{text}", 0, 0)
     key, equals, value = text.partition("=")
     steps = key.strip().split(".")
     if not equals or not all(steps):
@@ -568,6 +569,9 @@ class _Loader:
         listed = {path: value} if isinstance(value, str) else {(*path, i): text for i, text in enumerate(value)}
         for where, text in listed.items():
             try:
+                if "://" in text:
+                    found += self.remote_files(text, where)
+                    continue
                 matches = match_files(text, self.root, folder) if self.files and "\0" not in text else []
             except UsageError as error:
                 self.error(where, str(error))
@@ -581,6 +585,16 @@ class _Loader:
                     self.error(where, f"{match} is named twice; name it once")
             found += matches
         return found[0] if len(found) == 1 else Files(tuple(found or [self.root]))
+
+    def remote_files(self, url: str, path: Where) -> list[Path]:
+        """Download the files of a URL, which only an override may name; record a problem for one of the YAML."""
+        spot = self.tree.spot(path)
+        if spot.line or not spot.file.startswith(OVERRIDE):
+            reason = "no URL of a YAML is opened, since the file may be a stranger's"
+            fix = f"name it on the command line, {yaml.key_text(path)}={url}, or download the file first"
+            self.error(path, f"{reason}; {fix}")
+            return []
+        return download(url) if self.files else []
 
     def refuse_common_files(self, reader: Component, source: Path | Files, path: Where) -> None:
         """Record a problem if the reader reads two of these files together, such as parallel ones."""

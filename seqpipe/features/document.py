@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain, pairwise
+from itertools import chain, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -107,8 +107,12 @@ def field_names(record: Record) -> str:
 def locate(words: Sequence[str], text: str, at: str = "") -> list[tuple[int, int]]:
     """Return the offsets of the words in the text, in order; DataError, prefixed with `at`, if one is missing."""
     if all(words) and text.split(" ") == words:  # the usual text of words: no word has a space
-        ends = [*accumulate(map(len, words), lambda end, size: end + 1 + size)]
-        return [(end - len(word), end) for end, word in zip(ends, words, strict=True)]
+        places, end = [], -1
+        for word in words:
+            start = end + 1
+            end = start + len(word)
+            places.append((start, end))
+        return places
     offsets, position = [], 0
     for word in words:
         start = text.find(word, position)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -37,7 +37,7 @@ _CHUNK = 256  # values that are read or written at a time
 V = TypeVar("V")
 
 
-def map_array(path: Path, dtype: str) -> np.ndarray:
+def map_array(path: Path, dtype: type[np.integer]) -> np.ndarray:
     """Return the memory-mapped array in a file; an empty file has no memory map."""
     return np.memmap(path, dtype, "r").view(np.ndarray) if path.stat().st_size else np.zeros(0, dtype)
 
@@ -54,8 +54,9 @@ class Ragged(Sequence[V], Generic[V]):
 
     def __init__(self, path: Path, rows: Path | None = None):
         self.path, self.rows = path, rows
-        self._offsets = map_array(path.with_suffix(".offsets"), "<i8")  # one more than values
-        self._rows = None if rows is None else map_array(rows, "<i4")
+        self._offsets = map_array(path.with_suffix(".offsets"), np.int64)  # one more than values
+        self._rows = None if rows is None else map_array(rows, np.int32)
+        self._bounds = memoryview(self._offsets)  # type: ignore[arg-type]  # ten times as fast as the array, one by one
         self._values: Any = b""
         if path.with_suffix(".values").stat().st_size:
             with path.with_suffix(".values").open("rb") as file:
@@ -67,18 +68,15 @@ class Ragged(Sequence[V], Generic[V]):
     def __len__(self) -> int:
         return len(self._offsets) - 1 if self._rows is None else len(self._rows)
 
-    @overload
-    def __getitem__(self, index: int) -> V: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[V]: ...
-    def __getitem__(self, index: int | slice) -> V | list[V]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
+        if index < 0:
+            index += len(self)
+        if index < 0:
             raise IndexError(index)
-        row = index % len(self) if self._rows is None else int(self._rows[index])
-        start, end = self._offsets[row : row + 2].tolist()
-        return self.decode(marshal.loads(self._values[start:end]))
+        row = index if self._rows is None else self._rows[index]
+        return self.decode(marshal.loads(self._values[self._bounds[row] : self._bounds[row + 1]]))
 
     def __iter__(self) -> Iterator[V]:
         return self.between(0, len(self))
@@ -109,12 +107,12 @@ def write_values(path: Path, values: Iterable[Any]) -> int:
                 try:
                     written.append(marshal.dumps(value))
                 except ValueError as error:
-                    raise UnmappableError("they have values that are not texts, numbers, lists and mappings") from error
+                    raise UnmappableError("they have other values than texts, numbers, lists and mappings") from error
                 end += len(written[-1])
                 ends.append(end)
             if len(written) == _CHUNK or value is Ellipsis:
                 file.write(b"".join(written))
-                offsets.write(np.array(ends, "<i8").tobytes())
+                offsets.write(np.array(ends, np.int64).tobytes())
                 count += len(written)
                 written, ends = [], array("q")
     return count
@@ -182,16 +180,12 @@ class StoredRecords(Ragged[Record]):
         """Return the Docs of the records, tokenized once, by several processes if there are many."""
         if isinstance(source, TextSource):
             columns = [feature.fields for feature in source.features.values() if feature.fields]
-            read: dict[str, Any] = {
-                "tokenizer": source.tokenizer.to_str(),
-                "lossless": source.lossless,
-                "columns": columns,
-            }
-            read["joins_words"] = any(feature.joins_words for feature in source.features.values())
+            joins_words = any(feature.joins_words for feature in source.features.values())
+            read: list[Any] = [source.tokenizer.to_str(), source.lossless, columns, joins_words]
         else:
             # Lists, such as means, are fitted, and change no row.
             manifests = [feature.manifest() for feature in source.features.values()]
-            read = {"features": [{k: v for k, v in each.items() if not isinstance(v, list)} for each in manifests]}
+            read = [{k: v for k, v in each.items() if not isinstance(v, list)} for each in manifests]
         digest = hashlib.sha256(json.dumps([source.field, read], sort_keys=True, default=str).encode()).hexdigest()
         folder = self.store.make({"docs": self.key, "source": digest}, lambda path: self._write_docs(source, path))
         return Docs(folder / "docs")

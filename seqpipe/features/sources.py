@@ -154,13 +154,13 @@ class TextSource(_FieldSource):
     def _doc_of_words(self, record: Record) -> Doc:
         """Return the Doc of a record that has words."""
         raw_words = list(record["words"])
-        words = [replace_surrogates(word) for word in raw_words]
         text = record.get("text")
         text = text if isinstance(text, str) else " ".join(raw_words)
-        places = locate(raw_words, text, location(record))
+        places, clean = locate(raw_words, text, location(record)), replace_surrogates(text)
         if self._splits_words:
-            pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), location(record))
-            return self._piece_doc(text, replace_surrogates(text), pieces, places)
+            pieces = splitting.of_words(self._alignment, places, clean, location(record))
+            return self._piece_doc(text, clean, pieces, places)
+        words = raw_words if clean == text else [replace_surrogates(word) for word in raw_words]
         known = self._known
         return Doc(text, words, places, [self._id(word) if (i := known.get(word)) is None else i for word in words])
 

@@ -137,7 +137,8 @@ def _examine(form: ExampleData, trial: Trial, further: int) -> Trial:
                     longest, most = example, example.length
             yield from chunk
         count = maker.records if trains else count
-        warnings[name] = [*maker.messages(), *census.warnings(name, trains)]
+        lines = [*maker.messages()]  # raises DataError for dev too
+        warnings[name] = [*(lines if trains else ()), *census.warnings(name, trains)]
 
     data = config.data
     train, dev = examined("train", data.train), examined("dev", data.dev) if data.dev else iter(())

@@ -15,7 +15,7 @@ from typing import Any
 from seqpipe.console import Console
 from seqpipe.errors import DataError, SeqpipeError, SkippedError, UsageError
 from seqpipe.features.sources import numeric_fields
-from seqpipe.files import PACKED, json_bytes, make_folder, sha256_file, write
+from seqpipe.files import PACKED, download, json_bytes, make_folder, sha256_file, write
 from seqpipe.runtime.file_io import Span, input_format, output_format, predict_file
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.table_io import ENDINGS, ending
@@ -75,12 +75,15 @@ _ALL = Shard()
 
 
 def input_files(inputs: Sequence[str], media: bool = False) -> list[Path]:
-    """Return the files of paths, patterns such as in/*.jsonl, and folders; UsageError if one has none.
+    """Return the files of paths, patterns such as in/*.jsonl, folders and URLs; UsageError if one has none.
 
     Of a folder the data files directly in it, or with `media` all files in it, the hidden ones left out.
     """
     files: list[Path] = []
     for name in inputs:
+        if "://" in name:
+            files += download(name)
+            continue
         path = Path(name)
         if path.is_dir():
             endings = {*ENDINGS, ".txt"}

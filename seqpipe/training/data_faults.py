@@ -41,8 +41,8 @@ def data_faults(
         if part.has_target_text or part.subject == PASSAGE or (part.has_candidates and not part.answer_labels()):
             del judged[head]
 
-    def answers_of(record: Record) -> list[int]:
-        return [_digest(part.gold(record)) for part in judged.values()]
+    def answers_of(record: Record) -> tuple[int, ...]:
+        return tuple([_digest(part.gold(record)) for part in judged.values()])
 
     fields, data, reader = fields_of(artifacts.featurizer), config.data, build_component(config.data.reader)
     left_out: list[str] | None = [] if data.bad_rows == "skip" else None
@@ -50,7 +50,7 @@ def data_faults(
     sets |= {name: read_records(reader, path, data.overlaps, left_out) for name, path in data.tests.items()}
     # By the hash of an input: the set, the place and the answers of its first record. The answers are hashes, or the
     # position of the record where the caller has it: few inputs repeat, and the answers of tagged words cost most.
-    first: dict[int, tuple[str, str, int | list[int]]] = {}
+    first: dict[int, tuple[str, str, int | tuple[int, ...]]] = {}
     folded_train: dict[int, str] = {}
     # By head and the hash of an input: the place of its first record, and of those that contradict it.
     contradicting: dict[str, dict[int, list[str]]] = {head: {} for head in judged}

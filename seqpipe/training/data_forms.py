@@ -197,7 +197,6 @@ class ExampleData(DataForm):
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         self._sets: dict[DataPath, Sequence[Record]] = {}  # with a store: what was read
-        self._in_memory: dict[DataPath, str] = {}  # warnings about large files that cannot be mapped
         self.most: int | None = None  # records of each file that are read; None: all
 
     def read(self, path: DataPath) -> Sequence[Record]:
@@ -214,26 +213,25 @@ class ExampleData(DataForm):
         return self._sets[path]
 
     def _is_large(self, path: DataPath) -> bool:
-        """Return whether records are mapped; a large file that cannot be is reported with the training data."""
+        """Return whether records are mapped; a large file that cannot be is reported."""
         mode = os.environ.get(FEATURES_VARIABLE, "auto")
         if mode not in ("auto", "memory", "mapped"):
             raise UsageError(f"{FEATURES_VARIABLE}={mode}: must be auto, memory or mapped")
         size = sum(file.stat().st_size for file in self._files(path))
         if mode == "memory" or (mode == "auto" and size < LARGE):
             return False
+        assert self.store
         if reason := unmappable(self.config):
-            self._in_memory[path] = (
-                f"{path}: {size / 1e6:,.0f} MB are read into memory, 20 to 50 times that, since {reason}"
-            )
+            message = f"{path}: {size / 1e6:,.0f} MB are read into memory, where they are 20 to 50 times that: {reason}"
+            self.store.console.warn(message, "  ")
         return not reason
 
     def _files(self, path: DataPath) -> list[Path]:
-        """Return the files of a data path, which its reader knows if several belong together."""
+        """Return the files of a data path; a reader knows those that belong together."""
         reader, paths = self.config.data.reader, paths_of(path)
-        if has_member(reader.cls, "files"):
-            component = build_component(reader)
-            return [file for some in paths for file in component.files(some)]
-        return [*paths]
+        if not has_member(reader.cls, "files"):
+            return [*paths]
+        return [file for some in paths for file in build_component(reader).files(some)]
 
     def _map(self, path: DataPath) -> StoredRecords | None:
         """Return the records from the store; None if `marshal` cannot write them."""
@@ -263,18 +261,13 @@ class ExampleData(DataForm):
         key = {
             "records": [sha256_file(file) for file in self._files(path)],
             "paths": [*map(str, paths)],
-            "reader": [
-                reader.use,
-                offer.distribution,
-                offer.version,
-                json.dumps(reader.options, sort_keys=True, default=str),
-            ],
+            "reader": [reader.use, offer.distribution, offer.version, repr(reader.options)],
             "rules": [data.overlaps, data.bad_rows],
         }
         try:
             folder = store.make(key, make_files)
         except UnmappableError as error:
-            self._in_memory[path] = f"{path}: the records are read into memory, since {error}"
+            store.console.warn(f"{path}: the records are read into memory: {error}", "  ")
             return None
         facts = json.loads((folder / "facts.json").read_text())
         self.left_out[str(path)] = facts["left_out"]
@@ -285,7 +278,7 @@ class ExampleData(DataForm):
         def make_rows(rows: Path) -> None:
             roles = np.array(path.roles(every))
             for role in get_args(Role):
-                (rows / role).write_bytes(np.flatnonzero(roles == role).astype("<i4").tobytes())
+                (rows / role).write_bytes(np.flatnonzero(roles == role).astype(np.int32).tobytes())
 
         divided = [path.dev, path.test, path.seed, path.group, path.fold]
         rows = store.make({"part of": folder.name, "divided": divided}, make_rows)
@@ -298,7 +291,6 @@ class ExampleData(DataForm):
         config, settings = self.config, self.config.train
         dev = self.read(config.data.dev) if config.data.dev else []
         warnings = [left_out_message(path, errors) for path, errors in self.left_out.items() if errors]
-        warnings += self._in_memory.values()
         data: Sequence[Example]
         if isinstance(records, StoredRecords):
             data = mapped_examples(config, artifacts, records, warn=warnings.append)

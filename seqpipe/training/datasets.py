@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import torch
@@ -300,7 +300,7 @@ class MappedExamples(Sequence[Example]):
 
     def __init__(self, folder: Path, docs: Sequence[Doc]):
         self.folder, self.docs = folder, docs
-        self.lengths, self.groups = map_array(folder / "lengths", "<i4"), map_array(folder / "groups", "<i4")
+        self.lengths, self.groups = map_array(folder / "lengths", np.int32), map_array(folder / "groups", np.int32)
         self._values: Ragged[Any] = Ragged(folder / "examples")
 
     def __reduce__(self) -> Any:
@@ -309,11 +309,7 @@ class MappedExamples(Sequence[Example]):
     def __len__(self) -> int:
         return len(self.lengths)
 
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Example]: ...
-    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         number, targets, where, part = self._values[index]
@@ -357,7 +353,7 @@ def mapped_examples(
 
         write_values(folder / "examples", values())
         for name, numbers in (("lengths", lengths), ("groups", groups)):
-            (folder / name).write_bytes(np.array(numbers, "<i4").tobytes())
+            (folder / name).write_bytes(np.array(numbers, np.int32).tobytes())
         (folder / "messages.json").write_text(json.dumps(messages))
 
     folder = store.make(key, make_files)
@@ -375,16 +371,11 @@ class Order(Sequence[list[int]]):
     def __len__(self) -> int:
         return len(self.batches)
 
-    @overload
-    def __getitem__(self, index: int) -> list[int]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Order: ...
-    def __getitem__(self, index: int | slice) -> list[int] | Order:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return Order(self.positions, self.bounds, self.batches[index])
         batch = self.batches[index]
-        rows: list[int] = self.positions[self.bounds[batch] : self.bounds[batch + 1]].tolist()
-        return rows
+        return self.positions[self.bounds[batch] : self.bounds[batch + 1]].tolist()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and [*self] == [*other]

@@ -29,6 +29,7 @@ VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # by which torchrun tells a pr
 LAUNCHED = "SEQPIPE_LAUNCHED"  # set by `launch`, which reports processes that were killed
 BUCKET = 1 << 23  # numbers that are summed at a time
 FOREVER = timedelta(days=30)  # the others wait while the first process fits, scores and exports
+SILENT = "ended without a message"
 DENSE, SPARSE = 1, 2  # a gradient in `sum_gradients`
 
 Item = TypeVar("Item")
@@ -162,7 +163,7 @@ class Processes:
     def _ended(self, error: RuntimeError) -> SeqpipeError:
         if not self.store.check(["error"]):
             reason = "it was killed, perhaps because memory ran out; run the same command to resume"
-            ended = f"a process of this training, which has {self.count}, ended without a message: {reason}"
+            ended = f"one of {self.count} processes {SILENT}: {reason}"
             return EnvError(ended if "onnection" in str(error) else f"{ended} ({error})")
         content = json.loads(self.store.get("error"))
         if (code := content["exit_code"]) >= 128:
@@ -177,8 +178,7 @@ class Processes:
             return True
         content = json.dumps({"rank": self.rank, "exit_code": exit_code, "message": message})
         is_first: bool = self.store.compare_set("error", "", content) == content.encode()
-        was_killed = message.startswith("a process of this training") and LAUNCHED in os.environ
-        return is_first and not was_killed
+        return is_first and not (SILENT in message and LAUNCHED in os.environ)
 
 
 def _sum_in_buckets(tensors: Sequence[Tensor]) -> None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import gzip
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from factory import labelling
 
+from seqpipe.config import yaml
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.yaml import dump
-from seqpipe.errors import ConfigError
+from seqpipe.errors import ConfigError, DataError, EnvError
 from seqpipe.features.parts import Files
 from seqpipe.files import sha256_file
+from seqpipe.pipeline.pipeline import Pipeline
 from seqpipe.pipeline.run_folder import fingerprint
+from seqpipe.runtime.parts import input_files
 from seqpipe.training.data_forms import data_form
 
 NAMES = ("a.jsonl", "b.jsonl.gz", "c.jsonl")
@@ -96,3 +102,51 @@ def test_files_that_are_read_together_are_named_once(tmp_path: Path) -> None:
         (tmp_path / f"{name}.txt").write_text("a text\n")
     with pytest.raises(ConfigError, match=r"b\.txt is read together with \S+a\.txt"):
         load(path)
+
+
+@pytest.fixture
+def memory(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A remote file system with the files of `shards`."""
+    monkeypatch.setenv("SEQPIPE_CACHE", str(tmp_path / "cache"))
+    system = fsspec.filesystem("memory")
+    for path in (shards.parent / "shards").glob("*json*"):
+        system.pipe(f"/bucket/{path.name}", path.read_bytes())
+    yield system
+    system.rm("/bucket", recursive=True)
+
+
+def test_an_override_names_remote_files_which_are_copied_once(
+    shards: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local, keys = load(shards, ["data.train=shards"]), {"data.train": "memory://bucket/*.jsonl*"}
+    config = Pipeline(shards, keys).config
+    assert without_place(records(config)) == without_place(records(local))
+    assert fingerprint(config)["data"] == fingerprint(local)["data"]
+    copies = config.data.train
+    with monkeypatch.context() as patch:  # no byte is read again
+        patch.setattr(type(memory), "open", None)
+        assert Pipeline(shards, keys).config.data.train == copies
+        with pytest.raises(DataError, match=r"a\.jsonl: cannot be read \(FileNotFoundError"):
+            load(shards, ["data.train=[memory://nowhere/a.jsonl]"])
+    tests = load(shards, [f"data.test={{far: '{(shards.parent / 'dev.jsonl').as_uri()}'}}"]).data.tests
+    assert tests["far"].read_bytes() == (shards.parent / "dev.jsonl").read_bytes()  # type: ignore[union-attr]
+    memory.pipe("/bucket/a.jsonl", b'{"text": "new", "label": "good"}\n')
+    changed = records(Pipeline(shards, {"data.train": "memory://bucket/a.jsonl"}).config)
+    assert [record["text"] for record in changed] == ["new"]
+    assert input_files(["memory://bucket/a.jsonl"])[0].read_text().count("new") == 1
+
+
+def test_a_url_in_a_yaml_opens_no_connection(shards: Path, memory: Any) -> None:
+    content = shards.read_text().replace("train: train.jsonl", "train: [memory://bucket/a.jsonl]")
+    shards.write_text(content)
+    cure = r"data\.train\.0: no URL of a YAML is opened.*name it on the command line, data\.train\.0=memory://"
+    with pytest.raises(ConfigError, match=cure):
+        load(shards, ["data.dev=memory://bucket/c.jsonl"])
+    with pytest.raises(ConfigError, match="no URL of a YAML is opened"):
+        Pipeline(yaml.parse(content.encode(), "x").data)
+
+
+def test_an_unknown_protocol_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(EnvError, match=r'pip install "seqpipe-nlp\[remote\]", and the package of the protocol'):
+        input_files(["s3://bucket/a.jsonl"])

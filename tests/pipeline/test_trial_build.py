@@ -11,7 +11,9 @@ from factory import QUIET, labelling, moods, write_jsonl, writing
 from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError
+from seqpipe.pipeline import check
 from seqpipe.pipeline.check import build_trial, check_export
+from seqpipe.training.data_faults import data_faults
 
 EARLY, LATE = 600, 30  # records
 
@@ -171,3 +173,57 @@ def test_a_dev_set_of_unknown_labels_is_told_with_the_labels(tmp_path: Path) -> 
         write_jsonl(tmp_path / f"{name}.jsonl", [{"text": "a", "label": "new"}])
     with pytest.raises(DataError, match=r"the dev set has 1 label .*'new' \(.*dev\.jsonl:1\)"):
         check_export(config, QUIET)
+
+
+# Data of more records than a trial is built from. The number is 20,000; here it is 60.
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "WHOLE", 60)
+    monkeypatch.setattr(check, "SAMPLE", 20)
+
+
+@pytest.mark.usefixtures("few")
+def test_large_data_are_examined_to_their_end_with_the_warnings_of_small_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = [{"text": "Adas left it", "spans": [[0, 3, "PER"]]}, {"text": "", "spans": []}]
+    records = [{"text": f"it rains {n}", "spans": [[3, 8, "PER"]]} for n in range(EARLY)] + late * LATE
+    config = tagged(tmp_path, late[0])
+    write_jsonl(tmp_path / "train.jsonl", records)
+    with pytest.raises(DataError, match=rf"train\.jsonl:{EARLY + 1}: span 'Ada' \(PER\) cuts a word"):
+        build_trial(config)
+    widened = load(config.file, ["data.misaligned=widen"])
+    sample = build_trial(widened)
+    assert sample.size == f"the first 20 of {EARLY + 2 * LATE} records"
+    assert len(sample.records) == 20
+    monkeypatch.setattr(check, "WHOLE", 10**6)
+    whole = build_trial(widened)
+    data, faults = whole.data, data_faults(widened, whole.pipeline.artifacts, whole.records, whole.data.dev)
+    assert {*sample.data.warnings} == {*data.warnings, *faults}
+    assert len(sample.data.warnings) >= 4
+
+
+@pytest.mark.usefixtures("few")
+def test_late_labels_of_large_data_are_known_and_those_of_dev_alone_are_not(tmp_path: Path) -> None:
+    path = labelling(tmp_path, {"head": {"use": "label"}})
+    records = [{"text": f"a sad day {n}", "label": "bad"} for n in range(EARLY)] + moods(LATE, 1)
+    write_jsonl(tmp_path / "train.jsonl", records)
+    trial = build_trial(load(path))
+    assert trial.pipeline.artifacts.tasks[0].labels == ("bad", "fine", "good")
+    assert trial.size == f"the first 20 of {EARLY + LATE} records and 2 with further labels"
+    write_jsonl(tmp_path / "dev.jsonl", [{"text": "a", "label": "good"}] * 70 + [{"text": "a", "label": "new"}])
+    with pytest.raises(DataError, match=r"the dev set has 1 label .*'new' \(.*dev\.jsonl:71\)"):
+        check_export(load(path), QUIET)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_late_long_text_of_large_data_is_the_one_whose_memory_is_measured(tmp_path: Path) -> None:
+    path = labelling(tmp_path, {"head": {"use": "label"}})
+    records = [*moods(EARLY, 1), {"text": "day " * 50, "label": "bad"}, *moods(LATE, 2)]
+    write_jsonl(tmp_path / "train.jsonl", records)
+    data = build_trial(load(path)).data
+    assert data.batches.data[-1].where == f"record {EARLY + 1} ({tmp_path / 'train.jsonl'}:{EARLY + 1})"
+    with pytest.raises(DataError, match=rf"record {EARLY + 1} .*: 50 tokens exceed train\.max_tokens: 40"):
+        build_trial(load(path, ["train.max_tokens=40"]))

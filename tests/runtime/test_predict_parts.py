@@ -168,6 +168,7 @@ def test_the_engine_ray_that_is_not_installed_is_named(monkeypatch: pytest.Monke
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_actors_of_ray_write_what_one_process_writes_though_one_is_killed(
     tiny: Model, tiny_bundle: Path, tmp_path: Path
 ) -> None:
@@ -175,11 +176,12 @@ def test_actors_of_ray_write_what_one_process_writes_though_one_is_killed(
     source, bad = write_texts(tmp_path, 30_000), tmp_path / "bad.txt"
     in_parts(tiny, source, tmp_path / "one")
     command = [*PREDICT, str(tiny_bundle), "--engine", "ray", "--processes", "2", "-o"]
-    running = subprocess.Popen([*command, str(tmp_path / "ray"), "-i", str(source)], stderr=subprocess.DEVNULL)
+    arguments = [*command, str(tmp_path / "ray"), "-i", str(source)]
+    running = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, start_new_session=True)
     while not (done := [*(tmp_path / "ray").glob("part-*.json")]):
         assert running.poll() is None
         time.sleep(0.01)
-    actors = ["pgrep", "-f", r"^ray::.*MapWorker", "--newest"]
+    actors = ["pgrep", "--session", str(running.pid), "--newest", "-f", "^ray::.*MapWorker"]
     os.kill(int(subprocess.run(actors, capture_output=True, check=True).stdout), signal.SIGKILL)
     assert len(done) < len([*(tmp_path / "one").glob("part-*.json")])
     assert running.wait() == 0

@@ -200,7 +200,7 @@ def test_values_are_read_by_position_and_only_plain_data_are_written(tmp_path: P
     values = [{"a": [1, (2.5, None)], "b": "\ud800"}, "é" * 300, b"", {"x": -1}]
     write_values(tmp_path / "v", values * 100)
     read: Ragged[Any] = Ragged(tmp_path / "v")
-    (tmp_path / "rows").write_bytes(np.array([3, 0, 399], "<i4").tobytes())
+    (tmp_path / "rows").write_bytes(np.array([3, 0, 399], np.int32).tobytes())
     some: Ragged[Any] = Ragged(tmp_path / "v", tmp_path / "rows")
     assert [*read] == values * 100
     assert (read[-1], read[1:3], [*some], some[-1]) == (
@@ -219,8 +219,17 @@ def test_data_that_cannot_be_mapped_stay_in_memory_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SEQPIPE_FEATURES", "mapped")
-    _, data = loaded(form_of(load(PIPELINES / "faq.yaml"), tmp_path))
-    assert any("read into memory, 20 to 50 times that, since each text is paired" in line for line in data.warnings)
+    console, warnings = Console(), list[str]()
+    monkeypatch.setattr(console, "warn", lambda text, indent="": warnings.append(text))
+    for name, reason in (
+        ("faq", "each text is paired with a candidate"),
+        ("sort", "yields other records in each epoch"),
+    ):
+        _, data = loaded(form_of(load(PIPELINES / f"{name}.yaml"), tmp_path, console))
+        assert isinstance(data.batches, Batches)
+        assert isinstance(data.batches.data, list)
+        assert "MB are read into memory, where they are 20 to 50 times that: " in warnings[-1]
+        assert warnings[-1].endswith(reason)
     monkeypatch.setenv("SEQPIPE_FEATURES", "maped")
     with pytest.raises(UsageError, match="SEQPIPE_FEATURES=maped: must be auto, memory or mapped"):
         form_of(load(PIPELINES / "ner.yaml"), tmp_path).read(load(PIPELINES / "ner.yaml").data.train)

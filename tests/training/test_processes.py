@@ -145,7 +145,7 @@ def test_two_processes_train_as_one_with_two_heads_sparse_gradients_and_empty_sh
     [
         ("head", "{use: label, target: topic, contrastive: 0.1}"),
         ("head", "{use: vector, target: topic}"),
-        ("head", "{use: seq2seq, hard_attention: reinforce}"),
+        ("head", "{use: seq2seq, target_tokenizer: same, hard_attention: reinforce}"),
     ],
 )
 def test_a_stage_that_needs_the_whole_batch_is_refused_by_name(tmp_path: Path, key: str, stage: str) -> None:

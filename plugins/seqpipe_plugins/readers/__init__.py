@@ -135,13 +135,18 @@ def number_lines(
     """
     for number, raw in enumerate(lines, 1):
         line = raw.rstrip("\r\n") if number > 1 else raw.removeprefix("\ufeff").rstrip("\r\n")
-        if "\0" in line:
-            fix = "convert the file to UTF-8, or set the reader's option `encoding`"
-            raise DataError(f"{name}:{number}: this line contains a NUL character; is it a UTF-8 text file? {fix}")
-        if "\r" in line and not in_quotes:
-            fix = "remove it; if all lines of the file end with one, write LF with `tr '\\r' '\\n'`"
-            raise DataError(f"{name}:{number}: this line contains a carriage return; {fix}")
+        if "\0" in line or ("\r" in line and not in_quotes):
+            raise _control_character(line, f"{name}:{number}")
         yield number, f"{line}\n" if keep_ends and raw.endswith("\n") else line
+
+
+def _control_character(line: str, where: str) -> DataError:
+    """Return the error about a line with a NUL character or a carriage return."""
+    if "\0" in line:
+        fix = "convert the file to UTF-8, or set the reader's option `encoding`"
+        return DataError(f"{where}: this line contains a NUL character; is it a UTF-8 text file? {fix}")
+    fix = "remove it; if all lines of the file end with one, write LF with `tr '\\r' '\\n'`"
+    return DataError(f"{where}: this line contains a carriage return; {fix}")
 
 
 def sentences(
@@ -149,7 +154,10 @@ def sentences(
 ) -> Iterator[list[tuple[int, str]]]:
     """Yield the lines of each sentence with their numbers; it ends before an empty line or the next document."""
     sentence: list[tuple[int, str]] = []
-    for number, line in number_lines(lines, name):
+    for number, raw in enumerate(lines, 1):  # as number_lines, without a generator for each line
+        line = raw.rstrip("\r\n") if number > 1 else raw.removeprefix("\ufeff").rstrip("\r\n")
+        if "\0" in line or "\r" in line:
+            raise _control_character(line, f"{name}:{number}")
         is_empty = not line or line.isspace()
         if sentence and (is_empty or (begins_document and begins_document(line))):
             yield sentence

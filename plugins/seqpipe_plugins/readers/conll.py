@@ -95,6 +95,7 @@ class Conll(FileReader):
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
         names, layout, document = self.columns, None, 0
         comments: Record = {}  # of the next sentence
+        split, skip = self._split, self.skip
         for sentence in sentences(lines, name, self._begins_document if self.document else None):
             rows: list[tuple[int, list[str]]] = []  # the line and the cells of each word
             if self.document and self._begins_document(sentence[0][1]):
@@ -109,8 +110,8 @@ class Conll(FileReader):
                         names = names or header[1].split()
                     elif equals and key.strip():
                         comments[field_name(key.strip())] = value.strip()
-                elif not (self.skip and _match("skip", self.skip, line, f"{name}:{number}")):
-                    rows.append((number, self._split(line)))
+                elif not (skip and _match("skip", skip, line, f"{name}:{number}")):
+                    rows.append((number, split(line)))
             if rows and layout is None:
                 layout = self._layout(rows[0][1], names, rows[0][0], f"{name}:{rows[0][0]}")
             if layout and rows:
