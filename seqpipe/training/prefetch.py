@@ -85,8 +85,7 @@ class Prefetcher:
             return
         futures, rest = deque[Future[list[Any]]](), chunks(order, OF_A_CALL if self.processes else 1)
         try:
-            with _spawning_without_main():  # the first call starts the processes
-                futures.extend(map(self._submit, islice(rest, AHEAD * max(1, self.processes))))
+            futures.extend(map(self._submit, islice(rest, AHEAD * max(1, self.processes))))
             while futures:
                 made = futures.popleft().result()
                 futures.extend(map(self._submit, islice(rest, 1)))
@@ -99,7 +98,8 @@ class Prefetcher:
     def _submit(self, part: Sequence[Sequence[int]]) -> Future[list[Any]]:
         assert self._executor is not None
         if self.processes:
-            return self._executor.submit(_arrays, part)
+            with _spawning_without_main():  # a call may start a process
+                return self._executor.submit(_arrays, part)
         return self._executor.submit(lambda: [_pinned(self.batches(rows)) for rows in part])
 
 

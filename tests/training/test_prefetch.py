@@ -156,7 +156,8 @@ def test_training_from_mapped_data_by_processes_gives_the_same_checkpoints(
         for row in (state["progress"], *state["progress"]["history"]):
             del row["seconds"]
         states.append(state)
-    assert {*counts} == {0, 2}
+    assert counts[0] == 0
+    assert counts[-1] > 0
     assert multiprocessing.active_children() == []
     assert_same(states[0], states[1])
 
