@@ -3,9 +3,9 @@
     python benchmarks/cuda_training.py                       # on CUDA
     python benchmarks/cuda_training.py --device cpu --dry    # seconds, with little data; nothing is recorded
 
-Each pipeline trains for one epoch of `--steps` batches, twice: with batches made ahead and without. Waits of whole
-steps and of a report are counted on a pretended device, operators on the real one (stage_waits.py); on CUDA the kernels
-and synchronisations of another epoch are profiled.
+Each pipeline trains for one epoch of `--steps` batches, twice: with batches made ahead and without. Waits and
+kernels of whole steps, with an optimizer that is not fused, and waits of a report are counted on a pretended device
+(stage_waits.py); on CUDA the kernels and synchronisations of another epoch are profiled.
 `--batch-tokens` sets the tokens of a batch, `--set` other keys of the YAMLs, as `train.precision=bf16`.
 """
 
@@ -23,14 +23,14 @@ from unittest import mock
 
 import torch
 from common import ROOT, Table, parser
-from stage_waits import DEVICE, DeviceTensor, HostWaits, Operators, move_module
+from stage_waits import DEVICE, DeviceTensor, HostWaits, move_module
 from torch.profiler import ProfilerActivity, profile
 
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console, Tick
 from seqpipe.training import optim
 from seqpipe.training.data_forms import data_form
-from seqpipe.training.datasets import Batch, Batches, Windows
+from seqpipe.training.datasets import Batches, Windows
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.tiny_bert import checkpoint_texts, tiny_bert
@@ -41,7 +41,7 @@ DRY_RECORDS, DRY_STEPS = 60, 7
 PIECES = 1000  # of the tokenizer of the checkpoint that intent-bert starts from
 WAITING_STEPS = 5  # steps whose waits are counted
 WARM_UP = 3  # steps that are not measured: kernels are chosen and memory is allocated in them
-COLUMNS = ("pipeline", "tokens/s", "batches not ahead", "waits a step", "waits a report", "operators a step")
+COLUMNS = ("pipeline", "tokens/s", "batches not ahead", "waits a step", "waits a report", "kernels a step, counted")
 COLUMNS_OF_CUDA = ("kernels a step", "synchronisations a step", "GPU busy", "memory, MB")
 
 
@@ -77,15 +77,13 @@ class Subject:
         """The tokens of the measured steps."""
         return sum(int(self.batches(rows)["mask"].sum()) for rows in self.batches.order(0)[WARM_UP:])
 
-    def train(self, at_step: Callable[[int], None], ahead: bool = True, counter: Operators | None = None) -> None:
+    def train(self, at_step: Callable[[int], None], ahead: bool = True) -> None:
         with tempfile.TemporaryDirectory() as folder:
             console = AtSteps(at_step)
             trainer = Trainer(self.pipeline, self.config, self.batches, None, Path(folder), console, self.device)
             trainer.report_batches = REPORT_BATCHES  # on the CPU too
             if not ahead:
                 trainer.prefetcher.pins, trainer.prefetcher.processes = False, 0
-            if counter is not None:
-                vars(trainer)["train_batch"] = counted(counter, trainer.train_batch)
             trainer.train()
 
     def seconds(self, ahead: bool) -> float:
@@ -100,12 +98,6 @@ class Subject:
 
         self.train(at_step, ahead)
         return times[self.steps] - times[WARM_UP]
-
-    def operators(self) -> Operators:
-        """The operators of all steps."""
-        counter = Operators()
-        self.train(lambda done: None, counter=counter)
-        return counter
 
     def waits(self) -> tuple[HostWaits, HostWaits]:
         """The waits of steps, and of a report after them, on the pretended device of `stage_waits`.
@@ -157,16 +149,6 @@ def without_fused_kernels(cls: type[torch.optim.Optimizer]) -> type[torch.optim.
     return Unfused
 
 
-def counted(counter: Operators, step: Callable[[Batch], None]) -> Callable[[Batch], None]:
-    """A step of training within the counter."""
-
-    def train_batch(batch: Batch) -> None:
-        with counter:
-            step(batch)
-
-    return train_batch
-
-
 def subject(name: str, device: str, steps: int, dry: bool, settings: Sequence[str], folder: Path) -> Subject:
     """A pipeline of the repository, with data for so many steps."""
     sets = ["train.epochs=1", "train.epoch_steps=null", *settings]
@@ -198,8 +180,9 @@ def measure(subject: Subject) -> list[str]:
     tokens = subject.tokens()
     cells = [f"{tokens / subject.seconds(ahead):,.0f}" for ahead in (True, False)]
     steps, (waits, report) = subject.steps, subject.waits()
-    cells += [f"{waits.counts.total() / min(steps, WAITING_STEPS):.1f}", str(report.counts.total())]
-    cells += [f"{subject.operators().counts.total() / steps:,.0f}"]
+    counted = min(steps, WAITING_STEPS)
+    cells += [f"{waits.counts.total() / counted:.1f}", str(report.counts.total())]
+    cells += [f"{waits.kernels.total() / counted:,.0f}"]
     if subject.device == "cpu":
         return cells
     memory = torch.cuda.max_memory_allocated()

@@ -20,4 +20,4 @@ def test_a_step_of_a_dry_run_makes_no_wait_and_a_report_does(
     for cells in map(ast.literal_eval, rows.values()):
         assert cells["waits a step"] == "0.0"
         assert 2 <= int(cells["waits a report"]) <= 4  # one for all losses, one for the norms of each measured step
-        assert int(cells["operators a step"].replace(",", "")) > 100
+        assert int(cells["kernels a step, counted"].replace(",", "")) > 100
