@@ -26,10 +26,11 @@ import numpy as np
 import torch
 
 from seqpipe.errors import EnvError
-from seqpipe.runtime.predictor import cores
+from seqpipe.runtime.predictor import chunks, cores
 from seqpipe.training.datasets import Batch, Batches, Windows, tensors
 
-AHEAD = 4  # batches of each thread or process that are made, or begun, before the step that needs the first of them
+AHEAD = 4  # calls of each thread or process that are made, or begun, before the step that needs the first batch
+OF_A_CALL = 8  # batches that a process makes: a call waits for the thread that trains
 MOST_PROCESSES = 4
 LARGE = 1 << 30  # bytes of a token file, from which on its pages may have to be read from the disk
 
@@ -37,8 +38,8 @@ LARGE = 1 << 30  # bytes of a token file, from which on its pages may have to be
 def process_count(batches: Batches | Windows, threads: int) -> int:
     """Return the number of processes that make batches: none for data in memory, or without two free cores.
 
-    `threads` is the number of cores on which training computes, in each process of this machine. One process would be
-    no faster than training itself where batches take as long as steps, as those of n-grams do.
+    `threads` is the number of cores on which training computes, in each process of this machine. One process is no
+    faster than training without it where batches cost about as much as steps, as those of n-grams do.
     """
     if isinstance(batches, Windows):
         is_mapped = isinstance(batches.tokens, np.memmap) and batches.tokens.nbytes >= LARGE
@@ -82,24 +83,24 @@ class Prefetcher:
         if self._executor is None:
             yield from map(self.batches, order)
             return
-        futures, rest = deque[Future[Any]](), iter(order)
+        futures, rest = deque[Future[list[Any]]](), chunks(order, OF_A_CALL if self.processes else 1)
         try:
             with _spawning_without_main():  # the first call starts the processes
                 futures.extend(map(self._submit, islice(rest, AHEAD * max(1, self.processes))))
             while futures:
                 made = futures.popleft().result()
                 futures.extend(map(self._submit, islice(rest, 1)))
-                batch = tensors(made) if self.processes else made
-                yield _pinned(batch) if self.processes and self.pins else batch
+                for batch in map(tensors, made) if self.processes else made:
+                    yield _pinned(batch) if self.processes and self.pins else batch
         except BrokenProcessPool as error:
             reason = "a process that makes batches was killed, perhaps since memory is short"
             raise EnvError(f"{reason}; run the same command to resume") from error
 
-    def _submit(self, rows: Sequence[int]) -> Future[Any]:
+    def _submit(self, part: Sequence[Sequence[int]]) -> Future[list[Any]]:
         assert self._executor is not None
         if self.processes:
-            return self._executor.submit(_arrays, rows)
-        return self._executor.submit(lambda: _pinned(self.batches(rows)))
+            return self._executor.submit(_arrays, part)
+        return self._executor.submit(lambda: [_pinned(self.batches(rows)) for rows in part])
 
 
 def _pinned(batch: Batch) -> Batch:
@@ -143,6 +144,6 @@ def _end_after_parent() -> None:
     os._exit(1)
 
 
-def _arrays(rows: Sequence[int]) -> dict[str, np.ndarray]:
-    """Return a batch as arrays: a tensor would be a file descriptor."""
-    return {name: tensor.numpy() for name, tensor in _batches(rows).items()}
+def _arrays(part: Sequence[Sequence[int]]) -> list[dict[str, np.ndarray]]:
+    """Return batches as arrays: a tensor would be a file descriptor."""
+    return [{name: tensor.numpy() for name, tensor in _batches(rows).items()} for rows in part]
