@@ -52,7 +52,7 @@ def test_the_distribution_is_ours_and_holds_the_built_in_components() -> None:
     assert list(project["scripts"]) == list(project["entry-points"]) == ["seqpipe"]
 
 
-def test_the_extra_for_development_has_every_other_but_that_of_gpus() -> None:
+def test_the_extra_for_development_has_every_other_but_those_of_gpus_and_of_ray() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     included = {"dev"}
@@ -67,4 +67,4 @@ def test_the_extra_for_development_has_every_other_but_that_of_gpus() -> None:
         - included
     ):
         included |= more
-    assert {*extras} - included == {"gpu"}
+    assert {*extras} - included == {"gpu", "ray"}

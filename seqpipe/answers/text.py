@@ -359,26 +359,27 @@ class TextTask(HeadTask[TextAnswers, W]):
         return targets
 
     def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
-        texts = [target_text(record, self.kind.target or "target") for record in records]
-        encoded = [
-            self.kind.encode(text, doc, location(record))
-            for record, text, doc in zip(records, texts, docs, strict=True)
-        ]
-        decoded = [self.kind.decode(ids, doc) for ids, doc in zip(encoded, docs, strict=True)]
-        changed = [(text, copy) for text, copy in zip(texts, decoded, strict=True) if copy != text]
+        changed, lost, over, most = list[tuple[str, str]](), 0, 0, 0
+        for record, doc in zip(records, docs, strict=True):
+            text = target_text(record, self.kind.target or "target")
+            ids = self.kind.encode(text, doc, location(record))
+            if (copy := self.kind.decode(ids, doc)) != text:
+                changed.append((text, copy))
+            lost += SPECIALS.index(UNK) in ids
+            over += longest is not None and len(ids) >= longest
+            most = max(most, len(ids))
+        count = len(records)
         if self.kind.copies:
-            lost = sum(ids.count(SPECIALS.index(UNK)) > 0 for ids in encoded)
-            share = 100 * (1 - len(changed) / len(texts))
+            share = 100 * (1 - len(changed) / count)
             yield (
-                f"{share:.1f} % of {len(texts):,} texts survive encoding and decoding; {lost:,} have a word that "
+                f"{share:.1f} % of {count:,} texts survive encoding and decoding; {lost:,} have a word that "
                 "is in neither the target vocabulary nor the source"
             )
         if changed:
-            yield roundtrip_message(changed, len(texts), bool(self.kind.copies))
-        over = [len(ids) for ids in encoded if longest is not None and len(ids) >= longest]
+            yield roundtrip_message(changed, count, bool(self.kind.copies))
         if over:
-            message = f"{len(over):,} of {len(texts):,} texts have {longest} tokens or more, and are cut for scores"
-            yield f"{message}; callers may set max_length={max(over) + 1}"
+            message = f"{over:,} of {count:,} texts have {longest} tokens or more, and are cut for scores"
+            yield f"{message}; callers may set max_length={most + 1}"
 
     @property
     def unknown_words(self) -> Callable[[str], list[str]] | None:

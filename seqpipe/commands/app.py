@@ -160,10 +160,9 @@ def _end(exit_code: int, at_once: bool = False) -> None:
     """End this process; one of several that train together at once, since Python would wait for its connections."""
     devices = sys.modules.get("seqpipe.training.devices")
     if at_once or (devices is not None and devices.current().count > 1):
-        with contextlib.suppress(OSError):
-            sys.stderr.flush()
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
         os._exit(exit_code)
     sys.exit(exit_code)
 

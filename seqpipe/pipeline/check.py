@@ -33,7 +33,7 @@ from seqpipe.pipeline.training import refuse_long_texts, report_unseen_labels
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.model import Model
-from seqpipe.runtime.predictor import CHUNK, chunks, refuse_long
+from seqpipe.runtime.predictor import chunks, refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import DataForm, ExampleData, TrainingData, data_form
@@ -46,6 +46,7 @@ from seqpipe.training.teacher import teacher_answers
 from seqpipe.training.warm_start import warm_start
 
 RECORDS = 200  # of a token corpus, which may be larger than memory, or answered by a teacher, which is slow
+EXAMINED = 32  # records at a time: the fewer objects live at once, the less the garbage collector has to do
 WHOLE, SAMPLE = 20_000, 10_000  # most training records that a trial is built from, and those of larger data
 
 
@@ -128,7 +129,7 @@ def _examine(form: ExampleData, trial: Trial, further: int) -> Trial:
         nonlocal longest, most, count
         trains, census = name == "train", Census(artifacts.task)
         maker = ExampleMaker(config, artifacts, skip_unseen=not trains)
-        for chunk in chunks(census.watch(form.stream(path)), CHUNK):
+        for chunk in chunks(census.watch(form.stream(path)), EXAMINED):
             docs = artifacts.featurizer.docs(chunk)
             if trains:
                 refuse_long(docs, chunk, limits)

@@ -215,7 +215,7 @@ def score_shards(
     texts and metrics of plugins are the same to the last bit.
 
     Raises:
-        DataError: if a shard is missing, damaged, or of another bundle, data or options.
+        DataError: if a shard is missing or damaged, or of another bundle, other options or another number of records.
     """
     about: list[dict[str, Any]] = [json.loads(file.read_bytes()) for file in sorted(folder.glob("shard-*.json"))]
     if not about:

@@ -27,7 +27,6 @@ from seqpipe.runtime.predictor import cores
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # by which torchrun tells a process its place
 LAUNCHED = "SEQPIPE_LAUNCHED"  # set by `launch`, which reports processes that were killed
-BUCKET = 1 << 23  # numbers that are summed at a time
 FOREVER = timedelta(days=30)  # the others wait while the first process fits, scores and exports
 SILENT = "ended without a message"
 DENSE, SPARSE = 1, 2  # a gradient in `sum_gradients`
@@ -45,7 +44,7 @@ class Processes:
 
     def share(self, rows: Sequence[Item]) -> Sequence[Item]:
         """Return the part of this process: every `count`-th, from its rank on."""
-        return rows[self.rank :: self.count] if self.count > 1 else rows
+        return rows[self.rank :: self.count]
 
     def batch_share(self, rows: Sequence[Item]) -> Sequence[Item]:
         """Return this process's rows of a batch; the first row, which must not count, if there are too few."""
@@ -65,13 +64,10 @@ class Processes:
         return tensor.tolist()
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Return the sum of a tensor over all processes."""
-        if self.count == 1:
-            return tensor
-        total = tensor.detach().clone()
+        """Return a tensor, which has no gradient, summed in place over all processes."""
         with self._connected():
-            dist.all_reduce(total)
-        return total
+            dist.all_reduce(tensor)
+        return tensor
 
     def gather(self, value: Item) -> list[Item]:
         """Return the value of every process, by rank."""
@@ -88,9 +84,7 @@ class Processes:
 
     def merge(self, rows: Tensor, count: int, axis: int = 0) -> Tensor:
         """Return all rows of a batch, `count` along an axis, of which each process has its `batch_share`."""
-        parts = self.gather(rows.cpu())
-        merged = [parts[i % self.count].select(axis, i // self.count) for i in range(count)]
-        return torch.stack(merged, axis).to(rows.device)
+        return torch.stack(self.interleave(rows.cpu().unbind(axis))[:count], axis).to(rows.device)
 
     def by_first(self, function: Callable[[], Item]) -> Item:
         """Return the value of a function that only the first process calls."""
@@ -114,8 +108,6 @@ class Processes:
 
         A parameter without a gradient in all processes stays without one, so that the optimizer skips it.
         """
-        if self.count == 1:
-            return received
         kinds, rows = list[int](), list[int]()
         for parameter in parameters:
             is_sparse = parameter.grad is not None and parameter.grad.is_sparse
@@ -130,8 +122,9 @@ class Processes:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
                 dense.append(parameter.grad)
-        with self._connected():
-            _sum_in_buckets(dense)
+        totals = self.sum(torch.cat([tensor.detach().flatten() for tensor in dense]))
+        for tensor, total in zip(dense, totals.split([tensor.numel() for tensor in dense]), strict=True):
+            tensor.copy_(total.view_as(tensor))
         return received
 
     def _sum_rows(self, table: Tensor, most: int) -> Tensor:
@@ -179,25 +172,6 @@ class Processes:
         content = json.dumps({"rank": self.rank, "exit_code": exit_code, "message": message})
         is_first: bool = self.store.compare_set("error", "", content) == content.encode()
         return is_first and not (SILENT in message and LAUNCHED in os.environ)
-
-
-def _sum_in_buckets(tensors: Sequence[Tensor]) -> None:
-    """Sum tensors over all processes in place, many at a time."""
-    buckets, size = list[list[Tensor]](), BUCKET
-    for tensor in tensors:
-        if size + tensor.numel() > BUCKET or tensor.dtype != buckets[-1][0].dtype:
-            buckets.append([])
-            size = 0
-        buckets[-1].append(tensor)
-        size += tensor.numel()
-    works = []
-    for bucket in buckets:
-        flat = torch.cat([tensor.flatten() for tensor in bucket])
-        works.append((dist.all_reduce(flat, async_op=True), flat, bucket))
-    for work, flat, bucket in works:
-        work.wait()
-        for tensor, total in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
-            tensor.copy_(total.view_as(tensor))
 
 
 ALONE = Processes()

@@ -67,31 +67,18 @@ def dev_allocations(artifacts: Artifacts, records: Sequence[Record]) -> Iterator
 
 
 def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
-    """Calibrate every head that chooses values on dev, from its evidence of these batches.
-
-    Each of several processes computes the evidence of some batches.
-    """
-    processes = devices.current()
+    """Calibrate every head that chooses values on dev, from its evidence of these batches."""
     choosing = [head for head in pipeline.head_stages if dev_option(head.component)]
     if not choosing:
         return
-    evidence = list[list[dict[str, Tensor]]]()
+    evidence = [defaultdict[str, list[Tensor]](list) for _ in choosing]
     with evaluation(pipeline):
-        for batch in itertools.islice(batches(), processes.rank, None, processes.count):
+        for batch in batches():
             names = pipeline(dict(batch))
-            evidence.append([head.call(head.module.evidence, names) for head in choosing])
-    if processes.count > 1:
-        on_cpu = [[{name: rows.cpu() for name, rows in part.items()} for part in parts] for parts in evidence]
-        device = next(pipeline.parameters()).device
-        evidence = [
-            [{name: rows.to(device) for name, rows in part.items()} for part in parts]
-            for parts in processes.interleave(on_cpu)
-        ]
-    for place, head in enumerate(choosing):
-        columns = defaultdict[str, list[Tensor]](list)
-        for parts in evidence:
-            for name, rows in parts[place].items():
-                columns[name].append(rows)
+            for head, columns in zip(choosing, evidence, strict=True):
+                for name, rows in head.call(head.module.evidence, names).items():
+                    columns[name].append(rows)
+    for head, columns in zip(choosing, evidence, strict=True):
         if not columns:
             problem = f"training saw none of its labels, from which {describe(head.component)} chooses"
             raise DataError(f"data.dev: {problem}; add records with labels of the training data")

@@ -303,32 +303,24 @@ class Trainer:
     def save(self) -> None:
         """Write last.ckpt, then remove best weights that it no longer refers to; only the first process does."""
         self._report()
-        carried_states = self._carried_states()
-        if not self.processes.rank:
-            self._write_checkpoint(carried_states)
-        self.processes.wait()
+        carried_states = self.pipeline.carried_states
+        if self.processes.count > 1:  # each process has those of its rows
+            count = len(self._order[0])  # the same in each batch
+            carried_states = {place: self.processes.merge(rows, count, 1) for place, rows in carried_states.items()}
+        self.processes.by_first(lambda: self._write_checkpoint({"carried_states": carried_states}))
 
-    def _write_checkpoint(self, carried_states: dict[int, Tensor]) -> None:
-        state = {
+    def _write_checkpoint(self, state: dict[str, Any]) -> None:
+        state |= {
             "progress": asdict(self.progress),
             "weights": self.pipeline.state_dict(),
             "average": self._average.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
-            "carried_states": carried_states,
         }
         checkpoint.save(self.folder / LAST, state)
         for old in self.folder.glob(BEST):
             if old.name != self.progress.best_file:
                 old.unlink()
-
-    def _carried_states(self) -> dict[int, Tensor]:
-        """Return the carried states (M, B, H) of all rows of a batch; each process has those of its rows."""
-        states = self.pipeline.carried_states
-        if self.processes.count > 1:
-            count = len(self._order[0])  # the same in each batch
-            states = {place: self.processes.merge(state, count, 1) for place, state in states.items()}
-        return states
 
     def restore(self) -> bool:
         """Restore the state of last.ckpt; return False without one."""
@@ -343,12 +335,10 @@ class Trainer:
         self._scaler.load_state_dict(state["scaler"])
         self._average.load_state_dict(state["average"])
         self._order = self.batches.order(self.progress.epoch)
-        carried_states = state["carried_states"]
-        if self.processes.count > 1:
-            for place, whole in carried_states.items():
-                mine = self.processes.batch_share(range(whole.shape[1]))
-                carried_states[place] = whole[:, list(mine)]
-        self.pipeline.carried_states = carried_states
+        self.pipeline.carried_states = {
+            place: rows[:, list(self.processes.batch_share(range(rows.shape[1])))]
+            for place, rows in state["carried_states"].items()
+        }
         self._write_history()  # the last epoch is missing if the process was killed at its end
         return True
 
