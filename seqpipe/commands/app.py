@@ -202,7 +202,10 @@ def report_error(error: SeqpipeError, as_json: bool = False) -> None:
 def _is_reporter(exit_code: int, message: str) -> bool:
     """Return whether this process reports an error; of several processes of a training only one does."""
     devices = sys.modules.get("seqpipe.training.devices")
-    return devices is None or bool(devices.current().is_reporter(exit_code, message))
+    if devices is None or devices.current().count == 1:
+        return True
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it once another process has ended, during a report
+    return bool(devices.current().is_reporter(exit_code, message))
 
 
 def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: bool = False) -> None:

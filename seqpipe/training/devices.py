@@ -167,8 +167,6 @@ class Processes:
 
     def is_reporter(self, exit_code: int, message: str) -> bool:
         """Return whether this process reports an error that ends it: the first process that has one does."""
-        if self.count == 1:
-            return True
         content = json.dumps({"rank": self.rank, "exit_code": exit_code, "message": message})
         is_first: bool = self.store.compare_set("error", "", content) == content.encode()
         return is_first and not (SILENT in message and LAUNCHED in os.environ)
