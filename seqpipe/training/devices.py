@@ -112,7 +112,7 @@ class Processes:
         for parameter in parameters:
             is_sparse = parameter.grad is not None and parameter.grad.is_sparse
             kinds.append(0 if parameter.grad is None else SPARSE if is_sparse else DENSE)
-            rows.append(parameter.grad._nnz() if is_sparse and parameter.grad is not None else 0)
+            rows.append(parameter.grad.indices().shape[1] if is_sparse and parameter.grad is not None else 0)
         received, *agreed = self.agree([received, *kinds, *rows])
         dense = [loss]
         for parameter, kind, most in zip(parameters, agreed[: len(kinds)], agreed[len(kinds) :], strict=True):
@@ -132,7 +132,7 @@ class Processes:
         indices = torch.full((most,), -1, device=table.device)
         values = table.new_zeros(most, *table.shape[1:])
         if table.grad is not None:
-            count = table.grad._nnz()
+            count = table.grad.indices().shape[1]
             indices[:count], values[:count] = table.grad.indices()[0], table.grad.values()
         all_indices = [torch.empty_like(indices) for _ in range(self.count)]
         all_values = [torch.empty_like(values) for _ in range(self.count)]
