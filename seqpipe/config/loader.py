@@ -569,7 +569,7 @@ class _Loader:
         listed = {path: value} if isinstance(value, str) else {(*path, i): text for i, text in enumerate(value)}
         for where, text in listed.items():
             try:
-                if "://" in text:
+                if self.files and "://" in text:
                     found += self.remote_files(text, where)
                     continue
                 matches = match_files(text, self.root, folder) if self.files and "\0" not in text else []
@@ -594,7 +594,7 @@ class _Loader:
             fix = f"name it on the command line, {yaml.key_text(path)}={url}, or download the file first"
             self.error(path, f"{reason}; {fix}")
             return []
-        return download(url) if self.files else []
+        return download(url)
 
     def refuse_common_files(self, reader: Component, source: Path | Files, path: Where) -> None:
         """Record a problem if the reader reads two of these files together, such as parallel ones."""
