@@ -27,11 +27,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import classify
 import common
 import numpy as np
 import random_checkpoints
 import yaml
-from common import HERE, ROOT
+from common import HERE, PREPARED, ROOT
 
 FORMS, EXPONENT, LABELS, SEED = 200_000, 1.05, 77, 1
 RECORDS = (10_000, 100_000, 300_000)
@@ -271,16 +272,24 @@ MODES = ("memory", "mapped")
 def mapped(data: Path | None, rounds: int) -> None:
     """Record the speed of training from mapped features against training from memory, taking turns."""
     table = common.Table("scale", "mapped", "data", "in memory, steps/s", "mapped, steps/s", "mapped / in memory")
-    for name, file in (("clinc150", "classify/clinc150.yaml"), ("ncbi_disease", "ner/ncbi.yaml")):
-        source, speeds = HERE / file, dict[str, list[float]]({mode: [] for mode in MODES})
+    classify.prepare("clinc150", data)
+    clinc = {split: str(PREPARED / "clinc150" / f"{split}.jsonl") for split in ("train", "dev", "test")}
+    ncbi = {split: str(common.data_path(data, f"ncbi_disease/{split}.tsv")) for split in ("train", "dev", "test")}
+    rows: tuple[tuple[str, str, dict[str, str]], ...] = (
+        ("clinc150, BiLSTM", "classify/clinc150.yaml", clinc),
+        ("clinc150, n-grams of `init`", "", clinc),
+        ("ncbi_disease, BiLSTM-CRF", "ner/ncbi.yaml", ncbi),
+    )
+    for name, file, paths in rows:
+        speeds = dict[str, list[float]]({mode: [] for mode in MODES})
         with tempfile.TemporaryDirectory() as folder:
-            content = yaml.safe_load(source.read_text(encoding="utf-8"))
-            content["data"] |= {
-                key: str(common.data_path(data, content["data"][key].removeprefix(common.PLACEHOLDER)))
-                for key in ("train", "dev", "test")
-            }
+            path = Path(folder) / "mapped.yaml"
+            if not file:
+                init = command("init", paths["train"], "-o", path)
+                subprocess.run(init, cwd=folder, check=True, capture_output=True)
+            content = yaml.safe_load((HERE / file if file else path).read_text(encoding="utf-8"))
+            content["data"] |= paths
             content["train"] |= {"threads": 1}
-            path = Path(folder) / source.name
             path.write_text(yaml.safe_dump(content))
             for mode in MODES * rounds:
                 answer = measure_steps(path, 2 * STEPS, SEQPIPE_FEATURES=mode).answer
