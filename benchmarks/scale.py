@@ -325,8 +325,8 @@ def devices(rounds: int) -> None:
             history = (folder / "runs" / "devices" / "checkpoints" / "metrics.jsonl").read_text().splitlines()
             seconds[count].append(json.loads(history[-1])["seconds"])
         tokens = sum(map(len, lines))
-        one, two = (tokens / statistics.median(seconds[count]) for count in seconds)
-        table.row("BERT, 6 layers of 384 units", f"{one:,.0f}", f"{two:,.0f}", f"{two / one:.2f}")
+        alone, both = (tokens / statistics.median(seconds[count]) for count in seconds)
+        table.row("BERT, 6 layers of 384 units", f"{alone:,.0f}", f"{both:,.0f}", f"{both / alone:.2f}")
 
 
 def engines(lines: int) -> None:

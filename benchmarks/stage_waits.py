@@ -199,10 +199,10 @@ class _AsOne(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         wanted = [i for i, leaf in enumerate(ctx.inputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
         values = [_on_cpu(grad) for grad in grads]
-        found = torch.autograd.grad(ctx.results, [ctx.inputs[i] for i in wanted], values, allow_unused=True)
+        gradients = torch.autograd.grad(ctx.results, [ctx.inputs[i] for i in wanted], values, allow_unused=True)
         _count_kernels(ctx.name, CELL_BACKWARD)
         to_inputs: list[Any] = [None] * len(ctx.inputs)
-        for i, grad in zip(wanted, found, strict=True):
+        for i, grad in zip(wanted, gradients, strict=True):
             to_inputs[i] = None if grad is None else DeviceTensor(grad)
         return None, None, *to_inputs
 

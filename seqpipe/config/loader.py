@@ -565,12 +565,12 @@ class _Loader:
 
     def data_files(self, value: str | list[str], path: Where, folder: bool) -> Path | Files:
         """Resolve a key of `data`: a path, a pattern or a folder of data files, or a list of them."""
-        found: list[Path] = []
+        files: list[Path] = []
         listed = {path: value} if isinstance(value, str) else {(*path, i): text for i, text in enumerate(value)}
         for where, text in listed.items():
             try:
                 if self.files and "://" in text:
-                    found += self.remote_files(text, where)
+                    files += self.remote_files(text, where)
                     continue
                 matches = match_files(text, self.root, folder) if self.files and "\0" not in text else []
             except UsageError as error:
@@ -581,10 +581,10 @@ class _Loader:
                     self.file(str(matches[0]) if matches and os.path.exists(matches[0]) else text, where, folder)
                 ]
             for match in matches:
-                if match in found:
+                if match in files:
                     self.error(where, f"{match} is named twice; name it once")
-            found += matches
-        return found[0] if len(found) == 1 else Files(tuple(found or [self.root]))
+            files += matches
+        return files[0] if len(files) == 1 else Files(tuple(files or [self.root]))
 
     def remote_files(self, url: str, path: Where) -> list[Path]:
         """Download the files of a URL, which only an override may name; record a problem for one of the YAML."""

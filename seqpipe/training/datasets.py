@@ -377,8 +377,8 @@ class Order(Sequence[list[int]]):
         batch = self.batches[index]
         return self.positions[self.bounds[batch] : self.bounds[batch + 1]].tolist()
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and [*self] == [*other]
+    def __eq__(self, order: object) -> bool:
+        return isinstance(order, Sequence) and [*self] == [*order]
 
     __hash__ = None  # type: ignore[assignment]
 

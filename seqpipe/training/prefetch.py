@@ -87,9 +87,9 @@ class Prefetcher:
         try:
             futures.extend(map(self._submit, islice(rest, AHEAD * max(1, self.processes))))
             while futures:
-                made = futures.popleft().result()
+                arrays = futures.popleft().result()
                 futures.extend(map(self._submit, islice(rest, 1)))
-                for batch in map(tensors, made) if self.processes else made:
+                for batch in map(tensors, arrays) if self.processes else arrays:
                     yield _pinned(batch) if self.processes and self.pins else batch
         except BrokenProcessPool as error:
             reason = "a process that makes batches was killed, perhaps since memory is short"
