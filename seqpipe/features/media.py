@@ -71,14 +71,14 @@ def with_paths(record: Mapping[str, Any], fields: Iterable[str], where: str) -> 
     Raises:
         DataError: if there is no such file. `where` is the data file and the line of the record.
     """
-    with_files, folder = dict(record), Path(where.rpartition(":")[0]).parent
+    with_files = dict(record)
     for field in fields:
         name = record.get(field)
         if isinstance(name, list) or (isinstance(name, str) and name.startswith("data:")):
             continue
         if not isinstance(name, str) or not name:
             raise DataError(f"{where}: {field!r} names no file; correct the record, or the reader's option `files`")
-        with_files[field] = folder / name
+        with_files[field] = Path(where.rpartition(":")[0]).parent / name
         if not with_files[field].is_file():
             problem = f"there is no file {with_files[field]}, which {field!r} names"
             raise DataError(f"{where}: {problem}; names are relative to the folder of the data file")

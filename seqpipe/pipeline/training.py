@@ -172,15 +172,15 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     for message in (*init_report, *pipeline.messages(), *notes):
         console.say(f"  {message}")
     repeated: dict[str, dict[str, int]] = {}
-    warnings = [*data.warnings, *data_faults(config, artifacts, records, data.dev, repeated)]
+    tests = {name: form.read(path) for name, path in config.data.tests.items()}
+    warnings = [*data.warnings, *data_faults(config, artifacts, records, data.dev, repeated, tests)]
     for warning in warnings:
         console.warn(warning, "  ")
     if data.dev:
         unknown = unknown_share(artifacts.featurizer.docs(data.dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
     report_unseen_labels(form, artifacts, console)
-    sets = {"train": records}
-    sets |= {name: form.read(path) for name, path in {"dev": config.data.dev, **config.data.tests}.items() if path}
+    sets = {"train": records} | ({"dev": form.read(config.data.dev)} if config.data.dev else {}) | tests
     facts = {name: data_facts(artifacts.featurizer, artifacts.task, some) for name, some in sets.items()}
     known = {"sets": {name: facts[name] | repeated.get(name, {}) for name in facts}, "warnings": warnings}
     if not processes.rank:

@@ -25,8 +25,9 @@ def data_faults(
     train: Iterable[Record],
     dev: Iterable[Record],
     counts: dict[str, dict[str, int]] | None = None,
+    tests: Mapping[str, Iterable[Record]] | None = None,
 ) -> Iterator[str]:
-    """Yield a line for each kind of fault in these records and in those of the test sets.
+    """Yield a line for each kind of fault in these records and in those of the test sets, which are read if not given.
 
     Texts that a head learns from itself repeat by nature, so that nothing is said about them; a text to write, an
     answer in a passage and a candidate may be one of several that are right. `counts` receives, for each set, how many
@@ -45,9 +46,10 @@ def data_faults(
         return tuple([_digest(part.gold(record)) for part in judged.values()])
 
     fields, data, reader = fields_of(artifacts.featurizer), config.data, build_component(config.data.reader)
-    left_out: list[str] | None = [] if data.bad_rows == "skip" else None
-    sets: dict[str, Any] = {"train": train, "dev": dev}
-    sets |= {name: read_records(reader, path, data.overlaps, left_out) for name, path in data.tests.items()}
+    if tests is None:
+        left_out: list[str] | None = [] if data.bad_rows == "skip" else None
+        tests = {name: read_records(reader, path, data.overlaps, left_out) for name, path in data.tests.items()}
+    sets: dict[str, Any] = {"train": train, "dev": dev, **tests}
     # By the hash of an input: the set, the place and the answers of its first record. The answers are hashes, or the
     # position of the record where the caller has it: few inputs repeat, and the answers of tagged words cost most.
     first: dict[int, tuple[str, str, int | tuple[int, ...]]] = {}
