@@ -23,6 +23,8 @@ class Relations(nn.Module):
 
     answer = "structured"
 
+    batch_dependent = True  # its loss is the sum of a mean over words and one over texts
+
     def __init__(
         self,
         dim: int,
