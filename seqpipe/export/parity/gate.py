@@ -311,9 +311,9 @@ class _Trials:
 
 def _trials(comparison: Comparison, records: Sequence[Record], probes: Sequence[Record]) -> _Trials:
     ours, draw = comparison.ours, random.Random(SEED)
+    # The question may have the raw text even if the record has words, and then other tokens, or too many.
     questions = [ours.task.question(probe) for probe in probes if 0 <= _length(ours, probe) <= PROBED]
-    # The question may have the raw text even if the record has words, so its length is computed separately.
-    short = [question for question in questions if _length(ours, question) <= PROBED]
+    short = [question for question in questions if 0 <= _length(ours, question) <= PROBED]
     texts = draw.sample(short, min(WITH_OPTIONS["texts"], len(short)))
     without_targets = [ours.task.question(record) for record in records]
     again = draw.sample(without_targets, min(WITH_OPTIONS["records"], len(without_targets)))
