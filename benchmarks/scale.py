@@ -330,24 +330,35 @@ def devices(rounds: int) -> None:
 
 
 def engines(lines: int) -> None:
-    """Record the lines a second of two actors of Ray Data, without the start of the cluster, and of two processes."""
-    table = common.Table("scale", "engines", "bundle", "`--processes 2`, lines/s", "Ray, lines/s", "Ray / processes")
-    bundle = bundle_of("ner")
+    """Record the lines a second of two actors of Ray Data and of two processes, by the difference of two inputs.
+
+    So the start of the cluster, of the actors and of the processes is left out.
+    """
+    columns = ("`--processes 2`, lines/s", "Ray, lines/s", "Ray / processes", "start of both, s")
+    table, bundle = common.Table("scale", "engines", "bundle", *columns), bundle_of("ner")
+    seconds: dict[str, list[float]] = {"processes": [], "ray": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "lines.txt").write_text("".join(" ".join(words) + "\n" for _, words in texts(lines, 15)))
         answer = ("predict", bundle, "-i", "lines.txt", "--threads", 1, "--processes", 2, "-o")
-        processes = lines / measure(command(*answer, "processes"), folder).wall
         subprocess.run(["ray", "start", "--head", "--num-cpus=2"], check=True, capture_output=True)
         try:
-            engine = ("--engine", "ray")
-            ray = lines / measure(command(*answer, "ray", *engine), folder, {"RAY_ADDRESS": "auto"}).wall
+            for count in (lines // 10, lines):
+                text = "".join(" ".join(words) + "\n" for _, words in texts(count, 15))
+                (folder / "lines.txt").write_text(text, encoding="utf-8")
+                for engine, more in (("processes", ()), ("ray", ("--engine", "ray"))):
+                    output = f"{engine}-{count}"
+                    usage = measure(command(*answer, output, *more), folder, {"RAY_ADDRESS": "auto"})
+                    seconds[engine].append(usage.wall)
+                parts = [sorted((folder / f"{engine}-{count}").glob("part-*.jsonl")) for engine in seconds]
+                assert parts[0], "there are no answers"
+                assert [part.read_bytes() for part in parts[0]] == [part.read_bytes() for part in parts[1]]
         finally:
             subprocess.run(["ray", "stop"], check=True, capture_output=True)
-        parts = [sorted((folder / each).glob("part-*.jsonl")) for each in ("processes", "ray")]
-        assert parts[0], "there are no answers"
-        assert [part.read_bytes() for part in parts[0]] == [part.read_bytes() for part in parts[1]]
-    table.row("ner", f"{processes:,.0f}", f"{ray:,.0f}", f"{ray / processes:.2f}")
+    speeds = {engine: (lines - lines // 10) / (all_ - few) for engine, (few, all_) in seconds.items()}
+    starts = [few - lines // 10 / speeds[engine] for engine, (few, _) in seconds.items()]
+    ratio = f"{speeds['ray'] / speeds['processes']:.2f}"
+    shown = ", ".join(f"{start:.1f}" for start in starts)
+    table.row("ner", f"{speeds['processes']:,.0f}", f"{speeds['ray']:,.0f}", ratio, shown)
 
 
 def bundle_of(name: str) -> Path:
@@ -463,7 +474,7 @@ def main() -> None:
     common.add_data_option(mapping)
     for each in (mapping, commands.add_parser("devices")):
         each.add_argument("--rounds", type=int, default=3)
-    commands.add_parser("engines").add_argument("--lines", type=int, default=20_000)
+    commands.add_parser("engines").add_argument("--lines", type=int, default=200_000)
     arguments = parser.parse_args()
     if arguments.command == "steps":
         train_steps(arguments.yaml, arguments.most)
