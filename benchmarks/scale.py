@@ -411,7 +411,6 @@ def cost() -> None:
     with tempfile.TemporaryDirectory() as folder:
         size = 20_000
         answer = measure_steps(conll_pipeline(Path(folder), size)).answer
-    row("features of CoNLL", answer["before"] / size)
     row("training of ner, an epoch", answer["step"] * answer["batches"] / size)
 
 
