@@ -36,7 +36,7 @@ from seqpipe.features.document import Doc, Record, location, token_counts
 from seqpipe.features.encoding import FIX, encode, is_panic, split_error
 from seqpipe.features.kinds.base import SENTENCES, WORDS, FeatureKind
 from seqpipe.features.kinds.registry import pair_features
-from seqpipe.features.mapped import Docs, JoinedDocs
+from seqpipe.features.mapped import Docs, JoinedDocs, StoredRecords
 from seqpipe.features.sources import (
     InputSource,
     MultiSource,
@@ -50,7 +50,7 @@ from seqpipe.features.splitting import splits_words
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.runtime.predictor import CHUNK, chunks
 from seqpipe.training.artifacts import Artifacts, FittedTask
-from seqpipe.training.datasets import Records, docs_of, read
+from seqpipe.training.datasets import TICK, Records, docs_of, read
 
 
 def replacing_encoder(source: Input) -> Component | None:
@@ -318,7 +318,8 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
     fields = [field] if isinstance(field, str) else field
 
     def texts() -> Texts:
-        yield from ((record, split_or_whole(record, fields, name)) for record in records for name in fields)
+        watched = _Watched("fitting the tokenizer", records, records)
+        yield from ((record, split_or_whole(record, fields, name)) for record in watched for name in fields)
         # A tokenizer shared with the target is trained on both texts.
         writing = [head for head in heads if head.common_keys.get("target_tokenizer") == "same"]
         targets = [head.common_keys.get("target") or "target" for head in writing if head_task(head).has_target_text]
@@ -345,8 +346,28 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
     counts, longest = token_counts(docs, tokenizer.get_vocab_size())
     if len(fields) == 2 and not lossless:
         features |= pair_features()
-    fitted = {name: feature.with_tokenizer(tokenizer).fit(docs) for name, feature in features.items()}
+    fitted = {
+        name: feature.with_tokenizer(tokenizer).fit(_Watched(f"fitting the feature {name}", docs, records))
+        for name, feature in features.items()
+    }
     return _Source(TextSource(tokenizer, fitted, field, lossless), counts, longest, docs)
+
+
+class _Watched(Iterable[Any]):
+    """Records or their Docs; each pass over those of stored records, which are many, has a progress bar."""
+
+    def __init__(self, what: str, values: Iterable[Any], records: Sequence[Record]):
+        self.what, self.values, self.records = what, values, records
+
+    def __iter__(self) -> Iterator[Any]:
+        if not isinstance(self.records, StoredRecords):
+            yield from self.values
+            return
+        with self.records.store.console.progress(self.what, len(self.records)) as tick:
+            for number, value in enumerate(self.values, 1):
+                yield value
+                if number % TICK == 0:
+                    tick(number)
 
 
 class _TokenizedDocs(Iterable[Doc]):
