@@ -79,6 +79,9 @@ class BiaffineParser(nn.Module):
         at_relations = relations.gather(2, relation[..., None])[..., 0]
         return -(at_heads + at_relations)[mask].mean()
 
+    def loss_count(self, mask: Tensor) -> Tensor:
+        return mask.sum()
+
     def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
         x = self._with_root(x, mask)
         arcs = self._arcs(x, mask)  # (B, T, 1 + T)
