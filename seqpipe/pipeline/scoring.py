@@ -19,7 +19,7 @@ from seqpipe.answers.types import Masking, Metric
 from seqpipe.config import yaml
 from seqpipe.config.contract import Metrics, build_component, head_metrics, member
 from seqpipe.config.plugins import Plugins
-from seqpipe.config.run_layout import BUNDLE, YAML
+from seqpipe.config.run_layout import YAML
 from seqpipe.config.signature import options_model, validate, values
 from seqpipe.console import Console, text_table
 from seqpipe.errors import DataError, PluginError, UsageError
@@ -36,7 +36,7 @@ from seqpipe.runtime.evaluate import answered, evaluate, headline, read_pairs, r
 from seqpipe.runtime.evaluate import swap as swap_words
 from seqpipe.runtime.manifest import Manifest, MetricsOwner, Reader
 from seqpipe.runtime.model import Model, load
-from seqpipe.runtime.parts import Shard
+from seqpipe.runtime.parts import Shard, read_description
 from seqpipe.runtime.predictor import CHUNK, Predictor, chunks
 from seqpipe.runtime.table_io import reader_for
 from seqpipe.runtime.text_scores import METRICS, Normalize, judge, pair_scores, read_items, wrong_preferences
@@ -148,6 +148,9 @@ def _report_packages(predictor: Predictor, console: Console) -> None:
 # Answers in shards, each of one machine or process, and the scores of all of them.
 
 
+_SHARD_KEYS = {"bundle", "options", "shards", "records", "shard", "sha256"}
+
+
 def answer_shard(
     target: Path,
     console: Console,
@@ -166,7 +169,7 @@ def answer_shard(
     folder `output` gets a line for each record with its answer, and last a description of them.
     """
     if not (target / bundle.MANIFEST).exists():
-        raise UsageError(f"{target}: shards are answered by a bundle; name one, such as {target / BUNDLE}")
+        raise UsageError(f"{target}: shards are answered by a bundle; name one, such as {target / 'bundle'}")
     predictor, read, test_sets = open_target(target, device, data, console, plugins)
     if predictor.kind.is_generated:
         fix = "evaluate a language model without --shard"
@@ -217,7 +220,8 @@ def score_shards(
     Raises:
         DataError: if a shard is missing or damaged, or of another bundle, other options or another number of records.
     """
-    about: list[dict[str, Any]] = [json.loads(file.read_bytes()) for file in sorted(folder.glob("shard-*.json"))]
+    descriptions = sorted(folder.glob("shard-*.json"))
+    about = [read_description(file, _SHARD_KEYS, "write the shard again") for file in descriptions]
     if not about:
         raise DataError(f"{folder}: has no shards; write them with seqpipe evaluate {target} --shard 1/2 -o {folder}")
     files = {shard["shard"]: folder / f"shard-{shard['shard']:05d}.jsonl" for shard in about}

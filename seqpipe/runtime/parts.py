@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -24,6 +24,7 @@ SMALLEST, LARGEST, PARTS = 1 << 16, 1 << 26, 256  # bytes of a part, and how man
 PICTURES = 64  # pictures or sounds of a part
 MANIFEST = "manifest.json"
 FILES = {"text": "jsonl", "jsonl": "jsonl", "conll": "conll"}  # endings of output files by their format
+_KEYS = {"number", "file", "records", "skipped", "sha256"}  # of the description of a complete part that are read
 _LINES = ("text", "jsonl")  # formats whose files are divided at the ends of lines
 
 
@@ -223,13 +224,18 @@ def _is_intact(folder: Path, entry: Mapping[str, Any]) -> bool:
 def _read_entry(folder: Path, part: Part) -> dict[str, Any] | None:
     """Return the description of a complete part, or None."""
     path = folder / f"{part.name}.json"
+    return read_description(path, _KEYS, "remove it, and continue with --resume") if path.exists() else None
+
+
+def read_description(path: Path, keys: Set[str], fix: str) -> dict[str, Any]:
+    """Return the description of a file of answers, which has these keys; DataError with the fix if it is damaged."""
     try:
-        entry: dict[str, Any] = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
+        content = json.loads(path.read_bytes())
     except ValueError as error:
-        raise DataError(f"{path}: damaged: {error}; remove it, and continue with --resume") from error
-    return entry
+        raise DataError(f"{path}: damaged: {error}; {fix}") from error
+    if not (isinstance(content, dict) and keys <= content.keys()):
+        raise DataError(f"{path}: damaged: it must have {', '.join(sorted(keys))}; {fix}")
+    return content
 
 
 def run_processes(arguments: Sequence[str], shard: Shard, processes: int) -> None:

@@ -217,8 +217,12 @@ def test_shards_that_do_not_belong_together_are_refused(
         score_shards(tiny_bundle, answers, Console(-1))
     with pytest.raises(DataError, match="'bundle' differs"):
         score_shards(build(tmp_path / "tagger", kind="tags"), answers, Console(-1))
-    with pytest.raises(UsageError, match="shards are answered by a bundle"):
+    with pytest.raises(UsageError, match=r"shards are answered by a bundle; name one, such as .*/bundle$"):
         answer_shard(tmp_path, Console(-1), Shard(1, 2), answers)
+    for content in ('{"shard', "[]", '{"shard": 1}'):
+        (answers / "shard-00001.json").write_text(content, encoding="utf-8")
+        with pytest.raises(DataError, match=r"shard-00001\.json: damaged: .*; write the shard again"):
+            score_shards(tiny_bundle, answers, Console(-1))
 
 
 TESTS = {

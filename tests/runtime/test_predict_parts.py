@@ -86,6 +86,10 @@ def test_resume_answers_only_what_is_missing_or_damaged(tiny: Model, tmp_path: P
     assert together(out) == expected
     changed = {file.name for file, before in times.items() if file.stat().st_mtime_ns != before}
     assert changed == {"part-00002.jsonl", "part-00003.jsonl"}
+    for content in ("{", "[1]", "{}"):
+        (out / "part-00001.json").write_text(content)
+        with pytest.raises(DataError, match=r"part-00001\.json: damaged: .*; remove it, and continue with --resume"):
+            in_parts(tiny, source, out, resume=True)
 
 
 def test_resume_with_another_input_or_option_is_refused(tiny: Model, tmp_path: Path, small_parts: None) -> None:
