@@ -4,6 +4,7 @@
     python benchmarks/scale.py memory                # anonymous memory of features and 200 steps, by records
     python benchmarks/scale.py check                 # processor seconds and memory of `check`, by records
     python benchmarks/scale.py mapped --data DATA    # training from mapped features against training from memory
+    python benchmarks/scale.py equality              # the same training in one process and in two
     python benchmarks/scale.py devices               # two processes of one core against one
     python benchmarks/scale.py engines               # `predict --engine ray` against `predict --processes`
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -329,6 +331,38 @@ def devices(rounds: int) -> None:
         table.row("BERT, 6 layers of 384 units", f"{alone:,.0f}", f"{both:,.0f}", f"{both / alone:.2f}")
 
 
+ALIKE = {  # overrides: no dropout, and an epoch of about 50 steps
+    "ner": (
+        "head.dropout=0",
+        "embedding.0.dropout=0",
+        "embedding.0.word_dropout=0",
+        "embedding.1.dropout=0",
+        "train.batch_tokens=640",
+    ),
+    "intent-bert": ("head.dropout=0", "encoder.dropout=0", "train.batch_tokens=820"),
+    "dates": ("head.dropout=0", "embedding.dropout=0", "train.batch_tokens=3072"),
+    "gpt": ("train.epoch_steps=50",),
+}
+
+
+def equality() -> None:
+    """Record the dev loss in fp32 after an epoch in one process and in two, without dropout."""
+    columns = ("steps", "dev loss, one process", "two", "relative difference")
+    table = common.Table("scale", "equality", "pipeline", *columns)
+    for name, overrides in ALIKE.items():
+        losses = list[float]()
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(ROOT / "pipelines", Path(folder) / "pipelines")
+            for more in ((), ("--devices", 2)):
+                train = ("train", f"pipelines/{name}.yaml", "--fresh", "train.epochs=1", "train.threads=1")
+                measure(command(*train, "--device", "cpu", *overrides, *more), Path(folder))
+                history = Path(folder, "runs", name, "checkpoints", "metrics.jsonl").read_text().splitlines()
+                epoch = json.loads(history[-1])
+                losses.append(epoch["dev"]["loss"])
+        difference = abs(losses[1] / losses[0] - 1)
+        table.row(name, epoch["step"], *(f"{loss:.7f}" for loss in losses), f"{difference:.1e}")
+
+
 def engines(lines: int) -> None:
     """Record the lines a second of two actors of Ray Data and of two processes, by the difference of two inputs.
 
@@ -469,6 +503,7 @@ def main() -> None:
     commands.add_parser("shares").add_argument("--sizes", type=int, nargs="+", default=(1_024, 16_384, 262_144))
     commands.add_parser("workers").add_argument("--sizes", type=int, nargs="+", default=(10**7, 10**9))
     commands.add_parser("cost")
+    commands.add_parser("equality")
     mapping = commands.add_parser("mapped")
     common.add_data_option(mapping)
     for each in (mapping, commands.add_parser("devices")):
@@ -479,6 +514,8 @@ def main() -> None:
         train_steps(arguments.yaml, arguments.most)
     elif arguments.command == "cost":
         cost()
+    elif arguments.command == "equality":
+        equality()
     elif arguments.command == "mapped":
         mapped(arguments.data, arguments.rounds)
     elif arguments.command == "devices":

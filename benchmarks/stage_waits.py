@@ -253,11 +253,11 @@ def count_step(file: Path, overrides: Sequence[str] = ()) -> StepCounts:
 def main() -> None:
     options = common.parser(__doc__)
     options.add_argument("files", nargs="+", type=Path, metavar="FILE", help="pipelines, with their data")
-    print(f"{'pipeline':<18} {'waits':>5} {'forward':>8} {'backward':>8} {'tokens':>7}")
+    table = common.Table("scale", "waits", "pipeline", "waits", "operators, forward", "backward", "tokens")
     for file in options.parse_args().files:
         counts = count_step(file)
         waits, forward, backward = (sum(part.values()) for part in (counts.waits, counts.forward, counts.backward))
-        print(f"{file.stem:<18} {waits:>5} {forward:>8} {backward:>8} {counts.tokens:>7}")
+        table.row(file.stem, waits, forward, backward, counts.tokens)
 
 
 if __name__ == "__main__":
