@@ -149,9 +149,8 @@ def answer_part(model: Model, part: Part, folder: Path, about: Mapping[str, Any]
 
 
 Descriptions = Mapping[Part, Mapping[str, Any]]
-Engine = Callable[
-    [Model, Descriptions, Path], Iterator[dict[str, Any]]
-]  # of the parts to answer; yields completed ones
+# Answers parts, which it gets with their descriptions, into a folder, and yields the completed descriptions.
+Engine = Callable[[Model, Descriptions, Path], Iterator[dict[str, Any]]]
 
 
 def answer_here(model: Model, parts: Descriptions, folder: Path) -> Iterator[dict[str, Any]]:
