@@ -5,6 +5,7 @@
     python benchmarks/language_models.py training              # seconds a step, the same model both ways
     python benchmarks/language_models.py writing               # tokens/s of a GPT of 6 layers, 384 wide, 5,000 tokens
     python benchmarks/language_models.py writing --peers ENV   # the same beside CTranslate2; ENV is made if missing
+    python benchmarks/language_models.py writing --peers ENV --batches 1 --threads 2   # the same, two threads each
     python benchmarks/language_models.py t5                    # the same of a T5, and whether the texts are the same
 
 Run it on an otherwise idle machine. Its figures are recorded in runs/results; see report.py.
@@ -129,13 +130,15 @@ def training(data: Path | None) -> None:
     common.record("language_models", "quality", [row])
 
 
-def writing(batches: Sequence[int], precisions: Sequence[str], peers: Path | None, data: Path | None) -> None:
+def writing(
+    batches: Sequence[int], precisions: Sequence[str], peers: Path | None, data: Path | None, threads: int
+) -> None:
     """Tokens a second of the same weights, greedy: `transformers`, CTranslate2, and the bundle in onnxruntime."""
     from random_checkpoints import gpt2
 
     from seqpipe.export.passes.int8 import in_int8, input_ranges
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = common.data_path(data, SHAKESPEARE)
@@ -153,32 +156,33 @@ def writing(batches: Sequence[int], precisions: Sequence[str], peers: Path | Non
             inputs = ({"ids": ids, "mask": np.ones(ids.shape, bool)} for ids in rows)
             return in_int8(graph, input_ranges(graph, inputs))
 
-        model, small = exported(folder / "gpt.yaml", lambda graph, pipeline: graph, calibrated)
+        ways = [lambda graph, pipeline: graph, calibrated]
+        model, small = exported(folder / "gpt.yaml", *ways, folder=folder, threads=threads)
         figures = perplexities(folder / "texts.npy", float32=model, int8=small)
         for rows in batches:
-            beside(model, theirs, rows)
+            beside(model, theirs, rows, threads)
             for precision in precisions if peers else ():
                 bundle_model = small if precision == "int8" else model
-                their_perplexity = beside_ctranslate2(bundle_model, folder, peers, precision, rows)
+                their_perplexity = beside_ctranslate2(bundle_model, folder, peers, precision, rows, threads)
                 figures[f"CTranslate2, {precision}"] = round(their_perplexity, 1)
     row = {"row": INT8, "figures": {"measured": ", ".join(f"{name} {value}" for name, value in figures.items())}}
     common.record("language_models", "size", [row])
-    step = min(common.seconds(partial(model.run, feeds(model, 1))) for _ in range(3)) / WRITTEN
+    step = min(common.seconds(partial(model.graph.run_alone, feeds(model, 1))) for _ in range(3)) / WRITTEN
     first = min(common.seconds(lambda: next(model.stream("First Citizen:\nBefore we proceed any"))) for _ in range(9))
     print(
         f"one step {1000 * step:.2f} ms; streaming's first token after {1000 * first:.2f} ms, {first / step:.2f} steps"
     )
-    row = {"row": FIRST, "figures": {"measured": round(first / step, 2)}}
+    row = {"row": FIRST + in_threads(threads), "figures": {"measured": round(first / step, 2)}}
     common.record("language_models", "size", [row])
 
 
-def exported(path: Path, *ways: Callable[[bytes, Any], bytes]) -> list[Any]:
+def exported(path: Path, *ways: Callable[[bytes, Any], bytes], folder: Path, threads: int = 1) -> list[Any]:
     """The models of a pipeline that was not trained, one for each way to rewrite its graph, given the pipeline."""
+    import seqpipe
     from seqpipe.config.loader import load
     from seqpipe.export.exporter import bundle_files, bundle_manifest
     from seqpipe.export.graph import to_onnx
     from seqpipe.runtime import bundle
-    from seqpipe.runtime.model import Model
     from seqpipe.training.datasets import read
     from seqpipe.training.evaluation import option_table
     from seqpipe.training.fit import fit_artifacts
@@ -192,8 +196,11 @@ def exported(path: Path, *ways: Callable[[bytes, Any], bytes]) -> list[Any]:
     weights = 4 * sum(p.numel() for p in pipeline.parameters())
     print(f"exported in {time.perf_counter() - clock:.0f} s, {len(graph):,} bytes, the weights {weights:,}")
     manifest = bundle_manifest(pipeline, config, options, {})
-    files = (bundle_files(pipeline, way(graph, pipeline)) for way in ways)
-    return [Model(bundle.BundleContent(config.file, manifest, each), "cpu", 1) for each in files]
+    models = []
+    for number, way in enumerate(ways):
+        bundle.write(folder / f"bundle-{number}", bundle_files(pipeline, way(graph, pipeline)), manifest)
+        models.append(seqpipe.load(folder / f"bundle-{number}", "cpu", threads))
+    return models
 
 
 def t5(data: Path | None) -> None:
@@ -213,7 +220,7 @@ def t5(data: Path | None) -> None:
             "encoder: {use: pretrained-seq2seq, checkpoint: t5}\n"
             "head: {use: pretrained-seq2seq, checkpoint: t5, target_tokenizer: same}\n"
         )
-        (model,) = exported(folder / "t5.yaml", lambda graph, pipeline: graph)
+        (model,) = exported(folder / "t5.yaml", lambda graph, pipeline: graph, folder=folder)
     for beams in (1, 4):
         begun, expected = time.perf_counter(), []
         for text in texts:
@@ -250,7 +257,12 @@ def feeds(model: Any, rows: int) -> dict[str, Any]:
     return {"ids": ids, "mask": np.ones(ids.shape, bool)} | sizes
 
 
-def beside(model: Any, theirs: Any, rows: int) -> None:
+def in_threads(threads: int) -> str:
+    """The end of a row's name."""
+    return f", {threads} threads" if threads > 1 else ""
+
+
+def beside(model: Any, theirs: Any, rows: int, threads: int) -> None:
     inputs = feeds(model, rows)
     ids = torch.from_numpy(inputs["ids"])
     pairs = []
@@ -259,12 +271,12 @@ def beside(model: Any, theirs: Any, rows: int) -> None:
         with torch.no_grad():
             generate = partial(theirs.generate, ids, attention_mask=torch.ones_like(ids), **settings)
             their_seconds = common.seconds(generate)
-        our_seconds = common.seconds(partial(model.run, inputs))
+        our_seconds = common.seconds(partial(model.graph.run_alone if rows == 1 else model.run, inputs))
         their_speed, our_speed = (rows * WRITTEN / seconds for seconds in (their_seconds, our_seconds))
         speeds = f"transformers {their_speed:.0f} tokens/s, bundle {our_speed:.0f}"
         print(f"batch {rows}: {speeds}, ratio {their_seconds / our_seconds:.2f}")
         pairs.append((our_speed, their_speed))
-    record_writing(rows, "transformers", pairs, f"transformers {version('transformers')}")
+    record_writing(rows, "transformers" + in_threads(threads), pairs, f"transformers {version('transformers')}")
 
 
 def perplexities(path: Path, **models: Any) -> dict[str, float]:
@@ -287,21 +299,23 @@ def perplexities(path: Path, **models: Any) -> dict[str, float]:
     return figures
 
 
-def beside_ctranslate2(model: Any, folder: Path, peers: Path, precision: str, rows: int) -> float:
+def beside_ctranslate2(model: Any, folder: Path, peers: Path, precision: str, rows: int, threads: int) -> float:
     program = HERE / "peers" / "ctranslate2_gpt.py"
     python = common.peer_python(peers.absolute(), "requirements-seq2seq.txt")
     texts = folder / "texts.npy"
-    call = [python, program, folder / "gpt", precision, str(rows), str(PROMPT), str(WRITTEN), texts]
-    pairs = []
+    call = [python, program, folder / "gpt", precision, str(rows), str(PROMPT), str(WRITTEN), texts, str(threads)]
+    run, pairs = partial(model.graph.run_alone if rows == 1 else model.run, feeds(model, rows)), []
     for _ in range(3):
-        done = subprocess.run(call, check=True, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        done = subprocess.run(
+            call, check=True, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": f"{threads}"}
+        )
         theirs, perplexity = map(float, done.stdout.split())
-        ours = rows * WRITTEN / min(common.seconds(partial(model.run, feeds(model, rows))) for _ in range(4))
+        ours = rows * WRITTEN / min(common.seconds(run) for _ in range(4))
         speeds = f"CTranslate2 {theirs:.0f} tokens/s (perplexity {perplexity:.1f}), bundle {ours:.0f}"
         print(f"batch {rows}, {precision}: {speeds}, ratio {ours / theirs:.2f}", flush=True)
         pairs.append((ours, theirs))
     ctranslate2 = common.peer_versions(python, "ctranslate2")
-    record_writing(rows, f"CTranslate2, {precision}", pairs, ctranslate2)
+    record_writing(rows, f"CTranslate2, {precision}{in_threads(threads)}", pairs, ctranslate2)
     return perplexity
 
 
@@ -323,12 +337,13 @@ if __name__ == "__main__":
     written = what.add_parser("writing")
     written.add_argument("--peers", type=Path)
     written.add_argument("--batches", type=int, nargs="+", default=[1, 8])
+    written.add_argument("--threads", type=int, default=1, help="of each side, for batches of one text")
     written.add_argument("--precisions", nargs="+", choices=["float32", "int8"], default=["float32", "int8"])
     common.add_data_option(trained, what.add_parser("training"), written, what.add_parser("t5"))
     options = parser.parse_args()
     if options.what == "quality":
         quality(options.name, options.seeds, options.overrides, options.data)
     elif options.what == "writing":
-        writing(options.batches, options.precisions, options.peers, options.data)
+        writing(options.batches, options.precisions, options.peers, options.data, options.threads)
     else:
         {"training": training, "t5": t5}[options.what](options.data)

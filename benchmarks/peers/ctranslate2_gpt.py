@@ -1,6 +1,6 @@
-"""Tokens a second of a GPT-2 checkpoint in CTranslate2, greedy, one thread; then its perplexity on texts.
+"""Tokens a second of a GPT-2 checkpoint in CTranslate2, greedy; then its perplexity on texts.
 
-python ctranslate2_gpt.py FOLDER float32|int8 ROWS PROMPT WRITTEN TEXTS
+python ctranslate2_gpt.py FOLDER float32|int8 ROWS PROMPT WRITTEN TEXTS THREADS
 
 TEXTS is a file of token ids (N, T), saved by NumPy, of which those after the first 8 count.
 """
@@ -21,7 +21,8 @@ texts = [tokenizer.convert_ids_to_tokens(row) for row in ids.tolist()]
 with tempfile.TemporaryDirectory() as place:
     model = Path(place) / "model"
     ctranslate2.converters.TransformersConverter(folder).convert(str(model), quantization=compute)
-    generator = ctranslate2.Generator(str(model), device="cpu", compute_type=compute, inter_threads=1, intra_threads=1)
+    threads = {"inter_threads": 1, "intra_threads": int(sys.argv[7])}
+    generator = ctranslate2.Generator(str(model), device="cpu", compute_type=compute, **threads)
     best = float("inf")
     for _ in range(4):
         clock = time.perf_counter()

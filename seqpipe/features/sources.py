@@ -37,9 +37,11 @@ class _FieldSource:
 
     def collate(self, docs: Sequence[Doc]) -> Arrays:
         """Pad Docs to the longest (at least one token or row): `mask` (B, T), then all features."""
-        lengths = np.array([len(doc) for doc in docs])
-        longest = max(1, int(lengths.max(initial=1)))
-        mask = np.arange(longest)[None] < lengths[:, None]
+        lengths = [len(doc) for doc in docs]
+        longest = max([1, *lengths])
+        mask = np.zeros((len(docs), longest), bool)
+        for row, length in enumerate(lengths):
+            mask[row, :length] = True
         return {MASK: mask, **{name: feature.array(docs, longest) for name, feature in self.features.items()}}
 
     def axes(self, name: str) -> tuple[str | int, ...]:
@@ -223,7 +225,8 @@ class TextSource(_FieldSource):
         """Pad Docs to the longest (at least one token): `ids` and `mask` (B, T), then all other features."""
         arrays = super().collate(docs)
         ids = np.zeros(arrays[MASK].shape, np.int64)
-        ids[arrays[MASK]] = [i for doc in docs for i in doc.ids]
+        for row, doc in enumerate(docs):
+            ids[row, : len(doc)] = doc.ids
         return {"ids": ids, **arrays}
 
     def manifest(self) -> dict[str, dict[str, Any]]:

@@ -65,8 +65,11 @@ class IncrementalEncoder(Protocol):
         """Return the cache for `import_cache` from a memory; 0 in unused slots and finished texts."""
         ...
 
-    def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
-        """Map x (B, n, D) of n more tokens to x (B, n, D'); return also the memory extended by these tokens."""
+    def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache, rows: Tensor | None = None) -> tuple[Tensor, State]:
+        """Map x (B, n, D) of n more tokens to x (B, n, D'); return also the memory extended by these tokens.
+
+        `rows` (B, m), which an encoder may leave out, are the only tokens whose x is read: it returns x (B, m, D').
+        """
         ...
 
     def init_cache(self, prefix: PrefixCache) -> State:
@@ -129,7 +132,7 @@ class KVCacheEncoder(nn.Module):
         exported = rows_at(rows, slots.order).unflatten(2, self.cache_shape)
         return torch.where(slots.real[..., None, None], exported, 0.0)
 
-    def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
+    def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache, rows: Tensor | None = None) -> tuple[Tensor, State]:
         t = torch.arange(x.shape[1], device=x.device)
         places = prefix.length[:, None] + t  # (B, n)
         new = (t <= t[:, None]) & mask[:, None]  # (B, n, n)
@@ -142,6 +145,9 @@ class KVCacheEncoder(nn.Module):
             keys = torch.cat([prefix.memory[2 * i], keys], 2)
             values = torch.cat([prefix.memory[2 * i + 1], values], 2)
             memory += [keys, values]
+            if rows is not None and i == len(self.layers) - 1:  # the other tokens only need keys and values there
+                x, bias = rows_at(x, rows), rows_at(bias[:, 0], rows)[:, None]
+                queries = queries.gather(2, rows[:, None, :, None].expand(-1, queries.shape[1], -1, queries.shape[3]))
             if self.groups < queries.shape[1]:  # each group has several heads
                 keys, values = (part.repeat_interleave(queries.shape[1] // self.groups, 1) for part in (keys, values))
             context = (queries @ keys.transpose(2, 3) + bias).softmax(3) @ values  # (B, H, n, d)
@@ -236,7 +242,7 @@ class TokenPrefix(NamedTuple):
 class Prompt(NamedTuple):
     """Texts after the last tokens that were read of them."""
 
-    x: Tensor  # (B, n, D) of the tokens that were read now
+    x: Tensor  # (B, n, D) of the tokens that were read now, or (B, 1, D) of the last ones
     ids: Tensor  # (B, n) these tokens
     real: Tensor  # (B, n) their mask
     last: Tensor  # (B,) the last token of each text
@@ -273,8 +279,11 @@ class IncrementalStages:
         limits = (member(encoder, "max_length") for encoder in self.encoder)
         return min((limit for limit in limits if isinstance(limit, int)), default=None)
 
-    def prefill(self, ids: Tensor, mask: Tensor) -> Prompt:
-        """Read more tokens (B, n) after those of `past.ids`."""
+    def prefill(self, ids: Tensor, mask: Tensor, every: Tensor | None = None) -> Prompt:
+        """Read more tokens (B, n) after those of `past.ids`.
+
+        Unless `every`, a scalar bool, is true, the top encoder need only compute x of the last token of each text.
+        """
         B = ids.shape[0]
         held = torch.zeros_like(ids[:, :0])
         if PAST + IDS in self.names:
@@ -292,6 +301,10 @@ class IncrementalStages:
         x, self.logit_weights = self._embedded(ids, real, old.sum(1, keepdim=True), features)
         x = torch.where(real[..., None], x, 0.0)
         memories, before = list[State](), list[State]()
+        rows: dict[str, Tensor] = {}
+        top = self.encoder[-1]
+        if every is not None and member(top, "cache_per_token") and "rows" in inspect.signature(top.prefill).parameters:
+            rows["rows"] = run_if(every, lambda: (t + 0 * end,), (end,))[0]  # (B, n) or (B, 1)
         for number, encoder in enumerate(self.encoder):
             cache = self.names.get(f"{PAST}{number}")
             if cache is None:
@@ -300,7 +313,7 @@ class IncrementalStages:
             names = {**self.names, "cache": repeat_axis(cache, 0, B)}
             memory = encoder.import_cache(**{name: names[name] for name in _requested(encoder.import_cache, names)})
             if member(encoder, "cache_per_token"):
-                x, memory = encoder.prefill(x, real, prefix_cache(memory, old))
+                x, memory = encoder.prefill(x, real, prefix_cache(memory, old), **(rows if encoder is top else {}))
                 before.append(tuple(part.clone() for part in memory))  # the last token's slot is not in its mask
             else:
                 last_x = rows_at(x, end)[:, 0]
@@ -315,7 +328,8 @@ class IncrementalStages:
             TokenPrefix(all_ids, torch.cat([old, mask], 1), rest, tuple(parts))
             for mask, parts in ((real, memories), (earlier, before))
         )
-        return Prompt(x, ids, real, ids.gather(1, end)[:, 0], rows_at(x, end)[:, 0], *prefixes)
+        last_x = rows_at(x, end.clamp(max=x.shape[1] - 1) if rows else end)[:, 0]
+        return Prompt(x, ids, real, ids.gather(1, end)[:, 0], last_x, *prefixes)
 
     def start(self, prefix: TokenPrefix) -> State:
         """Return the initial state: t (R,), the tokens (R, t) read since the prefix, and the states of the encoders."""

@@ -92,15 +92,23 @@ def nodes(model: bytes) -> Iterator[tuple[str, str, bool, list[bytes]]]:
             graphs += [(a, b, in_loop or operator in ("Loop", "Scan")) for n, _, a, b in attributes if n in (6, 11)]
 
 
-def product_weights(model: bytes) -> int:
-    """Return the number of weights of a valid model in products over all tokens: not of tables, RNNs or loops."""
-    others = {i for node in nodes(model) if node[2] or node[0] in ("Gather", "GRU", "LSTM", "RNN") for i in node[3]}
+def product_sizes(model: bytes) -> tuple[int, int]:
+    """Return the number of weights of a valid model in products over all tokens, and the bytes of those in loops.
+
+    The first are not those of tables, RNNs or loops; each generated token reads the second.
+    """
+    all_nodes = [*nodes(model)]
+    others = {i for node in all_nodes if node[2] or node[0] in ("Gather", "GRU", "LSTM", "RNN") for i in node[3]}
+    looped = {i for node in all_nodes if node[2] and node[0] in ("Gemm", "MatMul", "Transpose") for i in node[3]}
     graphs = (_fields(model, a, b, "a graph") for n, _, a, b in _fields(model, 0, len(model), "the model") if n == 7)
-    count = 0
+    count = size = 0
     for tensor in ([*_fields(model, a, b, "a tensor")] for graph in graphs for n, _, a, b in graph if n == 5):
-        if b"".join(model[a:b] for n, _, a, b in tensor if n == 8) not in others:
-            count += math.prod(size for n, wire, a, b in tensor if n == 1 for size in _integers(model, wire, a, b))
-    return count
+        name = b"".join(model[a:b] for n, _, a, b in tensor if n == 8)
+        if name in looped:
+            size += sum(b - a for n, _, a, b in tensor if n == _RAW)
+        if name not in others:
+            count += math.prod(axis for n, wire, a, b in tensor if n == 1 for axis in _integers(model, wire, a, b))
+    return count, size
 
 
 class _RefusedError(Exception):

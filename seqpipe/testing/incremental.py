@@ -59,7 +59,9 @@ def _in_chunks(bench: Bench) -> None:
             raise FaultError(f"x of a token {what} differs by {off:.2g} from `forward` over the whole text", _CHUNKS)
 
     incremental = IncrementalStages(embedding, [*pipeline.encoder], others, adds_bos=False)
-    prompt = incremental.prefill(ids[:, : max(PROMPTS)], torch.arange(max(PROMPTS)) < prompts[:, None])
+    read = ids[:, : max(PROMPTS)], torch.arange(max(PROMPTS)) < prompts[:, None]
+    same("at the end of the prompt", incremental.prefill(*read, torch.tensor(False)).last_x, prompts - 1)
+    prompt = incremental.prefill(*read)
     for t in range(max(PROMPTS)):
         at = torch.minimum(torch.tensor(t), prompts - 1)
         same("of the prompt", prompt.x[rows, at], at)

@@ -179,7 +179,9 @@ def test_a_large_bundle_that_is_not_written_yet_answers_a_text_by_itself(
     assert unwritten("Anna calls Ben") == load(tiny_bundle, "cpu", threads=1)("Anna calls Ben")
 
 
-def test_weights_of_products_are_counted_but_not_those_of_tables_recurrent_layers_and_loops() -> None:
+def test_weights_of_products_are_counted_apart_from_those_in_loops_and_not_those_of_tables_and_recurrent_layers() -> (
+    None
+):
     graph = """<ir_version: 9, opset_import: ["" : 18]>
     g (float[B, 4] x, int64[B] i, int64 n, bool go) => (float[B, 4] y) {
         rows = Gather(table, i)
@@ -193,7 +195,7 @@ def test_weights_of_products_are_counted_but_not_those_of_tables_recurrent_layer
     model = onnx.parser.parse_model(graph)
     for name, rows in (("table", 9), ("w", 5), ("inner", 4)):
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((rows, 4), np.float32), name))
-    assert graph_check.product_weights(model.SerializeToString()) == 5 * 4
+    assert graph_check.product_sizes(model.SerializeToString()) == (5 * 4, 4 * 4 * 4)
 
 
 def test_a_string_is_a_path_too(tiny_bundle: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from seqpipe.testing.incremental import CHUNKS, incremental_checks
 from seqpipe.testing.report import Subject, run_checks
 from seqpipe.testing.stages import quiet
 from seqpipe_plugins.encoders.lstm import LSTM
+from seqpipe_plugins.encoders.transformer import Transformer
 
 
 class ForgetsWhatWasKept(LSTM):
@@ -42,7 +44,12 @@ class StatesTheWrongSlots(LSTM):
     cache_per_token = True
 
 
-def failed(cls: type, folder: Path, **options: str) -> set[str]:
+class ReturnsOtherRows(Transformer):
+    def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache, rows: Tensor | None = None) -> tuple[Tensor, State]:
+        return super().prefill(x, mask, prefix, rows if rows is None else rows * 0)
+
+
+def failed(cls: type, folder: Path, **options: Any) -> set[str]:
     bench = Bench(Subject("encoder", cls, options), folder)
     with quiet():
         return {finding.check for finding in run_checks("planted", incremental_checks(bench)).failed}
@@ -57,6 +64,11 @@ def test_a_sound_encoder_passes(tmp_path: Path) -> None:
 )
 def test_a_planted_fault_is_caught(cls: type, tmp_path: Path) -> None:
     assert failed(cls, tmp_path, direction="forward") == {CHUNKS}
+
+
+def test_rows_of_a_prompt_that_are_not_those_requested_are_caught(tmp_path: Path) -> None:
+    assert failed(Transformer, tmp_path, causal=True, heads=2) == set()
+    assert failed(ReturnsOtherRows, tmp_path, causal=True, heads=2) == {CHUNKS}
 
 
 def test_an_encoder_of_both_directions_is_not_checked(tmp_path: Path) -> None:

@@ -146,7 +146,8 @@ class LM(nn.Module):
         no [BOS] stands before); `present.ids` (B, P) and `present.0` …: what a later call takes as `past.…` beside the
         last token, of a text that has not ended, from one beam.
         """
-        prompt, B, K = incremental.prefill(ids, mask), ids.shape[0], options.beams
+        scored = torch.zeros((), dtype=torch.bool, device=ids.device) | options.score_prompt
+        prompt, B, K = incremental.prefill(ids, mask, scored), ids.shape[0], options.beams
         after, before = (
             _Continuation(self, incremental, prefix, options.repetition_penalty)
             for prefix in (prompt.prefix, prompt.before)
@@ -173,7 +174,6 @@ class LM(nn.Module):
         tokens, scores = sp.run_if(searches, search, (texts, generated.scores.gather(1, order)))
         n = torch.sym_min(options.n_best, K)
         ended = sp.is_among(generated.tokens[:, 0], sp.prepend_token(sp.EOS_ID, stop, B, ids.device)).any(1)
-        scored = torch.zeros((), dtype=torch.bool, device=ids.device) | options.score_prompt
         return {
             "tokens": tokens[:, :n],
             "scores": scores[:, :n],
@@ -200,10 +200,11 @@ class LM(nn.Module):
 
         def score() -> sp.State:  # the logits (B, n, V) are the largest tensor of a call, and few callers need them
             ids, real = (F.pad(part, (0, 1))[:, 1:].contiguous() for part in (prompt.ids, prompt.real))
-            log_p = self.logits(prompt.x, **incremental.logit_weights).log_softmax(2)
+            places = torch.arange(ids.shape[1], device=ids.device).clamp(max=prompt.x.shape[1] - 1)  # all of them here
+            log_p = self.logits(prompt.x.index_select(1, places), **incremental.logit_weights).log_softmax(2)
             return (torch.where(real, log_p.gather(2, ids[..., None])[..., 0], 0.0),)
 
-        return sp.run_if(wanted, score, (prompt.x[..., 0] * 0.0,))[0]
+        return sp.run_if(wanted, score, (prompt.ids * 0.0,))[0]
 
 
 class _Continuation(NamedTuple):
