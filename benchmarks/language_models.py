@@ -196,7 +196,7 @@ def exported(path: Path, *ways: Callable[[bytes, Any], bytes], folder: Path, thr
     weights = 4 * sum(p.numel() for p in pipeline.parameters())
     print(f"exported in {time.perf_counter() - clock:.0f} s, {len(graph):,} bytes, the weights {weights:,}")
     manifest = bundle_manifest(pipeline, config, options, {})
-    models = []
+    models: list[Any] = []
     for number, way in enumerate(ways):
         bundle.write(folder / f"bundle-{number}", bundle_files(pipeline, way(graph, pipeline)), manifest)
         models.append(seqpipe.load(folder / f"bundle-{number}", "cpu", threads))
@@ -265,13 +265,14 @@ def in_threads(threads: int) -> str:
 def beside(model: Any, theirs: Any, rows: int, threads: int) -> None:
     inputs = feeds(model, rows)
     ids = torch.from_numpy(inputs["ids"])
-    pairs = []
+    run, pairs = partial(model.graph.run_alone if rows == 1 else model.run, inputs), []
+    run()  # opens the session
     settings = {"max_new_tokens": WRITTEN, "min_new_tokens": WRITTEN, "do_sample": False, "pad_token_id": 0}
     for _ in range(3):
         with torch.no_grad():
             generate = partial(theirs.generate, ids, attention_mask=torch.ones_like(ids), **settings)
             their_seconds = common.seconds(generate)
-        our_seconds = common.seconds(partial(model.graph.run_alone if rows == 1 else model.run, inputs))
+        our_seconds = common.seconds(run)
         their_speed, our_speed = (rows * WRITTEN / seconds for seconds in (their_seconds, our_seconds))
         speeds = f"transformers {their_speed:.0f} tokens/s, bundle {our_speed:.0f}"
         print(f"batch {rows}: {speeds}, ratio {their_seconds / our_seconds:.2f}")
