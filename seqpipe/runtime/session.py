@@ -183,7 +183,7 @@ def placement(session: Any, model: bytes) -> dict[str, Counter[str]]:
 SECONDS = 600.0  # default time limit of a run
 _OFTEN = 1.0  # maximum seconds that the thread outlives the last run
 LARGE = 4_000_000  # weights from which the products of one text are long enough to be shared by threads
-LARGE_LOOP = 10_000_000  # bytes of weights from which so are those of a token in a loop, which memory limits
+LARGE_LOOP = 10_000_000  # bytes of weights in loops from which the products of one token are
 
 
 class RunTimes(threading.local):
@@ -289,7 +289,7 @@ class GraphSession:
         self.device = "cuda" if CUDA in session.get_providers() else "cpu"
         self.workers = 1 if self.device == "cuda" else threads or cores()
         count, looped = graph_check.product_sizes(model) if len(model) >= LARGE else (0, 0)
-        is_large = len(model) >= LARGE and (count >= LARGE or looped >= LARGE_LOOP)
+        is_large = count >= LARGE or looped >= LARGE_LOOP
         # A bundle that is not written yet, in an export to int8, cannot be read again for a second session.
         self._alone_threads = self.workers if is_large and content.sha256 else 1
         self.cache, self.run_times = manifest.cache, RunTimes()

@@ -29,7 +29,7 @@ from seqpipe.export.parity.decisions import DecisionParity
 from seqpipe.export.parity.gate import compare_runs
 from seqpipe.features.document import Arrays
 from seqpipe.nn.recurrent import Recurrent
-from seqpipe.runtime import bundle
+from seqpipe.runtime import bundle, graph_check, session
 from seqpipe.runtime.decode_options import random_numbers
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.manifest import next_inputs
@@ -153,6 +153,30 @@ def files(gpt2: Peer) -> dict[str, bytes]:
 def exported(gpt2: Peer, files: dict[str, bytes]) -> Model:
     manifest = bundle_manifest(gpt2.pipeline, gpt2.config, option_table(*gpt2.config.head), {})
     return Model(bundle.BundleContent(gpt2.config.file, manifest, files), "cpu", 1)
+
+
+def test_a_text_is_generated_on_all_cores_if_the_loop_reads_many_weights(
+    exported: Model, files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle.write(tmp_path / "bundle", files, exported.manifest)
+    count, looped = graph_check.product_sizes(files["model.onnx"])
+    monkeypatch.setattr(session, "LARGE", count + 1)
+    opened: list[int] = []
+    open_session = session.open_session
+
+    def watched(*arguments: Any, threads: int = 1) -> Any:
+        opened.append(threads)
+        return open_session(*arguments, threads=threads)
+
+    monkeypatch.setattr(session, "open_session", watched)
+    text = prompts(3)[2]
+    for least, threads in ((looped + 1, [1]), (looped, [1, 2])):
+        opened.clear()
+        monkeypatch.setattr(session, "LARGE_LOOP", least)
+        model = open_bundle(tmp_path / "bundle", "cpu", threads=2)
+        assert model(text, max_length=WRITTEN) == exported(text, max_length=WRITTEN)
+        assert [*model.stream(text, max_length=WRITTEN)] == [*exported.stream(text, max_length=WRITTEN)]
+        assert opened == threads
 
 
 @pytest.mark.parametrize(
