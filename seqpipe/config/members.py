@@ -125,7 +125,10 @@ MEMBERS: Mapping[str, Member] = {
         ENCODER, "method", "(prefix, slots) -> Tensor", "Export the cache as an output of the graph."
     ),
     "prefill": Member(
-        ENCODER, "method", "(x, mask, prefix) -> x and memory", "Read several tokens of a prompt at once."
+        ENCODER,
+        "method",
+        "(x, mask, prefix) -> x and memory",
+        "Read several tokens of a prompt at once; of the tokens of an optional parameter `rows`, return x.",
     ),
     "init_cache": Member(ENCODER, "method", "(prefix) -> state", "Create the state of a decoding loop."),
     "extend_memory": Member(ENCODER, "method", "(memory, state) -> memory", "Add the tokens of a state to the memory."),
