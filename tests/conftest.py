@@ -26,6 +26,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from seqpipe import Model, load
 from seqpipe.plugin import Chars
+from seqpipe.runtime import session
 from seqpipe_plugins.tokenizers.words import Words
 
 collect_ignore = ["strangers"]  # packages with tests of their own, which run where they are installed
@@ -210,6 +211,20 @@ def tiny(tiny_bundle: Path) -> Model:
 def tiny_tagger(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Model:
     """A toy that answers with a tag a word."""
     return load(build(tmp_path_factory.mktemp("toys") / "tagger", kind="tags"), "cpu", threads=1)
+
+
+@pytest.fixture
+def opened_sessions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of threads of each session of onnxruntime that is opened from now on."""
+    opened: list[int] = []
+    open_session = session.open_session
+
+    def recorded(*arguments: Any, threads: int = 1) -> Any:
+        opened.append(threads)
+        return open_session(*arguments, threads=threads)
+
+    monkeypatch.setattr(session, "open_session", recorded)
+    return opened
 
 
 @pytest.fixture(scope="session")

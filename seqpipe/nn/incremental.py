@@ -301,10 +301,9 @@ class IncrementalStages:
         x, self.logit_weights = self._embedded(ids, real, old.sum(1, keepdim=True), features)
         x = torch.where(real[..., None], x, 0.0)
         memories, before = list[State](), list[State]()
-        rows: dict[str, Tensor] = {}
-        top = self.encoder[-1]
+        top, selected = self.encoder[-1], dict[str, Tensor]()  # the rows of x that the top encoder need only return
         if every is not None and member(top, "cache_per_token") and "rows" in inspect.signature(top.prefill).parameters:
-            rows["rows"] = run_if(every, lambda: (t + 0 * end,), (end,))[0]  # (B, n) or (B, 1)
+            selected["rows"] = run_if(every, lambda: (t + 0 * end,), (end,))[0]  # (B, n) or (B, 1)
         for number, encoder in enumerate(self.encoder):
             cache = self.names.get(f"{PAST}{number}")
             if cache is None:
@@ -313,7 +312,7 @@ class IncrementalStages:
             names = {**self.names, "cache": repeat_axis(cache, 0, B)}
             memory = encoder.import_cache(**{name: names[name] for name in _requested(encoder.import_cache, names)})
             if member(encoder, "cache_per_token"):
-                x, memory = encoder.prefill(x, real, prefix_cache(memory, old), **(rows if encoder is top else {}))
+                x, memory = encoder.prefill(x, real, prefix_cache(memory, old), **(selected if encoder is top else {}))
                 before.append(tuple(part.clone() for part in memory))  # the last token's slot is not in its mask
             else:
                 last_x = rows_at(x, end)[:, 0]
@@ -328,7 +327,7 @@ class IncrementalStages:
             TokenPrefix(all_ids, torch.cat([old, mask], 1), rest, tuple(parts))
             for mask, parts in ((real, memories), (earlier, before))
         )
-        last_x = rows_at(x, end.clamp(max=x.shape[1] - 1) if rows else end)[:, 0]
+        last_x = rows_at(x, end.clamp(max=x.shape[1] - 1) if selected else end)[:, 0]
         return Prompt(x, ids, real, ids.gather(1, end)[:, 0], last_x, *prefixes)
 
     def start(self, prefix: TokenPrefix) -> State:

@@ -156,27 +156,23 @@ def exported(gpt2: Peer, files: dict[str, bytes]) -> Model:
 
 
 def test_a_text_is_generated_on_all_cores_if_the_loop_reads_many_weights(
-    exported: Model, files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exported: Model,
+    files: dict[str, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    opened_sessions: list[int],
 ) -> None:
     bundle.write(tmp_path / "bundle", files, exported.manifest)
     count, looped = graph_check.product_sizes(files["model.onnx"])
     monkeypatch.setattr(session, "LARGE", count + 1)
-    opened: list[int] = []
-    open_session = session.open_session
-
-    def watched(*arguments: Any, threads: int = 1) -> Any:
-        opened.append(threads)
-        return open_session(*arguments, threads=threads)
-
-    monkeypatch.setattr(session, "open_session", watched)
     text = prompts(3)[2]
     for least, threads in ((looped + 1, [1]), (looped, [1, 2])):
-        opened.clear()
+        opened_sessions.clear()
         monkeypatch.setattr(session, "LARGE_LOOP", least)
         model = open_bundle(tmp_path / "bundle", "cpu", threads=2)
         assert model(text, max_length=WRITTEN) == exported(text, max_length=WRITTEN)
         assert [*model.stream(text, max_length=WRITTEN)] == [*exported.stream(text, max_length=WRITTEN)]
-        assert opened == threads
+        assert opened_sessions == threads
 
 
 @pytest.mark.parametrize(

@@ -142,32 +142,24 @@ def test_without_cuda_asking_for_it_is_an_error_with_its_cure(tiny_bundle: Path)
 
 
 def test_a_text_by_itself_is_answered_on_all_cores_by_a_large_graph(
-    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened_sessions: list[int]
 ) -> None:
     monkeypatch.setattr(session, "LARGE", 0)
-    opened: list[int] = []
-    open_session = session.open_session
-
-    def watched(*arguments: Any, threads: int = 1) -> Any:
-        opened.append(threads)
-        return open_session(*arguments, threads=threads)
-
-    monkeypatch.setattr(session, "open_session", watched)
     folder = shutil.copytree(tiny_bundle, tmp_path / "bundle")
     model, text = load(folder, "cpu", threads=3), "Anna calls Ben"
     expected = model([text] * 40)  # on one core each
-    assert opened == [1]
+    assert opened_sessions == [1]
     assert model(text) == expected[0]
     assert model(text, bias=10.0) == []
-    assert opened == [1, 3]
+    assert opened_sessions == [1, 3]
     single = load(folder, "cpu", threads=3)
     assert single(text) == expected[0]
     shutil.rmtree(folder)  # the other session can no longer be opened
     assert single([text] * 40) == expected
-    assert opened == [1, 3, 1, 3]
+    assert opened_sessions == [1, 3, 1, 3]
     small = load(tiny_bundle, "cpu", threads=1)
     assert small(text) == expected[0]
-    assert opened == [1, 3, 1, 3, 1]
+    assert opened_sessions == [1, 3, 1, 3, 1]
 
 
 def test_a_large_bundle_that_is_not_written_yet_answers_a_text_by_itself(
