@@ -77,6 +77,7 @@ def predict(
 ) -> None:
     """Answer texts, one per line, or pictures or sounds, with one line of JSON each, in order. Needs no PyTorch."""
     from seqpipe import load
+    from seqpipe.runtime.decode_options import resolve_options
     from seqpipe.runtime.file_io import is_media, predict_file, stream_file
     from seqpipe.runtime.parts import Shard, answer_here, answer_parts, input_files, run_processes
     from seqpipe.runtime.predictor import cores
@@ -90,7 +91,20 @@ def predict(
     in_parts = bool(shard or resume or by_ray or (processes or 1) > 1 or (output and output.is_dir()))
     if in_parts and not (inputs and output and not stream):
         raise UsageError("inputs in parts are answered into a folder: name both, such as -i 'in/*.jsonl' -o out")
-    if processes and processes > 1 and not by_ray:
+    in_processes = processes is not None and processes > 1 and not by_ray
+    # Before processes start, this one examines bundle, options and names of files, so that an error is reported once.
+    model = load(bundle, "cpu" if in_processes else device, by_ray.threads if by_ray else threads, timeout=timeout)
+    items = [*([] if n_best is None else [f"n_best={n_best}"]), *(options or [])]
+    decode_options = parse_decode_options(items, {"beams": beams}, model.predictor.options)
+    media = is_media(model, inputs, form)
+    files = input_files(inputs, media)
+    if len(files) > 1 and not media and (stream or not output):
+        raise UsageError(f"--input: names {len(files)} files; name a folder for their answers with --output")
+    if stream and on_error != "stop":
+        raise UsageError("--on-error: --stream stops at a line without an answer; use only one of the two")
+    if processes and in_processes:
+        resolve_options(model.predictor.options, decode_options, model.predictor.kind)
+        del model
         arguments = [str(bundle), *(f"--input={name}" for name in inputs), f"--output={output}", f"--format={form}"]
         arguments += [f"--field={name}" for name in field or ()]
         arguments += [*["--documents"] * documents, *["--resume"] * resume, f"--on-error={on_error}"]
@@ -100,15 +114,6 @@ def predict(
         arguments += [f"--device={device}", f"--threads={threads or max(1, cores() // processes)}"]
         run_processes([*arguments, f"--timeout={timeout}"], share, processes)
         return
-    model = load(bundle, device, by_ray.threads if by_ray else threads, timeout=timeout)
-    items = [*([] if n_best is None else [f"n_best={n_best}"]), *(options or [])]
-    decode_options = parse_decode_options(items, {"beams": beams}, model.predictor.options)
-    media = is_media(model, inputs, form)
-    files = input_files(inputs, media)
-    if len(files) > 1 and not media and (stream or not output):
-        raise UsageError(f"--input: names {len(files)} files; name a folder for their answers with --output")
-    if stream and on_error != "stop":
-        raise UsageError("--on-error: --stream stops at a line without an answer; use only one of the two")
     if output and (in_parts or (len(files) > 1 and not media)):
         names = field or ()
         settings = form, documents, decode_options, on_error, names, share, resume, media

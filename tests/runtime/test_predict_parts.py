@@ -126,6 +126,20 @@ def test_a_share_that_is_none_is_named(text: str) -> None:
         Shard.parse(text)
 
 
+def test_what_is_wrong_before_processes_start_is_reported_once(tiny_bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("Anna\n")
+    for changes, problem in (
+        ([f"{tmp_path}/none-*.txt", "-o", "out"], "there is no such file"),
+        ([f"{tmp_path}/in.txt", "-o", "out", "--option", "beems=2"], "beems"),
+    ):
+        command = [*PREDICT, str(tiny_bundle), "--processes", "2", "-i", *changes]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+        assert done.returncode == 2
+        assert done.stderr.count(problem) == 1
+        assert "a process failed" not in done.stderr
+        assert not (tmp_path / "out").exists()
+
+
 def test_processes_have_the_parts_of_their_shard() -> None:
     numbers = [*range(100)]
     shares = [share.select(numbers) for share in Shard(3, 4).divide(3)]  # type: ignore[arg-type, type-var]
