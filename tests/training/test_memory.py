@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import random
 import re
 import resource
@@ -23,7 +24,6 @@ from seqpipe.config.loader import Config, load
 from seqpipe.errors import ConfigError, DataError, EnvError
 from seqpipe.pipeline.run import Run
 from seqpipe.pipeline.training import train_run
-from seqpipe.training import memory
 from seqpipe.training.datasets import Batches, Example, collate, examples, first_part, read
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.fit import fit_artifacts
@@ -120,30 +120,46 @@ def test_a_quadratic_cost_counts_beyond_512_tokens() -> None:
     assert [quadratic.cost(n) for n in (10, 512, 2048)] == [10, 512, 8192]
 
 
+ESTIMATES = """
+import sys
+from seqpipe.config.loader import load
+from seqpipe.training import memory
+from seqpipe.training.datasets import Batches, examples, read
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.pipeline import Pipeline
+
+config = load(sys.argv[1])
+records = read(config.data.reader, config.data.train)
+artifacts = fit_artifacts(config, records)
+batches = Batches(artifacts, examples(config, artifacts, records), 256, None, 1, quadratic=True)
+for memory.TRIED in [memory.TRIED, memory.TRIED[:3]]:
+    print(memory.longest_text(Pipeline(config, artifacts), batches))
+"""
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads the peak of the process from /proc")
 @pytest.mark.parametrize(
     ("head", "encoder", "target"),
     [("label", "self-attention", None), ("seq2seq", "lstm", 300)],
 )
 def test_an_estimate_from_shorter_texts_is_within_a_factor_of_two(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str, encoder: str, target: int | None
+    tmp_path: Path, head: str, encoder: str, target: int | None
 ) -> None:
-    """A text of 1,800 tokens, once tried itself and once estimated from texts of up to 1,024."""
+    """A text of 1,800 tokens, once tried itself and once estimated from texts of up to 1,024.
+
+    In a process that frees what it can: fragments of glibc's heap are up to five times as large as what is needed here.
+    """
     options = ", score: additive, units: 4" if encoder == "self-attention" else ", hidden: 64"
-    config = pipeline(tmp_path, head, 1800, encoder=f"{{use: {encoder}{options}}}", written=target)
-    records = read(config.data.reader, config.data.train)
-    artifacts = fit_artifacts(config, records)
-    batches = Batches(artifacts, examples(config, artifacts, records), 256, None, 1, quadratic=True)
-    said = []
-    for tried in [memory.TRIED, memory.TRIED[:3]]:
-        monkeypatch.setattr(memory, "TRIED", tried)
-        line = memory.longest_text(Pipeline(config, artifacts), batches)
-        assert f"record 21 ({tmp_path}/train.jsonl:21): 1,800 tokens" in line
-        amount = re.match(r"memory: about ([\d.]+) (MB|GB) for", line)
-        assert amount, line
-        said.append(float(amount[1]) * {"MB": 1, "GB": 1000}[amount[2]])
-    assert said[0] > 50  # of which what a process needs once is a small part
-    assert 0.5 < said[1] / said[0] < 2, said
+    pipeline(tmp_path, head, 1800, encoder=f"{{use: {encoder}{options}}}", written=target)
+    command = [sys.executable, "-c", ESTIMATES, str(tmp_path / "long.yaml")]
+    env = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}
+    lines = subprocess.run(
+        command, env=env, capture_output=True, text=True, check=True, timeout=300
+    ).stdout.splitlines()
+    assert all(f"record 21 ({tmp_path}/train.jsonl:21): 1,800 tokens" in line for line in lines)
+    whole, estimated = (float(re.match(r"memory: about (\d+) MB for", line)[1]) for line in lines)  # type: ignore[index]
+    assert whole > 25  # of which what a process needs once is a small part
+    assert 0.5 < estimated / whole < 2, lines
 
 
 @pytest.mark.parametrize("share", [1.0, 0.25])
