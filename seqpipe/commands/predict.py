@@ -92,7 +92,7 @@ def predict(
     if in_parts and not (inputs and output and not stream):
         raise UsageError("inputs in parts are answered into a folder: name both, such as -i 'in/*.jsonl' -o out")
     in_processes = processes is not None and processes > 1 and not by_ray
-    # Before processes start, this one examines bundle, options and names of files, so that an error is reported once.
+    # Before processes start, this one examines bundle, options, inputs and folder, so that an error is reported once.
     model = load(bundle, "cpu" if in_processes else device, by_ray.threads if by_ray else threads, timeout=timeout)
     items = [*([] if n_best is None else [f"n_best={n_best}"]), *(options or [])]
     decode_options = parse_decode_options(items, {"beams": beams}, model.predictor.options)
@@ -102,8 +102,11 @@ def predict(
         raise UsageError(f"--input: names {len(files)} files; name a folder for their answers with --output")
     if stream and on_error != "stop":
         raise UsageError("--on-error: --stream stops at a line without an answer; use only one of the two")
-    if processes and in_processes:
+    settings = form, documents, decode_options, on_error, field or (), share, resume, media
+    if processes and in_processes and output:
         resolve_options(model.predictor.options, decode_options, model.predictor.kind)
+        if not resume:
+            answer_parts(model, files, output, *settings, lambda *_: iter(()))
         del model
         arguments = [str(bundle), *(f"--input={name}" for name in inputs), f"--output={output}", f"--format={form}"]
         arguments += [f"--field={name}" for name in field or ()]
@@ -115,8 +118,6 @@ def predict(
         run_processes([*arguments, f"--timeout={timeout}"], share, processes)
         return
     if output and (in_parts or (len(files) > 1 and not media)):
-        names = field or ()
-        settings = form, documents, decode_options, on_error, names, share, resume, media
         answer_parts(model, files, output, *settings, by_ray or answer_here)
     elif stream:
         stream_file(model, files[0] if files else None, output, form, decode_options)

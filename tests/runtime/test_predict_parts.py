@@ -138,6 +138,11 @@ def test_what_is_wrong_before_processes_start_is_reported_once(tiny_bundle: Path
         assert done.stderr.count(problem) == 1
         assert "a process failed" not in done.stderr
         assert not (tmp_path / "out").exists()
+    command = [*PREDICT, str(tiny_bundle), "--processes", "2", "-i", "in.txt", "-o", "out"]
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path, timeout=120)
+    again = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert again.returncode == 2
+    assert again.stderr.count("has answers already; add --resume to continue") == 1
 
 
 def test_processes_have_the_parts_of_their_shard() -> None:
