@@ -197,7 +197,7 @@ PROBED = 60  # tokens of such a probe
 SEED = 1  # of every sample
 SPREAD = 8  # pieces of a vocabulary that are banned in a comparison
 SCORED = 2  # additional readings of each record by a language model, for the perplexity of both sides
-TRIED = 3  # random batches in which a decode option may show an effect
+TRIED = 9  # random texts in which a decode option may show an effect
 
 
 @contextlib.contextmanager
@@ -365,15 +365,12 @@ def _compare_random_features(comparison: Comparison, on_compared: Callable[[int]
         batches = itertools.chain(random_batches(pipeline.artifacts, 1, **small), long)
         decisions.compare_batches(batches, chosen, MOST_GARBAGE)
         on_compared(1)
+    feeds = next(random_batches(pipeline.artifacts, SEED, (TRIED,), (7,)))
     for name, candidates in decisions.trials.alone().items():
-        tried = [next(random_batches(pipeline.artifacts, seed, (3,), (7,))) for seed in range(SEED, SEED + TRIED)]
-        for chosen, feeds in itertools.product(candidates, tried):
-            if _matters(comparison, feeds, name, chosen):
-                break
-        else:
+        chosen = next((chosen for chosen in candidates if _matters(comparison, feeds, name, chosen)), None)
+        if chosen is None:
             comparison.without_effect.append(name)
-            chosen, feeds = candidates[0], tried[0]
-        decisions.compare_batches([feeds], chosen, MOST_GARBAGE)
+        decisions.compare_batches([feeds], chosen or candidates[0], MOST_GARBAGE)
         on_compared(1)
     if pipeline.streams:
         compare_streams(decisions, SEED)
