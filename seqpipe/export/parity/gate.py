@@ -367,10 +367,10 @@ def _compare_random_features(comparison: Comparison, on_compared: Callable[[int]
         on_compared(1)
     feeds = next(random_batches(pipeline.artifacts, SEED, (TRIED,), (7,)))
     for name, candidates in decisions.trials.alone().items():
-        chosen = next((chosen for chosen in candidates if _matters(comparison, feeds, name, chosen)), None)
-        if chosen is None:
+        effective = next((each for each in candidates if _matters(comparison, feeds, name, each)), None)
+        if effective is None:
             comparison.without_effect.append(name)
-        decisions.compare_batches([feeds], chosen or candidates[0], MOST_GARBAGE)
+        decisions.compare_batches([feeds], effective or candidates[0], MOST_GARBAGE)
         on_compared(1)
     if pipeline.streams:
         compare_streams(decisions, SEED)
