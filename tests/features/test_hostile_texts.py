@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from seqpipe.config.signature import construct
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError
+from seqpipe.features import raw_text
 from seqpipe.features.raw_text import find_fault
 from seqpipe.pipeline.check import check_export
 from seqpipe_plugins.tokenizers.bpe import BPE
@@ -72,6 +73,14 @@ def test_a_pattern_that_takes_the_square_of_the_length_is_found(pattern: str) ->
 )
 def test_a_safe_tokenizer_passes(tokenizer: Tokenizer) -> None:
     assert find_fault(tokenizer) is None
+
+
+@pytest.mark.parametrize("calls", range(1, 9))
+def test_a_machine_that_is_busy_for_some_time_is_no_fault(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of one text is measured while it is busy, and then for so many calls."""
+    seconds = iter([0.001] * 20 + [0.05] * calls + [0.001] * 100_000)
+    monkeypatch.setattr(raw_text, "_seconds", lambda tokenizer, text: next(seconds))
+    assert find_fault(Words().train(TEXTS)) is None
 
 
 def test_check_names_the_text_and_how_to_write_the_pattern(tmp_path: Path) -> None:
