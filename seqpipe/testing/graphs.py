@@ -107,8 +107,7 @@ class Graph:
         parity = DecisionParity(
             pipeline, predictor(pipeline, bench.config).run, session_of(self.exported), self.options
         )
-        for chosen in parity.trials.together():
-            options = parity.trials.with_short_texts(chosen) if chosen else {}
+        for options in parity.trials.together():
             for feeds in random_batches(bench.artifacts, 1, SIZES, LENGTHS):
                 parity.compare(feeds, option_inputs(feeds, self.options, options))
         if pipeline.cache:
