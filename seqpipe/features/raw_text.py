@@ -199,4 +199,4 @@ def _grows(tokenizer: Tokenizer, text: str) -> bool:
     Both of a pair are measured one after the other, since a busy machine is slow for some time.
     """
     pairs = [(_seconds(tokenizer, text), _seconds(tokenizer, text[: len(text) // 2])) for _ in range(3)]
-    return min(whole for whole, _ in pairs) > SLOW and median(whole / half for whole, half in pairs) > 3
+    return min(whole for whole, _ in pairs) > SLOW and median(whole - 3 * half for whole, half in pairs) > 0
