@@ -105,7 +105,7 @@ def predict(
     settings = form, documents, decode_options, on_error, field or (), share, resume, media
     if processes and in_processes and output:
         resolve_options(model.predictor.options, decode_options, model.predictor.kind)
-        if not resume:
+        if not resume:  # an engine without answers: only the folder is examined
             answer_parts(model, files, output, *settings, lambda *_: iter(()))
         del model
         arguments = [str(bundle), *(f"--input={name}" for name in inputs), f"--output={output}", f"--format={form}"]
