@@ -113,7 +113,7 @@ class Columns:
         record: dict[str, Any] = {}
         for field, name in zip(self.fields, self.names, strict=True):
             column = name if name in row or self.are_given else field
-            if column not in row and len(row) == len(self.fields) == 1:
+            if column not in row and len(row) == len(self.fields) == 1 and not self.are_given:
                 (column,) = row
             if column not in row:
                 hint = f"{did_you_mean(name, row)} (there is: {', '.join(row)})"

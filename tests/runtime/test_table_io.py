@@ -89,6 +89,8 @@ def test_a_column_is_named_by_field(tiny: Model, tmp_path: Path) -> None:
     lines = tmp_path / "a.jsonl"
     lines.write_text('{"body": "Anna calls"}\n')
     assert predicted(tiny, lines, ("body",))[0]["answer"] == tiny("Anna calls")
+    with pytest.raises(DataError, match=r"no column or key is named 'bod'.* 'body'"):  # though it is the only key
+        predicted(tiny, lines, ("bod",))
     with pytest.raises(UsageError, match="this bundle reads text; name as many columns"):
         predicted(tiny, path, ("id", "body"))
     with pytest.raises(UsageError, match="--field: names a column of a table"):
