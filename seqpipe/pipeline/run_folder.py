@@ -39,6 +39,7 @@ from seqpipe.pipeline.lock import run_lock
 from seqpipe.pipeline.run import RUNS, Run
 from seqpipe.training import checkpoint, devices
 from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.data_forms import features_mode
 from seqpipe.training.optim import rate_factor
 from seqpipe.training.pipeline import Pipeline
 
@@ -156,13 +157,14 @@ def start_run(
     Raises:
         ConfigError: if a component's `init` names this folder.
         UsageError: if the folder is not a run, was made from other inputs, or is locked; for `more`, if it is not
-            finished.
+            finished; for an unknown `SEQPIPE_FEATURES`.
     """
     folder, processes = runs / config.name, devices.current()
     if processes.rank:  # the first process has the lock
         epochs = processes.by_first(lambda: config.train.epochs)
         yield Run(folder, replace(config, train=config.train.model_copy(update={"epochs": epochs})))
         return
+    features_mode()  # a wrong one is reported before an old run is moved
     for component in config.components:
         source = component.common_keys.get("init")
         if source and source.resolve() == folder.resolve():

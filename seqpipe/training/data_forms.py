@@ -144,6 +144,14 @@ FEATURES_VARIABLE = "SEQPIPE_FEATURES"  # auto, memory or mapped
 COMPARED = 200  # training records for the parity check if there is no dev or test set
 
 
+def features_mode() -> str:
+    """Return auto, memory or mapped, as the environment says; UsageError for another value."""
+    mode = os.environ.get(FEATURES_VARIABLE, "auto")
+    if mode not in ("auto", "memory", "mapped"):
+        raise UsageError(f"{FEATURES_VARIABLE}={mode}: must be auto, memory or mapped")
+    return mode
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """Training and dev data of a pipeline."""
@@ -214,9 +222,7 @@ class ExampleData(DataForm):
 
     def _is_large(self, path: DataPath) -> bool:
         """Return whether records are mapped; a large file that cannot be is reported."""
-        mode = os.environ.get(FEATURES_VARIABLE, "auto")
-        if mode not in ("auto", "memory", "mapped"):
-            raise UsageError(f"{FEATURES_VARIABLE}={mode}: must be auto, memory or mapped")
+        mode = features_mode()
         size = sum(file.stat().st_size for file in self._files(path))
         if mode == "memory" or (mode == "auto" and size < LARGE):
             return False

@@ -229,6 +229,14 @@ def test_fresh_moves_the_old_run_aside(here: Path) -> None:
     assert (here / "runs/tiny/mark-2").exists()
 
 
+def test_no_old_run_is_moved_for_an_unknown_mode_of_features(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin_run(tiny(here))
+    monkeypatch.setenv("SEQPIPE_FEATURES", "maped")
+    with pytest.raises(UsageError, match="SEQPIPE_FEATURES=maped: must be auto, memory or mapped"):
+        begin_run(tiny(here), fresh=True)
+    assert [path.name for path in (here / "runs").iterdir()] == ["tiny"]
+
+
 def test_a_folder_that_is_no_run_is_left_alone(here: Path) -> None:
     (here / "runs/tiny").mkdir(parents=True)
     begin_run(tiny(here))  # an empty one is taken
