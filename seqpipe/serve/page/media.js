@@ -131,9 +131,9 @@ function recordButton(use, status) {
     }
     const stopped = new Promise((resolve) => { stop = resolve; });
     button.textContent = "Stop recording";
-    status.textContent = "Recording …";
+    status.textContent = "Waiting for the microphone …";
     const timer = setTimeout(stop, 1000 * LONGEST);
-    await use(() => recorded(stopped));
+    await use(() => recorded(stopped, () => { status.textContent = "Recording …"; }));
     clearTimeout(timer);
     button.textContent = "Record";
     stop = null;
@@ -141,8 +141,8 @@ function recordButton(use, status) {
   return el("div", {}, button);
 }
 
-/** Record the microphone until the promise `stopped` is kept. */
-async function recorded(stopped) {
+/** Record the microphone until the promise `stopped` is kept; `begun` is called at its first samples. */
+async function recorded(stopped, begun) {
   if (!navigator.mediaDevices) throw new MediaError("A browser gives the microphone only to pages from localhost or over HTTPS.");
   const stream = await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1 } }).catch((error) => {
     throw new MediaError(`The microphone cannot be used: ${error.message}`);
@@ -152,7 +152,9 @@ async function recorded(stopped) {
   try {
     await context.audioWorklet.addModule(new URL("recorder.js", import.meta.url));
     const recorder = new AudioWorkletNode(context, "recorder");
-    recorder.port.onmessage = ({ data }) => parts.push(data);
+    recorder.port.onmessage = ({ data }) => {
+      if (parts.push(data) === 1) begun();
+    };
     context.createMediaStreamSource(stream).connect(recorder).connect(context.destination); // it plays silence
     await stopped;
   } finally {
