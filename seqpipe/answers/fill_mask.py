@@ -276,9 +276,6 @@ class SpanInfillingTask(TextTask[SpanInfilling]):
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         return no_targets
 
-    def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
-        yield from ()
-
     def _mask(self, record: Record) -> tuple[str, list[int]]:
         """Return the text with sentinels, and the ids of the target. The masked words depend on the text only."""
         text, words, random = _words(self.kind.tokenizer, self._alignment, record, self.kind.field)

@@ -179,9 +179,8 @@ class HeadTask(Task[A], Generic[A, K]):
             rules: Treatment of spans that cut a word or a token.
         """
 
-    def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
-        """Yield a line about each sort of targets that no answer can have."""
-        yield from ()
+    def target_census(self, longest: float | None) -> Any:
+        """Return a `TargetCensus` for targets that are texts, else None."""
 
     def pseudo_label(self, doc: Doc, decision: Arrays, row: int) -> tuple[Record, float]:
         """Return the fields of a record whose reference is a row of a decision, and the confidence in it.

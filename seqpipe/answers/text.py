@@ -313,6 +313,42 @@ class Text(HeadAnswer[TextAnswers]):
         return self.tokens(ids, doc)
 
 
+class TargetCensus:
+    """Counts target texts, their tokens, and those that cannot be generated as they are.
+
+    `longest` is the most tokens of a generated text, with its end; None if it has no limit.
+    """
+
+    def __init__(self, kind: Text, longest: float | None):
+        self.kind, self.longest = kind, longest
+        self.count = self.lost = self.over = self.most = 0  # `most`: tokens of the longest text
+        self.changed: list[tuple[str, str]] = []  # by encoding and decoding
+
+    def add(self, record: Record, ids: list[int], doc: Doc) -> None:
+        """Count the target text of a record, with its ids without an end."""
+        text, self.count = target_text(record, self.kind.target or "target"), self.count + 1
+        if (copy := self.kind.decode(ids, doc)) != text:
+            self.changed.append((text, copy))
+        self.lost += SPECIALS.index(UNK) in ids
+        self.over += self.longest is not None and len(ids) >= self.longest
+        self.most = max(self.most, len(ids))
+
+    def messages(self) -> Iterator[str]:
+        """Yield a line about each sort of targets that cannot be generated."""
+        count = self.count
+        if count and self.kind.copies:
+            share = 100 * (1 - len(self.changed) / count)
+            yield (
+                f"{share:.1f} % of {count:,} texts survive encoding and decoding; {self.lost:,} have a word that "
+                "is in neither the target vocabulary nor the source"
+            )
+        if self.changed:
+            yield roundtrip_message(self.changed, count, bool(self.kind.copies))
+        if self.over:
+            message = f"{self.over:,} of {count:,} texts have {self.longest} tokens or more, and are cut for scores"
+            yield f"{message}; callers may set max_length={self.most + 1}"
+
+
 W = TypeVar("W", bound=Text)
 
 
@@ -358,28 +394,8 @@ class TextTask(HeadTask[TextAnswers, W]):
 
         return targets
 
-    def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
-        changed, lost, over, most = list[tuple[str, str]](), 0, 0, 0
-        for record, doc in zip(records, docs, strict=True):
-            text = target_text(record, self.kind.target or "target")
-            ids = self.kind.encode(text, doc, location(record))
-            if (copy := self.kind.decode(ids, doc)) != text:
-                changed.append((text, copy))
-            lost += SPECIALS.index(UNK) in ids
-            over += longest is not None and len(ids) >= longest
-            most = max(most, len(ids))
-        count = len(records)
-        if self.kind.copies:
-            share = 100 * (1 - len(changed) / count)
-            yield (
-                f"{share:.1f} % of {count:,} texts survive encoding and decoding; {lost:,} have a word that "
-                "is in neither the target vocabulary nor the source"
-            )
-        if changed:
-            yield roundtrip_message(changed, count, bool(self.kind.copies))
-        if over:
-            message = f"{over:,} of {count:,} texts have {longest} tokens or more, and are cut for scores"
-            yield f"{message}; callers may set max_length={most + 1}"
+    def target_census(self, longest: float | None) -> TargetCensus | None:
+        return TargetCensus(self.kind, longest) if self.has_target_text else None
 
     @property
     def unknown_words(self) -> Callable[[str], list[str]] | None:
@@ -559,9 +575,6 @@ class GenerationTask(TextTask[Generation]):
             return {"target_ids": [*doc.ids, END], "target_mask": [0] * prompt + [1] * (len(doc) + 1 - prompt)}
 
         return targets
-
-    def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
-        yield from ()
 
     def gold(self, record: Record) -> Any:
         """Return None: the reference is the text itself."""

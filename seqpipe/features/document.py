@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -56,6 +56,20 @@ class Doc:
     def word_offsets(self) -> list[tuple[int, int]]:
         """Start and end of each word, which is one token or several pieces."""
         return self.offsets if self.places is None else self.places
+
+
+class KeptRecord(dict[str, Any]):
+    """A record with its Docs, by the `reading` of the source that made them, so that each is made once."""
+
+    __slots__ = ("docs",)
+
+    def __init__(self, record: Record):
+        super().__init__(record)
+        self.docs: dict[str, Doc] = {}
+
+    def doc(self, reading: str) -> Doc | None:
+        """Return the Doc of this reading; None if it is not made yet."""
+        return self.docs.get(reading)
 
 
 def _move(places: Sequence[tuple[int, int]], by: int) -> list[tuple[int, int]]:
@@ -124,17 +138,24 @@ def locate(words: Sequence[str], text: str, at: str = "") -> list[tuple[int, int
     return offsets
 
 
-def token_counts(docs: Iterable[Doc], size: int) -> tuple[list[int], int]:
-    """Return the number of occurrences of each id, and the number of tokens of the longest text."""
-    counts, longest, waiting = np.zeros(size, np.int64), 0, list[int]()
-    for doc in chain(docs, [None]):
-        if doc is not None:
-            waiting += doc.ids
-            longest = max(longest, len(doc))
-        if doc is None or len(waiting) > _WAITING:
-            counts += np.bincount(np.array(waiting, np.int64), minlength=size)[:size]
-            waiting = []
-    return counts.tolist(), longest
+class TokenCounter:
+    """Counts the occurrences of each id below `size`, and the tokens of the longest text."""
+
+    def __init__(self, size: int):
+        self._counts, self._waiting, self.longest = np.zeros(size, np.int64), list[int](), 0
+
+    def add(self, doc: Doc) -> None:
+        self._waiting += doc.ids
+        self.longest = max(self.longest, len(doc))
+        if len(self._waiting) > _WAITING:
+            self.counts()
+
+    def counts(self) -> list[int]:
+        """Return the number of occurrences of each id so far."""
+        size = len(self._counts)
+        self._counts += np.bincount(np.array(self._waiting, np.int64), minlength=size)[:size]
+        self._waiting = []
+        return self._counts.tolist()
 
 
 def words_of(doc: Doc, first: int, last: int) -> Doc:

@@ -25,7 +25,7 @@ import numpy as np
 
 from seqpipe.console import Console
 from seqpipe.errors import DataError, SeqpipeError
-from seqpipe.features.document import Doc, Record, join_sources
+from seqpipe.features.document import Doc, KeptRecord, Record, join_sources
 from seqpipe.features.sources import NumericSource, TextSource
 from seqpipe.files import locked, make_folder, read_json, sha256_file, write, writing_folder
 from seqpipe.version import VERSION
@@ -172,23 +172,25 @@ class StoredRecords(Ragged[Record]):
     def __init__(self, path: Path, rows: Path | None, key: str, store: FeatureStore, fields: Sequence[str] = ()):
         super().__init__(path, rows)
         self.key, self.store, self.fields = key, store, fields
+        self.made: dict[str, Docs] = {}  # by the reading of their source
 
     def __reduce__(self) -> Any:
         return Ragged, (self.path, self.rows)
 
     def docs(self, source: TextSource | NumericSource) -> Docs:
         """Return the Docs of the records, tokenized once, by several processes if there are many."""
-        if isinstance(source, TextSource):
-            columns = [feature.fields for feature in source.features.values() if feature.fields]
-            joins_words = any(feature.joins_words for feature in source.features.values())
-            read: list[Any] = [source.tokenizer.to_str(), source.lossless, columns, joins_words]
-        else:
-            # Lists, such as means, are fitted, and change no row.
-            manifests = [feature.manifest() for feature in source.features.values()]
-            read = [{k: v for k, v in each.items() if not isinstance(v, list)} for each in manifests]
-        digest = hashlib.sha256(json.dumps([source.field, read], sort_keys=True, default=str).encode()).hexdigest()
-        folder = self.store.make({"docs": self.key, "source": digest}, lambda path: self._write_docs(source, path))
-        return Docs(folder / "docs")
+        if source.reading not in self.made:
+            key = {"docs": self.key, "source": source.reading}
+            self.made[source.reading] = Docs(self.store.make(key, lambda path: self._write_docs(source, path)) / "docs")
+        return self.made[source.reading]
+
+    def __getitem__(self, index: Any) -> Any:
+        record = super().__getitem__(index)
+        return record if isinstance(index, slice) else _StoredRecord(record, self, index % len(self))
+
+    def between(self, first: int, last: int) -> Iterator[Record]:
+        for row, record in enumerate(super().between(first, last), first):
+            yield _StoredRecord(record, self, row)
 
     def _write_docs(self, source: TextSource | NumericSource, folder: Path) -> None:
         count, size = len(self), self.path.with_suffix(".values").stat().st_size
@@ -205,6 +207,23 @@ class StoredRecords(Ragged[Record]):
             write_values(folder / "docs", (value for part in parts for value in Ragged[Any](part)))
             for file in folder.glob("part-*"):
                 file.unlink()
+
+
+class _StoredRecord(KeptRecord):
+    """A record whose Docs are in a file."""
+
+    __slots__ = ("records", "row")
+
+    def __init__(self, record: Record, records: StoredRecords, row: int):
+        super().__init__(record)
+        self.records, self.row = records, row
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+    def doc(self, reading: str) -> Doc | None:
+        docs = self.records.made.get(reading)
+        return super().doc(reading) if docs is None else docs[self.row]
 
 
 class Docs(Ragged[Doc]):

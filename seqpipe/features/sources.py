@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
@@ -17,6 +21,7 @@ from seqpipe.features.document import (
     MASK,
     Arrays,
     Doc,
+    KeptRecord,
     Record,
     field_names,
     join_pair,
@@ -30,10 +35,32 @@ from seqpipe.features.kinds.matrix import Matrix
 from seqpipe.features.vocabulary import SPECIALS, UNK, replace_surrogates, special_id, token_id
 
 
-class _FieldSource:
-    """Shared code of sources of one field: features, and the mask of their rows or tokens."""
+class _FieldSource(ABC):
+    """Shared code of sources of one field: features, the mask of their rows or tokens, Docs that records keep."""
 
     features: dict[str, FeatureKind]
+
+    @cached_property
+    @abstractmethod
+    def reading(self) -> str:
+        """A hash of all that a Doc depends on, besides its record."""
+
+    @abstractmethod
+    def _make_docs(self, records: Sequence[Record]) -> list[Doc]:
+        """Make the Docs of records."""
+
+    def docs(self, records: Sequence[Record]) -> list[Doc]:
+        """Return the Doc of each record; of one that keeps its Docs it is made once."""
+        if not any(isinstance(record, KeptRecord) for record in records):
+            return self._make_docs(records)
+        reading = self.reading
+        docs = [record.doc(reading) if isinstance(record, KeptRecord) else None for record in records]
+        places = [i for i, doc in enumerate(docs) if doc is None]
+        for i, doc in zip(places, self._make_docs([records[i] for i in places]), strict=True):
+            docs[i], record = doc, records[i]
+            if isinstance(record, KeptRecord):
+                record.docs[reading] = doc
+        return cast(list[Doc], docs)
 
     def collate(self, docs: Sequence[Doc]) -> Arrays:
         """Pad Docs to the longest (at least one token or row): `mask` (B, T), then all features."""
@@ -75,7 +102,13 @@ class NumericSource(_FieldSource):
         """Numbers in a row; 1 if no feature declares it."""
         return next((feature.size for feature in self.features.values()), 1)
 
-    def docs(self, records: Sequence[Record]) -> list[Doc]:
+    @cached_property
+    def reading(self) -> str:
+        # Lists, such as means, are fitted, and change no row.
+        manifests = [feature.manifest() for feature in self.features.values()]
+        return _hash(self.field, [{k: v for k, v in each.items() if not isinstance(v, list)} for each in manifests])
+
+    def _make_docs(self, records: Sequence[Record]) -> list[Doc]:
         """Read the rows of each record; DataError if its feature cannot read them."""
         docs = []
         for rows in map(self._rows, records):
@@ -90,6 +123,10 @@ class NumericSource(_FieldSource):
             fix = f"rename the field that contains the numbers to {self.field!r}"
             raise DataError(f"{location(record)}no field {self.field!r}; the record has: {field_names(record)}; {fix}")
         return self.feature.rows(record[self.field], f"{location(record)}field {self.field!r}")
+
+
+def _hash(*values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
 
 
 # The source of a text, or of a pair of texts: the same code splits them in training and in deployment.
@@ -131,7 +168,12 @@ class TextSource(_FieldSource):
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_known": {}}  # a cache
 
-    def docs(self, records: Sequence[Record]) -> list[Doc]:
+    @cached_property
+    def reading(self) -> str:
+        columns = [field for field, _ in self._columns]
+        return _hash(self.field, [self.tokenizer.to_str(), self.lossless, self.raw, columns, self._joins_words])
+
+    def _make_docs(self, records: Sequence[Record]) -> list[Doc]:
         """Tokenize texts; pre-tokenized words bypass splitting, but not normalisation or the vocabulary."""
         if self.pairs:
             halves = (self._to_docs([self.text(record, field) for record in records], records) for field in self.fields)

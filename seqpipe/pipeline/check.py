@@ -24,7 +24,7 @@ from seqpipe.export.graph import random_batches
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.export.parity.decisions import DecisionParity, Tally
 from seqpipe.export.parity.gate import compare_streams, one_thread
-from seqpipe.features.document import Doc, Record
+from seqpipe.features.document import KeptRecord, Record
 from seqpipe.features.encoding import excerpt
 from seqpipe.features.parts import DataPath, labels_of, left_out_message
 from seqpipe.features.raw_text import FIX, compare, find_fault
@@ -38,8 +38,7 @@ from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import DataForm, ExampleData, TrainingData, data_form
 from seqpipe.training.datasets import Batch, Batches, ExampleMaker, read
-from seqpipe.training.evaluation import DevScores, first_not_finite, option_table, predictor, unwritable_targets
-from seqpipe.training.fit import fit_with_docs
+from seqpipe.training.evaluation import DevScores, first_not_finite, option_table, predictor
 from seqpipe.training.memory import longest_text
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.teacher import teacher_answers
@@ -73,7 +72,7 @@ def build_trial(config: Config) -> Trial:
     """
     form = data_form(config)
     most = WHOLE if form.corpus is None else RECORDS
-    first = list(itertools.islice(form.stream(config.data.train), most + 1))
+    first: list[Record] = [*map(KeptRecord, itertools.islice(form.stream(config.data.train), most + 1))]
     if len(first) <= most:
         return _build(form, first, f"{len(first):,} records")
     if isinstance(form, ExampleData) and form.corpus is None:
@@ -91,7 +90,7 @@ def _build_from_sample(form: ExampleData, sample: list[Record]) -> Trial:
     for with_labels in (False, True):
         records = [*sample, *_with_further_labels(form, sample)] if with_labels else sample
         try:
-            fitted = fit_with_docs(config, records)
+            fitted = form.fit(records)
         except DataError:
             continue
         trial = _build(form, records, "", fitted=fitted)
@@ -165,21 +164,21 @@ def _build(
     records: Sequence[Record],
     size: str,
     is_partial: bool = False,
-    fitted: tuple[Artifacts, Sequence[Doc] | None] | None = None,
+    fitted: Artifacts | None = None,
 ) -> Trial:
     config = form.config
-    artifacts, form.docs = fitted or fit_with_docs(config, records)
+    artifacts = fitted or form.fit(records)
+    if config.train.teacher:
+        teacher_answers(config, artifacts, [*itertools.islice(records, RECORDS)], None, Console(-1), "cpu")
+    data = form.load(artifacts, records)
     torch.manual_seed(config.train.seed)
-    pipeline = Pipeline(config, artifacts)
+    pipeline = Pipeline(config, data.artifacts)
     init_report = warm_start(pipeline, config)
     if is_partial:
         init_report = [f"{line} (by {size})" for line in init_report]
     if artifacts.longest > pipeline.limits.tokens and form.corpus is None:
         refuse_long(artifacts.featurizer.docs(records), records, pipeline.limits)
-    if config.train.teacher:
-        teacher_answers(config, artifacts, [*itertools.islice(records, RECORDS)], None, Console(-1), "cpu")
-    data = form.load(artifacts, records)
-    messages = [] if is_partial else [*pipeline.messages(), *unwritable_targets(config, artifacts, data.targets)]
+    messages = [] if is_partial else [*pipeline.messages(), *data.target_messages()]
     return Trial(pipeline, records, data, data.batches(data.batches.order(0)[0]), size, messages, init_report)
 
 

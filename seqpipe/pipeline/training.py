@@ -26,8 +26,8 @@ from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import DataForm, candidate_docs, candidates_of, data_form
 from seqpipe.training.datasets import docs_of, unseen_labels
-from seqpipe.training.evaluation import DevScores, calibrate, dev_allocations, sample_scores, unwritable_targets
-from seqpipe.training.fit import dev_messages, fit_with_docs
+from seqpipe.training.evaluation import DevScores, calibrate, dev_allocations, sample_scores
+from seqpipe.training.fit import dev_messages
 from seqpipe.training.memory import longest_text
 from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
@@ -138,13 +138,16 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
         if (run.folder / LEARNED).exists():  # an interrupted run, or the first process, has fitted them
             artifacts = Artifacts.load(run.folder)
         else:
-            artifacts, form.docs = fit_with_docs(config, records)
+            artifacts = form.fit(records, run.folder)
             artifacts.save(run.folder)
         if config.train.teacher:
             form.unlabelled = form.read(config.data.unlabelled) if config.data.unlabelled else ()
             texts = [*records, *form.unlabelled]
             form.soft_targets = teacher_answers(config, artifacts, texts, run.folder, console, device)
         data = form.load(artifacts, records, run.folder)
+        if data.artifacts != artifacts and not processes.rank:
+            data.artifacts.save(run.folder)
+        artifacts = data.artifacts
     torch.manual_seed(config.train.seed)
     pipeline = Pipeline(config, artifacts)
     threads = config.train.threads or thread_count(pipeline)
@@ -167,7 +170,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     sizes = f"{data.size}, {tokens:,} tokens, {weights:,} weights"
     placed = f"{processes.count} processes, the first on {device}" if processes.count > 1 else device
     console.say(f"training {config.name}: {sizes}, on {placed} (threads: {threads}) -> {run.folder}")
-    notes = (*dev_messages(config, artifacts, data.dev), *unwritable_targets(config, artifacts, data.targets))
+    notes = (*dev_messages(config, artifacts, data.dev), *data.target_messages())
     console.detail(f"  {memory}")
     for message in (*init_report, *pipeline.messages(), *notes):
         console.say(f"  {message}")
@@ -177,7 +180,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     for warning in warnings:
         console.warn(warning, "  ")
     if data.dev:
-        unknown = unknown_share(artifacts.featurizer.docs(data.dev))
+        unknown = unknown_share(docs_of(artifacts.featurizer, data.dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
     report_unseen_labels(form, artifacts, console)
     sets = {"train": records} | ({"dev": form.read(config.data.dev)} if config.data.dev else {}) | tests

@@ -32,7 +32,7 @@ from seqpipe.config.contract import (
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.document import Doc, Record
+from seqpipe.features.document import Doc, KeptRecord, Record
 from seqpipe.features.mapped import FeatureStore, StoredRecords, UnmappableError, write_values
 from seqpipe.features.parts import DataPath, Part, Role, left_out_message, no_records_left, paths_of, read_records
 from seqpipe.files import sha256_file
@@ -44,6 +44,7 @@ from seqpipe.training.datasets import (
     Batches,
     Example,
     Records,
+    TargetFacts,
     Windows,
     epoch_examples,
     examples,
@@ -54,6 +55,7 @@ from seqpipe.training.datasets import (
     token_file,
 )
 from seqpipe.training.evaluation import evaluation
+from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 
 # Examples in training that are paired with a candidate of their label, or with another text of it; all candidates are
@@ -141,6 +143,7 @@ def encode_candidates(pipeline: Pipeline, device: torch.device | str = "cpu") ->
 
 LARGE = 16_000_000  # bytes of a data file from which on its features are mapped: in memory they are 20 to 50 times that
 FEATURES_VARIABLE = "SEQPIPE_FEATURES"  # auto, memory or mapped
+TRAIN = "train.bin"  # the file of training tokens in the folder TOKENS
 COMPARED = 200  # training records for the parity check if there is no dev or test set
 
 
@@ -158,7 +161,9 @@ class TrainingData:
 
     batches: Batches | Windows  # with targets, like the dev batches
     size: str  # of the training data, as text
-    targets: Sequence[Record] = ()  # records with the targets of the heads; empty if the texts are the targets
+    artifacts: Artifacts  # with the length of target texts
+    # Returns lines about the targets of dev, or without dev of train, that a head cannot generate.
+    target_messages: Callable[[], Sequence[str]] = tuple
     dev: Sequence[Record] = ()  # the records on which answers are compared; empty if only batches are scored
     dev_batches: Callable[[], Iterable[Batch]] | None = None  # None without a dev set
     warnings: Sequence[str] = ()  # about the records
@@ -169,7 +174,6 @@ class DataForm(ABC):
 
     def __init__(self, config: Config, corpus: CorpusSettings | None, store: FeatureStore | None = None):
         self.config, self.corpus, self.store = config, corpus, store
-        self.docs: Sequence[Doc] | None = None  # of the training records, if they are tokenized already
         self.left_out: dict[str, list[str]] = {}  # the errors of records that were left out, by file
         self.unlabelled: Sequence[Record] = ()  # which only a teacher answers
         self.soft_targets: Sequence[
@@ -179,6 +183,11 @@ class DataForm(ABC):
     @abstractmethod
     def read(self, path: DataPath) -> Sequence[Record]:
         """Return the records of a file."""
+
+    def fit(self, records: Sequence[Record], folder: Path | None = None) -> Artifacts:
+        """Return the artifacts fitted to the training records, of a run in this folder."""
+        unlabelled = self.read(self.config.data.unlabelled) if self.config.data.unlabelled else ()
+        return fit_artifacts(self.config, records, unlabelled, folder and folder / TOKENS / TRAIN)
 
     @abstractmethod
     def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None) -> TrainingData:
@@ -214,7 +223,7 @@ class ExampleData(DataForm):
             if records is None:
                 left_out.clear()
                 bad_rows = left_out if data.bad_rows == "skip" else None
-                records = read(data.reader, path, self.most, data.overlaps, bad_rows)
+                records = [*map(KeptRecord, read(data.reader, path, self.most, data.overlaps, bad_rows))]
             if self.store is None:
                 return records
             self._sets[path] = records
@@ -298,12 +307,14 @@ class ExampleData(DataForm):
         dev = self.read(config.data.dev) if config.data.dev else []
         warnings = [left_out_message(path, errors) for path, errors in self.left_out.items() if errors]
         data: Sequence[Example]
+        facts, dev_facts = TargetFacts(is_examined=not dev), TargetFacts()
         if isinstance(records, StoredRecords):
-            data = mapped_examples(config, artifacts, records, warn=warnings.append)
+            data = mapped_examples(config, artifacts, records, warn=warnings.append, facts=facts)
         else:
             soft_targets = self.soft_targets[: len(records)]
-            data = examples(config, artifacts, records, False, warnings.append, soft_targets, docs=self.docs)
-            self.docs = None
+            data = examples(config, artifacts, records, False, warnings.append, soft_targets, facts=facts)
+        tasks = [replace(task, longest=n) for task, n in zip(artifacts.tasks, facts.longest, strict=True)]
+        artifacts = replace(artifacts, tasks=tuple(tasks))
         if self.unlabelled:
             answers = self.soft_targets[len(records) :]
             data = [*data, *examples(config, artifacts, self.unlabelled, soft_targets=answers, is_labelled=False)]
@@ -318,12 +329,17 @@ class ExampleData(DataForm):
             quadratic=any(map(is_quadratic, [stage for s in config.inputs for stage in s.stages] + [*config.head])),
         )
 
-        # The dev examples are built at the first evaluation, not before training.
+        # The dev examples are built at the first evaluation, or before training if targets are examined.
         @cache
         def dev_batches() -> Batches:
             if isinstance(dev, StoredRecords):
-                return batches_of(mapped_examples(config, artifacts, dev, skip_unseen=True))
-            return batches_of(examples(config, artifacts, dev, skip_unseen=True))
+                return batches_of(mapped_examples(config, artifacts, dev, skip_unseen=True, facts=dev_facts))
+            return batches_of(examples(config, artifacts, dev, skip_unseen=True, facts=dev_facts))
+
+        def target_messages() -> Sequence[str]:
+            if dev and any(task.head_task.has_target_text for task in artifacts.tasks):
+                dev_batches()
+            return dev_facts.messages if dev else facts.messages
 
         make = epoch_examples(config, artifacts)
         heads = zip(config.head, artifacts.tasks, strict=True)
@@ -338,7 +354,8 @@ class ExampleData(DataForm):
         return TrainingData(
             batches_of(matched(data), epoch_examples=of_epoch if make or pairing else None),
             f"{len(data):,} examples",
-            dev or records,
+            artifacts,
+            target_messages,
             dev,
             (lambda: map(dev_batches(), dev_batches().order(0))) if dev else None,
             warnings,
@@ -359,14 +376,14 @@ class TokenCorpus(DataForm):
         if folder is None:
             batches = self._windows(in_memory(artifacts, records))
         else:
-            batches = self._file_windows(artifacts, data.train, folder / TOKENS / "train.bin")
+            batches = self._file_windows(artifacts, data.train, folder / TOKENS / TRAIN)
             if data.dev:
                 dev_batches = self._file_windows(artifacts, data.dev, folder / TOKENS / "dev.bin", is_dev=True).once
-        return TrainingData(batches, f"a text of {len(batches.tokens):,}", dev_batches=dev_batches)
+        return TrainingData(batches, f"a text of {len(batches.tokens):,}", artifacts, dev_batches=dev_batches)
 
     def _file_windows(self, artifacts: Artifacts, path: DataPath, tokens: Path, is_dev: bool = False) -> Windows:
         """Return the windows of a file's texts, whose tokens are cached in another file; errors name the file."""
-        cached = token_file(tokens, artifacts, self.read(path))
+        cached = token_file(tokens, artifacts.featurizer, self.read(path))
         try:
             if not is_dev or not self.corpus.stateful:
                 return self._windows(cached)

@@ -19,7 +19,7 @@ from torch import nn
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.text import RECORD_CONTINUES, concatenate
 from seqpipe.answers.types import SpanRules, Targets, UnseenLabelError
-from seqpipe.config.contract import answer_settings, build_component, changes_by_epoch
+from seqpipe.config.contract import answer_settings, build_component, changes_by_epoch, decode_options
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features.document import (
@@ -34,7 +34,7 @@ from seqpipe.features.document import (
 )
 from seqpipe.features.mapped import Docs, JoinedDocs, Ragged, StoredRecords, map_array, plain_doc, write_values
 from seqpipe.features.parts import DataPath, read_records
-from seqpipe.features.sources import InputSource, sources_of
+from seqpipe.features.sources import InputSource, sources_of, tokenizers_of
 from seqpipe.features.spans import offsets_of
 from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
 from seqpipe.files import make_folder, remove_partial_files, writing
@@ -178,41 +178,43 @@ def examples(
     warn: Callable[[str], object] = lambda line: None,
     soft_targets: Sequence[Mapping[str, Any]] = (),
     is_labelled: bool = True,
-    docs: Sequence[Doc] | None = None,
+    facts: TargetFacts | None = None,
 ) -> list[Example]:
     """Return records as examples, without empty texts and records to be skipped.
 
     With `skip_unseen`, records with labels that training never saw are left out. `warn` is called with a line about
     empty texts, and one about spans that were widened, skipped or dropped. `soft_targets` has a teacher's answer to
     each record by head: a distribution, or a text, which is a second target. Unlabelled records have no other target.
-    `docs` are those of the records, if they are tokenized already.
+    `facts` receives what is known of their targets.
     """
-    arguments = (skip_unseen, warn, soft_targets, is_labelled)
-    return [example for _, example in _make_examples(config, artifacts, records, docs, *arguments)]
+    maker = ExampleMaker(config, artifacts, skip_unseen, soft_targets, is_labelled, facts)
+    return [example for _, example in _make_examples(maker, records, warn)]
 
 
 def _make_examples(
-    config: Config,
-    artifacts: Artifacts,
-    records: Sequence[Record],
-    docs: Sequence[Doc] | None = None,
-    skip_unseen: bool = False,
-    warn: Callable[[str], object] = lambda line: None,
-    soft_targets: Sequence[Mapping[str, Any]] = (),
-    is_labelled: bool = True,
+    maker: ExampleMaker, records: Sequence[Record], warn: Callable[[str], object]
 ) -> Iterator[tuple[int | None, Example]]:
     """Yield the examples of `examples`, each with the position of its record, or None for a part of a long text."""
     fields = records.fields if isinstance(records, StoredRecords) else ("spans",)
     offsets, message = offsets_of(records if "spans" in fields else ())
+    config = maker.config
     if offsets != "characters":
         message = f"{config.data.train}: {message}; set data.offsets: {offsets}"
         if config.data.misaligned == "error":
             raise DataError(message)
         warn(message)
-    maker = ExampleMaker(config, artifacts, skip_unseen, soft_targets, is_labelled)
-    yield from maker.make(records, docs_of(artifacts.featurizer, records) if docs is None else docs)
+    yield from maker.make(records, docs_of(maker.artifacts.featurizer, records))
     for line in maker.messages():
         warn(line)
+
+
+@dataclass
+class TargetFacts:
+    """Facts about target texts, found while examples are made of them."""
+
+    is_examined: bool = True  # whether there are messages too
+    longest: list[int] = field(default_factory=list)  # tokens of the longest one of each head; 0 without such targets
+    messages: list[str] = field(default_factory=list)  # about those that a head cannot generate
 
 
 class ExampleMaker:
@@ -225,14 +227,21 @@ class ExampleMaker:
         skip_unseen: bool = False,
         soft_targets: Sequence[Mapping[str, Any]] = (),
         is_labelled: bool = True,
+        facts: TargetFacts | None = None,
     ):
         self.config, self.artifacts, self.skip_unseen = config, artifacts, skip_unseen
-        self.soft_targets, self.is_labelled = soft_targets, is_labelled
+        self.soft_targets, self.is_labelled, self.facts = soft_targets, is_labelled, facts or TargetFacts(False)
         self.rules = [SpanRules(config.data.misaligned, config.data.overlaps) for _ in config.head]
         self.makers = []
         for head, task, rules in zip(config.head, artifacts.tasks, self.rules, strict=True):
             make = task.head_task.target_maker(answer_settings(head), rules)
             self.makers.append((f"{task.name}." if task.name else "", make))
+        self.facts.longest = [0] * len(self.makers)
+        limits = [decode_options(head.cls).get("max_length") for head in config.head]
+        self.censuses = [
+            task.head_task.target_census(limit.default if limit else None)
+            for task, limit in zip(artifacts.tasks, limits, strict=True)
+        ]
         self.records = 0  # that were read
         self.count = self.empty = self.unseen = self.long = 0
         self.first_empty = self.first_long = ""
@@ -256,6 +265,12 @@ class ExampleMaker:
                 self.unseen += 1
                 continue
             if all(target is not None for _, target in by_head):
+                for number, (census, (_, target)) in enumerate(zip(self.censuses, by_head, strict=bool(by_head))):
+                    if census and target:
+                        ids: Any = target["target_ids"]
+                        self.facts.longest[number] = max(self.facts.longest[number], len(ids) - 1)
+                        if self.facts.is_examined:
+                            census.add(record, ids[:-1], doc)
                 named = {prefix + name: value for prefix, target in by_head for name, value in (target or {}).items()}
                 place = f"record {self.records:,}" + (f" ({record['where']})" if "where" in record else "")
                 rows: dict[str, torch.Tensor] = {}
@@ -264,8 +279,8 @@ class ExampleMaker:
                     if isinstance(answer, torch.Tensor):
                         rows[f"{prefix}{SOFT_TARGETS}p"] = answer
                     elif answer.strip():  # an empty text is no target
-                        targets = make({**record, task.kind.target or "target": answer}, doc) or {}
-                        named |= {f"{prefix}{SOFT_TARGETS}{name}": value for name, value in targets.items()}
+                        second = make({**record, task.kind.target or "target": answer}, doc) or {}
+                        named |= {f"{prefix}{SOFT_TARGETS}{name}": value for name, value in second.items()}
                 if soft_targets and not (named or rows):
                     continue
                 example = Example(doc, named, where=place, soft_targets=rows)
@@ -278,6 +293,11 @@ class ExampleMaker:
     def messages(self) -> Iterator[str]:
         """Yield a line about each group of records that were left out or changed; DataError if no example remains."""
         settings = self.config.train
+        for head, census in zip(self.config.head, self.censuses, strict=True):
+            for message in census.messages() if census else ():
+                # Training cannot correct what the tokenizer changes.
+                level = "warning: " if "change when encoded and decoded" in message else ""
+                self.facts.messages.append(f"{level}{head.key}: {message}")
         if self.empty:
             message = f"{self.empty:,} of {self.records:,} records have no tokens, and are left out of training"
             yield f"{message}; the first: {self.first_empty}"
@@ -322,8 +342,10 @@ def mapped_examples(
     records: StoredRecords,
     skip_unseen: bool = False,
     warn: Callable[[str], object] = lambda line: None,
+    facts: TargetFacts | None = None,
 ) -> MappedExamples:
     """Return what `examples` returns, in files that are written once for the same records, tokenizers and labels."""
+    facts = facts or TargetFacts(False)
     docs, settings, store = docs_of(artifacts.featurizer, records), config.train, records.store
     writers = [task.target_tokenizer and task.target_tokenizer.to_str() for task in artifacts.tasks]
     tasks = [
@@ -336,14 +358,16 @@ def mapped_examples(
         "records": records.key,
         "tasks": hashlib.sha256(fitted.encode("utf-8", "surrogatepass")).hexdigest(),
         "rules": [config.data.misaligned, config.data.overlaps, settings.max_tokens, settings.too_long, skip_unseen],
+        "examined": facts.is_examined,
     }
 
     def make_files(folder: Path) -> None:
         lengths, groups, kinds, messages = array("i"), array("i"), dict[tuple[str, ...], int](), list[str]()
 
         def values() -> Iterator[Any]:
+            maker = ExampleMaker(config, artifacts, skip_unseen, facts=facts)
             with store.console.progress("making examples", len(records)) as tick:
-                for number, example in _make_examples(config, artifacts, records, docs, skip_unseen, messages.append):
+                for number, example in _make_examples(maker, records, messages.append):
                     lengths.append(example.length)
                     groups.append(kinds.setdefault(tuple(example.targets), len(kinds)))
                     part = plain_doc(example.doc) if number is None else None
@@ -354,10 +378,13 @@ def mapped_examples(
         write_values(folder / "examples", values())
         for name, numbers in (("lengths", lengths), ("groups", groups)):
             (folder / name).write_bytes(np.array(numbers, np.int32).tobytes())
-        (folder / "messages.json").write_text(json.dumps(messages))
+        targets = {"longest": facts.longest, "messages": facts.messages}
+        (folder / "facts.json").write_text(json.dumps({"messages": messages, "targets": targets}))
 
     folder = store.make(key, make_files)
-    for line in json.loads((folder / "messages.json").read_text()):
+    known = json.loads((folder / "facts.json").read_text())
+    facts.longest, facts.messages = known["targets"]["longest"], known["targets"]["messages"]
+    for line in known["messages"]:
         warn(line)
     return MappedExamples(folder, docs)
 
@@ -542,33 +569,39 @@ class Records(Sequence[Record]):
         raise TypeError("records of a stream have no index; iterate over them")
 
 
-def _token_ids(artifacts: Artifacts, records: Sequence[Record]) -> Iterator[int]:
+def _token_ids(
+    source: InputSource, records: Iterable[Record], see: Callable[[Doc], object] = lambda doc: None
+) -> Iterator[int]:
     """Yield the tokens of all texts, with [EOS] after each text that does not continue in the next record."""
 
     def docs() -> Iterator[tuple[Doc, bool]]:
         for chunk in chunks(records, _CHUNK):
-            record_continues = [record.get(RECORD_CONTINUES) is True for record in chunk]
-            yield from zip(artifacts.featurizer.docs(chunk), record_continues, strict=True)
+            for record, doc in zip(chunk, source.docs(chunk), strict=True):
+                see(doc)
+                yield doc, record.get(RECORD_CONTINUES) is True
 
     yield from concatenate(docs(), SPECIALS.index(EOS))
 
 
 def in_memory(artifacts: Artifacts, records: Sequence[Record]) -> np.ndarray:
     """Return all texts as one row of tokens."""
-    return np.fromiter(_token_ids(artifacts, records), np.int64)
+    return np.fromiter(_token_ids(artifacts.featurizer, records), np.int64)
 
 
-def token_file(path: Path, artifacts: Artifacts, records: Sequence[Record]) -> np.memmap:
-    """Return all texts as one memory-mapped row of tokens; written atomically, and only once.
+def token_file(
+    path: Path, source: InputSource, records: Iterable[Record], see: Callable[[Doc], object] = lambda doc: None
+) -> np.memmap:
+    """Return all texts as one memory-mapped row of tokens; written atomically, and only once; `see` is given each Doc.
 
     Two bytes per token, or four if the vocabulary has more than 65,536 tokens.
     """
-    dtype = np.dtype("<u2" if len(artifacts.vocabulary) <= 1 << 16 else "<u4")
+    size = max(tokenizer.get_vocab_size() for tokenizer in tokenizers_of(source).values())
+    dtype = np.dtype("<u2" if size <= 1 << 16 else "<u4")
     if not path.exists():
         make_folder(path.parent)
         remove_partial_files(path.parent, [path.name])
         with writing(path) as temporary, temporary.open("wb") as file:
-            for chunk in chunks(_token_ids(artifacts, records), _WRITE):
+            for chunk in chunks(_token_ids(source, records, see), _WRITE):
                 file.write(np.array(chunk, dtype).tobytes())
     if not path.stat().st_size:
         raise DataError(f"{path}: the texts have no tokens")

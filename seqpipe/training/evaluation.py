@@ -57,7 +57,7 @@ def dev_allocations(artifacts: Artifacts, records: Sequence[Record]) -> Iterator
     except MemoryError as error:
         if not records:
             raise
-        lengths = [len(doc) for doc in artifacts.featurizer.docs(records)]
+        lengths = [len(doc) for doc in docs_of(artifacts.featurizer, records)]
         longest = max(range(len(records)), key=lengths.__getitem__)
         place = f"{location(records[longest])}{lengths[longest]:,} tokens"
         fix = "shorten it, split it, or leave it out of data.dev"
@@ -266,14 +266,3 @@ def sample_scores(
     return lambda check_interrupt: shared_scores(
         predictor(pipeline, config, device, check_interrupt), sample, devices.current()
     )
-
-
-def unwritable_targets(config: Config, artifacts: Artifacts, records: Sequence[Record]) -> Iterator[str]:
-    """Yield messages about content of these records' targets that a head cannot generate."""
-    for head, task in zip(config.head, artifacts.tasks, strict=True):
-        if records and task.target_tokenizer:
-            longest = option_table(head).get("max_length", {}).get("default")  # tokens, including the end of the text
-            for message in task.head_task.unwritable(records, docs_of(artifacts.featurizer, records), longest):
-                # Training cannot correct what the tokenizer changes.
-                level = "warning: " if "change when encoded and decoded" in message else ""
-                yield f"{level}{head.key}: {message}"

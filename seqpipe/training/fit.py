@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokenizers import AddedToken, Tokenizer
@@ -32,11 +33,11 @@ from seqpipe.config.init_from import counterpart, relative_path
 from seqpipe.config.loader import Config
 from seqpipe.config.model import Component
 from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
-from seqpipe.features.document import Doc, Record, location, token_counts
-from seqpipe.features.encoding import FIX, encode, is_panic, split_error
+from seqpipe.features.document import Doc, Record, TokenCounter, location
+from seqpipe.features.encoding import FIX, is_panic, split_error
 from seqpipe.features.kinds.base import SENTENCES, WORDS, FeatureKind
 from seqpipe.features.kinds.registry import pair_features
-from seqpipe.features.mapped import Docs, JoinedDocs, StoredRecords
+from seqpipe.features.mapped import StoredRecords
 from seqpipe.features.sources import (
     InputSource,
     MultiSource,
@@ -50,7 +51,7 @@ from seqpipe.features.splitting import splits_words
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.runtime.predictor import CHUNK, chunks
 from seqpipe.training.artifacts import Artifacts, FittedTask
-from seqpipe.training.datasets import TICK, Records, docs_of, read
+from seqpipe.training.datasets import TICK, Records, docs_of, read, token_file
 
 
 def replacing_encoder(source: Input) -> Component | None:
@@ -185,7 +186,7 @@ def fit_task(
     if message := task.refuse_input(info):
         raise ConfigError([head.problem(f"{describe(head)}: {message}")])
     labels = Vocabulary(()) if info.self_supervised else task.collect_labels(info, records)
-    writer, longest, target = None, 0, info.target or "target"
+    writer, target = None, info.target or "target"
     if task.kind_type.needs_tokenizer:
         choice: Any = head.common_keys.get("target_tokenizer")
         if is_language_model_head(head) or (info.self_supervised and choice is None):
@@ -200,9 +201,7 @@ def fit_task(
             raise ConfigError([head.problem(message)])
         else:
             writer = tokenizer
-        if task.has_target_text:
-            longest = max(len(encode(writer, target_text(record, target), location(record))) for record in records)
-    return FittedTask(name, task.create(info, labels, writer).manifest(), labels, writer, longest)
+    return FittedTask(name, task.create(info, labels, writer).manifest(), labels, writer)
 
 
 def _old_labels(head: Component) -> Sequence[str]:
@@ -227,29 +226,36 @@ class _Source(NamedTuple):
     source: TextSource | NumericSource  # converts its records to arrays
     counts: list[int] | None  # occurrences of each token; None for rows of numbers
     longest: int  # tokens, or rows, of its longest record
-    docs: Iterable[Doc]  # of all records
 
 
-def fit_artifacts(config: Config, records: Sequence[Record]) -> Artifacts:
-    """Return the artifacts that `fit_with_docs` returns."""
-    return fit_with_docs(config, records)[0]
+def fit_artifacts(
+    config: Config,
+    records: Sequence[Record],
+    unlabelled: Sequence[Record] = (),
+    tokens: Path | None = None,
+) -> Artifacts:
+    """Return the artifacts fitted to records: trained tokenizers, and alphabets, labels and other features.
 
-
-def fit_with_docs(config: Config, records: Sequence[Record]) -> tuple[Artifacts, Sequence[Doc] | None]:
-    """Return the artifacts fitted to records, and the Docs of these, which are tokenized once; None for a long text.
-
-    The tokenizers are trained, alphabets and labels collected; DataError if the records lack what the heads need. A
-    component initialised from a run (`init`) keeps the run's tokenizer, and adds new characters and labels after the
+    A component initialised from a run (`init`) keeps the run's tokenizer, and adds new characters and labels after the
     old.
+
+    Args:
+        config: The pipeline.
+        records: Those of the training file.
+        unlabelled: Those of `data.unlabelled`.
+        tokens: A file for the tokens of the records of a token corpus, which are then tokenized only once.
+
+    Raises:
+        DataError: if the records lack what the heads need.
     """
     inputs, candidates, texts = by_source(config.inputs), records, records
     heads = config.head if len(inputs) == 1 else ()
     if path := config.data.candidates:
         candidates = read(config.data.reader, path)
         texts = [*records, *candidates]
-    if (path := config.data.unlabelled) and not any(head_task(head).has_target_text for head in config.head):
-        texts = [*texts, *read(config.data.reader, path)]
-    fitted = {name: _fit_source(source, heads, texts) for name, source in inputs.items()}
+    if unlabelled and not any(head_task(head).has_target_text for head in config.head):
+        texts = [*texts, *unlabelled]
+    fitted = {name: _fit_source(source, heads, texts, tokens) for name, source in inputs.items()}
     sources = {name: part.source for name, part in fitted.items()}
     featurizer: InputSource = sources[""] if "" in sources else MultiSource(sources)
     tokenizers = [*tokenizers_of(featurizer).values()]
@@ -265,11 +271,7 @@ def fit_with_docs(config: Config, records: Sequence[Record]) -> tuple[Artifacts,
     )
     _fit_copying(config, featurizer, tasks)
     counts = {name: part.counts for name, part in fitted.items() if part.counts is not None}
-    artifacts = Artifacts(featurizer, counts, tasks, sum(part.longest for part in fitted.values()))
-    if isinstance(records, Records):
-        return artifacts, None
-    docs = [part.docs if isinstance(part.docs, Docs) else [*part.docs][: len(records)] for part in fitted.values()]
-    return artifacts, docs[0] if len(docs) == 1 else JoinedDocs(docs)
+    return Artifacts(featurizer, counts, tasks, sum(part.longest for part in fitted.values()))
 
 
 def _fit_copying(config: Config, source: InputSource, tasks: Sequence[FittedTask]) -> None:
@@ -293,7 +295,7 @@ def _fit_copying(config: Config, source: InputSource, tasks: Sequence[FittedTask
             source.features[name] = feature
 
 
-def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Record]) -> _Source:
+def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Record], tokens: Path | None) -> _Source:
     # The features that the stages declare, extended from those of the runs that `init` names.
     features: dict[str, FeatureKind] = {}
     for stage in (*source.stages, *heads):
@@ -313,7 +315,7 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
             raise ConfigError([source.stages[-1].problem(f"one input cannot be {' and '.join(kinds)} at once; {fix}")])
         rows = docs_of(NumericSource(numeric, field), records)
         fitted = {name: feature.fit(rows) for name, feature in numeric.items()}
-        return _Source(NumericSource(fitted, field), None, max(map(len, rows), default=0), rows)
+        return _Source(NumericSource(fitted, field), None, max(map(len, rows), default=0))
     field = source.tokenizer.common_keys.get("field") or "text"
     fields = [field] if isinstance(field, str) else field
 
@@ -343,14 +345,20 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
     lossless = all(map(reads_every_token, heads))
     splitter = TextSource(tokenizer, {name: feature.unfitted() for name, feature in features.items()}, field, lossless)
     docs = _TokenizedDocs(splitter, records) if isinstance(records, Records) else docs_of(splitter, records)
-    counts, longest = token_counts(docs, tokenizer.get_vocab_size())
+    counter = TokenCounter(tokenizer.get_vocab_size())
+    if isinstance(records, Records) and tokens:
+        tokens.unlink(missing_ok=True)  # of a fit that was interrupted
+        token_file(tokens, splitter, records, counter.add)
+    else:
+        for doc in docs:
+            counter.add(doc)
     if len(fields) == 2 and not lossless:
         features |= pair_features()
     fitted = {
         name: feature.with_tokenizer(tokenizer).fit(_Watched(f"fitting the feature {name}", docs, records))
         for name, feature in features.items()
     }
-    return _Source(TextSource(tokenizer, fitted, field, lossless), counts, longest, docs)
+    return _Source(TextSource(tokenizer, fitted, field, lossless), counter.counts(), counter.longest)
 
 
 class _Watched(Iterable[Any]):

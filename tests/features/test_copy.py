@@ -11,7 +11,7 @@ from factory import seqpipe, write_jsonl
 
 from seqpipe.answers.metrics.text import TextCounter
 from seqpipe.answers.registry import head_answer_from, task_of
-from seqpipe.answers.text import Text
+from seqpipe.answers.text import TargetCensus, Text
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError
@@ -125,7 +125,12 @@ def test_what_is_learned_is_kept_with_the_run(tmp_path: Path) -> None:
 
 
 def unwritable(artifacts: Artifacts, records: Sequence[Record]) -> list[str]:
-    return [*artifacts.tasks[0].head_task.unwritable(records, artifacts.featurizer.docs(records), 100)]
+    kind = artifacts.tasks[0].kind
+    assert isinstance(kind, Text)
+    census = TargetCensus(kind, 100)
+    for record, doc in zip(records, artifacts.featurizer.docs(records), strict=True):
+        census.add(record, kind.encode(record["target"], doc), doc)
+    return [*census.messages()]
 
 
 def test_check_tells_the_share_of_targets_that_survive(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tokenizers import Regex, pre_tokenizers
 from seqpipe.config.signature import construct
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features import sources
-from seqpipe.features.document import Doc, locate, token_counts
+from seqpipe.features.document import Doc, TokenCounter, locate
 from seqpipe.features.encoding import guard
 from seqpipe.features.kinds import text as chars_kind
 from seqpipe.features.kinds.registry import feature_from
@@ -214,8 +214,11 @@ def test_no_text_makes_splitting_slow(text: str) -> None:
 
 def test_tokens_are_counted_by_id() -> None:
     docs = featurizer().docs([{"text": "Anna Anna"}, {"text": "Anna ?"}])
-    counts, longest = token_counts(docs, len(IDS))
-    assert longest == 2
+    counter = TokenCounter(len(IDS))
+    for doc in docs:
+        counter.add(doc)
+    counts = counter.counts()
+    assert counter.longest == 2
     assert (counts[IDS["anna"]], counts[IDS["[UNK]"]], sum(counts)) == (3, 1, 4)
 
 

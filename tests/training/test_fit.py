@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import plugins, tiny, write_jsonl, writing
+from factory import labelling, plugins, tiny, train_run, write_jsonl, writing
 from tokenizers import Tokenizer, models
 from torch import nn
 
+from seqpipe.answers.text import TargetCensus, Text
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import DataError, PluginError, UsageError
+from seqpipe.features.document import Doc
+from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.report.analysis import unknown_share
 from seqpipe.training.artifacts import Artifacts, FittedTask
@@ -142,29 +146,32 @@ def test_the_share_of_unknown_words_is_counted_by_tokens(tmp_path: Path) -> None
     assert unknown_share([]) == 0
 
 
-def unwritable(artifacts: Artifacts, task: FittedTask, records: list[Any], longest: int | None) -> list[str]:
-    return [*task.head_task.unwritable(records, artifacts.featurizer.docs(records), longest)]
+def unwritable(task: FittedTask, texts: list[str], longest: int | None) -> list[str]:
+    kind, doc = task.kind, Doc("", [], [], [])
+    assert isinstance(kind, Text)
+    census = TargetCensus(kind, longest)
+    for text in texts:
+        census.add({"reversed": text}, kind.encode(text, doc), doc)
+    return [*census.messages()]
 
 
 def test_texts_that_can_never_be_written_are_told_before_training(tmp_path: Path) -> None:
     artifacts = learned_of(load(writing(tmp_path)))
     (task,) = artifacts.tasks
-    records = [{"text": "", "reversed": text} for text in ("abc def", "abc", "ab, c", "a")]
-    task = replace(task, target_tokenizer=Words().train([record["reversed"] for record in records]))
-    assert unwritable(artifacts, task, [records[0], records[3]], 100) == []
-    assert unwritable(artifacts, task, records, 4) == [
+    texts = ["abc def", "abc", "ab, c", "a"]
+    task = replace(task, target_tokenizer=Words().train(texts))
+    assert unwritable(task, [texts[0], texts[3]], 100) == []
+    assert unwritable(task, texts, 4) == [
         "1 of 4 texts (25.0%) change when encoded and decoded: 'ab, c' as 'ab , c'; "
         "use the target tokenizer {use: bpe, byte_level: true}, which is lossless",
     ]
-    assert [
-        *unwritable(artifacts, task, [{"text": "", "reversed": "a zoo"}, {"text": "", "reversed": "a a a a"}], 4)
-    ] == [
+    assert unwritable(task, ["a zoo", "a a a a"], 4) == [
         "1 of 2 texts (50.0%) change when encoded and decoded: 'a zoo' as 'a'; "
         "use the target tokenizer {use: bpe, byte_level: true}, which is lossless",
         "1 of 2 texts have 4 tokens or more, and are cut for scores; callers may set max_length=5",
     ]
-    assert unwritable(artifacts, task, [{"text": "", "reversed": "a a a a"}], None) == []
-    assert unwritable(artifacts, learned_of(tiny(tmp_path)).tasks[0], records, 4) == []
+    assert unwritable(task, ["a a a a"], None) == []
+    assert unwritable(task, [], 4) == []
 
 
 @pytest.mark.parametrize(("text", "target"), [("a" * 60, "b"), ("a", "a" * 60)])
@@ -175,6 +182,45 @@ def test_a_text_that_the_library_panics_at_is_named_with_its_place(text: str, ta
     config = load(file, [f"tokenizer={words}", f"head.target_tokenizer={words}"])
     with pytest.raises(DataError, match=r"train\.jsonl:2: the tokenizer cannot split 'a{40}'… \(60 characters\)"):
         learned_of(config)
+
+
+@pytest.mark.parametrize("features", ["memory", "mapped"])
+@pytest.mark.parametrize("form", ["labels", "targets", "targets without dev", "running text"])
+def test_a_training_tokenizes_no_text_twice(
+    form: str, features: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_texts, written = Counter[str](), Counter[str]()
+    make_docs, encode = TextSource._make_docs, Text.encode
+
+    def docs(source: TextSource, records: Any) -> list[Doc]:
+        read_texts.update(str(record.get("where")) for record in records)
+        return make_docs(source, records)
+
+    def ids(kind: Text, text: str, doc: Doc, at: str = "") -> list[int]:
+        written[at] += 1
+        return encode(kind, text, doc, at)
+
+    monkeypatch.setattr(TextSource, "_make_docs", docs)
+    monkeypatch.setattr(Text, "encode", ids)
+    monkeypatch.setenv("SEQPIPE_FEATURES", features)
+    monkeypatch.chdir(tmp_path)
+    if form == "labels":
+        yaml, texts = labelling(tmp_path, {"head": "label"}), ("train", "dev")
+    elif form == "running text":
+        head = {"use": "lm", "context": 5}
+        yaml, texts = (
+            labelling(tmp_path, {"head": head, "encoder": {"use": "gru", "hidden": 8, "direction": "forward"}}),
+            ("train",),
+        )
+    else:
+        yaml, texts = writing(tmp_path), ("train", "dev")
+    config = load(yaml, ["data={reader: jsonl, train: train.jsonl}"] if "without" in form else [])
+    train_run(config)
+    for counter in (read_texts, *([written] if "targets" in form else [])):
+        for name in texts if config.data.dev else texts[:1]:
+            counts = [count for where, count in counter.items() if f"{name}.jsonl:" in where]
+            assert len(counts) == len(read(config.data.reader, getattr(config.data, name)))
+            assert set(counts) == {1}
 
 
 def test_texts_without_any_token_are_told_as_such(tmp_path: Path) -> None:

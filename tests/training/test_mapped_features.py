@@ -25,7 +25,6 @@ from seqpipe.features.sources import TextSource, tokenizers_of
 from seqpipe.pipeline.runs import prune
 from seqpipe.training.data_forms import DataForm, TrainingData, data_form
 from seqpipe.training.datasets import Batches, Example, MappedExamples
-from seqpipe.training.fit import fit_with_docs
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 SOME = ("bilm", "pos", "spoken-digits")
@@ -56,7 +55,7 @@ def form_of(config: Config, folder: Path, console: Console = QUIET, processes: i
 
 def loaded(form: DataForm) -> tuple[Any, TrainingData]:
     records = form.read(form.config.data.train)
-    artifacts, form.docs = fit_with_docs(form.config, records)
+    artifacts = form.fit(records)
     return artifacts, form.load(artifacts, records)
 
 

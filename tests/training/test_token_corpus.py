@@ -43,7 +43,7 @@ def test_the_file_holds_every_token_with_an_end_between_two_texts(tmp_path: Path
     records = Records(config.data.reader, config.data.train)
     artifacts = fit_artifacts(config, records)
     (tmp_path / ".tokens.bin.x.part").touch()  # of a process that was killed at it
-    tokens = token_file(tmp_path / "tokens.bin", artifacts, records)
+    tokens = token_file(tmp_path / "tokens.bin", artifacts.featurizer, records)
     lines = [line for line in TEXT.split("\n") if line]
     written = "|".join(lines)
     names = [*artifacts.vocabulary]
