@@ -188,9 +188,9 @@ class StoredRecords(Ragged[Record]):
         record = super().__getitem__(index)
         return record if isinstance(index, slice) else _StoredRecord(record, self, index % len(self))
 
-    def between(self, first: int, last: int) -> Iterator[Record]:
-        for row, record in enumerate(super().between(first, last), first):
-            yield _StoredRecord(record, self, row)
+    def with_docs(self) -> Iterator[Record]:
+        """Yield the records with their Docs, which an iteration leaves in their file."""
+        return map(self.__getitem__, range(len(self)))
 
     def _write_docs(self, source: TextSource | NumericSource, folder: Path) -> None:
         count, size = len(self), self.path.with_suffix(".values").stat().st_size

@@ -238,10 +238,11 @@ class ExampleMaker:
             self.makers.append((f"{task.name}." if task.name else "", make))
         self.facts.longest = [0] * len(self.makers)
         limits = [decode_options(head.cls).get("max_length") for head in config.head]
-        self.censuses = [
+        every = [
             task.head_task.target_census(limit.default if limit else None)
             for task, limit in zip(artifacts.tasks, limits, strict=True)
         ]
+        self.censuses = {number: census for number, census in enumerate(every) if census}  # by the number of a head
         self.records = 0  # that were read
         self.count = self.empty = self.unseen = self.long = 0
         self.first_empty = self.first_long = ""
@@ -265,12 +266,11 @@ class ExampleMaker:
                 self.unseen += 1
                 continue
             if all(target is not None for _, target in by_head):
-                for number, (census, (_, target)) in enumerate(zip(self.censuses, by_head, strict=bool(by_head))):
-                    if census and target:
-                        ids: Any = target["target_ids"]
-                        self.facts.longest[number] = max(self.facts.longest[number], len(ids) - 1)
-                        if self.facts.is_examined:
-                            census.add(record, ids[:-1], doc)
+                for number, census in self.censuses.items() if by_head else ():
+                    ids: Any = (by_head[number][1] or {})["target_ids"]
+                    self.facts.longest[number] = max(self.facts.longest[number], len(ids) - 1)
+                    if self.facts.is_examined:
+                        census.add(record, ids[:-1], doc)
                 named = {prefix + name: value for prefix, target in by_head for name, value in (target or {}).items()}
                 place = f"record {self.records:,}" + (f" ({record['where']})" if "where" in record else "")
                 rows: dict[str, torch.Tensor] = {}
@@ -293,11 +293,11 @@ class ExampleMaker:
     def messages(self) -> Iterator[str]:
         """Yield a line about each group of records that were left out or changed; DataError if no example remains."""
         settings = self.config.train
-        for head, census in zip(self.config.head, self.censuses, strict=True):
-            for message in census.messages() if census else ():
+        for number, census in self.censuses.items():
+            for message in census.messages():
                 # Training cannot correct what the tokenizer changes.
                 level = "warning: " if "change when encoded and decoded" in message else ""
-                self.facts.messages.append(f"{level}{head.key}: {message}")
+                self.facts.messages.append(f"{level}{self.config.head[number].key}: {message}")
         if self.empty:
             message = f"{self.empty:,} of {self.records:,} records have no tokens, and are left out of training"
             yield f"{message}; the first: {self.first_empty}"

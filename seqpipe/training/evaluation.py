@@ -26,6 +26,7 @@ from seqpipe.config.contract import (
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError, EnvError
 from seqpipe.features.document import Arrays, Record, location
+from seqpipe.features.mapped import StoredRecords
 from seqpipe.runtime.evaluate import answered, evaluate, score_answers
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training import devices
@@ -244,7 +245,7 @@ class DevScores:
 def shared_scores(predictor: Predictor, records: Sequence[Record], processes: devices.Processes) -> Scores:
     """Return the scores of records, which several processes answer in shares; the first one scores all answers."""
     if processes.count == 1:
-        return evaluate(predictor, records)[""]
+        return evaluate(predictor, records.with_docs() if isinstance(records, StoredRecords) else records)[""]
     answers = processes.interleave([answer for _, answer in answered(predictor, processes.share(records))])
     return processes.by_first(lambda: score_answers(predictor, zip(records, answers, strict=True))[""])
 
