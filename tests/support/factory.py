@@ -193,17 +193,14 @@ def parts(config: Config) -> tuple[Any, Any]:
     """The pipeline at its first weights, and the batches, as a run makes them."""
     import torch
 
-    from seqpipe.training.datasets import Batches, examples, read
-    from seqpipe.training.fit import fit_artifacts
+    from seqpipe.training.data_forms import data_form
     from seqpipe.training.pipeline import Pipeline
 
-    records = read(config.data.reader, config.data.train)
-    artifacts = fit_artifacts(config, records)
+    form = data_form(config)
+    records = form.read(config.data.train)
+    data = form.load(form.fit(records), records)
     torch.manual_seed(config.train.seed)
-    pipeline = Pipeline(config, artifacts)
-    settings = config.train
-    data = examples(config, artifacts, records)
-    return pipeline, Batches(artifacts, data, settings.batch_tokens, settings.batch_size, settings.seed)
+    return Pipeline(config, data.artifacts), data.batches
 
 
 def begin_run(config: Config, fresh: bool = False) -> Any:
