@@ -121,12 +121,11 @@ def _training_words(path: Path, plugins: Sequence[Path]) -> list[str]:
     from seqpipe.config.loader import load
     from seqpipe.features.sources import tokenizers_of
     from seqpipe.features.splitting import splits_words
-    from seqpipe.training.datasets import read
-    from seqpipe.training.fit import fit_artifacts
+    from seqpipe.training.data_forms import data_form
 
     config = load(path, files=False, plugin_files=plugins)  # the file of vectors may not exist yet
-    records = read(config.data.reader, config.data.train, overlaps=config.data.overlaps)
-    artifacts = fit_artifacts(config, records)
+    form = data_form(config)
+    artifacts = form.fit(form.read(config.data.train))
     if any(map(splits_words, tokenizers_of(artifacts.featurizer).values())):
         fix = "omit --pipeline for vectors of the checkpoint's subwords, or set tokenizer: words"
         raise UsageError(f"--pipeline {path}: its tokenizer splits words into subwords; {fix}")

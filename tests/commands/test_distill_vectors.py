@@ -140,6 +140,15 @@ def test_the_words_of_a_pipelines_training_data(bert: Path, tmp_path: Path) -> N
     ] == []
 
 
+def test_the_words_of_unlabelled_texts_are_those_of_a_pipeline_too(bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "more.jsonl").write_text(json.dumps({"text": "rainin"}) + "\n")
+    sets = {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl", "unlabelled": "more.jsonl"}
+    file = pipeline(tmp_path, data=sets, train={"self_training": {"rounds": 1}})
+    done = seqpipe("distill-vectors", bert, "--pipeline", file, "-o", tmp_path / "tiny.vec", "--dim", "8")
+    assert done.code == 0, done.err
+    assert {"in", "rainin"} < {*distilled(tmp_path / "tiny.vec")[0]}
+
+
 def test_subwords_of_a_pipeline_are_no_words(bert: Path, tmp_path: Path) -> None:
     file = pipeline(tmp_path, tokenizer="wordpiece")
     done = seqpipe("distill-vectors", bert, "--pipeline", file, "-o", tmp_path / "tiny.vec", "--dim", "8")
