@@ -570,14 +570,14 @@ class Records(Sequence[Record]):
 
 
 def _token_ids(
-    source: InputSource, records: Iterable[Record], see: Callable[[Doc], object] = lambda doc: None
+    source: InputSource, records: Iterable[Record], on_doc: Callable[[Doc], object] = lambda doc: None
 ) -> Iterator[int]:
     """Yield the tokens of all texts, with [EOS] after each text that does not continue in the next record."""
 
     def docs() -> Iterator[tuple[Doc, bool]]:
         for chunk in chunks(records, _CHUNK):
             for record, doc in zip(chunk, source.docs(chunk), strict=True):
-                see(doc)
+                on_doc(doc)
                 yield doc, record.get(RECORD_CONTINUES) is True
 
     yield from concatenate(docs(), SPECIALS.index(EOS))
@@ -589,9 +589,9 @@ def in_memory(artifacts: Artifacts, records: Sequence[Record]) -> np.ndarray:
 
 
 def token_file(
-    path: Path, source: InputSource, records: Iterable[Record], see: Callable[[Doc], object] = lambda doc: None
+    path: Path, source: InputSource, records: Iterable[Record], on_doc: Callable[[Doc], object] = lambda doc: None
 ) -> np.memmap:
-    """Return all texts as one memory-mapped row of tokens; written atomically, and only once; `see` is given each Doc.
+    """Return all texts as one memory-mapped row of tokens; written atomically, and only once; `on_doc` is called with each Doc.
 
     Two bytes per token, or four if the vocabulary has more than 65,536 tokens.
     """
@@ -601,7 +601,7 @@ def token_file(
         make_folder(path.parent)
         remove_partial_files(path.parent, [path.name])
         with writing(path) as temporary, temporary.open("wb") as file:
-            for chunk in chunks(_token_ids(source, records, see), _WRITE):
+            for chunk in chunks(_token_ids(source, records, on_doc), _WRITE):
                 file.write(np.array(chunk, dtype).tobytes())
     if not path.stat().st_size:
         raise DataError(f"{path}: the texts have no tokens")
