@@ -591,9 +591,10 @@ def in_memory(artifacts: Artifacts, records: Sequence[Record]) -> np.ndarray:
 def token_file(
     path: Path, source: InputSource, records: Iterable[Record], on_doc: Callable[[Doc], object] = lambda doc: None
 ) -> np.memmap:
-    """Return all texts as one memory-mapped row of tokens; written atomically, and only once; `on_doc` is called with each Doc.
+    """Return all texts as one memory-mapped row of tokens; written atomically, and only once.
 
-    Two bytes per token, or four if the vocabulary has more than 65,536 tokens.
+    `on_doc` is called with each Doc when the file is written. A token has two bytes, or four if the vocabulary has more
+    than 65,536 tokens.
     """
     size = max(tokenizer.get_vocab_size() for tokenizer in tokenizers_of(source).values())
     dtype = np.dtype("<u2" if size <= 1 << 16 else "<u4")
