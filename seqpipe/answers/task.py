@@ -179,7 +179,7 @@ class HeadTask(Task[A], Generic[A, K]):
             rules: Treatment of spans that cut a word or a token.
         """
 
-    def target_census(self, longest: float | None) -> Any:
+    def target_census(self, longest: float | None, decodes: bool) -> Any:
         """Return a `TargetCensus` for targets that are texts, else None."""
 
     def pseudo_label(self, doc: Doc, decision: Arrays, row: int) -> tuple[Record, float]:

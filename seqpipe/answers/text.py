@@ -314,24 +314,26 @@ class Text(HeadAnswer[TextAnswers]):
 
 
 class TargetCensus:
-    """Counts target texts, their tokens, and those that cannot be generated as they are.
+    """Counts the tokens of the longest target text and, with `decodes`, texts that cannot be generated as they are.
 
     `longest` is the most tokens of a generated text, with its end; None if it has no limit.
     """
 
-    def __init__(self, kind: Text, longest: float | None):
-        self.kind, self.longest = kind, longest
+    def __init__(self, kind: Text, longest: float | None, decodes: bool = True):
+        self.kind, self.longest, self.decodes = kind, longest, decodes
         self.count = self.lost = self.over = self.most = 0  # `most`: tokens of the longest text
         self.changed: list[tuple[str, str]] = []  # by encoding and decoding
 
     def add(self, record: Record, ids: list[int], doc: Doc) -> None:
         """Count the target text of a record, with its ids without an end."""
+        self.most = max(self.most, len(ids))
+        if not self.decodes:
+            return
         text, self.count = target_text(record, self.kind.target or "target"), self.count + 1
         if (copy := self.kind.decode(ids, doc)) != text:
             self.changed.append((text, copy))
         self.lost += SPECIALS.index(UNK) in ids
         self.over += self.longest is not None and len(ids) >= self.longest
-        self.most = max(self.most, len(ids))
 
     def messages(self) -> Iterator[str]:
         """Yield a line about each sort of targets that cannot be generated."""
@@ -394,8 +396,8 @@ class TextTask(HeadTask[TextAnswers, W]):
 
         return targets
 
-    def target_census(self, longest: float | None) -> TargetCensus | None:
-        return TargetCensus(self.kind, longest) if self.has_target_text else None
+    def target_census(self, longest: float | None, decodes: bool) -> TargetCensus | None:
+        return TargetCensus(self.kind, longest, decodes) if self.has_target_text else None
 
     @property
     def unknown_words(self) -> Callable[[str], list[str]] | None:

@@ -148,13 +148,16 @@ class TokenCounter:
         self._waiting += doc.ids
         self.longest = max(self.longest, len(doc))
         if len(self._waiting) > _WAITING:
-            self.counts()
+            self._count()
 
-    def counts(self) -> list[int]:
-        """Return the number of occurrences of each id so far."""
+    def _count(self) -> None:
         size = len(self._counts)
         self._counts += np.bincount(np.array(self._waiting, np.int64), minlength=size)[:size]
         self._waiting = []
+
+    def counts(self) -> list[int]:
+        """Return the number of occurrences of each id so far."""
+        self._count()
         return self._counts.tolist()
 
 

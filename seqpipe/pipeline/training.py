@@ -24,7 +24,7 @@ from seqpipe.runtime.predictor import CHUNK, chunks, cores, refuse_long
 from seqpipe.training import devices
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
-from seqpipe.training.data_forms import DataForm, candidate_docs, candidates_of, data_form
+from seqpipe.training.data_forms import DataForm, data_form
 from seqpipe.training.datasets import docs_of, unseen_labels
 from seqpipe.training.evaluation import DevScores, calibrate, dev_allocations, sample_scores
 from seqpipe.training.fit import dev_messages
@@ -71,9 +71,8 @@ def refuse_long_texts(form: DataForm, pipeline: Pipeline, checked: bool = False)
     With `checked`, the training texts are known to be short enough.
     """
     artifacts = pipeline.artifacts
-    if candidates := candidates_of(artifacts):
-        docs = candidate_docs(artifacts, candidates.texts)
-        refuse_long(docs, [{"where": f"the candidate {doc.text!r}"} for doc in docs], pipeline.limits)
+    docs = [*artifacts.candidate_docs.values()]
+    refuse_long(docs, [{"where": f"the candidate {doc.text!r}"} for doc in docs], pipeline.limits)
     if not pipeline.refuses_long_texts:
         return
     data = form.config.data
@@ -145,7 +144,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
             texts = [*records, *form.unlabelled]
             form.soft_targets = teacher_answers(config, artifacts, texts, run.folder, console, device)
         data = form.load(artifacts, records, run.folder)
-        if data.artifacts != artifacts and not processes.rank:
+        if data.artifacts != artifacts and not processes.rank:  # the length of target texts is known now
             data.artifacts.save(run.folder)
         artifacts = data.artifacts
     torch.manual_seed(config.train.seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from tokenizers import Tokenizer
 from seqpipe.answers.base import AnswerKind, HeadAnswer
 from seqpipe.answers.registry import head_answer_from, head_task, join_kinds, task_of, tokenizer_file
 from seqpipe.answers.task import HeadTask, Task
+from seqpipe.answers.types import Candidates
 from seqpipe.config.run_layout import FORMAT, LEARNED, refuse_other_format
+from seqpipe.errors import DataError
+from seqpipe.features.document import Doc
 from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.sources import InputSource, source_from, tokenizer_file_of, tokenizers_of
 from seqpipe.features.vocabulary import Vocabulary, vocabulary_of
@@ -67,6 +71,21 @@ class Artifacts:
     def target_tokenizers(self) -> dict[str, Tokenizer]:
         """Target tokenizers by the name of their head."""
         return {task.name: task.target_tokenizer for task in self.tasks if task.target_tokenizer}
+
+    @property
+    def candidates(self) -> Candidates | None:
+        """Candidates that the pipeline chooses from; None if it does not choose."""
+        sets = [kind.candidates for task in self.tasks if (kind := task.kind).candidates]
+        return sets[0] if sets else None
+
+    @cached_property
+    def candidate_docs(self) -> dict[str, Doc]:
+        """Doc of each text of the candidates; DataError for one without a token."""
+        texts = list(dict.fromkeys(self.candidates.texts)) if self.candidates else []
+        docs = self.featurizer.docs([{self.featurizer.fields[0]: text} for text in texts])
+        if empty := [text for text, doc in zip(texts, docs, strict=True) if not len(doc)]:
+            raise DataError(f"the candidate {empty[0]!r} has no token; remove it")
+        return dict(zip(texts, docs, strict=True))
 
     @property
     def kind(self) -> AnswerKind:

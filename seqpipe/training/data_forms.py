@@ -18,7 +18,6 @@ from torch import Tensor
 
 from seqpipe.answers.task import list_examples, warnings_about
 from seqpipe.answers.text import ENOUGH, evaluation_window, prompt_records
-from seqpipe.answers.types import Candidates
 from seqpipe.config.contract import (
     CorpusSettings,
     build_component,
@@ -32,7 +31,7 @@ from seqpipe.config.contract import (
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.document import Doc, KeptRecord, Record
+from seqpipe.features.document import KeptRecord, Record
 from seqpipe.features.mapped import FeatureStore, StoredRecords, UnmappableError, write_values
 from seqpipe.features.parts import DataPath, Part, Role, left_out_message, no_records_left, paths_of, read_records
 from seqpipe.files import sha256_file
@@ -62,31 +61,15 @@ from seqpipe.training.pipeline import Pipeline
 # encoded after an epoch.
 
 
-def candidates_of(artifacts: Artifacts) -> Candidates | None:
-    """Return the candidates that a pipeline chooses from; None if it does not choose."""
-    sets = [kind.candidates for task in artifacts.tasks if (kind := task.kind).candidates]
-    return sets[0] if sets else None
-
-
-def candidate_docs(artifacts: Artifacts, texts: Sequence[str]) -> list[Doc]:
-    """Tokenize candidates; DataError for one without a token."""
-    field = artifacts.featurizer.fields[0]
-    docs = artifacts.featurizer.docs([{field: text} for text in texts])
-    for text, doc in zip(texts, docs, strict=True):
-        if not len(doc):
-            raise DataError(f"the candidate {text!r} has no token; remove it")
-    return docs
-
-
 def with_matches(artifacts: Artifacts, data: Sequence[Example]) -> Sequence[Example]:
     """Pair each example with another candidate of its label, in rotation; without one if there is none."""
-    candidates = candidates_of(artifacts)
+    candidates = artifacts.candidates
     if candidates is None:
         return data
     ids = {label: i for i, label in enumerate(artifacts.tasks[0].kind.labels)}
     by_label: dict[int, list[Example]] = defaultdict(list)
-    for key, doc in zip(candidates.keys, candidate_docs(artifacts, candidates.texts), strict=True):
-        by_label[ids[key]].append(Example(doc, {"label": ids[key]}))
+    for key, text in zip(candidates.keys, candidates.texts, strict=True):
+        by_label[ids[key]].append(Example(artifacts.candidate_docs[text], {"label": ids[key]}))
     turns: dict[int, int] = defaultdict(int)
     matched = []
     for example in data:
@@ -127,11 +110,10 @@ def with_pairs(head: Component, task: FittedTask, data: Sequence[Example], epoch
 
 def encode_candidates(pipeline: Pipeline, device: torch.device | str = "cpu") -> None:
     """Give the head the vectors of its candidates under the current weights; equal texts have equal vectors."""
-    candidates = candidates_of(pipeline.artifacts)
+    artifacts, candidates = pipeline.artifacts, pipeline.artifacts.candidates
     if candidates is None:
         return
-    artifacts, texts = pipeline.artifacts, list(dict.fromkeys(candidates.texts))
-    docs, vectors = candidate_docs(artifacts, texts), dict[str, Tensor]()
+    texts, docs, vectors = [*artifacts.candidate_docs], [*artifacts.candidate_docs.values()], dict[str, Tensor]()
     with evaluation(pipeline):
         for rows in batches([len(doc) for doc in docs]):
             features = tensors(artifacts.featurizer.collate([docs[i] for i in rows]), device)
@@ -163,7 +145,7 @@ class TrainingData:
     size: str  # of the training data, as text
     artifacts: Artifacts  # with the length of target texts
     # Returns lines about the targets of dev, or without dev of train, that a head cannot generate.
-    target_messages: Callable[[], Sequence[str]] = tuple
+    target_messages: Callable[[], Sequence[str]] = lambda: ()
     dev: Sequence[Record] = ()  # the records on which answers are compared; empty if only batches are scored
     dev_batches: Callable[[], Iterable[Batch]] | None = None  # None without a dev set
     warnings: Sequence[str] = ()  # about the records

@@ -236,10 +236,9 @@ class ExampleMaker:
         for head, task, rules in zip(config.head, artifacts.tasks, self.rules, strict=True):
             make = task.head_task.target_maker(answer_settings(head), rules)
             self.makers.append((f"{task.name}." if task.name else "", make))
-        self.facts.longest = [0] * len(self.makers)
         limits = [decode_options(head.cls).get("max_length") for head in config.head]
         every = [
-            task.head_task.target_census(limit.default if limit else None)
+            task.head_task.target_census(limit.default if limit else None, self.facts.is_examined)
             for task, limit in zip(artifacts.tasks, limits, strict=True)
         ]
         self.censuses = {number: census for number, census in enumerate(every) if census}  # by the number of a head
@@ -267,10 +266,8 @@ class ExampleMaker:
                 continue
             if all(target is not None for _, target in by_head):
                 for number, census in self.censuses.items() if by_head else ():
-                    ids: Any = (by_head[number][1] or {})["target_ids"]
-                    self.facts.longest[number] = max(self.facts.longest[number], len(ids) - 1)
-                    if self.facts.is_examined:
-                        census.add(record, ids[:-1], doc)
+                    targets: Any = by_head[number][1]
+                    census.add(record, targets["target_ids"][:-1], doc)
                 named = {prefix + name: value for prefix, target in by_head for name, value in (target or {}).items()}
                 place = f"record {self.records:,}" + (f" ({record['where']})" if "where" in record else "")
                 rows: dict[str, torch.Tensor] = {}
@@ -279,8 +276,8 @@ class ExampleMaker:
                     if isinstance(answer, torch.Tensor):
                         rows[f"{prefix}{SOFT_TARGETS}p"] = answer
                     elif answer.strip():  # an empty text is no target
-                        second = make({**record, task.kind.target or "target": answer}, doc) or {}
-                        named |= {f"{prefix}{SOFT_TARGETS}{name}": value for name, value in second.items()}
+                        from_teacher = make({**record, task.kind.target or "target": answer}, doc) or {}
+                        named |= {f"{prefix}{SOFT_TARGETS}{name}": value for name, value in from_teacher.items()}
                 if soft_targets and not (named or rows):
                     continue
                 example = Example(doc, named, where=place, soft_targets=rows)
@@ -293,7 +290,9 @@ class ExampleMaker:
     def messages(self) -> Iterator[str]:
         """Yield a line about each group of records that were left out or changed; DataError if no example remains."""
         settings = self.config.train
+        self.facts.longest = [0] * len(self.makers)
         for number, census in self.censuses.items():
+            self.facts.longest[number] = census.most
             for message in census.messages():
                 # Training cannot correct what the tokenizer changes.
                 level = "warning: " if "change when encoded and decoded" in message else ""

@@ -229,10 +229,7 @@ class _Source(NamedTuple):
 
 
 def fit_artifacts(
-    config: Config,
-    records: Sequence[Record],
-    unlabelled: Sequence[Record] = (),
-    tokens: Path | None = None,
+    config: Config, records: Sequence[Record], unlabelled: Sequence[Record] = (), tokens: Path | None = None
 ) -> Artifacts:
     """Return the artifacts fitted to records: trained tokenizers, and alphabets, labels and other features.
 
