@@ -171,18 +171,18 @@ class StoredRecords(Ragged[Record]):
 
     def __init__(self, path: Path, rows: Path | None, key: str, store: FeatureStore, fields: Sequence[str] = ()):
         super().__init__(path, rows)
-        self.key, self.store, self.fields = key, store, fields
-        self.made: dict[str, Docs] = {}  # by the reading of their source
+        self.key, self.store, self.fields, self.docs_by_reading = key, store, fields, dict[str, Docs]()
 
     def __reduce__(self) -> Any:
         return Ragged, (self.path, self.rows)
 
     def docs(self, source: TextSource | NumericSource) -> Docs:
         """Return the Docs of the records, tokenized once, by several processes if there are many."""
-        if source.reading not in self.made:
-            key = {"docs": self.key, "source": source.reading}
-            self.made[source.reading] = Docs(self.store.make(key, lambda path: self._write_docs(source, path)) / "docs")
-        return self.made[source.reading]
+        docs, reading = self.docs_by_reading, source.reading
+        key = {"docs": self.key, "source": reading}
+        if reading not in docs:
+            docs[reading] = Docs(self.store.make(key, lambda path: self._write_docs(source, path)) / "docs")
+        return docs[reading]
 
     def __getitem__(self, index: Any) -> Any:
         record = super().__getitem__(index)
@@ -222,7 +222,7 @@ class _StoredRecord(KeptRecord):
         return dict, (dict(self),)
 
     def doc(self, reading: str) -> Doc | None:
-        docs = self.records.made.get(reading)
+        docs = self.records.docs_by_reading.get(reading)
         return super().doc(reading) if docs is None else docs[self.row]
 
 

@@ -141,8 +141,8 @@ function recordButton(use, status) {
   return el("div", {}, button);
 }
 
-/** Record the microphone until the promise `stopped` is kept; `begun` is called at its first samples. */
-async function recorded(stopped, begun) {
+/** Record the microphone until the promise `stopped` is kept; `onStart` is called at its first samples. */
+async function recorded(stopped, onStart) {
   if (!navigator.mediaDevices) throw new MediaError("A browser gives the microphone only to pages from localhost or over HTTPS.");
   const stream = await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1 } }).catch((error) => {
     throw new MediaError(`The microphone cannot be used: ${error.message}`);
@@ -153,7 +153,7 @@ async function recorded(stopped, begun) {
     await context.audioWorklet.addModule(new URL("recorder.js", import.meta.url));
     const recorder = new AudioWorkletNode(context, "recorder");
     recorder.port.onmessage = ({ data }) => {
-      if (parts.push(data) === 1) begun();
+      if (parts.push(data) === 1) onStart();
     };
     context.createMediaStreamSource(stream).connect(recorder).connect(context.destination); // it plays silence
     await stopped;
