@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,8 +58,9 @@ def longest_text(
 
     Its batch is tried, after the same share of each of its texts: of 256 tokens of the longest, 512 and so on, up to
     4,096, or to the first that takes three seconds of a processor. Beyond those, the need grows by the power of the
-    length that the last two show, from 1 to 2, or 1 if no stage is `quadratic`. Optimizer moments are added. A text of
-    up to `allowed` tokens, `train.max_tokens`, is never refused.
+    length that the last two show, from 1 to 2, or 1 if no stage is `quadratic`; to see how, these trials are made without
+    fragments of the heap, which a last one with the longest of them adds. Optimizer moments are added. A text of up to
+    `allowed` tokens, `train.max_tokens`, is never refused.
 
     Raises:
         DataError: The need is greater than the free memory; the message names the record, the stages and a fix.
@@ -70,31 +72,38 @@ def longest_text(
     size, free = batches.data[longest].length, free_memory(device)
     most_power = 2.0 if any(is_quadratic(stage) for stage, _ in pipeline.stages) else 1.0
     moments = 2 * sum(p.nbytes for p in pipeline.parameters() if p.requires_grad)
-    needs, failed = dict[int, int](), ""
+    needs, fragments, failed = dict[int, int](), 0.0, ""
 
     def need(length: int) -> float:
         if length in needs or not needs:
-            return needs.get(length, 0)
+            return needs.get(length, 0) + fragments * length
         *before, (last, most) = needs.items()
         power = most_power
         if before:
             shorter, less = before[-1]
             power = min(power, max(1.0, math.log(most / less) / math.log(last / shorter)))
-        return float(most * (length / last) ** power)
+        return float(most * (length / last) ** power) + fragments * length
 
+    def measured(length: int) -> int:
+        cut = replace(batches, data=[first_part(row, length, length / size) for row in rows])
+        return max(1, _peak(pipeline, cut(range(len(rows))), device) + moments)
+
+    is_tried = size <= TRIED[-1]
     with _unchanged(pipeline.to(device)):
-        for length in [*(n for n in TRIED if n < size), *([size] if size <= TRIED[-1] else [])]:
-            if free is not None and need(length) > free:
-                break
-            clock = time.process_time()
-            cut = replace(batches, data=[first_part(row, length, length / size) for row in rows])
-            try:
-                needs[length] = max(1, _peak(pipeline, cut(range(len(rows))), device) + moments)
-            except (MemoryError, RuntimeError) as error:
-                failed = failed_stage(error)
-                break
-            if time.process_time() - clock > 3:
-                break
+        try:
+            with nullcontext() if is_tried else _without_fragments():
+                for length in [*(n for n in TRIED if n < size), *([size] if is_tried else [])]:
+                    if free is not None and need(length) > free:
+                        break
+                    clock = time.process_time()
+                    needs[length] = measured(length)
+                    if time.process_time() - clock > 3:
+                        break
+            if not is_tried:  # fragments are added, as many a token as in the longest that was tried
+                last = max(needs)
+                fragments = max(0, measured(last) - needs[last]) / last
+        except (MemoryError, RuntimeError) as error:
+            failed = failed_stage(error)
     text = f"{batches.data[longest].where}: {size:,} tokens"
     if not failed and (free is None or need(size) <= free):
         return f"memory: about {_shown(need(size))} for a step with the longest text, {text}; {_shown(free)} free"
@@ -147,6 +156,22 @@ def _peak(pipeline: Pipeline, batch: Batch, device: str) -> int:
         pipeline.zero_grad(set_to_none=True)
     peak = _kib(_STATUS, "VmHWM") * 1024 if device == "cpu" else torch.cuda.max_memory_allocated(device)
     return max(0, peak - before)
+
+
+@contextmanager
+def _without_fragments() -> Iterator[None]:
+    """Map each block of 64 KiB or more from the system, if it has glibc.
+
+    Fragments of its heap, by chance as large as all blocks of a shorter text, would hide how the need grows. Later, the
+    heap has the largest thresholds to which glibc raises its own when large blocks are freed.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *option: None)
+    mallopt(-3, 1 << 16)  # M_MMAP_THRESHOLD
+    try:
+        yield
+    finally:
+        mallopt(-3, 32 << 20)
+        mallopt(-1, 64 << 20)  # M_TRIM_THRESHOLD
 
 
 @contextmanager
