@@ -14,10 +14,8 @@ import pickle
 import subprocess
 import sys
 import time
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -101,20 +99,14 @@ def write_values(path: Path, values: Iterable[Any]) -> int:
     count, end = 0, 0
     with path.with_suffix(".values").open("wb") as file, path.with_suffix(".offsets").open("wb") as offsets:
         offsets.write(bytes(8))
-        written, ends = list[bytes](), array("q")
-        for value in chain(values, [Ellipsis]):
-            if value is not Ellipsis:
-                try:
-                    written.append(marshal.dumps(value))
-                except ValueError as error:
-                    raise UnmappableError("they have other values than texts, numbers, lists and mappings") from error
-                end += len(written[-1])
-                ends.append(end)
-            if len(written) == _CHUNK or value is Ellipsis:
-                file.write(b"".join(written))
-                offsets.write(np.array(ends, np.int64).tobytes())
-                count += len(written)
-                written, ends = [], array("q")
+        for value in values:
+            try:
+                data = marshal.dumps(value)
+            except ValueError as error:
+                raise UnmappableError("they have other values than texts, numbers, lists and mappings") from error
+            count, end = count + 1, end + len(data)
+            file.write(data)
+            offsets.write(end.to_bytes(8, sys.byteorder))
     return count
 
 

@@ -58,9 +58,9 @@ def longest_text(
 
     Its batch is tried, after the same share of each of its texts: of 256 tokens of the longest, 512 and so on, up to
     4,096, or to the first that takes three seconds of a processor. Beyond those, the need grows by the power of the
-    length that the last two show, from 1 to 2, or 1 if no stage is `quadratic`; to see how, these trials are made without
-    fragments of the heap, which a last one with the longest of them adds. Optimizer moments are added. A text of up to
-    `allowed` tokens, `train.max_tokens`, is never refused.
+    length that the last two show, from 1 to 2, or 1 if no stage is `quadratic`; these trials are made without fragments
+    of the heap, which another one with the longest of them adds. Optimizer moments are added. A text of up to `allowed`
+    tokens, `train.max_tokens`, is never refused.
 
     Raises:
         DataError: The need is greater than the free memory; the message names the record, the stages and a fix.
@@ -99,7 +99,7 @@ def longest_text(
                     needs[length] = measured(length)
                     if time.process_time() - clock > 3:
                         break
-            if not is_tried:  # fragments are added, as many a token as in the longest that was tried
+            if not is_tried:  # with as many fragments a token as the longest one tried
                 last = max(needs)
                 fragments = max(0, measured(last) - needs[last]) / last
         except (MemoryError, RuntimeError) as error:
