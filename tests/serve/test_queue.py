@@ -210,14 +210,14 @@ def test_a_worker_waits_until_there_is_work() -> None:
 
 
 def test_with_a_delay_the_oldest_waits_for_others_but_a_full_batch_and_a_call_do_not() -> None:
-    queue = BatchQueue(1_000, delay=0.2)
+    queue = BatchQueue(1_000, delay=1)
     threading.Timer(0.05, lambda: queue.put([job("b")])).start()
     began = time.monotonic()
     queue.put([job("a")])
     assert names(queue.take()) == ["a", "b"]
-    assert 0.15 < time.monotonic() - began < 1
+    assert 0.95 < time.monotonic() - began < 5
     queue.put([job("call", None)])
     queue.put([job(str(i)) for i in range(ROWS)])
     began = time.monotonic()
     assert [len(queue.take()), len(queue.take())] == [1, ROWS]
-    assert time.monotonic() - began < 0.15
+    assert time.monotonic() - began < 0.95

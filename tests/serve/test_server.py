@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,34 +99,50 @@ class Told(Console):
     result = say
 
 
-def watched(manager: socket.socket, processes: int, period: float = 0.04) -> tuple[Processes, Told]:
-    environment = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": str(int(period * 1e6))}
+class Clock:
+    """In place of the module `time`: seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the server, which waits for no answer at its socket."""
+    clock = Clock()
+    monkeypatch.setattr("seqpipe.serve.server.time", clock)
+    monkeypatch.setattr(Listener, "wait", lambda self: None)
+    return clock
+
+
+def watched(manager: socket.socket, processes: int) -> tuple[Processes, Told]:
+    environment = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "4000000"}
     told = Told()
     return Processes(Settings(processes=processes), Listener(socket.AF_UNIX, "s"), told, environment), told
 
 
-def test_the_watchdog_hears_twice_a_period(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Listener, "wait", lambda self: None)
+def test_the_watchdog_hears_twice_a_period(manager: socket.socket, clock: Clock) -> None:
     processes, told = watched(manager, 1)
-    end, beats = time.monotonic() + 0.07, 0
     processes.handle_report((os.getpid(), "loaded"))
-    while time.monotonic() < end:
+    for _ in range(50):  # five seconds
         processes.handle_report((os.getpid(), "alive"))
-        beats += 1
+        clock.seconds += 0.1
     assert [manager.recv(100) for _ in range(4)] == [b"READY=1", *[b"WATCHDOG=1"] * 3]
-    assert beats > 10
+    manager.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        manager.recv(100)
     assert told.lines == ["unix:s: ready: "]
 
 
-def test_the_watchdog_hears_nothing_while_a_process_is_stuck(
-    manager: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Listener, "wait", lambda self: None)
+def test_the_watchdog_hears_nothing_while_a_process_is_stuck(manager: socket.socket, clock: Clock) -> None:
     processes, _ = watched(manager, 2)
     for pid in (os.getpid(), os.getppid()):
         processes.handle_report((pid, "loaded"))
     assert [manager.recv(100) for _ in range(2)] == [b"READY=1", b"WATCHDOG=1"]
-    time.sleep(0.1)
+    clock.seconds += 10
     manager.setblocking(False)
     processes.handle_report((os.getpid(), "alive"))
     with pytest.raises(BlockingIOError):
