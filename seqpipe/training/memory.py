@@ -100,8 +100,9 @@ def longest_text(
                     if time.process_time() - clock > 3:
                         break
             if not is_tried:  # with as many fragments a token as the longest one tried
-                last = max(needs)
-                fragments = max(0, measured(last) - needs[last]) / last
+                last, most = needs.popitem()
+                fragments = max(0, measured(last) - most) / last
+                needs[last] = most
         except (MemoryError, RuntimeError) as error:
             failed = failed_stage(error)
     text = f"{batches.data[longest].where}: {size:,} tokens"
