@@ -162,7 +162,7 @@ def run(command: str, path: Path, allowed: int, *overrides: str) -> Outcome:
 def names_record_and_fix(message: str, words: int) -> bool:
     """Return whether a message names the place of the long record, its length, a cause and a setting to change.
 
-    Before the second of two texts the first is half of the words, and is to be shortened for a checkpoint.
+    Of two texts on a checkpoint it is about the first, which has half of the words, and says to shorten that.
     """
     place, length = f"train.jsonl:{LONG + 1}" in message, re.search(r"([\d,]+) tokens", message)
     least, fix = (words // 2, "shorten it") if "the first text has" in message else (words, "train.")

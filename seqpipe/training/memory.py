@@ -20,6 +20,7 @@ from seqpipe.training.datasets import Batch, Batches, Windows, first_part
 from seqpipe.training.pipeline import Pipeline, is_out_of_memory
 
 TRIED = (256, 512, 1024, 2048, 4096)  # lengths of a text that are measured for a longer one
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # parameters of mallopt(3)
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -58,8 +59,8 @@ def longest_text(
 
     Its batch is tried, after the same share of each of its texts: of 256 tokens of the longest, 512 and so on, up to
     4,096, or to the first that takes three seconds of a processor. Beyond those, the need grows by the power of the
-    length that the last two show, from 1 to 2, or 1 if no stage is `quadratic`; these trials are made without fragments
-    of the heap, which another one with the longest of them adds. Optimizer moments are added. A text of up to `allowed`
+    length that the last two show, from 1 to 2, or 1 if no stage is `quadratic`. On a CPU that growth is that without
+    fragments of the heap, and one more trial measures these. Optimizer moments are added. A text of up to `allowed`
     tokens, `train.max_tokens`, is never refused.
 
     Raises:
@@ -72,7 +73,7 @@ def longest_text(
     size, free = batches.data[longest].length, free_memory(device)
     most_power = 2.0 if any(is_quadratic(stage) for stage, _ in pipeline.stages) else 1.0
     moments = 2 * sum(p.nbytes for p in pipeline.parameters() if p.requires_grad)
-    needs, fragments, failed = dict[int, int](), 0.0, ""
+    needs, fragments, failed = dict[int, int](), 0.0, ""  # fragments in bytes a token
 
     def need(length: int) -> float:
         if length in needs or not needs:
@@ -84,24 +85,25 @@ def longest_text(
             power = min(power, max(1.0, math.log(most / less) / math.log(last / shorter)))
         return float(most * (length / last) ** power) + fragments * length
 
-    def measured(length: int) -> int:
+    def measure(length: int) -> int:
         cut = replace(batches, data=[first_part(row, length, length / size) for row in rows])
         return max(1, _peak(pipeline, cut(range(len(rows))), device) + moments)
 
     is_tried = size <= TRIED[-1]
+    has_fragments = device == "cpu" and not is_tried
     with _unchanged(pipeline.to(device)):
         try:
-            with nullcontext() if is_tried else _without_fragments():
+            with _without_fragments() if has_fragments else nullcontext():
                 for length in [*(n for n in TRIED if n < size), *([size] if is_tried else [])]:
                     if free is not None and need(length) > free:
                         break
                     clock = time.process_time()
-                    needs[length] = measured(length)
+                    needs[length] = measure(length)
                     if time.process_time() - clock > 3:
                         break
-            if not is_tried:  # with as many fragments a token as the longest one tried
+            if has_fragments:
                 last, most = needs.popitem()
-                fragments = max(0, measured(last) - most) / last
+                fragments = max(0, measure(last) - most) / last
                 needs[last] = most
         except (MemoryError, RuntimeError) as error:
             failed = failed_stage(error)
@@ -161,18 +163,18 @@ def _peak(pipeline: Pipeline, batch: Batch, device: str) -> int:
 
 @contextmanager
 def _without_fragments() -> Iterator[None]:
-    """Map each block of 64 KiB or more from the system, if it has glibc.
+    """Allocate each block of 64 KiB or more in pages of its own, where the C library is glibc.
 
-    Fragments of its heap, by chance as large as all blocks of a shorter text, would hide how the need grows. Later, the
-    heap has the largest thresholds to which glibc raises its own when large blocks are freed.
+    Fragments of its heap can be as large as all blocks of a shorter text, which would hide how the need grows.
+    Afterwards the thresholds are the largest to which glibc raises them by itself when large blocks are freed.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *option: None)
-    mallopt(-3, 1 << 16)  # M_MMAP_THRESHOLD
+    mallopt(_MMAP_THRESHOLD, 1 << 16)
     try:
         yield
     finally:
-        mallopt(-3, 32 << 20)
-        mallopt(-1, 64 << 20)  # M_TRIM_THRESHOLD
+        mallopt(_MMAP_THRESHOLD, 32 << 20)
+        mallopt(_TRIM_THRESHOLD, 64 << 20)
 
 
 @contextmanager
