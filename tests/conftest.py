@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import onnx
 import pytest
 from forks import Forks
 from onnx import TensorProto, helper, numpy_helper
+from skipped import lacking_packages
 
 from seqpipe import Model, load
 from seqpipe.plugin import Chars
@@ -69,6 +70,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason=f"needs {what}"))
     items.sort(key=lambda item: item.nodeid.partition("::")[0] not in LONG)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
+    """Name the packages that skipped tests need in the last lines, and keep why each was skipped for `.ci/run`."""
+    yield
+    reasons = {
+        report.nodeid: str(report.longrepr[2]).removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", [])
+    }
+    if cache := getattr(terminalreporter.config, "cache", None):
+        cache.set("seqpipe/skipped", reasons)
+    if packages := lacking_packages(reasons.values()):
+        terminalreporter.write_line(f"skipped for lack of packages: {', '.join(packages)}")
+        terminalreporter.write_line('to run these tests too: pip install -c constraints.txt -e ".[dev]"')
 
 
 @pytest.hookimpl(optionalhook=True)

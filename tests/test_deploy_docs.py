@@ -950,7 +950,7 @@ writeFileSync(asked + ".answers", JSON.stringify(told));
 def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the example, and what it needs installed."""
     if shutil.which("npm") is None:
-        pytest.skip("there is no Node here; install it and npm")
+        pytest.skip("needs Node.js and npm")
     folder = tmp_path_factory.mktemp("node")
     shutil.copytree(NODE, folder, ignore=shutil.ignore_patterns("node_modules"), dirs_exist_ok=True)
     (folder / "driver.mjs").write_text(DRIVER)

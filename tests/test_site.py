@@ -14,13 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from documents import ROOT
-from playwright.sync_api import Browser, sync_playwright
 from scripts import load_script
 from site_search import SiteSearch
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 DOCS = ROOT / "docs"
 MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 120, 900, 68, 25
@@ -120,6 +122,8 @@ LACKING = [
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site; a warning is an error."""
+    for package in ("mkdocs", "material", "latex2mathml"):
+        pytest.importorskip(package)
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder)]
     variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # an advertisement
@@ -256,6 +260,7 @@ def url(site: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
     path = shutil.which("chromium")
     assert path, "Chromium is not installed: apt install chromium, or leave these tests out with -m 'not chromium'"
     with (
@@ -277,7 +282,7 @@ def test_a_page_is_accessible_and_needs_no_scrolling_to_the_side(
         tab.goto(f"{url}/{page}.html")
         tab.wait_for_function("document.querySelector('.md-search').ariaLabel === 'Search'")
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
-        report = Axe().run(tab)
+        report = pytest.importorskip("axe_playwright_python.sync_playwright").Axe().run(tab)
         assert report.violations_count == 0, report.generate_report()
 
 

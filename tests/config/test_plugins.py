@@ -165,7 +165,7 @@ def test_a_component_that_lacks_torch_says_how_to_get_it() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr.startswith("encoder 'lstm' of seqpipe-nlp ")
-    assert "(it needs the training extra: pip install 'seqpipe-nlp[train]')" in done.stderr
+    assert f"(it needs the extra `train`: {install_command('train')})" in done.stderr
 
 
 def test_a_name_that_two_distributions_offer_must_be_written_in_full(install: Install) -> None:

@@ -276,12 +276,19 @@ def test_the_command_for_m2_writes_the_pairs_of_texts(tmp_path: Path) -> None:
     assert "use: seq2seq" in init_yaml(tmp_path / "edits.tsv", tmp_path / "b.yaml").read_text()
 
 
-def test_the_command_for_the_binary_form_of_spacy_writes_spans_and_labels(tmp_path: Path) -> None:
+def test_the_command_for_the_binary_form_of_spacy_is_python(tmp_path: Path) -> None:
     data = tmp_path / "train.spacy"
     data.write_bytes(b"\x78\x9c\x01\xff\xfe")
     command = command_of(data)
     compile(command[command.index("'") + 1 : command.rindex("'")], "command", "exec")
+
+
+@pytest.mark.long
+def test_the_command_for_the_binary_form_of_spacy_writes_spans_and_labels(tmp_path: Path) -> None:
     spacy = pytest.importorskip("spacy")
+    data = tmp_path / "train.spacy"
+    data.write_bytes(b"\x78\x9c\x01\xff\xfe")
+    command = command_of(data)
     from spacy.tokens import DocBin
 
     docs = DocBin(store_user_data=True)

@@ -396,6 +396,7 @@ def test_a_document_cut_in_a_word_ends_with_the_last_token() -> None:
 MINILM = Path(os.environ.get("SEQPIPE_MINILM", "/nowhere"))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not MINILM.is_dir(), reason="SEQPIPE_MINILM names no folder of all-MiniLM-L6-v2")
 def test_the_real_minilm_is_a_verified_bundle(tmp_path: Path) -> None:
     convert(MINILM, tmp_path / "bundle", QUIET).verify()

@@ -8,22 +8,27 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import nbformat
 import pytest
 from documents import OUTPUTS, ROOT, SHELLS, Block, blocks, compare, copy_checkout
 from factory import seqpipe, tagging
-from jupyter_client.blocking.client import BlockingKernelClient
-from jupyter_client.manager import KernelManager
-from nbclient import NotebookClient
 from scripts import load_script
 
 from seqpipe.training import progress
 from seqpipe.training.progress import Interrupts
 
+if TYPE_CHECKING:
+    from jupyter_client.blocking.client import BlockingKernelClient
+    from jupyter_client.manager import KernelManager
+
 NOTEBOOKS = ROOT / "examples" / "notebooks"
 SCRIPTS = sorted(NOTEBOOKS.glob("[0-9]*.py"))
+for package in ("ipykernel", "ipywidgets", "jupytext", "tqdm"):
+    pytest.importorskip(package)
+jupyter = pytest.importorskip("jupyter_client.manager")
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
 COURSE = sorted((ROOT / "docs" / "course").glob("*.md"))
 START = """
 from pathlib import Path
@@ -74,7 +79,7 @@ class Kernel:
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
-    manager = KernelManager()
+    manager = jupyter.KernelManager()
     support = str(ROOT / "tests" / "support")
     manager.start_kernel(cwd=str(tmp_path_factory.mktemp("kernel")), env={**os.environ, "PYTHONPATH": support})
     client = manager.blocking_client()
@@ -180,7 +185,8 @@ def test_the_notebook_that_trains_and_ships_runs(kernel: Kernel) -> None:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_every_notebook_runs_from_its_first_cell_to_its_last(script: Path, tmp_path: Path) -> None:
     book = nbformat.read(script.with_suffix(".ipynb"), 4)
-    NotebookClient(book, timeout=200, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(book, timeout=200, kernel_name="python3", resources=resources).execute()
     assert [cell for cell in book.cells if cell.cell_type == "code" and not cell.execution_count] == []
 
 
@@ -226,7 +232,8 @@ def test_the_notebook_of_a_page_prints_what_the_page_says(
     copy_checkout(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     book = nbformat.reads(load_script(NOTEBOOKS / "make.py").course_notebook(page), 4)
-    NotebookClient(book, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(book, timeout=600, kernel_name="python3", resources=resources).execute()
     cells = [cell for cell in book.cells if cell.cell_type == "code" and not cell.source.startswith("!mkdir")]
     for (_, expected), cell in zip(course_cells(page), cells, strict=True):
         if expected:

@@ -116,7 +116,7 @@ def test_a_notebook_shows_a_run_as_its_scores_and_curves_and_rows_as_a_table(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     without = run._repr_html_()
     assert "<svg" not in without
-    assert "seqpipe-nlp[report]" in without
+    assert "For curves: pip install &quot;jinja2&gt;=" in without
     assert all(f'<td dir="auto">{row["loss"]:.4g}</td>' in without for row in run.history)
     table = run.answers._repr_html_()
     assert table.count("<tr>") == 1 + len(run.answers)

@@ -129,7 +129,7 @@ def elsewhere(tmp_path: Path) -> Iterator[dict[str, str]]:
     """An environment whose TMPDIR is on another file system than the run."""
     shared = Path("/dev/shm")
     if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("there is no second file system at /dev/shm")
+        pytest.skip("needs a second file system at /dev/shm")
     with tempfile.TemporaryDirectory(dir=shared) as folder:
         yield {"TMPDIR": folder}
 
@@ -223,7 +223,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True)
     if mounted.returncode:
-        pytest.skip(f"no small disk can be mounted here: {mounted.stderr.decode().strip()}")
+        pytest.skip(f"needs the right to mount a small disk: {mounted.stderr.decode().strip()}")
     try:
         yield folder
     finally:

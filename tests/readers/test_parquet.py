@@ -7,14 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, EnvError
 from seqpipe.init import init_yaml
 from seqpipe_plugins.readers.parquet import Datasets, Parquet
+
+pa = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 
 
 def table(folder: Path, columns: dict[str, list[Any]], features: dict[str, Any] | None = None) -> Path:
@@ -62,10 +63,10 @@ def test_what_is_no_table_is_an_error(tmp_path: Path) -> None:
         list(construct(Parquet).read(tmp_path / "none.parquet"))
 
 
-def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = table(tmp_path, {"text": ["a"]})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(EnvError, match=r'pip install "seqpipe-nlp\[parquet\]"'):
+    with pytest.raises(EnvError, match=r'Parquet needs pyarrow: pip install "pyarrow>='):
         list(construct(Parquet).read(path))
 
 

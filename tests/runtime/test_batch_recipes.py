@@ -25,7 +25,7 @@ TEXTS = ["Anna calls Ben", "in New York", "", "Anna " * 5_000, *["Bern calls Zoe
 def test_a_recipe_answers_as_the_model_does(name: str, tiny: Model, tiny_bundle: Path, tmp_path: Path) -> None:
     pytest.importorskip(PACKAGES[name])
     if name == "spark_job.py" and not shutil.which("java"):
-        pytest.skip("Spark needs Java")
+        pytest.skip("needs Java, for Spark")
     shutil.copytree(tiny_bundle, tmp_path / "runs" / "ner" / "bundle")
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
     rows = [{"id": number, "text": text} for number, text in enumerate(TEXTS)]

@@ -105,7 +105,9 @@ def test_an_onnxruntime_for_the_cpu_alone_has_nothing_to_say(gpu_build: Any) -> 
     gpu_build.get_available_providers = lambda: [CPU]
     session, fault = open_on_device(gpu_build, b"", None, "auto")
     assert (session.asked, fault) == ([CPU], "")
-    with pytest.raises(EnvError, match=r"this onnxruntime does not support CUDA; .* pip install 'seqpipe-nlp\[gpu\]'"):
+    with pytest.raises(
+        EnvError, match=r"this onnxruntime does not support CUDA; .* pip install .onnxruntime-gpu\[cuda,cudnn\]"
+    ):
         open_on_device(gpu_build, b"", None, "cuda")
     with pytest.raises(UsageError, match="must be auto, cpu, cuda or cuda:N"):
         open_on_device(gpu_build, b"", None, "gpu")
@@ -147,7 +149,7 @@ def test_a_recurrent_layer_without_cudnn_is_an_error_at_load_with_its_cure(gpu_b
     assert open_on_device(gpu_build, lstm(), None, "cuda")[1] == ""
     gpu_build.has_cudnn = False
     assert open_on_device(gpu_build, devices._NEGATE, None, "cuda")[1] == ""  # needs none
-    cure = r"recurrent layers need cuDNN, which does not work here; pip install 'seqpipe-nlp\[gpu\]' brings it"
+    cure = r'recurrent layers need cuDNN; pip install "onnxruntime-gpu\[cuda,cudnn\]>=[\d.]+"'
     with pytest.raises(EnvError, match=rf"--device cuda: {cure} \(.*cuDNN is not available"):
         open_on_device(gpu_build, lstm(), None, "cuda")
     session, fault = open_on_device(gpu_build, lstm(), None, "auto")
@@ -164,7 +166,7 @@ def test_what_else_needs_cudnn_is_an_error_of_the_run_with_its_cure(
         raise RuntimeError(f"Non-zero status code returned while running Conv node. {NO_CUDNN}")
 
     monkeypatch.setattr(model.graph, "_session", lambda threads: SimpleNamespace(run=fail))
-    with pytest.raises(EnvError, match=r"the graph needs cuDNN, .* pip install 'seqpipe-nlp\[gpu\]' brings it .*Conv"):
+    with pytest.raises(EnvError, match=r"the graph needs cuDNN; pip install .onnxruntime-gpu\[cuda,cudnn\].*Conv"):
         model("Anna")
 
 

@@ -26,11 +26,9 @@ import forged
 import numpy as np
 import pytest
 import torch
-from axe_playwright_python.sync_playwright import Axe
 from documents import ROOT
 from factory import QUIET, labelling, parts, plugins, seqpipe, toy_heads
 from PIL import Image
-from playwright.sync_api import sync_playwright
 from torch import Tensor, nn
 
 from seqpipe import Model, load, show
@@ -334,6 +332,8 @@ def test_a_page_is_accessible_and_needs_no_scrolling_to_the_side() -> None:
         explanation("", figure=points),
         explanation(attentions=(Attention("<mixed>", "words", TOKENS, WEIGHTS - 0.2, None, "<mixed>", "number"),)),
     )
+    sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     with (
         sync_playwright() as playwright,
         contextlib.closing(playwright.chromium.launch(executable_path=path)) as browser,
@@ -346,7 +346,7 @@ def test_a_page_is_accessible_and_needs_no_scrolling_to_the_side() -> None:
                 tab.set_content(page(shown))
                 tab.locator("details").evaluate_all("list => list.forEach(part => { part.open = true; })")
                 assert tab.evaluate("document.documentElement.scrollWidth") == width
-                report = Axe().run(tab)
+                report = axe.run(tab)
                 assert report.violations_count == 0, report.generate_report()
             assert requests == []
             tab.set_content(page(written_blanks()))
@@ -447,6 +447,8 @@ def test_a_notebook_is_answered_in_its_own_theme_and_keeps_its_own_style(tiny: M
     path = shutil.which("chromium")
     assert path, "Chromium is not installed: apt install chromium, or leave these tests out with -m 'not chromium'"
     shown = show(tiny, ["Anna calls Ben in New York", "Bern"])._repr_html_()
+    sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     with (
         sync_playwright() as playwright,
         contextlib.closing(playwright.chromium.launch(executable_path=path)) as browser,
@@ -465,7 +467,7 @@ def test_a_notebook_is_answered_in_its_own_theme_and_keeps_its_own_style(tiny: M
                 }[theme]
             )
             assert tab.locator("mark").first.evaluate(color) == "rgb(255, 255, 0)"  # as the browser's
-            report = Axe().run(tab)
+            report = axe.run(tab)
             assert report.violations_count == 0, report.generate_report()
 
 

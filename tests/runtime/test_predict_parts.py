@@ -186,7 +186,7 @@ def test_twenty_kills_of_eight_shards_lose_and_change_nothing(tiny: Model, tiny_
 
 def test_the_engine_ray_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_engine, "has", lambda package: False)
-    with pytest.raises(EnvError, match=r'--engine ray needs Ray Data: pip install "seqpipe-nlp\[ray\]"'):
+    with pytest.raises(EnvError, match=r'--engine ray needs Ray Data: pip install "ray\[data\]>='):
         RayEngine()
 
 

@@ -9,10 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import pandas
-import pyarrow
 import pytest
-from pyarrow import parquet
 
 from seqpipe import Model
 from seqpipe.errors import DataError, SkippedError, UsageError
@@ -45,7 +42,8 @@ def write(path: Path) -> Path:
     if name.endswith((".csv", ".tsv")):
         return table(path, "\t" if name.endswith(".tsv") else ",")
     if name.endswith(".parquet"):
-        parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
+        pyarrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(ROWS), path)
     elif name.endswith(".gz"):
         path.write_bytes(gzip.compress(write(path.with_suffix("")).read_bytes()))
     elif name.endswith(".zip"):
@@ -136,6 +134,9 @@ def test_a_text_that_only_looks_like_something_is_read_where_its_form_is_named(t
 
 @pytest.mark.parametrize("name", ["out.csv", "out.tsv", "out.parquet"])
 def test_answers_are_written_as_a_table(name: str, tiny: Model, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    if name == "out.parquet":
+        pytest.importorskip("pyarrow")
     source, target = table(tmp_path / "a.csv"), tmp_path / name
     predict_file(tiny, source, target, "auto", False, {})
     frame = (
@@ -160,6 +161,7 @@ def test_a_row_without_an_answer_has_its_error_in_the_table(tiny: Model, tmp_pat
 
 
 def test_a_frame_gets_columns_of_answers(tiny: Model) -> None:
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     frame = pandas.DataFrame(ROWS)
     answered = tiny.predict_table(frame)
     assert "answer" not in frame
@@ -173,6 +175,7 @@ def test_a_frame_gets_columns_of_answers(tiny: Model) -> None:
 
 
 def test_rows_without_an_answer_have_an_error_and_batches_of_arrow_are_read(tiny: Model) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
     (batch,) = pyarrow.table({"text": ["Anna", None, "in Bern"]}).to_batches()
     answered = tiny.predict_table(batch, on_error="skip")
     assert isinstance(answered, pyarrow.RecordBatch)

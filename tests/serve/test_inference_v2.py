@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tritonclient.http as triton
 from serving import Server
-from tritonclient.utils import InferenceServerException
 
 from seqpipe import Model, load
 from seqpipe.version import VERSION
 
+triton = pytest.importorskip("tritonclient.http")
+InferenceServerException = pytest.importorskip("tritonclient.utils").InferenceServerException
 TEXTS = ["Anna meets Ben in New York .", "", "Bern", "Anna calls 你好"]
 
 

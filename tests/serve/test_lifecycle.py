@@ -226,7 +226,7 @@ def test_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tiny_
     code = "import sys; sys.modules['granian'] = None\nfrom seqpipe.commands.app import main; main()"
     command = [sys.executable, "-c", code, "serve", str(tiny_bundle)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (7, "granian is not installed: pip install 'seqpipe-nlp[serve]'\n")
+    assert (done.returncode, done.stderr) == (7, f"granian is not installed: {install_command('serve')}\n")
 
 
 def test_other_commands_import_nothing_of_the_server() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openai
 import pytest
 from junk import refusals
 from openapi_schemas import assert_as_described, assert_refused_by_both
@@ -18,6 +17,7 @@ from serving import Server
 from seqpipe import Model, load
 from seqpipe.answers.text import cut, held_back
 
+openai = pytest.importorskip("openai")
 TEXTS = ["Anna in Bern", "Bern", "nobody calls Anna ."]
 PROMPT = "a "
 

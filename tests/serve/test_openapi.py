@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from openapi_schemas import assert_as_described, assert_refused_by_both, faults, schema_of
-from openapi_spec_validator import OpenAPIV31SpecValidator
 from serving import Server
 
 from seqpipe import Model
@@ -32,10 +31,11 @@ def document(server: Server) -> dict[str, Any]:
 
 
 def test_the_document_is_valid_openapi(document: dict[str, Any]) -> None:
+    validator = pytest.importorskip("openapi_spec_validator").OpenAPIV31SpecValidator
     assert document["openapi"] == "3.1.0"
-    assert [str(error) for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
+    assert [str(error) for error in validator(document).iter_errors()] == []
     broken = {**document, "paths": {"/v1": {"get": {"responses": {"200": {}}}}}}
-    assert [*OpenAPIV31SpecValidator(broken).iter_errors()] != []
+    assert [*validator(broken).iter_errors()] != []
 
 
 def test_a_bundle_is_described_with_its_labels_options_and_fields(document: dict[str, Any]) -> None:
@@ -117,4 +117,5 @@ def test_the_document_says_whether_a_token_is_needed_and_bundles_may_be_loaded(t
         "/v2/repository/models/{name}/load",
         "/v2/repository/models/{name}/unload",
     }
-    assert [str(error) for error in OpenAPIV31SpecValidator(full).iter_errors()] == []
+    validator = pytest.importorskip("openapi_spec_validator").OpenAPIV31SpecValidator
+    assert [str(error) for error in validator(full).iter_errors()] == []

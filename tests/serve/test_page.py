@@ -13,20 +13,24 @@ import wave
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from media_bundles import IMAGE, encoded, wav, write_media_bundle
 from page_cases import CASES, CHINESE, HEBREW, PICTURE, POINTS, PROMPT, STORY, WAKE, Case, recorded_app
 from PIL import Image
-from playwright.sync_api import BrowserContext, Page, Route, expect, sync_playwright
 from serving import Server, running_app
 
 from seqpipe import load, serve
 from seqpipe.answers.registry import ANSWER_KINDS, MultiHead
 
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Page, Route
+
+axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+playwright_api = pytest.importorskip("playwright.sync_api")
+expect = playwright_api.expect
 FILES = Path(serve.__file__).parent / "page"
 BY_NAME = {case.name: case for case in CASES}
 HARD = 'It\'s "Anna" in New York \\n 你好 $HOME 😀\nBen'  # for shells, for Python, and for offsets
@@ -37,7 +41,7 @@ chromium = pytest.mark.chromium
 def browser() -> Iterator[BrowserContext]:
     path = shutil.which("chromium")
     assert path, "Chromium is not installed: apt install chromium, or leave these tests out with -m 'not chromium'"
-    with sync_playwright() as playwright:
+    with playwright_api.sync_playwright() as playwright:
         microphone = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]  # which beeps
         running = playwright.chromium.launch(executable_path=path, args=microphone)
         yield running.new_context(permissions=["microphone"])
@@ -383,7 +387,7 @@ def test_axe_finds_nothing_to_mend(page: Page, url: str, name: str, width: int, 
         page.get_by_role("checkbox", name="Explain").check()
     answer(page)
     page.locator("details").evaluate_all("list => list.forEach(part => { part.open = true; })")
-    everything = Axe().run(page)
+    everything = axe.Axe().run(page)
     assert everything.violations_count == 0, everything.generate_report()
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
@@ -598,10 +602,10 @@ def test_attention_is_drawn_on_the_places_of_a_picture(page: Page, url: str) -> 
     cells = maps.nth(0).locator("rect")
     places = cells.evaluate_all("cells => cells.map(c => [c.x.baseVal.value, c.y.baseVal.value, c.style.cssText])")
     assert max(places, key=lambda cell: float(cell[2].split(":")[1].strip("; "))) == [32, 16, "--weight: 1;"]
-    everything = Axe().run(page)
+    everything = axe.Axe().run(page)
     assert everything.violations_count == 0, everything.generate_report()
     show(page, url, "spoken")
-    everything = Axe().run(page)
+    everything = axe.Axe().run(page)
     assert everything.violations_count == 0, everything.generate_report()
 
 

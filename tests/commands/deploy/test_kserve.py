@@ -13,9 +13,9 @@ import pytest
 import yaml
 from deployed import deploy
 from factory import seqpipe
-from kubernetes import client
 from pydantic import ValidationError
 
+client = pytest.importorskip("kubernetes").client
 IMAGE = "registry.example.com/team/toy:1"
 KSERVE = "kserve==0.21.0"
 OF_KSERVE = {"minReplicas", "maxReplicas", "timeout"}  # of a predictor; everything else is that of a pod

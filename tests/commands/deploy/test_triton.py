@@ -21,12 +21,12 @@ from google.protobuf import json_format, text_format
 from serving import Server
 from sums_toy import build_sums
 from triton_backend import InferenceRequest as Request
-from tritonclient.grpc import model_config_pb2
 
 from seqpipe import load
 from seqpipe.commands.deploy import graph_config
 from seqpipe.errors import BundleError
 
+model_config_pb2 = pytest.importorskip("tritonclient.grpc").model_config_pb2
 DTYPES = {"TYPE_BOOL": np.bool_, "TYPE_INT64": np.int64, "TYPE_FP32": np.float32}  # Triton's model_configuration.md
 TEXTS = ["Anna in New York", "Ben meets Alice", "", "calls", "Bern in New York . Anna", "你好 Anna", "Ben " * 300]
 
@@ -224,6 +224,7 @@ def test_a_model_whose_bundle_answers_otherwise_does_not_start(repository: Path,
 
 
 def test_the_model_is_clean_python(repository: Path) -> None:
+    pytest.importorskip("ruff")
     check = [sys.executable, "-m", "ruff", "check", "--isolated", "--line-length", "120", "--select", "E,F,W,B,N,PIE"]
     done = subprocess.run([*check, "--ignore", "B905", repository / "toy/1/model.py"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

@@ -1,0 +1,66 @@
+"""Install seqpipe into `.venv` and train a first model: `python3 try.py`; or run the tests: `python3 try.py tests`.
+
+A second call installs nothing again. What follows `tests` is handed to pytest.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.abspath(__file__))
+ENVIRONMENT = os.path.join(ROOT, ".venv")
+SCRIPTS = "Scripts" if os.name == "nt" else "bin"
+PYTHON = os.path.join(ENVIRONMENT, SCRIPTS, "python")
+FIRST_MODEL, TESTS = ("train,cpu,report,serve", 75), ("test", 105)  # extras, and how many packages pip installs for them
+
+
+def run(*command):
+    """Run a command as if the environment were active; exit with its code if it fails."""
+    path = os.pathsep.join([os.path.dirname(PYTHON), os.environ.get("PATH", "")])
+    code = subprocess.call(command, cwd=ROOT, env=dict(os.environ, PATH=path, VIRTUAL_ENV=ENVIRONMENT))
+    if code:
+        sys.exit(code)
+
+
+def install(extras, packages):
+    """Make the environment and install the project, unless that was done with the requirements of today."""
+    requirements = ""
+    for name in ("pyproject.toml", "constraints.txt"):
+        with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+            requirements += file.read()
+    stamp = os.path.join(ENVIRONMENT, f"installed-{extras}")
+    if os.path.exists(PYTHON) and os.path.exists(stamp):
+        with open(stamp, encoding="utf-8") as file:
+            if file.read() == requirements:
+                return
+    size = "1.8 GB; on Linux 5.1 GB, with CUDA, unless PyTorch is there"
+    print(f"Installing about {packages} packages into .venv ({size}); this takes some minutes.", flush=True)
+    run(sys.executable, "-m", "venv", ENVIRONMENT)
+    run(PYTHON, "-m", "pip", "install", "-q", "-c", "constraints.txt", "-e", f".[{extras}]")
+    with open(stamp, "w", encoding="utf-8") as file:
+        file.write(requirements)
+
+
+def main(arguments):
+    if sys.version_info < (3, 11):
+        sys.exit(f"seqpipe needs Python 3.11 or newer, and this is {sys.version.split()[0]}: start try.py with a newer one.")
+    if importlib.util.find_spec("ensurepip") is None:
+        sys.exit("This Python cannot make virtual environments: apt install python3-venv, or start try.py with another one.")
+    if arguments[:1] == ["tests"]:
+        install(*TESTS)
+        run(PYTHON, "-m", "pytest", *arguments[1:])
+    elif arguments:
+        sys.exit("usage: python3 try.py, or python3 try.py tests [OPTIONS OF PYTEST]")
+    else:
+        install(*FIRST_MODEL)
+        run(PYTHON, "-m", "seqpipe", "run", "pipelines/ner.yaml")
+        activate = ".venv\\Scripts\\activate" if os.name == "nt" else ". .venv/bin/activate"
+        print(f"\nTry the model in a browser:\n    {activate}\n    seqpipe serve runs/ner/bundle")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(130)
