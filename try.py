@@ -12,7 +12,10 @@ ROOT = os.path.dirname(os.path.abspath(__file__))
 ENVIRONMENT = os.path.join(ROOT, ".venv")
 SCRIPTS = "Scripts" if os.name == "nt" else "bin"
 PYTHON = os.path.join(ENVIRONMENT, SCRIPTS, "python")
-FIRST_MODEL, TESTS = ("train,cpu,report,serve", 75), ("test", 105)  # extras, and how many packages pip installs for them
+FIRST_MODEL, TESTS = (
+    ("train,cpu,report,serve", 75),
+    ("test", 105),
+)  # extras, and how many packages pip installs for them
 
 
 def run(*command):
@@ -44,9 +47,10 @@ def install(extras, packages):
 
 def main(arguments):
     if sys.version_info < (3, 11):
-        sys.exit(f"seqpipe needs Python 3.11 or newer, and this is {sys.version.split()[0]}: start try.py with a newer one.")
+        version = ".".join(map(str, sys.version_info[:3]))
+        sys.exit(f"seqpipe needs Python 3.11 or newer, and this is {version}: start try.py with a newer one.")
     if importlib.util.find_spec("ensurepip") is None:
-        sys.exit("This Python cannot make virtual environments: apt install python3-venv, or start try.py with another one.")
+        sys.exit("This Python cannot make virtual environments: apt install python3-venv, or use another Python.")
     if arguments[:1] == ["tests"]:
         install(*TESTS)
         run(PYTHON, "-m", "pytest", *arguments[1:])

@@ -66,7 +66,7 @@ def test_the_readme_has_the_score_of_its_example_that_was_measured(pipelines: An
     assert score == pipelines.shown("ner", pipelines.records()["ner"]["scores"]["test"])
 
 
-# Of each row of the README: the file of results, its question, the row and the column there, and how the README shows it.
+# For each row of the README: the file of results, the question, row and column in it, and how the README shows it.
 REAL_DATA = {
     "NCBI-disease": ("ner", "quality", "NCBI-disease, mean of three seeds", "PyTorch", "{:.1f} F1"),
     "CLINC150, 150 intents": ("classify", "fine_tuned", "clinc150", "bundle", "{:.1f} % accuracy"),
