@@ -2,9 +2,9 @@
 
     python benchmarks/cuda.py runs/*/bundle --out cuda.json   # --device cpu is a dry run
 
-It needs seqpipe-nlp[gpu] and the bundles, and neither PyTorch nor a network. Each bundle goes through all of it and a
-bundle that fails does not stop the others; the script ends with 1 if one failed, if an answer differs, or if a node in
-a loop runs on the CPU though the rest does not.
+It needs the extra `gpu` of seqpipe and the bundles, and neither PyTorch nor a network. Each bundle goes through all of
+it and a bundle that fails does not stop the others; the script ends with 1 if one failed, if an answer differs, or if a
+node in a loop runs on the CPU though the rest does not.
 """
 
 from __future__ import annotations

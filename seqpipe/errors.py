@@ -21,6 +21,7 @@ import difflib
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 
@@ -136,3 +137,20 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return the hint for a misspelt name: `; did you mean 'x'?`, or "" if no name is similar."""
     close = difflib.get_close_matches(str(name), list(names), n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def install_command(*extras: str) -> str:
+    """Return the command that installs the packages of extras of seqpipe, quoted for sh, cmd and PowerShell.
+
+    It names the packages, not seqpipe, so it works wherever seqpipe was installed from. Where no metadata of seqpipe
+    lists them, as in a source tree on the path of Python, it names the folder of the tree.
+    """
+    from importlib.metadata import distributions
+
+    from packaging.requirements import Requirement
+
+    metadata = next(iter(distributions(name="seqpipe-nlp")), None)
+    needs = map(Requirement, (metadata and metadata.requires) or ())  # the build has resolved extras of extras
+    chosen = [need for need in needs if need.marker and any(need.marker.evaluate({"extra": extra}) for extra in extras)]
+    packages = " ".join(f'"{str(need).partition(";")[0]}"' for need in chosen)
+    return f"pip install {packages}" if packages else f'pip install "{Path(__file__).parents[1]}[{",".join(extras)}]"'

@@ -25,7 +25,7 @@ from html import escape
 from pathlib import Path
 from typing import IO, Any
 
-from seqpipe.errors import DataError, EnvError, SeqpipeError, UsageError, did_you_mean
+from seqpipe.errors import DataError, EnvError, SeqpipeError, UsageError, did_you_mean, install_command
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 CACHE_VARIABLE = "SEQPIPE_CACHE"
@@ -83,8 +83,7 @@ def _open_unpacked(path: Path) -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        fix = 'pip install "seqpipe-nlp[parquet]", or unpack it with unzstd'
-        raise EnvError(f"{path}: pyarrow, which unpacks Zstandard, is not installed: {fix}") from error
+        raise EnvError(f"{path}: Zstandard needs pyarrow: {install_command('parquet')}, or unpack it first") from error
     path.open("rb").close()  # a missing file is Python's error
     return io.BufferedReader(pyarrow.input_stream(str(path), "zstd"))
 
@@ -352,7 +351,7 @@ def download(url: str) -> list[Path]:
                 with writing(copies[-1]) as temporary, system.open(name, "rb") as file, temporary.open("wb") as copy:
                     shutil.copyfileobj(file, copy)
     except ImportError as error:
-        fix = 'pip install "seqpipe-nlp[remote]", and the package of the protocol, such as s3fs or gcsfs'
+        fix = f"{install_command('remote')}, and the package of the protocol, such as s3fs or gcsfs"
         raise EnvError(f"{url}: cannot be read ({error}): {fix}") from error
     except SeqpipeError:
         raise

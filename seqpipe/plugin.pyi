@@ -16,6 +16,7 @@ from seqpipe.errors import SeqpipeError as SeqpipeError
 from seqpipe.errors import TrainingError as TrainingError
 from seqpipe.errors import UsageError as UsageError
 from seqpipe.errors import did_you_mean as did_you_mean
+from seqpipe.errors import install_command as install_command
 from seqpipe.features.checkpoint_tokenizer import NO_CHECKPOINT_ID as NO_CHECKPOINT_ID
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer as pretrained_tokenizer
 from seqpipe.features.kinds.image import Image as Image

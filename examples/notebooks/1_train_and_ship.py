@@ -2,7 +2,8 @@
 # # Train a classifier and ship it
 #
 # From a CSV to a bundle that answers without PyTorch: a table of requests, each with its intent. Everything is
-# written to a new temporary folder. Install seqpipe with `pip install "seqpipe-nlp[train,cpu,notebook,report]"`.
+# written to a new temporary folder. Install seqpipe in a checkout, with
+# `pip install -c constraints.txt -e ".[train,cpu,notebook,report]"`.
 
 # %%
 import csv
@@ -92,8 +93,9 @@ model("my lamp never arrived")
 # %% [markdown]
 # ## Ship it
 #
-# The bundle is a folder. The machine that it is copied to needs `pip install "seqpipe-nlp[cpu]"`, no PyTorch.
-# `verify` repeats its golden examples there.
+# The bundle is a folder. The machine that it is copied to needs no PyTorch: `pip wheel --no-deps .` in the checkout
+# writes the wheel of seqpipe, and `pip install "./seqpipe_nlp-0.1.0-py3-none-any.whl[cpu]"` installs it there.
+# `verify` repeats the golden examples of the bundle.
 
 # %%
 shipped = Path(shutil.copytree(run.bundle.path, "shipped"))

@@ -40,7 +40,7 @@ from seqpipe.commands.serve import serve
 from seqpipe.commands.vectors import distill_vectors, vectors
 from seqpipe.commands.verify import verify
 from seqpipe.console import RED, printable, write_error
-from seqpipe.errors import ConfigError, EnvError, SeqpipeError, UsageError
+from seqpipe.errors import ConfigError, EnvError, SeqpipeError, UsageError, install_command
 from seqpipe.version import VERSION
 
 app = typer.Typer(
@@ -134,7 +134,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if debug or error.name != "torch":
             raise
-        missing = EnvError("this command needs PyTorch, which is not installed: pip install 'seqpipe-nlp[train]'")
+        missing = EnvError(f"this command needs PyTorch, which is not installed: {install_command('train')}")
         report_error(missing, as_json)
         sys.exit(EnvError.exit_code)
     except TerminatedError as error:

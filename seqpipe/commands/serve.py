@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from seqpipe.commands.options import Device, Quiet, make_console
-from seqpipe.errors import EnvError, UsageError
+from seqpipe.errors import EnvError, UsageError, install_command
 
 
 def serve(
@@ -75,7 +75,7 @@ def serve(
         package = (error.name or "").partition(".")[0]
         if package == "seqpipe":
             raise
-        raise EnvError(f"{package} is not installed: pip install 'seqpipe-nlp[serve]'") from error
+        raise EnvError(f"{package} is not installed: {install_command('serve')}") from error
     if not bundles and repository is None:
         raise UsageError("name at least one bundle, or --repository FOLDER: seqpipe serve runs/NAME/bundle")
     settings = Settings(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 from seqpipe.config import hookspecs
-from seqpipe.errors import PluginError, SeqpipeError, did_you_mean
+from seqpipe.errors import PluginError, SeqpipeError, did_you_mean, install_command
 from seqpipe.files import cache_folder, make_folder, write
 from seqpipe.version import PLUGIN_API
 
@@ -251,5 +251,5 @@ def _offers_of_file(path: Path) -> list[Offer]:
 def _reason(error: BaseException) -> str:
     text = " ".join(str(error).split())
     lacks_torch = isinstance(error, ModuleNotFoundError) and error.name == "torch"
-    fix = " (it needs the training extra: pip install 'seqpipe-nlp[train]')" if lacks_torch else ""
+    fix = f" (it needs the extra `train`: {install_command('train')})" if lacks_torch else ""
     return (f"{type(error).__name__}: {text}" if text else type(error).__name__) + fix

@@ -47,6 +47,7 @@ from seqpipe.runtime.model import TOLERANCE, Model, same_answer
 from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import outcome_lines
+from seqpipe.version import VERSION
 
 TEMPLATE = Template(resources.files("seqpipe.export").joinpath("card.txt").read_text("utf-8"))
 
@@ -90,6 +91,7 @@ def model_card(manifest: Manifest, metrics: Mapping[str, Metric], size: int) -> 
     limits, versions = manifest.limits, {**made_with["packages"], **made_with["components"]}
     seen = f", the longest of training {limits.trained:,}" if "trained" in limits.model_fields_set else ""
     return TEMPLATE.substitute(
+        version=VERSION,
         head=dump(head),
         name=manifest.name,
         kinds=" and ".join(kinds),

@@ -18,7 +18,7 @@ from seqpipe.answers.registry import metric_types
 from seqpipe.answers.task import Task
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import BUNDLE, FACTS, REPORT, YAML
-from seqpipe.errors import EnvError, UsageError
+from seqpipe.errors import EnvError, UsageError, install_command
 from seqpipe.features.document import Record
 from seqpipe.features.sources import InputSource
 from seqpipe.files import Rows
@@ -91,7 +91,7 @@ def _content(
 ) -> dict[str, Any]:
     """Return the content of a report about the answers to sets and the bundle; EnvError without the libraries."""
     if not (find_spec("matplotlib") and find_spec("jinja2")):
-        raise EnvError('the report needs matplotlib and Jinja2: pip install "seqpipe-nlp[report]"')
+        raise EnvError(f"the report needs matplotlib and Jinja2: {install_command('report')}")
     analyses: dict[str, list[Row]] = {}
     groups, robustness = dict[str, Any](), dict[str, Rows]()
     for name, pairs in sets.items():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqpipe import files
 from seqpipe.config.run_layout import ANSWERS, BUNDLE, CHECKPOINTS, HISTORY, OUTCOME, ROUNDS, SCORES, STATE, YAML
-from seqpipe.errors import UsageError
+from seqpipe.errors import UsageError, install_command
 from seqpipe.files import Rows
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Run:
         try:
             drawn = f'<div class="plots">{"".join(curves(history, metric, metrics))}</div>'
         except ImportError:  # matplotlib is not installed
-            drawn = history.to_html() + '<p>For curves: pip install "seqpipe-nlp[report]"</p>'
+            drawn = history.to_html() + f"<p>For curves: {escape(install_command('report'))}</p>"
         lines = "".join(f"<p>{escape(line)}</p>" for line in self.outcome_lines())
         return style_html(card(escape(self.folder.name), scores.to_html() + lines + drawn), *STYLES)
 

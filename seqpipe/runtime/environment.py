@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 from seqpipe.config.plugins import Plugins
+from seqpipe.errors import install_command
 from seqpipe.runtime import session
 from seqpipe.runtime.predictor import cores, quota
 from seqpipe.version import VERSION
@@ -33,7 +34,7 @@ def examine(require_cuda: bool = False) -> list[Finding]:
     # Checked before plugins are imported, since they may import onnxruntime.
     onnxruntime = _onnxruntime(require_cuda)
     version, plugins = _installed_version("torch"), Plugins()
-    torch = Finding("note", "torch", "not installed: bundles run, training needs pip install 'seqpipe-nlp[train]'")
+    torch = Finding("note", "torch", f"not installed: bundles run; to train, {install_command('train')}")
     return [
         Finding("ok", "seqpipe", system),
         *onnxruntime,
@@ -68,7 +69,7 @@ def _installed_version(name: str) -> str | None:
 def _onnxruntime(require_cuda: bool) -> list[Finding]:
     versions = {name: version for name in WHEELS if (version := _installed_version(name))}
     if not versions:
-        return [Finding("error", "onnxruntime", "not installed; pip install 'seqpipe-nlp[cpu]' or 'seqpipe-nlp[gpu]'")]
+        return [Finding("error", "onnxruntime", f"not installed; {install_command('cpu')} or {install_command('gpu')}")]
     stated = ", ".join(f"{name} {version}" for name, version in versions.items())
     if len(versions) == 2:
         fix = "sharing one folder disables CUDA: pip uninstall -y onnxruntime onnxruntime-gpu, then install one"

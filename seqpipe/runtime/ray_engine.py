@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.metrics.text import has
-from seqpipe.errors import EnvError, SeqpipeError
+from seqpipe.errors import EnvError, SeqpipeError, install_command
 from seqpipe.files import json_bytes
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.parts import Descriptions, Part, answer_part
@@ -52,7 +52,7 @@ class RayEngine:
 
     def __post_init__(self) -> None:
         if not has("ray"):
-            raise EnvError('--engine ray needs Ray Data: pip install "seqpipe-nlp[ray]"')
+            raise EnvError(f"--engine ray needs Ray Data: {install_command('ray')}")
 
     def __call__(self, model: Model, parts: Descriptions, folder: Path) -> Iterator[dict[str, Any]]:
         """Answer parts; yield their completed descriptions. The first error ends all actors."""

@@ -22,7 +22,7 @@ from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.text import KEEP_CACHE
 from seqpipe.answers.types import PREFIX
 from seqpipe.console import Console
-from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
+from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError, install_command
 from seqpipe.features.document import MASK, Arrays
 from seqpipe.runtime import graph_check
 from seqpipe.runtime.bundle import BundleContent, check_labels, read_again
@@ -34,7 +34,6 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 _CUDA_LIBRARY = "libonnxruntime_providers_cuda.so"
 _DEVICES = ("/dev/nvidiactl", "/dev/dxg")  # of Linux, and of Linux within Windows
 INT8 = "onnxruntime has no CUDA kernels for the int8 of this bundle; use the CPU, or export it with precision: fp32"
-_CUDNN = "pip install 'seqpipe-nlp[gpu]' brings it"
 _WARNING, _FATAL = 2, 4  # severities of onnxruntime's log, the first its default
 # A graph with one operator, y = -x, float32 (n,), and one whose x goes through an LSTM.
 _NEGATE = base64.b64decode("CAo6NAoLCgF4EgF5IgNOZWcSAWdaEAoBeBILCgkIARIFCgMSAW5iEAoBeRILCgkIARIFCgMSAW5CBAoAEBI=")
@@ -82,13 +81,13 @@ def cuda_fault(onnxruntime: Any, graph: bytes = _NEGATE) -> str:
         fault = _fallback(onnxruntime)
     except Exception as error:  # onnxruntime's exceptions have no other common base
         fault = f"a graph of one operator does not run on it: {error}"
-    return fault if graph is _NEGATE else f"recurrent layers need cuDNN, which does not work here; {_CUDNN} ({fault})"
+    return fault if graph is _NEGATE else f"recurrent layers need cuDNN; {install_command('gpu')} ({fault})"
 
 
 def missing_for_cuda(onnxruntime: Any) -> str:
     """Return the missing requirement of CUDA on this machine, as far as visible without loading it."""
     if CUDA not in onnxruntime.get_available_providers():
-        return "this onnxruntime does not support CUDA; pip uninstall onnxruntime, then pip install 'seqpipe-nlp[gpu]'"
+        return f"this onnxruntime does not support CUDA; pip uninstall onnxruntime, then {install_command('gpu')}"
     if platform.system() == "Linux" and not any(map(os.path.exists, _DEVICES)):
         return "this machine has no NVIDIA device; in a container, start it with --gpus all"
     return ""
@@ -125,7 +124,7 @@ def _fallback(onnxruntime: Any) -> str:
         try:
             ctypes.CDLL(str(library))
         except OSError as error:
-            return f"a library of CUDA does not load ({error}); pip install 'seqpipe-nlp[gpu]' brings all of them"
+            return f"a library of CUDA does not load ({error}); {install_command('gpu')}"
     return "onnxruntime could not start CUDA and fell back to the CPU; update the driver of the GPU"
 
 
@@ -139,7 +138,7 @@ def import_onnxruntime() -> Any:
     try:
         from seqpipe.runtime.onnx_runtime import onnxruntime
     except ImportError as error:
-        raise EnvError("onnxruntime is not installed: pip install 'seqpipe-nlp[cpu]' or 'seqpipe-nlp[gpu]'") from error
+        raise EnvError(f"onnxruntime is not installed: {install_command('cpu')} or {install_command('gpu')}") from error
     return onnxruntime
 
 
@@ -393,7 +392,7 @@ class GraphSession:
             late = f"the run took more than {self._watchdog.seconds:g} seconds, and was ended"
             return BundleError(f"{self._path}: {late}; `load(…, timeout=…)` and `predict --timeout` allow more")
         if "cuDNN" in str(error):
-            return EnvError(f"{self._path}: the graph needs cuDNN, which does not work here; {_CUDNN} ({error})")
+            return EnvError(f"{self._path}: the graph needs cuDNN; {install_command('gpu')} ({error})")
         if any(sign in str(error) for sign in ("allocate", "bad_alloc")):
             reason = "needs more memory for this input than available; shorten the text, or lower decode options"
             return DataError(f"{self._path}: the graph {reason} ({error})")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqpipe.answers.answer_types import Answer
-from seqpipe.errors import DataError, EnvError, UsageError, did_you_mean
+from seqpipe.errors import DataError, EnvError, UsageError, did_you_mean, install_command
 from seqpipe.features.document import Record
 from seqpipe.features.sources import fields_of
 from seqpipe.files import PACKED, file_lines, open_file, writing
@@ -178,8 +178,7 @@ def write_table(target: Path, rows: Sequence[Mapping[str, Any]]) -> None:
             import pyarrow as pa
             from pyarrow import parquet
         except ImportError as error:
-            fix = 'pip install "seqpipe-nlp[parquet]", or write .csv'
-            raise EnvError(f"{target}: pyarrow, which writes Parquet, is not installed: {fix}") from error
+            raise EnvError(f"{target}: Parquet needs pyarrow: {install_command('parquet')}, or write .csv") from error
         try:
             columns = pa.Table.from_pylist(plain)
         except pa.ArrowException:  # values of several kinds in a column

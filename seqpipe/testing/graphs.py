@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 
-from seqpipe.errors import ExportError, ParityError
+from seqpipe.errors import ExportError, ParityError, install_command
 from seqpipe.export.graph import random_batches, to_onnx
 from seqpipe.export.parity.decisions import DecisionParity, option_inputs
 from seqpipe.export.parity.gate import compare_runs
@@ -122,7 +122,7 @@ def session_of(data: bytes) -> Run:
     try:
         from seqpipe.runtime.onnx_runtime import onnxruntime
     except ImportError as error:
-        raise NotApplicableError("onnxruntime is not installed", "pip install 'seqpipe-nlp[cpu]'") from error
+        raise NotApplicableError("onnxruntime is not installed", install_command("cpu")) from error
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads, settings.log_severity_level = 1, 3
     session = onnxruntime.InferenceSession(data, settings, providers=["CPUExecutionProvider"])

@@ -12,7 +12,7 @@ from conftest import Install
 from packaging.requirements import Requirement
 
 from seqpipe.config.plugins import KINDS, Plugins
-from seqpipe.errors import PluginError
+from seqpipe.errors import PluginError, install_command
 from seqpipe.plugin import PLUGIN_API
 
 HOOK = "from seqpipe.plugin import hookimpl\n\n@hookimpl\n"

@@ -36,6 +36,7 @@ from seqpipe.runtime.model import TOLERANCE, Model, same_answer
 from seqpipe.training.datasets import read
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.trainer import Trainer
+from seqpipe.version import VERSION
 
 
 class Trained:
@@ -133,6 +134,7 @@ def card_of(manifest: Manifest) -> ModelCard:
 
 def test_the_model_card_names_labels_scores_and_makers(made: Trained) -> None:
     card = (made.path / "README.md").read_text()
+    assert f'pip install "./seqpipe_nlp-{VERSION}-py3-none-any.whl[cpu,serve]"\nseqpipe serve ' in card
     for part in ("# tiny", "`B-PER`", "| test | f1 | 50.00 |", "- torch: ", "- encoder lstm: seqpipe-nlp", "agreed on"):
         assert part in card
     assert sum(path.stat().st_size for path in made.path.iterdir()) / 1e6 == pytest.approx(

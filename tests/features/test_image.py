@@ -125,7 +125,7 @@ def test_without_pillow_arrays_are_read_and_files_name_the_fix(monkeypatch: pyte
     data = encoded(COLOURS)
     monkeypatch.setitem(sys.modules, "PIL", None)
     assert Image(4, 4).rows(COLOURS, "p").shape == (4, 4)
-    with pytest.raises(DataError, match=r"Pillow, .* is not installed: pip install .pillow>=.*, or give an array"):
+    with pytest.raises(DataError, match=r"p needs Pillow: pip install .pillow>=.*, or give an array"):
         Image(4, 4).rows(data, "p")
 
 

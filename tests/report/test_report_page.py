@@ -17,7 +17,7 @@ from factory import labelling, seqpipe, tagging, writing
 from seqpipe import Bundle, Run
 from seqpipe.answers.metrics.numbers import score_rows
 from seqpipe.console import Console
-from seqpipe.errors import UsageError
+from seqpipe.errors import UsageError, install_command
 from seqpipe.pipeline.full_run import write_report
 
 SPANS = {"head": {"use": "tags", "scheme": "BIOES"}, "embedding": {"use": "lookup", "dim": 8}}

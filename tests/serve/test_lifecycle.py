@@ -19,7 +19,7 @@ from served_bundles import STUCK, write_stuck_bundle
 from serving import READY_S, Reply, Server
 
 from seqpipe import Model
-from seqpipe.errors import UsageError
+from seqpipe.errors import UsageError, install_command
 from seqpipe.serve.settings import bundles_by_name
 
 

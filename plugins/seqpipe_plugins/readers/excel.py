@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-from seqpipe.plugin import DataError, EnvError
+from seqpipe.plugin import DataError, EnvError, install_command
 
 from . import DEFAULT_TAGS, Tagging
 from .csv import Csv, TableOptions
@@ -16,8 +16,8 @@ from .csv import Csv, TableOptions
 class Excel(Csv):
     """Reads a sheet of an Excel or OpenDocument file (.xlsx, .xls, .ods): one record a row, one field a named column.
 
-    The options have the same meaning as those of the reader `csv`. It needs python-calamine: `pip install
-    "seqpipe-nlp[excel]"`.
+    The options have the same meaning as those of the reader `csv`. It needs python-calamine: the
+    extra `excel`.
 
     Args:
         sheet: Name of the sheet; null: the first.
@@ -36,8 +36,7 @@ class Excel(Csv):
         try:
             from python_calamine import CalamineError, CalamineWorkbook
         except ImportError as error:
-            fix = 'pip install "seqpipe-nlp[excel]"'
-            raise EnvError(f"{path}: python-calamine, which reads spreadsheets, is not installed: {fix}") from error
+            raise EnvError(f"{path}: spreadsheets need python-calamine: {install_command('excel')}") from error
         try:
             workbook = CalamineWorkbook.from_path(str(path))
             self.sheets = workbook.sheet_names

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from seqpipe.plugin import DataError, EnvError
+from seqpipe.plugin import DataError, EnvError, install_command
 
 from . import Record
 from .objects import Objects
@@ -20,8 +20,8 @@ class Parquet(Objects):
     """Reads Parquet and Arrow tables, one record a row: texts with spans or labels, words with tags, or either alone.
 
     The options have the same meaning as those of the reader `jsonl`. Numbers of a column whose names the file states,
-    as files of the library `datasets` do, become these names. `where` counts rows. It needs pyarrow: `pip install
-    "seqpipe-nlp[parquet]"`.
+    as files of the library `datasets` do, become these names. `where` counts rows. It needs pyarrow: the extra
+    `parquet`.
 
     Args:
         text: Column of the text; null if there is none, for example with two texts.
@@ -36,8 +36,7 @@ class Parquet(Objects):
         try:
             import pyarrow as pa
         except ImportError as error:
-            fix = 'pip install "seqpipe-nlp[parquet]"'
-            raise EnvError(f"{path}: pyarrow, which reads Parquet, is not installed: {fix}") from error
+            raise EnvError(f"{path}: Parquet needs pyarrow: {install_command('parquet')}") from error
         row = 0
         try:
             for row, item in enumerate(self.rows(Path(path)), 1):

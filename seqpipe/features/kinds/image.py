@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from seqpipe.errors import DataError
+from seqpipe.errors import DataError, install_command
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.base import TOKEN_AXES, FeatureKind, unknown_kind
 from seqpipe.features.media import is_encoded, is_pillow, read_bytes
@@ -144,8 +144,7 @@ def _decode(data: bytes, channels: int, place: str) -> np.ndarray:
     try:
         from PIL import Image as Pillow
     except ImportError as error:
-        fix = 'pip install "seqpipe-nlp[media]", or give an array of numbers from 0 to 255'
-        raise DataError(f"{place} is a file, and Pillow, which decodes it, is not installed: {fix}") from error
+        raise DataError(f"{place} needs Pillow: {install_command('media')}, or give an array of numbers") from error
     try:
         with Pillow.open(io.BytesIO(data), formats=("PNG", "JPEG")) as picture:
             return _of_pillow(picture, channels, place)

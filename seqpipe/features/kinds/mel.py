@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from seqpipe.errors import DataError
+from seqpipe.errors import DataError, install_command
 from seqpipe.features.kinds.base import FeatureKind, unknown_kind
 from seqpipe.features.kinds.matrix import Matrix
 from seqpipe.features.media import is_encoded, read_bytes
@@ -235,7 +235,7 @@ def _by_soundfile(data: bytes, place: str) -> tuple[np.ndarray, int]:
         import soundfile
     except ImportError as error:
         problem = "is FLAC, OGG or MP3, which the package soundfile reads, and it is not installed"
-        raise DataError(f'{place} {problem}: pip install "seqpipe-nlp[media]", or {_CONVERT}') from error
+        raise DataError(f"{place} {problem}: {install_command('media')}, or {_CONVERT}") from error
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             _check_size(file.frames, file.channels, file.samplerate, place)
