@@ -13,8 +13,12 @@ from seqpipe.errors import (
     DataError,
     EnvError,
     ExportError,
+    InterruptedRunError,
     OpenChoiceError,
+    ParityError,
+    PluginError,
     SeqpipeError,
+    SkippedError,
     TrainingError,
     UsageError,
 )
@@ -34,11 +38,15 @@ __all__ = [
     "DataError",
     "EnvError",
     "ExportError",
+    "InterruptedRunError",
     "Model",
     "OpenChoiceError",
+    "ParityError",
     "Pipeline",
+    "PluginError",
     "Run",
     "SeqpipeError",
+    "SkippedError",
     "TrainingError",
     "UsageError",
     "__version__",
@@ -50,14 +58,11 @@ __all__ = [
 __version__ = VERSION
 
 _LATER = {  # imported at first use, since NumPy, pydantic and onnxruntime load slowly
-    "Bundle": "seqpipe.runtime.model",
-    "Model": "seqpipe.runtime.model",
     "Pipeline": "seqpipe.pipeline.pipeline",
     "Run": "seqpipe.pipeline.run",
-    "compare": "seqpipe.pipeline.runs",
-    "load": "seqpipe.runtime.model",
-    "runs": "seqpipe.pipeline.runs",
     "show": "seqpipe.explain.notebook",
+    **dict.fromkeys(("compare", "runs"), "seqpipe.pipeline.runs"),
+    **dict.fromkeys(("Bundle", "Model", "load"), "seqpipe.runtime.model"),
 }
 
 
@@ -67,3 +72,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'seqpipe' has no attribute {name!r}")
     return getattr(importlib.import_module(_LATER[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

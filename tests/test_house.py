@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -13,6 +14,7 @@ import pytest
 
 import seqpipe
 import seqpipe_plugins
+from seqpipe import errors
 from seqpipe.answers.registry import ANSWER_KINDS, MultiHead
 from seqpipe.config.contract import has_member, member
 from seqpipe.features.kinds.registry import feature_kinds
@@ -77,8 +79,9 @@ def test_components_import_one_module_of_seqpipe() -> None:
 
 
 def test_the_front_door_offers_what_users_need_and_nothing_else() -> None:
-    caught = {"BundleError", "ConfigError", "DataError", "EnvError", "ExportError", "OpenChoiceError"}
-    caught |= {"SeqpipeError", "TrainingError", "UsageError"}
+    caught = {name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)}
+    assert len(caught) == 13
+    assert seqpipe.__all__ == dir(seqpipe)
     assert {*seqpipe.__all__} == {
         "Bundle",
         "Model",
@@ -263,7 +266,7 @@ def test_options_of_heads_are_read_by_that_head_alone() -> None:
 
 
 # Files and lines of both packages: raised only by the commit of an issue, within its budget.
-FILES, LINES = 300, 59_670
+FILES, LINES = 300, 59_694
 MOST_IN_A_FOLDER = 20
 
 
