@@ -1,8 +1,8 @@
 """Generate the reference pages from settings, components and commands, and the licences from installed packages.
 
 `python docs/generate.py` writes docs/reference/yaml.md, commands.md and contract.md, the licences in
-requirements/README.md and the measured tables of docs/course between their markers, and the keys for tab completion in
-seqpipe/commands/keys.json; a test fails where a file differs.
+requirements/README.md and the measured tables of docs/course between their markers, the number of pipelines in the
+pages that state it, and the keys for tab completion in seqpipe/commands/keys.json; a test fails where a file differs.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ OTHER_KEYS = {
 }
 WITH_FIGURES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/course/*.md"))
 WITH_FIGURES += ["docs/scale/size.md", "docs/tasks/languages.md"]
+WITH_PIPELINES = ["README.md", "docs/examples.md", "docs/index.md"]
 COMPONENT_KEYS = {"data", "tokenizer", "embedding", "encoder", "head"}
 
 
@@ -483,6 +484,15 @@ def with_figures(page: str, text: str) -> str:
     return _FIGURES.sub(with_rows, text)
 
 
+def with_pipelines(page: str, text: str) -> str:
+    """The text of a page, with the number of example pipelines in the one sentence that states it."""
+    number = len([*ROOT.glob("pipelines/*.yaml")])
+    text, sentences = re.subn(r"\b\d+(?= (?:\[example )?pipelines\b)", str(number), text)
+    if sentences != 1:
+        raise ValueError(f"{page}: states the number of pipelines {sentences} times; state it once, as '38 pipelines'")
+    return text
+
+
 def needed_packages(extra: str) -> set[str]:
     """The packages that seqpipe with an extra needs on the oldest Python, and those that they need in turn.
 
@@ -552,8 +562,9 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "requirements/README.md": partial(with_licences, "requirements/README.md"),
     "seqpipe/commands/keys.json": keys_file,
     **{
-        page: partial(lambda page: with_figures(page, (ROOT / page).read_text(encoding="utf-8")), page)
-        for page in WITH_FIGURES
+        page: partial(lambda page, fill: fill(page, (ROOT / page).read_text(encoding="utf-8")), page, fill)
+        for fill, pages in ((with_figures, WITH_FIGURES), (with_pipelines, WITH_PIPELINES))
+        for page in pages
     },
 }
 

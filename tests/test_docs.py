@@ -103,6 +103,15 @@ def test_figures_that_are_not_there_are_named() -> None:
     assert table[0] == "| cell | last step |"
 
 
+def test_the_number_of_pipelines_is_written_into_one_sentence() -> None:
+    with_pipelines, number = generate().with_pipelines, len([*documents.ROOT.glob("pipelines/*.yaml")])
+    assert with_pipelines("a.md", "See all 7 pipelines, 1 page.") == f"See all {number} pipelines, 1 page."
+    assert with_pipelines("a.md", "7 [example pipelines](b.md)") == f"{number} [example pipelines](b.md)"
+    for text in ("See all pipelines.", "7 pipelines are more than 5 pipelines."):
+        with pytest.raises(ValueError, match=r"a\.md: states the number of pipelines [02] times"):
+            with_pipelines("a.md", text)
+
+
 @pytest.mark.parametrize("page", ["reference/names.md", "plugins/index.md"])
 def test_a_page_has_every_name_that_a_constructor_may_ask_for(page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
