@@ -76,7 +76,11 @@ class Process:
 
     def __enter__(self) -> Process:
         self._log = tempfile.NamedTemporaryFile("w+", suffix=".log")
-        self.started = self.start()
+        try:
+            self.started = self.start()
+        except SystemExit:
+            self._log.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

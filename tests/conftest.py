@@ -57,6 +57,7 @@ Install = Callable[..., None]
 
 # What a test with one of these markers needs, and a command that succeeds where it may be used.
 PROGRAMS = {
+    "curl": ("curl", "curl", "--version"),
     "chromium": ("Chromium", "chromium", "--version"),
     "strace": ("strace, and the right to trace", "strace", "-o", os.devnull, "true"),
     "systemd": ("systemd-analyze", "systemd-analyze", "--version"),

@@ -23,6 +23,10 @@ DOCS = documents.ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if "node_modules" not in path.parts)
 LONG = ("plugins/tutorial.md",)  # .ci/run goes through it in an environment that is empty at first
 RUNNABLE = ("sh", "bash", "python")
+NEEDED = {  # packages of the extra `dev` that pages import or start
+    "deploy/recipes.md": ("celery", "fastapi", "flask", "gunicorn", "pandas"),
+    "deploy/serve.md": ("openai", "tritonclient"),
+}
 
 
 def runs(name: str, hows: Sequence[str] = ("", "fresh", "long")) -> bool:
@@ -38,11 +42,18 @@ def place(tmp_path: Path, forks: Forks, monkeypatch: pytest.MonkeyPatch) -> Plac
     return make_place(tmp_path, fresh=False)
 
 
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    """The markers of a page: `long`, and the program that it needs."""
+    page_blocks = blocks((DOCS / name).read_text(encoding="utf-8"))
+    calls = any("curl " in block.code for block in page_blocks if block.language in RUNNABLE and block.how == "")
+    return [pytest.mark.long] * (name in LONG) + [pytest.mark.curl] * calls
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in PAGES if runs(name)]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in PAGES if runs(name)])
 def test_a_page_does_what_it_says(name: str, place: Place) -> None:
+    for package in NEEDED.get(name, ()):
+        pytest.importorskip(package)
     assert run_page(DOCS / name, place)
     for pipeline in (documents.ROOT / "pipelines").glob("*.yaml"):  # those that the page has run
         graph = place.folder / "runs" / pipeline.stem / "bundle" / "model.onnx"

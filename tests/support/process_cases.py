@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
@@ -313,6 +314,8 @@ FORKS += (pool_by_fork, executor_by_fork, prefork, asyncio_executors, data_loade
 ONCE = (executor_by_spawn, executor_by_forkserver, joblib)
 
 if __name__ == "__main__":
+    # Python from 3.12 on warns of what these cases are about: a fork in a process with threads.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning)
     if sys.argv[4:] == ["large"]:
         session.LARGE = 0
     case = {function.__name__: function for function in (*FORKS, *ONCE)}[sys.argv[1]]
