@@ -35,8 +35,9 @@ def test_the_pinned_versions_run_on_the_oldest_python() -> None:
         checked += 1
         if f"{oldest[1]}.0" not in SpecifierSet(needs or ""):
             refused.append(f"{name} {needs}")
-    assert checked > len(PINS) // 2
     assert not refused
+    pytest.importorskip("mkdocs")  # most pins are of packages that only `dev` has
+    assert checked > len(PINS) // 2
 
 
 def requirements(*extras: str) -> list[Requirement]:
