@@ -90,6 +90,8 @@ def generate() -> ModuleType:
 
 @pytest.mark.parametrize("name", generate().PAGES)
 def test_generated_pages_and_tables_are_current(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "requirements/README.md":
+        pytest.importorskip("piplicenses")
     monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
     text = (documents.ROOT / name).read_text(encoding="utf-8")
     assert text == generate().PAGES[name](), "run: python docs/generate.py"

@@ -160,6 +160,7 @@ def test_there_are_few_pages_and_each_has_a_place_in_the_navigation() -> None:
 
 
 def test_every_picture_is_drawn_by_a_script_and_shown_by_a_page() -> None:
+    pytest.importorskip("playwright")
     by_terminal = {f"{name}.svg" for name in load_script(DOCS / "pictures" / "terminal.py").PICTURES}
     in_chromium = {f"{name}.webp" for name in load_script(DOCS / "pictures" / "pages.py").PICTURES}
     drawn = {path.name for ending in ("svg", "webp", "png") for path in DOCS.rglob(f"*.{ending}")} - {"icon.svg"}
@@ -205,6 +206,8 @@ def test_a_synonym_of_a_section_that_does_not_exist_is_an_error(site: Path, tmp_
 
 
 def test_formulas_become_mathml_and_code_stays_as_it_is() -> None:
+    for package in ("latex2mathml", "mkdocs"):
+        pytest.importorskip(package)
     hooks = load_script(DOCS / "hooks.py")
     page = "The $`x_t`$ of\n\n```math\n\\frac{1}{2}\n```\n\n```sh\necho '$`x`$'\n```\n\n~~~text\n```math\n~~~\n"
     made = hooks.with_formulas(page)
