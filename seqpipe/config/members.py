@@ -152,6 +152,7 @@ MEMBERS: Mapping[str, Member] = {
         "(names…) -> Tensor",
         "Number of items of a batch, of which the loss is the mean: by default texts.",
     ),
+    "uniform_loss": Member(HEAD, "attribute", "float", "Loss of a uniform guess; training warns above it."),
     "decide": Member(
         HEAD, "method", "(names…, *, options) -> dict", "The decision, inside the exported graph.", REQUIRED
     ),

@@ -95,6 +95,13 @@ class Config:
         return versions
 
     @property
+    def learning_rates(self) -> dict[str, float]:
+        """Learning rates by key, the highest first; a stage without one has that of the optimizer."""
+        rates = {f"{s.key}.lr": s.common_keys["lr"] for s in (*self.stages, *self.head) if s.common_keys.get("lr")}
+        rates["train.optimizer.lr"] = self.train.optimizer.lr
+        return dict(sorted(rates.items(), key=lambda item: -item[1]))
+
+    @property
     def notes(self) -> list[str]:
         """Warnings to print.
 
@@ -112,9 +119,7 @@ class Config:
                 problem = stage.problem(f"{describe(stage)}: its member {name!r} is not read; is it {right!r}?")
                 notes.append(f"note: {problem}")
         usual = type(self.train.optimizer).model_fields["lr"].default
-        rates = {"train.optimizer.lr": self.train.optimizer.lr}
-        rates |= {f"{stage.key}.lr": stage.common_keys.get("lr") or 0 for stage in (*self.stages, *self.head)}
-        for key, rate in rates.items():
+        for key, rate in self.learning_rates.items():
             if rate > MOST_TIMES * usual:
                 message = f"is over {MOST_TIMES} times the default of {self.train.optimizer.use}, {usual:g}; lower it"
                 notes.append(f"warning: {self.file}: {key}: {rate:g} {message}")

@@ -9,7 +9,7 @@ import torch
 
 from seqpipe import files
 from seqpipe.answers.task import folded_label, list_examples
-from seqpipe.config.contract import declaration, describe
+from seqpipe.config.contract import declaration, describe, member
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import FACTS, FEATURES, LAST, LEARNED, MAPPED, OUTCOME, PARTS, PSEUDO_LABELS
 from seqpipe.console import Console
@@ -190,7 +190,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     sample = sample_scores(pipeline, config, records, device) if data.dev else None
     progress = Trainer(pipeline, config, data.batches, scores, run.checkpoints, console, device, sample).train()
     set_sizes = {name: f"{len(some):,} records" for name, some in sets.items()} | {"train": data.size}
-    outcome = outcome_of(progress, config) | {"data": set_sizes}
+    outcome = outcome_of(progress, config, member(pipeline.head, "uniform_loss")) | {"data": set_sizes}
     if rise := rise_of_loss(outcome):  # before the export, which such weights may not pass
         console.warn(rise, "  ")
     if not processes.rank:

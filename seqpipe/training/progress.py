@@ -107,27 +107,33 @@ class Interrupts:
 
 # The outcome of training: its best epoch and metric, why it stopped, and whether more epochs may help.
 
-RISE = 3  # a loss of the last epoch over this many times the first, plus 1, shows that the learning rate is too high
+# An epoch's loss over this many times the first, plus 1, or that of a uniform guess, shows that a learning rate is too
+# high. Labels that no text tells may keep it a little above that of a guess.
+RISE, EXCESS = 3, 1.1
 LONGER = 2  # factor of epochs advised for a training that was still improving
 
 
-def outcome_of(progress: Progress, config: Config) -> dict[str, Any]:
+def outcome_of(progress: Progress, config: Config, uniform_loss: float | None = None) -> dict[str, Any]:
     """Return the outcome of a finished training as plain values; epochs are counted from 1.
 
     - `ended_by`: `epochs`, `patience` or `callback`; `epochs`: number of trained ones; `max_epochs`: `train.epochs`.
-    - `losses`: the training loss of the first batch, and its mean in the last epoch.
+    - `losses`: the training loss of the first batch, its mean in the last epoch, and the highest mean of an epoch after
+      the first; `uniform_loss`: that of a uniform guess, if the only head states it and has no teacher.
+    - `learning_rates`: those of the optimizer and of stages, by their keys, the highest first.
     - `best_epoch`, `best_step`: those of the kept weights: the best on dev, or the last without dev data.
     - With dev data `metric` and `dev`, the name and best value of the score that selected them; `waited`: evaluations
       without a better one at the end; `has_moved`: whether it ever changed from its first value; `still_improving`:
       whether the last of several evaluations was the best, and is not perfect.
     """
-    best, settings = progress.history[progress.best_epoch], config.train
+    best, settings, losses = progress.history[progress.best_epoch], config.train, [r["loss"] for r in progress.history]
     early = "patience" if settings.patience and progress.plateau >= settings.patience else "callback"
     outcome = {
         "ended_by": "epochs" if progress.epoch >= settings.epochs else early,
         "epochs": progress.epoch,
         "max_epochs": settings.epochs,
-        "losses": [progress.first_loss, progress.history[-1]["loss"]],
+        "losses": [progress.first_loss, progress.history[-1]["loss"], max(losses[1:] or losses)],
+        "uniform_loss": uniform_loss if len(config.head) == 1 and not settings.teacher else None,
+        "learning_rates": config.learning_rates,
         "best_epoch": best["epoch"],
         "best_step": best["step"],
     }
@@ -145,12 +151,19 @@ def outcome_of(progress: Progress, config: Config) -> dict[str, Any]:
 
 
 def rise_of_loss(outcome: Mapping[str, Any]) -> str:
-    """Return a warning if the training loss rose, which a learning rate that is too high makes it do; else ""."""
-    first, last = outcome.get("losses", (0.0, 0.0))  # a bundle with other candidates has no outcome
-    if last <= RISE * first + 1:
+    """Return a warning if the training loss rose, which a learning rate that is too high makes it do; else "".
+
+    A loss that begins above that of a uniform guess, as with large random weights or weighted labels, must exceed its
+    first value too.
+    """
+    first, *later = outcome.get("losses", (0.0, 0.0))  # a bundle with other candidates has no outcome
+    uniform, highest = outcome.get("uniform_loss"), max(later)
+    if highest <= (max(EXCESS * uniform, first) if uniform else RISE * first + 1):
         return ""
-    rise = f"the training loss rose from {first:.4g} at the first step to {last:.4g} in the last epoch"
-    return f"{rise}: the learning rate is too high; lower train.optimizer.lr, or the `lr` of a stage"
+    guess = f", above the {uniform:.4g} of a uniform guess" if uniform else ""
+    rise = f"the training loss rose from {first:.4g} at the first step to {highest:.4g}{guess}"
+    rates = ", ".join(f"{key}: {rate:g}" for key, rate in outcome.get("learning_rates", {}).items())
+    return f"{rise}: the learning rate is too high; divide by ten: {rates}"
 
 
 def outcome_lines(outcome: Mapping[str, Any], metrics: Mapping[str, Metric], command: str = "") -> list[str]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import tiny
+from factory import parts, seqpipe, tagging, tiny, write_jsonl
 
+from seqpipe import Run
 from seqpipe.answers.types import Metric
-from seqpipe.training.progress import Progress, outcome_lines, outcome_of
+from seqpipe.config.loader import load
+from seqpipe.training.progress import Progress, outcome_lines, outcome_of, rise_of_loss
 
 METRICS = {"f1": Metric(), "perplexity": Metric(percent=False, more_is_better=False)}
 
@@ -80,13 +83,74 @@ def test_a_score_that_never_moved_is_said_to_have_stayed(tmp_path: Path) -> None
 def test_a_loss_that_rose_is_the_learning_rates_fault_and_nobody_is_told_to_train_longer(
     tmp_path: Path, scores: list[float]
 ) -> None:
-    lines = outcome_lines(outcome(tmp_path, scores, losses=(1.0975, 5.7e9)), METRICS, "seqpipe run a.yaml")
+    rates = ("train.optimizer.lr=0.5", "embedding.0.lr=20")
+    lines = outcome_lines(outcome(tmp_path, scores, *rates, losses=(1.0975, 5.7e9)), METRICS, "seqpipe run a.yaml")
     assert lines == [
-        "warning: the training loss rose from 1.097 at the first step to 5.7e+09 in the last epoch: "
-        "the learning rate is too high; lower train.optimizer.lr, or the `lr` of a stage",
+        "warning: the training loss rose from 1.097 at the first step to 5.7e+09: "
+        "the learning rate is too high; divide by ten: embedding.0.lr: 20, train.optimizer.lr: 0.5",
     ]
     small = outcome_lines(outcome(tmp_path, scores, losses=(0.001, 0.5)), METRICS)
     assert "rose" not in " ".join(small)  # such as of a model that begins with trained weights
+
+
+def test_a_loss_is_measured_by_that_of_a_uniform_guess(tmp_path: Path) -> None:
+    ended = outcome(tmp_path, [0.1, 0.2, 0.3, 0.4, 0.5]) | {"uniform_loss": 1.609}
+    for losses, has_risen in (
+        ([1.6, 0.4, 1.7], False),  # labels that no text tells
+        ([1.6, 0.4, 1.9], True),
+        ([1.6, 1.9, 1.9], True),
+        ([9.0, 1.2, 5.0], False),  # it began with large random weights
+    ):
+        risen = rise_of_loss(ended | {"losses": losses})
+        assert ("above the 1.609 of a uniform guess" in risen) == bool(risen) == has_risen
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"use": "label", "label_smoothing": 0.1},
+        {"use": "label", "multi": True},
+        {"use": "tags"},
+        {"use": "crf", "constraints": False},
+        {"use": "lm", "packed": False, "tie": False},
+    ],
+)
+def test_a_head_whose_weights_are_zero_has_the_loss_of_a_uniform_guess(tmp_path: Path, head: dict[str, Any]) -> None:
+    rows = [{"text": f"a b{i % 7}", "label": str(i % 5)} for i in range(20)]
+    if "multi" in head:
+        rows = [{"text": row["text"], "labels": [row["label"]] * (i % 2)} for i, row in enumerate(rows)]
+    changes: dict[str, Any] = {"head": head, "encoder": {"use": "lstm", "hidden": 4, "direction": "forward"}}
+    changes["embedding"] = {"use": "lookup", "dim": 4}
+    if head["use"] in ("label", "lm"):
+        data = {part: str(write_jsonl(tmp_path / f"{part}.jsonl", rows)) for part in ("train", "dev")}
+        changes["data"] = {"reader": "jsonl", **data}
+    pipeline, batches = parts(load(tagging(tmp_path, changes)))
+    for weights in pipeline.head.parameters():
+        weights.data.zero_()
+    pipeline.eval()
+    (rows_of_batch, *_) = batches.order(0)
+    assert pipeline.loss(batches(rows_of_batch)).item() == pytest.approx(pipeline.head.uniform_loss)
+
+
+@pytest.mark.parametrize(("rate", "diverges"), [(20.0, True), (2.0, False)])
+def test_a_planted_divergence_is_warned_of_and_a_healthy_training_is_not(
+    tmp_path: Path, rate: float, diverges: bool
+) -> None:
+    dice = random.Random(1)
+    rows = [{"text": " ".join(dice.choices("abcdefgh", k=20)), "label": str(dice.randrange(5))} for _ in range(120)]
+    data = {part: str(write_jsonl(tmp_path / f"{part}.jsonl", rows)) for part in ("train", "dev")}
+    content = {"name": "ratings", "data": {"reader": "jsonl", **data}, "tokenizer": "words"}
+    content |= {
+        "embedding": {"use": "ngrams", "dim": 32, "dropout": 0.3, "lr": rate},
+        "encoder": {"use": "bag", "pool": "sqrtn"},
+    }
+    content |= {"head": {"use": "label", "pool": "mean"}}
+    train = {"epochs": 12, "batch_size": 32, "optimizer": {"use": "sgd", "lr": rate / 20}, "threads": 1}
+    (tmp_path / "ratings.yaml").write_text(json.dumps({**content, "train": train}))
+    done = seqpipe("train", "ratings.yaml", "--device", "cpu", folder=tmp_path)
+    assert (done.code, "above the 1.609 of a uniform guess" in done.err) == (0, diverges)
+    rates = f"the learning rate is too high; divide by ten: embedding.lr: {rate:g}, train.optimizer.lr: {rate / 20:g}"
+    assert (rates in done.err) == (rates in Run(tmp_path / "runs" / "ratings").report().html) == diverges
 
 
 def test_without_dev_data_the_last_epoch_is_kept_and_nothing_is_said_of_it(tmp_path: Path) -> None:
@@ -95,9 +159,11 @@ def test_without_dev_data_the_last_epoch_is_kept_and_nothing_is_said_of_it(tmp_p
     progress.improve(-0.5)
     progress.next_epoch(config.train, improved=True)
     ended = outcome_of(progress, config)
-    assert ended == {"ended_by": "epochs", "epochs": 1, "max_epochs": 1, "losses": [0.75, 0.5]} | {
+    assert ended == {"ended_by": "epochs", "epochs": 1, "max_epochs": 1, "losses": [0.75, 0.5, 0.5]} | {
         "best_epoch": 1,
         "best_step": 3,
+        "uniform_loss": None,
+        "learning_rates": {"train.optimizer.lr": 0.02},
     }
     assert outcome_lines(ended, METRICS) == []
 

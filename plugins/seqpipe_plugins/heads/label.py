@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -110,6 +111,7 @@ class Label(PooledHead):
         allowed = torch.tensor([label != out_of_scope for label in labels])
         if isinstance(class_weights, dict) and out_of_scope in class_weights:
             raise sp.UsageError(f"label.class_weights: {out_of_scope!r} is out of scope; its weight is `exposure`")
+        self.uniform_loss = math.log(2 ** len(labels) if multi else allowed.sum())
         counts = sp.token_counts(labels)
         in_scope = counts and [0 if label == out_of_scope else n for label, n in zip(labels, counts, strict=True)]
         weights = label_weights(self, labels, in_scope, class_weights)
