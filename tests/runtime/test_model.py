@@ -136,9 +136,7 @@ def test_the_device_is_the_one_asked_for_or_an_error(tiny_bundle: Path) -> None:
 
 @pytest.mark.skipif("CUDAExecutionProvider" in __import__("onnxruntime").get_available_providers(), reason="has CUDA")
 def test_without_cuda_asking_for_it_is_an_error_with_its_cure(tiny_bundle: Path) -> None:
-    with pytest.raises(
-        EnvError, match=r"onnxruntime does not support CUDA; .* pip install .onnxruntime-gpu\[cuda"
-    ):
+    with pytest.raises(EnvError, match=r"onnxruntime does not support CUDA; .* pip install .onnxruntime-gpu\[cuda"):
         load(tiny_bundle, "cuda")
     assert load(tiny_bundle, "auto", threads=1).device == "cpu"
 
