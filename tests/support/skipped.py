@@ -14,11 +14,13 @@ from pathlib import Path
 
 FROM_OUTSIDE = "needs "  # how the reason begins where a program or a right of this machine is missing
 
+DISTRIBUTIONS = {"piplicenses": "pip-licenses"}  # of modules that have another name
+
 
 def lacking_packages(reasons: Iterable[str]) -> list[str]:
     """Return the packages that `pytest.importorskip` has not found, by the names that pip takes."""
     found = [re.match(r"could not import '(\w+)", reason) for reason in reasons]
-    return sorted({match[1].replace("_", "-") for match in found if match})
+    return sorted({DISTRIBUTIONS.get(match[1], match[1]).replace("_", "-") for match in found if match})
 
 
 def main(action: str, cache: str) -> int:
