@@ -4,6 +4,7 @@
     python benchmarks/defaults.py --data FOLDER --only sib200_zho --sizes 300 --seeds 3
     python benchmarks/defaults.py --data FOLDER --only banking77 --speed   # the n-grams against fastText, one core
     python benchmarks/defaults.py --data FOLDER --files            # files as they are: pairs of texts, pronunciations
+    python benchmarks/defaults.py --ratings                        # generated ratings, against logistic regression
 
 For each cell: `seqpipe init`, `seqpipe run` (its test score comes from onnxruntime, without PyTorch), then the SVM (C
 chosen on dev), then fastText, whose autotune gets the seconds that our training took. Subsets are random with a seed;
@@ -12,6 +13,8 @@ as well; cells found there are not run again.
 
 With `--files` each file is given to `init` as it is. A score of pairs is compared with a linear model of eight features
 of their overlap, pronunciations with the published word error rate of an LSTM encoder-decoder (Gorman et al. 2020).
+
+With `--ratings` the data is generated: 600 texts with one of five ratings, a fifth of which are random.
 """
 
 from __future__ import annotations
@@ -48,6 +51,11 @@ SETS = (
 )
 SIZES = (300, 3000)
 PRONUNCIATIONS = {"gre": ("Greek", 18.9), "hin": ("Hindi", 6.7), "rum": ("Romanian", 10.7)}  # word error rates
+WORDS_OF_RATINGS = (
+    60,
+    300,
+    1500,
+)  # words of a generated rating that say nothing: in small vocabularies texts are alike
 RECORDS_A_LABEL = 5  # a subset has at least
 PLACE = PREPARED / "defaults"
 RESULTS = PLACE / "results.jsonl"
@@ -233,6 +241,56 @@ def files(data: Path) -> None:
     common.record("defaults", "files", rows, (), "")
 
 
+def generate_ratings(seed: int, records: int, words: int) -> Rows:
+    """Return texts of 8 to 40 invented words with a rating from 1 to 5, of which a fifth are random.
+
+    Both kinds of words have Zipf frequencies. `words` of them say nothing. Each of 100 others, three in ten words of a
+    text, has a place on the scale, and is drawn with a normal weight of its distance from the rating.
+    """
+    draw = random.Random(seed)
+    syllables = [first + second for first in "bdfgklmnprstvz" for second in "aeiou"]
+    invented = list[str]()
+    while len(invented) < words + 100:
+        word = "".join(draw.choices(syllables, k=draw.randint(1, 3))) + draw.choice(("", "n", "s", "t"))
+        if word not in invented:
+            invented.append(word)
+    frequencies, places = [1 / rank for rank in range(1, words + 101)], [draw.uniform(1, 5) for _ in range(100)]
+    rows = []
+    for _ in range(records):
+        rating, length = draw.randint(1, 5), draw.randint(8, 40)
+        weights = [math.exp(-(((place - rating) / 0.9) ** 2) / 2) for place in places]
+        weights = [weight * frequency**0.7 for weight, frequency in zip(weights, frequencies, strict=False)]
+        telling = sum(draw.random() < 0.3 for _ in range(length))
+        text = draw.choices(invented[:100], weights, k=telling)
+        text += draw.choices(invented[100:], frequencies[:words], k=length - telling)
+        draw.shuffle(text)
+        label = draw.randint(1, 5) if draw.random() < 0.2 else rating
+        rows.append({"text": " ".join(text), "label": str(label)})
+    return rows
+
+
+def ratings(python: Path, seeds: int) -> None:
+    """Print and record the accuracy on 1,000 generated ratings, ours and that of logistic regression, by vocabulary."""
+    rows, gaps = [], list[float]()
+    for words in WORDS_OF_RATINGS:
+        scores: dict[str, list[float]] = {"`init`": [], "logistic regression": []}
+        for seed in range(1, seeds + 1):
+            generated, folder = generate_ratings(seed, 1600, words), PLACE / f"ratings-{words}-{seed}"
+            for part, some in (("train", generated[:540]), ("dev", generated[540:600]), ("test", generated[600:])):
+                common.write_jsonl(folder / f"{part}.jsonl", some)
+            scores["`init`"].append(ours(folder, seed)["score"])
+            scores["logistic regression"].append(peer(python, "logistic", folder)["score"])
+        differences = [mine - theirs for mine, theirs in zip(*scores.values(), strict=True)]
+        gaps += differences
+        figures: dict[str, Any] = {who: round(statistics.mean(values), 2) for who, values in scores.items()}
+        figures |= {"over it": f"{statistics.mean(differences):+.2f}"}
+        figures |= {"by seed": ", ".join(f"{difference:+.1f}" for difference in differences)}
+        print(words, scores, figures["over it"], flush=True)
+        rows.append({"row": f"{words + 100:,} different words", "figures": figures})
+    rows.append({"row": "mean", "figures": {"over it": f"{statistics.mean(gaps):+.2f}"}})
+    common.record("defaults", "ratings", rows, (), common.peer_versions(python, "scikit-learn"))
+
+
 def gap(row: dict[str, Any]) -> float:
     """Points over the better peer that has a score."""
     peers = [row[who]["score"] for who in ("svm", "fasttext") if not math.isnan(row[who]["score"])]
@@ -247,6 +305,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--speed", action="store_true", help="time the n-grams against fastText instead")
     parser.add_argument("--files", action="store_true", help="pairs and pronunciations instead")
+    parser.add_argument("--ratings", action="store_true", help="generated ratings, five seeds, instead")
     parser.add_argument("--peers", type=Path, default=ROOT / ".peers-linear", help="environment of the peers")
     arguments = parser.parse_args()
     if arguments.files:
@@ -255,6 +314,9 @@ def main() -> None:
         return
     python = common.peer_python(arguments.peers.absolute(), "requirements-linear.txt")
     PLACE.mkdir(parents=True, exist_ok=True)
+    if arguments.ratings:
+        ratings(python, max(5, arguments.seeds))
+        return
     if arguments.speed:
         for name, size, _, folder in cells(arguments.only, [0], 1, arguments.data):
             print(name, size or "all")

@@ -1,6 +1,7 @@
-"""Text classifiers without a neural network, for `defaults.py`: a linear SVM over n-grams, and fastText with autotune.
+"""Text classifiers without a neural network, for `defaults.py`: linear models of TF-IDF, and fastText with autotune.
 
     python linear_text.py svm FOLDER
+    python linear_text.py logistic FOLDER
     python linear_text.py fasttext FOLDER SECONDS
     python linear_text.py fasttext-speed FOLDER EPOCHS DIM   # the n-grams of `init`; texts a second as well
 
@@ -69,6 +70,19 @@ def svm(train: Any, dev: Any, test: Any, multi: bool) -> dict[str, Any]:
     seconds = time.perf_counter() - clock
     test_score = score(test[1], predict(best, features.transform(test[0])), multi)
     return {"score": test_score, "dev": best_score, "C": chosen, "seconds": seconds}
+
+
+def logistic(train: Any, dev: Any, test: Any, multi: bool) -> dict[str, Any]:
+    """TF-IDF of words and logistic regression, both with scikit-learn's own settings; dev is not used."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    clock = time.perf_counter()
+    model = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000))
+    model.fit(train[0], [labels[0] for labels in train[1]])
+    seconds = time.perf_counter() - clock
+    return {"score": score(test[1], [[label] for label in model.predict(test[0])], multi), "seconds": seconds}
 
 
 def fasttext_autotune(train: Any, dev: Any, test: Any, multi: bool, budget: int) -> dict[str, Any]:
@@ -140,5 +154,6 @@ if __name__ == "__main__":
     np.random.seed(1)
     multi = any(len(labels) != 1 for labels in train[1])
     numbers = map(int, sys.argv[3:])
-    run = {"svm": svm, "fasttext": fasttext_autotune, "fasttext-speed": fasttext_speed}[what]
+    runs = {"svm": svm, "logistic": logistic, "fasttext": fasttext_autotune, "fasttext-speed": fasttext_speed}
+    run = runs[what]
     print(json.dumps(run(train, dev, test, multi, *numbers)))
