@@ -96,7 +96,10 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
 
 
 def test_a_notebook_shows_a_bar_and_prints_nothing_unless_asked(kernel: Kernel) -> None:
-    reply = kernel("run = pipeline.train(device='cpu', runs='quiet', on_epoch=lambda history: len(history) == 2)")
+    # A bar is drawn at most every tenth of a second: after the pause, the next step draws it.
+    wait = "__import__('time').sleep(0.2)"
+    cell = f"run = pipeline.train(device='cpu', runs='quiet', on_epoch=lambda history: {wait} or len(history) == 3)"
+    reply = kernel(cell)
     assert (reply.status, reply.printed) == ("ok", "")
     (bar,) = reply.shown
     assert "training" in bar["text/plain"]
