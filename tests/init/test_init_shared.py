@@ -44,7 +44,7 @@ REFUSED = {
     "word_vectors_tiny/glove.840B.300d.head100.txt": "is a file of word vectors",
     "word_vectors_tiny/wiki.en.head100.vec": "is a file of word vectors",
 }
-pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data sets are not here")
+pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data sets")
 
 
 @pytest.mark.parametrize("name", HEADS)

@@ -38,7 +38,7 @@ def has_layer(model: bytes, kind: str) -> bool:
 def gpu_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """An onnxruntime that has CUDA, whose sessions run where `works` says, on a machine that shows a device."""
     if platform.system() != "Linux":
-        pytest.skip("names of Linux")
+        pytest.skip("needs Linux, for names of libraries")
     (tmp_path / "capi").mkdir()
     (tmp_path / "nvidiactl").touch()
     monkeypatch.setattr(devices, "_DEVICES", (str(tmp_path / "nvidiactl"),))
@@ -128,7 +128,7 @@ def test_the_graph_that_proves_a_device_runs() -> None:
     assert session.run(None, {"x": [1.0]})[0].tolist() == [-1.0]
 
 
-@pytest.mark.skipif(CUDA in onnxruntime.get_available_providers(), reason="has CUDA")
+@pytest.mark.skipif(CUDA in onnxruntime.get_available_providers(), reason="needs an onnxruntime without CUDA")
 def test_a_machine_that_was_meant_to_have_cuda_ends_with_exit_code_7() -> None:
     done = seqpipe("doctor", "--require", "cuda")
     assert done.code == 7

@@ -134,7 +134,10 @@ def test_the_device_is_the_one_asked_for_or_an_error(tiny_bundle: Path) -> None:
             load(tiny_bundle, device)
 
 
-@pytest.mark.skipif("CUDAExecutionProvider" in __import__("onnxruntime").get_available_providers(), reason="has CUDA")
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" in __import__("onnxruntime").get_available_providers(),
+    reason="needs an onnxruntime without CUDA",
+)
 def test_without_cuda_asking_for_it_is_an_error_with_its_cure(tiny_bundle: Path) -> None:
     with pytest.raises(EnvError, match=r"onnxruntime does not support CUDA; .* pip install .onnxruntime-gpu\[cuda"):
         load(tiny_bundle, "cuda")
@@ -389,7 +392,7 @@ print(before, huge, resident())
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory of a process from Linux")
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc, to read memory")
 def test_the_memory_of_a_huge_text_is_given_back(tiny_bundle: Path, tmp_path: Path) -> None:
     path = forged(tiny_bundle, tmp_path, limits={"tokens": 1_000_000})
     done = subprocess.run([sys.executable, "-c", MEMORY, str(path)], capture_output=True, text=True, check=True)

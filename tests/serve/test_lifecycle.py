@@ -134,7 +134,7 @@ def test_a_worker_that_never_ends_keeps_neither_a_request_nor_the_server(tiny_bu
         assert "a worker does not end; its thread is abandoned" in server.log
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc, to find processes")
 def test_a_process_that_does_nothing_any_more_is_killed_in_time(tiny_bundle: Path) -> None:
     with Server(tiny_bundle, "--timeout", "1") as server:
         (pid,) = children(server)
@@ -194,7 +194,7 @@ def children(server: Server) -> list[int]:
     return [int(pid) for pid in found if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc, to find processes")
 def test_several_processes_share_a_port_and_one_that_dies_is_replaced(tiny_bundle: Path, tiny: Model) -> None:
     expected = {"answer": tiny("Anna in Bern")}
     with Server(tiny_bundle, "--processes", "2") as server:
@@ -211,7 +211,7 @@ def test_several_processes_share_a_port_and_one_that_dies_is_replaced(tiny_bundl
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc, to find processes")
 def test_processes_end_with_the_one_that_started_them(tiny_bundle: Path) -> None:
     with Server(tiny_bundle, "--processes", "2") as server:
         pids = children(server)

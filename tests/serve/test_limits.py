@@ -276,7 +276,7 @@ def guarded(slow_bundle: Path) -> Iterator[Server]:
         yield running
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads memory in /proc")
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc, to read memory")
 @pytest.mark.parametrize("scale", [pytest.param(1.0, marks=pytest.mark.long), 0.05])
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_in_one_connection_takes_no_memory(guarded: Server, name: str, scale: float) -> None:
@@ -288,7 +288,7 @@ def test_a_flood_in_one_connection_takes_no_memory(guarded: Server, name: str, s
     assert reply.status == 200
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads memory in /proc")
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc, to read memory")
 def test_two_hundred_slow_clients_take_little_memory_and_others_are_answered(guarded: Server) -> None:
     head = f"Authorization: Bearer {TOKEN}\r\nContent-Length: 3000000\r\n\r\n".encode()
     before = highest(guarded)
