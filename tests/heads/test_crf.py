@@ -247,9 +247,7 @@ def test_the_graph_decides_the_same_whatever_stands_in_the_padding(
     assert not any(made[name][~mask.numpy()].any() for name in ("tags", "scores", "opens", "closes"))
 
 
-@pytest.mark.skipif(
-    not os.access("/proc/self/clear_refs", os.W_OK), reason="needs /proc/self/clear_refs, to read its peak"
-)
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs /proc/self/clear_refs")
 @pytest.mark.parametrize("form", ["graph", "PyTorch"])
 def test_deciding_among_many_tags_needs_memory_for_a_pair_of_tags_once(tmp_path: Path, form: str) -> None:
     """Scores of all pairs at all places would be T P P B numbers, 590 MB here; those of one place are 2 MB."""
