@@ -250,6 +250,7 @@ def no_targets(record: Record, doc: Doc) -> Targets:
 # Warnings about records with references, such as data whose score means nothing.
 
 SHOWN = 5  # labels that a warning lists
+FEW = 10  # records; of fewer, many labels occur once
 
 
 def warnings_about(task: Task, name: str, records: Iterable[Record], trains: bool = False) -> Iterator[str]:
@@ -296,6 +297,8 @@ class Census:
             where, labels = f"{name}: {head}: " if head else f"{name}: ", self._labels[head]
             if self._records > 1 and (message := part.one_sided(labels, self._records)):
                 yield f"{where}{message}; {one_sided}; add records of each"
+            if trains and part.kind.kind == "label" and (message := rare_labels(labels, self._places[head])):
+                yield f"{where}{message}"
             groups: dict[str, Counter[str]] = defaultdict(Counter)
             for label, count in labels.items():
                 groups[folded_label(label)][label] = count
@@ -313,6 +316,13 @@ class Census:
                 share = f"{self._missed[head]:,} of {self._records:,} records"
                 problem = "have labels that the model does not know; these count as missed"
                 yield f"{where}{share} {problem}: {_list_labels(unknown)}"
+
+
+def rare_labels(labels: Counter[str], places: Mapping[str, str]) -> str:
+    """Return a warning about the labels that occur once, with their places; "" without such, or with FEW records."""
+    once = [f"{label!r} ({places.get(label) or 'once'})" for label, number in labels.items() if number == 1]
+    fix = "a model cannot learn a label from one record; correct it, or add others"
+    return f"labels that occur once: {list_examples(once)}; {fix}" if once and labels.total() >= FEW else ""
 
 
 def list_examples(examples: Sequence[str]) -> str:

@@ -85,6 +85,26 @@ def test_a_set_that_says_nothing_is_told(kind: AnswerKind, records: list[dict[st
         assert told.startswith(begin)
 
 
+@pytest.mark.parametrize(
+    ("kind", "records", "trains", "is_told"),
+    [
+        (Label(["a", "b", "c"]), labelled(*"aaabbbaaac"), True, True),
+        (Label(["a", "b", "c"]), labelled(*"aaabbbaaac"), False, False),  # a set that is scored
+        (Label(["a", "b", "c"]), labelled(*"aaabbbaac"), True, False),  # few records
+        (Label(["a", "b", "c"]), labelled(*"aaabbbaacc"), True, False),
+        (Labels([*"abc"]), [*[{"labels": ["a", "b"]}] * 9, {"labels": ["c"]}], True, False),
+        (Tags([*"ABC"]), tagged(*[["A", "B"]] * 9, ["C"]), True, False),
+    ],
+)
+def test_a_label_of_one_training_record_is_told(
+    kind: AnswerKind, records: list[dict[str, Any]], trains: bool, is_told: bool
+) -> None:
+    records = [{**record, "where": f"a.csv:{number}"} for number, record in enumerate(records, 1)]
+    warning = "train: labels that occur once: 'c' (a.csv:10); a model cannot learn a label from one record"
+    told = [line.startswith(warning) for line in warnings_about(task_of(kind), "train", records, trains)]
+    assert told == [True] * is_told
+
+
 @pytest.fixture(scope="module")
 def little(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("little")
