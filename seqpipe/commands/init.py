@@ -6,7 +6,7 @@ import shlex
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -21,12 +21,7 @@ def init(
     ] = None,
     data: Annotated[Path | None, typer.Option(help="The same as FILE.")] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="YAML to write; default: here, with the name of FILE, or of its folder if FILE is train or data.",
-        ),
+        Path | None, typer.Option("--output", "-o", help="YAML to write; default: here, named as FILE or its folder.")
     ] = None,
     task: Annotated[
         str | None,
@@ -42,6 +37,7 @@ def init(
     text: Annotated[
         list[str] | None, typer.Option(help="Column or key of the text: name, or number from 1; twice for two texts.")
     ] = None,
+    header: Annotated[Literal["yes", "no"] | None, typer.Option(help="Whether a table's first row has names.")] = None,
     as_json: Json = False,
 ) -> None:
     """Detect the format of a data file and write a commented YAML for it."""
@@ -51,7 +47,8 @@ def init(
     if source is None or (file and data):
         raise UsageError("name one data file: seqpipe init train.csv")
     console, readings = Console(), list[dict[str, Any]]()
-    write = partial(init_yaml, source, output, console.say, show=readings.extend, checkpoint=checkpoint)
+    names = None if header is None else header == "yes"
+    write = partial(init_yaml, source, output, console.say, show=readings.extend, checkpoint=checkpoint, header=names)
     try:
         path = write(task, target, text or ())
     except OpenChoiceError as error:

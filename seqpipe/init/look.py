@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+from seqpipe.answers.task import rare_labels
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.signature import options_model
 from seqpipe.errors import DataError, EnvError, OpenChoiceError
@@ -79,11 +80,14 @@ TASKS = {
 
 
 def summarise(
-    data: Path, task: Task | None = None, target: str | None = None, texts: Sequence[str] = ()
+    data: Path, task: Task | None, target: str | None, texts: Sequence[str], header: bool | None
 ) -> DataSummary:
-    """Return the summary of a data file; `target` and `texts` are the columns or keys that are asked for."""
+    """Return the summary of a data file; `target` and `texts` are the columns or keys that are asked for.
+
+    `header` decides whether the first row of a table has the names of its columns; None: what it looks like.
+    """
     encoding, alternatives = encoding_of(data)
-    look = functools.partial(_summarise, task=task, target=target, texts=texts)
+    look = functools.partial(_look, task=task, target=target, texts=texts, header=header)
     if data.is_file() and data.suffix.lower() in SPREADSHEETS:
         reader = reader_of("excel", {})
         summary = _summarise_copy(data, look, reader.lines(data))
@@ -107,11 +111,13 @@ def summarise(
             summary.doubt(f"{' or '.join(alternatives)} is as likely as {encoding}; {fix}")
     else:
         summary = look(data)
+    seen = summary.saw or f"data of the reader {summary.use}"
+    if header is not None and summary.use not in ("csv", "tsv", "excel"):
+        raise DataError(f"{data}: --header is for tables, such as CSV, and the file is {seen}; leave the option out")
     if task and task.head == "tags" and summary.label_kind == "Entities":
         summary = _plain_tags(summary, data) or summary
     if task and summary.label_kind not in task.kinds:
         fits = next(task_type.head for task_type in TASKS.values() if summary.label_kind in task_type.kinds)
-        seen = summary.saw or f"data of the reader {summary.use}"
         raise DataError(f"{data}: --task {task.head} needs {task.needs}; the file is {seen}, for --task {fits}")
     if summary.label_kind == "Labels":
         spellings: dict[str, list[str]] = defaultdict(list)
@@ -120,6 +126,10 @@ def summarise(
         for alike in (labels for labels in spellings.values() if len(labels) > 1):
             listed = ", ".join(f"{label!a} {summary.labels[label]:,}" for label in alike)
             summary.doubt(f"labels that differ by case, blanks or Unicode form alone are different labels: {listed}")
+        if 1 in summary.labels.values() and summary.factor == 1 and not summary.multi:
+            places = {str(record["label"]): str(record.get("where", "")) for record in records(summary, data)}
+            if message := rare_labels(summary.labels, places):
+                summary.doubt(message)
         total = summary.labels.total()
         label, number = (summary.labels.most_common(1) or [("", 0)])[0]
         if not summary.multi and MAJORITY * total <= number < total:
@@ -203,18 +213,15 @@ def _summarise_copy(data: Path, look: Callable[[Path], DataSummary], lines: Iter
     return summary
 
 
-def _summarise(data: Path, task: Task | None, target: str | None, texts: Sequence[str]) -> DataSummary:
+def _look(data: Path, task: Task | None, target: str | None, texts: Sequence[str], header: bool | None) -> DataSummary:
     """Try the formats in turn, those that are recognised for certain first."""
     kinds = task.kinds if task else ()
     column: ColumnTask | None = next((kind for kind in get_args(ColumnTask) if kind in kinds), None)
     is_plain = "Continuations" in kinds
     if data.is_dir():
-        is_dataset = any(data.glob("*.arrow"))
-        return (
-            summarise_objects(data, "datasets", {}, column, target, texts)
-            if is_dataset
-            else summarise_folder(data, kinds)
-        )
+        if any(data.glob("*.arrow")):
+            return summarise_objects(data, "datasets", {}, column, target, texts)
+        return summarise_folder(data, kinds)
     if data.exists() and not data.is_file():
         raise DataError(f"{data}: is a pipe or a device, and is read more than once; make a file of it first")
     with open_file(data) as file:
@@ -242,7 +249,7 @@ def _summarise(data: Path, task: Task | None, target: str | None, texts: Sequenc
     if len(row) == 10 and row[0].partition("-")[0].isdigit():
         return summarise_conllu(data)
     if task and "Tags" in kinds:
-        table = summarise_table(data, lines, None, target, texts) if ".csv" in data.suffixes else None
+        table = summarise_table(data, lines, None, target, texts, header) if ".csv" in data.suffixes else None
         return table if table and table.label_kind in ("Entities", "Tags") else summarise_conll(data, task.head, target)
     # Plain lines with the same number of lines beside them are not a table; commas within texts may look like one.
     is_table = has_columns(lines) or "\t" in lines[0]
@@ -250,7 +257,7 @@ def _summarise(data: Path, task: Task | None, target: str | None, texts: Sequenc
         return summary
     if task and not (column or is_plain):
         raise DataError(f"{data}: --task {task.head} needs {task.needs}, which this file does not have")
-    if not is_plain and (summary := summarise_table(data, lines, column, target, texts)):
+    if not is_plain and (summary := summarise_table(data, lines, column, target, texts, header)):
         return summary
     refuse_other_lines(data, lines, is_whole=len(lines) < LINES)
     if not is_plain:

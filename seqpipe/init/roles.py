@@ -128,12 +128,7 @@ class Roles:
 
 
 def find_roles(
-    columns: Columns,
-    task: ColumnTask | None,
-    where: str,
-    must: bool,
-    target: str | None = None,
-    text: Sequence[str] = (),
+    columns: Columns, task: ColumnTask | None, where: str, must: bool, target: str | None, text: Sequence[str]
 ) -> Roles | None:
     """Return the roles of columns; None if there is nothing to learn and the file may not be a table (not `must`).
 
@@ -196,6 +191,8 @@ def _column_of(columns: Sequence[Column], name: str, where: str) -> Column:
         if column.name == name or (name.isdigit() and column.number == int(name)):
             return column
     hint = did_you_mean(name, [column.option for column in columns])
+    if columns[0].name is None:
+        hint = f" by name: give a number from 1 to {len(columns)}, or take the first row as names by `--header yes`"
     raise DataError(f"{where}: there is no {columns[0].noun} {name!r}{hint}")
 
 

@@ -15,6 +15,7 @@ from seqpipe.errors import DataError
 from seqpipe.files import open_file
 from seqpipe.init.columns import KEYS, LABELS, NUMBER, SCORES, SECOND, SOURCES, TARGETS, TEXTS, Column
 from seqpipe.init.roles import ColumnTask, find_roles
+from seqpipe.init.scripts import has_unspaced
 from seqpipe.init.summary import DataSummary, count, reader_of, records
 from seqpipe.init.tags import choose_scheme, find_tagging
 
@@ -25,20 +26,27 @@ LONGEST_CELL = 10_000_000
 SENTENCES = 10_000  # whose tags are looked at
 UNEVEN = 0.1  # of the rows have another number of cells, at most
 _SIGN_NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
-_KNOWN = LABELS | SCORES | SOURCES | TARGETS | SECOND | KEYS | TEXTS
-_LANGUAGES = {"en", "de", "fr", "es", "it", "pt", "nl", "ru", "zh", "ja", "ko", "ar", "tr", "pl", "english", "german"}
+_LANGUAGES = "en de fr es it pt nl ru zh ja ko ar tr pl english german"
+_KNOWN = LABELS | SCORES | SOURCES | TARGETS | SECOND | KEYS | TEXTS | {*_LANGUAGES.split()}
 _QUOTED = re.compile(r'"([^"]|"")*"')
-_NAME = re.compile(r"[A-Za-z_][\w .-]{0,39}")
-_NAME_ALONE = re.compile(r"[A-Za-z_][\w-]*")
+_CODE = re.compile(r"(\S+ )?\S*\d\S*( \S+)?")  # a number with its unit, a date with its time, an identifier
+_NAME = re.compile(r"[A-Za-z_][\w.-]{0,39}")
+_OTHER = re.compile(r"[^\W\d_\u0000-\u024f]")  # a letter of another script than Latin
+_ENDS = (".", "!", "。", "！")  # names may end with a question mark
+
+# Odds that the first row of a table is a record, against names of the columns.
+NEAR, SOME = 50, 0.1  # cells of a column that are compared with the first one; share of them that is not rare
+LIKELY, UNLIKELY, SPREADSHEET = 0.01, 30.0, 0.3  # factors: a cell like a name, or not; separators other than tabs
+RECORD, OPEN = 0.025, 0.25  # from which odds on the first row is a record, and is one without a doubt
 
 
 def summarise_table(
-    data: Path, lines: Sequence[str], task: ColumnTask | None, target: str | None = None, texts: Sequence[str] = ()
+    data: Path, lines: list[str], task: ColumnTask | None, target: str | None, texts: Sequence[str], header: bool | None
 ) -> DataSummary | None:
     """Summarise a table by all of its rows; None if the file is not a table.
 
     DataError if nothing can be learned from the table, or a row cannot be read. The other arguments are the values of
-    `--task`, `--target` and `--text`.
+    `--task`, `--target`, `--text` and `--header`.
     """
     # The separator of the file's extension is tried first, then the most frequent one of the first line.
     ending = "tsv" if ".tsv" in data.suffixes else "csv"
@@ -55,7 +63,9 @@ def summarise_table(
                 return None
             return _summarise_words(data, sign, columns, fitting.index(True))
         is_surely_table = sign == "\t" or ".csv" in data.suffixes
-        is_named = _has_names(columns)
+        requested = {target, *texts} & {column.first for column in columns if not column.first.isdigit()}
+        odds = 0.0 if requested else _first_row_odds(columns) * (1 if sign == "\t" else SPREADSHEET)
+        is_named = odds < RECORD if header is None else header
         for column in columns:
             if is_named:
                 column.name = column.short = column.first
@@ -63,13 +73,14 @@ def summarise_table(
                 column.add_first()
         if not _has_words(columns, is_surely_table):
             continue
-        names = [column.first for column in columns if column.first.strip()]
+        named = [column for column in columns if column.name is None or column.name.strip()]
         saw = f"{_SIGN_NAMES[sign]}-separated, {len(columns)} columns without names"
         if is_named:
-            saw = f"{_SIGN_NAMES[sign]}-separated, {len(names)} columns named {', '.join(names)}"
-            if len(names) < len(columns):
-                saw += f", and {len(columns) - len(names)} without a name"
-        roles = find_roles(columns, task, f"{data}: {saw}", is_surely_table, target, texts)
+            names = ", ".join(column.first for column in named)
+            saw = f"{_SIGN_NAMES[sign]}-separated, {len(named)} columns named {names}"
+            if len(named) < len(columns):
+                saw += f", and {len(columns) - len(named)} without a name"
+        roles = find_roles(named, task, f"{data}: {saw}", is_surely_table, target, texts)
         if roles:
             options: dict[str, Any] = {"delimiter": sign} if sign in ";|" else {}
             if table.quoted and sign == "\t":
@@ -79,8 +90,10 @@ def summarise_table(
                 error = table.uneven_row()
                 summary.bad_rows, summary.left_out = "skip", [str(error)]
                 rows = "1 row has" if table.uneven == 1 else f"{table.uneven:,} rows have"
-                fix = "`bad_rows: skip` leaves them out"
-                summary.doubt(f"{rows} other columns than the rest, and {fix}; the first: {error}")
+                summary.doubt(f"{rows} other columns than the rest; `bad_rows: skip` omits them; the first: {error}")
+            if header is None and LIKELY < odds < OPEN:
+                reading, other, answer = ("names", "a record", "no") if is_named else ("a record", "names", "yes")
+                summary.doubt(f"the first row is read as {reading}. To read it as {other}", "--header", answer)
             return roles.summarise(summary, data)
     return None
 
@@ -89,9 +102,7 @@ def _summarise_words(data: Path, sign: str, columns: Sequence[Column], tags: int
     """Summarise a table of a word and its tag in each row; DataError if no column says where a sentence begins."""
     others = [column for column in columns if column is not columns[tags] and column.first.strip()]
     divides = [column for column in others if column.is_mostly_empty or "sent" in column.first.lower()]
-    words = max(
-        (column for column in others if column not in divides), key=lambda column: column.distinct, default=None
-    )
+    words = max([column for column in others if column not in divides], key=lambda it: it.distinct, default=None)
     if not (words and divides) or columns[tags].first in columns[tags].values:
         fix = "add a column `sentence` with the number of each sentence, or write a word, a tab and a tag on a line"
         raise DataError(f"{data}: a table with a word and its tag in each row, without a column of sentences; {fix}")
@@ -193,32 +204,57 @@ class _Table:
         return DataError(f"{self.data}:{line}: {problem}; {fix}, or remove the row")
 
 
-def _has_names(columns: Sequence[Column]) -> bool:
-    """Return whether the first row has the names of the columns: its cells are not values, and are like names."""
+def _first_row_odds(columns: Sequence[Column]) -> float:
+    """Return the odds that the first row is a record, against the names of the columns; 0 for names that are known.
+
+    Names differ from the cells below them: a text is longer, a code has digits, a label is in other rows too. The
+    factor of a column is the share of its cells that are like the first one, which a record seldom has.
+    """
     # Spreadsheets write empty names for empty columns, and pandas does for the column of the row numbers.
     columns = [column for column in columns if column.first.strip() or not (column.is_mostly_empty or column.is_key)]
-    head = [column.first.strip().lower() for column in columns]
-    if not head or len({*head}) < len(head) or any(NUMBER.fullmatch(name) for name in head):
-        return False
-    known = sum(name in _KNOWN for name in head)
-    if known == len(head) or {*head} <= _LANGUAGES:
-        return True
-    if any(column.first in column.values for column in columns if column.first.strip()):
-        return False
-    if any(column.is_numeric for column in columns):
-        return all(len(name.split()) <= 5 for name in head)
-    if known:
-        return all(len(name.split()) <= 3 for name in head)
-    # Names are recognised where the other cells of a column are not like names.
-    are_like_names = all(_NAME.fullmatch(name) and " " not in name for name in head)
-    return are_like_names and any(column.share(_NAME_ALONE.fullmatch) < 0.1 for column in columns)
+    names = [column.first.strip() for column in columns]
+    are_identifiers = all(map(_NAME.fullmatch, names))
+    odds = 0.0 if all(name.lower() in _KNOWN for name in names) else 1.0
+    length_odds = 1.0
+    for column, name in zip(columns, names, strict=True):
+        cells, size = column.sample[:NEAR], _size(name)
+        alike = sum(_form(cell) == _form(name) for cell in cells)
+        is_known = name.lower() in _KNOWN or (are_identifiers and column.share(_NAME.fullmatch) < SOME)
+        if not name or column.first in column.values or (column.is_numeric and NUMBER.fullmatch(name)):
+            odds *= UNLIKELY
+        elif column.is_numeric or is_known:
+            odds *= LIKELY
+        elif not column.many and len(column.values) <= column.cells / 2:
+            odds *= _rarity([*column.values.values()].count(1), column.cells)
+        elif alike < SOME * len(cells):
+            odds *= _rarity(alike, len(cells))
+        elif name.endswith(_ENDS) or sum(3 < size >= abs(_size(cell) - size) * 2 for cell in cells) > SOME * len(cells):
+            odds *= UNLIKELY
+        else:
+            # The texts of a record are short together, so that they count once.
+            length_odds = min(length_odds, _rarity(sum(_size(cell) < 2 * size for cell in cells), len(cells)))
+    return odds * length_odds
+
+
+def _rarity(alike: int, cells: int) -> float:
+    """Return the share of the cells that are alike, at least LIKELY; 1 if it is not small."""
+    return max(LIKELY, (alike + 0.5) / (cells + 1)) if alike < SOME * cells else 1.0
+
+
+def _form(cell: str) -> tuple[bool, bool]:
+    """Return whether a cell is a code or a number, and whether it has letters that are not Latin."""
+    return bool(_CODE.fullmatch(cell[:99])), bool(_OTHER.search(cell[:99]))
+
+
+def _size(cell: str) -> float:
+    """Return the number of words, about."""
+    return len(cell) / 2 if has_unspaced(cell) else len(cell.split())
 
 
 def _has_words(columns: Sequence[Column], is_surely_table: bool) -> bool:
     """Return whether a column has texts: sentences, or a different word in each row."""
-    if any(column.blanks > column.cells / 5 for column in columns):
-        return True
-    if any(column.is_unspaced and column.characters > 2 * column.cells for column in columns):
-        return True
+    for column in columns:
+        if column.blanks > column.cells / 5 or (column.is_unspaced and column.characters > 2 * column.cells):
+            return True
     different = any(column.distinct > 0.9 and not NUMBER.fullmatch(column.first) for column in columns)
     return is_surely_table and different and all(column.name is not None or column.cells > 1 for column in columns)

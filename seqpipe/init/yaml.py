@@ -83,9 +83,11 @@ def init_yaml(
     texts: Sequence[str] = (),
     show: Callable[[list[dict[str, Any]]], None] | None = None,
     checkpoint: str | None = None,
+    header: bool | None = None,
 ) -> Path:
     """Look at `data`, `say` each line about what was seen, chosen and doubted, and write the YAML; return its path.
 
+    `header` decides whether the first row of a table has the names of its columns; None: what it looks like.
     `show` is called with all readings of the data, the chosen one first, each with its evidence and its command.
 
     Raises:
@@ -102,7 +104,7 @@ def init_yaml(
     file = output or Path(f"{name}.yaml")
     if file.exists():
         raise UsageError(f"{file} exists already; name another with --output, or remove it")
-    summary = summarise(data, TASKS[task] if task else None, target, texts)
+    summary = summarise(data, TASKS[task] if task else None, target, texts, header)
     refuse_useless(summary, data)
     summary.writer = target_tokenizer(summary)
     evidence = [*summary.reasons(), *summary.remarks()]

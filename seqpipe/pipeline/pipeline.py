@@ -83,6 +83,7 @@ class Pipeline:
         task: str | None = None,
         target: str | None = None,
         text: str | Sequence[str] = (),
+        header: bool | None = None,
         progress: Report | None = None,
     ) -> Pipeline:
         """Look at a data file, write a YAML for it as `seqpipe init` does, and return its pipeline.
@@ -93,6 +94,7 @@ class Pipeline:
             task: The head to learn with, in place of what the data looks like.
             target: The column or key to learn, by its name, or its number from 1.
             text: The column or key of the text, or of both texts.
+            header: Whether the first row of a table has the names of its columns; None: what it looks like.
             progress: Function that each line about what was seen, chosen and doubted is reported to.
 
         Raises:
@@ -104,7 +106,7 @@ class Pipeline:
 
         texts = [text] if isinstance(text, str) else text
         say = CallbackConsole(progress).say
-        return cls(init_yaml(Path(data), Path(output) if output else None, say, task, target, texts))
+        return cls(init_yaml(Path(data), Path(output) if output else None, say, task, target, texts, header=header))
 
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r})"

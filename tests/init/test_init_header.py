@@ -1,0 +1,216 @@
+"""The row of names of a table: recognised by its contrast with the rows below it, or as `--header` says."""
+
+from __future__ import annotations
+
+import json
+import random
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import seqpipe
+
+from seqpipe import Pipeline
+from seqpipe.config import loader
+from seqpipe.errors import DataError
+from seqpipe.init import init_yaml
+
+ENGLISH = [
+    "my",
+    "order",
+    "the",
+    "lamp",
+    "invoice",
+    "account",
+    "never",
+    "arrived",
+    "again",
+    "was",
+    "broken",
+    "slow",
+    "please",
+]
+CHINESE = "今天天气很好我们去公园这家餐厅的菜非常好吃快递还没有到请帮我查询怎么修改地址"
+
+
+def sentences(number: int, words: Any = ENGLISH, sign: str = " ") -> list[str]:
+    """Different texts of six to ten words, or characters."""
+    source = random.Random(1)
+    return [sign.join(source.choices(words, k=source.randint(6, 10))) for _ in range(number)]
+
+
+def table(folder: Path, head: list[str] | None, *columns: list[str], sign: str = ",") -> Path:
+    """Write a table, with or without a row of names."""
+    rows = [*([head] if head else []), *zip(*columns, strict=True)]
+    path = folder / ("a.tsv" if sign == "\t" else "a.csv")
+    path.write_text("".join(sign.join(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def read(data: Path, **options: Any) -> tuple[str, Mapping[str, Any]]:
+    """Return the YAML of a file, and the options of its reader."""
+    yaml = init_yaml(data, data.with_name("made.yaml"), **options)
+    return yaml.read_text(encoding="utf-8"), loader.load(yaml).data.reader.options
+
+
+def cycle(values: str, number: int) -> list[str]:
+    return (values.split(",") * number)[:number]
+
+
+CODES = [f"T-{number}" for number in range(99)]
+
+
+@pytest.mark.parametrize("rows", [8, 12, 60])
+@pytest.mark.parametrize(
+    ("names", "sign", "values", "text", "label"),
+    [
+        ("Ticket ID,Ticket Description,Ticket Type", ",", "Bug,Refund", "Ticket Description", "Ticket Type"),
+        ("Ticket-Nr.,Kurze Beschreibung,Priorität (1)", ";", "hoch,niedrig", "Kurze Beschreibung", "Priorität (1)"),
+        ("工单号,问题描述,工单类型", ",", "投诉,咨询", "问题描述", "工单类型"),
+        ("番号,お問い合わせ内容,種類", "\t", "苦情,質問", "お問い合わせ内容", "種類"),
+        ("رقم,نص الرسالة,نوع", "|", "شكوى,سؤال", "نص الرسالة", "نوع"),
+        ("#,What happened?,Is it urgent?", ",", "yes,no", "What happened?", "Is it urgent?"),
+        ("🔢,💬 message [en],🏷 kind", "\t", "yes,no", "💬 message [en]", "🏷 kind"),
+        ("n,x,y", ",", "yes,no", "x", "y"),
+    ],
+)
+def test_a_header_is_found_however_its_names_are_spelled(
+    names: str, sign: str, values: str, text: str, label: str, rows: int, tmp_path: Path
+) -> None:
+    data = table(tmp_path, names.split(","), CODES[:rows], sentences(rows), cycle(values, rows), sign=sign)
+    yaml, options = read(data)
+    assert (options["text"], options["label"], options["columns"]) == (text, label, None)
+    assert f"{values.partition(',')[0]} {rows // 2}" in yaml
+    assert "doubtful" not in yaml
+
+
+def test_numbers_with_a_comma_and_dates_are_no_names(tmp_path: Path) -> None:
+    dates = [f"{day:02}.03.2024" for day in range(1, 21)]
+    hours = [f"{number},{number % 7}1" for number in range(20)]
+    head = ["Erstellt am", "Kommentar des Kunden", "Aufwand [h]", "Team"]
+    data = table(tmp_path, head, dates, sentences(20), hours, cycle("Nord,Süd", 20), sign=";")
+    yaml, options = read(data)
+    assert (options["text"], options["label"]) == ("Kommentar des Kunden", "Team")
+    assert "4 columns named Erstellt am, Kommentar des Kunden, Aufwand [h], Team." in yaml
+
+
+def test_a_name_that_is_a_value_too_is_outweighed_by_the_other_columns(tmp_path: Path) -> None:
+    flags, kinds = cycle("True,False", 90), cycle("none,hate,offensive", 90)
+    data = table(tmp_path, ["comments", "contains bias", "hate"], sentences(90), flags, kinds, sign="\t")
+    assert read(data, target="hate")[1]["label"] == "hate"
+    (tmp_path / "made.yaml").unlink()
+    assert "3 columns named comments, contains bias, hate." in read(data)[0]
+
+
+@pytest.mark.parametrize("rows", [2, 3, 6, 12, 60, 400])
+@pytest.mark.parametrize("sign", [",", "\t", ";"])
+def test_a_first_record_stays_a_record(rows: int, sign: str, tmp_path: Path) -> None:
+    labels, texts = cycle("bug,refund", rows + 1), sentences(rows + 1)
+    for columns in (
+        [labels, texts],
+        [texts, labels],
+        [CODES[: rows + 1], texts, labels] if rows < 90 else [labels, texts],
+        [["once", *labels[1:]], texts],  # a label that no other record has, by chance
+        [texts, [str(number) for number in range(rows + 1)], ["rate limit", *labels[1:]]],
+        [labels, ["good food", *texts[1:]]],  # a text that is shorter than the others
+        [labels, sentences(rows + 1, CHINESE, "")],
+        [["投诉", *cycle("咨询,建议", rows)], sentences(rows + 1, CHINESE, "")],
+    ):
+        data = table(tmp_path, None, *columns, sign=sign)
+        seen: list[str] = []
+        try:
+            init_yaml(data, tmp_path / "made.yaml", seen.append)
+        except DataError as error:  # of few rows nothing may be learned
+            seen.append(str(error))
+        assert f"{len(columns)} columns without names" in seen[0]
+        (tmp_path / "made.yaml").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(("head", "is_named"), [(["English", "Deutsch"], True), (None, False)])
+def test_pairs_of_texts_are_read_with_a_header_and_without(
+    head: list[str] | None, is_named: bool, tmp_path: Path
+) -> None:
+    texts = sentences(40)
+    options = read(table(tmp_path, head, texts[:20], texts[20:], sign="\t"))[1]
+    assert (options["columns"] is None) == is_named
+
+
+def test_pairs_that_are_sorted_by_length_have_no_header(tmp_path: Path) -> None:
+    texts = sorted(["go", "hi", "run", "stop", "wait", "hello", "thanks", *sentences(40)], key=len)
+    data = table(tmp_path, None, texts, [f"{text} {text[:2]}" for text in texts], sign="\t")
+    assert read(data)[1]["columns"] == ["text", "target"]
+
+
+def test_where_little_speaks_for_either_reading_the_command_for_the_other_is_printed(tmp_path: Path) -> None:
+    table(tmp_path, ["Ticket Description", "Ticket Type"], sentences(3), cycle("Bug,Refund", 3), sign="\t")
+    done = seqpipe("init", "a.tsv", folder=tmp_path)
+    (doubt,) = [line for line in done.err.splitlines() if line.startswith("doubtful: the first row")]
+    assert doubt == "doubtful: the first row is read as a record. To read it as names: seqpipe init a.tsv --header yes"
+    _, *arguments = shlex.split(doubt.rpartition(": ")[2])
+    other = json.loads(seqpipe(*arguments, "-o", "b.yaml", "--json", folder=tmp_path).out)
+    assert other["readings"][0]["records"] == 3
+    assert loader.load(tmp_path / "b.yaml").data.reader.options["label"] == "Ticket Type"
+
+
+def test_the_option_decides_on_the_command_line_and_in_python(tmp_path: Path) -> None:
+    data = table(tmp_path, ["text", "label"], sentences(20), cycle("bug,refund", 20))
+    assert seqpipe("init", "a.csv", "--header", "no", folder=tmp_path).code == 0
+    assert "# Labels: bug 10, refund 10, label 1\n" in (tmp_path / "a.yaml").read_text()
+    made = Pipeline.init(data, tmp_path / "b.yaml", header=False)
+    assert made.config.data.reader.options["columns"] == ["text", "label"]
+    headless = table(tmp_path, None, sentences(20), cycle("bug,refund", 20))
+    made = Pipeline.init(headless, tmp_path / "c.yaml", header=True)
+    assert made.config.data.reader.options["label"] == "bug"
+
+
+def test_a_name_that_target_or_text_gives_makes_the_first_row_a_header(tmp_path: Path) -> None:
+    columns = ["bad", "fair"], ["good food", "slow waiters"], ["x", "y"]
+    data = table(tmp_path, ["Mood", "Some Remark", "kind"], *(column * 3 for column in columns), sign="\t")
+    assert read(data, target="Mood", texts=["Some Remark"])[1]["label"] == "Mood"
+    fix = r"there is no column 'Mood' by name: give a number from 1 to 3, or .* by `--header yes`"
+    with pytest.raises(DataError, match=fix):
+        init_yaml(data, tmp_path / "b.yaml", target="Mood", header=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "text,text,label\n" + "a good day,no,x\nbad food here,yes,y\n" * 9, "a.csv:1: two columns are named"),
+        ("a.csv", "a,,label\n" + "u,a good day,x\nv,bad food here,y\n" * 9, "2 columns named a, label, and 1 without"),
+        ("a.jsonl", '{"text": "a day", "label": "x"}\n{"text": "b", "label": "y"}\n', "is for tables, .* JSON Lines"),
+        ("a.conll", "in O\nBern B-city\n\n" * 9, "is for tables, .* CoNLL"),
+    ],
+)
+def test_a_header_that_cannot_be_is_an_error(name: str, content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=message):
+        init_yaml(tmp_path / name, tmp_path / "made.yaml", header=True)
+    assert not (tmp_path / "made.yaml").exists()
+
+
+def test_a_table_of_numbers_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "qrels.tsv").write_text("".join(f"{query}\t0\t{query * 7}\t1\n" for query in range(30)))
+    with pytest.raises(DataError, match="nothing to learn in it: all of its 4 columns are numbers"):
+        init_yaml(tmp_path / "qrels.tsv", tmp_path / "made.yaml")
+
+
+def test_a_label_that_occurs_once_is_doubtful_in_init_and_a_warning_in_check(tmp_path: Path) -> None:
+    labels = ["bug", "refund"] * 6
+    labels[4] = "bgu"
+    table(tmp_path, ["text", "label"], sentences(12), labels)
+    problem = "labels that occur once: 'bgu' ({}:6); a model cannot learn a label from one record"
+    assert f"doubtful: {problem.format('a.csv')}" in seqpipe("init", "a.csv", folder=tmp_path).err
+    warnings = json.loads(seqpipe("check", "a.yaml", "--json", folder=tmp_path).out)["warnings"]
+    assert [line for line in warnings if line.startswith(f"train: {problem.format(tmp_path / 'a.csv')}")]
+
+
+@pytest.mark.parametrize(("number", "is_told"), [(9, False), (10, True)])
+def test_few_records_may_have_labels_that_occur_once(number: int, is_told: bool, tmp_path: Path) -> None:
+    labels = ["bug"] * (number - 5) + ["a", "b", "c", "d", "e"]
+    content = [{"text": text, "label": label} for text, label in zip(sentences(number), labels, strict=True)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in content))
+    text = read(tmp_path / "a.jsonl")[0]
+    assert ("labels that occur once: 'a' (" in text) == is_told
+    assert ("; and 2 more; a model" in text) == is_told
