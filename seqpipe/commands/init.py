@@ -47,10 +47,9 @@ def init(
     if source is None or (file and data):
         raise UsageError("name one data file: seqpipe init train.csv")
     console, readings = Console(), list[dict[str, Any]]()
-    names = None if header is None else header == "yes"
-    write = partial(init_yaml, source, output, console.say, show=readings.extend, checkpoint=checkpoint, header=names)
+    write = partial(init_yaml, source, output, console.say, show=readings.extend, checkpoint=checkpoint)
     try:
-        path = write(task, target, text or ())
+        path = write(task, target, text or (), header=header and header == "yes")
     except OpenChoiceError as error:
         if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise

@@ -32,7 +32,6 @@ _QUOTED = re.compile(r'"([^"]|"")*"')
 _CODE = re.compile(r"(\S+ )?\S*\d\S*( \S+)?")  # a number with its unit, a date with its time, an identifier
 _NAME = re.compile(r"[A-Za-z_][\w.-]{0,39}")
 _OTHER = re.compile(r"[^\W\d_\u0000-\u024f]")  # a letter of another script than Latin
-_ENDS = (".", "!", "。", "！")  # names may end with a question mark
 
 # Odds that the first row of a table is a record, against names of the columns.
 NEAR, SOME = 50, 0.1  # cells of a column that are compared with the first one; share of them that is not rare
@@ -102,7 +101,9 @@ def _summarise_words(data: Path, sign: str, columns: Sequence[Column], tags: int
     """Summarise a table of a word and its tag in each row; DataError if no column says where a sentence begins."""
     others = [column for column in columns if column is not columns[tags] and column.first.strip()]
     divides = [column for column in others if column.is_mostly_empty or "sent" in column.first.lower()]
-    words = max([column for column in others if column not in divides], key=lambda it: it.distinct, default=None)
+    words = max(
+        [column for column in others if column not in divides], key=lambda column: column.distinct, default=None
+    )
     if not (words and divides) or columns[tags].first in columns[tags].values:
         fix = "add a column `sentence` with the number of each sentence, or write a word, a tab and a tag on a line"
         raise DataError(f"{data}: a table with a word and its tag in each row, without a column of sentences; {fix}")
@@ -214,22 +215,20 @@ def _first_row_odds(columns: Sequence[Column]) -> float:
     columns = [column for column in columns if column.first.strip() or not (column.is_mostly_empty or column.is_key)]
     names = [column.first.strip() for column in columns]
     are_identifiers = all(map(_NAME.fullmatch, names))
-    odds = 0.0 if all(name.lower() in _KNOWN for name in names) else 1.0
-    length_odds = 1.0
+    odds, length_odds = 0.0 if all(name.lower() in _KNOWN for name in names) else 1.0, 1.0
     for column, name in zip(columns, names, strict=True):
         cells, size = column.sample[:NEAR], _size(name)
         alike = sum(_form(cell) == _form(name) for cell in cells)
-        is_known = name.lower() in _KNOWN or (are_identifiers and column.share(_NAME.fullmatch) < SOME)
         if not name or column.first in column.values or (column.is_numeric and NUMBER.fullmatch(name)):
             odds *= UNLIKELY
-        elif column.is_numeric or is_known:
+        elif column.is_numeric or name.lower() in _KNOWN or (are_identifiers and column.share(_NAME.fullmatch) < SOME):
             odds *= LIKELY
         elif not column.many and len(column.values) <= column.cells / 2:
             odds *= _rarity([*column.values.values()].count(1), column.cells)
         elif alike < SOME * len(cells):
             odds *= _rarity(alike, len(cells))
-        elif name.endswith(_ENDS) or sum(3 < size >= abs(_size(cell) - size) * 2 for cell in cells) > SOME * len(cells):
-            odds *= UNLIKELY
+        elif name[-1] in ".!。！" or sum(3 < size >= abs(_size(cell) - size) * 2 for cell in cells) > SOME * len(cells):
+            odds *= UNLIKELY  # a sentence, as long as others; names may end with a question mark
         else:
             # The texts of a record are short together, so that they count once.
             length_odds = min(length_odds, _rarity(sum(_size(cell) < 2 * size for cell in cells), len(cells)))
