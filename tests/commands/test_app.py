@@ -475,7 +475,9 @@ def test_a_loss_that_rises_is_warned_of_before_the_export_and_at_the_end(tmp_pat
     labelling(tmp_path)
     rate = "train.optimizer={use: sgd, lr: 30}"
     done = seqpipe("run", "moods.yaml", "head={use: label}", rate, "train.epochs=1", folder=tmp_path)
-    assert re.search(r"\n  warning: the training loss rose from .* divide by ten: train.optimizer.lr: 30", done.err), done.err
+    assert re.search(r"\n  warning: the training loss rose .* divide by ten: train.optimizer.lr: 30", done.err), (
+        done.err
+    )
     assert "train longer" not in done.err
     before, _, after = done.err.partition("exporting to ONNX")
     assert ("the training loss rose" in before, "\nwarning: the training loss rose" in after) == (True, True)
