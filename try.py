@@ -37,7 +37,7 @@ def install(extras, packages):
         with open(stamp, encoding="utf-8") as file:
             if file.read() == requirements:
                 return
-    size = "1.8 GB; on Linux 5.1 GB, with CUDA, unless PyTorch is there"
+    size = "1.7 GB; on Linux 5.5 GB, with CUDA, unless PyTorch is there"
     print(f"Installing about {packages} packages into .venv ({size}); this takes some minutes.", flush=True)
     run(sys.executable, "-m", "venv", ENVIRONMENT)
     run(PYTHON, "-m", "pip", "install", "-q", "-c", "constraints.txt", "-e", f".[{extras}]")
