@@ -250,7 +250,7 @@ def no_targets(record: Record, doc: Doc) -> Targets:
 # Warnings about records with references, such as data whose score means nothing.
 
 SHOWN = 5  # labels that a warning lists
-FEW = 10  # records; of fewer, many labels occur once
+MIN_RARE_LABEL_RECORDS = 10  # among fewer records, many labels occur once
 
 
 def warnings_about(task: Task, name: str, records: Iterable[Record], trains: bool = False) -> Iterator[str]:
@@ -319,10 +319,11 @@ class Census:
 
 
 def rare_labels(labels: Counter[str], places: Mapping[str, str]) -> str:
-    """Return a warning about the labels that occur once, with their places; "" without such, or with FEW records."""
+    """Return a warning about the labels that occur once, with their places; "" without such, or with few records."""
     once = [f"{label!r} ({places.get(label) or 'once'})" for label, number in labels.items() if number == 1]
     fix = "a model cannot learn a label from one record; correct it, or add others"
-    return f"labels that occur once: {list_examples(once)}; {fix}" if once and labels.total() >= FEW else ""
+    is_many = labels.total() >= MIN_RARE_LABEL_RECORDS
+    return f"labels that occur once: {list_examples(once)}; {fix}" if once and is_many else ""
 
 
 def list_examples(examples: Sequence[str]) -> str:

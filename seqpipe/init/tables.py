@@ -31,12 +31,11 @@ _KNOWN = LABELS | SCORES | SOURCES | TARGETS | SECOND | KEYS | TEXTS | {*_LANGUA
 _QUOTED = re.compile(r'"([^"]|"")*"')
 _CODE = re.compile(r"(\S+ )?\S*\d\S*( \S+)?")  # a number with its unit, a date with its time, an identifier
 _NAME = re.compile(r"[A-Za-z_][\w.-]{0,39}")
-_OTHER = re.compile(r"[^\W\d_\u0000-\u024f]")  # a letter of another script than Latin
 
 # Odds that the first row of a table is a record, against names of the columns.
-NEAR, SOME = 50, 0.1  # cells of a column that are compared with the first one; share of them that is not rare
-LIKELY, UNLIKELY, SPREADSHEET = 0.01, 30.0, 0.3  # factors: a cell like a name, or not; separators other than tabs
-RECORD, OPEN = 0.025, 0.25  # from which odds on the first row is a record, and is one without a doubt
+COMPARED_CELLS, RARE_SHARE = 50, 0.1  # cells compared with the first of a column; the share of them that is rare
+NAME_ODDS, VALUE_ODDS, NO_TAB_ODDS = 0.01, 30.0, 0.3  # factors: a cell like a name, or not; separators other than tabs
+RECORD_ODDS, CERTAIN_ODDS = 0.025, 0.25  # from which odds on the first row is a record, and is one without a doubt
 
 
 def summarise_table(
@@ -63,8 +62,8 @@ def summarise_table(
             return _summarise_words(data, sign, columns, fitting.index(True))
         is_surely_table = sign == "\t" or ".csv" in data.suffixes
         requested = {target, *texts} & {column.first for column in columns if not column.first.isdigit()}
-        odds = 0.0 if requested else _first_row_odds(columns) * (1 if sign == "\t" else SPREADSHEET)
-        is_named = odds < RECORD if header is None else header
+        odds = 0.0 if requested else _first_row_odds(columns) * (1 if sign == "\t" else NO_TAB_ODDS)
+        is_named = odds < RECORD_ODDS if header is None else header
         for column in columns:
             if is_named:
                 column.name = column.short = column.first
@@ -90,7 +89,7 @@ def summarise_table(
                 summary.bad_rows, summary.left_out = "skip", [str(error)]
                 rows = "1 row has" if table.uneven == 1 else f"{table.uneven:,} rows have"
                 summary.doubt(f"{rows} other columns than the rest; `bad_rows: skip` omits them; the first: {error}")
-            if header is None and LIKELY < odds < OPEN:
+            if header is None and NAME_ODDS < odds < CERTAIN_ODDS:
                 reading, other, answer = ("names", "a record", "no") if is_named else ("a record", "names", "yes")
                 summary.doubt(f"the first row is read as {reading}. To read it as {other}", "--header", answer)
             return roles.summarise(summary, data)
@@ -217,18 +216,20 @@ def _first_row_odds(columns: Sequence[Column]) -> float:
     are_identifiers = all(map(_NAME.fullmatch, names))
     odds, length_odds = 0.0 if all(name.lower() in _KNOWN for name in names) else 1.0, 1.0
     for column, name in zip(columns, names, strict=True):
-        cells, size = column.sample[:NEAR], _size(name)
-        alike = sum(_form(cell) == _form(name) for cell in cells)
+        cells, size = column.sample[:COMPARED_CELLS], _size(name)
+        rare = RARE_SHARE * len(cells)
+        is_known = name.lower() in _KNOWN or (are_identifiers and column.share(_NAME.fullmatch) < RARE_SHARE)
+        alike = sum(_is_code(cell) == _is_code(name) for cell in cells)
         if not name or column.first in column.values or (column.is_numeric and NUMBER.fullmatch(name)):
-            odds *= UNLIKELY
-        elif column.is_numeric or name.lower() in _KNOWN or (are_identifiers and column.share(_NAME.fullmatch) < SOME):
-            odds *= LIKELY
+            odds *= VALUE_ODDS
+        elif column.is_numeric or is_known:
+            odds *= NAME_ODDS
         elif not column.many and len(column.values) <= column.cells / 2:
             odds *= _rarity([*column.values.values()].count(1), column.cells)
-        elif alike < SOME * len(cells):
+        elif alike < rare:
             odds *= _rarity(alike, len(cells))
-        elif name[-1] in ".!。！" or sum(3 < size >= abs(_size(cell) - size) * 2 for cell in cells) > SOME * len(cells):
-            odds *= UNLIKELY  # a sentence, as long as others; names may end with a question mark
+        elif name[-1] in ".!。！" or sum(3 < size >= abs(_size(cell) - size) * 2 for cell in cells) > rare:
+            odds *= VALUE_ODDS  # a sentence, as long as others; names may end with a question mark
         else:
             # The texts of a record are short together, so that they count once.
             length_odds = min(length_odds, _rarity(sum(_size(cell) < 2 * size for cell in cells), len(cells)))
@@ -236,13 +237,13 @@ def _first_row_odds(columns: Sequence[Column]) -> float:
 
 
 def _rarity(alike: int, cells: int) -> float:
-    """Return the share of the cells that are alike, at least LIKELY; 1 if it is not small."""
-    return max(LIKELY, (alike + 0.5) / (cells + 1)) if alike < SOME * cells else 1.0
+    """Return the share of the cells that are alike, at least NAME_ODDS; 1 if it is not small."""
+    return max(NAME_ODDS, (alike + 0.5) / (cells + 1)) if alike < RARE_SHARE * cells else 1.0
 
 
-def _form(cell: str) -> tuple[bool, bool]:
-    """Return whether a cell is a code or a number, and whether it has letters that are not Latin."""
-    return bool(_CODE.fullmatch(cell[:99])), bool(_OTHER.search(cell[:99]))
+def _is_code(cell: str) -> bool:
+    """Return whether a cell is a number, a date or an identifier, with a unit or not."""
+    return _CODE.fullmatch(cell[:99]) is not None
 
 
 def _size(cell: str) -> float:
