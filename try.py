@@ -10,8 +10,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 ENVIRONMENT = os.path.join(ROOT, ".venv")
-SCRIPTS = "Scripts" if os.name == "nt" else "bin"
-PYTHON = os.path.join(ENVIRONMENT, SCRIPTS, "python")
+PYTHON = os.path.join(ENVIRONMENT, *(("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")))
 FIRST_MODEL, TESTS = (
     ("train,cpu,report,serve", 75),
     ("test", 105),
