@@ -11,10 +11,6 @@ import sys
 ROOT = os.path.dirname(os.path.abspath(__file__))
 ENVIRONMENT = os.path.join(ROOT, ".venv")
 PYTHON = os.path.join(ENVIRONMENT, *(("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")))
-FIRST_MODEL, TESTS = (
-    ("train,cpu,report,serve", 75),
-    ("test", 105),
-)  # extras, and how many packages pip installs for them
 
 
 def run(*command):
@@ -26,7 +22,7 @@ def run(*command):
 
 
 def install(extras, packages):
-    """Make the environment and install the project, unless that was done with the requirements of today."""
+    """Make the environment and install the project with its extras, unless that was done with these requirements."""
     requirements = ""
     for name in ("pyproject.toml", "constraints.txt"):
         with open(os.path.join(ROOT, name), encoding="utf-8") as file:
@@ -51,12 +47,12 @@ def main(arguments):
     if importlib.util.find_spec("ensurepip") is None:
         sys.exit("This Python cannot make virtual environments: apt install python3-venv, or use another Python.")
     if arguments[:1] == ["tests"]:
-        install(*TESTS)
+        install("test", 105)
         run(PYTHON, "-m", "pytest", *arguments[1:])
     elif arguments:
         sys.exit("usage: python3 try.py, or python3 try.py tests [OPTIONS OF PYTEST]")
     else:
-        install(*FIRST_MODEL)
+        install("train,cpu,report,serve", 75)
         run(PYTHON, "-m", "seqpipe", "run", "pipelines/ner.yaml")
         activate = ".venv\\Scripts\\activate" if os.name == "nt" else ". .venv/bin/activate"
         print(f"\nTry the model in a browser:\n    {activate}\n    seqpipe serve runs/ner/bundle")
