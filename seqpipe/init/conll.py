@@ -250,8 +250,6 @@ def _choose_columns(layout: Layout, data: Path, first: Sequence[str], target: st
             del column[cell]
         fitting = {i: tagging for i, column in enumerate(columns) if (tagging := find_tagging(column)) and tagging.fits}
     numeric = [bool(column) and all(map(_NUMBERS.fullmatch, column)) for column in columns]
-    if all(numeric) and width > 2:
-        raise DataError(f"{data}: nothing to learn in it: all of its {width} columns are numbers; give texts")
     most = max(len(column) for column, is_number in zip(columns, numeric, strict=True) if not is_number or width == 2)
     # The columns before the words may be their numbers, names of few documents, or tags.
     layout.word = 0

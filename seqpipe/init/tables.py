@@ -219,7 +219,7 @@ def _first_row_odds(columns: Sequence[Column]) -> float:
         cells, size = column.sample[:COMPARED_CELLS], _size(name)
         rare = RARE_SHARE * len(cells)
         is_known = name.lower() in _KNOWN or (are_identifiers and column.share(_NAME.fullmatch) < RARE_SHARE)
-        alike = sum(_is_code(cell) == _is_code(name) for cell in cells)
+        alike = sum((_CODE.fullmatch(cell[:99]) is None) == (_CODE.fullmatch(name) is None) for cell in cells)
         if not name or column.first in column.values or (column.is_numeric and NUMBER.fullmatch(name)):
             odds *= VALUE_ODDS
         elif column.is_numeric or is_known:
@@ -239,11 +239,6 @@ def _first_row_odds(columns: Sequence[Column]) -> float:
 def _rarity(alike: int, cells: int) -> float:
     """Return the share of the cells that are alike, at least NAME_ODDS; 1 if it is not small."""
     return max(NAME_ODDS, (alike + 0.5) / (cells + 1)) if alike < RARE_SHARE * cells else 1.0
-
-
-def _is_code(cell: str) -> bool:
-    """Return whether a cell is a number, a date or an identifier, with a unit or not."""
-    return _CODE.fullmatch(cell[:99]) is not None
 
 
 def _size(cell: str) -> float:

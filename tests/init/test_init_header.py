@@ -190,12 +190,6 @@ def test_a_header_that_cannot_be_is_an_error(name: str, content: str, message: s
     assert not (tmp_path / "made.yaml").exists()
 
 
-def test_a_table_of_numbers_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "qrels.tsv").write_text("".join(f"{query}\t0\t{query * 7}\t1\n" for query in range(30)))
-    with pytest.raises(DataError, match="nothing to learn in it: all of its 4 columns are numbers"):
-        init_yaml(tmp_path / "qrels.tsv", tmp_path / "made.yaml")
-
-
 def test_a_label_that_occurs_once_is_doubtful_in_init_and_a_warning_in_check(tmp_path: Path) -> None:
     labels = ["bug", "refund"] * 6
     labels[4] = "bgu"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -209,7 +208,6 @@ class TaggingHead(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
         self.emissions = nn.Linear(dim, len(labels))
-        self.uniform_loss = math.log(len(labels))
         self.spans, self.choose_temperature = scheme != "none", calibrate
         span_continues = torch.from_numpy(tagging_schemes.continues(labels)) & self.spans
         names = [tagging_schemes.parts(tag)[1] or "O" for tag in labels] if self.spans else labels

@@ -89,7 +89,6 @@ class LM(nn.Module):
         self.output = None if tie else nn.Linear(dim, len(vocabulary))
         mask = sp.logit_mask(len(vocabulary), [sp.PAD_ID, sp.BOS_ID])
         self.register_buffer("logit_mask", mask, persistent=False)
-        self.uniform_loss = (mask == 0).sum().log().item()
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
