@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 DOCS = ROOT / "docs"
-MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 170, 950, 68, 25
+MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 175, 950, 68, 25
 # What people type, and the page that the search must show first.
 QUERIES: Mapping[str, Sequence[str]] = {
     "bundle-format": ["bundle format"],

@@ -39,7 +39,7 @@ def build_editable(folder, config_settings=None, metadata_directory=None):
         wheel.writestr("seqpipe_nlp-1.dist-info/RECORD", "")
     return name
 """
-MODULE = "import sys; print({name!r}, *sys.argv[1:]); sys.exit({code})"
+MODULE = "import os, sys; print({name!r}, *sys.argv[1:], os.environ.get('PYTHONPATH')); sys.exit({code})"
 
 
 @pytest.fixture
@@ -64,20 +64,23 @@ def typed(folder: Path, *arguments: str, before: str = "") -> subprocess.Complet
 
 
 def test_the_first_call_installs_and_trains_and_the_second_installs_nothing(checkout: Path) -> None:
-    first, second = typed(checkout), typed(checkout)
+    first = typed(checkout, before="import os; os.environ['PYTHONPATH'] = 'elsewhere'")
+    second = typed(checkout)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     for call in (first, second):
-        assert "seqpipe run pipelines/ner.yaml\n" in call.stdout
+        assert "seqpipe run pipelines/ner.yaml None\n" in call.stdout  # packages of a PYTHONPATH are not in .venv
         assert "seqpipe serve runs/ner/bundle" in call.stdout
     assert "Installing" in first.stdout
     assert "Installing" not in second.stdout
     (checkout / "constraints.txt").write_text("numpy==2.4.6\n")  # as after `git pull`
     assert "Installing" in typed(checkout).stdout
+    moved = typed(checkout.rename(checkout.with_name("moved")))  # the installation names the old folder
+    assert (moved.returncode, "Installing" in moved.stdout) == (0, True), moved.stderr
 
 
 def test_the_tests_get_the_options_of_pytest_and_their_exit_code_is_that_of_the_command(checkout: Path) -> None:
     done = typed(checkout, "tests", "-k", "one or two")
-    assert "pytest -k one or two\n" in done.stdout
+    assert "pytest -k one or two None\n" in done.stdout
     assert done.returncode == 1
 
 

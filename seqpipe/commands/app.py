@@ -132,9 +132,9 @@ def main() -> None:
         report_error(error, as_json)
         _end(error.exit_code)
     except ModuleNotFoundError as error:
-        if debug or error.name != "torch":
+        if debug or error.name not in ("torch", "onnx", "onnxscript", "safetensors", "transformers"):
             raise
-        missing = EnvError(f"this command needs PyTorch, which is not installed: {install_command('train')}")
+        missing = EnvError(f"this command needs {error.name}, which is not installed: {install_command('train')}")
         report_error(missing, as_json)
         sys.exit(EnvError.exit_code)
     except TerminatedError as error:
