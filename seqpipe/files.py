@@ -351,7 +351,7 @@ def download(url: str) -> list[Path]:
                 with writing(copies[-1]) as temporary, system.open(name, "rb") as file, temporary.open("wb") as copy:
                     shutil.copyfileobj(file, copy)
     except ImportError as error:
-        fix = f"{install_command('remote')}, and the package of the protocol, such as s3fs or gcsfs"
+        fix = f"install its package, such as s3fs or gcsfs; for fsspec itself {install_command('remote')}"
         raise EnvError(f"{url}: cannot be read ({error}): {fix}") from error
     except SeqpipeError:
         raise

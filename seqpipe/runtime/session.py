@@ -138,7 +138,7 @@ def import_onnxruntime() -> Any:
     try:
         from seqpipe.runtime.onnx_runtime import onnxruntime
     except ImportError as error:
-        raise EnvError(f"onnxruntime is not installed: {install_command('cpu')} or {install_command('gpu')}") from error
+        raise EnvError(f"no onnxruntime: for CUDA {install_command('gpu')}; else {install_command('cpu')}") from error
     return onnxruntime
 
 

@@ -148,5 +148,5 @@ def test_a_url_in_a_yaml_opens_no_connection(shards: Path, memory: Any) -> None:
 
 def test_an_unknown_protocol_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(EnvError, match=r'pip install "fsspec>=.*", and the package of the protocol'):
+    with pytest.raises(EnvError, match=r'its package, such as s3fs or gcsfs; .* pip install "fsspec>='):
         input_files(["s3://bucket/a.jsonl"])
