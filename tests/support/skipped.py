@@ -26,7 +26,7 @@ def lacking_packages(reasons: Iterable[str]) -> list[str]:
 def main(action: str, cache: str) -> int:
     reasons = json.loads(Path(cache, "v", "seqpipe", "skipped").read_text(encoding="utf-8"))
     if action == "list":
-        print("\n".join(reasons))
+        sys.stdout.writelines(f"{test}\n" for test in reasons)
         return 0
     for test, reason in reasons.items():
         print(f"ran nowhere: {test}: {reason}")
