@@ -93,7 +93,7 @@ def test_a_request_that_never_fits_is_too_large(server: Server) -> None:
 
 
 def test_a_client_that_leaves_takes_its_requests_out_of_the_queue(server: Server) -> None:
-    with busy(server, 7):
+    with busy(server, 12):  # 1.2 seconds: it outlasts the connections of a busy machine
         leaving = [busy(server, 1.5 + i / 100) for i in range(19)]  # each would be a batch of its own
         assert asked(server, 0, "Anna " * 4).status == 429
         for client in leaving:
