@@ -280,7 +280,8 @@ def graph_config(name: str, session: Any, cuda: bool) -> str:
     optional = ", ".join(tensor.name for tensor in session.get_overridable_initializers())
     note = f"# These inputs stay at their defaults, as they have no batch: {optional}.\n" if optional else ""
     batching = "dynamic_batching { } # of requests with equal shapes, without a delay" if is_batched else ""
-    return note + _config(name, "onnxruntime", ROWS if is_batched else 0, inputs, outputs, batching, cuda)
+    config = _config(name, "onnxruntime", ROWS if is_batched else 0, inputs, outputs, batching, cuda)
+    return note + config + (template("cuda.pbtxt") if cuda else "")
 
 
 def _config(

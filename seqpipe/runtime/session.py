@@ -34,6 +34,7 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 _CUDA_LIBRARY = "libonnxruntime_providers_cuda.so"
 _DEVICES = ("/dev/nvidiactl", "/dev/dxg")  # of Linux, and of Linux within Windows
 INT8 = "onnxruntime has no CUDA kernels for the int8 of this bundle; use the CPU, or export it with precision: fp32"
+_ARENA_SHARE = 0.9  # of a device's memory; CUDA's context and the workspaces of cuBLAS and cuDNN need the rest
 _WARNING, _FATAL = 2, 4  # severities of onnxruntime's log, the first its default
 # A graph with one operator, y = -x, float32 (n,), and one whose x goes through an LSTM.
 _NEGATE = base64.b64decode("CAo6NAoLCgF4EgF5IgNOZWcSAWdaEAoBeBILCgkIARIFCgMSAW5iEAoBeRILCgkIARIFCgMSAW5CBAoAEBI=")
@@ -97,7 +98,25 @@ def _cuda_session(onnxruntime: Any, model: bytes, options: Any, index: int) -> A
     """Open a session on CUDA or, if that fails, on the CPU; onnxruntime's output about it is suppressed."""
     with _quiet(onnxruntime):
         onnxruntime.preload_dlls()
-        return onnxruntime.InferenceSession(model, options, providers=[(CUDA, {"device_id": index}), CPU])
+        return onnxruntime.InferenceSession(model, options, providers=[(CUDA, cuda_options(index)), CPU])
+
+
+def cuda_options(index: int) -> dict[str, str]:
+    """Return onnxruntime's options for a CUDA device: no TF32, and at most 90 % of its memory.
+
+    There is no limit if the driver does not report the device's memory.
+    """
+    # onnxruntime's default, TF32, rounds the factors of products to 10 bits of mantissa: answers would differ from the
+    # bundle's by more than its tolerance. Memory that is doubled, its other default, is not all released afterwards.
+    options = {"device_id": str(index), "use_tf32": "0", "arena_extend_strategy": "kSameAsRequested"}
+    device, size = ctypes.c_int(), ctypes.c_size_t()
+    with contextlib.suppress(OSError, AttributeError):
+        driver = ctypes.CDLL("nvcuda.dll" if platform.system() == "Windows" else "libcuda.so.1")
+        if not driver.cuInit(0) and not driver.cuDeviceGet(ctypes.byref(device), index):
+            driver.cuDeviceTotalMem_v2(ctypes.byref(size), device)
+    if size.value:
+        options["gpu_mem_limit"] = str(int(_ARENA_SHARE * size.value))
+    return options
 
 
 @contextlib.contextmanager
@@ -286,6 +305,9 @@ class GraphSession:
         session = open_session(onnxruntime, model, device, content.path, refused)
         self._sessions = {1: session}  # by threads of a run
         self.device = "cuda" if CUDA in session.get_providers() else "cpu"
+        self._arenas = "cpu:0"  # memory that onnxruntime keeps for later runs
+        if self.device == "cuda":
+            self._arenas += f";gpu:{session.get_provider_options()[CUDA]['device_id']}"
         self.workers = 1 if self.device == "cuda" else threads or cores()
         count, looped = graph_check.product_sizes(model) if len(model) >= LARGE else (0, 0)
         is_large = count >= LARGE or looped >= LARGE_LOOP
@@ -370,10 +392,10 @@ class GraphSession:
             is_huge = is_huge or (array.size > TOKENS and (name == MASK or name.endswith(f".{MASK}")))
         # onnxruntime keeps the memory of a huge text for the next run. That run releases it, and so do the next ones,
         # as many as there are workers, since its outputs remain until they are read.
-        if self.device == "cpu" and (is_huge or self._after_huge):
+        if is_huge or self._after_huge:
             with self._lock:
                 self._after_huge = 1 + self.workers if is_huge else max(0, self._after_huge - 1)
-            options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+            options.add_run_config_entry("memory.enable_memory_arena_shrinkage", self._arenas)
         times, began = self.run_times, time.monotonic()
         self._watchdog.start(options, times.deadline)
         try:
@@ -393,7 +415,7 @@ class GraphSession:
             return BundleError(f"{self._path}: {late}; `load(…, timeout=…)` and `predict --timeout` allow more")
         if "cuDNN" in str(error):
             return EnvError(f"{self._path}: the graph needs cuDNN; {install_command('gpu')} ({error})")
-        if any(sign in str(error) for sign in ("allocate", "bad_alloc")):
+        if any(sign in str(error) for sign in ("allocate", "bad_alloc", "Available memory")):
             reason = "needs more memory for this input than available; shorten the text, or lower decode options"
             return DataError(f"{self._path}: the graph {reason} ({error})")
         return BundleError(f"{self._path}: onnxruntime could not run the graph: {error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import platform
 import re
@@ -18,12 +19,12 @@ from conftest import manifest
 from factory import seqpipe
 
 from seqpipe import load
-from seqpipe.errors import EnvError, UsageError
+from seqpipe.errors import DataError, EnvError, UsageError
 from seqpipe.runtime import graph_check
 from seqpipe.runtime import session as devices
 from seqpipe.runtime.environment import examine_placement
 from seqpipe.runtime.onnx_runtime import onnxruntime
-from seqpipe.runtime.session import CPU, CUDA, cuda_fault, open_on_device, placement
+from seqpipe.runtime.session import CPU, CUDA, cuda_fault, cuda_options, open_on_device, placement
 
 # The words of onnxruntime-gpu 1.31.1.
 NO_CUDNN = "cuDNN is unavailable or disabled for CUDA Execution Provider: cuDNN is not available. Install cuDNN, …"
@@ -45,6 +46,7 @@ def gpu_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     severities = []
 
     def session(model: bytes, options: Any, providers: list[Any], disabled_optimizers: Any = None) -> Any:
+        build.asked.append(providers)
         names = [one if isinstance(one, str) else one[0] for one in providers]
         print("EP Error, falling back")
         used = names if build.works else [CPU]
@@ -60,6 +62,7 @@ def gpu_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         __file__=str(tmp_path / "__init__.py"),
         works=True,
         has_cudnn=True,
+        asked=[],
         severities=severities,
         get_available_providers=lambda: [CUDA, CPU],
         preload_dlls=lambda: print("Failed to load libcublasLt.so.13"),
@@ -73,10 +76,113 @@ def gpu_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_where_cuda_starts_it_is_taken(gpu_build: Any, capfd: pytest.CaptureFixture[str]) -> None:
     for device, index in (("auto", 0), ("cuda", 0), ("cuda:1", 1)):
         session, fault = open_on_device(gpu_build, b"", None, device)
-        assert (session.asked, fault) == ([(CUDA, {"device_id": index}), CPU], "")
+        assert (session.asked, fault) == ([(CUDA, cuda_options(index)), CPU], "")
     assert cuda_fault(gpu_build) == ""
     assert gpu_build.severities == [*[4, 2] * 4, "run"]
     assert capfd.readouterr() == ("", "")  # standard output is for answers
+
+
+def driver(memory: int, refuses: str = "") -> Any:
+    """The driver of devices with so many bytes, of which each call that it does not refuse succeeds."""
+
+    def answer(call: str, pointer: Any, value: int) -> int:
+        if call != refuses:
+            pointer._obj.value = value
+        return call == refuses
+
+    return SimpleNamespace(
+        cuInit=lambda flags: int(refuses == "cuInit"),
+        cuDeviceGet=lambda pointer, index: answer("cuDeviceGet", pointer, index),
+        cuDeviceTotalMem_v2=lambda pointer, device: answer("cuDeviceTotalMem_v2", pointer, memory + device.value),
+    )
+
+
+def test_cuda_computes_without_tf32_in_at_most_nine_tenths_of_the_memory(
+    gpu_build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = {"device_id": "3", "use_tf32": "0", "arena_extend_strategy": "kSameAsRequested"}
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver(80 * 10**9))
+    assert cuda_options(3) == {**expected, "gpu_mem_limit": str(72 * 10**9 + 2)}
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver(2 * 10**9))
+    model = devices._RECURRENT  # opened after two graphs that only show whether CUDA and cuDNN work
+    open_on_device(gpu_build, model, None, "cuda:3")
+    limits = [asked[0][1] for asked in gpu_build.asked]
+    probe = {**expected, "device_id": "0", "gpu_mem_limit": str(18 * 10**8)}
+    assert limits == [probe, probe, {**expected, "gpu_mem_limit": str(18 * 10**8 + 2)}]
+
+
+def test_a_device_whose_memory_is_unknown_has_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = {"device_id": "0", "use_tf32": "0", "arena_extend_strategy": "kSameAsRequested"}
+    for call in ("cuInit", "cuDeviceGet", "cuDeviceTotalMem_v2"):
+        monkeypatch.setattr(ctypes, "CDLL", lambda name, call=call: driver(80 * 10**9, call))
+        assert cuda_options(0) == expected
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
+    assert cuda_options(0) == expected
+
+    def missing(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    assert cuda_options(0) == expected
+
+
+def test_memory_of_a_huge_text_is_released_on_the_device_that_ran_it(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, released, opened = "memory.enable_memory_arena_shrinkage", [], devices.open_session
+
+    class OnDevice:
+        """A session on the CPU that says that it has these providers."""
+
+        providers: tuple[str, ...] = (CUDA, CPU)
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            self.session = opened(*arguments, **options)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.session, name)
+
+        def get_providers(self) -> tuple[str, ...]:
+            return self.providers
+
+        def get_provider_options(self) -> dict[str, dict[str, str]]:
+            return {CUDA: {"device_id": "1"}, CPU: {}}
+
+        def run(self, names: Any, feeds: Any, options: Any) -> Any:
+            try:
+                released.append(options.get_run_config_entry(key))
+            except RuntimeError:  # it is not set
+                released.append("")
+            return self.session.run(names, feeds)
+
+    monkeypatch.setattr(devices, "open_session", OnDevice)
+    monkeypatch.setattr(devices, "TOKENS", 3)
+    for arenas in ("cpu:0;gpu:1", "cpu:0"):
+        model = load(tiny_bundle, "cpu", threads=1)
+        released.clear()
+        for text in ("Anna", "Anna in New York", "Anna", "Anna", "Anna"):
+            model(text)
+        assert released == ["", arenas, arenas, arenas, ""]
+        OnDevice.providers = (CPU,)
+
+
+def test_a_text_that_needs_more_than_the_limit_of_memory_is_an_error_of_the_text(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = onnxruntime.OrtMemoryInfo(
+        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    )
+    limit = {"max_mem": 16 * 1024, "arena_extend_strategy": 1}
+    onnxruntime.create_and_register_allocator(place, onnxruntime.OrtArenaCfg(limit))
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    limited = onnxruntime.InferenceSession(tiny_bundle / "model.onnx", options, providers=[CPU])
+    model = load(tiny_bundle, "cpu", threads=1)
+    expected = model("Anna")
+    monkeypatch.setattr(model.graph, "_session", lambda threads: limited)
+    assert model("Anna") == expected
+    with pytest.raises(DataError, match="needs more memory for this input than available; shorten the text"):
+        model("Anna " * 1000)
 
 
 def test_a_machine_without_a_device_says_so_before_anything_is_loaded(

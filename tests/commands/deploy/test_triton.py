@@ -25,9 +25,11 @@ from triton_backend import InferenceRequest as Request
 from seqpipe import load
 from seqpipe.commands.deploy import graph_config
 from seqpipe.errors import BundleError
+from seqpipe.runtime.session import cuda_options
 
 model_config_pb2 = pytest.importorskip("tritonclient.grpc").model_config_pb2
 DTYPES = {"TYPE_BOOL": np.bool_, "TYPE_INT64": np.int64, "TYPE_FP32": np.float32}  # Triton's model_configuration.md
+DEVICE_OPTIONS = {"device_id", "gpu_mem_limit"}
 TEXTS = ["Anna in New York", "Ben meets Alice", "", "calls", "Bern in New York . Anna", "你好 Anna", "Ben " * 300]
 
 
@@ -238,3 +240,16 @@ def test_on_a_gpu_both_models_run_there(tiny_bundle: Path, tmp_path: Path) -> No
     for name in ("people", "people_graph"):
         groups = config_of(tmp_path / "models", name).instance_group
         assert [group.kind for group in groups] == [model_config_pb2.ModelInstanceGroup.KIND_GPU]
+    config = config_of(tmp_path / "models", "people_graph")  # the other model's device is opened by seqpipe
+    (accelerator,) = config.optimization.execution_accelerators.gpu_execution_accelerator
+    strategies = {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"}
+    strategy = strategies[config.parameters["arena_extend_strategy"].string_value]
+    written = {**accelerator.parameters, "arena_extend_strategy": strategy}
+    own = cuda_options(0)  # Triton knows the device, and no limit is known where the files are written
+    assert (accelerator.name, written) == ("cuda", {name: own[name] for name in own.keys() - DEVICE_OPTIONS})
+
+
+def test_on_a_cpu_the_graph_has_no_options_of_cuda(repository: Path) -> None:
+    config = config_of(repository, "toy_graph")
+    assert not config.HasField("optimization")
+    assert not config.parameters
