@@ -49,7 +49,7 @@ def requirements(*extras: str) -> list[Requirement]:
 
 def test_every_requirement_admits_the_pinned_version() -> None:
     pins = {canonicalize_name(name): version for name, version in PINS.items()}
-    needed = {requirement for requirement in requirements() if requirement.name != "onnxruntime-gpu"}
+    needed = {*requirements()}
     assert len(needed) > 40
     assert [str(one) for one in needed if pins[canonicalize_name(one.name)] not in one.specifier] == []
 
@@ -69,12 +69,13 @@ def pinned_with_hashes(extra: str) -> dict[str, tuple[str, list[str]]]:
     return packages
 
 
-@pytest.mark.parametrize("extra", ["cpu", "serve"])
+@pytest.mark.parametrize("extra", ["cpu", "gpu", "serve"])
 def test_the_deployment_set_has_the_tested_versions_with_hashes(extra: str) -> None:
     pins = {canonicalize_name(name): version for name, version in PINS.items()}
     packages = pinned_with_hashes(extra)
     assert len(packages) > 25
-    assert {name: version for name, (version, _) in packages.items() if pins[canonicalize_name(name)] != version} == {}
+    tested = {name: version for name, (version, _) in packages.items() if not name.startswith("nvidia-")}
+    assert {name: version for name, version in tested.items() if pins[canonicalize_name(name)] != version} == {}
     for _, hashes in packages.values():
         assert hashes == sorted({*hashes})
 
@@ -91,6 +92,16 @@ def test_the_deployment_set_is_what_the_extras_need() -> None:
     assert {*predicts} == {package for package, _, extras in licences() if "cpu" in extras}
     assert {*serves} == {package for package, _, extras in licences() if extras & {"cpu", "serve"}}
     assert predicts.items() < serves.items()
+
+
+def test_the_deployment_set_of_a_gpu_differs_in_onnxruntime_and_the_libraries_of_nvidia() -> None:
+    on_cpu, on_gpu = pinned_with_hashes("cpu"), pinned_with_hashes("gpu")
+    libraries = {name for name in on_gpu if name.startswith("nvidia-")}
+    assert libraries >= {"nvidia-cublas", "nvidia-cuda-runtime", "nvidia-cudnn-cu13", "nvidia-cufft", "nvidia-curand"}
+    assert {*on_gpu} - {*on_cpu} == {"onnxruntime-gpu", *libraries}
+    assert {name for name in on_cpu if on_gpu.get(name) != on_cpu[name]} == {"onnxruntime"}
+    # PyTorch for CUDA requires other versions of them, so that `pip install -c constraints.txt` could not resolve both.
+    assert [name for name in PINS if name.startswith("nvidia-")] == []
 
 
 # As packages write them: identifiers of SPDX, names of classifiers, texts of their own.
