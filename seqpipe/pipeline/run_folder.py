@@ -231,6 +231,7 @@ def _add_epochs(config: Config, folder: Path, more: int, console: Console) -> Co
     (folder / SCORES).unlink(missing_ok=True)
     if progress["epoch"] == after:
         last["progress"] |= {"done": False, "plateau": 0}
+        last["steps_weigh_items"] = True  # the further epochs are trained by this rule, whatever those before
         checkpoint.save(folder / CHECKPOINTS / LAST, last)
     settings, group = config.train, last["optimizer"]["param_groups"][0]
     rate = group["base_lr"] * rate_factor(settings, after / total) * progress["factor"]

@@ -109,12 +109,16 @@ def thread_count(pipeline: Pipeline) -> int:
     return min(torch.get_num_threads(), cores(), 1 + weights // WEIGHTS)
 
 
+def batch_dependent(config: Config) -> list[str]:
+    """Return the stages whose training needs whole batches, with their reason."""
+    stages = [stage for stage in config.components if declaration(stage, "batch_dependent")]
+    return [f"{stage.key}: {describe(stage)}: its training needs all texts of a batch" for stage in stages]
+
+
 def refuse_batch_dependent(config: Config) -> None:
     """Raise UsageError for a stage whose training needs whole batches, which several processes divide."""
-    for component in config.components:
-        if component.kind in ("embedding", "encoder", "head") and declaration(component, "batch_dependent"):
-            problem = "its training needs all texts of a batch, which several devices divide"
-            raise UsageError(f"{component.key}: {describe(component)}: {problem}; train on one device")
+    for problem in batch_dependent(config):
+        raise UsageError(f"{problem}, which several devices divide; train on one device")
 
 
 def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
@@ -171,6 +175,8 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     console.say(f"training {config.name}: {sizes}, on {placed} (threads: {threads}) -> {run.folder}")
     notes = (*dev_messages(config, artifacts, data.dev), *data.target_messages())
     console.detail(f"  {memory}")
+    if config.train.accumulate > 1:
+        notes += tuple(f"note: {stage}, so accumulated batches are not one batch" for stage in batch_dependent(config))
     for message in (*init_report, *pipeline.messages(), *notes):
         console.say(f"  {message}")
     repeated: dict[str, dict[str, int]] = {}

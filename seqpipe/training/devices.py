@@ -65,8 +65,9 @@ class Processes:
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Return a tensor, which has no gradient, summed in place over all processes."""
-        with self._connected():
-            dist.all_reduce(tensor)
+        if self.count > 1:
+            with self._connected():
+                dist.all_reduce(tensor)
         return tensor
 
     def gather(self, value: Item) -> list[Item]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
 from seqpipe.config.contract import is_quadratic
 from seqpipe.errors import DataError
@@ -91,7 +92,7 @@ def longest_text(
 
     is_tried = size <= TRIED[-1]
     has_fragments = device == "cpu" and not is_tried
-    with _unchanged(pipeline.to(device)):
+    with unchanged(pipeline.to(device)):
         try:
             with _without_fragments() if has_fragments else nullcontext():
                 for length in [*(n for n in TRIED if n < size), *([size] if is_tried else [])]:
@@ -177,10 +178,15 @@ def _without_fragments() -> Iterator[None]:
         mallopt(_TRIM_THRESHOLD, 64 << 20)
 
 
+def counters(module: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    """Return the small buffers of a module, such as counters of steps, and copies; a step changes no large one."""
+    return [(buffer, buffer.clone()) for buffer in module.buffers() if buffer.numel() <= 1000]
+
+
 @contextmanager
-def _unchanged(pipeline: Pipeline) -> Iterator[None]:
-    """Restore the random state and small buffers, such as counters of steps; a step changes no large one."""
-    buffers = [(buffer, buffer.clone()) for buffer in pipeline.buffers() if buffer.numel() <= 1000]
+def unchanged(pipeline: Pipeline) -> Iterator[None]:
+    """Restore the random state and what `counters` returns."""
+    buffers = counters(pipeline)
     was_training, carried = pipeline.training, pipeline.carried_states
     with torch.random.fork_rng():
         pipeline.train()

@@ -137,9 +137,14 @@ def _values(gradient: Tensor) -> Tensor:
     return gradient.values() if gradient.is_sparse else gradient
 
 
+def gradient_values(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Return the values of the gradients, dense and sparse."""
+    return [_values(parameter.grad) for parameter in parameters if parameter.grad is not None]
+
+
 def clip_gradients(parameters: Iterable[Tensor], most: float) -> None:
     """Scale the gradients, dense and sparse, so that their norm is at most `most`."""
-    values = [_values(parameter.grad) for parameter in parameters if parameter.grad is not None]
+    values = gradient_values(parameters)
     factor = (most / (torch.nn.utils.get_total_norm(values) + 1e-6)).clamp(max=1.0)
     for value in values:
         value.mul_(factor)

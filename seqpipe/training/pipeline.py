@@ -48,7 +48,7 @@ from seqpipe.training.datasets import SOFT_TARGETS
 # The stages of a source: construction, calls with the names that they ask for, and reports of their errors.
 
 Names = dict[str, Any]
-Total = Callable[[Tensor], Tensor]  # the sum of a number over the processes of a training
+Total = Callable[[str, Tensor], Tensor]  # the sum of a loss's items over the batches of a step and all processes
 Stage = tuple[Component, nn.Module]
 
 
@@ -230,18 +230,20 @@ class HeadStage:
         """Call a method of the head with the tensors that its parameters name, without the prefix."""
         return call_stage(self.component, method, {**names, **self.part(names)}, **options)
 
-    def loss(self, names: Names, total: Total | None = None) -> Tensor:
-        """Return the loss of a batch; with `total` the part of it that is due to the rows of this process."""
+    def loss(self, names: Names, total: Total | None = None, kind: str = "") -> Tensor:
+        """Return the loss of a batch; with `total` the part of the loss of a step that is due to these rows.
+
+        `kind` distinguishes the loss of a teacher's texts, which may be about more records and have other lengths.
+        """
         loss = self._call_in_fp32(self.module.loss, names)
-        return loss if total is None else _part(loss, self.count(names), total)
+        return loss if total is None else _part(loss, self.count(names), total, kind + self.name)
 
     def count(self, names: Names) -> Tensor:
         """Return the number of items of which the loss is the mean."""
+        if has_member(self.module, "loss_count"):
+            return self.call(self.module.loss_count, names)
         mask = names["sources"][0]["mask"]
-        if not has_member(self.module, "loss_count"):
-            return torch.tensor(len(mask), device=mask.device)
-        count: Tensor = self.call(self.module.loss_count, names)
-        return count
+        return torch.full((), len(mask), device=mask.device)  # `torch.tensor` waits for a GPU
 
     def _call_in_fp32(self, method: Callable[..., Any], names: Names, **options: Any) -> Tensor:
         """Return a loss, in fp32 even under autocast: most heads are small and their sums are long.
@@ -251,7 +253,7 @@ class HeadStage:
         device = names["sources"][0]["mask"].device.type
         with attention_weights(needed=False):
             if not torch.is_autocast_enabled(device) or self.task.is_stepwise:
-                return self.call(method, names, **options).float()
+                return _to_fp32(self.call(method, names, **options))
         with torch.autocast(device, enabled=False), attention_weights(needed=False):
             return self.call(method, {name: _to_fp32(value) for name, value in names.items()}, **options)
 
@@ -264,11 +266,13 @@ class HeadStage:
         (Hinton et al. 2015); a text is a target like that of the record (Kim and Rush 2016).
         """
         if "p" not in soft_targets:
-            return self.loss({**names, **{self.prefix + name: target for name, target in soft_targets.items()}}, total)
+            names = {**names, **{self.prefix + name: target for name, target in soft_targets.items()}}
+            return self.loss(names, total, SOFT_TARGETS)
         p = soft_targets["p"]  # (N, …, L)
         log_q = self._call_in_fp32(self.module.distribution, names, temperature=temperature)
         loss = temperature**2 * (torch.xlogy(p, p) - p * log_q).sum() / len(p)
-        return loss if total is None else _part(loss, torch.tensor(len(p), device=p.device), total)
+        count = torch.full((), len(p), device=p.device)
+        return loss if total is None else _part(loss, count, total, SOFT_TARGETS + self.name)
 
     def gap(self, names: Names, decision: Mapping[str, Tensor], alternative: Mapping[str, Tensor]) -> Tensor:
         """Return the head's margin (B,) between two decisions: see `Pipeline.gap`."""
@@ -288,15 +292,15 @@ class HeadStage:
         return torch.where(same_rows(decision, alternative), 0.0, gap)
 
 
-def _part(loss: Tensor, count: Tensor, total: Total) -> Tensor:
-    """Return the part of the mean over the items of all processes that is due to these, whose mean is `loss`."""
-    return loss * (count / total(count))
+def _part(loss: Tensor, count: Tensor, total: Total, name: str) -> Tensor:
+    """Return the part of the mean over all items of a step that is due to these, whose mean is `loss`; 0 for none."""
+    return torch.where(count > 0, loss, 0.0) * (count / total(name, count))
 
 
 def _to_fp32(value: Any) -> Any:
     if isinstance(value, list):
         return [{name: _to_fp32(part) for name, part in names.items()} for names in value]
-    return value.float() if value.is_floating_point() else value
+    return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
 
 
 class Pipeline(nn.Module):
@@ -442,8 +446,8 @@ class Pipeline(nn.Module):
     def loss(self, batch: Mapping[str, Tensor], total: Total | None = None) -> Tensor:
         """Return the weighted sum of the heads' losses of a batch of features, targets and a teacher's answers.
 
-        Where several processes have rows of a batch, `total` sums a number over them: the losses of all processes are
-        then parts, whose sum is the loss of the whole batch.
+        Where a step has several batches, or several processes have rows of a batch, `total` sums a number over them;
+        its name is that of the loss. The losses are then parts, whose sum is the loss of the whole step.
         """
         names, losses = self(self.corrupt(batch)), list[Tensor]()
         for head in self.head_stages:

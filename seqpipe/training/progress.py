@@ -34,8 +34,8 @@ class Progress:
     is_learning: bool = False  # whether the metric has moved since
     plateau: int = 0  # evaluations without a better metric, counted once the pipeline is learning
     factor: float = 1.0  # of the learning rate, lowered on plateaus
-    first_loss: float | None = None  # of the first batch of the run
-    loss: float = 0.0  # summed over this epoch's batches
+    first_loss: float | None = None  # of the first step of the run
+    loss: float = 0.0  # summed over this epoch's steps
     seconds: float = 0.0  # spent in this epoch
     gradients: list[dict[str, float]] = field(default_factory=list)  # norms at some steps of this epoch, by stage
     done: bool = False
@@ -117,7 +117,7 @@ def outcome_of(progress: Progress, config: Config, uniform_loss: float | None = 
     """Return the outcome of a finished training as plain values; epochs are counted from 1.
 
     - `ended_by`: `epochs`, `patience` or `callback`; `epochs`: number of trained ones; `max_epochs`: `train.epochs`.
-    - `losses`: the training loss of the first batch, its mean in the last epoch, and the highest mean of an epoch after
+    - `losses`: the training loss of the first step, its mean in the last epoch, and the highest mean of an epoch after
       the first; `uniform_loss`: that of a uniform guess, if the only head states it and has no teacher.
     - `learning_rates`: those of the optimizer and of stages, by their keys, the highest first.
     - `best_epoch`, `best_step`: those of the kept weights: the best on dev, or the last without dev data.

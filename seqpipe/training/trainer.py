@@ -10,8 +10,9 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, HISTORY, LAST
 from seqpipe.console import Console
-from seqpipe.errors import EnvError, InterruptedRunError, TrainingError
+from seqpipe.errors import EnvError, InterruptedRunError, TrainingError, UsageError
 from seqpipe.files import make_folder, null_non_finite, remove_partial_files, write
 from seqpipe.nn.layers import merged_batch
 from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
@@ -31,13 +32,16 @@ from seqpipe.training import checkpoint, devices, optim
 from seqpipe.training.data_forms import encode_candidates
 from seqpipe.training.datasets import Batch, Batches, Windows
 from seqpipe.training.evaluation import evaluation, first_not_finite
-from seqpipe.training.memory import cure, failed_stage
+from seqpipe.training.memory import counters, cure, failed_stage, unchanged
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.prefetch import Prefetcher, process_count
 from seqpipe.training.progress import Interrupts, Progress
 
 REPORT_BATCHES = 20  # on a GPU, which training waits for at each report
 GRADIENT_STEPS = 4  # steps of an epoch, or a few more, at which the norms of the gradients are measured
+# Numbers of items, of which losses are means, for each batch, by the names of the losses; and the rows of each batch
+# that `whole_batch` merges, by the number of the call.
+Items = dict[str | int, list[Tensor]]
 Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; must call the callback regularly
 
 
@@ -69,9 +73,11 @@ class Trainer:
         self.report_batches = 1 if is_cpu else REPORT_BATCHES  # batches from one report to the next
         # Of the batches since the last update, and of those since the last report: position, step and loss on the
         # device; the norms of the gradients since the last report.
-        self._group: list[tuple[int, int, Tensor]] = []  # of several processes, each has the loss of its share
+        self._group: list[tuple[int, int, Tensor]] = []  # losses are parts of that of the step
         self._losses: list[tuple[int, int, Tensor]] = []
         self._norms: list[dict[str, Tensor]] = []
+        self._known, self._items = Items(), Items()  # those that a pass has counted, and those of the step so far
+        self._buffers: list[tuple[Tensor, Tensor]] = []  # those of the heads, and their values before the step
 
     def train(self) -> Progress:
         """Train to the end, from last.ckpt in the folder if it exists, and load the best weights into the pipeline."""
@@ -104,7 +110,7 @@ class Trainer:
                     best = f", best {name} {format_score(name, value, metric_types(self.config.head))}"
                 start, tokens = time.monotonic(), 0
                 rest = self._order[at.position :]
-                batches = self.prefetcher(map(self.processes.batch_share, rest))
+                batches = self._counted(self.prefetcher(map(self.processes.batch_share, rest)))
                 for rows in rest:
                     try:
                         batch = next(batches)
@@ -117,7 +123,9 @@ class Trainer:
                     tokens += int(batch["mask"].sum()) if "mask" in batch else 0
                     if not (self._group or self._losses):  # all are in the sum
                         speed = f", {tokens / (time.monotonic() - start):,.0f} tokens/s" if tokens else ""
-                        note = f"epoch {at.epoch + 1}/{epochs}, loss {at.loss / at.position:.4f}{best}{speed}"
+                        note = (
+                            f"epoch {at.epoch + 1}/{epochs}, loss {at.loss / self.steps(at.position):.4f}{best}{speed}"
+                        )
                     tick(at.epoch * len(self._order) + at.position, note)
                 at.seconds += time.monotonic() - start
                 self.finish_epoch()
@@ -128,24 +136,54 @@ class Trainer:
     def _on_device(self, batch: Batch) -> Batch:
         return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
 
+    def steps(self, batches: int) -> int:
+        """Return the number of steps of this number of batches of an epoch."""
+        return math.ceil(batches / self.config.train.accumulate)
+
+    def _counted(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield the batches of an epoch; those of a step after a pass that counts their items, if one is needed.
+
+        It is for several losses, whose parts depend on all batches of the step, and for heads that read the rows of all
+        of them: both show in the items of one batch. The parts of a single loss are relative to the first batch of the
+        epoch, which `_update` corrects.
+        """
+        most = self.config.train.accumulate
+        if most == 1 or (self._count([self._batch(0)], 0) == 1 and not self.config.train.teacher):
+            yield from batches
+        while window := [*islice(batches, most)]:
+            self._count(window, self.progress.position)
+            yield from window
+
+    def _count(self, batches: Sequence[Batch], position: int) -> int:
+        """Count the items of batches, with the random numbers of their training; return the number of their names."""
+        with unchanged(self.pipeline), torch.no_grad(), self._autocast():
+            for place, batch in enumerate(batches, position):
+                self._batch_loss(self._on_device(batch), place)
+        self._known, self._items = self._items, {}
+        return len(self._known)
+
+    def _items_of(self, name: str | int, items: Tensor) -> list[Tensor]:
+        """Add the items of a batch to those of the step; return those that were counted before, or else these."""
+        self._items.setdefault(name, []).append(items)
+        return self._known.get(name) or [items]
+
     def train_batch(self, batch: Batch) -> None:
         """Add the gradient of a batch; update the weights after `accumulate` batches, or the last of the epoch."""
         at, settings = self.progress, self.config.train
-        seed = settings.seed * 1_000_003 + at.epoch * 100_003 + at.position + self.processes.rank * 1_000_000_007
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes half a millisecond for other devices
-        if self.device.type == "cuda":
-            with torch.cuda.device(self.device):
-                torch.cuda.manual_seed(seed)
-        share = (at.epoch + at.position / len(self._order)) / settings.epochs
+        share = (at.epoch + at.position // settings.accumulate / self.steps(len(self._order))) / settings.epochs
         factor = optim.rate_factor(settings, share) * at.factor
         for group in self._optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
         if self.batches.stateful and not at.position:
             self.pipeline.set_stateful(len(batch["ids"]))
+        if settings.accumulate > 1 and not self._group:
+            self._buffers = counters(self.pipeline.heads)
+        for buffer, before in self._buffers:  # what a head counts, it counts once in a step
+            buffer.copy_(before)
         with self._autocast():
-            loss = self._batch_loss(batch)
+            loss = self._batch_loss(batch, at.position)
         self._group.append((at.position, at.step + 1, loss.detach()))
-        self._scaler.scale(loss / settings.accumulate).backward()
+        self._scaler.scale(loss).backward()
         at.position += 1
         is_last = at.position == len(self._order)
         if at.position % settings.accumulate == 0 or is_last:
@@ -154,14 +192,24 @@ class Trainer:
                 self.save()
             self._save_if_interrupted()
 
-    def _batch_loss(self, batch: Batch) -> Tensor:
-        """Return the loss of a batch; of several processes, the part of this one's rows, 0 if it has none."""
-        if self.processes.count == 1:
+    def _batch_loss(self, batch: Batch, position: int) -> Tensor:
+        """Return the part of a batch in the loss of a step; of several processes, that of this one's rows, if any."""
+        seed = self.config.train.seed * 1_000_003 + self.progress.epoch * 100_003 + position
+        seed += self.processes.rank * 1_000_000_007
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes half a millisecond for other devices
+        if self.device.type == "cuda":
+            with torch.cuda.device(self.device):
+                torch.cuda.manual_seed(seed)
+        if self.processes.count == self.config.train.accumulate == 1:
             return self.pipeline.loss(batch)
-        size = len(self._order[self.progress.position])
+        size, calls = len(self._order[position]), count()
         weight = float(self.processes.rank < size)
-        with merged_batch(lambda rows: self.processes.merge(rows, size)):
-            return weight * self.pipeline.loss(batch, lambda count: self.processes.sum(weight * count))
+
+        def total(name: str, items: Tensor) -> Tensor:
+            return _divisor(self._items_of(name, self.processes.sum(weight * items)))
+
+        with merged_batch(lambda rows: torch.cat(self._items_of(next(calls), self.processes.merge(rows, size)))):
+            return weight * self.pipeline.loss(batch, total)
 
     def _report(self) -> None:
         """Add the losses and norms since the last report to the progress, and wait for the device to read them.
@@ -178,7 +226,7 @@ class Trainer:
                     stage = first_not_finite(self.pipeline, batch)
                 raise self._diverged(f"the loss became {loss}", step, stage)
             at.loss += loss
-            at.first_loss = at.loss if at.first_loss is None else at.first_loss
+            at.first_loss = at.loss if step == 1 else at.first_loss
         at.gradients += [
             dict(zip(norms, torch.stack([*norms.values()]).tolist(), strict=True)) for norms in self._norms
         ]
@@ -203,20 +251,24 @@ class Trainer:
 
     def _update(self) -> None:
         """One optimiser step; the gradients of several processes are summed before they are clipped."""
-        at, accumulate = self.progress, self.config.train.accumulate
+        at = self.progress
         optim.coalesce_gradients(self.pipeline.parameters())
         if self.processes.count > 1:
             trained = [parameter for parameter in self.pipeline.parameters() if parameter.requires_grad]
             losses = torch.stack([loss for _, _, loss in self._group])
             self._signal = self.processes.sum_gradients(trained, losses, self.interrupts.received or 0)
             self._group = [(place, step, loss) for (place, step, _), loss in zip(self._group, losses, strict=True)]
+        if self.config.train.accumulate > 1 and len(self._items) == 1:
+            ((name, items),) = self._items.items()
+            factor = _divisor(self._known[name]) / _divisor(items)
+            for values in [*(loss for *_, loss in self._group), *optim.gradient_values(self.pipeline.parameters())]:
+                values.mul_(factor)
         self._losses += self._group
         self._group = []
         if len(self._losses) >= self.report_batches:
             self._report()
         self._scaler.unscale_(self._optimizer)
-        stride = max(1, len(self._order) // accumulate // GRADIENT_STEPS)
-        if (at.position // accumulate) % stride == 0:
+        if self.steps(at.position) % max(1, self.steps(len(self._order)) // GRADIENT_STEPS) == 0:
             self._norms.append(optim.gradient_norms(self.pipeline.stages))
         if self.config.train.clip:
             optim.clip_gradients(self.pipeline.parameters(), self.config.train.clip)
@@ -229,13 +281,14 @@ class Trainer:
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
+        self._items = {}
         at.step += 1
         self._average.update(at.step)
 
     def _diverged(self, what: str, step: int, detail: str) -> TrainingError:
         """Return the error, after a last row of the history that has it as `diverged`."""
         at = self.progress
-        row = {"epoch": at.epoch + 1, "step": at.step, "loss": at.loss / max(1, at.position), "best": False}
+        row = {"epoch": at.epoch + 1, "step": at.step, "loss": at.loss / self.steps(at.position), "best": False}
         row |= {"lr": self._optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 2)}
         self._write_history({**row, "gradients": optim.mean_norms(at.gradients), "diverged": f"{what} ({detail})"})
         fix = "lower train.optimizer.lr, or set train.clip"
@@ -247,7 +300,7 @@ class Trainer:
         """Score the dev set, keep the best weights and decide whether to stop; save before and after."""
         at, settings = self.progress, self.config.train
         self.save()
-        row: dict[str, Any] = {"epoch": at.epoch + 1, "step": at.step, "loss": at.loss / max(1, len(self._order))}
+        row: dict[str, Any] = {"epoch": at.epoch + 1, "step": at.step, "loss": at.loss / self.steps(at.position)}
         with self._average.apply():
             # TrainingError if the epoch's last step left NaN or infinity in the weights, or in the loss of a batch.
             # Earlier steps need no check: the loss of the next step reveals it.
@@ -316,6 +369,7 @@ class Trainer:
             "average": self._average.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
+            "steps_weigh_items": True,
         }
         checkpoint.save(self.folder / LAST, state)
         for old in self.folder.glob(BEST):
@@ -330,6 +384,8 @@ class Trainer:
             return False
         state = checkpoint.load(self.folder / LAST)
         self.progress = Progress(**state["progress"])
+        if self.config.train.accumulate > 1 and not (self.progress.done or "steps_weigh_items" in state):
+            raise UsageError(f"{self.folder / LAST}: begun with the former rule of train.accumulate; run with --fresh")
         self.pipeline.load_state_dict(state["weights"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
@@ -355,3 +411,8 @@ class Trainer:
             state = f"stopped in epoch {self.progress.epoch + 1}, state saved in {self.folder}"
             message = f"{signal.Signals(number).name}: {state}; run the same command to resume"
             raise InterruptedRunError(number, message)
+
+
+def _divisor(items: Sequence[Tensor]) -> Tensor:
+    """Return the number of items of batches, or 1 if there are none."""
+    return torch.stack([*items]).sum(0).clamp(min=1)

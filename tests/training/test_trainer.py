@@ -81,13 +81,13 @@ def plain_loop(config: Config, optimizer: type[torch.optim.Optimizer], **options
     steps = optimizer(pipeline.parameters(), lr=settings.optimizer.lr, **options)
     average = {name: p.detach().clone() for name, p in pipeline.named_parameters()}
     for epoch in range(settings.epochs):
-        order = batches.order(epoch)
-        for i, rows in enumerate(order):
-            share = (epoch + i / len(order)) / settings.epochs
+        order = [batches(rows) for rows in batches.order(epoch)]
+        windows = [order[i : i + settings.accumulate] for i in range(0, len(order), settings.accumulate)]
+        for i, window in enumerate(windows):
+            share = (epoch + i / len(windows)) / settings.epochs
             steps.param_groups[0]["lr"] = settings.optimizer.lr * rate_factor(settings, share)
-            (pipeline.loss(batches(rows)) / settings.accumulate).backward()
-            if (i + 1) % settings.accumulate and i + 1 < len(order):
-                continue
+            tokens = sum(batch["mask"].sum() for batch in window)
+            sum(pipeline.loss(batch) * batch["mask"].sum() / tokens for batch in window).backward()
             if settings.clip:
                 torch.nn.utils.clip_grad_norm_(pipeline.parameters(), settings.clip)
             steps.step()
