@@ -111,7 +111,17 @@ class ExportError(SeqpipeError):
 
 
 class ParityError(ExportError):
-    input = ""  # of the graph, if the bundle reads it differently from training
+    """The graph, or the bundle, does not answer as PyTorch does.
+
+    Attributes:
+        input: Input of the graph, if the bundle reads it differently from training.
+        evidence: Arrays of the first batch that differs, by names for a file.
+        outputs: Names of the outputs that differ.
+    """
+
+    input = ""
+    evidence: Mapping[str, Any] = {}
+    outputs: Sequence[str] = ()
 
 
 class BundleError(SeqpipeError):

@@ -61,8 +61,8 @@ class Pointers(HeadAnswer[PointersAnswers]):
 
     kind, keeps_places = "pointers", True
     decided = {
-        "pointers": Array("(B, K, N)", "int64", "position"),
-        "scores": Array("(B, K)", "float32", "log-probability"),
+        "pointers": Array("(B, K, N)", "int64", "position", sums="N"),
+        "scores": Array("(B, K)", "float32", "log-probability", sums="N"),
     }
     figure_key = "pointers"
     warns_of_length = True

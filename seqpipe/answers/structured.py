@@ -61,7 +61,8 @@ class Field:
     def array(self) -> Array:
         """Its output and its target."""
         shapes = _SPAN_SHAPES if self.type == SPAN else _SHAPES
-        return Array(shapes[self.per], "float32" if self.type == NUMBER else "int64")
+        sums = "" if self.per == TEXT else "T"
+        return Array(shapes[self.per], "float32" if self.type == NUMBER else "int64", sums=sums)
 
     @property
     def scores(self) -> Array:

@@ -127,13 +127,13 @@ class WordLabels(HeadAnswer[A]):
 
     hub_task = "token-classification"
     decided = {
-        "tags": Array("(B, T)", "int64", "label"),
-        "scores": Array("(B, T)", "float32", "probability"),
-        "opens": Array("(B, T)", "float32"),
-        "closes": Array("(B, T)", "float32"),
-        "paths": Array("(B, K, T)", "int64", "label", required=False),
-        PATH_SCORES: Array("(B, K)", "float32", required=False),
-        STOPS: Array("(B,)", "float32", required=False),
+        "tags": Array("(B, T)", "int64", "label", sums="T"),
+        "scores": Array("(B, T)", "float32", "probability", sums="T"),
+        "opens": Array("(B, T)", "float32", sums="T"),
+        "closes": Array("(B, T)", "float32", sums="T"),
+        "paths": Array("(B, K, T)", "int64", "label", required=False, sums="T"),
+        PATH_SCORES: Array("(B, K)", "float32", required=False, sums="T"),
+        STOPS: Array("(B,)", "float32", required=False, sums="T"),
     }
     tags_words, of_whole_text, keeps_places = True, False, True
     label_key: ClassVar[str]  # of a word, or a span, in an answer

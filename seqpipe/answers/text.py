@@ -125,8 +125,8 @@ def roundtrip_message(changed: Sequence[tuple[str, str]], count: int, copies: bo
 
 END = SPECIALS.index(EOS)
 TOKENS_AND_SCORES = {
-    "tokens": Array("(B, K, N)", "int64", "token"),
-    "scores": Array("(B, K)", "float32", "log-probability"),
+    "tokens": Array("(B, K, N)", "int64", "token", sums="N"),
+    "scores": Array("(B, K)", "float32", "log-probability", sums="N"),
 }
 TARGET_TOKENS = {
     "target_ids": Array("(B, N)", "int64", "token", mask="target_mask"),

@@ -45,6 +45,7 @@ class Array:
     values: str = ""  # `label`, `token`, `flag`, `position`, `probability`, `log-probability`, or ""
     required: bool = True  # whether every `decide` returns it
     mask: str = "mask"  # the target that masks its padding
+    sums: str = ""  # what its score adds up, so that its error grows: `T` tokens of the text, `N` steps of the answer
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import json
 import math
 import platform
@@ -16,6 +17,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import onnx
 
 from seqpipe.answers.metrics.numbers import format_score
@@ -26,20 +28,20 @@ from seqpipe.config.loader import Config, resolved
 from seqpipe.config.plugins import BUILTIN
 from seqpipe.config.yaml import dump, plain
 from seqpipe.console import Console
-from seqpipe.errors import SeqpipeError
+from seqpipe.errors import ParityError, SeqpipeError
 from seqpipe.export.diagnose import naming_stage_at_fault
 from seqpipe.export.graph import bytes_per_pair, graph_without_weights, with_weights
 from seqpipe.export.graph_cache import GraphCache, UnknownKeyError, graph_key
 from seqpipe.export.parity.answers import Comparison, find_different_split, possible_cut
-from seqpipe.export.parity.decisions import probe_records
+from seqpipe.export.parity.decisions import BOUND, CLOSE, probe_records
 from seqpipe.export.parity.gate import PROBED, SEED, judge_int8, sample_records, verify_parity
 from seqpipe.export.passes.int8 import in_int8, input_ranges
 from seqpipe.features import encoding
 from seqpipe.features.document import Record
 from seqpipe.features.media import json_value
-from seqpipe.features.sources import TextSource, columns, media_fields, tokenizer_file_of, tokenizers_of
+from seqpipe.features.sources import TextSource, columns, keep_rows, media_fields, tokenizer_file_of, tokenizers_of
 from seqpipe.features.splitting import Cut
-from seqpipe.files import CACHE_VARIABLE, null_non_finite
+from seqpipe.files import CACHE_VARIABLE, null_non_finite, write
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headlines
 from seqpipe.runtime.manifest import Golden, Json, Limits, Manifest, MetricsOwner, Option, Reader, Streaming, Weights
@@ -398,6 +400,7 @@ def export(
     """
     pipeline.eval()
     docs = pipeline.artifacts.featurizer.docs([pipeline.artifacts.task.question(record) for record in records])
+    keep_rows(pipeline.artifacts.featurizer, docs)
     longest = max(map(len, docs), default=0)
     manifest = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, longest)
     changes: dict[str, Any] = {"training": dict(outcome or {})}
@@ -423,7 +426,16 @@ def export(
         parity = verify_parity(comparison, records, console, references)
         return _ComparedBundle(comparison, model, files, parity, golden_examples(comparison, records))
 
-    compared = use_graph(pipeline, config, cache, console, compare)
+    difference = path.with_name(f"{path.name}-difference.npz")
+    try:
+        compared = use_graph(pipeline, config, cache, console, compare)
+    except ParityError as error:
+        if error.evidence:
+            np.savez(content := io.BytesIO(), **error.evidence)
+            write(difference, content.getvalue())
+            error.args = (f"{error}\nits inputs, both answers and their margins are in {difference}",)
+        raise
+    difference.unlink(missing_ok=True)
     metrics = metric_types(config.head)
     compared.report(len(records), metrics, console)
     if config.export.precision == "int8":
@@ -467,6 +479,10 @@ class _ComparedBundle:
             f"{parity['texts']:,} generated texts"
             + (f"; with other decode options to {optional:,} of these records" if optional else "")
         )
+        if parity["rounded"]:
+            console.say(f"  {parity['rounded']:,} scores beyond {BOUND:g} are as near to float64 as those of PyTorch")
+        if fault := self.comparison.decisions.judge.fault:
+            console.say(f"  note: compared within {CLOSE:g} and not by float64, in which a component fails: {fault}")
         if parity["without_effect"]:
             console.say(f"  without effect on the tried inputs, so not compared: {', '.join(parity['without_effect'])}")
 

@@ -53,7 +53,7 @@ def random_batches(
 
 
 def random_doc(source: InputSource, length: int, random: np.random.Generator, distinct_lengths: bool = False) -> Doc:
-    """Return a text of `length` random tokens, or as many rows of random numbers.
+    """Return a text of `length` random tokens, or as many random rows: of records if they are known, or numbers.
 
     Other sources have at most as many tokens; with `distinct_lengths`, their numbers differ, so that no two axes of an
     example for export have the same size.
@@ -66,7 +66,9 @@ def random_doc(source: InputSource, length: int, random: np.random.Generator, di
         parts = zip(source.sources.values(), lengths, strict=True)
         return join_sources([random_doc(part, n, random) for part, n in parts])
     if isinstance(source, NumericSource):
-        rows = random.normal(size=(length, source.width)).astype(np.float32)
+        known = source.known_rows
+        rows = random.normal(size=(length, source.width)) if known is None else random.choice(known, length)
+        rows = rows.astype(np.float32)
         return Doc("", [row.tobytes().hex() for row in rows], [], [1] * length, rows=rows)
     # Words of random letters with random ids, in sentences of any length; in some texts the longest word is short. For
     # a tokenizer that splits words, some tokens continue a word. Texts of 5 tokens and more have two sentences and two

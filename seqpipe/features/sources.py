@@ -85,12 +85,17 @@ class _FieldSource(ABC):
 
 
 class NumericSource(_FieldSource):
-    """A field of rows of numbers, or of one row; each row is used like a token."""
+    """A field of rows of numbers, or of one row; each row is used like a token.
+
+    Attributes:
+        known_rows: Rows (N, width) of records, of which random inputs are made; None: of normal numbers.
+    """
 
     pairs = False
 
     def __init__(self, features: Mapping[str, FeatureKind], field: str):
         self.features, self.field, self.fields = dict(features), field, (field,)
+        self.known_rows: np.ndarray | None = None
 
     @property
     def feature(self) -> FeatureKind:
@@ -136,6 +141,7 @@ def _hash(*values: Any) -> str:
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would compete with session runs for cores
 
 _SPECIAL_IDS = frozenset(range(len(SPECIALS))) - {SPECIALS.index(UNK)}
+MOST_ROWS = 10_000  # kept of records
 _CACHED, _CACHED_LENGTH = 100_000, 64  # words whose ids are cached, and the most characters of one
 
 
@@ -420,6 +426,15 @@ def _single(
 def sources_of(source: InputSource) -> Mapping[str, TextSource | NumericSource]:
     """Return the sources by name; a single source has the name ""."""
     return source.sources if isinstance(source, MultiSource) else {"": source}
+
+
+def keep_rows(source: InputSource, docs: Sequence[Doc]) -> None:
+    """Keep the rows of Docs, at most `MOST_ROWS`, as those of which each numeric source makes random inputs."""
+    for place, part in enumerate(sources_of(source).values()):
+        if isinstance(part, NumericSource):
+            each = [(doc.parts or (doc,))[place].rows for doc in docs if len(doc)]
+            rows = np.concatenate([rows for rows in each if rows is not None] or [np.zeros((0, part.width))])
+            part.known_rows = rows[:: len(rows) // MOST_ROWS + 1] if len(rows) else None
 
 
 def tokenizers_of(source: InputSource) -> dict[str, Tokenizer]:

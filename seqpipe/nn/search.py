@@ -433,7 +433,7 @@ class _Search:
     def run(self, start: State, first_tokens: Tensor | None, fast_loop: bool) -> State:
         """Return the finished sequences (B, K, N), best first, their scores (B, K) and ranks (B, K)."""
         zeros = torch.zeros_like(self.first_beam + self.rank)  # (B, K) int64
-        K, empty, floats = zeros.shape[1], zeros[..., None] + 0 * self.times, zeros.to(torch.float32)
+        K, empty, floats = zeros.shape[1], zeros[..., None] + 0 * self.times, zeros.to(torch.get_default_dtype())
         mask = self.decoder.mask
         beams = Beams(
             t=self.times.new_zeros(()),
@@ -729,7 +729,7 @@ def generate(
 
     done, empty = zeros + limits <= 0, zeros[..., None][..., :0]
     log_p, t = repeated((first,), options.beams)[0], times.new_zeros(())
-    begin = choose(log_p, t, zeros, zeros.to(torch.float32), done, empty, automaton.start(zeros))
+    begin = choose(log_p, t, zeros, zeros.to(torch.get_default_dtype()), done, empty, automaton.start(zeros))
     _, _, scores, _, sequences, _, *memory = while_loop(is_open, block, (*begin, *model.memory))
     padded = F.pad(sequences, (0, 1)).index_select(2, times.clamp(max=sequences.shape[2]))  # (B, K, N)
     return Generated(padded, scores, tuple(memory))

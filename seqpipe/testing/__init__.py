@@ -29,6 +29,7 @@ For an embedding, encoder or head:
 - *shapes over a grid*: the outputs have the declared shape and dtype for every batch size and length from 1.
 - *padding invariance*: NaN, huge numbers and other ids in the padding change nothing, the loss included.
 - *batch invariance*: a row has the same answer alone, in a batch, and in another order.
+- *a decision in float64*: a copy in float64 decides in float64, for the comparison of graphs at export.
 - *determinism*: the same seed gives the same weights and losses; evaluation gives the same answer twice.
 - *gradient reaches every parameter*, except those with `requires_grad_(False)`.
 - *save and load bit-equal*: everything learned is in the weights.

@@ -275,7 +275,7 @@ class HeadStage:
         return loss if total is None else _part(loss, count, total, SOFT_TARGETS + self.name)
 
     def gap(self, names: Names, decision: Mapping[str, Tensor], alternative: Mapping[str, Tensor]) -> Tensor:
-        """Return the head's margin (B,) between two decisions: see `Pipeline.gap`."""
+        """Return the head's margin (B,) between two decisions: see `Pipeline.gaps`."""
         decision, alternative = self.part(decision), self.part(alternative)
         if has_member(self.module, "margin"):
             others = {f"other_{name}": alternative[name] for name in decision_names(alternative)}
@@ -518,7 +518,10 @@ class Pipeline(nn.Module):
         for name in self.attended[stage.key]:
             if name not in outputs:
                 raise stage_error(stage, f"it returned no {name!r}, which its `explains` declares")
-        return {attention.output: outputs[name].float() for name, attention in self.attended[stage.key].items()}
+        return {
+            attention.output: outputs[name].to(torch.get_default_dtype())
+            for name, attention in self.attended[stage.key].items()
+        }
 
     def messages(self) -> Iterator[str]:
         """Yield the messages of the stages before training."""
@@ -563,16 +566,16 @@ class Pipeline(nn.Module):
         head = self.head_stages[0]
         return head.call(head.module.score, {**self(dict(features)), **decision})
 
-    def gap(
+    def gaps(
         self, features: Mapping[str, Tensor], decision: Mapping[str, Tensor], alternative: Mapping[str, Tensor]
     ) -> Tensor:
-        """Return the model's margin (B,) between two decisions, which distinguishes a tie from an error.
+        """Return the margins of each head (H, B) between two decisions, which distinguish a tie from an error.
 
-        The greatest margin of all heads that decided differently: a head's `margin`, else the difference of its scores
-        of the two decisions (`score_gap`); infinite if it has neither.
+        A head's `margin`, else the difference of its scores of the two decisions (`score_gap`); infinite if it has
+        neither, and 0 where it decided equally.
         """
         names = self(dict(features))
-        return torch.stack([head.gap(names, decision, alternative) for head in self.head_stages]).amax(0)
+        return torch.stack([head.gap(names, decision, alternative) for head in self.head_stages])
 
 
 def _names_of_task(task: FittedTask) -> Names:

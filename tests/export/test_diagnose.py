@@ -73,9 +73,15 @@ def test_a_stage_that_makes_no_numbers_is_named(tmp_path: Path) -> None:
 def test_when_all_stages_are_sound_it_is_the_head(tmp_path: Path) -> None:
     pipeline, _ = parts(tiny(tmp_path, *LEAN, "encoder=sound", **toy_encoders()))
     told = "head: head 'tags' of seqpipe-nlp: the stages before it export and answer the same"
-    assert stage_at_fault(pipeline, 18) == told
-    with pytest.raises(ParityError, match=f"^two differ\nat fault: {told}$"), naming_stage_at_fault(pipeline, 18):
-        raise ParityError("two differ")
+    differ = ParityError("two differ")
+    differ.outputs = ["scores"]
+    with pytest.raises(ParityError, match=f"^two differ\nat fault: {told}; is a Python"):  # noqa: SIM117
+        with naming_stage_at_fault(pipeline, 18):
+            raise differ
+    # An error about nothing that the head puts out, such as a metric, shows no fault of it.
+    assert stage_at_fault(pipeline, 18) == ""
+    with pytest.raises(ParityError, match=r"^too many ties$"), naming_stage_at_fault(pipeline, 18):
+        raise ParityError("too many ties")
 
 
 def test_an_error_that_names_the_stage_is_left_as_it_is(tmp_path: Path) -> None:

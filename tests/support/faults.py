@@ -24,6 +24,7 @@ from seqpipe_plugins.heads.mlm import MaskedLM
 ROUND_TRIP, UNKNOWN, ACCESS = "options round-trip", "unknown option refused", "no file or network access"
 MEMBERS = "members are spelt correctly"
 BUILT, SHAPES, PADDING, BATCHES = "it is built", "shapes over a grid", "padding invariance", "batch invariance"
+FLOAT64 = "a decision in float64"
 SEEDS, GRADIENT = "determinism", "gradient reaches every parameter"
 SAVED, RESUMED = "save and load bit-equal", "resume bit-equal"
 EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"
@@ -88,6 +89,12 @@ class Shortens(Plain):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         y: Tensor = self.linear(x)
         return y[:, : max(1, x.shape[1] - 1)]
+
+
+class InFloat32(Plain):
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        y: Tensor = self.linear(x)
+        return y.float()
 
 
 class Misstates(Plain):
@@ -535,6 +542,7 @@ FAULTS: Mapping[str, tuple[str, type, set[str]]] = {
         ("encoder", Misspells, {MEMBERS}),
         ("encoder", Shortens, {SHAPES}),
         ("encoder", Misstates, {SHAPES}),
+        ("encoder", InFloat32, {FLOAT64}),
         ("encoder", SpreadOfOne, {SHAPES}),
         ("encoder", Doubled, {SHAPES}),
         ("encoder", AsksForMore, {BUILT}),

@@ -117,7 +117,7 @@ class CopySeq2Seq(sp.Seq2SeqHead):
     def start(self, source: sp.DecoderSource, sources: Sequence[sp.StageOutputs], max_length: int) -> sp.State:
         state = sp.summarize_sources(sources)
         context = torch.zeros(state.shape[0], self.attention.dim, device=state.device)
-        covered = torch.zeros_like(sources[0]["mask"], dtype=torch.float32)
+        covered = torch.zeros_like(sources[0]["mask"], dtype=torch.get_default_dtype())
         return (*sp.decoder_start_state(self.bridge, state, self.rnn), context, covered)
 
     def step(self, source: sp.DecoderSource, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, Tensor]:

@@ -142,7 +142,7 @@ class Pointer(nn.Module):
     ) -> dict[str, Tensor]:
         """Return the likeliest sequences (B, n_best, N), -1 after the end, and their log-probabilities, best first."""
         source = self._read(x, mask)
-        chosen = torch.zeros_like(source.real, dtype=torch.float32)
+        chosen = torch.zeros_like(source.real, dtype=torch.get_default_dtype())
         search_options = sp.SearchOptions(
             beams=options.beams,
             n_best=options.n_best,
@@ -164,7 +164,7 @@ class Pointer(nn.Module):
         p_positions = p[..., 1:]
         if self.close:  # to end is to choose the first position once more
             places = torch.arange(mask.shape[1], device=x.device)
-            p_positions = p_positions + p[..., :1] * (first[:, :1, None] == places).float()
+            p_positions = p_positions + p[..., :1] * (first[:, :1, None] == places).to(p.dtype)
         return {"attention": torch.where(first[..., None] >= 0, p_positions, 0.0)}
 
     def score(self, x: Tensor, mask: Tensor, pointers: Tensor, state: Tensor | None = None) -> Tensor:
@@ -218,7 +218,7 @@ class Pointer(nn.Module):
             h = sp.unroll_decoder(self.rnn, vectors, start)
         places = torch.arange(source.real.shape[1], device=x.device)
         chosen = (before[..., None] == places).cumsum(1) > 0  # (B, N, 1 + T)
-        return self._log_p(source, h, chosen.float())
+        return self._log_p(source, h, chosen.to(torch.get_default_dtype()))
 
     def step(self, source: Source, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, None]:
         """Run one step, see `seqpipe.plugin.RowsDecoder`."""
@@ -228,7 +228,7 @@ class Pointer(nn.Module):
         vectors = sp.rows_at(source.read, slots.clamp(min=0).reshape(rows, -1)).flatten(0, 1)  # (R, D)
         h, after = sp.recurrent_step(self.rnn, vectors, tuple(before))
         places = torch.arange(chosen.shape[1], device=chosen.device)
-        chosen = chosen + (slots[:, None] == places).float()
+        chosen = chosen + (slots[:, None] == places).to(chosen.dtype)
         log_p = self._log_p(source, h.unflatten(0, (rows, -1)), chosen.unflatten(0, (rows, -1))).flatten(0, 1)
         return F.pad(log_p, (sp.EOS_ID, 0), value=sp.LOG_ZERO), (*after, chosen), None
 
@@ -246,5 +246,5 @@ class Pointer(nn.Module):
         ends = (chosen[..., 1:] > 0).sum(2) >= wanted  # (B, M)
         allowed = torch.cat([ends[..., None], positions], 2)
         places = torch.arange(allowed.shape[2], device=h.device)
-        logits = self.pointing.scores(h, source.keys)[:, 0].float() - _LATER * places  # (B, M, 1 + T)
+        logits = self.pointing.scores(h, source.keys)[:, 0].to(torch.get_default_dtype()) - _LATER * places  # (B, M, 1 + T)
         return torch.where(allowed, torch.where(allowed, logits, sp.LOG_ZERO).log_softmax(2), sp.LOG_ZERO)

@@ -146,9 +146,9 @@ class Comparison(Predictor):
         ours = self.ours = predictor(pipeline, config, explain=config.export.explain)
         ours.options, ours.limits = model.manifest.options, model.predictor.limits
         super().__init__(ours.featurizer, ours.kind, ours.run, ours.options, ours.limits)
-        self.pipeline, self.model = pipeline, model
+        self.pipeline, self.model, self.seed = pipeline, model, config.train.seed  # of the generated texts
         self.decisions = DecisionParity(pipeline, ours.run, model.graph.run_all, ours.options)
-        self.ties = 0  # among answers to records
+        self.ties = 0  # among answers to records, and scores that are as near to float64 as PyTorch's
         self.without_effect: list[str] = []  # decode options that changed no decision of PyTorch when tried
         self.on_compared: Callable[[int], None] = lambda texts: None  # called with the number of newly answered texts
         self._docs_read: list[Doc] = []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ import torch
 from seqpipe.answers.base import LOOSE
 from seqpipe.answers.task import HeadTask
 from seqpipe.answers.types import PREFIX
+from seqpipe.config.contract import describe
 from seqpipe.errors import ParityError
 from seqpipe.export.graph import random_batches, shortest_row, tensors_of, with_other_padding
 from seqpipe.features.document import Arrays, Doc, Record
@@ -23,7 +26,7 @@ from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.runtime.decode_options import SEED, Known, resolve_options, sibling
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.evaluation import option_trials
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.pipeline import HeadStage, Pipeline
 
 # The decode options with which a graph is compared with PyTorch, and the inputs that they become.
 
@@ -229,31 +232,185 @@ def _record(source: InputSource, text: str, draw: random.Random) -> dict[str, An
     return record
 
 
+# The judge of a graph: the same pipeline in float64, which shows the errors of float32 itself.
+
+OWN = 4  # the error that a graph may have, in errors of PyTorch's float32 for the same output and row
+NOISY = 6  # copies in float32 whose errors are measured besides: one error may be near 0 by chance
+Computed = TypeVar("Computed")
+
+
+class Judge:
+    """Copies of a pipeline, made when they are first needed: one in float64, one in float32 with other roundings.
+
+    Args:
+        pipeline: The pipeline in evaluation mode.
+        options: Decode options of its heads.
+
+    Attributes:
+        fault: Why a component gives no float64; "" if each did so far.
+    """
+
+    def __init__(self, pipeline: Pipeline, options: Known):
+        self.pipeline, self.options, self.fault = pipeline, options, ""
+        self._exact: Pipeline | None = None
+        self._noisy: Pipeline | None = None
+
+    def decide(self, inputs: Arrays, explain: bool = False) -> Arrays:
+        """Return the decision about features and options in float64; without outputs that are less precise."""
+        decision = self.compute(lambda pipeline: self._decide(pipeline, in_float64(inputs), explain)) or {}
+        if imprecise := [name for name, array in decision.items() if array.dtype in (np.float32, np.float16)]:
+            self.fault = self.fault or f"{', '.join(imprecise)} is {decision[imprecise[0]].dtype}, not float64"
+        return {name: array for name, array in decision.items() if name not in imprecise}
+
+    def decide_noisily(self, inputs: Arrays, explain: bool = False) -> list[Arrays]:
+        """Return `NOISY` decisions in float32, each with every weight at random one rounding away or the same.
+
+        Their errors are samples of float32's own (Parker 1997, Monte Carlo arithmetic).
+        """
+        self._noisy = self._noisy or _copy_of(self.pipeline)
+        decisions = []
+        for seed in range(NOISY):
+            random = torch.Generator().manual_seed(seed)
+            for weight, noisy in zip(self.pipeline.parameters(), self._noisy.parameters(), strict=True):
+                noise = torch.rand(weight.shape, generator=random).mul_(2).sub_(1).mul_(torch.finfo(weight.dtype).eps)
+                noisy.data = weight.detach() * (1 + noise)
+            with torch.no_grad():
+                decisions.append(self._decide(self._noisy, inputs, explain))
+        return decisions
+
+    def margins(self, feeds: Arrays, expected: Arrays, got: Arrays) -> np.ndarray | None:
+        """Return the margins of each head (H, B) between two decisions in float64; None if a component fails."""
+        return self.compute(lambda pipeline: margins(pipeline, in_float64(feeds), expected, got))
+
+    def compute(self, compute: Callable[[Pipeline], Computed]) -> Computed | None:
+        """Return what a function computes of the copy in float64, by default also its new tensors; None if it fails."""
+        if self.fault and self._exact is None:
+            return None
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            self._exact = self._exact or _copy_of(self.pipeline).double()
+            with torch.no_grad():
+                return compute(self._exact)
+        except Exception as error:  # a plugin may raise any exception
+            self.fault = self.fault or f"{type(error).__name__}: {error}"
+            return None
+        finally:
+            torch.set_default_dtype(default)
+
+    def _decide(self, pipeline: Pipeline, inputs: Arrays, explain: bool) -> Arrays:
+        features = tensors_of(inputs)
+        values: dict[str, Any] = {name: features.pop(name) for name in self.options if name in features}
+        values |= {name: len(inputs[name]) for name in values if self.options[name]["type"] == "size"}
+        return {name: tensor.numpy() for name, tensor in pipeline.decide(features, values, explain).items()}
+
+
+def _copy_of(pipeline: Pipeline) -> Pipeline:
+    """Return a copy that shares what was learned from data, such as tokenizers."""
+    return copy.deepcopy(pipeline, {id(pipeline.artifacts): pipeline.artifacts})
+
+
+def in_float64(arrays: Arrays) -> Arrays:
+    """Return the arrays with their numbers in float64."""
+    return {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in arrays.items()}
+
+
+def own_error(expected: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Return float32's own error in each row, (B,), relative to numbers above 1."""
+    gap = np.abs(expected - reference) / np.maximum(1, np.abs(reference))
+    return np.asarray(gap.reshape(len(gap), -1).max(1, initial=0.0))
+
+
+def by_row(values: np.ndarray, array: np.ndarray) -> np.ndarray:  # (B,) -> (B, 1, …) as of the array
+    return values.reshape(-1, *[1] * (array.ndim - 1))
+
+
 # Compare a pipeline in PyTorch with its graph, batch by batch, and count equal decisions.
 
-TIE = 1e-4  # below this margin of PyTorch's own score either of two decisions counts as equal
+TIE = 1e-4  # margin, times √n for scores of n terms, below which either of two decisions counts as right
 MOST_TIES, ENOUGH = 1e-3, 1_000  # allowed share of ties, and the decisions that it needs
-CLOSE, RELATIVE = 1e-4, 1e-5  # allowed differences of scores
+BOUND, SLACK = 2e-5, 1e-6  # difference of a score, and relative to it, above which float64 judges
+CLOSE, RELATIVE = 1e-4, 1e-5  # allowed differences of scores, the first, times √n, where float64 gives no answer
+PADDING, ALONE = "depends on values in the padding", "a row alone, without the batch around it"
 
 
 @dataclass
 class Tally:
-    """Counts of compared decisions, ties and differences, and the largest difference of a score."""
+    """Counts of compared decisions, and the first of those that differ.
+
+    Attributes:
+        decisions: Compared rows.
+        ties: Rows whose decisions are equally good.
+        different: Rows that differ.
+        rounded: Rows with scores beyond `BOUND`, but as near to float64 as PyTorch's float32.
+        worst: Largest difference of a score from PyTorch's.
+        where: Place of the first difference.
+        evidence: Arrays of its batch: the inputs, both outputs and margins, by names for a file.
+        outputs: Names of the outputs that differ in it.
+    """
 
     decisions: int = 0
     ties: int = 0
     different: int = 0
+    rounded: int = 0
     worst: float = 0.0
     where: str = ""
+    evidence: Arrays = field(default_factory=dict)
+    outputs: Sequence[str] = ()
 
     def check(self) -> None:
-        """Raise ParityError if the graph answers differently."""
+        """Raise ParityError, with the evidence, if the graph answers differently."""
         if self.different:
-            raise ParityError(
+            error = ParityError(
                 f"{self.different} of {self.decisions} decisions differ between PyTorch and onnxruntime "
-                f"({self.where}); no graph was written. "
-                "If the component is yours, look for Python values fixed at export"
+                f"({self.where}); no graph was written"
             )
+            error.evidence, error.outputs = self.evidence, self.outputs
+            raise error
+
+
+@dataclass
+class Batch:
+    """A batch of features and options, PyTorch's decision about it, and the judge's decisions when they are needed.
+
+    For a row alone, `whole` is the batch around it, and `of_row` takes the row of a decision about that.
+    """
+
+    judge: Judge
+    feeds: Arrays
+    options: Arrays
+    expected: Arrays
+    whole: Batch | None = None
+    of_row: Callable[[Arrays], Arrays] = dict
+
+    @cached_property
+    def reference(self) -> Arrays:
+        """The decision in float64; it lacks what a component does not compute in float64."""
+        return self._comparable(self.whole.reference if self.whole else self.judge.decide(*self._inputs))
+
+    @cached_property
+    def noisy(self) -> list[Arrays]:
+        """Decisions in float32 with other roundings."""
+        every = self.whole.noisy if self.whole else self.judge.decide_noisily(*self._inputs)
+        return [self._comparable(decision) for decision in every]
+
+    def own_error(self, name: str) -> np.ndarray:
+        """Return the largest error, (B,), of an output in float32, where float64 decides equally; relative above 1."""
+        errors, reference = [], self.reference[name]
+        for decision in (self.expected, *self.noisy):
+            if name in decision:
+                errors.append(
+                    np.where(_equal_rows(self.reference, decision), own_error(decision[name], reference), 0.0)
+                )
+        return np.asarray(np.max(errors, 0))
+
+    @property
+    def _inputs(self) -> tuple[Arrays, bool]:
+        return self.feeds | self.options, any(name.startswith(PREFIX) for name in self.expected)
+
+    def _comparable(self, decision: Arrays) -> Arrays:
+        cut = self.of_row(decision)
+        return {name: array for name, array in cut.items() if array.shape == self.expected[name].shape}
 
 
 @dataclass
@@ -274,6 +431,7 @@ class DecisionParity:
 
     def __post_init__(self) -> None:
         self.trials = Trials(self.options, option_trials(*(head.component for head in self.pipeline.head_stages)))
+        self.judge = Judge(self.pipeline, self.options)
 
     def compare(self, feeds: Arrays, options: Arrays, garbage: bool = True) -> tuple[Arrays, Arrays, np.ndarray]:
         """Run both on one batch and add the differences to the tally.
@@ -281,22 +439,46 @@ class DecisionParity:
         Features are padded with zeros; with `garbage` the graph also answers with other values in the padding.
 
         Returns:
-            PyTorch's decision, the graph's, and the mask (B,) of rows that differ by a tie.
+            PyTorch's decision, the graph's, and the mask (B,) of rows that differ by a tie or by float32's own error.
         """
-        shape = _shape(feeds)
-        expected = self.torch_run(feeds | options)
-        got = polluted = self._run_graph(feeds | options, shape)
+        batch = self.batch(feeds, options)
+        expected, got = batch.expected, self._run_graph(feeds | options)
+        different, rounded = np.zeros((2, len(next(iter(expected.values())))), bool)
+
+        def add(batch: Batch, got: Arrays, faults: Iterable[Fault]) -> None:
+            for rows, where, names in faults:
+                if rows.any():
+                    np.logical_or(different, rows, out=different)
+                    self.refuse(batch, got, rows, f"{where}, at shape {_shape(feeds)}", names)
+
+        add(batch, got, self._faults(self.tally, batch, got, rounded))
         if garbage:
-            polluted = self._run_graph(with_other_padding(self.pipeline.artifacts, feeds) | options, shape)
-        different = np.zeros(shape[0], bool)
-        faults = self._faults(self.tally, feeds, expected, got, polluted)
-        for rows, where in itertools.chain(faults, self._compare_alone(feeds, options, expected)):
-            different |= rows
-            if rows.any():
-                self.tally.where = self.tally.where or f"{where}, at shape {shape}"
-        self.tally.decisions += shape[0]
+            polluted = self._run_graph(with_other_padding(self.pipeline.artifacts, feeds) | options)
+            if any(not np.array_equal(polluted[name], got[name]) for name in got):
+                faults = self._faults(Tally(), batch, polluted, rounded & False)
+                leaks = ((rows & ~different, f"{', '.join(names)} {PADDING}", names) for rows, _, names in faults)
+                add(batch, polluted, leaks)
+        row, alone = shortest_row(self.pipeline.artifacts, feeds)
+        if _shape(alone) != _shape(feeds):
+            per_row = {name: array for name, array in options.items() if array.ndim > 1 and len(array) > 1}
+            chosen = options | {name: array[row : row + 1] for name, array in per_row.items()}
+            got_alone = self._run_graph(alone | chosen)
+
+            def of_row(decision: Arrays) -> Arrays:  # values in the batch's padding are not part of the answer
+                return {name: array[row : row + 1][_corner(got_alone[name])] for name, array in decision.items()}
+
+            single = Batch(self.judge, alone, chosen, of_row(expected), batch, of_row)
+            here = np.arange(len(different)) == row
+            faults = self._faults(Tally(), single, got_alone, np.zeros(1, bool))  # its ties do not count as decisions
+            add(single, got_alone, ((here & rows, f"{where} ({ALONE})", names) for rows, where, names in faults))
+            for name in [name for name in expected if name.startswith(PREFIX)]:
+                padding = np.array(expected[name][row])
+                padding[_corner(got_alone[name])[1:]] = 0
+                add(batch, got, [(here & bool(padding.any()), f"{name} is not 0 in the padding", [name])])
+        self.tally.decisions += len(different)
         self.tally.different += int(different.sum())
-        return expected, got, ~(different | _equal_rows(expected, got))
+        self.tally.rounded += int((rounded & ~different).sum())
+        return expected, got, (rounded | ~_equal_rows(expected, got)) & ~different
 
     def compare_batches(
         self, batches: Iterable[Arrays], chosen: Mapping[str, Any], most_garbage: float = math.inf
@@ -309,69 +491,147 @@ class DecisionParity:
             inputs = option_inputs(feeds, self.options, self.trials.with_short_texts(chosen))
             self.compare(feeds, inputs, sum(mask.size for mask in masks(feeds).values()) <= most_garbage)
 
-    def resolve_ties(self) -> None:
+    def batch(self, feeds: Arrays, options: Arrays, expected: Arrays | None = None) -> Batch:
+        """Return a batch with PyTorch's decision, or a given one."""
+        return Batch(self.judge, feeds, options, self.torch_run(feeds | options) if expected is None else expected)
+
+    def resolve_ties(self, seed: int = 1) -> None:
         """Raise ParityError if over `MOST_TIES` of at least `ENOUGH` decisions are ties; compare more if needed."""
-        more = (random_batches(self.pipeline.artifacts, seed, (33,), (1, 2, 5, 9, 17)) for seed in itertools.count(2))
+        learned = self.pipeline.artifacts
+        more = (random_batches(learned, number, (33,), (1, 2, 5, 9, 17)) for number in itertools.count(seed + 1))
         batches = itertools.chain.from_iterable(more)
         while self.tally.ties and self.tally.decisions < ENOUGH:
             self.compare_batches([next(batches)], {}, most_garbage=0)
         self.tally.check()
         if self.tally.ties > MOST_TIES * self.tally.decisions:
+            cause = constant_stage(self.pipeline, next(random_batches(learned, seed, (3,), (9,))))
             raise ParityError(
-                f"{self.tally.ties} of {self.tally.decisions} decisions have margins under {TIE}: "
-                "too many to call them equal"
+                f"{self.tally.ties} of {self.tally.decisions} decisions have margins under {TIE} times the root of "
+                f"the terms of their scores: too many to call them equal{cause and f'. {cause}'}"
             )
 
-    def _run_graph(self, feeds: Arrays, shape: tuple[int, ...]) -> Arrays:
+    def ties(self, batch: Batch, got: Arrays) -> np.ndarray:
+        """Return the rows (B,) whose decisions are equally good: by the margins of each head, or by float64's search.
+
+        A margin may be `TIE` times √n, for a score that sums n terms, and `OWN` times its own error in float32.
+        """
+        heads = self.pipeline.head_stages
+        allowed = TIE * np.stack([head_growth(head, batch.feeds, batch.expected) for head in heads])
+        single = margins(self.pipeline, batch.feeds, batch.expected, got)
+        exact = self.judge.margins(batch.feeds, batch.expected, got)
+        if exact is None:
+            return np.asarray((single < allowed).all(0))
+        with np.errstate(invalid="ignore"):  # an infinite margin is no tie
+            tied = np.asarray((exact < allowed + OWN * np.abs(single - exact)).all(0))
+        if (tied | _equal_rows(batch.expected, got)).all():
+            return tied
+        return tied | _equal_rows({name: got[name] for name in _decision_names(got)}, batch.reference)
+
+    def numbers(self, batch: Batch, got: Arrays, rows: np.ndarray, rounded: np.ndarray) -> Iterator[Fault]:
+        """Yield faults of the numbers in some rows, (B,) bool; set `rounded` where float64 shows that there is none."""
+        decisions = _decision_names(batch.expected)
+        for name, expected in batch.expected.items():
+            if name in decisions:
+                continue
+            size, gap = np.abs(expected), np.abs(expected - got[name])
+            allowed = BOUND + SLACK * size
+            beyond = rows & ~_rowwise(gap <= allowed)
+            if not beyond.any():
+                continue
+            fixed = by_row(CLOSE * self._growth(name, batch), gap) + RELATIVE * size  # without float64
+            near = gap <= fixed
+            if (reference := batch.reference.get(name)) is not None:
+                same, error = _equal_rows(batch.reference, batch.expected), batch.own_error(name)
+                # Where float64 decides otherwise, its numbers are of another answer: the error is that of other rows.
+                error = np.where(same, error, error[same].max(initial=0.0))
+                own = by_row(OWN * error, gap) * np.maximum(1, size)
+                near_exact = np.abs(got[name] - reference) <= allowed + own
+                near = np.where(by_row(same, gap), near_exact, gap <= fixed + own)
+            wrong = beyond & ~_rowwise(near)
+            rounded |= beyond & ~wrong
+            yield wrong, f"{name} differs by {gap[rows].max(initial=0.0):.2g}", [name]
+
+    def refuse(self, batch: Batch, got: Arrays, rows: np.ndarray, where: str, names: list[str]) -> None:
+        """Keep the first difference, with all that shows it."""
+        tally = self.tally
+        if tally.where:
+            return
+        tally.where, tally.outputs = where, names
+        parts = {"input": batch.feeds | batch.options, "pytorch": batch.expected, "onnxruntime": got}
+        parts |= {"float64": batch.reference, "rows": {"different": np.flatnonzero(rows)}}
+        if all(got[name].shape == array.shape for name, array in batch.expected.items()):
+            exact = self.judge.margins(batch.feeds, batch.expected, got)
+            found = {"float32": margins(self.pipeline, batch.feeds, batch.expected, got), "float64": exact}
+            parts["margin"] = {name: array for name, array in found.items() if array is not None}
+        tally.evidence = {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+
+    def _run_graph(self, feeds: Arrays) -> Arrays:
         try:
             return self.onnx_run(feeds)
         except Exception as error:  # onnxruntime's exceptions share no base but Exception
+            shape = _shape({name: feeds[name] for name in self.pipeline.artifacts.featurizer.manifest()})
             raise ParityError(f"onnxruntime fails at shape {shape}, but PyTorch answers: {error}") from error
 
-    def _faults(
-        self, tally: Tally, feeds: Arrays, expected: Arrays, got: Arrays, polluted: Arrays
-    ) -> Iterator[tuple[np.ndarray, str]]:
-        """Yield masks of rows that differ, (B,), with the reason; record ties and the worst difference."""
-        B = _shape(feeds)[0]
-        misshaped = [
-            name for name, array in expected.items() if not got[name].shape == polluted[name].shape == array.shape
-        ]
+    def _faults(self, tally: Tally, batch: Batch, got: Arrays, rounded: np.ndarray) -> Iterator[Fault]:
+        """Yield the rows that differ; record ties and the worst difference, and set the rows that are `rounded`."""
+        expected = batch.expected
+        B = len(next(iter(expected.values())))
+        misshaped = [name for name, array in expected.items() if got[name].shape != array.shape]
         for name in misshaped:
-            yield np.ones(B, bool), f"{name}: shape {got[name].shape}, not {expected[name].shape}"
+            yield np.ones(B, bool), f"{name}: shape {got[name].shape}, not {expected[name].shape}", [name]
         if misshaped:
             return
         decisions = _decision_names(expected)
         same = _equal_rows(expected, got)
         if not same.all():
-            tied = margins(self.pipeline, feeds, expected, got) < TIE
+            tied = self.ties(batch, got)
             tally.ties += int((~same & tied).sum())
-            yield ~same & ~tied, ", ".join(decisions)
-        for name, array in expected.items():
-            if name not in decisions:
-                gap = np.abs(array - got[name])[same] - RELATIVE * np.abs(array[same])
-                wrong = np.zeros(B, bool)
-                wrong[same] = ~_rowwise(gap <= CLOSE * _error_growth(name, expected)[same])
-                tally.worst = max(tally.worst, float(gap.max(initial=0.0)))
-                yield wrong, f"{name} differs by {gap.max(initial=0.0):.2g}"
-            leaked = ~_rowwise(np.isclose(polluted[name], got[name], rtol=0, atol=CLOSE))
-            yield leaked, f"{name} depends on values in the padding"
+            names = [name for name in decisions if (got[name] != expected[name]).any()]
+            yield ~same & ~tied, ", ".join(names), names
+        for name in {*expected} - {*decisions}:
+            gap = np.abs(expected[name] - got[name])[same] - SLACK * np.abs(expected[name][same])
+            tally.worst = max(tally.worst, float(gap.max(initial=0.0)))
+        yield from self.numbers(batch, got, same, rounded)
 
-    def _compare_alone(self, feeds: Arrays, options: Arrays, expected: Arrays) -> Iterator[tuple[np.ndarray, str]]:
-        """Compare the shortest row alone, without padding: other rows must not affect its answer."""
-        row, alone = shortest_row(self.pipeline.artifacts, feeds)
-        if _shape(alone) == _shape(feeds):
-            return
-        by_row = {name: array[row : row + 1] for name, array in options.items() if array.ndim > 1 and len(array) > 1}
-        got = self._run_graph(alone | options | by_row, _shape(alone))
-        here = np.arange(_shape(feeds)[0]) == row
-        # Values in the batch's padding are not part of the answer.
-        of_row = {name: array[row : row + 1][_corner(got[name])] for name, array in expected.items()}
-        for wrong, where in self._faults(Tally(), alone, of_row, got, got):  # its ties do not count as decisions
-            yield here & wrong, f"{where} (a row alone, without the batch around it)"
-        for name in [name for name in expected if name.startswith(PREFIX)]:
-            padding = np.array(expected[name][row])
-            padding[_corner(got[name])[1:]] = 0
-            yield here & bool(padding.any()), f"{name} is not 0 in the padding"
+    def _growth(self, name: str, batch: Batch) -> np.ndarray:
+        head = next(head for head in self.pipeline.head_stages if name.startswith(head.prefix))
+        return growth(head, name.removeprefix(head.prefix), batch.feeds, batch.expected)
+
+
+Fault = tuple[np.ndarray, str, list[str]]  # rows (B,), what differs in them, and the names of these outputs
+
+
+def growth(head: HeadStage, name: str, feeds: Arrays, decision: Arrays) -> np.ndarray:
+    """Return √n in each row, (B,), for an output of a head that sums n terms, with which errors grow; else 1."""
+    kind = head.task.kind
+    sums = kind.decided[name].sums if name in kind.decided else ""
+    n = np.ones(len(next(iter(masks(feeds).values()))))
+    if sums == "T":
+        n = np.sum([mask.sum(1) for mask in masks(feeds).values()], 0)
+    elif sums == "N":
+        steps = next(name for name, array in kind.decided.items() if array.shape == "(B, K, N)")
+        absent = -1 if kind.decided[steps].values == "position" else 0
+        n = (decision[head.prefix + steps] != absent).sum(2).max(1, initial=0)
+    return np.asarray(np.sqrt(np.maximum(n, 1)))
+
+
+def head_growth(head: HeadStage, feeds: Arrays, decision: Arrays) -> np.ndarray:
+    """Return the largest growth, (B,), of the errors of a head's outputs."""
+    return np.max([growth(head, name, feeds, decision) for name in head.task.kind.outputs], 0)
+
+
+def constant_stage(pipeline: Pipeline, feeds: Arrays) -> str:
+    """Return a sentence about the last stage before a head if its vectors are equal at all tokens of a text."""
+    constant = None
+    with torch.no_grad():
+        for stage, outputs in pipeline.trace(names := dict[str, Any](tensors_of(feeds))):
+            x, mask = outputs.get("x"), names[pipeline.mask_at(stage)]
+            if x is not None and mask.shape == x.shape[:2] and (mask.sum(1) > 1).any():
+                constant = stage if not torch.where(mask[..., None], x - x[:, :1], 0.0).any() else None
+    if constant is None:
+        return ""
+    same = f"{constant.key}: {describe(constant)} gives every token of a text the same vector"
+    return f"{same}, so that decisions about its tokens tie by construction; use an encoder that tells tokens apart"
 
 
 def _decision_names(decision: Arrays) -> list[str]:
@@ -381,19 +641,10 @@ def _decision_names(decision: Arrays) -> list[str]:
 def _equal_rows(expected: Arrays, got: Arrays) -> np.ndarray:
     """Return a bool for each row, (B,): True if all its decisions are equal; False for rows of another shape."""
     rows = len(next(iter(expected.values())))
-    if any(got[name].shape != expected[name].shape for name in _decision_names(expected)):
+    if any(name not in got or got[name].shape != expected[name].shape for name in _decision_names(expected)):
         return np.zeros(rows, bool)
     equal = [_rowwise(got[name] == expected[name]) for name in _decision_names(expected)]
     return np.all(equal or [np.ones(rows, bool)], 0)
-
-
-def _error_growth(name: str, decision: Arrays) -> np.ndarray:
-    """Return √n for an output that sums n numbers, as errors grow with it: the score (B, K) of a text or positions."""
-    head = name.removesuffix("scores")
-    steps = {f"{head}tokens": 0, f"{head}pointers": -1} if name.endswith("scores") else {}  # and their padding
-    lengths = [(decision[key] != padding).sum(2) for key, padding in steps.items() if key in decision]
-    length = lengths[0] if lengths else np.ones_like(decision[name])
-    return np.asarray(np.sqrt(np.maximum(length, 1)))
 
 
 def _shape(feeds: Arrays) -> tuple[int, ...]:
@@ -411,6 +662,6 @@ def _rowwise(equal: np.ndarray) -> np.ndarray:  # (B, …) -> (B,)
 
 
 def margins(pipeline: Pipeline, feeds: Arrays, expected: Arrays, got: Arrays) -> np.ndarray:
-    """Return the margins, (B,), by which PyTorch preferred the expected decision to the other one."""
+    """Return the margins (H, B) by which each head prefers the expected decision to the other one."""
     with torch.no_grad():
-        return np.asarray(pipeline.gap(*map(tensors_of, (feeds, expected, got))))
+        return np.asarray(pipeline.gaps(*map(tensors_of, (feeds, expected, got))))
