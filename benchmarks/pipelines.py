@@ -2,11 +2,12 @@
 
     python benchmarks/pipelines.py                      every pipeline (about an hour of one core)
     python benchmarks/pipelines.py --only ner sort      some, and those that they start from
+    python benchmarks/pipelines.py --seeds 3 --only pos some, with more seeds, whose spread the table shows
     python benchmarks/pipelines.py --check              which rows are stale; trains nothing, exit code 1 if any is
 
 They run one after the other, on one core, in a scratch folder (`--folder` keeps it). `benchmarks/pipelines.json` holds
-what each reached and the sha256 of the YAML and the data that it was made from: a row is stale if they have changed, or
-if it says something else. The share of `test` that stands in the training data is counted anew each time.
+what each reached, on which machine, and the sha256 of the YAML and the data that it was made from: a row is stale if
+they have changed, or if it says something else. The share of `test` that stands in the training data is counted anew each time.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from common import machine
+
 from seqpipe.answers.tagging_schemes import spans
 from seqpipe.config.contract import build_component, head_task, is_language_model_head, is_self_supervised
 from seqpipe.config.loader import Config, load
@@ -35,6 +38,7 @@ from seqpipe.version import VERSION
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, RECORD = ROOT / "docs" / "examples.md", ROOT / "benchmarks" / "pipelines.json"
 HEADER = ("pipeline", "what", "test", "new-templates", "of *test* in training", "`seqpipe run`")
+NUMBER = re.compile(r"[−-]?\d+(\.\d+)?")
 ROW = re.compile(r"^\| \[`([\w-]+)\.yaml`\]")
 FORMATS: Mapping[str, Callable[[float], str]] = {
     "f1": lambda value: f"{100 * value:.1f} F1",
@@ -150,11 +154,12 @@ def made_from(name: str) -> str:
     return digest.hexdigest()
 
 
-def run(name: str, folder: Path) -> dict[str, Any]:
+def run(name: str, folder: Path, seed: int = 1) -> dict[str, Any]:
     """Train, evaluate and export a pipeline in a folder that has a copy of `pipelines/`."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "SEQPIPE_CACHE": str(folder / "cache")}
-    environment |= {"PYTHONPATH": str(ROOT)}
+    environment |= {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "plugins")))}
     command = [sys.executable, "-m", "seqpipe", "run", f"pipelines/{name}.yaml", "--device", "cpu", "--fresh", "--json"]
+    command += [] if seed == 1 else [f"train.seed={seed}", f"name={name}-{seed}"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -169,7 +174,17 @@ def run(name: str, folder: Path) -> dict[str, Any]:
         "bundle_bytes": sum(path.stat().st_size for path in bundle.iterdir()),
         "date": datetime.date.today().isoformat(),
         "seqpipe": VERSION,
+        "machine": machine(),
     }
+
+
+def with_spread(name: str, test: str, record: Mapping[str, Any]) -> str:
+    """The scores of a test set as the table has them, with the lowest and highest of several seeds."""
+    texts = [shown(name, scores[test]) for scores in (record["scores"], *record.get("seeds", {}).values())]
+    numbers = [float(NUMBER.search(text)[0].replace("−", "-")) for text in texts]  # type: ignore[index]
+    low, high = (texts[numbers.index(bound(numbers))] for bound in (min, max))
+    spread = f" ({NUMBER.search(low)[0]} to {NUMBER.search(high)[0]})"  # type: ignore[index]
+    return texts[0] + spread * (len(texts) > 1)
 
 
 def _plain(scores: Scores) -> dict[str, Any]:
@@ -195,8 +210,8 @@ def expected(line: str, known: Mapping[str, Any]) -> str:
     what, test, new_templates, seconds = cells[1], cells[2], cells[3], cells[-1]
     if record := known.get(name):
         scores = record["scores"]
-        test = shown(name, scores["test"])
-        others = [shown(name, scores[test]) for test in ("new-templates", "new-voices") if test in scores]
+        test = with_spread(name, "test", record)
+        others = [with_spread(name, test, record) for test in ("new-templates", "new-voices") if test in scores]
         new_templates = others[0] if others else ""
         seconds = f"{record['seconds']:.0f} s of one core"
     config = load(ROOT / "pipelines" / f"{name}.yaml", runs=False, files=False)
@@ -234,6 +249,7 @@ def _yaml(name: str) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", metavar="NAME", help="pipelines to run; none: only write the table anew")
+    parser.add_argument("--seeds", type=int, default=1, help="runs of each, with seeds from 1 on")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--folder", type=Path, help="to run in; the runs stay there")
     arguments = parser.parse_args()
@@ -252,7 +268,9 @@ def main() -> None:
         shutil.copytree(ROOT / "pipelines", folder / "pipelines", ignore=ignored, dirs_exist_ok=True)
         for name in dict.fromkeys(name for chosen in names for name in with_start(chosen)):
             print(f"== {name}", file=sys.stderr, flush=True)
-            known = records() | {name: run(name, folder)}
+            record = run(name, folder)
+            others = {str(seed): run(name, folder, seed)["scores"] for seed in range(2, arguments.seeds + 1)}
+            known = records() | {name: record | ({"seeds": others} if others else {})}
             RECORD.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
             PAGE.write_text(table(PAGE.read_text(encoding="utf-8"), known), encoding="utf-8")
     PAGE.write_text(table(PAGE.read_text(encoding="utf-8"), records()), encoding="utf-8")
