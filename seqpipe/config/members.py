@@ -90,7 +90,7 @@ MEMBERS: Mapping[str, Member] = {
         STAGE,
         "class attribute",
         "bool",
-        "Whether training needs the batch as a whole, which several devices cannot divide.",
+        "Whether training needs the batch as a whole, which several devices and `train.accumulate` divide.",
         False,
         True,
     ),

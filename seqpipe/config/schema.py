@@ -174,7 +174,7 @@ class Train(_Keys):
     clip: PositiveFloat | None = Field(
         default=5.0, description="Maximum norm of the gradient (gradient clipping); null: no clipping."
     )
-    accumulate: PositiveInt = Field(default=1, description="Number of batches per step (gradient accumulation).")
+    accumulate: PositiveInt = Field(default=1, description="Batches per step, as one batch (gradient accumulation).")
     patience: PositiveInt | None = Field(
         default=None,
         description="Early stopping: number of epochs without a better dev score, counted once the score has moved "
