@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
 
 from seqpipe.config.contract import is_quadratic
 from seqpipe.errors import DataError
@@ -178,7 +177,7 @@ def _without_fragments() -> Iterator[None]:
         mallopt(_TRIM_THRESHOLD, 64 << 20)
 
 
-def counters(module: nn.Module) -> list[tuple[Tensor, Tensor]]:
+def counters(module: torch.nn.Module) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return the small buffers of a module, such as counters of steps, and copies; a step changes no large one."""
     return [(buffer, buffer.clone()) for buffer in module.buffers() if buffer.numel() <= 1000]
 

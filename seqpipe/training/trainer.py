@@ -147,10 +147,10 @@ class Trainer:
         of them: both show in the items of one batch. The parts of a single loss are relative to the first batch of the
         epoch, which `_update` corrects.
         """
-        most = self.config.train.accumulate
-        if most == 1 or (self._count([self._batch(0)], 0) == 1 and not self.config.train.teacher):
+        settings = self.config.train
+        if settings.accumulate == 1 or (self._count([self._batch(0)], 0) == 1 and not settings.teacher):
             yield from batches
-        while window := [*islice(batches, most)]:
+        while window := [*islice(batches, settings.accumulate)]:
             self._count(window, self.progress.position)
             yield from window
 
@@ -264,7 +264,7 @@ class Trainer:
             for values in [*(loss for *_, loss in self._group), *optim.gradient_values(self.pipeline.parameters())]:
                 values.mul_(factor)
         self._losses += self._group
-        self._group = []
+        self._group, self._items = [], {}
         if len(self._losses) >= self.report_batches:
             self._report()
         self._scaler.unscale_(self._optimizer)
@@ -281,7 +281,6 @@ class Trainer:
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
-        self._items = {}
         at.step += 1
         self._average.update(at.step)
 
