@@ -139,15 +139,15 @@ class CopySeq2Seq(sp.Seq2SeqHead):
         """Return the mean over target tokens (B, N) of -log p given the earlier ones, plus the coverage loss."""
         source = self.read(sources)
         step = self._all(source, target_ids, self.start(source, sources, target_ids.shape[1]))
-        rows = sp.RealRows(target_mask)
-        logits = rows.of(self.vocabulary.logits(step.readout, self.logit_mask)).float()  # (M, V)
+        rows, exact = sp.RealRows(target_mask), torch.get_default_dtype()
+        logits = rows.of(self.vocabulary.logits(step.readout, self.logit_mask)).to(exact)  # (M, V)
         ids = rows.of(target_ids)
         # -log p needs no mixture over the whole extended vocabulary (B, N, V + S): for each target token only its
         # probability of being generated and the weights of its copies count. They are added as logarithms, so that a
         # token with a probability near 0 still has a gradient.
         there = (source.parts.words[:, None] == target_ids[..., None]) & source.parts.mask[:, None]  # (B, N, S)
-        copied = rows.of(torch.where(there, step.weights, 0.0).sum(2)).float()  # (M,)
-        log_p, switch, V = logits.log_softmax(1), rows.of(step.switch).float(), logits.shape[1]
+        copied = rows.of(torch.where(there, step.weights, 0.0).sum(2)).to(exact)  # (M,)
+        log_p, switch, V = logits.log_softmax(1), rows.of(step.switch).to(exact), logits.shape[1]
         generated = torch.where(ids < V, log_p.gather(1, ids.clamp(max=V - 1)[:, None])[:, 0], sp.LOG_ZERO)
         right = torch.logaddexp(
             F.logsigmoid(switch) + generated, F.logsigmoid(-switch) + copied.clamp_min(_LEAST).log()

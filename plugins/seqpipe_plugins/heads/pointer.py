@@ -246,5 +246,7 @@ class Pointer(nn.Module):
         ends = (chosen[..., 1:] > 0).sum(2) >= wanted  # (B, M)
         allowed = torch.cat([ends[..., None], positions], 2)
         places = torch.arange(allowed.shape[2], device=h.device)
-        logits = self.pointing.scores(h, source.keys)[:, 0].to(torch.get_default_dtype()) - _LATER * places  # (B, M, 1 + T)
+        logits = (
+            self.pointing.scores(h, source.keys)[:, 0].to(torch.get_default_dtype()) - _LATER * places
+        )  # (B, M, 1 + T)
         return torch.where(allowed, torch.where(allowed, logits, sp.LOG_ZERO).log_softmax(2), sp.LOG_ZERO)
