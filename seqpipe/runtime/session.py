@@ -305,10 +305,9 @@ class GraphSession:
         session = open_session(onnxruntime, model, device, content.path, refused)
         self._sessions = {1: session}  # by threads of a run
         self.device = "cuda" if CUDA in session.get_providers() else "cpu"
-        self._arenas, self._place = "cpu:0", ("cpu", 0)  # memory that onnxruntime keeps, and where a cache stays
+        self._arenas = "cpu:0"  # memory that onnxruntime keeps for later runs
         if self.device == "cuda":
-            self._place = "cuda", int(session.get_provider_options()[CUDA]["device_id"])
-            self._arenas += f";gpu:{self._place[1]}"
+            self._arenas += f";gpu:{session.get_provider_options()[CUDA]['device_id']}"
         self.workers = 1 if self.device == "cuda" else threads or cores()
         count, looped = graph_check.product_sizes(model) if len(model) >= LARGE else (0, 0)
         is_large = count >= LARGE or looped >= LARGE_LOOP
@@ -348,12 +347,8 @@ class GraphSession:
         return self._run(self._decision, feeds, self._alone_threads)
 
     def run_with_cache(self, feeds: Arrays) -> Arrays:
-        """Return the decision, and the cache for a later run (`seqpipe.runtime.manifest.next_inputs`).
-
-        On CUDA the cache stays on the device, as OrtValues.
-        """
-        is_bound = self.device == "cuda"  # a CPU has nothing to copy, and binding takes 0.1 ms
-        return self._run(self._decision + self._caches, feeds, self._alone_threads, is_bound)
+        """Return the decision, and the cache for a later run (`seqpipe.runtime.manifest.next_inputs`)."""
+        return self._run(self._decision + self._caches, feeds, self._alone_threads)
 
     def run_all(self, feeds: Arrays) -> Arrays:
         """Return the decision, the cache for a later run, and the attention weights as `explain.<name>`."""
@@ -390,13 +385,11 @@ class GraphSession:
             self._is_lost = False
             return self._sessions[threads]
 
-    def _run(
-        self, names: Sequence[str], feeds: dict[str, Any], threads: int = 1, is_bound: bool = False
-    ) -> dict[str, Any]:
+    def _run(self, names: Sequence[str], feeds: Arrays, threads: int = 1) -> Arrays:
         session, self._has_run = self._session(1 if self._watchdog.runs else threads), True
         options, is_huge = self._run_options(), False
         for name, array in feeds.items():
-            is_huge = is_huge or ((name == MASK or name.endswith(f".{MASK}")) and array.size > TOKENS)
+            is_huge = is_huge or (array.size > TOKENS and (name == MASK or name.endswith(f".{MASK}")))
         # onnxruntime keeps the memory of a huge text for the next run. That run releases it, and so do the next ones,
         # as many as there are workers, since its outputs remain until they are read.
         if is_huge or self._after_huge:
@@ -406,25 +399,13 @@ class GraphSession:
         times, began = self.run_times, time.monotonic()
         self._watchdog.start(options, times.deadline)
         try:
-            arrays = self._run_bound(session, names, feeds, options) if is_bound else session.run(names, feeds, options)
+            arrays = session.run(names, feeds, options)
         except Exception as error:  # onnxruntime's exceptions share no base but Exception
             raise self._run_error(error, options.terminate) from error
         finally:
             self._watchdog.stop(options)
             times.add(began, time.monotonic())
         return dict(zip(names, arrays, strict=True))
-
-    def _run_bound(self, session: Any, names: Sequence[str], feeds: dict[str, Any], options: Any) -> list[Any]:
-        """Run the graph on arrays and OrtValues; return the decision as arrays, and the cache as OrtValues."""
-        binding, ort_value = session.io_binding(), import_onnxruntime().OrtValue
-        for name, value in feeds.items():
-            bound = ort_value.ortvalue_from_numpy(value) if isinstance(value, np.ndarray) else value
-            binding.bind_ortvalue_input(name, bound)
-        for name in names:
-            binding.bind_output(name, *(self._place if name in self._caches else ("cpu", 0)))
-        session.run_with_iobinding(binding, options)
-        outputs = zip(names, binding.get_outputs(), strict=True)
-        return [output if name in self._caches else output.numpy() for name, output in outputs]
 
     def _run_error(self, error: Exception, ended: bool) -> SeqpipeError:
         if ended and time.monotonic() >= self.run_times.deadline:

@@ -34,7 +34,6 @@ from seqpipe.runtime.decode_options import random_numbers
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.model import Model
-from seqpipe.runtime.onnx_runtime import onnxruntime
 from seqpipe.runtime.session import GraphSession
 from seqpipe.runtime.text_scores import ScoredText, text_scores
 from seqpipe.training.datasets import read
@@ -300,20 +299,6 @@ def test_a_text_in_pieces_is_the_whole_text(exported: Model, options: dict[str, 
         pieces = list(exported.stream(text, max_length=WRITTEN, **options))
         assert text + "".join(pieces) == exported(text, max_length=WRITTEN, **options)["generated_text"]
     assert len(pieces) > 1 or options
-
-
-def test_a_cache_that_stays_on_the_device_continues_a_text_alike(
-    exported: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = [[*exported.stream(text, max_length=WRITTEN)] for text in prompts(6)]
-    monkeypatch.setattr(exported.graph, "device", "cuda")  # so that it binds inputs and outputs, here on the CPU
-    featurizer = exported.predictor.featurizer
-    feeds = featurizer.collate(featurizer.docs([{"text": "Nele"}])) | {"max_length": np.zeros(2, np.int64)}
-    outputs = exported.graph.run_with_cache(feeds)
-    kept = {name for name, output in outputs.items() if isinstance(output, onnxruntime.OrtValue)}
-    assert kept == {entry.output for entry in exported.graph.cache}
-    assert outputs["tokens"].shape == (1, 1, 2)
-    assert [[*exported.stream(text, max_length=WRITTEN)] for text in prompts(6)] == expected
 
 
 def test_an_imported_cache_continues_a_ragged_batch_like_the_whole_texts(exported: Model) -> None:

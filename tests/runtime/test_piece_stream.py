@@ -86,17 +86,6 @@ def test_tags_and_spans_of_a_text_in_any_pieces_are_those_of_the_whole(tagger: P
         assert len(known) >= 10
 
 
-def test_pieces_whose_cache_stays_on_the_device_have_the_same_answers(
-    tagger: Path, spans: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dice = random.Random(0)
-    for path in (tagger, spans):
-        model, on_device = load(path, "cpu"), load(path, "cpu")
-        monkeypatch.setattr(on_device.graph, "device", "cuda")  # so that it binds inputs and outputs, here on the CPU
-        for pieces in (cut(text, dice) for text in TEXTS):
-            assert fed(on_device, pieces) == fed(model, pieces)
-
-
 def test_pieces_in_int8_are_the_whole_in_int8(tmp_path: Path) -> None:
     encoder = {"use": "transformer", "causal": True, "heads": 2, "hidden": 128}
     embedding = {"use": "lookup", "dim": 64}
