@@ -64,11 +64,9 @@ def _fault(pipeline: Pipeline, count: int, opset: int) -> str:
     """Return the fault of the stages up to this one: a leak in PyTorch, a failing export or run, or a difference."""
     judge = Judge(pipeline, {})
 
-    def exact(feeds: Arrays) -> Outputs | None:
-        return judge.compute(lambda pipeline: _stage_outputs(pipeline, count, in_float64(feeds)))
-
     def outputs(feeds: Arrays) -> Outputs:  # in float64, if the stages can
-        return exact(feeds) or _stage_outputs(pipeline, count, feeds)
+        exact = judge.compute(lambda pipeline: _stage_outputs(pipeline, count, in_float64(feeds)))
+        return exact or _stage_outputs(pipeline, count, feeds)
 
     # First check for a leak, in PyTorch only: real tokens that depend on padding or other rows also make the graph's
     # answers differ, and the error would then blame the graph for a fault of the stage.
@@ -91,11 +89,9 @@ def _fault(pipeline: Pipeline, count: int, opset: int) -> str:
             expected, mask = _stage_outputs(pipeline, count, feeds)
             for (name, array), output in zip(expected.items(), map(partial(_real, mask=mask), got), strict=True):
                 array = _real(array, mask)
-                if not _close(output, array):
-                    reference = _real((exact(feeds) or (expected, mask))[0][name], mask)
-                    own = OWN * float(own_error(array, reference).max(initial=0.0))
-                    if not _close(output, reference, own):
-                        return f"{name!r} differs between PyTorch and the graph; {_FIXED}"
+                reference = array if _close(output, array) else _real(outputs(feeds)[0][name], mask)
+                if not _close(output, reference, OWN * float(own_error(array, reference).max(initial=0.0))):
+                    return f"{name!r} differs between PyTorch and the graph; {_FIXED}"
     except SeqpipeError as error:
         return str(error)
     except Exception as error:  # onnxruntime's exceptions have no other common base

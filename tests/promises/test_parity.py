@@ -34,7 +34,7 @@ from seqpipe.errors import ParityError
 from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import graph_without_weights, random_batches, with_weights
 from seqpipe.export.parity.answers import Comparison
-from seqpipe.export.parity.decisions import Batch, DecisionParity, option_inputs, own_error
+from seqpipe.export.parity.decisions import Batch, DecisionParity, in_float64, margins, option_inputs, own_error
 from seqpipe.export.parity.gate import verify_parity
 from seqpipe.features.document import Record
 from seqpipe.features.sources import keep_rows
@@ -79,7 +79,7 @@ class Subject:
         return option_table(*self.config.head)
 
     def traced(self, pipeline: Pipeline) -> Any:
-        return graph_without_weights(pipeline, self.options, self.config.export.opset)
+        return graph_without_weights(pipeline, self.options, self.config.export.opset, self.config.export.explain)
 
 
 def subject(folder: Path) -> Subject:
@@ -90,7 +90,8 @@ def subject(folder: Path) -> Subject:
     docs = pipeline.artifacts.featurizer.docs([pipeline.artifacts.task.question(record) for record in records])
     keep_rows(pipeline.artifacts.featurizer, docs)
     chosen = records[:: len(records) // RECORDS + 1]
-    model = graph_without_weights(pipeline, option_table(*run.config.head), run.config.export.opset)
+    export = run.config.export
+    model = graph_without_weights(pipeline, option_table(*run.config.head), export.opset, export.explain)
     return Subject(pipeline, run.config, chosen, model)
 
 
@@ -281,11 +282,10 @@ def row_effects(parity: DecisionParity, batch: Batch, other: dict[str, np.ndarra
         yield np.inf, 0.0
         return
     differ = np.any([(other[name] != exact[name]).reshape(len(other[name]), -1).any(1) for name in decisions], 0)
-    margins = parity.judge.margins(batch.feeds, exact, other)
-    assert margins is not None
+    apart = parity.judge.compute(lambda pipeline: margins(pipeline, in_float64(batch.feeds), exact, other))
     for row in range(len(differ)):
         if differ[row]:
-            yield float(margins[:, row].max()), 0.0
+            yield float(apart[:, row].max()), 0.0
             continue
         for name in exact.keys() - {*decisions}:
             yield (

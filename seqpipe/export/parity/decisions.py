@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ import torch
 from seqpipe.answers.base import LOOSE
 from seqpipe.answers.task import HeadTask
 from seqpipe.answers.types import PREFIX
-from seqpipe.config.contract import describe
 from seqpipe.errors import ParityError
 from seqpipe.export.graph import random_batches, shortest_row, tensors_of, with_other_padding
 from seqpipe.features.document import Arrays, Doc, Record
@@ -236,7 +235,6 @@ def _record(source: InputSource, text: str, draw: random.Random) -> dict[str, An
 
 OWN = 4  # the error that a graph may have, in errors of PyTorch's float32 for the same output and row
 NOISY = 6  # copies in float32 whose errors are measured besides: one error may be near 0 by chance
-Computed = TypeVar("Computed")
 
 
 class Judge:
@@ -252,8 +250,6 @@ class Judge:
 
     def __init__(self, pipeline: Pipeline, options: Known):
         self.pipeline, self.options, self.fault = pipeline, options, ""
-        self._exact: Pipeline | None = None
-        self._noisy: Pipeline | None = None
 
     def decide(self, inputs: Arrays, explain: bool = False) -> Arrays:
         """Return the decision about features and options in float64; without outputs that are less precise."""
@@ -267,7 +263,6 @@ class Judge:
 
         Their errors are samples of float32's own (Parker 1997, Monte Carlo arithmetic).
         """
-        self._noisy = self._noisy or _copy_of(self.pipeline)
         decisions = []
         for seed in range(NOISY):
             random = torch.Generator().manual_seed(seed)
@@ -278,18 +273,11 @@ class Judge:
                 decisions.append(self._decide(self._noisy, inputs, explain))
         return decisions
 
-    def margins(self, feeds: Arrays, expected: Arrays, got: Arrays) -> np.ndarray | None:
-        """Return the margins of each head (H, B) between two decisions in float64; None if a component fails."""
-        return self.compute(lambda pipeline: margins(pipeline, in_float64(feeds), expected, got))
-
-    def compute(self, compute: Callable[[Pipeline], Computed]) -> Computed | None:
+    def compute(self, compute: Callable[[Pipeline], Any]) -> Any:
         """Return what a function computes of the copy in float64, by default also its new tensors; None if it fails."""
-        if self.fault and self._exact is None:
-            return None
         default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
-            self._exact = self._exact or _copy_of(self.pipeline).double()
             with torch.no_grad():
                 return compute(self._exact)
         except Exception as error:  # a plugin may raise any exception
@@ -298,16 +286,22 @@ class Judge:
         finally:
             torch.set_default_dtype(default)
 
+    @cached_property
+    def _exact(self) -> Pipeline:
+        return self._copy().double()
+
+    @cached_property
+    def _noisy(self) -> Pipeline:
+        return self._copy()
+
+    def _copy(self) -> Pipeline:  # which shares what was learned from data, such as tokenizers
+        return copy.deepcopy(self.pipeline, {id(self.pipeline.artifacts): self.pipeline.artifacts})
+
     def _decide(self, pipeline: Pipeline, inputs: Arrays, explain: bool) -> Arrays:
         features = tensors_of(inputs)
         values: dict[str, Any] = {name: features.pop(name) for name in self.options if name in features}
         values |= {name: len(inputs[name]) for name in values if self.options[name]["type"] == "size"}
         return {name: tensor.numpy() for name, tensor in pipeline.decide(features, values, explain).items()}
-
-
-def _copy_of(pipeline: Pipeline) -> Pipeline:
-    """Return a copy that shares what was learned from data, such as tokenizers."""
-    return copy.deepcopy(pipeline, {id(pipeline.artifacts): pipeline.artifacts})
 
 
 def in_float64(arrays: Arrays) -> Arrays:
@@ -331,7 +325,7 @@ TIE = 1e-4  # margin, times √n for scores of n terms, below which either of tw
 MOST_TIES, ENOUGH = 1e-3, 1_000  # allowed share of ties, and the decisions that it needs
 BOUND, SLACK = 2e-5, 1e-6  # difference of a score, and relative to it, above which float64 judges
 CLOSE, RELATIVE = 1e-4, 1e-5  # allowed differences of scores, the first, times √n, where float64 gives no answer
-PADDING, ALONE = "depends on values in the padding", "a row alone, without the batch around it"
+PADDING, ALONE = " (with other values in the padding)", " (a row alone, without the batch around it)"
 
 
 @dataclass
@@ -396,13 +390,10 @@ class Batch:
 
     def own_error(self, name: str) -> np.ndarray:
         """Return the largest error, (B,), of an output in float32, where float64 decides equally; relative above 1."""
-        errors, reference = [], self.reference[name]
-        for decision in (self.expected, *self.noisy):
-            if name in decision:
-                errors.append(
-                    np.where(_equal_rows(self.reference, decision), own_error(decision[name], reference), 0.0)
-                )
-        return np.asarray(np.max(errors, 0))
+        comparable = [decision for decision in (self.expected, *self.noisy) if name in decision]
+        errors = [own_error(decision[name], self.reference[name]) for decision in comparable]
+        same = [_equal_rows(self.reference, decision) for decision in comparable]
+        return np.asarray(np.max(np.where(same, errors, 0.0), 0))
 
     @property
     def _inputs(self) -> tuple[Arrays, bool]:
@@ -443,22 +434,12 @@ class DecisionParity:
         """
         batch = self.batch(feeds, options)
         expected, got = batch.expected, self._run_graph(feeds | options)
-        different, rounded = np.zeros((2, len(next(iter(expected.values())))), bool)
-
-        def add(batch: Batch, got: Arrays, faults: Iterable[Fault]) -> None:
-            for rows, where, names in faults:
-                if rows.any():
-                    np.logical_or(different, rows, out=different)
-                    self.refuse(batch, got, rows, f"{where}, at shape {_shape(feeds)}", names)
-
-        add(batch, got, self._faults(self.tally, batch, got, rounded))
+        row, alone = shortest_row(self.pipeline.artifacts, feeds)
+        every, padding_faults = np.ones(_shape(feeds)[0], bool), list[Fault]()
+        compared = [(batch, got, self.tally, every, "")]  # ties of the others do not count
         if garbage:
             polluted = self._run_graph(with_other_padding(self.pipeline.artifacts, feeds) | options)
-            if any(not np.array_equal(polluted[name], got[name]) for name in got):
-                faults = self._faults(Tally(), batch, polluted, rounded & False)
-                leaks = ((rows & ~different, f"{', '.join(names)} {PADDING}", names) for rows, _, names in faults)
-                add(batch, polluted, leaks)
-        row, alone = shortest_row(self.pipeline.artifacts, feeds)
+            compared.append((batch, polluted, Tally(), every, PADDING))
         if _shape(alone) != _shape(feeds):
             per_row = {name: array for name, array in options.items() if array.ndim > 1 and len(array) > 1}
             chosen = options | {name: array[row : row + 1] for name, array in per_row.items()}
@@ -468,17 +449,22 @@ class DecisionParity:
                 return {name: array[row : row + 1][_corner(got_alone[name])] for name, array in decision.items()}
 
             single = Batch(self.judge, alone, chosen, of_row(expected), batch, of_row)
-            here = np.arange(len(different)) == row
-            faults = self._faults(Tally(), single, got_alone, np.zeros(1, bool))  # its ties do not count as decisions
-            add(single, got_alone, ((here & rows, f"{where} ({ALONE})", names) for rows, where, names in faults))
+            compared.append((single, got_alone, Tally(), np.arange(len(every)) == row, ALONE))
             for name in [name for name in expected if name.startswith(PREFIX)]:
-                padding = np.array(expected[name][row])
-                padding[_corner(got_alone[name])[1:]] = 0
-                add(batch, got, [(here & bool(padding.any()), f"{name} is not 0 in the padding", [name])])
+                padding = np.array(expected[name][row : row + 1])
+                padding[_corner(got_alone[name])] = 0
+                nonzero = padding.any(keepdims=True).reshape(1)
+                padding_faults.append(Fault(nonzero, ~nonzero & False, f"{name} is not 0 in the padding", [name]))
+        different, loose = np.zeros((2, len(every)), bool)
+        for compared_batch, answer, tally, rows, how in compared:
+            for fault in (*self._faults(tally, compared_batch, answer), *(padding_faults if how == ALONE else ())):
+                different |= rows & fault.wrong
+                loose |= rows & fault.loose
+                if fault.wrong.any():
+                    self.refuse(compared_batch, answer, fault, f"{how}, at shape {_shape(feeds)}")
         self.tally.decisions += len(different)
         self.tally.different += int(different.sum())
-        self.tally.rounded += int((rounded & ~different).sum())
-        return expected, got, (rounded | ~_equal_rows(expected, got)) & ~different
+        return expected, got, loose & ~different
 
     def compare_batches(
         self, batches: Iterable[Arrays], chosen: Mapping[str, Any], most_garbage: float = math.inf
@@ -504,11 +490,14 @@ class DecisionParity:
             self.compare_batches([next(batches)], {}, most_garbage=0)
         self.tally.check()
         if self.tally.ties > MOST_TIES * self.tally.decisions:
-            cause = constant_stage(self.pipeline, next(random_batches(learned, seed, (3,), (9,))))
-            raise ParityError(
+            message = (
                 f"{self.tally.ties} of {self.tally.decisions} decisions have margins under {TIE} times the root of "
-                f"the terms of their scores: too many to call them equal{cause and f'. {cause}'}"
+                "the terms of their scores: too many to call them equal"
             )
+            if has_equal_vectors(self.pipeline, next(random_batches(learned, seed, (3,), (9,)))):
+                message += ". All tokens of a text have the same vector, as after the encoder bag, so that decisions "
+                message += "about them tie by construction; use an encoder that tells tokens apart"
+            raise ParityError(message)
 
     def ties(self, batch: Batch, got: Arrays) -> np.ndarray:
         """Return the rows (B,) whose decisions are equally good: by the margins of each head, or by float64's search.
@@ -518,51 +507,49 @@ class DecisionParity:
         heads = self.pipeline.head_stages
         allowed = TIE * np.stack([head_growth(head, batch.feeds, batch.expected) for head in heads])
         single = margins(self.pipeline, batch.feeds, batch.expected, got)
-        exact = self.judge.margins(batch.feeds, batch.expected, got)
-        if exact is None:
-            return np.asarray((single < allowed).all(0))
+        exact = self.judge.compute(lambda pipeline: margins(pipeline, in_float64(batch.feeds), batch.expected, got))
+        exact = single if exact is None else exact
         with np.errstate(invalid="ignore"):  # an infinite margin is no tie
             tied = np.asarray((exact < allowed + OWN * np.abs(single - exact)).all(0))
         if (tied | _equal_rows(batch.expected, got)).all():
             return tied
         return tied | _equal_rows({name: got[name] for name in _decision_names(got)}, batch.reference)
 
-    def numbers(self, batch: Batch, got: Arrays, rows: np.ndarray, rounded: np.ndarray) -> Iterator[Fault]:
-        """Yield faults of the numbers in some rows, (B,) bool; set `rounded` where float64 shows that there is none."""
-        decisions = _decision_names(batch.expected)
-        for name, expected in batch.expected.items():
-            if name in decisions:
-                continue
+    def numbers(self, tally: Tally, batch: Batch, got: Arrays, rows: np.ndarray) -> Iterator[Fault]:
+        """Yield the numbers that differ from PyTorch's in some rows, (B,) bool; count what float64 shows right."""
+        for name in batch.expected.keys() - {*_decision_names(batch.expected)}:
+            expected = batch.expected[name]
             size, gap = np.abs(expected), np.abs(expected - got[name])
             allowed = BOUND + SLACK * size
-            beyond = rows & ~_rowwise(gap <= allowed)
-            if not beyond.any():
-                continue
-            fixed = by_row(CLOSE * self._growth(name, batch), gap) + RELATIVE * size  # without float64
-            near = gap <= fixed
-            if (reference := batch.reference.get(name)) is not None:
-                same, error = _equal_rows(batch.reference, batch.expected), batch.own_error(name)
-                # Where float64 decides otherwise, its numbers are of another answer: the error is that of other rows.
-                error = np.where(same, error, error[same].max(initial=0.0))
-                own = by_row(OWN * error, gap) * np.maximum(1, size)
-                near_exact = np.abs(got[name] - reference) <= allowed + own
-                near = np.where(by_row(same, gap), near_exact, gap <= fixed + own)
-            wrong = beyond & ~_rowwise(near)
-            rounded |= beyond & ~wrong
-            yield wrong, f"{name} differs by {gap[rows].max(initial=0.0):.2g}", [name]
+            tally.worst = max(tally.worst, float((gap - SLACK * size)[rows].max(initial=0.0)))
+            if (beyond := rows & ~_rowwise(gap <= allowed)).any():
+                head = next(head for head in self.pipeline.head_stages if name.startswith(head.prefix))
+                terms = growth(head, name.removeprefix(head.prefix), batch.feeds, batch.expected)
+                near = gap <= (fixed := by_row(CLOSE * terms, gap) + RELATIVE * size)
+                if (reference := batch.reference.get(name)) is not None:
+                    # Where float64 decides otherwise, its numbers are of another answer: the error is of other rows.
+                    same, error = _equal_rows(batch.reference, batch.expected), batch.own_error(name)
+                    error = np.where(same, error, error[same].max(initial=0.0))
+                    own = by_row(OWN * error, gap) * np.maximum(1, size)
+                    exact = np.abs(got[name] - reference) <= allowed + own
+                    near = np.where(by_row(same, gap), exact, gap <= fixed + own)
+                right = _rowwise(near)
+                tally.rounded += int((beyond & right).sum())
+                what = f"{name} differs by {gap[rows].max(initial=0.0):.2g}"
+                yield Fault(beyond & ~right, beyond & right, what, [name])
 
-    def refuse(self, batch: Batch, got: Arrays, rows: np.ndarray, where: str, names: list[str]) -> None:
+    def refuse(self, batch: Batch, got: Arrays, fault: Fault, where: str = "") -> None:
         """Keep the first difference, with all that shows it."""
         tally = self.tally
         if tally.where:
             return
-        tally.where, tally.outputs = where, names
+        tally.where, tally.outputs = fault.what + where, fault.names
         parts = {"input": batch.feeds | batch.options, "pytorch": batch.expected, "onnxruntime": got}
-        parts |= {"float64": batch.reference, "rows": {"different": np.flatnonzero(rows)}}
+        parts |= {"float64": batch.reference, "rows": {"different": np.flatnonzero(fault.wrong)}}
         if all(got[name].shape == array.shape for name, array in batch.expected.items()):
-            exact = self.judge.margins(batch.feeds, batch.expected, got)
-            found = {"float32": margins(self.pipeline, batch.feeds, batch.expected, got), "float64": exact}
-            parts["margin"] = {name: array for name, array in found.items() if array is not None}
+            parts["margin"] = {"float32": margins(self.pipeline, batch.feeds, batch.expected, got)}
+            exact = self.judge.compute(lambda pipeline: margins(pipeline, in_float64(batch.feeds), batch.expected, got))
+            parts["margin"] |= {} if exact is None else {"float64": exact}
         tally.evidence = {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
 
     def _run_graph(self, feeds: Arrays) -> Arrays:
@@ -572,47 +559,41 @@ class DecisionParity:
             shape = _shape({name: feeds[name] for name in self.pipeline.artifacts.featurizer.manifest()})
             raise ParityError(f"onnxruntime fails at shape {shape}, but PyTorch answers: {error}") from error
 
-    def _faults(self, tally: Tally, batch: Batch, got: Arrays, rounded: np.ndarray) -> Iterator[Fault]:
-        """Yield the rows that differ; record ties and the worst difference, and set the rows that are `rounded`."""
+    def _faults(self, tally: Tally, batch: Batch, got: Arrays) -> Iterator[Fault]:
+        """Yield what differs; count ties, and the largest difference of a score."""
         expected = batch.expected
-        B = len(next(iter(expected.values())))
-        misshaped = [name for name, array in expected.items() if got[name].shape != array.shape]
-        for name in misshaped:
-            yield np.ones(B, bool), f"{name}: shape {got[name].shape}, not {expected[name].shape}", [name]
-        if misshaped:
+        every = np.ones(len(next(iter(expected.values()))), bool)
+        if misshaped := [name for name, array in expected.items() if got[name].shape != array.shape]:
+            shapes = (f"{name}: shape {got[name].shape}, not {expected[name].shape}" for name in misshaped)
+            yield Fault(every, ~every, "; ".join(shapes), misshaped)
             return
-        decisions = _decision_names(expected)
         same = _equal_rows(expected, got)
         if not same.all():
             tied = self.ties(batch, got)
             tally.ties += int((~same & tied).sum())
-            names = [name for name in decisions if (got[name] != expected[name]).any()]
-            yield ~same & ~tied, ", ".join(names), names
-        for name in {*expected} - {*decisions}:
-            gap = np.abs(expected[name] - got[name])[same] - SLACK * np.abs(expected[name][same])
-            tally.worst = max(tally.worst, float(gap.max(initial=0.0)))
-        yield from self.numbers(batch, got, same, rounded)
-
-    def _growth(self, name: str, batch: Batch) -> np.ndarray:
-        head = next(head for head in self.pipeline.head_stages if name.startswith(head.prefix))
-        return growth(head, name.removeprefix(head.prefix), batch.feeds, batch.expected)
+            names = [name for name in _decision_names(expected) if (got[name] != expected[name]).any()]
+            yield Fault(~same & ~tied, ~same & tied, ", ".join(names), names)
+        yield from self.numbers(tally, batch, got, same)
 
 
-Fault = tuple[np.ndarray, str, list[str]]  # rows (B,), what differs in them, and the names of these outputs
+class Fault(NamedTuple):
+    """A difference of a graph from PyTorch, in outputs of these names."""
+
+    wrong: np.ndarray  # rows, (B,) bool
+    loose: np.ndarray  # rows that differ too, by a tie or by float32's own error
+    what: str
+    names: Sequence[str]
 
 
 def growth(head: HeadStage, name: str, feeds: Arrays, decision: Arrays) -> np.ndarray:
     """Return √n in each row, (B,), for an output of a head that sums n terms, with which errors grow; else 1."""
-    kind = head.task.kind
+    kind, tokens = head.task.kind, np.sum([mask.sum(1) for mask in masks(feeds).values()], 0)
     sums = kind.decided[name].sums if name in kind.decided else ""
-    n = np.ones(len(next(iter(masks(feeds).values()))))
-    if sums == "T":
-        n = np.sum([mask.sum(1) for mask in masks(feeds).values()], 0)
-    elif sums == "N":
+    if sums == "N":
         steps = next(name for name, array in kind.decided.items() if array.shape == "(B, K, N)")
         absent = -1 if kind.decided[steps].values == "position" else 0
-        n = (decision[head.prefix + steps] != absent).sum(2).max(1, initial=0)
-    return np.asarray(np.sqrt(np.maximum(n, 1)))
+        tokens = (decision[head.prefix + steps] != absent).sum(2).max(1, initial=0)
+    return np.asarray(np.sqrt(np.maximum(tokens, 1) if sums else np.ones(len(tokens))))
 
 
 def head_growth(head: HeadStage, feeds: Arrays, decision: Arrays) -> np.ndarray:
@@ -620,18 +601,11 @@ def head_growth(head: HeadStage, feeds: Arrays, decision: Arrays) -> np.ndarray:
     return np.max([growth(head, name, feeds, decision) for name in head.task.kind.outputs], 0)
 
 
-def constant_stage(pipeline: Pipeline, feeds: Arrays) -> str:
-    """Return a sentence about the last stage before a head if its vectors are equal at all tokens of a text."""
-    constant = None
+def has_equal_vectors(pipeline: Pipeline, feeds: Arrays) -> bool:
+    """Return whether each text has the same vector at all its tokens, in every source that heads read."""
     with torch.no_grad():
-        for stage, outputs in pipeline.trace(names := dict[str, Any](tensors_of(feeds))):
-            x, mask = outputs.get("x"), names[pipeline.mask_at(stage)]
-            if x is not None and mask.shape == x.shape[:2] and (mask.sum(1) > 1).any():
-                constant = stage if not torch.where(mask[..., None], x - x[:, :1], 0.0).any() else None
-    if constant is None:
-        return ""
-    same = f"{constant.key}: {describe(constant)} gives every token of a text the same vector"
-    return f"{same}, so that decisions about its tokens tie by construction; use an encoder that tells tokens apart"
+        sources = pipeline(tensors_of(feeds))["sources"]
+    return not any(((one["x"] - one["x"][:, :1]) * one["mask"][..., None]).any() for one in sources)
 
 
 def _decision_names(decision: Arrays) -> list[str]:
