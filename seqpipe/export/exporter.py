@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import io
 import json
 import math
 import platform
@@ -41,7 +40,7 @@ from seqpipe.features.document import Record
 from seqpipe.features.media import json_value
 from seqpipe.features.sources import TextSource, columns, keep_rows, media_fields, tokenizer_file_of, tokenizers_of
 from seqpipe.features.splitting import Cut
-from seqpipe.files import CACHE_VARIABLE, null_non_finite, write
+from seqpipe.files import CACHE_VARIABLE, null_non_finite, writing
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headlines
 from seqpipe.runtime.manifest import Golden, Json, Limits, Manifest, MetricsOwner, Option, Reader, Streaming, Weights
@@ -431,8 +430,8 @@ def export(
         compared = use_graph(pipeline, config, cache, console, compare)
     except ParityError as error:
         if error.evidence:
-            np.savez(content := io.BytesIO(), **error.evidence)
-            write(difference, content.getvalue())
+            with writing(difference) as temporary, temporary.open("wb") as file:
+                np.savez(file, **error.evidence)
             error.args = (f"{error}\nits inputs, both answers and their margins are in {difference}",)
         raise
     difference.unlink(missing_ok=True)

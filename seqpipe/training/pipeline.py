@@ -518,10 +518,8 @@ class Pipeline(nn.Module):
         for name in self.attended[stage.key]:
             if name not in outputs:
                 raise stage_error(stage, f"it returned no {name!r}, which its `explains` declares")
-        return {
-            attention.output: outputs[name].to(torch.get_default_dtype())
-            for name, attention in self.attended[stage.key].items()
-        }
+        dtype = torch.get_default_dtype()
+        return {attention.output: outputs[name].to(dtype) for name, attention in self.attended[stage.key].items()}
 
     def messages(self) -> Iterator[str]:
         """Yield the messages of the stages before training."""

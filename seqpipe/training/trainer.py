@@ -77,7 +77,7 @@ class Trainer:
         self._losses: list[tuple[int, int, Tensor]] = []
         self._norms: list[dict[str, Tensor]] = []
         self._known, self._items = Items(), Items()  # those that a pass has counted, and those of the step so far
-        self._buffers: list[tuple[Tensor, Tensor]] = []  # those of the heads, and their values before the step
+        self._before_step: list[tuple[Tensor, Tensor]] = []  # those of the heads, and their values before the step
 
     def train(self) -> Progress:
         """Train to the end, from last.ckpt in the folder if it exists, and load the best weights into the pipeline."""
@@ -123,9 +123,8 @@ class Trainer:
                     tokens += int(batch["mask"].sum()) if "mask" in batch else 0
                     if not (self._group or self._losses):  # all are in the sum
                         speed = f", {tokens / (time.monotonic() - start):,.0f} tokens/s" if tokens else ""
-                        note = (
-                            f"epoch {at.epoch + 1}/{epochs}, loss {at.loss / self.steps(at.position):.4f}{best}{speed}"
-                        )
+                        mean = at.loss / self.steps(at.position)
+                        note = f"epoch {at.epoch + 1}/{epochs}, loss {mean:.4f}{best}{speed}"
                     tick(at.epoch * len(self._order) + at.position, note)
                 at.seconds += time.monotonic() - start
                 self.finish_epoch()
@@ -177,8 +176,8 @@ class Trainer:
         if self.batches.stateful and not at.position:
             self.pipeline.set_stateful(len(batch["ids"]))
         if settings.accumulate > 1 and not self._group:
-            self._buffers = counters(self.pipeline.heads)
-        for buffer, before in self._buffers:  # what a head counts, it counts once in a step
+            self._before_step = counters(self.pipeline.heads)
+        for buffer, before in self._before_step:  # what a head counts, it counts once in a step
             buffer.copy_(before)
         with self._autocast():
             loss = self._batch_loss(batch, at.position)

@@ -250,6 +250,7 @@ class Judge:
 
     def __init__(self, pipeline: Pipeline, options: Known):
         self.pipeline, self.options, self.fault = pipeline, options, ""
+        self._copies: dict[torch.dtype, Pipeline] = {}
 
     def decide(self, inputs: Arrays, explain: bool = False) -> Arrays:
         """Return the decision about features and options in float64; without outputs that are less precise."""
@@ -263,14 +264,14 @@ class Judge:
 
         Their errors are samples of float32's own (Parker 1997, Monte Carlo arithmetic).
         """
-        decisions = []
+        decisions, copied = [], self._copy(torch.float32)
         for seed in range(NOISY):
             random = torch.Generator().manual_seed(seed)
-            for weight, noisy in zip(self.pipeline.parameters(), self._noisy.parameters(), strict=True):
-                noise = torch.rand(weight.shape, generator=random).mul_(2).sub_(1).mul_(torch.finfo(weight.dtype).eps)
+            for weight, noisy in zip(self.pipeline.parameters(), copied.parameters(), strict=True):
+                noise = torch.rand(weight.shape, generator=random).mul_(2).sub_(1).mul_(torch.finfo(torch.float32).eps)
                 noisy.data = weight.detach() * (1 + noise)
             with torch.no_grad():
-                decisions.append(self._decide(self._noisy, inputs, explain))
+                decisions.append(self._decide(copied, inputs, explain))
         return decisions
 
     def compute(self, compute: Callable[[Pipeline], Any]) -> Any:
@@ -279,23 +280,19 @@ class Judge:
         torch.set_default_dtype(torch.float64)
         try:
             with torch.no_grad():
-                return compute(self._exact)
+                return compute(self._copy(torch.float64))
         except Exception as error:  # a plugin may raise any exception
             self.fault = self.fault or f"{type(error).__name__}: {error}"
             return None
         finally:
             torch.set_default_dtype(default)
 
-    @cached_property
-    def _exact(self) -> Pipeline:
-        return self._copy().double()
-
-    @cached_property
-    def _noisy(self) -> Pipeline:
-        return self._copy()
-
-    def _copy(self) -> Pipeline:  # which shares what was learned from data, such as tokenizers
-        return copy.deepcopy(self.pipeline, {id(self.pipeline.artifacts): self.pipeline.artifacts})
+    def _copy(self, dtype: torch.dtype) -> Pipeline:
+        """Return the copy of this type, which shares what was learned from data, such as tokenizers."""
+        if dtype not in self._copies:
+            learned = self.pipeline.artifacts
+            self._copies[dtype] = copy.deepcopy(self.pipeline, {id(learned): learned}).to(dtype)
+        return self._copies[dtype]
 
     def _decide(self, pipeline: Pipeline, inputs: Arrays, explain: bool) -> Arrays:
         features = tensors_of(inputs)
@@ -325,6 +322,10 @@ TIE = 1e-4  # margin, times √n for scores of n terms, below which either of tw
 MOST_TIES, ENOUGH = 1e-3, 1_000  # allowed share of ties, and the decisions that it needs
 BOUND, SLACK = 2e-5, 1e-6  # difference of a score, and relative to it, above which float64 judges
 CLOSE, RELATIVE = 1e-4, 1e-5  # allowed differences of scores, the first, times √n, where float64 gives no answer
+EQUAL_VECTORS = (
+    ". All tokens of a text have the same vector, as after the encoder bag, so that decisions about them tie by "
+    "construction; use an encoder that tells tokens apart"
+)
 PADDING, ALONE = " (with other values in the padding)", " (a row alone, without the batch around it)"
 
 
@@ -490,14 +491,11 @@ class DecisionParity:
             self.compare_batches([next(batches)], {}, most_garbage=0)
         self.tally.check()
         if self.tally.ties > MOST_TIES * self.tally.decisions:
-            message = (
+            equal = has_equal_vectors(self.pipeline, next(random_batches(learned, seed, (3,), (9,))))
+            raise ParityError(
                 f"{self.tally.ties} of {self.tally.decisions} decisions have margins under {TIE} times the root of "
-                "the terms of their scores: too many to call them equal"
+                f"the terms of their scores: too many to call them equal{equal * EQUAL_VECTORS}"
             )
-            if has_equal_vectors(self.pipeline, next(random_batches(learned, seed, (3,), (9,)))):
-                message += ". All tokens of a text have the same vector, as after the encoder bag, so that decisions "
-                message += "about them tie by construction; use an encoder that tells tokens apart"
-            raise ParityError(message)
 
     def ties(self, batch: Batch, got: Arrays) -> np.ndarray:
         """Return the rows (B,) whose decisions are equally good: by the margins of each head, or by float64's search.
@@ -505,7 +503,7 @@ class DecisionParity:
         A margin may be `TIE` times √n, for a score that sums n terms, and `OWN` times its own error in float32.
         """
         heads = self.pipeline.head_stages
-        allowed = TIE * np.stack([head_growth(head, batch.feeds, batch.expected) for head in heads])
+        allowed = TIE * np.stack([growth(head, batch.feeds, batch.expected) for head in heads])
         single = margins(self.pipeline, batch.feeds, batch.expected, got)
         exact = self.judge.compute(lambda pipeline: margins(pipeline, in_float64(batch.feeds), batch.expected, got))
         exact = single if exact is None else exact
@@ -524,8 +522,8 @@ class DecisionParity:
             tally.worst = max(tally.worst, float((gap - SLACK * size)[rows].max(initial=0.0)))
             if (beyond := rows & ~_rowwise(gap <= allowed)).any():
                 head = next(head for head in self.pipeline.head_stages if name.startswith(head.prefix))
-                terms = growth(head, name.removeprefix(head.prefix), batch.feeds, batch.expected)
-                near = gap <= (fixed := by_row(CLOSE * terms, gap) + RELATIVE * size)
+                grown = by_row(CLOSE * growth(head, batch.feeds, batch.expected), gap)
+                near = gap <= (fixed := grown + RELATIVE * size)
                 if (reference := batch.reference.get(name)) is not None:
                     # Where float64 decides otherwise, its numbers are of another answer: the error is of other rows.
                     same, error = _equal_rows(batch.reference, batch.expected), batch.own_error(name)
@@ -585,20 +583,17 @@ class Fault(NamedTuple):
     names: Sequence[str]
 
 
-def growth(head: HeadStage, name: str, feeds: Arrays, decision: Arrays) -> np.ndarray:
-    """Return √n in each row, (B,), for an output of a head that sums n terms, with which errors grow; else 1."""
-    kind, tokens = head.task.kind, np.sum([mask.sum(1) for mask in masks(feeds).values()], 0)
-    sums = kind.decided[name].sums if name in kind.decided else ""
-    if sums == "N":
-        steps = next(name for name, array in kind.decided.items() if array.shape == "(B, K, N)")
-        absent = -1 if kind.decided[steps].values == "position" else 0
-        tokens = (decision[head.prefix + steps] != absent).sum(2).max(1, initial=0)
-    return np.asarray(np.sqrt(np.maximum(tokens, 1) if sums else np.ones(len(tokens))))
-
-
-def head_growth(head: HeadStage, feeds: Arrays, decision: Arrays) -> np.ndarray:
-    """Return the largest growth, (B,), of the errors of a head's outputs."""
-    return np.max([growth(head, name, feeds, decision) for name in head.task.kind.outputs], 0)
+def growth(head: HeadStage, feeds: Arrays, decision: Arrays) -> np.ndarray:
+    """Return √n in each row, (B,), for the n terms that outputs of a head sum at most: errors grow with it."""
+    decided, n = head.task.kind.decided, np.ones(_shape(feeds)[0])
+    sums = {array.sums for array in decided.values()}
+    if "T" in sums:
+        n = np.sum([mask.sum(1) for mask in masks(feeds).values()], 0)
+    if "N" in sums:
+        steps, array = next((name, array) for name, array in decided.items() if array.shape == "(B, K, N)")
+        absent = -1 if array.values == "position" else 0
+        n = np.maximum(n, (decision[head.prefix + steps] != absent).sum(2).max(1, initial=0))
+    return np.asarray(np.sqrt(np.maximum(n, 1)))
 
 
 def has_equal_vectors(pipeline: Pipeline, feeds: Arrays) -> bool:
