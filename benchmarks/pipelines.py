@@ -38,6 +38,7 @@ from seqpipe.version import VERSION
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, RECORD = ROOT / "docs" / "examples.md", ROOT / "benchmarks" / "pipelines.json"
 HEADER = ("pipeline", "what", "test", "new-templates", "of *test* in training", "`seqpipe run`")
+ON = "Measured on "  # the beginning of a line
 NUMBER = re.compile(r"[−-]?\d+(\.\d+)?")
 ROW = re.compile(r"^\| \[`([\w-]+)\.yaml`\]")
 FORMATS: Mapping[str, Callable[[float], str]] = {
@@ -224,6 +225,8 @@ def table(text: str, known: Mapping[str, Any]) -> str:
     lines = text.split("\n")
     first = next(number for number, line in enumerate(lines) if ROW.match(line))
     lines[first - 2 : first] = [f"| {' | '.join(HEADER)} |", "|" + "---|" * len(HEADER)]
+    machines = dict.fromkeys(record["machine"] for record in known.values() if "machine" in record)
+    lines = [f"{ON}{'; '.join(machines)}." if line.startswith(ON) else line for line in lines]
     return "\n".join(expected(line, known) if ROW.match(line) else line for line in lines)
 
 

@@ -429,12 +429,15 @@ def sources_of(source: InputSource) -> Mapping[str, TextSource | NumericSource]:
 
 
 def keep_rows(source: InputSource, docs: Sequence[Doc]) -> None:
-    """Keep the rows of Docs, at most `MOST_ROWS`, as those of which each numeric source makes random inputs."""
+    """Keep rows of Docs, at most `MOST_ROWS`, as those of which each numeric source makes random inputs."""
+    chosen = [doc for doc in docs[:: len(docs) // MOST_ROWS + 1] if len(doc)]
     for place, part in enumerate(sources_of(source).values()):
         if isinstance(part, NumericSource):
-            each = [(doc.parts or (doc,))[place].rows for doc in docs if len(doc)]
-            rows = np.concatenate([rows for rows in each if rows is not None] or [np.zeros((0, part.width))])
-            part.known_rows = rows[:: len(rows) // MOST_ROWS + 1] if len(rows) else None
+            each = [(doc.parts or (doc,))[place].rows for doc in chosen]
+            rows = [
+                row for rows in each if rows is not None for row in rows[:: len(rows) * len(chosen) // MOST_ROWS + 1]
+            ]
+            part.known_rows = np.stack(rows) if rows else None
 
 
 def tokenizers_of(source: InputSource) -> dict[str, Tokenizer]:

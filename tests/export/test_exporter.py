@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import json
 import math
 import re
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from factory import LEAN, QUIET, parts, tiny, toy_encoders
@@ -26,7 +28,7 @@ from seqpipe.console import Console, Tick
 from seqpipe.errors import ConfigError, DataError, ExportError, ParityError
 from seqpipe.export import exporter
 from seqpipe.export.exporter import bundle_files, bundle_manifest, export, model_card
-from seqpipe.export.graph import to_onnx
+from seqpipe.export.graph import to_onnx, with_weights
 from seqpipe.export.parity.answers import Comparison
 from seqpipe.export.parity.gate import verify_parity
 from seqpipe.features.sources import TextSource
@@ -87,6 +89,34 @@ def test_golden_examples_are_answered_again_with_and_without_words_and_options(m
     assert golden[-1].options == {"n_best": 3}
     assert len(golden[-1].answer) == 3
     assert model.verify() == []
+
+
+def test_a_refused_graph_is_kept_as_arrays_beside_the_bundle_that_was_not_written(
+    made: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = copy.deepcopy(made.pipeline, {id(made.pipeline.artifacts): made.pipeline.artifacts})
+    with torch.no_grad():
+        other.head.emissions.weight.mul_(1.1)
+    with monkeypatch.context() as patch:
+        patch.setattr(exporter, "with_weights", lambda model, pipeline: with_weights(model, other))
+        with pytest.raises(ParityError) as caught:
+            export(made.pipeline, made.config, made.records, tmp_path / "bundle", QUIET)
+    kept = tmp_path / "bundle-difference.npz"
+    lines = str(caught.value).splitlines()
+    assert "differ between PyTorch and onnxruntime" in lines[0]
+    assert lines[1].startswith("at fault: head: head 'crf' of seqpipe-nlp: the stages before it export and answer the")
+    assert lines[2] == f"its inputs, both answers and their margins are in {kept}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [kept.name]
+    with np.load(kept) as arrays:
+        rows, at = arrays["rows.different"], arrays["input.ids"].shape
+        assert arrays["onnxruntime.tags"].shape == arrays["pytorch.tags"].shape == at
+        near, far = (
+            np.abs(arrays[f"{side}.opens"] - arrays["float64.opens"])[rows] for side in ("pytorch", "onnxruntime")
+        )
+        assert near.max() < 1e-5 < 1e-3 < far.max()
+        assert arrays["margin.float64"].shape == (1, at[0])
+    export(made.pipeline, made.config, made.records, tmp_path / "bundle", QUIET)
+    assert not kept.exists()
 
 
 class Recorded(Console):

@@ -14,7 +14,9 @@ from factory import LEAN, parts, tiny, toy_encoders
 from torch import Tensor, nn
 
 from seqpipe.errors import ExportError, PluginError
-from seqpipe.export.graph import to_onnx
+from seqpipe.export.graph import random_doc, to_onnx
+from seqpipe.features.kinds.matrix import Matrix
+from seqpipe.features.sources import MultiSource, NumericSource, keep_rows
 from seqpipe.plugin import Chars
 from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
@@ -32,6 +34,24 @@ class Letters(nn.Module):
     def forward(self, chars: Tensor) -> Tensor:
         vectors: Tensor = self.table(chars)
         return vectors.sum(2) / (chars != 0).sum(2, keepdim=True).clamp(min=1)
+
+
+def test_random_rows_are_those_of_records_if_these_are_known() -> None:
+    linear = NumericSource({"matrix": Matrix((0.5, 3.0), (1.0, 1.0))}, "points")
+    words = NumericSource({"matrix": Matrix((0.0,), (1.0,))}, "times")
+    source = MultiSource({"points": linear, "times": words})
+    random = np.random.default_rng(1)
+    assert np.abs(random_doc(linear, 500, random).rows).max() > 2  # normal numbers
+    records = [{"points": [[i / 9, 3], [i, 4]], "times": [[100 + i]]} for i in range(3)]
+    keep_rows(source, source.docs(records))
+    points, times = random_doc(source, 500, random).parts
+    assert {tuple(row) for row in points.rows.tolist()} == {
+        tuple(row) for record in records for row in np.float32(record["points"]).tolist()
+    }
+    assert {*times.rows[:, 0].tolist()} == {100.0, 101.0, 102.0}
+    assert len(points.rows) == 500
+    keep_rows(source, [])
+    assert linear.known_rows is None
 
 
 class Exported:
