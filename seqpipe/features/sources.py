@@ -141,7 +141,7 @@ def _hash(*values: Any) -> str:
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would compete with session runs for cores
 
 _SPECIAL_IDS = frozenset(range(len(SPECIALS))) - {SPECIALS.index(UNK)}
-MOST_ROWS = 10_000  # kept of records
+MOST_DOCS = 100  # whose rows are kept
 _CACHED, _CACHED_LENGTH = 100_000, 64  # words whose ids are cached, and the most characters of one
 
 
@@ -429,15 +429,12 @@ def sources_of(source: InputSource) -> Mapping[str, TextSource | NumericSource]:
 
 
 def keep_rows(source: InputSource, docs: Sequence[Doc]) -> None:
-    """Keep rows of Docs, at most `MOST_ROWS`, as those of which each numeric source makes random inputs."""
-    chosen = [doc for doc in docs[:: len(docs) // MOST_ROWS + 1] if len(doc)]
+    """Keep the rows of at most `MOST_DOCS` Docs: each numeric source makes random inputs of them."""
+    chosen = [doc for doc in docs[:: len(docs) // MOST_DOCS + 1] if len(doc)]
     for place, part in enumerate(sources_of(source).values()):
         if isinstance(part, NumericSource):
-            each = [(doc.parts or (doc,))[place].rows for doc in chosen]
-            rows = [
-                row for rows in each if rows is not None for row in rows[:: len(rows) * len(chosen) // MOST_ROWS + 1]
-            ]
-            part.known_rows = np.stack(rows) if rows else None
+            rows = [(doc.parts or (doc,))[place].rows for doc in chosen]
+            part.known_rows = np.concatenate([each for each in rows if each is not None]) if rows else None
 
 
 def tokenizers_of(source: InputSource) -> dict[str, Tokenizer]:
