@@ -105,7 +105,8 @@ FLOAT64 = "a decision in float64"
 
 _FLOAT64 = (
     "Make tensors with x.new_zeros, or with torch.get_default_dtype(), in place of torch.float32 and .float(): a "
-    "graph that differs from PyTorch is judged by the pipeline in float64, which this component cannot give"
+    "graph that differs from PyTorch is judged by a copy of the pipeline in float64. So a component must also survive "
+    "copy.deepcopy: it holds no locks, generators or open files"
 )
 
 

@@ -176,8 +176,11 @@ class Trainer:
         if self.batches.stateful and not at.position:
             self.pipeline.set_stateful(len(batch["ids"]))
         if settings.accumulate > 1 and not self._group:
-            self._before_step = counters(self.pipeline.heads)
-        for buffer, before in self._before_step:  # what a head counts, it counts once in a step
+            # A number of steps counts steps, and rows that `whole_batch` merges are those of the step in each batch.
+            merges = any(isinstance(name, int) for name in self._known)
+            every = counters(self.pipeline.heads)
+            self._before_step = [pair for pair in every if merges or not (pair[0].dim() or pair[0].is_floating_point())]
+        for buffer, before in self._before_step:
             buffer.copy_(before)
         with self._autocast():
             loss = self._batch_loss(batch, at.position)

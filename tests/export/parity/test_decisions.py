@@ -236,7 +236,7 @@ def test_scores_as_near_to_float64_as_pytorchs_are_right_and_counted(tmp_path: P
     seen: list[float] = []
 
     def rounds_otherwise(feeds: Arrays, made: Arrays) -> None:
-        made.update(judge.decide_noisily(feeds)[-1])
+        made.update(judge.noisily(lambda pipeline: judge.decision(pipeline, feeds, False))[-1])
         seen.append(float(np.abs(made["scores"] - run(feeds)["scores"]).max()))
 
     shapes = ((1, 7), (5, 31))
@@ -255,6 +255,37 @@ def test_scores_as_near_to_float64_as_pytorchs_are_right_and_counted(tmp_path: P
     row = evidence["rows.different"][0]
     assert np.abs(evidence["onnxruntime.scores"] - evidence["float64.scores"])[row].max() > off / 2
     assert caught.value.outputs == ["scores"]
+
+
+def test_float64_is_no_reference_where_it_is_farther_than_roundings_explain(both: tuple[Pipeline, Run]) -> None:
+    pipeline, run = both
+
+    def off(feeds: Arrays) -> Arrays:
+        return {name: array + np.float32(5e-3) if name == "scores" else array for name, array in run(feeds).items()}
+
+    feeds = next(random_batches(pipeline.artifacts, 0, (3,), (7,)))
+    for far, different in ((0.0, 3), (0.05, 3)):  # 4 times an error of 0.05 would hide the fault
+        parity = DecisionParity(pipeline, run, off, {})
+        decide = parity.judge.decide
+        changed = lambda inputs, explain=False, decide=decide, far=far: {  # noqa: E731
+            name: array + far if name == "scores" else array for name, array in decide(inputs, explain).items()
+        }
+        parity.judge.decide = changed
+        parity.compare(feeds, {})
+        assert (parity.tally.different, parity.tally.rounded) == (different, 0)
+
+
+def test_copies_with_other_roundings_differ_in_the_last_bit_of_weights_and_in_no_whole_number(tmp_path: Path) -> None:
+    pipeline, _ = parts(tiny(tmp_path, "head=tags"))
+    pipeline.head.order = torch.nn.Parameter(torch.arange(5), requires_grad=False)
+    judge = Judge(pipeline, {})
+    copies = judge.noisily(lambda copied: (copied.head.order.clone(), copied.head.emissions.weight.clone()))
+    weight = pipeline.head.emissions.weight.detach()
+    assert all(torch.equal(order, torch.arange(5)) for order, _ in copies)
+    moved = [((noisy - weight).abs() / weight.abs()).max().item() for _, noisy in copies]
+    assert all(0 < most < 2.5e-7 for most in moved)
+    assert not torch.equal(copies[0][1], copies[1][1])
+    assert (judge.noisily(lambda copied: 1 / 0), judge.fault) == ([], "ZeroDivisionError: division by zero")
 
 
 @pytest.mark.parametrize("told", ["mat1 and mat2 must have the same dtype", "scores is float32, not float64"])
