@@ -236,6 +236,7 @@ def _record(source: InputSource, text: str, draw: random.Random) -> dict[str, An
 OWN = 4  # the error that a graph may have, in errors of PyTorch's float32 for the same output and row
 NOISY = 6  # copies in float32 whose errors are measured besides: one error may be near 0 by chance
 FAR = 20  # the error of PyTorch, in errors between these copies, above which it is none of rounding
+SMALL = 1e-4  # the error of PyTorch that hides no fault which matters, so that no copies are asked
 
 
 class Judge:
@@ -537,19 +538,21 @@ class DecisionParity:
             allowed = BOUND + SLACK * size
             tally.worst = max(tally.worst, float((gap - SLACK * size)[rows].max(initial=0.0)))
             if (beyond := rows & ~_rowwise(gap <= allowed)).any():
-                head = next(head for head in self.pipeline.head_stages if name.startswith(head.prefix))
-                grown = by_row(CLOSE * growth(head, batch.feeds, batch.expected), gap)
-                spread, scale = batch.spread(name), OWN * np.maximum(1, size)
-                near, is_exact = gap <= grown + RELATIVE * size + scale * by_row(spread, gap), rows & False
-                if (reference := batch.reference.get(name)) is not None:
-                    # Float64 is no reference where it decides otherwise, or computes something else (as with an epsilon
-                    # of the type): PyTorch is then farther from it than roundings explain.
-                    error = own_error(expected, reference)
-                    is_exact = _equal_rows(batch.reference, batch.expected) & (error <= FAR * spread + BOUND)
-                    own = scale * by_row(np.maximum(error, spread), gap)
-                    near = np.where(by_row(is_exact, gap), np.abs(got[name] - reference) <= allowed + own, near)
-                right = _rowwise(near)
-                tally.rounded += int((beyond & right & is_exact).sum())
+                # Without a reference, with one that decides otherwise, or with one that computes something else (as with
+                # an epsilon of the type), from which PyTorch is farther than roundings explain, the bound is fixed.
+                reference, scale = batch.reference.get(name, np.full_like(gap, np.inf)), OWN * np.maximum(1, size)
+                same, error = _equal_rows(batch.reference, batch.expected), own_error(expected, reference)
+                exact = np.abs(got[name] - reference)
+                right = same & (error <= SMALL) & _rowwise(exact <= allowed + scale * by_row(error, gap))
+                if (beyond & ~right).any():
+                    spread = batch.spread(name)
+                    explained = same & (error <= FAR * spread + BOUND)
+                    near_exact = exact <= allowed + scale * by_row(np.maximum(error, spread), gap)
+                    head = next(head for head in self.pipeline.head_stages if name.startswith(head.prefix))
+                    grown = by_row(CLOSE * growth(head, batch.feeds, batch.expected), gap)
+                    near = gap <= grown + RELATIVE * size + scale * by_row(spread, gap)
+                    right |= _rowwise(np.where(by_row(explained, gap), near_exact, near))
+                tally.rounded += int((beyond & right & same).sum())
                 what = f"{name} differs by {gap[rows].max(initial=0.0):.2g}"
                 yield Fault(beyond & ~right, beyond & right, what, [name])
 
