@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 import json
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -320,3 +322,26 @@ def test_a_stage_whose_training_needs_the_whole_batch_gets_a_note(
         notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith(note)]
         assert len(notes) == accumulate - 1
     assert notes[0].endswith("needs all texts of a batch, so accumulated batches are not one batch")
+
+
+def test_what_a_head_adds_up_is_of_all_batches_and_its_steps_are_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(tmp_path, "head=tags")
+    pipeline, batches = parts(config)
+    pipeline.head.register_buffer("seen", torch.zeros(2))
+    pipeline.head.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+    loss = type(pipeline.head).loss
+
+    @functools.wraps(loss)
+    def counts(self: Any, *values: Any) -> Any:
+        if self.training:
+            self.seen[0] += 1
+            self.steps += 1
+        return loss(self, *values)
+
+    monkeypatch.setattr(type(pipeline.head), "loss", counts)
+    train(pipeline, config, batches, tmp_path / "counts", accumulate=2, epochs=1)
+    count = len(batches.order(0))
+    assert count > 2
+    assert (pipeline.head.seen.tolist(), pipeline.head.steps.item()) == ([count, 0], math.ceil(count / 2))

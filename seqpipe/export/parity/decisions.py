@@ -538,10 +538,10 @@ class DecisionParity:
             allowed = BOUND + SLACK * size
             tally.worst = max(tally.worst, float((gap - SLACK * size)[rows].max(initial=0.0)))
             if (beyond := rows & ~_rowwise(gap <= allowed)).any():
-                # Without a reference, with one that decides otherwise, or with one that computes something else (as with
-                # an epsilon of the type), from which PyTorch is farther than roundings explain, the bound is fixed.
-                reference, scale = batch.reference.get(name, np.full_like(gap, np.inf)), OWN * np.maximum(1, size)
-                same, error = _equal_rows(batch.reference, batch.expected), own_error(expected, reference)
+                # The bound is fixed without a reference, with one that decides otherwise, or with one that computes
+                # something else, as with an epsilon of the type: PyTorch is then farther than roundings explain.
+                reference, scale = batch.reference.get(name, np.full_like(gap, np.nan)), OWN * np.maximum(1, size)
+                same, error = _equal_rows(batch.expected, batch.reference), own_error(expected, reference)
                 exact = np.abs(got[name] - reference)
                 right = same & (error <= SMALL) & _rowwise(exact <= allowed + scale * by_row(error, gap))
                 if (beyond & ~right).any():
