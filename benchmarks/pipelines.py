@@ -7,7 +7,8 @@
 
 They run one after the other, on one core, in a scratch folder (`--folder` keeps it). `benchmarks/pipelines.json` holds
 what each reached, on which machine, and the sha256 of the YAML and the data that it was made from: a row is stale if
-they have changed, or if it says something else. The share of `test` that stands in the training data is counted anew each time.
+they have changed, or if it says something else. The share of `test` that stands in the training data is counted anew
+each time.
 """
 
 from __future__ import annotations

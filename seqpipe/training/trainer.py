@@ -162,8 +162,13 @@ class Trainer:
         return len(self._known)
 
     def _items_of(self, name: str | int, items: Tensor) -> list[Tensor]:
-        """Add the items of a batch to those of the step; return those that were counted before, or else these."""
+        """Add the items of a batch to those of the step; return those that were counted before, or else these.
+
+        Of a loss that was not counted before, those of the first batch are what later ones are relative to.
+        """
         self._items.setdefault(name, []).append(items)
+        if isinstance(name, str) and self.config.train.accumulate > 1:
+            self._known.setdefault(name, [items])
         return self._known.get(name) or [items]
 
     def train_batch(self, batch: Batch) -> None:
