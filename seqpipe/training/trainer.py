@@ -391,7 +391,7 @@ class Trainer:
         state = checkpoint.load(self.folder / LAST)
         self.progress = Progress(**state["progress"])
         if self.config.train.accumulate > 1 and not (self.progress.done or "steps_weigh_items" in state):
-            raise UsageError(f"{self.folder / LAST}: begun with the former rule of train.accumulate; run with --fresh")
+            raise UsageError(f"{self.folder / LAST}: trained by the earlier rule of train.accumulate; run with --fresh")
         self.pipeline.load_state_dict(state["weights"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])

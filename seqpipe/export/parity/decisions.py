@@ -402,6 +402,12 @@ class Batch:
         every = self.whole.noisy if self.whole else judge.noisily(lambda pipeline: judge.decision(pipeline, *inputs))
         return [self._comparable(decision) for decision in every]
 
+    def exact_margins(self, got: Arrays) -> np.ndarray | None:
+        """Return the margins of each head (H, B), in float64, to another decision; None if a component fails."""
+        feeds, expected = in_float64(self.feeds), self.expected
+        margins_of: np.ndarray | None = self.judge.compute(lambda pipeline: margins(pipeline, feeds, expected, got))
+        return margins_of
+
     def spread(self, name: str) -> np.ndarray:
         """Return the largest difference, (B,), of an output with other roundings that decide equally."""
         decisions = [self.expected, *(decision for decision in self.noisy if name in decision)]
@@ -518,8 +524,8 @@ class DecisionParity:
         heads = self.pipeline.head_stages
         allowed = TIE * np.stack([growth(head, batch.feeds, batch.expected) for head in heads])
         single = margins(self.pipeline, batch.feeds, batch.expected, got)
-        exact = self.judge.compute(lambda pipeline: margins(pipeline, in_float64(batch.feeds), batch.expected, got))
-        exact, same = single if exact is None else exact, _equal_rows(batch.expected, got)
+        exact, same = batch.exact_margins(got), _equal_rows(batch.expected, got)
+        exact = single if exact is None else exact
         with np.errstate(invalid="ignore"):  # an infinite margin is no tie
             error = np.abs(single - exact)
             if not ((tied := (exact < allowed + OWN * error).all(0)) | same).all():
@@ -547,12 +553,12 @@ class DecisionParity:
                 right = same & (error <= SMALL) & _rowwise(exact <= allowed + scale * by_row(error, gap))
                 if (beyond & ~right).any():
                     spread = batch.spread(name)
-                    explained = same & (error <= FAR * spread + BOUND)
+                    same &= error <= FAR * spread + BOUND
                     near_exact = exact <= allowed + scale * by_row(np.maximum(error, spread), gap)
                     head = next(head for head in self.pipeline.head_stages if name.startswith(head.prefix))
                     grown = by_row(CLOSE * growth(head, batch.feeds, batch.expected), gap)
                     near = gap <= grown + RELATIVE * size + scale * by_row(spread, gap)
-                    right |= _rowwise(np.where(by_row(explained, gap), near_exact, near))
+                    right |= _rowwise(np.where(by_row(same, gap), near_exact, near))
                 tally.rounded += int((beyond & right & same).sum())
                 what = f"{name} differs by {gap[rows].max(initial=0.0):.2g}"
                 yield Fault(beyond & ~right, beyond & right, what, [name])
@@ -568,8 +574,7 @@ class DecisionParity:
         parts |= {"float64": batch.reference, "rows": {"different": np.flatnonzero(fault.wrong)}}
         if all(got[name].shape == array.shape for name, array in batch.expected.items()):
             parts["margin"] = {"float32": margins(self.pipeline, batch.feeds, batch.expected, got)}
-            exact = self.judge.compute(lambda pipeline: margins(pipeline, in_float64(batch.feeds), batch.expected, got))
-            parts["margin"] |= {} if exact is None else {"float64": exact}
+            parts["margin"] |= {} if (exact := batch.exact_margins(got)) is None else {"float64": exact}
         tally.evidence = {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
 
     def _run_graph(self, feeds: Arrays) -> Arrays:
