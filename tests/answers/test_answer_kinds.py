@@ -1,7 +1,5 @@
 """Decisions, made by hand, through each answer kind."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

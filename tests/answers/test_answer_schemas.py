@@ -1,7 +1,5 @@
 """The JSON Schemas of answers: each kind's allows what it answers, and nothing that differs from it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scores against seqeval and against Levenshtein's table filled cell by cell."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Data of which a score says nothing is told with numbers, in training, after it and by `evaluate`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Answers within a passage: gold, metrics, and the way from data to a bundle's answers."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which words are hidden of a text, and how tokens fill its gaps again: of words, characters and pieces."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

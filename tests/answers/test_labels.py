@@ -1,7 +1,5 @@
 """Texts with one label each, through training, export, evaluation and a bundle; with a head's own metric."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

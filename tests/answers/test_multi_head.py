@@ -1,7 +1,5 @@
 """A list of heads shares what is below it: losses weighted, one graph, one answer with a part for each."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

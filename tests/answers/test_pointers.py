@@ -1,7 +1,5 @@
 """Pointing from data to answers: words of a text, points of a plane, and what cannot be pointed at."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

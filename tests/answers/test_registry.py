@@ -1,7 +1,5 @@
 """Every answer kind by its name: what each states is whole, and manifests that state none of them are refused."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a head answers with that learns by hidden spans, and a run that learns so and starts another."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """When a span of a text in pieces is known, and the product of probabilities that is its score."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

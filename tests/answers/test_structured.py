@@ -1,7 +1,5 @@
 """Structured answers: what each sort of field learns, answers and is compared by, and what is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Tag schemes against seqeval, and against the set of every legal sequence, made by laying out spans."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache

@@ -3,8 +3,6 @@
 It was trained to write strings of the letters a to f backward, so that a person knows the answer, and the attention.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Automata over the pieces of any tokenizer accept what holds no forbidden text, and refuse what does."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

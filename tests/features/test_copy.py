@@ -1,7 +1,5 @@
 """Words that no vocabulary holds: their numbers, the texts that are written with them, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

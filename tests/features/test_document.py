@@ -1,7 +1,5 @@
 """Records through the featurizer: ids, masks, characters, offsets, sentences."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator

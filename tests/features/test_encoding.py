@@ -1,7 +1,5 @@
 """Errors of the `tokenizers` library become errors of the data; what ends the process goes through."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

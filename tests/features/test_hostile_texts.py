@@ -1,7 +1,5 @@
 """Patterns that text can bring down, or slow down, are found; those that are safe pass."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

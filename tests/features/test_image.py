@@ -1,7 +1,5 @@
 """Pictures: resized as Pillow does, read in every form, refused before they cost memory."""
 
-from __future__ import annotations
-
 import base64
 import io
 import struct

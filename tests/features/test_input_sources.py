@@ -1,7 +1,5 @@
 """Several sources, and rows of numbers, from the YAML to the bundle: arrays, limits, seeds, errors, and one answer."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

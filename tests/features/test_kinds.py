@@ -1,7 +1,5 @@
 """What holds for every feature kind: its file, its shape, its manifest, its defaults."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

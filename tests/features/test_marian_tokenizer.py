@@ -1,7 +1,5 @@
 """Marian's SentencePiece tokenizers against enumeration and the package `sentencepiece`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

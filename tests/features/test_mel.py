@@ -3,8 +3,6 @@
 `python tests/features/test_mel.py` writes mel.json, librosa's values, where librosa is installed.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import json

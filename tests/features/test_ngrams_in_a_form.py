@@ -1,7 +1,5 @@
 """N-grams are those of words in the tokenizer's Unicode normalization form."""
 
-from __future__ import annotations
-
 import unicodedata
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The kind `ngrams`: which n-grams a text has, their hashes, and which of them have a number."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Spans that overlap: an error with its place and the cure, or the longest or the first remain."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Two texts of a record read as one: tokens, segments, limits, and the way to a bundle's answers."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Shares of a data file: which records become dev and test records."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How raw text is split, compared with the words of the data, and what a warning advises."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from seqpipe.config.signature import construct

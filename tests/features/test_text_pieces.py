@@ -1,7 +1,5 @@
 """A text that comes bit by bit is cut behind whole words, and tokenizers that need more than a word are found out."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

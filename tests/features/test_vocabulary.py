@@ -1,7 +1,5 @@
 """Vocabularies learned from texts: their order, their special tokens, what is left out."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Pieces of texts in several scripts: those of a checkpoint's own tokenizer, white space and the lone ▁ among them."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

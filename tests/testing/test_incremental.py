@@ -1,7 +1,5 @@
 """Faults planted into an encoder that decodes incrementally, each caught by the kit's check."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Faults planted into an encoder and a head that answer in pieces, each caught by the kit's check."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

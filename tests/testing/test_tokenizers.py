@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from readers_and_tokenizers import TOKENIZER_FAULTS, Blanks
 

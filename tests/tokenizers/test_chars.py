@@ -1,7 +1,5 @@
 """The `chars` tokenizer: one code point a token, and text again without loss."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

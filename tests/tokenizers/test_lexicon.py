@@ -1,7 +1,5 @@
 """The `lexicon` tokenizer: forward maximum matching with the words of a file, or of split training data."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

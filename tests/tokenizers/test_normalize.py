@@ -1,7 +1,5 @@
 """`normalize` of the tokenizers: other forms of a text are read alike, and places are those of the text as given."""
 
-from __future__ import annotations
-
 import unicodedata
 from pathlib import Path
 from typing import Any

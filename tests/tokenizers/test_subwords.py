@@ -1,7 +1,5 @@
 """The tokenizers `wordpiece`, `bpe` and `unigram`: pieces that stand where they say, the same in every training."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

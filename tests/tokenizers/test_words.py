@@ -1,7 +1,5 @@
 """The `words` tokenizer: what a word is, how it is looked up, what is kept."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Vietnamese words of several syllables, such as Việt Nam: one unit with one tag, whatever the tokenizer."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path
