@@ -20,6 +20,7 @@ from typing import Any
 import forged
 import numpy as np
 import onnx
+import platformdirs
 import pytest
 from forks import Forks
 from onnx import TensorProto, helper, numpy_helper
@@ -36,6 +37,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may ask the hub
 os.environ.setdefault("SEQPIPE_REPORT", "off")  # a second a run; tests/report switches it on
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # workers with several threads each would fight for the cores
 if "PYTEST_XDIST_WORKER" not in os.environ or "SEQPIPE_CACHE" not in os.environ:  # workers share their controller's
+    cache = os.environ.get("SEQPIPE_CACHE") or platformdirs.user_cache_dir("seqpipe")
+    os.environ["SEQPIPE_GALLERY"] = os.path.join(cache, "gallery")  # of tests/support/gallery.py, for later runs too
     os.environ["SEQPIPE_CACHE"] = tempfile.mkdtemp(prefix="seqpipe-cache-")
 
 gc.set_threshold(50_000, 20, 50)  # as the command does
