@@ -1,7 +1,7 @@
 """Small trained and exported models for all tests that need a run or a bundle: `gallery("label")`.
 
-A model is made when a test first asks for it, in a folder that all workers and all later runs of pytest share, as long as no
-file of the sources and no version of torch, onnx or onnxruntime changes. There is one for each answer kind, and some more.
+A model is made when a test first asks for it, in a folder that all workers and all later runs of pytest share, as long
+as no file of the sources and no version of torch, onnx or onnxruntime changes. There is one for each answer kind.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ def numbered(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 TOPICS = {"hours": ("open", "closed", "when"), "price": ("cost", "much", "pay"), "way": ("where", "bus", "street")}
+FILLERS = ("the", "a", "of", "today", "please", "hello")
 ANSWERS = [
     {"text": "when open", "label": "hours", "answer": "From ten to seven."},
     {"text": "closed when", "label": "hours", "answer": "Not on Monday."},
@@ -121,9 +122,7 @@ def questions(count: int, seed: int) -> list[dict[str, Any]]:
     dice, rows = random.Random(seed), []
     for _ in range(count):
         label = dice.choice(sorted(TOPICS))
-        words = dice.sample(TOPICS[label], 2) + dice.choices(
-            "the a of today please hello".split(), k=dice.randint(1, 3)
-        )
+        words = dice.sample(TOPICS[label], 2) + dice.choices(FILLERS, k=dice.randint(1, 3))
         rows.append({"text": " ".join(dice.sample(words, len(words))), "label": label, "reply": f"about {label}"})
     return rows
 
