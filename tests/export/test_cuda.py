@@ -3,8 +3,6 @@
 Graphs that other tests export are checked there (tests/test_pipelines.py, tests/test_docs.py); the others here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

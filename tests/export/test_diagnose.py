@@ -1,7 +1,5 @@
 """The stage at fault is named, whatever in the pipeline around it is sound."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A bundle is written once its graph answers as PyTorch does, whole, with all that a deployment needs."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import copy

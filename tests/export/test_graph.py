@@ -1,7 +1,5 @@
 """The graph takes features and decode options, decides, and has operators of ai.onnx alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """A traced graph is read again where nothing that it depends on has changed, and never where something has."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The recipes of docs/deploy/batch.md answer as the model does, where their packages are installed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Bundles written, sealed and read again; forged ones, whose hashes are right, against what a reader checks."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -28,14 +26,11 @@ def copy(tiny_bundle: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_bundle, tmp_path / "bundle"))
 
 
-def content(path: Path) -> dict[str, Any]:
-    return dict(json.loads((path / MANIFEST).read_bytes()))
-
-
-def resealed(path: Path, **changes: Any) -> None:
-    """Writes the manifest again with these changes, and hashes that are right."""
-    manifest = content(path) | changes
-    del manifest["sha256"]
+def reseal(path: Path, entries: dict[str, Any], /, **changes: Any) -> None:
+    """Write the manifest again with these files and other changes, without what is None, and hashes that are right."""
+    manifest = json.loads((path / MANIFEST).read_bytes())
+    files = {k: v for k, v in (manifest.pop("files") | entries).items() if v is not None}
+    manifest |= {"sha256": None, "files": files, **changes}
     (path / MANIFEST).write_bytes(seal({k: v for k, v in manifest.items() if v is not None}))
 
 
@@ -44,11 +39,11 @@ def sealed(body: bytes) -> bytes:
     return body + f',\n "sha256": "{sha256(body)}"\n}}\n'.encode()
 
 
-def test_what_was_written_is_read_again(tmp_path: Path, tiny_bundle: Path) -> None:
-    made = bundle.read(tiny_bundle)
-    bundle.write(tmp_path / "again", made.files, made.manifest)
+def test_a_bundle_that_was_written_is_read_again(tmp_path: Path, tiny_bundle: Path) -> None:
+    content = bundle.read(tiny_bundle)
+    bundle.write(tmp_path / "again", content.files, content.manifest)
     again = bundle.read(tmp_path / "again")
-    assert (again.manifest, again.files) == (made.manifest, made.files)
+    assert (again.manifest, again.files) == (content.manifest, content.files)
     assert (tmp_path / "again" / MANIFEST).read_bytes() == (tiny_bundle / MANIFEST).read_bytes()
 
 
@@ -60,24 +55,19 @@ def test_the_manifest_is_plain_json_that_ends_in_its_own_hash(tiny_bundle: Path)
     assert list(manifest)[-2:] == ["files", "sha256"]
 
 
-def test_a_bundle_that_is_there_is_replaced(copy: Path) -> None:
-    made = bundle.read(copy)
-    bundle.write(copy, dict(made.files) | {"README.md": b"# toy"}, made.manifest)
+def test_a_bundle_is_replaced_and_no_other_file_or_folder(copy: Path, tmp_path: Path) -> None:
+    content = bundle.read(copy)
+    bundle.write(copy, dict(content.files) | {"README.md": b"# toy"}, content.manifest)
     assert (copy / "README.md").read_bytes() == b"# toy"
     assert [path.name for path in copy.parent.iterdir()] == ["bundle"]
-
-
-def test_what_is_no_bundle_is_never_replaced(copy: Path, tmp_path: Path) -> None:
-    made = bundle.read(copy)
     (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis/thesis.tex").write_text("precious")
-    (tmp_path / "notes").write_text("precious")
-    for name in ("thesis", "notes"):
+    for name, file in (("thesis", "thesis/thesis.tex"), ("notes", "notes")):
+        (tmp_path / file).write_text("precious")
         with pytest.raises(UsageError, match=f"{name}: exists and is not a bundle; name another folder"):
-            bundle.write(tmp_path / name, made.files, made.manifest)
-    assert (tmp_path / "notes").read_text() == (tmp_path / "thesis/thesis.tex").read_text() == "precious"
+            bundle.write(tmp_path / name, content.files, content.manifest)
+        assert (tmp_path / file).read_text() == "precious"
     (tmp_path / "empty").mkdir()
-    bundle.write(tmp_path / "empty", made.files, made.manifest)
+    bundle.write(tmp_path / "empty", content.files, content.manifest)
 
 
 def test_texts_with_lone_surrogates_can_be_sealed() -> None:
@@ -102,14 +92,12 @@ def linked(name: str) -> Forge:
     return forge
 
 
-def a_pipe(path: Path) -> None:
-    (path / "tokenizer.json").unlink()
-    os.mkfifo(path / "tokenizer.json")
+def replaced(name: str, write: Forge) -> Forge:
+    def forge(path: Path) -> None:
+        (path / name).unlink()
+        write(path / name)
 
-
-def a_folder(path: Path) -> None:
-    (path / "model.onnx").unlink()
-    (path / "model.onnx").mkdir()
+    return forge
 
 
 def too_big(name: str, size: int) -> Forge:
@@ -121,7 +109,7 @@ def raw(data: bytes) -> Forge:
 
 
 def changed(**changes: Any) -> Forge:
-    return lambda path: resealed(path, **changes)
+    return lambda path: reseal(path, {}, **changes)
 
 
 def with_file(name: str, entry: Any = None) -> Forge:
@@ -129,25 +117,20 @@ def with_file(name: str, entry: Any = None) -> Forge:
 
     def forge(path: Path) -> None:
         (path.parent / "secret").write_bytes(b"secret")
-        right = {"sha256": sha256(b"secret"), "bytes": 6}
-        resealed(path, files=content(path)["files"] | {name: right if entry is None else entry})
+        reseal(path, {name: entry or {"sha256": sha256(b"secret"), "bytes": 6}})
 
     return forge
 
 
-def without(key: str) -> Forge:
-    return lambda path: resealed(path, **{key: None})
-
-
 def without_file(name: str) -> Forge:
-    return lambda path: resealed(path, files={k: v for k, v in content(path)["files"].items() if k != name})
+    return lambda path: reseal(path, {name: None})
 
 
 FORGED: dict[str, tuple[Forge, str]] = {
     "model is a link": (linked("model.onnx"), "model.onnx: not a regular file; a bundle has no links"),
     "manifest is a link": (linked("bundle.json"), "bundle.json: not a regular file"),
-    "tokenizer is a pipe": (a_pipe, "tokenizer.json: not a regular file"),
-    "model is a folder": (a_folder, "model.onnx: not a regular file"),
+    "tokenizer is a pipe": (replaced("tokenizer.json", os.mkfifo), "tokenizer.json: not a regular file"),
+    "model is a folder": (replaced("model.onnx", Path.mkdir), "model.onnx: not a regular file"),
     "model is missing": (lambda path: (path / "model.onnx").unlink(), "model.onnx: cannot be read: No such file"),
     "manifest too big": (too_big("bundle.json", bundle.MOST_MANIFEST + 1), "bytes are over the limit of 67,108,864"),
     "model too big": (too_big("model.onnx", bundle.MOST_FILE + 1), "bytes are over the limit of 1,900,000,000"),
@@ -165,20 +148,11 @@ FORGED: dict[str, tuple[Forge, str]] = {
     "nested objects": (raw(sealed(b'{"a": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000)), "not valid JSON"),
     "endless number": (raw(sealed(b'{"version": ' + b"9" * 100_000)), "not valid JSON"),
     "other format": (changed(format="zip"), "its format is 'zip', not 'seqpipe-bundle'"),
-    "newer version": (
-        changed(version=5),
-        "bundle format version 5; this seqpipe reads versions 2 to 4: update seqpipe",
-    ),
-    "older version": (
-        changed(version=1),
-        "bundle format version 1; this seqpipe reads versions 2 to 4: create the bundle",
-    ),
+    "newer version": (changed(version=5), "format version 5; this seqpipe reads versions 2 to 4: update seqpipe"),
+    "older version": (changed(version=1), "format version 1; this seqpipe reads versions 2 to 4: create the bundle"),
     "version as text": (changed(version="2"), "bundle format version '2'"),
     "version as a fraction": (changed(version=2.0), "bundle format version 2.0"),
-    "further graphs": (
-        changed(graphs={}),
-        "graphs: other graphs beside model.onnx, which this seqpipe does not read",
-    ),
+    "further graphs": (changed(graphs={}), "graphs: other graphs beside model.onnx, which this seqpipe does not read"),
     "shared weights": (changed(weights=[]), "weights: weights that several graphs share, which this seqpipe does not"),
     "cache as an object": (changed(cache={}), "cache: must be a list"),
     "files as a list": (changed(files=["model.onnx"]), "files: must be an object"),
@@ -186,14 +160,14 @@ FORGED: dict[str, tuple[Forge, str]] = {
     "no tokenizer": (without_file("tokenizer.json"), "files: tokenizer.json is missing"),
     "entry of another kind": (with_file("x", "secret"), "files.x: must be an object with only `sha256` and `bytes`"),
     "entry with a path": (
-        with_file("x", {"sha256": "", "bytes": 0, "path": "/etc/passwd"}),
-        "files.x: must be an object with only `sha256` and `bytes`; its `path` is",
+        with_file("x", {"sha256": "", "bytes": 0, "path": "/"}),
+        "`sha256` and `bytes`; its `path` is",
     ),
     "size of another kind": (
-        with_file("README.md", {"sha256": [], "bytes": {}}),
-        "files.README.md: must be an object with only `sha256`",
+        with_file("x", {"sha256": [], "bytes": {}}),
+        "files.x: must be an object with only `sha256`",
     ),
-    **{f"lacks {key}": (without(key), f"{key}: missing") for key in REQUIRED},
+    **{f"lacks {key}": (changed(**{key: None}), f"{key}: missing") for key in REQUIRED},
     **{
         f"file named {name[:9]!r}": (with_file(name), "is not the plain name of a file in the bundle")
         for name in (
@@ -214,5 +188,5 @@ def test_a_forged_bundle_is_refused_with_its_own_error(name: str, copy: Path) ->
 
 
 def test_a_forger_who_changes_nothing_is_not_found(copy: Path) -> None:
-    resealed(copy)
+    reseal(copy, {})
     assert bundle.read(copy).manifest.name == "toy"

@@ -1,20 +1,16 @@
 """Graphs that give NaN, or what is no answer: the record is named, and no score is made up."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import forged
 import numpy as np
 import onnx
 import pytest
 from factory import seqpipe
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
-from seqpipe import Model, load
+from seqpipe import load
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.candidates import Vector
 from seqpipe.answers.classification import Label, Score
@@ -30,21 +26,13 @@ TWO = [Doc("a b", ["a", "b"], [(0, 1), (2, 3)], [4, 5]), Doc("a", ["a"], [(0, 1)
 
 @pytest.fixture(scope="module")
 def overflowing(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A toy that computes NaN for the word Zoe, of weights that are masked out."""
+    """A toy that computes NaN for the word Zoe."""
     content = bundle.read(tiny_bundle)
     model = onnx.load_from_string(content.files["model.onnx"])
     (table,) = (tensor for tensor in model.graph.initializer if tensor.name == "table")
     numbers = numpy_helper.to_array(table).copy()
-    numbers[-1] = -np.inf  # of unknown words with a capital
+    numbers[-1] = -np.inf  # of unknown words with a capital; its softmax is NaN
     table.CopyFrom(numpy_helper.from_array(numbers, "table"))
-    model.graph.initializer.append(numpy_helper.from_array(np.zeros((), np.float32), "zero"))
-    nodes = [*model.graph.node]
-    (at,) = (i for i, node in enumerate(nodes) if node.output[0] == "evidence")
-    nodes[at].output[0] = "entries"
-    nodes.insert(at + 1, helper.make_node("Mul", ["entries", "zero"], ["zeros"]))
-    nodes.insert(at + 2, helper.make_node("Add", ["entries", "zeros"], ["evidence"]))
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
     path = tmp_path_factory.mktemp("overflowing") / "bundle"
     bundle.write(path, {**content.files, "model.onnx": model.SerializeToString()}, content.manifest)
     return path
@@ -53,10 +41,8 @@ def overflowing(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_an_answer_that_would_hold_nan_names_its_record(overflowing: Path) -> None:
     model = load(overflowing, "cpu", threads=1)
     assert [span["word"] for span in model("Anna in Bern")] == ["Anna", "Bern"]
-    with pytest.raises(
-        DataError,
-        match=r"^record 3: the model's 'scores' is NaN for this input: the weights overflow; leave it out, or",
-    ):
+    message = r"^record 3: the model's 'scores' is NaN for this input: the weights overflow; leave it out, or"
+    with pytest.raises(DataError, match=message):
         model(["Anna", "in Bern", "Zoe in Bern"])
     with pytest.raises(DataError, match=r"^x:7: the model's 'scores' is NaN"):
         model({"text": "Zoe", "where": "x:7"})
@@ -95,44 +81,29 @@ def test_every_kind_of_number_is_looked_at(kind: AnswerKind, name: str, number: 
         refuse_nan(number_outputs(kind), TWO, {name: array})
 
 
-def with_labels(tiny_bundle: Path, path: Path, answer: Mapping[str, Any], width: int) -> Path:
-    """A toy that answers with a label, of as many scores as are given."""
-    axes = ["batch_size"]
-    zeros = numpy_helper.from_array(np.zeros(width, np.float32), "zeros")
-    graph = helper.make_graph(
-        [
-            helper.make_node("ReduceMax", ["ids", "last"], ["label"], keepdims=0),
-            helper.make_node("Unsqueeze", ["label", "last"], ["column"]),
-            helper.make_node("Cast", ["column"], ["number"], to=onnx.TensorProto.FLOAT),
-            helper.make_node("Add", ["number", "zeros"], ["scores"]),
-        ],
-        "labels",
-        [
-            helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, [*axes, "sequence_length"]),
-            helper.make_tensor_value_info("mask", onnx.TensorProto.BOOL, [*axes, "sequence_length"]),
-        ],
-        [
-            helper.make_tensor_value_info("label", onnx.TensorProto.INT64, axes),
-            helper.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, [*axes, width]),
-        ],
-        [zeros, numpy_helper.from_array(np.array([1]), "last")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+def labelling_bundle(tiny_bundle: Path, path: Path, width: int) -> Path:
+    """Write a toy whose answer is one of three labels and whose graph returns this many scores."""
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 18]>
+        labels (int64[batch_size, sequence_length] ids, bool[batch_size, sequence_length] mask)
+            => (int64[batch_size] label, float[batch_size, {width}] scores)
+        <int64[1] last = {{1}}> {{
+            label = ReduceMax <keepdims = 0> (ids, last)
+            column = Unsqueeze (label, last)
+            number = Cast <to = 1> (column)
+            size = Constant <value_ints = [1, {width}]> ()
+            scores = Expand (number, size)
+        }}""")
     content = bundle.read(tiny_bundle)
     inputs = {name: entry for name, entry in content.manifest.inputs.items() if name != "chars"}
+    answer = {"kind": "label", "labels": ["a", "b", "c"], "target": None}
     changes = {"answer": answer, "options": {}, "inputs": inputs, "outputs": ["label", "scores"], "golden": []}
     files = {**content.files, "model.onnx": model.SerializeToString()}
     return forged.write(path, files, forged.plain(content.manifest) | changes)
 
 
-def test_labels_and_scores_of_another_number_are_refused_at_once(tiny_bundle: Path, tmp_path: Path) -> None:
-    answer = {"kind": "label", "labels": ["a", "b", "c"], "target": None}
+def test_labels_that_the_bundle_lacks_are_refused(tiny_bundle: Path, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"labels: there are 3, but model\.onnx scores 5; .* export it again"):
-        load(with_labels(tiny_bundle, tmp_path / "five", answer, 5), "cpu", threads=1)
-
-
-def test_a_label_that_there_is_not_is_an_error_of_the_bundle(tiny_bundle: Path, tmp_path: Path) -> None:
-    answer = {"kind": "label", "labels": ["a", "b", "c"], "target": None}
-    model: Model = load(with_labels(tiny_bundle, tmp_path / "three", answer, 3), "cpu", threads=1)
+        load(labelling_bundle(tiny_bundle, tmp_path / "five", 5), "cpu", threads=1)
+    model = load(labelling_bundle(tiny_bundle, tmp_path / "three", 3), "cpu", threads=1)
     with pytest.raises(BundleError, match="not an answer of kind 'label' \\(IndexError"):
         model("Anna")  # its id is over 2

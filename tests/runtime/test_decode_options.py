@@ -1,12 +1,12 @@
-"""Decode options as a caller gives them, and as the graph takes them."""
+"""Decode options as a caller gives them, as the graph takes them, and as JSON Schema describes them."""
 
-from __future__ import annotations
-
+import contextlib
 import hashlib
 from typing import Any
 
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator
 from tokenizers.normalizers import NFC
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
@@ -15,32 +15,47 @@ from seqpipe.answers.text import Text
 from seqpipe.errors import UsageError
 from seqpipe.features.document import Doc
 from seqpipe.features.vocabulary import word_level
-from seqpipe.runtime.decode_options import option_arrays, random_numbers, resolve_options
+from seqpipe.runtime.decode_options import (
+    describe_options,
+    option_arrays,
+    option_schemas,
+    random_numbers,
+    resolve_options,
+)
 
+SIZE = {"type": "size", "minimum": 1, "maximum": 100}
+FLOAT = {"type": "float", "minimum": 0, "maximum": None}
+PROBABILITY = {"type": "float", "minimum": 5e-324, "maximum": 1, "exclusive_minimum": 0}
+UNIFORM = {"type": "uniform", "default": None}
 OPTIONS: dict[str, dict[str, Any]] = {
-    "beams": {"type": "size", "default": 5, "minimum": 1, "maximum": 100},
-    "n_best": {"type": "size", "default": 1, "minimum": 1, "maximum": 100},
-    "penalty": {"type": "float", "default": 0.5, "minimum": 0, "maximum": None},
+    "beams": {**SIZE, "default": 5},
+    "n_best": {**SIZE, "default": 1},
+    "penalty": {**FLOAT, "default": 0.5},
     "steps": {"type": "int", "default": 9},
     "greedy": {"type": "bool", "default": False},
 }
+WRITER: dict[str, dict[str, Any]] = {
+    "beams": {**SIZE, "default": 1},
+    "max_length": {**SIZE, "default": 20},
+    "min_length": {"type": "int", "default": 0, "minimum": 0, "maximum": None},
+    "prefix": {"type": "tokens", "default": None},
+    "forbidden": {"type": "tokens", "default": None},
+    "uniform": UNIFORM,
+    "temperature": {**FLOAT, "default": 1.0},
+}
+TEXT = Text(word_level([["new"] * 3 + ["york"] * 2 + ["bern"]], normalizer=NFC(), splitter=WhitespaceSplit()))
 
 
 def test_options_become_inputs_and_a_size_the_length_of_one() -> None:
     arrays = option_arrays(OPTIONS, {"beams": 7, "penalty": 2})
-    assert {name: array.shape for name, array in arrays.items()} == {
-        "beams": (7,),
-        "n_best": (1,),
-        "penalty": (),
-        "steps": (),
-        "greedy": (),
-    }
+    assert [*arrays] == [*OPTIONS]
+    assert [array.shape for array in arrays.values()] == [(7,), (1,), (), (), ()]
     assert [array.dtype for array in arrays.values()] == [np.int64, np.int64, np.float32, np.int64, np.bool_]
     assert (arrays["penalty"], arrays["steps"], arrays["greedy"]) == (2.0, 9, False)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("values", "message"),
     [
         ({"beam": 3}, r"no decode option 'beam'; did you mean 'beams'\? \(there is: beams, n_best, penalty"),
         ({"beams": 0}, "beams: 0 is not between 1 and 100"),
@@ -54,9 +69,9 @@ def test_options_become_inputs_and_a_size_the_length_of_one() -> None:
         ({"n_best": 6}, "n_best: 6 answers need as many beams; beams is 5"),
     ],
 )
-def test_a_wrong_option_is_named(given: dict[str, Any], message: str) -> None:
+def test_a_wrong_option_is_named(values: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        option_arrays(OPTIONS, given)
+        option_arrays(OPTIONS, values)
 
 
 def test_without_options_there_are_none() -> None:
@@ -65,29 +80,15 @@ def test_without_options_there_are_none() -> None:
         option_arrays({}, {"beams": 1})
 
 
-WRITER: dict[str, dict[str, Any]] = {
-    "beams": {"type": "size", "default": 1, "minimum": 1, "maximum": 100},
-    "max_length": {"type": "size", "default": 20, "minimum": 1, "maximum": 100},
-    "min_length": {"type": "int", "default": 0, "minimum": 0, "maximum": None},
-    "prefix": {"type": "tokens", "default": None},
-    "forbidden": {"type": "tokens", "default": None},
-    "uniform": {"type": "uniform", "default": None},
-    "temperature": {"type": "float", "default": 1.0, "minimum": 0, "maximum": None},
-}
-
-
-def text() -> Text:
-    words = word_level([["new"] * 3 + ["york"] * 2 + ["bern"]], normalizer=NFC(), splitter=WhitespaceSplit())
-    return Text(words)
-
-
 def docs(*texts: str) -> list[Doc]:
-    return [Doc(one, one.split(), [], []) for one in texts]
+    return [Doc(text, text.split(), [], []) for text in texts]
 
 
-def test_tokens_are_given_as_a_text_a_list_or_ids() -> None:
-    for given in ("new york", ["new", "york"], [4, 5]):
-        assert resolve_options(WRITER, {"prefix": given}, text()).arrays["prefix"].tolist() == [[4, 5]]
+def test_tokens_are_a_text_a_list_or_ids() -> None:
+    for tokens in ("new york", ["new", "york"], [4, 5]):
+        assert resolve_options(WRITER, {"prefix": tokens}, TEXT).arrays["prefix"].tolist() == [[4, 5]]
+    for tokens in ([1], ["[UNK]"]):  # the unknown token may be named, not written
+        assert resolve_options(WRITER, {"forbidden": tokens}, TEXT).arrays["forbidden"].tolist() == [[1]]
     arrays = resolve_options(WRITER, {}).arrays
     assert arrays["prefix"].shape == arrays["forbidden"].shape == (1, 0)
     assert arrays["uniform"].shape == (1, 1, 0)
@@ -95,13 +96,13 @@ def test_tokens_are_given_as_a_text_a_list_or_ids() -> None:
 
 def test_tokens_of_one_of_several_heads_are_its_own() -> None:
     known = {f"title.{name}": option for name, option in WRITER.items()}
-    found = resolve_options(known, {"title.forbidden": ["bern"], "title.seed": 3}, MultiHead({"title": text()}))
-    assert found.arrays["title.forbidden"].tolist() == [[6]]
-    assert found.of(docs("a", "b"))["title.uniform"].shape == (2, 1, 20)
+    resolved = resolve_options(known, {"title.forbidden": ["bern"], "title.seed": 3}, MultiHead({"title": TEXT}))
+    assert resolved.arrays["title.forbidden"].tolist() == [[6]]
+    assert resolved.of(docs("a", "b"))["title.uniform"].shape == (2, 1, 20)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("values", "message"),
     [
         (
             {"prefix": "new zurich"},
@@ -125,9 +126,9 @@ def test_tokens_of_one_of_several_heads_are_its_own() -> None:
         ({"uniform": 3}, "uniform: samples are generated from a seed; give a whole number as seed"),
     ],
 )
-def test_what_cannot_be_written_so_is_told(given: dict[str, Any], message: str) -> None:
+def test_options_that_no_text_can_meet_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        resolve_options(WRITER, given, text())
+        resolve_options(WRITER, values, TEXT)
 
 
 @pytest.mark.parametrize(
@@ -136,41 +137,27 @@ def test_what_cannot_be_written_so_is_told(given: dict[str, Any], message: str) 
         (
             {"type": "int", "minimum": 0},
             2**63,
-            "n: 9223372036854775808 is more than the graph's numbers hold; choose a smaller",
+            "n: 9223372036854775808 is more than the graph's numbers hold; choose a",
         ),
-        ({"type": "float", "minimum": 0}, 1e39, r"n: 1e\+39 is more than the graph's numbers hold"),
-        ({"type": "float", "minimum": 0}, float("inf"), "n: inf is more than the graph's numbers hold"),
-        (
-            {"type": "float", "minimum": 5e-324, "maximum": 1, "exclusive_minimum": 0},
-            0,
-            "n: 0 is not above 0 and at most 1",
-        ),
-        (
-            {"type": "float", "minimum": 5e-324, "maximum": 1, "exclusive_minimum": 0},
-            1.5,
-            "n: 1.5 is not above 0 and at most 1",
-        ),
-        ({"type": "float", "minimum": 0, "maximum": 1}, -0.5, "n: -0.5 is not between 0 and 1"),
+        (FLOAT, 1e39, r"n: 1e\+39 is more than the graph's numbers hold"),
+        (FLOAT, float("inf"), "n: inf is more than the graph's numbers hold"),
+        (PROBABILITY, 0, "n: 0 is not above 0 and at most 1"),
+        (PROBABILITY, 1.5, "n: 1.5 is not above 0 and at most 1"),
+        ({**FLOAT, "maximum": 1}, -0.5, "n: -0.5 is not between 0 and 1"),
     ],
 )
-def test_bounds_are_told_as_a_person_would(known: dict[str, Any], value: Any, message: str) -> None:
+def test_messages_state_bounds_in_words(known: dict[str, Any], value: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         resolve_options({"n": {"default": 1} | known}, {"n": value})
 
 
-def test_the_unknown_token_may_be_named_and_not_written() -> None:
-    for given in ([1], ["[UNK]"]):
-        assert resolve_options(WRITER, {"forbidden": given}, text()).arrays["forbidden"].tolist() == [[1]]
-
-
 def test_a_head_without_max_length_has_a_number_for_each_token_of_the_longest_text_and_its_end() -> None:
     known = {name: option for name, option in WRITER.items() if name not in ("max_length", "min_length")}
-    some = [Doc("", ["a"], [], [4]), Doc("", ["a", "b", "c"], [], [4, 5, 6])]
-    made = resolve_options(known, {"seed": 7, "beams": 2}).of(some)["uniform"]
-    assert made.shape == (2, 2, 4)
-    assert np.array_equal(made[0], random_numbers(7, some[0], 2, 4))
-    alone = {name: known[name] for name in ("uniform",)}
-    assert resolve_options(alone, {"seed": 7}).of(some)["uniform"].shape == (2, 1, 4)
+    texts = [Doc("", ["a"], [], [4]), Doc("", ["a", "b", "c"], [], [4, 5, 6])]
+    samples = resolve_options(known, {"seed": 7, "beams": 2}).of(texts)["uniform"]
+    assert samples.shape == (2, 2, 4)
+    assert np.array_equal(samples[0], random_numbers(7, texts[0], 2, 4))
+    assert resolve_options({"uniform": UNIFORM}, {"seed": 7}).of(texts)["uniform"].shape == (2, 1, 4)
 
 
 def test_random_numbers_are_those_of_the_page() -> None:
@@ -185,15 +172,14 @@ def test_random_numbers_are_those_of_the_page() -> None:
 
 def test_random_numbers_hang_on_the_seed_and_the_text_alone() -> None:
     first, second = (resolve_options(WRITER, {"seed": seed, "beams": 4}) for seed in (1, 2))
-    mixed = first.of(docs("a b", "c", "a b"))["uniform"]
+    texts = docs("a b", "c", "a b")
+    mixed = first.of(texts)["uniform"]
     assert mixed.shape == (3, 4, 20)
     assert np.array_equal(mixed[0], mixed[2])
     assert np.array_equal(mixed[1:2], first.of(docs("c"))["uniform"])
-    assert np.array_equal(
-        mixed[:, :2, :9],
-        resolve_options(WRITER, {"seed": 1, "beams": 2, "max_length": 9}).of(docs("a b", "c", "a b"))["uniform"],
-    )
-    assert not np.array_equal(mixed, second.of(docs("a b", "c", "a b"))["uniform"])
+    fewer = resolve_options(WRITER, {"seed": 1, "beams": 2, "max_length": 9}).of(texts)["uniform"]
+    assert np.array_equal(mixed[:, :2, :9], fewer)
+    assert not np.array_equal(mixed, second.of(texts)["uniform"])
     assert len(np.unique(mixed[:2])) == mixed[:2].size
 
 
@@ -218,3 +204,61 @@ def test_the_tokens_that_may_be_written_are_those_of_all_beams_and_heads() -> No
     assert written({}, max_length=100) == [100, 100]
     assert written({"beams": 5, "n_best": 2}, max_length=100, beams=1, n_best=1) == [500, 500]
     assert written({"a.beams": 5, "b.n_best": 2}, a__max_length=100, a__beams=1, b__n_best=1) == [500, 507]
+
+
+# JSON Schema
+
+
+KNOWN: dict[str, dict[str, Any]] = {
+    "beams": {**SIZE, "default": 4, "maximum": 10},
+    "max_length": {**SIZE, "default": 20, "maximum": None},
+    "penalty": {**FLOAT, "default": 0.0},
+    "top_p": {**PROBABILITY, "default": 1.0},
+    "flag": {"type": "bool", "default": False, "minimum": None, "maximum": None},
+    "by": {"type": "int", "default": 2, "minimum": None, "maximum": None},
+    "uniform": UNIFORM,
+    "many.uniform": UNIFORM,
+}
+VALUES = (0, 1, 2, 10, 11, -1, 1_000_000, 1_000_001, 0.0, 0.5, 1.0, 1.5, -0.5, True, False, "a", [1])
+
+
+def test_every_option_has_a_schema_and_random_numbers_that_of_their_seed() -> None:
+    schemas = option_schemas(KNOWN)
+    assert [*schemas] == [*[*KNOWN][:6], "seed", "many.seed"]
+    for schema in schemas.values():
+        Draft202012Validator.check_schema(schema)
+        assert Draft202012Validator(schema).is_valid(schema["default"])
+    assert schemas["top_p"]["exclusiveMinimum"] == 0
+
+
+def test_a_description_reaches_callers_with_the_form_of_the_value() -> None:
+    known = {
+        "beams": {**KNOWN["beams"], "description": "Beam size."},
+        "stop": {"type": "texts", "default": None, "description": "Texts before which the answer ends."},
+        "uniform": {**UNIFORM, "description": "Random numbers."},
+        "n_best": {"type": "ranking", "default": 1, "minimum": 1, "maximum": 3},
+    }
+    schemas, options = option_schemas(known), describe_options(known)
+    assert schemas["beams"]["description"] == options["beams"]["description"] == "Beam size."
+    assert options["stop"]["description"] == "Texts before which the answer ends. A text, or a list of texts."
+    assert options["seed"]["description"].startswith("Random seed")
+    assert (options["n_best"]["const"], "description" in options["n_best"]) == ("all", False)
+
+
+@pytest.mark.parametrize("name", [*[*KNOWN][:6], "seed"])
+def test_a_schema_allows_just_the_values_that_its_option_does(name: str) -> None:
+    schema = Draft202012Validator(option_schemas(KNOWN)[name])
+    allowed = []
+    for value in VALUES:
+        with contextlib.suppress(UsageError):
+            resolve_options(KNOWN, {"seed": 1, name: value})
+            allowed.append(value)
+    whole = {"beams", "max_length", "by", "seed"}  # JSON Schema counts 1.0 among the integers, options do not
+    fitting = [value for value in VALUES if schema.is_valid(value) and not (name in whole and type(value) is float)]
+    assert [repr(value) for value in fitting] == [repr(value) for value in allowed]
+    assert 0 < len(allowed) < len(VALUES)
+
+
+def test_tokens_are_a_text_a_list_or_nothing_in_a_schema() -> None:
+    schema = Draft202012Validator(option_schemas({"stop": {"type": "tokens", "default": None}})["stop"])
+    assert [schema.is_valid(value) for value in ("a b", ["a", 7], None, 3, [1.5])] == [True, True, True, False, False]

@@ -1,7 +1,5 @@
 """Which device a bundle runs on, and one line that says why it is not the GPU, with an onnxruntime that has CUDA."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import platform

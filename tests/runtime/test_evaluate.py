@@ -1,7 +1,5 @@
 """Scores of the toy bundle on files whose right answers are known, over the code that PyTorch uses too."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

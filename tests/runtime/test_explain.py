@@ -4,8 +4,6 @@ The toys' weights a person can check by eye: `Rising` looks at the n-th of N pla
 each word of a sentence alike.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import datetime

@@ -1,7 +1,5 @@
 """Files and standard input through `predict`, by hand and by the command itself."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

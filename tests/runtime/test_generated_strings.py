@@ -1,7 +1,5 @@
 """Strings of language models: stop texts, forbidden texts, whole characters, counts of tokens."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

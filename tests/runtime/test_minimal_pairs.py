@@ -1,7 +1,5 @@
 """Log-probabilities of texts and minimal pairs, against sums over logits by hand, in PyTorch and onnxruntime."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The toy bundle, opened and asked; and bundles whose hashes are right and whose contents are not."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 The toy tagger knows each word by itself: a known one with SURE, an unknown one as outside with GUESS.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path

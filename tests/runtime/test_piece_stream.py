@@ -1,7 +1,5 @@
 """Texts answered in pieces, by the Python interface and by the command, against the answers to whole texts."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

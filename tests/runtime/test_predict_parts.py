@@ -1,7 +1,5 @@
 """Large and many inputs through `predict` in parts: shards, processes, kills."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """What stands around a run: order, batches, memory, documents, decode options; the run is Python one can watch."""
 
-from __future__ import annotations
-
 import math
 import os
 import threading

@@ -1,7 +1,5 @@
 """A model answers in every process that gets one: forked at any moment, from a pool, pickled, copied."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import os

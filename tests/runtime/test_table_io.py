@@ -1,7 +1,5 @@
 """Tables, JSON lists, CoNLL-U and Parquet through `predict`, and answers as tables."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The comparison of PyTorch and onnxruntime sees every difference, and calls a tie a tie."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

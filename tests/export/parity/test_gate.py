@@ -1,7 +1,5 @@
 """Whatever a bundle reads, decides or answers otherwise than PyTorch keeps it from being written."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

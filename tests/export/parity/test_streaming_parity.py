@@ -1,7 +1,5 @@
 """Answers in pieces are those to whole texts, for every encoder that claims it; planted faults are caught."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

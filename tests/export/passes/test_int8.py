@@ -1,7 +1,5 @@
 """Weights as integers: how near the products are, and that a row's answer hangs on nothing beside it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

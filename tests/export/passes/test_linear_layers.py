@@ -1,7 +1,5 @@
 """A rewritten graph answers as before; GELUs become what onnxruntime knows, layers of a transformer one Gemm each."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

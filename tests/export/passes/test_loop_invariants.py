@@ -1,7 +1,5 @@
 """What comes out the same at each step of a loop is done before it, and the answers stay what they were."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

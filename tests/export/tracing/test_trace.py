@@ -1,7 +1,5 @@
 """A program traced once for export answers as PyTorch does, whatever it does to tensors, types, sizes and loops."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
