@@ -1,7 +1,5 @@
 """Comparisons of two models' answers, against brute force, scipy, scikit-learn and sacrebleu."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable, Sequence
@@ -75,41 +73,37 @@ def ends(score: Callable[[Sequence[int]], float], records: int) -> np.ndarray:
     return np.percentile([score(at) for at in itertools.product(range(records), repeat=records)], [2.5, 97.5])
 
 
+def difference(second: Any, first: Any, axis: int) -> Any:
+    return second.mean(axis) - first.mean(axis)
+
+
 def label_data(records: int, seed: int, errors: float = 0.3) -> tuple[list[str], list[str], list[str]]:
     draw = random.Random(seed)
-    gold = [draw.choice("abc") for _ in range(records)]
-    given = [[label if draw.random() > rate else draw.choice("abc") for label in gold] for rate in (errors, errors / 3)]
-    return gold, *given
+    gold = draw.choices("abc", k=records)
+    first, second = (
+        [label if draw.random() > rate else draw.choice("abc") for label in gold] for rate in (errors, errors / 3)
+    )
+    return gold, first, second
 
 
 def as_labels(labels: Sequence[str]) -> list[dict[str, Any]]:
     return [{"label": label, "score": 0.5} for label in labels]
 
 
+def compared_labels(gold: Sequence[str], first: Sequence[str], second: Sequence[str], **options: Any) -> SetComparison:
+    records = [{"text": "a", "label": label} for label in gold]
+    return compared(Label("abc"), records, as_labels(first), as_labels(second), **options)
+
+
 def test_the_interval_of_accuracy_is_scipys_and_p_that_of_its_permutation_test() -> None:
     gold, first, second = label_data(80, seed=3)
-    records = [{"text": "a", "label": label} for label in gold]
-    result = compared(Label("abc"), records, as_labels(first), as_labels(second), resamples=20_000)
-    right = [np.array([x == y for x, y in zip(gold, given, strict=True)], float) for given in (first, second)]
-    accuracy = row(result, "accuracy")
-    assert accuracy.difference == pytest.approx(right[1].mean() - right[0].mean())
-    bootstrap = scipy.stats.bootstrap(
-        (right[1], right[0]),
-        lambda b, a, axis: b.mean(axis) - a.mean(axis),
-        paired=True,
-        method="percentile",
-        n_resamples=20_000,
-        rng=1,
-    )
+    accuracy = row(compared_labels(gold, first, second, resamples=20_000), "accuracy")
+    right = [np.array([x == y for x, y in zip(gold, labels, strict=True)], float) for labels in (second, first)]
+    assert accuracy.difference == pytest.approx(right[0].mean() - right[1].mean())
+    settings: Any = {"n_resamples": 20_000, "rng": 1}
+    bootstrap = scipy.stats.bootstrap(right, difference, paired=True, method="percentile", **settings)
     assert [accuracy.low, accuracy.high] == pytest.approx([*bootstrap.confidence_interval], abs=0.013)  # of a record
-    test = scipy.stats.permutation_test(
-        right[::-1],
-        lambda b, a, axis: b.mean(axis) - a.mean(axis),
-        permutation_type="samples",
-        n_resamples=20_000,
-        vectorized=True,
-        rng=1,
-    )
+    test = scipy.stats.permutation_test(right, difference, permutation_type="samples", vectorized=True, **settings)
     size = np.abs(test.null_distribution)
     expected = np.mean(size > abs(test.statistic) + 1e-9) + np.mean(np.isclose(size, abs(test.statistic))) / 2
     assert accuracy.p == pytest.approx(expected, abs=0.01)
@@ -117,31 +111,25 @@ def test_the_interval_of_accuracy_is_scipys_and_p_that_of_its_permutation_test()
 
 def test_macro_f1_and_the_f1_of_each_label_are_resampled_as_scikit_learn_scores_them() -> None:
     gold, first, second = label_data(6, seed=5, errors=0.6)
-    records = [{"text": "a", "label": label} for label in gold]
-    result = compared(Label("abc"), records, as_labels(first), as_labels(second), resamples=20_000)
-
-    def macro(given: Sequence[str]) -> float:
-        return sklearn.metrics.f1_score(gold, given, average="macro", zero_division=0.0)
-
-    assert row(result, "macro_f1").p == pytest.approx(mid_p(macro, first, second), abs=0.015)
-    for label in "abc":
-
-        def f1(given: Sequence[str], label: str = label) -> float:
-            return sklearn.metrics.f1_score(gold, given, labels=[label], average="macro", zero_division=0.0)
-
-        difference = f1(second) - f1(first)
-        assert row(result, label).difference == pytest.approx(difference)
-        assert row(result, label).p == pytest.approx(mid_p(f1, first, second) if difference else 1.0, abs=0.015)
+    result = compared_labels(gold, first, second, resamples=20_000)
     assert len({row.p for row in result.labels}) > 1
+    for name, labels in (("macro_f1", None), *((label, [label]) for label in "abc")):
+
+        def f1(answers: Sequence[str], labels: list[str] | None = labels) -> float:
+            return sklearn.metrics.f1_score(gold, answers, labels=labels, average="macro", zero_division=0.0)
+
+        change = f1(second) - f1(first)
+        assert row(result, name).difference == pytest.approx(change)
+        assert row(result, name).p == pytest.approx(mid_p(f1, first, second) if change else 1.0, abs=0.015)
 
 
 def test_errors_of_numbers_far_from_0_have_the_exact_interval_and_p() -> None:
     draw = np.random.default_rng(2)
     gold = 1e6 + draw.normal(size=5)
-    first, second = gold + draw.normal(size=5), gold + 0.3 * draw.normal(size=5)
-    answers = [[{"score": float(number)} for number in given] for given in (first, second)]
+    numbers = [gold + draw.normal(size=5), gold + 0.3 * draw.normal(size=5)]
+    answers = [[{"score": float(number)} for number in side] for side in numbers]
     result = compared(Score(), [{"text": "a", "score": float(number)} for number in gold], *answers, resamples=20_000)
-    pairs = [np.stack([gold, given], 1) for given in (first, second)]
+    pairs = [np.stack([gold, side], 1) for side in numbers]
 
     def mae(side: Any) -> float:
         return float(np.mean([abs(x - y) for x, y in side]))
@@ -149,8 +137,8 @@ def test_errors_of_numbers_far_from_0_have_the_exact_interval_and_p() -> None:
     def pearson(side: Any) -> float:
         return float(np.corrcoef(np.array(side).T)[0, 1])
 
-    for name, score in (("mae", mae), ("pearson", pearson)):
-        assert row(result, name).p == pytest.approx(mid_p(score, *pairs), abs=0.02)
+    assert row(result, "mae").p == pytest.approx(mid_p(mae, *pairs), abs=0.02)
+    assert row(result, "pearson").p == pytest.approx(mid_p(pearson, *pairs), abs=0.02)
     exact = ends(lambda at: mae(pairs[1][[*at]]) - mae(pairs[0][[*at]]), 5)
     assert [row(result, "mae").low, row(result, "mae").high] == pytest.approx(exact, rel=0.05)
     assert row(result, "mae").gain == -row(result, "mae").difference > 0
@@ -160,75 +148,67 @@ def test_bleu_is_resampled_as_sacrebleu_scores_it() -> None:
     words = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "two", "dogs", "in", "rain"]
     draw = random.Random(4)
     gold = [" ".join(draw.choices(words, k=8)) for _ in range(4)]
-    given = [[" ".join(w if draw.random() > e else "x" for w in text.split()) for text in gold] for e in (0.4, 0.1)]
-    records = [{"text": "a", "target": text} for text in gold]
-    answers = [[{"generated_text": text, "score": 0.5} for text in side] for side in given]
-    result = compared(Text(LETTERS), records, *answers, resamples=2_000)
+    texts = [[" ".join(w if draw.random() > e else "x" for w in text.split()) for text in gold] for e in (0.4, 0.1)]
+    answers = [[{"generated_text": text, "score": 0.5} for text in side] for side in texts]
+    result = compared(Text(LETTERS), [{"text": "a", "target": text} for text in gold], *answers, resamples=2_000)
 
     def bleu(pairs: Sequence[tuple[str, str]]) -> float:
         return sacrebleu.corpus_bleu([y for _, y in pairs], [[x for x, _ in pairs]], force=True).score / 100
 
-    pairs = [[*zip(gold, side, strict=True)] for side in given]
-    assert row(result, "bleu").p == pytest.approx(mid_p(bleu, *pairs), abs=0.04)
-    exact = ends(lambda at: bleu([pairs[1][i] for i in at]) - bleu([pairs[0][i] for i in at]), 4)
+    first, second = ([*zip(gold, side, strict=True)] for side in texts)
+    assert row(result, "bleu").p == pytest.approx(mid_p(bleu, first, second), abs=0.04)
+    exact = ends(lambda at: bleu([second[i] for i in at]) - bleu([first[i] for i in at]), 4)
     assert [row(result, "bleu").low, row(result, "bleu").high] == pytest.approx(exact, abs=0.02)
     assert {"chrf", "rouge_1", "rouge_l", "wer", "exact_match"} <= {row.name for row in result.scores}
 
 
-def span_rows(records: int, seed: int) -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
-    draw = random.Random(seed)
-
-    def spans(error: float, gold: Sequence[str]) -> list[str]:
-        return [draw.choice("xy") if draw.random() < error else label for label in gold if draw.random() > error / 2]
-
-    golds = [draw.choices("xy", k=draw.randint(0, 3)) for _ in range(records)]
-    rows = [{"text": "a", "spans": [{"label": s, "start": i, "end": i + 1} for i, s in enumerate(g)]} for g in golds]
-    given = [[spans(error, gold) for gold in golds] for error in (0.5, 0.2)]
-    answers = [
-        [[{"entity_group": s, "word": "a", "start": i, "end": i + 1} for i, s in enumerate(some)] for some in of]
-        for of in given
-    ]
-    return rows, answers[0], answers[1]
-
-
 def test_f1_of_spans_has_the_exact_interval_and_p() -> None:
-    rows, first, second = span_rows(5, seed=8)
-    result = compared(Spans(("O", "B-x", "B-y")), rows, first, second, resamples=20_000)
+    draw = random.Random(8)
 
-    def f1(pairs: Sequence[tuple[Any, Any]]) -> float:
-        sets = [
-            [
-                {(s["label" if i == 0 else "entity_group"], s["start"], s["end"]) for s in part}
-                for i, part in enumerate(pair)
-            ]
-            for pair in pairs
-        ]
-        total = sum(len(x) + len(y) for x, y in sets)
-        return 2 * sum(len(x & y) for x, y in sets) / total if total else 0.0
+    def placed(labels: Sequence[str]) -> set[tuple[str, int]]:
+        return {(label, i) for i, label in enumerate(labels)}
 
-    pairs = [[(record["spans"], answer) for record, answer in zip(rows, of, strict=True)] for of in (first, second)]
-    assert row(result, "f1").p == pytest.approx(mid_p(f1, *pairs), abs=0.015)
-    exact = ends(lambda at: f1([pairs[1][i] for i in at]) - f1([pairs[0][i] for i in at]), 5)
+    def answer(error: float, gold: Sequence[str]) -> set[tuple[str, int]]:
+        kept = [label for label in gold if draw.random() > error / 2]
+        return placed([draw.choice("xy") if draw.random() < error else label for label in kept])
+
+    golds = [draw.choices("xy", k=draw.randint(0, 3)) for _ in range(5)]
+    first, second = ([(placed(gold), answer(error, gold)) for gold in golds] for error in (0.5, 0.2))
+    records = [{"text": "a", "spans": [{"label": s, "start": i, "end": i + 1} for i, s in enumerate(g)]} for g in golds]
+    answers = [
+        [[{"entity_group": s, "word": "a", "start": i, "end": i + 1} for s, i in sorted(spans)] for _, spans in side]
+        for side in (first, second)
+    ]
+    result = compared(Spans(("O", "B-x", "B-y")), records, *answers, resamples=20_000)
+
+    def f1(pairs: Sequence[tuple[set[Any], set[Any]]]) -> float:
+        total = sum(len(gold) + len(spans) for gold, spans in pairs)
+        return 2 * sum(len(gold & spans) for gold, spans in pairs) / total if total else 0.0
+
+    assert row(result, "f1").p == pytest.approx(mid_p(f1, first, second), abs=0.015)
+    exact = ends(lambda at: f1([second[i] for i in at]) - f1([first[i] for i in at]), 5)
     assert [row(result, "f1").low, row(result, "f1").high] == pytest.approx(exact, abs=0.03)
 
 
 def test_every_metric_of_every_kind_has_an_interval() -> None:
-    texts = [{"text": "a", "label": label, "labels": [label], "second": "abc"} for label in "abab"]
-    tagged = [{**record, "text": "a b", "words": ["a", "b"], "tags": ["O", "B-x"]} for record in texts]
-    answered = [{**record, "answers": {"text": ["a"], "answer_start": [0]}} for record in texts]
+    answers = {"text": ["a"], "answer_start": [0]}
+    common = {"text": "a b", "words": ["a", "b"], "tags": ["O", "B-x"], "second": "abc", "answers": answers}
+    records = [{**common, "label": label, "labels": [label]} for label in "abab"]
     words = [{"word": w, "start": 2 * i, "end": 2 * i + 1} for i, w in enumerate("ab")]
     tags = [[{**w, "entity": tag} for w, tag in zip(words, pair, strict=True)] for pair in (("O", "B-x"), ("B-x", "O"))]
-    spans = [[{**words[1], "entity_group": "x"}], []]
+    spans: Any = [[{**words[1], "entity_group": "x"}], []]
     labels = as_labels("ab")
-    joint = MultiHead({"mood": Label("ab"), "slots": Spans(("O", "B-x"))})
-    cases: list[tuple[AnswerKind, Any, Any]] = [
-        (Labels("ab"), texts, ([labels[0]], labels)),
-        (Tags(("O", "B-x")), tagged, tags),
-        (Vector("ab"), texts, ({"vector": [0.0, 1.0]}, {"vector": [1.0, 1.0]})),
-        (ExtractiveSpan(), answered, [{"answer": x, "start": 0, "end": 1} for x in "ab"]),
-        (joint, tagged, [{"mood": x, "slots": y} for x, y in zip(labels, spans, strict=True)]),
+    cases: list[tuple[AnswerKind, Any]] = [
+        (Labels("ab"), ([labels[0]], labels)),
+        (Tags(("O", "B-x")), tags),
+        (Vector("ab"), ({"vector": [0.0, 1.0]}, {"vector": [1.0, 1.0]})),
+        (ExtractiveSpan(), [{"answer": x, "start": 0, "end": 1} for x in "ab"]),
+        (
+            MultiHead({"mood": Label("ab"), "slots": Spans(("O", "B-x"))}),
+            [{"mood": x, "slots": y} for x, y in zip(labels, spans, strict=True)],
+        ),
     ]
-    for kind, records, (one, two) in cases:
+    for kind, (one, two) in cases:
         result = compared(kind, records, [one, two, one, two], [one, one, two, two], resamples=100)
         assert [row.name for row in (*result.scores, *result.labels) if row.p is None] == [], kind.kind
     assert {"slots.f1", "mood.accuracy", "exact"} <= {row.name for row in result.scores}
@@ -240,27 +220,27 @@ def test_perplexity_is_resampled_by_text_as_scipy_does_it() -> None:
     tokens = draw.integers(2, 9, 60)
     losses = [tokens * draw.normal(mean, 0.4, 60) for mean in (2.0, 1.8)]
     records = [{"text": f"text {i}"} for i in range(60)]
-    given = [
+    answers = [
         [{"loss": float(x), "tokens": int(n), "characters": 3 * int(n)} for x, n in zip(side, tokens, strict=True)]
         for side in losses
     ]
     kind = Generation(LETTERS, False, 8)
-    result = compared(kind, records, *given, resamples=20_000)
+    result = compared(kind, records, *answers, resamples=20_000)
     perplexity = row(result, "perplexity")
     assert perplexity.first == pytest.approx(np.exp(losses[0].sum() / tokens.sum()))
     assert (result.scores[0].name, result.changes, result.examples) == ("perplexity", {}, [])
 
-    def difference(first: Any, second: Any, number: Any, axis: int) -> Any:
-        whole = number.sum(axis)
-        return np.exp(second.sum(axis) / whole) - np.exp(first.sum(axis) / whole)
+    def change(first: Any, second: Any, number: Any, axis: int) -> Any:
+        return np.exp(second.sum(axis) / number.sum(axis)) - np.exp(first.sum(axis) / number.sum(axis))
 
-    interval = scipy.stats.bootstrap(
-        (*losses, tokens), difference, paired=True, method="percentile", n_resamples=20_000, rng=1
-    ).confidence_interval
-    assert [perplexity.low, perplexity.high] == pytest.approx([*interval], abs=0.08)  # of a width of 1.2
+    bootstrap = scipy.stats.bootstrap(
+        (*losses, tokens), change, paired=True, method="percentile", n_resamples=20_000, rng=1
+    )
+    expected = [*bootstrap.confidence_interval]
+    assert [perplexity.low, perplexity.high] == pytest.approx(expected, abs=0.08)  # of a width of 1.2
     assert row(result, "bits_per_character").gain > 0
-    finer = [{**answer, "tokens": 2 * answer["tokens"]} for answer in given[1]]  # of another tokenizer
-    assert [row.name for row in compared(kind, records, given[0], finer).scores] == ["bits_per_character"]
+    finer = [{**answer, "tokens": 2 * answer["tokens"]} for answer in answers[1]]  # of another tokenizer
+    assert [row.name for row in compared(kind, records, answers[0], finer).scores] == ["bits_per_character"]
 
 
 def test_a_metric_of_a_plugins_head_is_resampled_if_it_is_a_mean_over_records() -> None:
@@ -270,14 +250,11 @@ def test_a_metric_of_a_plugins_head_is_resampled_if_it_is_a_mean_over_records() 
             raise PluginError("one record is too few")
         return {"share": float(np.mean(right)), "root": float(np.mean(right)) ** 0.5}
 
-    gold, first, second = label_data(60, seed=3)
-    for gone in ("", "c"):  # with and without a label that has no score alone
-        rows = [(x, a, b) for x, a, b in zip(gold, first, second, strict=True) if x != gone]
-        records = [{"text": "a", "label": x} for x, *_ in rows]
-        sides = [
-            side(name, Label("abc"), [*zip(records, as_labels([r[i] for r in rows]), strict=True)])
-            for i, name in ((1, "a"), (2, "b"))
-        ]
+    data = [*zip(*label_data(60, seed=3), strict=True)]
+    for absent in ("", "c"):  # with and without a label that has no score alone
+        gold, *answers = zip(*[labels for labels in data if labels[0] != absent], strict=True)
+        records = [{"text": "a", "label": label} for label in gold]
+        sides = [side("ab"[i], Label("abc"), [*zip(records, as_labels(answers[i]), strict=True)]) for i in (0, 1)]
         for answered in sides:
             answered.predictor.metrics[""] = metrics
             answered.predictor.metric_types |= {"share": Metric(), "root": Metric()}
@@ -285,28 +262,25 @@ def test_a_metric_of_a_plugins_head_is_resampled_if_it_is_a_mean_over_records() 
         share, accuracy = row(result, "share"), row(result, "accuracy")
         assert row(result, "root").p is None
         assert row(result, "root").difference == pytest.approx(share.second**0.5 - share.first**0.5)
-        expected = (accuracy.low, accuracy.high, accuracy.p) if gone else (None, None, None)
+        expected = (accuracy.low, accuracy.high, accuracy.p) if absent else (None, None, None)
         assert (share.low, share.high, share.p) == expected
 
 
 def test_answers_that_became_right_and_wrong_are_counted_and_shown() -> None:
-    gold, first, second = "aabbb", "abbba", "aabab"
     records = [
-        {"text": f"text {i}", "label": label, "where": f"x:{i}", "topic": "pq"[i % 2]} for i, label in enumerate(gold)
+        {"text": f"text {i}", "label": label, "where": f"x:{i}", "topic": "pq"[i % 2]}
+        for i, label in enumerate("aabbb")
     ]
-    result = compared(Label("ab"), records, as_labels(first), as_labels(second), by="topic", examples=1)
+    sides = Label("ab"), records, as_labels("abbba"), as_labels("aabab")
+    result = compared(*sides, by="topic", examples=1)
     assert result.changes == {"fixed": 2, "broken": 1, "changed": 0}
-    assert [(example["change"], example["where"], example["expected"]) for example in result.examples] == [
-        ("fixed", "x:1", "a"),
-        ("broken", "x:3", "b"),
-    ]
+    examples = [(example["change"], example["where"], example["expected"]) for example in result.examples]
+    assert examples == [("fixed", "x:1", "a"), ("broken", "x:3", "b")]
     assert result.examples[0]["answers"] == ["b (0.5000)", "a (0.5000)"]
-    assert [(row.name, row.first, row.second) for row in result.groups] == [
-        ("topic=p", pytest.approx(2 / 3), 1.0),
-        ("topic=q", 0.5, 0.5),
-    ]
+    groups = [(row.name, row.first, row.second) for row in result.groups]
+    assert groups == [("topic=p", pytest.approx(2 / 3), 1.0), ("topic=q", 0.5, 0.5)]
     with pytest.raises(DataError, match="x:0: no field 'colour' to split by"):
-        compared(Label("ab"), records, as_labels(first), as_labels(second), by="colour")
+        compared(*sides, by="colour")
 
 
 @pytest.mark.parametrize(
@@ -317,34 +291,34 @@ def test_answers_that_became_right_and_wrong_are_counted_and_shown() -> None:
     ],
 )
 def test_a_sentence_says_who_is_better_or_that_nothing_is_seen(errors: int, sentence: str) -> None:
-    records = [{"text": "a", "label": "a"}] * 200
-    first, second = as_labels("b" * errors + "a" * (200 - errors)), as_labels("a" * 200)
-    assert compared(Label("ab"), records, first, second).sentence.startswith(sentence)
-    worse = compared(Label("ab"), records, second, first)
+    gold, answers = "a" * 200, "b" * errors + "a" * (200 - errors)
+    assert compared_labels(gold, answers, gold).sentence.startswith(sentence)
+    worse = compared_labels(gold, gold, answers)
     assert worse.scores[0].gain == pytest.approx(-errors / 2)
     assert errors < 40 or worse.sentence.startswith("a is better than b by 20.00")
-    same = compared(Label("ab"), records, first, first)
+    same = compared_labels(gold, answers, answers)
     assert (same.scores[0].p, same.scores[0].low, same.scores[0].high, same.changes["fixed"]) == (1.0, 0.0, 0.0, 0)
 
 
-def test_records_are_compared_whatever_their_order_and_file_and_other_data_is_refused() -> None:
-    rows = [
-        ({"text": f"t{i}", "label": "a", "where": f"a:{i}"}, {"label": "ab"[i % 2], "score": 0.5}) for i in range(6)
-    ]
+def test_records_are_compared_in_any_order_and_file_and_other_data_is_refused() -> None:
+    kind, rows = Label("ab"), []
+    for i in range(6):
+        rows.append(({"text": f"t{i}", "label": "a", "where": f"a:{i}"}, {"label": "ab"[i % 2], "score": 0.5}))
     moved = [({**record, "where": "elsewhere"}, answer) for record, answer in reversed(rows)]
-    kind = Label("ab")
-    (result,) = compare_answers(side("a", kind, rows), side("b", kind, moved))
+    first = side("a", kind, rows)
+    (result,) = compare_answers(first, side("b", kind, moved))
     assert (result.records, sum(result.changes.values())) == (6, 0)
-    other = [*moved[1:], ({"text": "new", "label": "a", "where": "b:7"}, rows[0][1])]
+    changed = [*moved[1:], ({"text": "new", "label": "a", "where": "b:7"}, rows[0][1])]
     with pytest.raises(UsageError) as refused:
-        compare_answers(side("a", kind, rows), side("b", kind, other))
+        compare_answers(first, side("b", kind, changed))
     message = str(refused.value)
     assert '1 of 6 records only in a\n  a:5: ["a", {"label": "a", "text": "t5"}]' in message
     assert "1 of 6 records only in b\n  b:7: " in message
     assert "--data FILE" in message
-    with pytest.raises(UsageError, match="6 of 6 records only in a"):  # another target
-        compare_answers(side("a", kind, rows), side("b", Label("ab", "text"), rows))
-    with pytest.raises(UsageError, match=r"a has the answer kinds \{'': 'label'\}, b \{'': 'labels'\}"):
-        compare_answers(side("a", kind, rows), side("b", Labels("ab"), rows))
-    with pytest.raises(UsageError, match=r"\['test'\], b to \['new'\]: no test set in common"):
-        compare_answers(side("a", kind, rows), side("b", kind, [], new=rows))
+    for second, reason in (
+        (side("b", Label("ab", "text"), rows), "6 of 6 records only in a"),  # another target
+        (side("b", Labels("ab"), rows), r"a has the answer kinds \{'': 'label'\}, b \{'': 'labels'\}"),
+        (side("b", kind, [], new=rows), r"\['test'\], b to \['new'\]: no test set in common"),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            compare_answers(first, second)

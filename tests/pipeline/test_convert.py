@@ -17,7 +17,7 @@ import transformers
 from factory import QUIET, seqpipe
 from independent import Bundle as SecondRuntime
 from pretrained import decoder, rewrite, t5
-from test_benchmarks import script
+from scripts import benchmark_script
 
 from seqpipe import load as open_bundle
 from seqpipe.errors import DataError, ParityError, SeqpipeError, UsageError
@@ -26,7 +26,7 @@ from seqpipe.features.document import Doc, first_tokens
 from seqpipe.pipeline.convert import compare, convert, load_checkpoint
 from seqpipe.training.evaluation import predictor
 
-random_checkpoints = script("random_checkpoints")
+random_checkpoints = benchmark_script("random_checkpoints")
 FAMILIES = random_checkpoints.ENCODERS
 LIKE_BERT = ("distilbert", "electra")  # in their tokenizers
 OTHER_TOKENIZERS = [pytest.param(name, marks=[pytest.mark.long] * (name in LIKE_BERT)) for name in FAMILIES]

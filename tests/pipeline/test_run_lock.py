@@ -1,52 +1,44 @@
 """A run folder has one writer: the second is refused, naming the first; one that was killed is not in the way."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl
 import json
-import multiprocessing
 import os
 import random
-import shutil
+import re
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import LEAN, QUIET, Child, begin_run, seqpipe, tagging, tiers, tiny, train_run
+from factory import LEAN, QUIET, Child, begin_run, seqpipe, tagging, tiers, tiny
+from gallery import gallery
 
 from seqpipe import files
 from seqpipe.config.loader import load
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.pipeline import lock
-from seqpipe.pipeline.full_run import run_all, run_seeds
+from seqpipe.pipeline.full_run import run_seeds
 from seqpipe.pipeline.lock import lock_around, run_lock
+from seqpipe.pipeline.run_folder import start_run
 
-FORKS = multiprocessing.get_context("forkserver")
 NAMED = f"process {{pid}} on {socket.gethostname()} is writing to this run"
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Path]:
-    with contextlib.chdir(tmp_path):
-        yield tmp_path
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a trained run, not exported."""
-    folder = tmp_path_factory.mktemp("trained")
-    with contextlib.chdir(folder):
-        train_run(tiny(folder, *LEAN, "train.epochs=1"))
-    return folder
+def refuse_second_writer(run: Path, message: str = NAMED.format(pid=os.getpid())) -> None:
+    with pytest.raises(UsageError, match=message), run_lock(run):
+        pass
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
@@ -54,40 +46,37 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "command",
     [
-        ["train", "tiny.yaml"],
-        ["train", "tiny.yaml", "--fresh"],
-        ["train", "tiny.yaml", "--resume"],
-        ["run", "tiny.yaml"],
-        ["run", "tiny.yaml", "--fresh"],
-        ["run", "tiny.yaml", "train.epochs=9"],
-        ["export", "runs/tiny"],
-        ["export", "runs/tiny", "-o", "runs/tiny/other"],
-        ["vectors", "runs/tiny"],
-        ["vectors", "runs/tiny", "-o", "runs/tiny/words.vec"],
+        "train tiny.yaml",
+        "train tiny.yaml --fresh",
+        "train tiny.yaml --resume",
+        "run tiny.yaml",
+        "run tiny.yaml --fresh",
+        "run tiny.yaml train.epochs=9",
+        "export runs/tiny",
+        "export runs/tiny -o runs/tiny/other",
+        "vectors runs/tiny",
+        "vectors runs/tiny -o runs/tiny/words.vec",
     ],
 )
-def test_the_second_writer_is_refused_at_once_and_nothing_changes(
-    arguments: list[str], trained: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    with run_lock(tmp_path / "runs/tiny"):
+def test_the_second_writer_is_refused_at_once_and_nothing_changes(command: str, tmp_path: Path) -> None:
+    example = gallery("spans").copy(tmp_path)
+    with run_lock(example.run):
         before = contents(tmp_path)
-        result = seqpipe(*arguments, folder=tmp_path)
+        result = seqpipe(*command.split(), folder=tmp_path)
         assert result.code == 2
         assert "runs/tiny: " + NAMED.format(pid=os.getpid()) in result.err
         assert "wait until it ends, stop it, or choose another folder" in result.err
         assert contents(tmp_path) == before
-        assert [path.name for path in (tmp_path / "runs").iterdir()] == ["tiny"]
+        assert os.listdir(tmp_path / "runs") == ["tiny"]
 
 
-def test_who_only_reads_a_run_needs_no_lock(trained: Path, tmp_path: Path) -> None:
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    with run_lock(tmp_path / "runs/tiny"):
-        assert seqpipe("evaluate", "runs/tiny", "-q", folder=tmp_path).code == 0
-        assert seqpipe("vectors", "runs/tiny", "-o", "words.vec", folder=tmp_path).code == 0
-        assert seqpipe("export", "runs/tiny", "-o", "bundle", "-q", folder=tmp_path).code == 0
+@pytest.mark.parametrize("command", ["evaluate RUN -q", "vectors RUN -o a.vec", "export RUN -o bundle -q"])
+def test_who_only_reads_a_run_needs_no_lock(command: str, tmp_path: Path) -> None:
+    run = gallery("label").copy(tmp_path).run
+    with run_lock(run):
+        assert seqpipe(*command.replace("RUN", str(run)).split(), folder=tmp_path).code == 0
 
 
 def test_a_training_names_itself_and_a_killed_one_is_not_in_the_way(tmp_path: Path) -> None:
@@ -106,117 +95,99 @@ def test_a_training_names_itself_and_a_killed_one_is_not_in_the_way(tmp_path: Pa
     assert trainer.end() == 143
 
 
-def test_every_seed_is_a_run_with_a_lock_of_its_own(here: Path) -> None:
-    file = tagging(here)
+def test_every_seed_is_a_run_with_a_lock_of_its_own(folder: Path) -> None:
+    file = tagging(folder)
 
-    def of_seed(chosen: Any) -> Any:
-        return load(file, [*LEAN, "train.epochs=1", *chosen])
+    def load_seed(overrides: Any) -> Any:
+        return load(file, [*LEAN, *overrides])
 
-    with run_lock(here / "runs/tiny-seed2"), pytest.raises(UsageError, match="tiny-seed2: process"):
-        run_seeds(of_seed, lambda config: run_all(config, QUIET, "cpu"), "tiny", 2, QUIET)
-    assert (here / "runs/tiny-seed1/bundle").exists()
-    with run_lock(here / "runs/tiny-seed1"):
+    with run_lock(folder / "runs/tiny-seed2"), pytest.raises(UsageError, match="tiny-seed2: process"):
+        run_seeds(load_seed, begin_run, "tiny", 2, QUIET)
+    assert (folder / "runs/tiny-seed1/run.json").exists()
+    with run_lock(folder / "runs/tiny-seed1"):
         pass
 
 
-def test_the_lock_is_given_up_with_the_block_also_after_an_error(here: Path) -> None:
+def test_the_lock_ends_with_the_block_also_after_an_error(folder: Path) -> None:
     for _ in range(2):
-        with pytest.raises(ZeroDivisionError), run_lock(here / "run"):
+        with pytest.raises(ZeroDivisionError), run_lock(folder / "run"):
             _ = 1 / 0
 
 
-def test_a_fresh_run_has_the_lock_of_its_new_folder(here: Path) -> None:
-    from seqpipe.pipeline.run_folder import start_run
-
-    config = tiny(here, *LEAN)
+def test_a_fresh_run_has_the_lock_of_its_new_folder(folder: Path) -> None:
+    config = tiny(folder, *LEAN)
     begin_run(config)
     with start_run(config, QUIET, fresh=True) as run:
-        assert (here / "runs/tiny.1/run.json").exists()
-        with pytest.raises(UsageError, match=NAMED.format(pid=os.getpid())), run_lock(run.folder):
-            pass
+        assert (folder / "runs/tiny.1/run.json").exists()
+        refuse_second_writer(run.folder)
 
 
-def test_a_run_that_is_moved_aside_meanwhile_is_not_what_is_locked(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    take, folder = lock._take, here / "run"
-    folder.mkdir()
-
-    def moved_first(handle: int) -> None:
-        if not (here / "run.1").exists():
-            files.move_aside(folder)
-        take(handle)
-
-    monkeypatch.setattr(lock, "_take", moved_first)
-    with run_lock(folder):
-        assert json.loads((folder / ".lock").read_text())["pid"] == os.getpid()
-        monkeypatch.undo()
-        with pytest.raises(UsageError, match="is writing to this run"), run_lock(folder):
-            pass
-        with run_lock(here / "run.1"):
-            pass
-
-
-def test_of_a_folder_moved_aside_and_made_again_the_new_one_is_locked(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_new", [False, True], ids=["moved", "moved and new"])
+def test_a_folder_that_is_moved_aside_meanwhile_is_not_locked(
+    is_new: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take, folder = lock._take, here / "run"
-    folder.mkdir()
+    take, run = lock._take, folder / "run"
+    run.mkdir()
 
-    def moved_first(handle: int) -> None:
-        if not (here / "run.1").exists():  # another process replaces the run, and has finished already
-            files.move_aside(folder)
-            folder.mkdir()
-            (folder / ".lock").touch()
+    def move_first(handle: int) -> None:
+        if not (folder / "run.1").exists():
+            files.move_aside(run)
+            if is_new:  # another process replaces the run, and has finished already
+                run.mkdir()
+                (run / ".lock").touch()
         take(handle)
 
-    monkeypatch.setattr(lock, "_take", moved_first)
-    with run_lock(folder):
-        assert json.loads((folder / ".lock").read_text())["pid"] == os.getpid()
+    monkeypatch.setattr(lock, "_take", move_first)
+    with run_lock(run):
+        assert json.loads((run / ".lock").read_text())["pid"] == os.getpid()
         monkeypatch.undo()
-        with pytest.raises(UsageError, match="is writing to this run"), run_lock(folder):
+        refuse_second_writer(run)
+        with run_lock(folder / "run.1"):
             pass
 
 
-def test_a_holder_that_has_not_said_its_name_yet_is_waited_for(here: Path) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
+def test_a_process_that_has_not_written_its_name_yet_is_waited_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = subprocess.Popen(["true"])
     ended.wait()
-    path = here / "run/.lock"
+    path = folder / "run/.lock"
     path.parent.mkdir()
-    path.write_text(json.dumps({"pid": ended.pid, "host": socket.gethostname()}))  # of a killed process
+    killed, writer = (json.dumps({"pid": pid, "host": socket.gethostname()}) for pid in (ended.pid, os.getppid()))
+    path.write_text(killed)
     with path.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        told = json.dumps({"pid": os.getppid(), "host": socket.gethostname()})
-        threading.Timer(0.1, path.write_text, [told]).start()
-        with pytest.raises(UsageError, match=NAMED.format(pid=os.getppid())), run_lock(path.parent):
-            pass
+        with monkeypatch.context() as patch:
+            patch.setattr("time.sleep", lambda pause: path.write_text(writer))
+            refuse_second_writer(path.parent, NAMED.format(pid=os.getppid()))
         path.write_text("")
-        with pytest.raises(UsageError, match="another process is writing to this run"), run_lock(path.parent):
-            pass
+        refuse_second_writer(path.parent, "another process is writing to this run")
 
 
-def test_a_run_is_locked_for_whatever_is_written_below_it_and_nothing_else_is(here: Path) -> None:
-    run = begin_run(tiny(here, *LEAN)).folder.resolve()
-    (here / "link").symlink_to(run)
+def test_a_run_is_locked_for_all_that_is_written_below_it_and_nothing_else_is(folder: Path) -> None:
+    run = begin_run(tiny(folder, *LEAN)).folder.resolve()
+    (folder / "link").symlink_to(run)
     (run / "deeper").mkdir()
-    for path in (run / "bundle", run / "deeper" / "bundle", here / "link" / "bundle", here / "runs/tiny/bundle"):
-        with lock_around(path), pytest.raises(UsageError, match="is writing"), run_lock(run):
-            pass
-    with lock_around(here / "elsewhere" / "bundle"), run_lock(run):
-        assert not (here / ".lock").exists()
+    for path in (run, run / "deeper", folder / "link", folder / "runs/tiny"):
+        with lock_around(path / "bundle"):
+            refuse_second_writer(run)
+    with lock_around(folder / "elsewhere" / "bundle"), run_lock(run):
+        assert not (folder / ".lock").exists()
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
 def test_a_file_system_without_locks_is_an_error_with_a_cure(
-    number: int, here: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def without(handle: int, operation: int) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", without)
-    with pytest.raises(EnvError, match=r"\.lock: this file system has no locks .*SEQPIPE_LOCK=off"), run_lock(here):
+    with pytest.raises(EnvError, match=r"\.lock: this file system has no locks .*SEQPIPE_LOCK=off"), run_lock(folder):
         pass
     monkeypatch.setenv("SEQPIPE_LOCK", "off")
-    with run_lock(here / "run"), run_lock(here / "run"):
-        assert (here / "run").is_dir()
+    with run_lock(folder / "run"), run_lock(folder / "run"):
+        assert (folder / "run").is_dir()
 
 
 WINDOWS = """
@@ -247,55 +218,58 @@ with run_lock(Path("run")):
 """
 
 
-def test_windows_locks_by_its_own_call(here: Path) -> None:
+def test_windows_locks_by_its_own_call(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", WINDOWS], capture_output=True, text=True, check=True)
     refused, again = done.stdout.splitlines()
     assert refused.startswith("run: process ")
     assert again == "again"
 
 
-def test_what_another_process_writes_into_a_run_is_not_taken_for_torn(here: Path) -> None:
-    config = tiny(here, *LEAN)
-    folder = begin_run(config).folder
-    with files.writing(folder / "predictions.jsonl") as temporary:  # as `predict -o` does, without a lock
+def test_what_another_process_writes_into_a_run_is_not_taken_for_torn(folder: Path) -> None:
+    config = tiny(folder, *LEAN)
+    run = begin_run(config).folder
+    with files.writing(run / "predictions.jsonl") as temporary:  # as `predict -o` does, without a lock
         temporary.write_text("one")
-        (folder / ".learned.json.abc.part").write_text("{")
-        (folder / ".bundle.abc.part").mkdir()
+        (run / ".learned.json.abc.part").write_text("{")
+        (run / ".bundle.abc.part").mkdir()
         begin_run(config)
-    assert (folder / "predictions.jsonl").read_text() == "one"
-    assert not list(folder.glob(".*.part"))
+    assert (run / "predictions.jsonl").read_text() == "one"
+    assert not list(run.glob(".*.part"))
 
 
-def compete(folder: Path, delay: float, held: float, how: str) -> None:
-    """Adds one to a counter, slowly and not atomically, under the lock; exits with 2 where it is refused."""
+def compete(folder: Path, delay: float, refusals: int, how: str) -> None:
+    """Adds one to a counter, not atomically, under the lock, once others were refused; exits with 2 if refused."""
     time.sleep(delay)
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(run_lock(folder))
-            if how == "fresh" and (folder / "counter").exists():
+            counter = folder / "counter"
+            if how == "fresh" and counter.exists():
                 files.move_aside(folder)
                 stack.enter_context(run_lock(folder))
-            count = int((folder / "counter").read_text()) if (folder / "counter").exists() else 0
-            time.sleep(held)
-            (folder / "counter").write_text(str(count + 1))
+            count = int(counter.read_text()) if counter.exists() else 0
+            deadline = time.monotonic() + 60
+            while len([*folder.parent.glob("refused-*")]) < refusals and time.monotonic() < deadline:
+                time.sleep(0.002)
+            counter.write_text(str(count + 1))
             if how == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
     except UsageError as error:
-        print(error, file=(folder.parent / f"refused-{os.getpid()}").open("w"))
+        (folder.parent / f"refused-{os.getpid()}").write_text(str(error))
         sys.exit(2)
 
 
 @pytest.mark.parametrize("rounds", tiers(12, long=200, seconds=900))
-def test_of_processes_that_lock_at_random_times_none_loses_anything(rounds: int, tmp_path: Path) -> None:
-    FORKS.set_forkserver_preload(["seqpipe.pipeline.full_run", "seqpipe.commands.app", "test_run_lock"])
-    dice, refusals = random.Random(5), 0
+def test_processes_that_lock_at_random_times_lose_nothing(rounds: int, tmp_path: Path) -> None:
+    Child.server.set_forkserver_preload(["seqpipe.pipeline.full_run", "seqpipe.commands.app", "test_run_lock"])
+    dice = random.Random(5)
     for number in range(rounds):
         folder = tmp_path / str(number) / "run"
         folder.parent.mkdir()
-        many = dice.choice([2, 3])
-        hows = [dice.choice(["plain", "killed", "fresh"]) for _ in range(many)]
-        held = dice.choice([0.002, 0.05])  # short: the writers often miss each other; long: some are refused
-        writers = [FORKS.Process(target=compete, args=(folder, dice.uniform(0, 0.01), held, how)) for how in hows]
+        hows = dice.choices(["plain", "killed", "fresh"], k=dice.choice([2, 3]))
+        refusals = dice.choice([0, len(hows) - 1])  # the writers may miss each other, or all but one are refused
+        calls = [(folder, dice.uniform(0, 0.01), refusals, how) for how in hows]
+        writers = [Child.server.Process(target=compete, args=call) for call in calls]
         for writer in writers:
             writer.start()
         for writer in writers:
@@ -303,21 +277,19 @@ def test_of_processes_that_lock_at_random_times_none_loses_anything(rounds: int,
         codes = [writer.exitcode for writer in writers]
         expected = {"killed": -signal.SIGKILL}
         assert all(code in (2, expected.get(how, 0)) for code, how in zip(codes, hows, strict=True)), (hows, codes)
-        done = sum(int(path.read_text()) for path in folder.parent.glob("run*/counter"))
-        assert done == many - codes.count(2) > 0
-        pids = {str(writer.pid) for writer in writers}
-        for refused in folder.parent.glob("refused-*"):
-            assert refused.read_text().split("process ")[1].split()[0] in pids
-            refusals += 1
+        counted = sum(int(path.read_text()) for path in folder.parent.glob("run*/counter"))
+        assert counted == len(hows) - codes.count(2) > 0
+        assert codes.count(2) >= refusals
+        for message in folder.parent.glob("refused-*"):
+            assert int(re.findall(r"process (\d+)", message.read_text())[0]) in [writer.pid for writer in writers]
         with run_lock(folder):
             pass
-    assert refusals > rounds / 10
 
 
-def test_what_a_killed_export_left_beside_its_output_is_removed_by_the_next(trained: Path) -> None:
-    run = next(path.parent for path in (trained / "runs").glob("*/run.json"))
-    (left := run / ".other[1].0123456789abcdef.part").mkdir()
-    (others := run / ".other.0123456789abcdef.part").mkdir()
+def test_the_next_export_removes_what_a_killed_one_left_beside_its_output(folder: Path) -> None:
+    run = begin_run(tiny(folder, *LEAN)).folder
+    left, others = (run / f".{name}.0123456789abcdef.part" for name in ("other[1]", "other"))
+    left.mkdir()
+    others.mkdir()
     with lock_around(run / "other[1]"):
         assert (left.exists(), others.exists()) == (False, True)
-    others.rmdir()
