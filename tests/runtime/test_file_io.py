@@ -23,16 +23,26 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers
 from seqpipe import Model, load
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.runtime import bundle
-from seqpipe.runtime.file_io import BLOCK, predict_file, read_lines
+from seqpipe.runtime.file_io import predict_file, read_lines
 
 COMMAND = [sys.executable, "-c", "from seqpipe.commands.app import main; main()", "predict"]
+LONG = "a " * 1001
 ENVIRONMENT = {**os.environ, "PYTHONIOENCODING": "ascii"}  # whatever the terminal says, UTF-8 comes out
 
 
-def predicted(model: Model, folder: Path, name: str, content: str | bytes, form: str = "auto", **options: Any) -> str:
+def predicted(
+    model: Model,
+    folder: Path,
+    name: str,
+    content: str | bytes,
+    form: str = "auto",
+    documents: bool = False,
+    on_error: str = "stop",
+    **options: Any,
+) -> str:
     source, target = folder / name, folder / "out"
     source.write_bytes(content if isinstance(content, bytes) else content.encode())
-    predict_file(model, source, target, form, options.pop("documents", False), options)
+    predict_file(model, source, target, form, documents, options, on_error)
     return target.read_bytes().decode()
 
 
@@ -48,6 +58,9 @@ def test_text_gives_a_line_of_json_a_line(tiny: Model, tmp_path: Path) -> None:
     out = predicted(tiny, tmp_path, "a.txt", "Anna calls\r\n\nZoë in Bern")
     assert [words(answer) for answer in lines(out)] == [["Anna"], [], ["Zoë", "Bern"]]
     assert "Zoë" in out
+    assert predicted(tiny, tmp_path, "a.txt", "Anna", bias=10.0) == "[]\n"
+    long = lines(predicted(tiny, tmp_path, "a.txt", "Anna\n" + " " * 900_000 + "Bern\n\nBen"))  # read in many blocks
+    assert [words(answer) for answer in long] == [["Anna"], ["Bern"], [], ["Ben"]]
 
 
 def test_jsonl_is_given_back_whole_with_the_answer(tiny: Model, tmp_path: Path) -> None:
@@ -55,10 +68,14 @@ def test_jsonl_is_given_back_whole_with_the_answer(tiny: Model, tmp_path: Path) 
         {"text": "in Bern", "id": 7, "where": "my own"},
         {"words": ["Anna", "calls"], "tags": ["O", "O"]},
         {"text": "", "note": "你"},
+        {"text": "Anna \ud800"},
     ]
-    out = lines(predicted(tiny, tmp_path, "a.jsonl", "\n".join(map(json.dumps, records)) + '\n\n"Ben"\n'))
-    assert [words(line.pop("answer")) for line in out] == [["Bern"], ["Anna"], [], ["Ben"]]
-    assert out == [*records, {"text": "Ben"}]
+    out = predicted(tiny, tmp_path, "a.jsonl", "\n".join(map(json.dumps, records)) + '\n\n"Ben"\n')
+    rows = lines(out)
+    assert [words(row.pop("answer")) for row in rows] == [["Bern"], ["Anna"], [], ["Anna"], ["Ben"]]
+    assert rows == [*records, {"text": "Ben"}]
+    assert "\\ud800" in out
+    assert "你" in out
 
 
 def test_conll_gives_the_words_with_their_tags(tiny: Model, tiny_tagger: Model, tmp_path: Path) -> None:
@@ -66,11 +83,10 @@ def test_conll_gives_the_words_with_their_tags(tiny: Model, tiny_tagger: Model, 
     expected = "Anna\tB-person\nin\tO\nNew\tB-city\nYork\tI-city\n\ncalls\tO\n\n"
     assert predicted(tiny, tmp_path, "a.conll", source) == expected
     assert predicted(tiny_tagger, tmp_path, "a.conll", source) == expected
+    assert predicted(tiny, tmp_path, "a.txt", "Anna\nin\n\nBern\n", "conll") == SHORT_CONLL  # without tags
 
 
-def test_conll_may_come_without_tags(tiny: Model, tmp_path: Path) -> None:
-    out = predicted(tiny, tmp_path, "a.txt", "Anna\nin\n\nBern\n", "conll")
-    assert out == "Anna\tB-person\nin\tO\n\nBern\tB-city\n\n"
+SHORT_CONLL = "Anna\tB-person\nin\tO\n\nBern\tB-city\n\n"
 
 
 @pytest.mark.parametrize(
@@ -86,55 +102,50 @@ def test_conll_is_read_by_the_options_of_a_reader_of_conll(
     content = bundle.read(tiny_bundle)
     forged.write(tmp_path / "bundle", content.files, {**forged.plain(content.manifest), "reader": reader})
     model = load(tmp_path / "bundle", "cpu")
-    assert predicted(model, tmp_path, "a.conll", source) == "Anna\tB-person\nin\tO\n\nBern\tB-city\n\n"
+    assert predicted(model, tmp_path, "a.conll", source) == SHORT_CONLL
 
 
-def test_a_lone_surrogate_is_given_back_as_json_says_it(tiny: Model, tmp_path: Path) -> None:
-    out = predicted(tiny, tmp_path, "a.jsonl", '{"text": "Anna \\ud800"}\n')
-    (line,) = lines(out)
-    assert (line["text"], words(line["answer"])) == ("Anna \ud800", ["Anna"])
-    assert "\\ud800" in out
-
-
-def test_documents_are_taken_whole(tiny: Model, tmp_path: Path) -> None:
+def test_documents_are_taken_whole_and_one_without_an_answer_is_skipped_alone(tiny: Model, tmp_path: Path) -> None:
     content = json.dumps({"text": "Anna calls.\nBen in Bern."}) + "\n" + json.dumps({"text": ""})
     first, second = lines(predicted(tiny, tmp_path, "a.jsonl", content, documents=True))
     assert [(span["word"], span["start"]) for span in first["answer"]] == [("Anna", 0), ("Ben", 12), ("Bern", 19)]
     assert second["answer"] == []
-
-
-def test_options_are_handed_on(tiny: Model, tmp_path: Path) -> None:
-    assert predicted(tiny, tmp_path, "a.txt", "Anna", bias=10.0) == "[]\n"
+    with pytest.raises(SkippedError, match="1 of 3 inputs"):
+        predicted(tiny, tmp_path, "a.txt", f"Anna. Bern.\n{LONG}\nBen.\n", documents=True, on_error="skip")
+    first, broken, last = lines((tmp_path / "out").read_text())
+    assert (words(first), words(last)) == (["Anna", "Bern"], ["Ben"])
+    assert "a.txt:2: 1,001 tokens" in broken["error"]
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "error", "message"),
+    ("name", "content", "message"),
     [
-        ("a.txt", b"Anna\n\xe9t\xe9\n", DataError, r"a\.txt:2: byte 1 is not UTF-8; convert it: iconv"),
-        ("a.txt", "Anna\n".encode("utf-16"), DataError, r"a\.txt:1: byte 1 is not UTF-8; convert it: iconv -f utf-16"),
+        ("a.txt", b"Anna\n\xe9t\xe9\n", r"a\.txt:2: byte 1 is not UTF-8; convert it: iconv"),
+        ("a.txt", "Anna\n".encode("utf-16"), r"a\.txt:1: byte 1 is not UTF-8; convert it: iconv -f utf-16"),
+        ("a.txt", gzip.compress(b"Anna\n", mtime=0), r":1: byte 2 is not UTF-8; it is compressed with gzip: unpack it"),
+        ("a.txt", "a\n" + "a " * 1001, r"a\.txt:2: 1,001 tokens exceed the limit"),
+        ("a.jsonl", '{"text": "a"}\nnot json\n', r"a\.jsonl:2: not JSON: .*; use --format text"),
+        ("a.jsonl", "[1]", r"a\.jsonl:1: must be an object with `text` or `words`, not list"),
+        ("a.jsonl", '{"title": "x"}', r"a\.jsonl:1: no field 'text'; the record has"),
+        ("a.jsonl", '\n{"words": "x"}', r"a\.jsonl:2: 'words' must be a list of strings"),
+        ("a.jsonl", '{"words": ["x"], "text": "y"}', r"a\.jsonl:1: word 'x' is not in the text"),
+        ("a.jsonl", '{"text": "x", "score": NaN}', r"a\.jsonl:1: not JSON: NaN is not JSON"),
+        ("a.jsonl", '{"a":' * 99_999, r"a\.jsonl:1: nested too deeply|a\.jsonl:1: not JSON"),
+        ("a.jsonl", "[" * 99_999, r"a\.jsonl:1: nested too deeply"),
         (
-            "a.txt",
-            gzip.compress(b"Anna\n", mtime=0),
-            DataError,
-            r"a\.txt:1: byte 2 is not UTF-8; it is compressed with gzip: unpack it",
+            "a.jsonl",
+            '{"text": "Anna", "text": "Ben"}',
+            r"a\.jsonl:1: not JSON: the key 'text' is given twice; keep one",
         ),
-        ("a.txt", "a\n" + "a " * 1001, DataError, r"a\.txt:2: 1,001 tokens exceed the limit"),
-        ("a.jsonl", '{"text": "a"}\nnot json\n', DataError, r"a\.jsonl:2: not JSON: .*; use --format text"),
-        ("a.jsonl", "[1]", DataError, r"a\.jsonl:1: must be an object with `text` or `words`, not list"),
-        ("a.jsonl", '{"title": "x"}', DataError, r"a\.jsonl:1: no field 'text'; the record has"),
-        ("a.jsonl", '\n{"words": "x"}', DataError, r"a\.jsonl:2: 'words' must be a list of strings"),
-        ("a.jsonl", '{"words": ["x"], "text": "y"}', DataError, r"a\.jsonl:1: word 'x' is not in the text"),
-        ("a.jsonl", '{"text": "x", "score": NaN}', DataError, r"a\.jsonl:1: not JSON: NaN is not JSON"),
-        ("a.jsonl", '{"a":' * 99_999, DataError, r"a\.jsonl:1: nested too deeply|a\.jsonl:1: not JSON"),
-        ("a.jsonl", "[" * 99_999, DataError, r"a\.jsonl:1: nested too deeply"),
-        ("a.conll", "Anna O\nBern\n", DataError, r"a\.conll:2: "),
+        ("a.jsonl", '{"text": "", "more": [{"a": 1, "a": 1}]}', r"a\.jsonl:1: not JSON: the key 'a' is given twice"),
+        ("a.conll", "Anna O\nBern\n", r"a\.conll:2: "),
     ],
 )
 def test_a_bad_line_is_named_and_nothing_is_written(
-    name: str, content: str | bytes, error: type[Exception], message: str, tiny: Model, tmp_path: Path
+    name: str, content: str | bytes, message: str, tiny: Model, tmp_path: Path
 ) -> None:
     (tmp_path / "out").write_text("old")
-    with pytest.raises(error, match=message):
+    with pytest.raises(DataError, match=message):
         predicted(tiny, tmp_path, name, content)
     assert (tmp_path / "out").read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["out", name])
@@ -148,9 +159,11 @@ def test_a_bad_line_is_named_and_nothing_is_written(
         ("conll", {"n_best": 2}, "--format conll: .* one answer a sentence"),
         ("conll", {"n_best": "two"}, "--format conll: .* one answer a sentence"),
         ("text", {"beams": 2}, "no decode option 'beams'"),
+        ("text", {"on_error": "go"}, "--on-error go: .*must be one of stop, skip"),
+        ("conll", {"on_error": "skip"}, "--on-error skip: .*lines of text"),
     ],
 )
-def test_a_wish_that_cannot_be_met_is_an_error(
+def test_options_that_cannot_be_met_are_refused(
     form: str, options: dict[str, Any], message: str, tiny: Model, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=message):
@@ -167,20 +180,9 @@ def test_a_missing_file_or_folder_is_named(tiny: Model, tmp_path: Path) -> None:
 
 def test_the_command_reads_standard_input_and_answers_on_standard_output(tiny_bundle: Path) -> None:
     text = "Anna\n你好 in Bern\n".encode()
-    done = subprocess.run([*COMMAND, str(tiny_bundle)], input=text, capture_output=True, env=ENVIRONMENT, timeout=60)
+    done = subprocess.run([*COMMAND, str(tiny_bundle)], input=text, capture_output=True, env=ENVIRONMENT, timeout=120)
     assert (done.returncode, done.stderr) == (0, b"")
     assert [words(answer) for answer in lines(done.stdout.decode("utf-8"))] == [["Anna"], ["Bern"]]
-
-
-def test_a_bad_line_ends_the_command_after_the_good_ones_before_it(tiny_bundle: Path) -> None:
-    text = "Anna\n" * 3000 + "a " * 1001 + "\n"
-    done = subprocess.run(
-        [*COMMAND, str(tiny_bundle), "--threads", "1"], input=text, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == DataError.exit_code
-    assert done.stderr.startswith("standard input:3001: 1,001 tokens")
-    assert "Traceback" not in done.stderr
-    assert all(words(answer) == ["Anna"] for answer in lines(done.stdout))
 
 
 def test_who_types_is_answered_at_once(tiny_bundle: Path) -> None:
@@ -193,14 +195,11 @@ def test_who_types_is_answered_at_once(tiny_bundle: Path) -> None:
             os.write(ours, f"{text}\n".encode())
             assert words(json.loads(process.stdout.readline())) == expected
         os.write(ours, b"\x04")  # end of input
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     os.close(theirs)
     os.close(ours)
 
 
-# ── answers flow, and one bad line costs no other its answer ─────────────────
-
-LONG = "a " * 1001
 EVIL = r"([a-z0-9]+[.-]?)+@[a-z]+|\w+"
 BAD_LINES = {
     "not UTF-8": (b"\xe9t\xe9", "byte 1 is not UTF-8"),
@@ -212,53 +211,39 @@ BAD_LINES = {
 @pytest.fixture(scope="module")
 def fragile_bundle(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The toy with a pattern that the library panics at."""
-    made = bundle.read(tiny_bundle)
-    tokenizer = Tokenizer.from_str(made.files["tokenizer.json"].decode())
+    content = bundle.read(tiny_bundle)
+    tokenizer = Tokenizer.from_str(content.files["tokenizer.json"].decode())
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(EVIL), "removed", invert=True)
-    files = {**made.files, "tokenizer.json": tokenizer.to_str().encode()}
     folder = tmp_path_factory.mktemp("fragile") / "bundle"
-    bundle.write(folder, files, made.manifest)
+    bundle.write(folder, {**content.files, "tokenizer.json": tokenizer.to_str().encode()}, content.manifest)
     return folder
 
 
 @pytest.mark.parametrize("bad", BAD_LINES)
 @pytest.mark.parametrize("threads", ["1", "2"])
-def test_skipping_gives_a_bad_line_its_error_and_every_other_its_answer(
-    bad: str, threads: str, fragile_bundle: Path, tmp_path: Path
+def test_a_bad_line_costs_no_other_its_answer_if_skipped_and_none_before_it_if_not(
+    bad: str, threads: str, fragile_bundle: Path
 ) -> None:
-    line, told = BAD_LINES[bad]
+    line, message = BAD_LINES[bad]
     content = b"Anna\n" * 1500 + line + b"\n" + b"Bern\n" * 1500 + line
-    done = subprocess.run(
-        [*COMMAND, str(fragile_bundle), "--threads", threads, "--on-error", "skip"],
-        input=content,
-        capture_output=True,
-        timeout=60,
-    )
-    answers = lines(done.stdout.decode())
+    done = seqpipe("predict", fragile_bundle, "--threads", threads, "--on-error", "skip", stdin=content)
+    answers = lines(done.out)
     errors = {number: answer["error"] for number, answer in enumerate(answers, 1) if isinstance(answer, dict)}
-    assert (done.returncode, len(answers), [*errors]) == (SkippedError.exit_code, 3002, [1501, 3002])
-    assert all(re.match(f"standard input:{number}: {told}", error) for number, error in errors.items())
-    assert b"2 of 3,002 inputs have no answer" in done.stderr
-    assert b"Traceback" not in done.stderr
+    assert (done.code, len(answers), [*errors]) == (SkippedError.exit_code, 3002, [1501, 3002])
+    assert all(re.match(f"standard input:{number}: {message}", error) for number, error in errors.items())
+    assert "2 of 3,002 inputs have no answer" in done.err
     assert [words(answer) for answer in answers if isinstance(answer, list)] == [["Anna"]] * 1500 + [["Bern"]] * 1500
-
-
-@pytest.mark.parametrize("bad", BAD_LINES)
-def test_all_lines_before_a_bad_one_are_answered(bad: str, fragile_bundle: Path) -> None:
-    line, told = BAD_LINES[bad]
-    done = subprocess.run(
-        [*COMMAND, str(fragile_bundle)], input=b"Anna\n" * 2000 + line, capture_output=True, timeout=60
-    )
-    assert done.returncode == DataError.exit_code
-    assert [words(answer) for answer in lines(done.stdout.decode())] == [["Anna"]] * 2000
-    assert re.search(f"^standard input:2001: {told}", done.stderr.decode(), re.MULTILINE)
+    stopped = seqpipe("predict", fragile_bundle, "--threads", threads, stdin=content)
+    assert stopped.code == DataError.exit_code
+    assert [words(answer) for answer in lines(stopped.out)] == [["Anna"]] * 1500
+    assert re.search(f"^standard input:1501: {message}", stopped.err, re.MULTILINE)
+    assert "Traceback" not in done.err + stopped.err
 
 
 def test_skipped_records_of_json_keep_their_fields(tiny: Model, tmp_path: Path) -> None:
     content = '{"text": "Anna"}\nno json\n{"id": 7}\n{"words": 5}\n{"text": "Bern", "id": 8}\n'
-    (tmp_path / "a.jsonl").write_text(content)
     with pytest.raises(SkippedError, match=r"a\.jsonl: 3 of 5 inputs have no answer"):
-        predict_file(tiny, tmp_path / "a.jsonl", tmp_path / "out", "auto", False, {}, "skip")
+        predicted(tiny, tmp_path, "a.jsonl", content, on_error="skip")
     first, broken, lacking, wrong, last = lines((tmp_path / "out").read_text())
     assert (words(first["answer"]), words(last["answer"]), last["id"]) == (["Anna"], ["Bern"], 8)
     assert broken.keys() == {"answer"}
@@ -268,26 +253,8 @@ def test_skipped_records_of_json_keep_their_fields(tiny: Model, tmp_path: Path) 
     assert "'words' must be a list" in wrong["answer"]["error"]
 
 
-def test_a_document_without_an_answer_is_skipped_alone(tiny: Model, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text(f"Anna. Bern.\n{LONG}\nBen.\n")
-    with pytest.raises(SkippedError, match="1 of 3 inputs"):
-        predict_file(tiny, tmp_path / "a.txt", tmp_path / "out", "auto", True, {}, "skip")
-    first, broken, last = lines((tmp_path / "out").read_text())
-    assert (words(first), words(last)) == (["Anna", "Bern"], ["Ben"])
-    assert "a.txt:2: 1,001 tokens" in broken["error"]
-
-
 @pytest.mark.parametrize(
-    ("form", "on_error", "message"), [("text", "go", "must be one of stop, skip"), ("conll", "skip", "lines of text")]
-)
-def test_what_cannot_be_skipped_is_told(form: str, on_error: str, message: str, tiny: Model, tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("Anna\n")
-    with pytest.raises(UsageError, match=f"--on-error {on_error}: .*{message}"):
-        predict_file(tiny, tmp_path / "a", None, form, False, {}, on_error)
-
-
-@pytest.mark.parametrize(
-    ("form", "given", "expected"),
+    ("form", "chunks", "counts"),
     [
         ("text", ["Anna\n", "in Bern\nBen\nsom", "e\n"], [1, 2, 1]),
         ("jsonl", ['{"text": "Anna"}\n', '\n"Ben"\n'], [1, 1]),
@@ -295,44 +262,33 @@ def test_what_cannot_be_skipped_is_told(form: str, on_error: str, message: str, 
     ],
 )
 def test_a_pipe_that_stays_open_gets_each_answer_when_its_input_runs_dry(
-    form: str, given: list[str], expected: list[int], tiny_bundle: Path
+    form: str, chunks: list[str], counts: list[int], tiny_bundle: Path
 ) -> None:
     with subprocess.Popen(
         [*COMMAND, str(tiny_bundle), "--format", form], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        for text, count in zip(given, expected, strict=True):
+        for text, count in zip(chunks, counts, strict=True):
             process.stdin.write(text.encode())
             for _ in range(count):
-                assert select.select([process.stdout], [], [], 30)[0]
+                assert select.select([process.stdout], [], [], 120)[0]
                 assert process.stdout.readline().endswith(b"\n")
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
 
 
-def test_a_long_line_comes_in_many_pieces(tiny: Model, tmp_path: Path) -> None:
-    text = "Anna\n" + " " * 900_000 + "Bern\n\nBen"
-    assert [words(answer) for answer in lines(predicted(tiny, tmp_path, "a.txt", text))] == [
-        ["Anna"],
-        ["Bern"],
-        [],
-        ["Ben"],
-    ]
+# Signals, full disks and killed writers
 
 
-# ── what the machine does to it ──────────────────────────────────────────────
-
-
-def test_a_full_standard_output_is_told_with_a_cure(tiny_bundle: Path) -> None:
+def test_a_full_standard_output_is_reported_with_a_cure(tiny_bundle: Path) -> None:
     for arguments in (["predict", str(tiny_bundle)], ["schema"]):
+        command = [*COMMAND[:-1], *arguments]
         with Path("/dev/full").open("wb") as full:
-            done = subprocess.run(
-                [*COMMAND[:-1], *arguments], input=b"Anna\n" * 9, stdout=full, stderr=subprocess.PIPE, timeout=60
-            )
+            done = subprocess.run(command, input=b"Anna\n" * 9, stdout=full, stderr=subprocess.PIPE, timeout=120)
         assert done.returncode == EnvError.exit_code
-        told = done.stderr.decode()
-        assert re.fullmatch(r"standard output.*No space left on device; free some space, or .*\n", told), told
+        message = r"standard output.*No space left on device; free some space, or .*\n"
+        assert re.fullmatch(message, done.stderr.decode()), done.stderr
 
 
 def test_sigterm_leaves_nothing_behind(tiny_bundle: Path, tmp_path: Path) -> None:
@@ -344,7 +300,7 @@ def test_sigterm_leaves_nothing_behind(tiny_bundle: Path, tmp_path: Path) -> Non
         while not list(tmp_path.glob(".out.*.part")):
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 128 + signal.SIGTERM
+        assert process.wait(120) == 128 + signal.SIGTERM
     assert list(tmp_path.iterdir()) == []
 
 
@@ -352,23 +308,23 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one(tiny_bundle: Path,
     out = tmp_path / "out[1].jsonl"
     command = [*COMMAND, str(tiny_bundle), "-o", str(out)]
 
-    def begun() -> tuple[subprocess.Popen[bytes], Path]:
+    def start() -> tuple[subprocess.Popen[bytes], Path]:
         before = {*tmp_path.iterdir()}
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-        while not (made := {*tmp_path.glob(".out*.part")} - before):
+        while not (new := {*tmp_path.glob(".out*.part")} - before):
             time.sleep(0.01)
-        return process, made.pop()
+        return process, new.pop()
 
-    killed, torn = begun()
+    killed, torn = start()
     killed.kill()
-    killed.communicate(timeout=30)
+    killed.communicate(timeout=120)
     assert torn.exists()
-    alive, kept = begun()
+    alive, kept = start()
     assert (torn.exists(), kept.exists()) == (False, True)
     (tmp_path / ".out.jsonl.0123456789abcdef.part").write_text("of another target")
     done = seqpipe("predict", tiny_bundle, "-o", out, "--device", "cpu", stdin=b"Anna\n")
     assert (done.code, kept.exists(), out.exists()) == (0, True, True)
-    alive.communicate(b"Anna\nBen\n", timeout=60)
+    alive.communicate(b"Anna\nBen\n", timeout=120)
     assert (alive.returncode, len(out.read_text().splitlines())) == (0, 2)
     assert {path.name for path in tmp_path.iterdir()} == {out.name, ".out.jsonl.0123456789abcdef.part"}
 
@@ -388,7 +344,7 @@ def test_a_file_that_may_not_grow_is_named(tiny_bundle: Path, tmp_path: Path) ->
     assert (out.read_text(), [*tmp_path.iterdir()]) == ("old", [out])
 
 
-# ── too long to be split ─────────────────────────────────────────────────────
+# Texts that are too long to be split
 
 
 def test_a_text_of_too_many_characters_is_refused_before_it_is_split(
@@ -411,12 +367,8 @@ def test_a_text_of_too_many_characters_is_refused_before_it_is_split(
 
 
 def test_a_line_of_too_many_bytes_is_never_held(tmp_path: Path) -> None:
-    path = tmp_path / "it"
-    with path.open("wb") as file:
-        file.write(b"Anna\n")
-        for _ in range(50_000_000 // BLOCK):
-            file.write(b"a" * BLOCK)
-        file.write(b"\nBen")
+    path = tmp_path / "texts.txt"
+    path.write_bytes(b"Anna\n" + b"a" * 50_000_000 + b"\nBen")
     tracemalloc.start()
     lines = [line for line, _ in read_lines(path)]
     peak = tracemalloc.get_traced_memory()[1]
@@ -424,9 +376,3 @@ def test_a_line_of_too_many_bytes_is_never_held(tmp_path: Path) -> None:
     assert (lines[0], lines[2]) == ("Anna", "Ben")
     assert str(lines[1]) == f"{path}:2: this line has more than 10 MB; split the text"
     assert peak < 30_000_000
-
-
-@pytest.mark.parametrize("line", ['{"text": "Anna", "text": "Ben"}', '{"text": "Anna", "more": [{"a": 1, "a": 1}]}'])
-def test_a_key_that_is_given_twice_is_refused(line: str, tiny: Model, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a\.jsonl:1: not JSON: the key '(text|a)' is given twice; keep one"):
-        predicted(tiny, tmp_path, "a.jsonl", line)
