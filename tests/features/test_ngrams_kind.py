@@ -1,7 +1,9 @@
 """The kind `ngrams`: which n-grams a text has, their hashes, and which of them have a number."""
 
+import unicodedata
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,10 +11,13 @@ import pytest
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.ngrams import Ngrams, hash_of_word
+from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.kinds.text import Column
 from seqpipe.features.vocabulary import token_counts
+from seqpipe_plugins.tokenizers.words import Words
 
 A, B, A_B = 0x1CA6127B, 0x67468B28, 0x355B3DC1  # the words "a" and "b", and one after the other
+CHARACTERS = [0x14E7523E, 0xB9212B40, 0xF2EBE8D4, 0x53B42ED2, 0x91236261]  # <a, <ab, ab, ab>, b>
 
 
 def doc(text: str) -> Doc:
@@ -28,31 +33,22 @@ def rows(feature: Ngrams, text: str) -> list[list[int]]:
     return [[n for n in row if n] for row in feature.array([doc(text)], len(text.split()))[0].tolist()]
 
 
-@pytest.mark.parametrize(
-    ("word", "value"),
-    [("", 0), ("a", 0xE0371F19), ("Ada", 0xFBFC28C3), ("straße", 0xCAF3F046), ("ΣΑΣ", 0x1DE33872)],
-)
-def test_the_hash_of_a_word_never_changes(word: str, value: int) -> None:
-    assert hash_of_word(word) == value
+def test_hashes_never_change() -> None:
+    expected = {"": 0, "a": 0xE0371F19, "Ada": 0xFBFC28C3, "straße": 0xCAF3F046, "ΣΑΣ": 0x1DE33872}
+    assert {word: hash_of_word(word) for word in expected} == expected
+    assert {*fitted(Ngrams(2, None), "a b").hashes} == {A, B, A_B}
+    assert {*fitted(Ngrams(0, (2, 3)), "Ab").hashes} == {*CHARACTERS}
 
 
 def test_with_labels_each_label_has_its_counts_and_a_deployment_needs_none() -> None:
     texts = [("a b", "x"), ("a", "y"), ("a", "y")]
     feature = Ngrams(2, None, label="mood")
-    made = feature.fit(replace(doc(text), columns={"mood": label}) for text, label in texts)
-    assert feature.fields == ("mood",)
-    assert made.fields == ()
-    assert made.hashes == (A, *sorted((A_B, B)))
-    assert token_counts(made.size) == (1, 1, 1, 1, 2, 2, 0, 0)
+    counted = feature.fit(replace(doc(text), columns={"mood": label}) for text, label in texts)
+    assert (feature.fields, counted.fields) == (("mood",), ())
+    assert counted.hashes == (A, *sorted((A_B, B)))
+    assert token_counts(counted.size) == (1, 1, 1, 1, 2, 2, 0, 0)
     with pytest.raises(DataError, match="fewer than 2"):
         feature.fit([replace(doc("a"), columns={"mood": "x"})])
-
-
-def test_the_hashes_of_n_grams_never_change() -> None:
-    words = fitted(Ngrams(2, None), "a b")
-    assert {*words.hashes} == {A, B, A_B}
-    characters = fitted(Ngrams(0, (2, 3)), "Ab")  # <a, <ab, ab, ab>, b>
-    assert {*characters.hashes} == {0x14E7523E, 0xB9212B40, 0xF2EBE8D4, 0x53B42ED2, 0x91236261}
 
 
 def test_word_n_grams_end_at_their_token_in_a_place_for_each_length() -> None:
@@ -63,11 +59,10 @@ def test_word_n_grams_end_at_their_token_in_a_place_for_each_length() -> None:
 
 def test_character_n_grams_stand_in_order_behind_those_of_words() -> None:
     feature = fitted(Ngrams(1, (2, 3)), "ab")
-    order = [0x14E7523E, 0xB9212B40, 0xF2EBE8D4, 0x53B42ED2, 0x91236261]
-    expected = [0, *(feature.hashes.index(value) + 1 for value in order)]
-    assert feature.array([doc("ab")], 1)[0, 0].tolist()[1:] == expected[1:]
-    left_out = Ngrams(1, (2, 3), hashes=(order[0], order[4]))
-    assert left_out.array([doc("ab")], 1).tolist() == [[[0, 1, 2]]]  # what is not known leaves no gap
+    expected = [feature.hashes.index(value) + 1 for value in CHARACTERS]
+    assert feature.array([doc("ab")], 1)[0, 0].tolist()[1:] == expected
+    few = Ngrams(1, (2, 3), hashes=(CHARACTERS[0], CHARACTERS[4]))
+    assert few.array([doc("ab")], 1).tolist() == [[[0, 1, 2]]]  # an unknown n-gram leaves no gap
 
 
 def test_unknown_n_grams_are_0_and_a_text_of_them_has_a_place() -> None:
@@ -79,12 +74,8 @@ def test_unknown_n_grams_are_0_and_a_text_of_them_has_a_place() -> None:
 def test_case_is_folded_and_40_code_points_are_read(text: str, same: str) -> None:
     feature = fitted(Ngrams(), text)
     assert np.array_equal(feature.array([doc(text)], 1), feature.array([doc(same)], 1))
-
-
-def test_the_fortieth_code_point_counts() -> None:
-    feature = fitted(Ngrams(1, None), "x" * 40)
-    assert rows(feature, "x" * 39) == [[]]
-    assert rows(feature, "x" * 39 + "y") == [[]]
+    longest = fitted(Ngrams(1, None), "x" * 40)
+    assert [rows(longest, "x" * 39 + end) for end in ("", "y")] == [[[]], [[]]]
 
 
 @pytest.mark.parametrize("lengths", [None, (2, 4)])
@@ -97,12 +88,13 @@ def test_with_binary_each_stands_where_it_occurs_first(lengths: tuple[int, int] 
         assert len({*numbers}) < len(numbers)
 
 
-def test_those_of_most_texts_are_kept_with_their_counts() -> None:
+def test_n_grams_of_most_texts_are_kept_with_their_counts_and_in_order_of_their_hashes() -> None:
     feature = fitted(Ngrams(1, None, max_size=2), "a a a a", "b c", "b c", "c")
     assert feature.hashes == (hash_of("c"), hash_of("b"))
     assert feature.counts == (4, 3, 2)
     assert (feature.size, token_counts(feature.size)) == (3, (4, 3, 2))
     assert token_counts(Ngrams().size) is None
+    assert fitted(Ngrams(1, None), "a b").hashes == tuple(sorted([A, B]))
 
 
 def test_a_text_counts_once_for_an_n_gram_that_several_of_its_words_have() -> None:
@@ -131,10 +123,6 @@ def test_texts_are_counted_alike_in_any_portions(monkeypatch: pytest.MonkeyPatch
     assert by_number == dict(enumerate(feature.counts[1:], 1))
 
 
-def test_those_of_as_many_texts_are_in_order_of_their_hashes() -> None:
-    assert fitted(Ngrams(1, None), "a b").hashes == tuple(sorted([A, B]))
-
-
 def test_a_feature_that_begins_with_an_older_one_keeps_its_numbers() -> None:
     older = fitted(Ngrams(1, None), "a b", "b")
     newer = Ngrams(1, None, max_size=3).initialise_from(older).fit(map(doc, ["c a", "c"]))
@@ -146,8 +134,22 @@ def test_a_feature_that_begins_with_an_older_one_keeps_its_numbers() -> None:
 
 
 def test_many_words_clear_the_cache_and_change_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    feature, text = fitted(Ngrams(), "ada met bob", "bob left"), "bob met ada met bob left ada"
-    expected = feature.array([doc(text)], 7)
+    text = doc("bob met ada met bob left ada")
+    expected = fitted(Ngrams(), "ada met bob", "bob left").array([text], 7)
     monkeypatch.setattr("seqpipe.features.kinds.ngrams._CACHED", 2)
-    again = fitted(Ngrams(), "ada met bob", "bob left")
-    assert np.array_equal(again.array([doc(text)], 7), expected)
+    assert np.array_equal(fitted(Ngrams(), "ada met bob", "bob left").array([text], 7), expected)
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_composed_and_decomposed_words_have_the_same_n_grams_in_a_form_of_the_tokenizer(form: Any) -> None:
+    composed, decomposed = (doc(unicodedata.normalize(written, "한국어 café 한국")) for written in ("NFC", "NFD"))
+    tokenizer = Words(normalize=form).train([composed.text])
+    feature = Ngrams(words=2, chars=(2, 3)).with_tokenizer(tokenizer).fit([decomposed])
+    array = feature.array([composed], 3)
+    assert np.array_equal(array, feature.array([decomposed], 3))
+    assert (array[..., :2] > 0).sum() == 5  # three words, and two pairs of them
+    again = feature_from(feature.manifest())
+    assert again == feature
+    assert np.array_equal(again.array([composed], 3), array)
+    plain = replace(feature, normalize=None, _rows={})
+    assert not np.array_equal(plain.array([composed], 3), plain.array([decomposed], 3))
