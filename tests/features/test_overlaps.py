@@ -22,9 +22,8 @@ def remaining(rule: Overlaps, *places: tuple[int, int]) -> list[tuple[int, int]]
 
 
 def test_overlapping_spans_are_an_error_with_their_place_and_the_cure() -> None:
-    with pytest.raises(
-        DataError, match=r"^f:7: the spans 0-4 X and 3-9 X overlap; .* data\.overlaps to longest or first"
-    ):
+    message = r"^f:7: the spans 0-4 X and 3-9 X overlap; .* data\.overlaps to longest or first"
+    with pytest.raises(DataError, match=message):
         remaining("error", (3, 9), (0, 4))
     with pytest.raises(DataError, match="0-4 X and 0-4 X overlap"):
         remaining("error", (0, 4), (0, 4))
@@ -58,13 +57,10 @@ def test_dropped_spans_are_counted_and_other_records_are_left_alone() -> None:
     other = {"text": "a", "spans": "a third party's", "where": "f:8"}
     plain = record((0, 2))
     resolved = list(resolve_overlaps([record((0, 4), (3, 9), (8, 10)), plain, other], "longest"))
-    assert resolved[1] is plain
-    assert resolved[2] is other
-    dropped, nothing = DroppedSpans("longest"), DroppedSpans("longest")
-    for some in resolved:
-        dropped.add(some)
-    assert list(dropped.messages()) == [
-        "2 of 4 spans overlap others, and are dropped (data.overlaps: longest); the first: f:7"
-    ]
-    nothing.add(plain)
-    assert list(nothing.messages()) == []
+    assert (resolved[1] is plain, resolved[2] is other) == (True, True)
+    message = "2 of 4 spans overlap others, and are dropped (data.overlaps: longest); the first: f:7"
+    for records, messages in ((resolved, [message]), ([plain], [])):
+        dropped = DroppedSpans("longest")
+        for each in records:
+            dropped.add(each)
+        assert list(dropped.messages()) == messages

@@ -31,6 +31,9 @@ def test_a_word_that_is_cut_counts_once_and_is_the_example() -> None:
         "for example 'Anna-Lena' as ['Anna', '-', 'Lena']; with `tokenizer: {use: words, "
         r"""pattern: "\\w+(?:[-'’.]\\w+)*|[^\\w\\s]"}` it is 0.0 %"""
     )
+    dropped, long = of(Words(pattern="[a-z]+"), words("a 7")), of(Words(), words("http://a.b/c"))
+    assert dropped.suggestion().startswith("for example '7', which is left out")
+    assert long.suggestion().startswith("for example 'http://a.b/c' as ['http', ':', '/', '/', 'a']…; ")
 
 
 def test_splitting_at_blanks_is_advised_only_where_the_data_has_raw_text() -> None:
@@ -42,36 +45,17 @@ def test_splitting_at_blanks_is_advised_only_where_the_data_has_raw_text() -> No
 
 
 def test_chinese_words_are_joined_without_blanks_and_characters_advised() -> None:
-    record = words("播 放 iPhone 里 的 歌")
-    assert with_raw_text(record)["text"] == "播放iPhone里的歌"
-    assert with_raw_text(words("New York 。"))["text"] == "New York。"
-    assert with_raw_text(words("한국 음악"))["text"] == "한국 음악"
+    joined = {"播 放 iPhone 里 的 歌": "播放iPhone里的歌", "New York 。": "New York。", "한국 음악": "한국 음악"}
+    assert [with_raw_text(words(split))["text"] for split in joined] == [*joined.values()]
+    spans = {"text": "播 放", "words": ["播", "放"], "spans": []}
+    assert with_raw_text(spans) is spans  # the spans count in this text
     raw = of(Words(), *[words("播 放 周 杰 伦 的 歌")] * 3)
     assert (raw.otherwise, raw.words) == (21, 21)
     assert raw.suggestion().endswith("with `tokenizer: {use: chars, keep_spaces: false}` it is 0.0 %")
     assert of(Chars(), words("播 放 周 杰 伦 的 歌")).same
 
 
-def test_a_text_that_spans_count_in_is_not_changed() -> None:
-    record = {"text": "播 放", "words": ["播", "放"], "spans": []}
-    assert with_raw_text(record) is record
-
-
-def test_subwords_are_compared_by_their_words() -> None:
+def test_subwords_are_compared_by_their_words_and_records_without_words_count_nothing() -> None:
     raw = of(construct(BPE, max_size=60), words("don't stop", text="don't  stop"))
     assert (raw.words, raw.otherwise) == (2, 1)
-
-
-def test_what_a_pattern_drops_is_said_to_be_left_out() -> None:
-    raw = of(Words(pattern="[a-z]+"), words("a 7"))
-    assert raw.suggestion().startswith("for example '7', which is left out")
-
-
-def test_an_example_of_many_parts_is_cut() -> None:
-    raw = of(Words(), words("http://a.b/c"))
-    assert raw.suggestion().startswith("for example 'http://a.b/c' as ['http', ':', '/', '/', 'a']…; ")
-
-
-def test_records_without_words_count_nothing() -> None:
-    source = TextSource(Words().train(["a b"]), {})
-    assert compare(source, [{"text": "a b"}]).words == 0
+    assert compare(TextSource(Words().train(["a b"]), {}), [{"text": "a b"}]).words == 0

@@ -1,4 +1,4 @@
-"""A text that comes bit by bit is cut behind whole words, and tokenizers that need more than a word are found out."""
+"""A streamed text is cut into chunks behind whole words, and tokenizers that need more than a word are detected."""
 
 import random
 from typing import Any
@@ -18,19 +18,19 @@ TEXTS = ["Ada  flew\tto Rome .", " it rains\u00a0 in Oslo\n\ntoday .  ", "", "  
 RECORDS = [{"text": text} for text in TEXTS]
 
 
-def test_pieces_end_behind_words_and_are_the_text() -> None:
+def test_chunks_end_behind_words_and_are_the_text() -> None:
     assert [*smallest_chunks(" Ada  flew ", "word")] == [" Ada", "  flew", " "]
     assert [*smallest_chunks("Ada", "word")] == ["Ada"]
     assert [*smallest_chunks(" 播e\u0301", "character")] == [" ", "播", "e", "\u0301"]
     dice = random.Random(0)
     for text in TEXTS * 5:
-        pieces, whole, rest = TextChunks("word"), [], text
+        chunks, fed, rest = TextChunks("word"), "", text
         while rest:
             size = dice.randint(1, 5)
-            whole.append(pieces.feed(rest[:size]))
-            rest = rest[size:]
-            assert not whole[-1] or not whole[-1][-1].isspace()
-        assert "".join(whole) + pieces.finish() == text
+            chunk, rest = chunks.feed(rest[:size]), rest[size:]
+            assert not chunk[-1:].isspace()
+            fed += chunk
+        assert fed + chunks.finish() == text
 
 
 def source(tokenizer: Any) -> TextSource:
@@ -38,16 +38,15 @@ def source(tokenizer: Any) -> TextSource:
 
 
 @pytest.mark.parametrize(
-    "tokenizer",
-    [Words(), Words(lowercase=True, normalize="NFKC"), Chars(normalize="NFC"), construct(BPE, byte_level=True)],
+    ("tokenizer", "cut"),
+    [
+        *((tokenizer, "word") for tokenizer in (Words(), Words(lowercase=True, normalize="NFKC"))),
+        *((tokenizer, "word") for tokenizer in (Chars(normalize="NFC"), construct(BPE, byte_level=True))),
+        *((tokenizer, "character") for tokenizer in (Chars(), Chars(keep_spaces=False, lowercase=True))),
+    ],
 )
-def test_usual_tokenizers_split_a_text_that_is_cut_behind_words_as_the_whole(tokenizer: Any) -> None:
-    assert possible_cut(source(tokenizer), RECORDS) == "word"
-
-
-@pytest.mark.parametrize("tokenizer", [Chars(), Chars(keep_spaces=False, lowercase=True)])
-def test_a_text_of_characters_may_be_cut_anywhere(tokenizer: Any) -> None:
-    assert possible_cut(source(tokenizer), RECORDS) == "character"
+def test_a_text_may_be_cut_behind_words_and_a_text_of_characters_anywhere(tokenizer: Any, cut: str) -> None:
+    assert possible_cut(source(tokenizer), RECORDS) == cut
 
 
 @pytest.mark.parametrize("pattern", [r"\w+ \w+|\S+", r"\w+|\.(?=\s*$)"])
