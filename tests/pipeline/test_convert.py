@@ -1,9 +1,9 @@
 """Converted checkpoints answer as `transformers` does: every family and task, any text, in PyTorch and as bundles."""
 
-from __future__ import annotations
-
 import json
 import os
+import re
+import shutil
 import warnings
 from collections.abc import Callable
 from itertools import pairwise
@@ -30,7 +30,6 @@ random_checkpoints = benchmark_script("random_checkpoints")
 FAMILIES = random_checkpoints.ENCODERS
 LIKE_BERT = ("distilbert", "electra")  # in their tokenizers
 OTHER_TOKENIZERS = [pytest.param(name, marks=[pytest.mark.long] * (name in LIKE_BERT)) for name in FAMILIES]
-TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 TEXTS = [
     *SCRIPTS[:-1],
     "Angela Merkel met Emmanuel Macron in Paris, on Monday.",
@@ -45,55 +44,53 @@ TEXTS = [
     "don't, won't; can't!",
 ]
 CLOSE = 1e-4
-SINGLE, SEVERAL, NUMBER = {"num_labels": 3}, {"num_labels": 4, "problem_type": "multi_label_classification"}, 1
+SINGLE, SEVERAL = {"num_labels": 3}, {"num_labels": 4, "problem_type": "multi_label_classification"}
+TAGGING = {"id2label": dict(enumerate(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]))}
 Make = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
 def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
     """Makes a checkpoint once: a family, the task of its head, and keys of its configuration."""
-    made: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
 
-    def of(family: str, task: str = "", **more: Any) -> Path:
-        key = json.dumps([family, task, more])
-        if key not in made:
+    def write(family: str, task: str = "", **config: Any) -> Path:
+        key = json.dumps([family, task, config])
+        if key not in folders:
             folder = tmp_path_factory.mktemp("checkpoint") / family
-            made[key] = random_checkpoints.encoder(folder, family, task, TEXTS * 2, **more)
-        return made[key]
+            folders[key] = random_checkpoints.encoder(folder, family, task, TEXTS * 2, **config)
+        return folders[key]
 
-    return of
+    return write
 
 
-def answers(folder: Path, inputs: list[Any], **options: Any) -> list[Any]:
+def answers(folder: Path, inputs: list[Any], decoding: Any = None, **options: Any) -> list[Any]:
     """The answers of the pipeline in PyTorch, by the code of a deployment."""
-    decoding = options.pop("decoding", {})
     pipeline, config, _ = load_checkpoint(folder, **options)
     records = [{"text": text} if isinstance(text, str) else text for text in inputs]
-    return [*predictor(pipeline, config).stream(records, **decoding)]
+    return [*predictor(pipeline, config).stream(records, **(decoding or {}))]
 
 
-def theirs(kind: str, folder: Path, texts: list[str], **options: Any) -> list[Any]:
+def references(kind: str, folder: Path, texts: list[Any], **options: Any) -> list[Any]:
     """The answers of the pipeline of `transformers`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return [transformers.pipeline(kind, str(folder), device="cpu")(text, **options) for text in texts]
 
 
-def same_labels(ours: list[Any], expected: list[Any], threshold: float = 0.0) -> None:
-    assert len(ours) == len(expected) == len(TEXTS)
-    varied = set()
-    for text, got, scores in zip(TEXTS, ours, expected, strict=True):
+def assert_labels(answered: list[Any], expected: list[Any], threshold: float = 0.0) -> None:
+    assert len(answered) == len(expected) > 4
+    for labels, scores in zip(answered, expected, strict=True):
         scores = {score["label"]: score["score"] for score in scores if score["score"] >= threshold}
-        assert {one["label"]: one["score"] for one in got} == pytest.approx(scores, abs=CLOSE), text
-        varied.add(tuple(one["label"] for one in got))
-    assert len(varied) > 1
+        assert {label["label"]: label["score"] for label in labels} == pytest.approx(scores, abs=CLOSE)
+    assert len({tuple(label["label"] for label in labels) for labels in answered}) > 1
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_labels_and_their_scores_are_those_of_transformers(make: Make, family: str) -> None:
     folder = make(family, "SequenceClassification", **SINGLE)
-    expected = theirs("text-classification", folder, TEXTS, top_k=None, truncation=True)
-    same_labels(answers(folder, TEXTS, decoding={"n_best": 3}), expected)
+    expected = references("text-classification", folder, TEXTS, top_k=None, truncation=True)
+    assert_labels(answers(folder, TEXTS, {"n_best": 3}), expected)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -101,26 +98,22 @@ def test_labels_of_pairs_are_those_of_transformers(make: Make, tmp_path: Path, f
     folder = make(family, "SequenceClassification", **SINGLE)
     # transformers reads a text with the pair "" as a single text.
     records = [{"text": a, "text_pair": b} for a, b in pairwise(TEXTS) if b and len(a + b) < 300]
-    expected = theirs("text-classification", folder, records, top_k=None)
     convert(folder, tmp_path / "bundle", QUIET, pairs=True)
-    for got, scores in zip(open_bundle(tmp_path / "bundle", "cpu")(records, n_best=3), expected, strict=True):
-        assert {one["label"]: one["score"] for one in got} == pytest.approx(
-            {score["label"]: score["score"] for score in scores}, abs=CLOSE
-        )
-    assert "--pairs needs" in refused(make(family, "QuestionAnswering"), tmp_path / "none", pairs=True)
+    answered: Any = open_bundle(tmp_path / "bundle", "cpu")(records, n_best=3)
+    assert_labels(answered, references("text-classification", folder, records, top_k=None))
+    assert "--pairs needs" in refusal(make(family, "QuestionAnswering"), tmp_path / "none", pairs=True)
 
 
 def test_several_labels_are_those_of_probability_a_half(make: Make) -> None:
     folder = make("electra", "SequenceClassification", **SEVERAL)
-    expected = theirs("text-classification", folder, TEXTS, top_k=None, truncation=True)
-    same_labels(answers(folder, TEXTS), expected, 0.5)
+    expected = references("text-classification", folder, TEXTS, top_k=None, truncation=True)
+    assert_labels(answers(folder, TEXTS), expected, 0.5)
 
 
 def test_a_score_is_the_logit(make: Make) -> None:
-    folder = make("distilbert", "SequenceClassification", num_labels=NUMBER, problem_type="regression")
-    expected = theirs("text-classification", folder, TEXTS, truncation=True)
-    for got, (score,) in zip(answers(folder, TEXTS), expected, strict=True):
-        assert got["score"] == pytest.approx(score["score"], abs=CLOSE)
+    folder = make("distilbert", "SequenceClassification", num_labels=1, problem_type="regression")
+    expected = [score["score"] for (score,) in references("text-classification", folder, TEXTS, truncation=True)]
+    assert [answer["score"] for answer in answers(folder, TEXTS)] == pytest.approx(expected, abs=CLOSE)
 
 
 def places(entities: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
@@ -130,43 +123,48 @@ def places(entities: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
 @pytest.mark.parametrize("aggregation", ["simple", "first"])
 @pytest.mark.parametrize("family", OTHER_TOKENIZERS)
 def test_spans_have_the_labels_and_offsets_of_transformers(make: Make, family: str, aggregation: Any) -> None:
-    folder = make(family, "TokenClassification", id2label=dict(enumerate(TAGS)))
-    expected = theirs("token-classification", folder, TEXTS, aggregation_strategy=aggregation)
-    found = answers(folder, TEXTS, aggregation=aggregation)
-    for text, ours, entities in zip(TEXTS, found, expected, strict=True):
-        assert places(ours) == places(entities), text
-        assert all(span["word"] == text[span["start"] : span["end"]] for span in ours)
-    assert len({label for spans in found for label, *_ in places(spans)}) == 2
+    folder = make(family, "TokenClassification", **TAGGING)
+    expected = references("token-classification", folder, TEXTS, aggregation_strategy=aggregation)
+    answered = answers(folder, TEXTS, aggregation=aggregation)
+    assert [places(spans) for spans in answered] == [places(entities) for entities in expected]
+    for text, spans in zip(TEXTS, answered, strict=True):
+        assert all(span["word"] == text[span["start"] : span["end"]] for span in spans)
+    assert len({label for spans in answered for label, *_ in places(spans)}) == 2
 
 
 def test_plain_labels_are_joined_as_transformers_joins_them(make: Make) -> None:
     # Many labels, since training WordPiece breaks ties at random, and with it varies which of them are answers.
     labels = ["O", "NOUN", "I-X", "B-X", "VERB", "ADJ", "ADV", "PRON", "DET", "NUM", "PART", "CONJ"]
     folder = make("bert", "TokenClassification", id2label=dict(enumerate(labels)))
-    expected = theirs("token-classification", folder, TEXTS, aggregation_strategy="simple")
-    found = answers(folder, TEXTS)
-    assert [places(spans) for spans in found] == [places(entities) for entities in expected]
-    assert len({label for spans in found for label, *_ in places(spans)}) > 2
+    expected = references("token-classification", folder, TEXTS, aggregation_strategy="simple")
+    answered = [places(spans) for spans in answers(folder, TEXTS)]
+    assert answered == [places(entities) for entities in expected]
+    assert len({label for spans in answered for label, *_ in spans}) > 2
 
 
 def test_words_are_read_as_the_text_that_blanks_make_of_them(make: Make) -> None:
-    folder = make("roberta", "TokenClassification", id2label=dict(enumerate(TAGS)))
+    folder = make("roberta", "TokenClassification", **TAGGING)
     for text in ("Ada met Bob", "Ada met " * 200 + "Bob"):
         of_text, of_words = answers(folder, [text, {"words": text.split()}])
         assert of_text == of_words
+
+
+def states_of(folder: Path, texts: list[str], **options: Any) -> list[Any]:
+    """The last hidden states of texts, by `transformers`."""
+    tokenizer, model = (auto.from_pretrained(folder) for auto in (transformers.AutoTokenizer, transformers.AutoModel))
+    encodings = [tokenizer(text, truncation=True, return_tensors="pt", **options) for text in texts]
+    with torch.no_grad():
+        return [model.eval()(**encoding).last_hidden_state[0] for encoding in encodings]
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
 def test_vectors_are_the_pooled_states(make: Make, family: str, pooling: Any) -> None:
     folder = make(family)
-    tokenizer, model = (auto.from_pretrained(folder) for auto in (transformers.AutoTokenizer, transformers.AutoModel))
-    for text, answer in zip(TEXTS, answers(folder, TEXTS, pooling=pooling), strict=True):
-        with torch.no_grad():
-            encoding = tokenizer(text, truncation=True, return_tensors="pt")
-            states = model.eval()(**encoding).last_hidden_state[0]
-        expected = {"mean": states.mean(0), "cls": states[0]}[pooling]
-        assert np.allclose(answer["vector"], expected.numpy(), atol=CLOSE), text
+    states = states_of(folder, TEXTS)
+    expected = [rows.mean(0) if pooling == "mean" else rows[0] for rows in states]
+    for answer, vector in zip(answers(folder, TEXTS, pooling=pooling), expected, strict=True):
+        assert np.allclose(answer["vector"], vector.numpy(), atol=CLOSE)
 
 
 def test_a_folder_of_sentence_transformers_states_its_pooling(make: Make, tmp_path: Path) -> None:
@@ -230,46 +228,40 @@ def test_an_answer_is_the_best_span_of_the_logits_of_transformers(make: Make, fa
 
 
 BUNDLES = [
-    ("bert", "SequenceClassification", SINGLE, {}),
-    ("modernbert", "TokenClassification", {"id2label": dict(enumerate(TAGS))}, {}),
-    ("bert", "TokenClassification", {"id2label": dict(enumerate(TAGS))}, {"aggregation": "first"}),
-    ("albert", "", {}, {"pooling": "mean"}),
-    ("mpnet", "QuestionAnswering", {}, {}),
+    ("SequenceClassification", SINGLE, {}),
+    ("TokenClassification", TAGGING, {}),
+    ("TokenClassification", TAGGING, {"aggregation": "first"}),
+    ("", {}, {"pooling": "mean"}),
+    ("QuestionAnswering", {}, {}),
 ]
+COMMIT = zip(
+    ("modernbert", "bert", "albert", "mpnet"), BUNDLES[1:], strict=True
+)  # the test of the command has the first
+LONG = [pytest.param(family, bundle, marks=pytest.mark.long) for family in FAMILIES for bundle in BUNDLES]
 
 
-@pytest.mark.parametrize(
-    ("family", "task", "more", "options"),
-    [
-        *BUNDLES[1:],  # the test of the command has the first
-        *(
-            pytest.param(family, task, more, options, marks=pytest.mark.long)
-            for family in FAMILIES
-            for _, task, more, options in BUNDLES
-            if (family, task) not in [bundle[:2] for bundle in BUNDLES[1:]]
-        ),
-    ],
-)
+@pytest.mark.parametrize(("family", "bundle"), [*COMMIT, *LONG])
 def test_a_bundle_answers_as_the_pipeline_does_and_is_verified(
-    make: Make, tmp_path: Path, family: str, task: str, more: Any, options: Any
+    make: Make, tmp_path: Path, family: str, bundle: tuple[str, Any, Any]
 ) -> None:
-    folder, bundle = make(family, task, **more), tmp_path / "bundle"
+    task, config, options = bundle
+    folder, path = make(family, task, **config), tmp_path / "bundle"
     inputs: list[Any] = PASSAGES if task == "QuestionAnswering" else TEXTS
-    convert(folder, bundle, QUIET, **options)
-    model = open_bundle(bundle, "cpu")
+    convert(folder, path, QUIET, **options)
+    model, second = open_bundle(path, "cpu"), SecondRuntime(path)
     assert len(model.manifest.golden) > 4
     assert model.manifest.parity["decisions"] > 100
-    second = SecondRuntime(bundle)
-    for record, ours, expected in zip(inputs, model(inputs), answers(folder, inputs, **options), strict=True):
-        assert same(ours, expected), record
-        assert same(second(record), ours), record
+    for record, answer, expected in zip(inputs, model(inputs), answers(folder, inputs, **options), strict=True):
+        assert same(answer, expected), record
+        assert same(second(record), answer), record
     model.verify()
-    assert "transformers" not in (bundle / "bundle.json").read_text()
-    assert str(folder) not in (bundle / "bundle.json").read_text()
+    manifest = (path / "bundle.json").read_text()
+    assert "transformers" not in manifest
+    assert str(folder) not in manifest
 
 
 def same(ours: Any, expected: Any) -> bool:
-    """Whether two answers are equal, but for the last digits of numbers."""
+    """Return if two answers are equal, but for the last digits of numbers."""
     if isinstance(ours, dict):
         return ours.keys() == expected.keys() and all(same(ours[key], expected[key]) for key in ours)
     if isinstance(ours, list):
@@ -287,80 +279,69 @@ def test_the_command_makes_a_bundle_that_predicts(make: Make, tmp_path: Path) ->
     assert [example.record for example in golden] == [{"text": "a fine film"}, {"text": "an awful one, really"}]
     assert seqpipe("verify", "bundle", folder=tmp_path).code == 0
     answered = seqpipe("predict", "bundle", "--format", "jsonl", stdin=b'{"text": ""}\n', folder=tmp_path)
-    (expected,) = theirs("text-classification", folder, [""])
+    (expected,) = references("text-classification", folder, [""])
     assert json.loads(answered.out)["answer"]["label"] == expected[0]["label"]
 
 
 def test_words_of_a_conll_file_have_the_tag_of_the_span_over_their_beginning(make: Make, tmp_path: Path) -> None:
-    folder = make("electra", "TokenClassification", id2label=dict(enumerate(TAGS)))
+    folder = make("electra", "TokenClassification", **TAGGING)
     convert(folder, tmp_path / "bundle", QUIET)
-    words = ["Angela", "Merkel", "met", "Emmanuel", "Macron", "in", "Paris"]
-    given = "".join(f"{word}\n" for word in words).encode()
-    done = seqpipe("predict", tmp_path / "bundle", "--format", "conll", stdin=given)
+    text = "Angela Merkel met Emmanuel Macron in Paris"
+    done = seqpipe("predict", tmp_path / "bundle", "--format", "conll", stdin="\n".join(text.split()).encode())
     assert done.code == 0, done.err
-    rows = [line.split("\t") for line in done.out.splitlines() if line]
-    (spans,) = theirs("token-classification", folder, [" ".join(words)], aggregation_strategy="simple")
-    assert any(" ".join(words)[span["start"] - 1 : span["start"]].isalpha() for span in spans)
-    starts = [len(" ".join(words[:i])) + bool(i) for i in range(len(words))]
-    covering = [[s["entity_group"] for s in spans if s["start"] <= start < s["end"]] for start in starts]
-    assert [tag[2:] or "O" for _, tag in rows] == [kinds[0] if kinds else "O" for kinds in covering]
+    (spans,) = references("token-classification", folder, [text], aggregation_strategy="simple")
+    assert any(text[span["start"] - 1 : span["start"]].isalpha() for span in spans)
+    kinds = {i: span["entity_group"] for span in spans for i in range(span["start"], span["end"])}
+    tags = [line.split("\t")[1] for line in done.out.splitlines() if line]
+    assert [tag[2:] or "O" for tag in tags] == [kinds.get(word.start(), "O") for word in re.finditer(r"\S+", text)]
 
 
-def refused(folder: Path, output: Path, **options: Any) -> str:
+def refusal(folder: Path, output: Path, **options: Any) -> str:
     with pytest.raises(SeqpipeError) as caught:
         convert(folder, output, QUIET, **options)
     assert not output.exists()
     return str(caught.value)
 
 
-def test_what_cannot_be_converted_is_refused_with_the_reason(make: Make, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_refused_with_the_reason(make: Make, tmp_path: Path) -> None:
     out = tmp_path / "bundle"
-    assert "no such folder" in refused(tmp_path / "none", out)
+    assert "no such folder" in refusal(tmp_path / "none", out)
     (tmp_path / "empty").mkdir()
-    assert "no config.json" in refused(tmp_path / "empty", out)
-    assert "has no head" in refused(make("bert"), out)
-
-    def copy(name: str, **changes: Any) -> Path:
-        folder = random_checkpoints.encoder(tmp_path / name, "bert", "SequenceClassification", TEXTS, **SINGLE)
-        rewrite(folder / "config.json", **changes)
-        return Path(folder)
-
-    assert "architecture" in refused(copy("zebra", model_type="zebra"), out)
-    two = {0: "a", 1: "b", 2: "a"}
-    assert "the label 'a' occurs twice" in refused(copy("twice", id2label=two, label2id={"a": 0, "b": 1}), out)
-    assert "3 numbers a text" in refused(copy("numbers", problem_type="regression"), out)
-    left = copy("left")
-    rewrite(left / "tokenizer_config.json", truncation_side="left")
-    assert "cuts long texts at the left" in refused(left, out)
-    bare = copy("bare")
-    (bare / "model.safetensors").rename(bare / "pytorch_model.bin")
-    assert "pickled (pytorch_model.bin)" in refused(bare, out)
-    (bare / "pytorch_model.bin").unlink()
-    assert "has no weights" in refused(bare, out)
-    lost = copy("lost")
+    assert "no config.json" in refusal(tmp_path / "empty", out)
+    assert "has no head" in refusal(make("bert"), out)
+    labels = {"id2label": {0: "a", 1: "b", 2: "a"}, "label2id": {"a": 0, "b": 1}}
+    for number, (file, changes, message) in enumerate(
+        [
+            ("config.json", {"model_type": "zebra"}, "architecture"),
+            ("config.json", labels, "the label 'a' occurs twice"),
+            ("config.json", {"problem_type": "regression"}, "3 numbers a text"),
+            ("tokenizer_config.json", {"truncation_side": "left"}, "cuts long texts at the left"),
+        ]
+    ):
+        copy = shutil.copytree(make("bert", "SequenceClassification", **SINGLE), tmp_path / str(number))
+        rewrite(copy / file, **changes)
+        assert message in refusal(copy, out)
+    copy = shutil.copytree(make("bert", "SequenceClassification", **SINGLE), tmp_path / "copy")
+    weights = copy / "model.safetensors"
+    shutil.copy(make("bert") / "model.safetensors", weights)
+    assert "the weights lack classifier" in refusal(copy, out)
+    weights.rename(copy / "pytorch_model.bin")
+    assert "pickled (pytorch_model.bin)" in refusal(copy, out)
+    (copy / "pytorch_model.bin").unlink()
+    assert "has no weights" in refusal(copy, out)
     for file in ("tokenizer.json", "tokenizer_config.json"):
-        (lost / file).unlink()
-    assert "tokenizer" in refused(lost, out)
-    headless = copy("headless")
-    make("bert").joinpath("model.safetensors").replace(headless / "model.safetensors")
-    assert "the weights lack classifier" in refused(headless, out)
+        (copy / file).unlink()
+    assert "tokenizer" in refusal(copy, out)
 
 
-def test_generative_checkpoints_name_the_other_way(tmp_path: Path) -> None:
-    folder = decoder(tmp_path / "gpt2", "gpt2", TEXTS)
-    assert "pretrained-decoder" in refused(folder, tmp_path / "bundle")
-    folder = t5(tmp_path / "t5", "1.1", TEXTS)
-    assert "pretrained-seq2seq" in refused(folder, tmp_path / "bundle")
-
-
-def test_a_family_that_was_never_tried_is_refused_by_its_name(tmp_path: Path) -> None:
-    folder = tmp_path / "roformer"
-    random_checkpoints.encoder(folder, "bert", "SequenceClassification", TEXTS)
-    config = transformers.RoFormerConfig(
-        vocab_size=400, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48
-    )
+def test_a_checkpoint_of_another_architecture_is_refused_by_its_name(make: Make, tmp_path: Path) -> None:
+    assert "pretrained-decoder" in refusal(decoder(tmp_path / "gpt2", "gpt2", TEXTS), tmp_path / "bundle")
+    assert "pretrained-seq2seq" in refusal(t5(tmp_path / "t5", "1.1", TEXTS), tmp_path / "bundle")
+    folder = shutil.copytree(make("bert", "SequenceClassification", **SINGLE), tmp_path / "roformer")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    config = transformers.RoFormerConfig(vocab_size=400, **sizes)
     transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
-    assert "roformer is not one of the encoders that can be converted" in refused(folder, tmp_path / "bundle")
+    assert "roformer is not one of the encoders that can be converted" in refusal(folder, tmp_path / "bundle")
 
 
 def test_other_logits_than_those_of_transformers_are_an_error(make: Make) -> None:
@@ -379,9 +360,9 @@ def test_texts_of_a_file_are_records(make: Make, tmp_path: Path) -> None:
     folder, out = make("bert", "QuestionAnswering"), tmp_path / "bundle"
     file = tmp_path / "texts.jsonl"
     file.write_text('{"question": "Who?"}\n', encoding="utf-8")
-    assert "texts.jsonl:1: no field 'context'; the record has: question; rename" in refused(folder, out, texts=file)
+    assert "texts.jsonl:1: no field 'context'; the record has: question; rename" in refusal(folder, out, texts=file)
     file.write_text("\n", encoding="utf-8")
-    assert "has no text" in refused(folder, out, texts=file)
+    assert "has no text" in refusal(folder, out, texts=file)
     with pytest.raises(UsageError, match="exists and is not a bundle"):
         convert(folder, tmp_path, QUIET)
 
@@ -400,10 +381,8 @@ MINILM = Path(os.environ.get("SEQPIPE_MINILM", "/nowhere"))
 @pytest.mark.skipif(not MINILM.is_dir(), reason="SEQPIPE_MINILM names no folder of all-MiniLM-L6-v2")
 def test_the_real_minilm_is_a_verified_bundle(tmp_path: Path) -> None:
     convert(MINILM, tmp_path / "bundle", QUIET).verify()
-    tokenizer, model = (auto.from_pretrained(MINILM) for auto in (transformers.AutoTokenizer, transformers.AutoModel))
     texts = [text for text in TEXTS if text.strip()]
-    for text, answer in zip(texts, open_bundle(tmp_path / "bundle", "cpu")(texts), strict=True):
-        with torch.no_grad():
-            states = model(**tokenizer(text, truncation=True, max_length=256, return_tensors="pt")).last_hidden_state[0]
-        expected = torch.nn.functional.normalize(states.mean(0), dim=0)
+    states = states_of(MINILM, texts, max_length=256)
+    for answer, rows in zip(open_bundle(tmp_path / "bundle", "cpu")(texts), states, strict=True):
+        expected = torch.nn.functional.normalize(rows.mean(0), dim=0)
         assert np.allclose(answer["vector"], expected.numpy(), atol=CLOSE)
