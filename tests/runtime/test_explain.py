@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, ClassVar
@@ -55,19 +55,13 @@ SENTENCES = ((0, 26), (28, 41))
 
 
 def explanation(text: str = TEXT, **changes: Any) -> Explanation:
-    given = {
+    content = {
         "text": text,
         "answer": {"label": "<mixed>", "score": 0.75},
         "answer_lines": ["<mixed> (0.7500)"],
         "attentions": (Attention("encoder.0.word_attention", "words", TOKENS, WEIGHTS),),
     }
-    return Explanation(**{**given, **changes})
-
-
-def over_words(text: str, size: int = 1) -> Explanation:
-    """Each `size` code points are a token; the last has all the weight."""
-    places = tuple((i, min(i + size, len(text))) for i in range(0, len(text), size))
-    return explanation(text, attentions=(Attention("a", "words", places, np.eye(len(places), dtype="f4")[-1]),))
+    return Explanation(**{**content, **changes})
 
 
 DOCUMENT = explanation(
@@ -79,38 +73,24 @@ DOCUMENT = explanation(
 
 
 class Page(HTMLParser):
-    """What a browser sees of a page: tags with their attributes, the text of each paragraph, each mark and heading."""
+    """Content of a page: tags with their attributes, texts of the input, marks with their titles, and headings."""
 
     def __init__(self, source: str):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.paragraphs: list[str] = []
-        self.marks: list[tuple[str, str]] = []
-        self.headings: list[str] = []
-        self.inside: list[str] = []
-        self.is_text = False
         self.feed(source)
+        texts = re.findall('<p class="text"[^>]*>(.*?)</p>', source, re.DOTALL)
+        self.paragraphs = [text_of(re.sub(r"<(bdi|span)[^>]*>.*?</\1>", "", text)) for text in texts]
+        marks = re.findall("<mark([^>]*)>(.*?)</mark>", source, re.DOTALL)
+        self.marks = [(text_of(text), "".join(re.findall('title="(.*?)"', tag))) for tag, text in marks]
+        self.headings = [text_of(heading) for heading in re.findall("<h[12][^>]*>(.*?)</h[12]>", source)]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        self.inside.append(tag)
-        if tag == "p":
-            self.is_text = ("class", "text") in attrs
-            self.paragraphs += [""] if self.is_text else []
-        if tag == "mark":
-            self.marks.append(("", str(dict(attrs).get("title"))))
 
-    def handle_endtag(self, tag: str) -> None:
-        while self.inside.pop() != tag:
-            pass
 
-    def handle_data(self, data: str) -> None:
-        if self.is_text and self.inside[-1:] in (["p"], ["mark"]):
-            self.paragraphs[-1] += data
-        if self.inside[-1:] in (["h1"], ["h2"]):
-            self.headings.append(data)
-        if self.inside[-1:] == ["mark"]:
-            self.marks[-1] = (data, self.marks[-1][1])
+def text_of(source: str) -> str:
+    return html.unescape(re.sub("<[^>]*>", "", source))
 
 
 # HTML
@@ -121,25 +101,20 @@ def test_a_page_shows_the_text_as_it_is_and_each_weight_in_three_digits() -> Non
     assert "".join(seen.paragraphs) == TEXT.replace("\ud800", "\ufffd")
     assert seen.marks[:3] == [("Good", "0.100"), ("<b>", "0.000"), ("food", "0.250")]
     assert [float(weight) for _, weight in seen.marks] == pytest.approx(WEIGHTS.tolist())
+    pieces = Attention("a", "words", ((0, 1), (0, 1), (0, 1), (1, 2)), np.array([0.1, 0.2, 0.3, 0.4], np.float32))
+    assert Page(page(explanation("播b", attentions=(pieces,)))).marks == [("播", "0.600"), ("b", "0.400")]
 
 
 def test_a_page_needs_nothing_else_and_runs_nothing() -> None:
     hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
-    source = page(
-        explanation(
-            hostile,
-            answer={"label": hostile, "score": 1.0},
-            attentions=(
-                Attention(hostile, "words", ((0, len(hostile)),), np.ones(1, "f4")),
-                Attention(hostile, "pairs", ((0, 8), (8, len(hostile))), np.full((2, 2, 2), 0.5, "f4")),
-            ),
-        )
-    )
-    seen = Page(source)
+    words = Attention(hostile, "words", ((0, len(hostile)),), np.ones(1, "f4"))
+    pairs = Attention(hostile, "pairs", ((0, 8), (8, len(hostile))), np.full((2, 2, 2), 0.5, "f4"))
+    source = page(explanation(hostile, answer={"label": hostile, "score": 1.0}, attentions=(words, pairs)))
+    tags = Page(source).tags
     known = "html head meta title style body header main footer h1 section h2 p span div dl dt dd mark svg rect path "
     known += "table thead tbody tr th td bdi details summary"
-    assert {tag for tag, _ in seen.tags} <= {*known.split()}
-    assert not any(name in ("src", "href") or name.startswith("on") for _, given in seen.tags for name in given)
+    assert {tag for tag, _ in tags} <= {*known.split()}
+    assert not any(name in ("src", "href") or name.startswith("on") for _, attributes in tags for name in attributes)
     assert "http" not in source.replace("http-equiv", "")
     assert "default-src 'none'" in source
 
@@ -153,13 +128,13 @@ def places(grid: tuple[int, int] | None) -> Attention:
 
 def test_attention_to_places_is_drawn_on_the_picture() -> None:
     pixels = np.arange(4 * 6, dtype=np.uint8).reshape(4, 6, 1) * 10
-    found = places((2, 3))
-    assert found.places == ((0, 3),) * 3 + ((4, 7),) * 3
-    shown = explanation("0 1 2 3", attentions=(found,), picture=pixels)
+    to_places = places((2, 3))
+    assert to_places.places == ((0, 3),) * 3 + ((4, 7),) * 3
+    shown = explanation("0 1 2 3", attentions=(to_places,), picture=pixels)
     source = page(shown)
-    drawn = [Image.open(io.BytesIO(base64.b64decode(data))) for data in re.findall('png;base64,([^"]+)', source)]
-    assert len(drawn) == 3  # the input, and each word's copy
-    assert all(np.array_equal(np.asarray(picture), pixels[..., 0]) for picture in drawn)
+    images = [Image.open(io.BytesIO(base64.b64decode(data))) for data in re.findall('png;base64,([^"]+)', source)]
+    assert len(images) == 3  # the input, and each word's copy
+    assert all(np.array_equal(np.asarray(image), pixels[..., 0]) for image in images)
     (strongest,) = re.findall(r'<rect x="(\S+)" y="(\S+)" width="2" height="2" style="--weight:1.000">', source)
     assert strongest == ("2", "2")  # the second place of the second row
     assert re.findall("<figcaption><bdi>(.*?)</bdi>", source) == ["a", "seven"]
@@ -168,13 +143,9 @@ def test_attention_to_places_is_drawn_on_the_picture() -> None:
     assert shown.data()["attentions"]["head.attention"]["grid"] == [2, 3]
     with pytest.raises(BundleError, match=r"the shape \(1, 2, 6\), not \(1, 2, 10\)"):
         places((2, 5))
-
-
-def test_attention_to_parts_of_a_sound_runs_along_its_time() -> None:
-    found = places(None)
-    assert found.grid == (1, 6)
-    assert found.places[:3] == ((0, 1), (0, 3), (2, 3))
-    shown = explanation("0 1 2 3", attentions=(found,), picture=np.zeros((5, 40, 1), np.uint8))
+    along_time = places(None)
+    assert (along_time.grid, along_time.places[:3]) == ((1, 6), ((0, 1), (0, 3), (2, 3)))
+    shown = explanation("0 1 2 3", attentions=(along_time,), picture=np.zeros((5, 40, 1), np.uint8))
     assert "part 5 of 6" in shown.table()
     assert page(shown).count('class="map wide"') == 3
 
@@ -183,25 +154,21 @@ def test_attention_to_parts_of_a_sound_runs_along_its_time() -> None:
 def test_a_pipeline_of_pictures_or_sounds_states_its_places(pipeline: str, grid: Any) -> None:
     changes = ["inputs.image.encoder={use: lenet, filters: [8, 8]}", "inputs.image.embedding.width=15"] if grid else []
     config = load_config(ROOT / "pipelines" / f"{pipeline}.yaml", changes, files=False, runs=False)
-    (found,) = attended(config.inputs, config.head)["head"].values()
-    assert (found.over, found.axis, found.grid) == ("written", "place_count", grid)
+    (stated,) = attended(config.inputs, config.head)["head"].values()
+    assert (stated.over, stated.axis, stated.grid) == ("written", "place_count", grid)
 
 
-def test_a_documents_page_has_the_bar_of_each_sentence_beside_its_words() -> None:
+def test_a_document_has_bars_of_sentences_and_words_shaded_by_weight_times_the_root_of_their_sentences() -> None:
     seen = Page(page(DOCUMENT))
     assert seen.paragraphs == ['Good <b>food</b> & "wine".\n\n', "Bad service\ufffd!"]
-    bars = [given["style"] for tag, given in seen.tags if given.get("class") == "fill"]
+    bars = [attributes["style"] for tag, attributes in seen.tags if attributes.get("class") == "fill"]
     assert bars == ["width:75.0%", "width:56.3%", "width:100.0%"]  # the answer's score, and sentences by their greatest
     assert all(f'<span class="number">{number}</span>' in page(DOCUMENT) for number in ("0.750", "0.360", "0.640"))
-
-
-def test_a_word_of_a_document_is_shaded_by_its_weight_times_the_root_of_its_sentences() -> None:
     (view,) = views(DOCUMENT)
     shades = {piece.text: piece.shade for row in view.rows(TEXT) for piece in row.fragments if piece.weight is not None}
-    most = 0.4 * 0.8  # Bad
-    assert shades["Bad"] == pytest.approx(1)
-    assert shades["food"] == pytest.approx(0.25 * 0.6 / most)
-    assert shades["Good"] == pytest.approx(0.1 * 0.6 / most)
+    greatest = 0.4 * 0.8  # Bad
+    expected = [1, 0.25 * 0.6 / greatest, 0.1 * 0.6 / greatest]
+    assert [shades[word] for word in ("Bad", "food", "Good")] == pytest.approx(expected)
 
 
 def test_without_sentences_a_shade_is_the_share_of_the_greatest_weight() -> None:
@@ -216,51 +183,43 @@ def test_sentences_alone_and_further_attentions_are_all_shown() -> None:
     words, sentences = DOCUMENT.attentions
     assert [(v.words, v.sentences) for v in views(explanation(attentions=(sentences,)))] == [(None, sentences)]
     several = explanation(attentions=(words, words, sentences, sentences))
-    assert [(v.words, v.sentences) for v in views(several)] == [
-        (words, sentences),
-        (words, sentences),
-        (None, sentences),
-    ]
+    expected = [(words, sentences), (words, sentences), (None, sentences)]
+    assert [(v.words, v.sentences) for v in views(several)] == expected
     seen = Page(page(explanation(attentions=(sentences,))))
     assert "".join(seen.paragraphs) == TEXT.replace("\ud800", "\ufffd")
 
 
-def test_tokens_that_share_a_code_point_are_one_mark_with_the_sum_of_their_weights() -> None:
-    pieces = Attention("a", "words", ((0, 1), (0, 1), (0, 1), (1, 2)), np.array([0.1, 0.2, 0.3, 0.4], np.float32))
-    assert Page(page(explanation("播b", attentions=(pieces,)))).marks == [("播", "0.600"), ("b", "0.400")]
+def titles(shown: Explanation) -> list[str | None]:
+    return [attributes["title"] for _, attributes in Page(page(shown)).tags if "title" in attributes]
 
 
-def test_pairs_are_a_matrix_of_the_mean_and_one_of_each_head() -> None:
+def test_pairs_are_a_matrix_of_the_mean_and_one_of_each_head_as_far_as_a_browser_bears_it() -> None:
     weights = np.arange(8, dtype=np.float32).reshape(2, 2, 2) / 8
     pairs = Attention("encoder.0.attention", "pairs", ((0, 1), (2, 3)), weights)
-    seen = Page(page(explanation("a b", attentions=(pairs,))))
-    titles = [given["title"] for tag, given in seen.tags if "title" in given]
-    assert len(titles) == 3 * 4
-    assert titles[:4] == ["a → a: 0.250", "a → b: 0.375", "b → a: 0.500", "b → b: 0.625"]
-    assert titles[4:8] == ["a → a: 0.000", "a → b: 0.125", "b → a: 0.250", "b → b: 0.375"]
-
-
-def test_what_was_written_looks_at_the_text() -> None:
-    doc = Doc("a b c", ["a", "b", "c"], [(0, 1), (2, 3), (4, 5)], [4, 5, 6])
-    weights = np.arange(12, dtype=np.float32).reshape(4, 3) / 12  # the last row is of the end, and nothing
-    found = attention(Attended("head.attention", "written", "sequence_length"), doc, weights, None, ["X", "Y"])
-    assert found.weights.shape == (1, 2, 3)
-    assert found.data()["written"] == ["X", "Y"]
-    assert np.array(found.data()["weights"]).shape == (2, 3)
-    both = explanation(doc.text, attentions=(found,))
-    titles = [given["title"] for tag, given in Page(page(both)).tags if "title" in given]
-    assert titles == [f"{y} → {x}: {i / 12:.3f}" for i, (y, x) in enumerate(itertools.product("XY", "abc"))]
-    assert both.table().endswith("head.attention, over written:\n  0.1667  X  c\n  0.4167  Y  c")
-    with pytest.raises(BundleError, match=r"head\.attention has the shape"):
-        attention(Attended("head.attention", "written", "sequence_length"), doc, weights[:, :2], None, ["X", "Y"])
-
-
-def test_a_page_of_pairs_that_no_browser_would_bear_says_what_it_leaves_out() -> None:
+    shown = titles(explanation("a b", attentions=(pairs,)))
+    assert len(shown) == 3 * 4
+    assert shown[:4] == ["a → a: 0.250", "a → b: 0.375", "b → a: 0.500", "b → b: 0.625"]
+    assert shown[4:8] == ["a → a: 0.000", "a → b: 0.125", "b → a: 0.250", "b → b: 0.375"]
     places = tuple((i, i + 1) for i in range(300))
-    pairs = Attention("a", "pairs", places, np.full((3, 300, 300), 1 / 300, np.float32))
-    source = page(explanation("x" * 300, attentions=(pairs,)))
+    many = Attention("a", "pairs", places, np.full((3, 300, 300), 1 / 300, np.float32))
+    source = page(explanation("x" * 300, attentions=(many,)))
     assert "the first 100 of 300 are shown" in source
     assert source.count("<td class=") == 4 * 100 * 100
+
+
+def test_generated_tokens_attend_to_the_text() -> None:
+    doc = Doc("a b c", ["a", "b", "c"], [(0, 1), (2, 3), (4, 5)], [4, 5, 6])
+    weights = np.arange(12, dtype=np.float32).reshape(4, 3) / 12  # the last row is of the end, and nothing
+    stated = Attended("head.attention", "written", "sequence_length")
+    written = attention(stated, doc, weights, None, ["X", "Y"])
+    assert (written.weights.shape, np.array(written.data()["weights"]).shape) == ((1, 2, 3), (2, 3))
+    assert written.data()["written"] == ["X", "Y"]
+    shown = explanation(doc.text, attentions=(written,))
+    expected = [f"{y} → {x}: {i / 12:.3f}" for i, (y, x) in enumerate(itertools.product("XY", "abc"))]
+    assert titles(shown) == expected
+    assert shown.table().endswith("head.attention, over written:\n  0.1667  X  c\n  0.4167  Y  c")
+    with pytest.raises(BundleError, match=r"head\.attention has the shape"):
+        attention(stated, doc, weights[:, :2], None, ["X", "Y"])
 
 
 def test_an_empty_text_is_shown_with_its_answer_alone(tmp_path: Path) -> None:
@@ -278,22 +237,18 @@ def written_blanks() -> Explanation:
     text, written = "in May 1999\tand\nlater " * 4, (*"1999-05 ", " ", "\n")
     places = tuple((i, i + 1) for i in range(len(text)))
     weights = np.tile(np.eye(len(written), len(text), dtype="f4"), (1, 1, 1))
-    found = Attention("head.attention", "written", places, weights, written)
-    return explanation(text, answer_lines=["1999-05 (0.8020)"], attentions=(found,))
+    attentions = (Attention("head.attention", "written", places, weights, written),)
+    return explanation(text, answer_lines=["1999-05 (0.8020)"], attentions=attentions)
 
 
 def test_a_page_has_the_answer_then_the_input_then_sections_in_plain_words() -> None:
-    seen = Page(page(written_blanks(), {"Model": "dates <1>"}))
-    assert seen.headings == [
-        "Explanation of an answer",
-        "Answer",
-        "Input",
-        "Input tokens that each answer token attends to",
-    ]
+    source = page(written_blanks(), {"Model": "dates <1>"})
+    seen = Page(source)
+    section = "Input tokens that each answer token attends to"
+    assert seen.headings == ["Explanation of an answer", "Answer", "Input", section]
     assert seen.paragraphs == [written_blanks().text]
     assert [tag for tag, _ in seen.tags if tag in ("header", "main", "footer")] == ["header", "main", "footer"]
     assert dict(seen.tags)["html"] == {"lang": "en"}
-    source = page(written_blanks(), {"Model": "dates <1>"})
     assert "<dt>Model</dt><dd>dates &lt;1&gt;</dd>" in source
     assert f"<dt>Date</dt><dd>{datetime.date.today().year}-" in source
     assert source.count('class="scale"') == 1  # the legend of the colours
@@ -302,42 +257,40 @@ def test_a_page_has_the_answer_then_the_input_then_sections_in_plain_words() -> 
 
 def test_blanks_have_a_mark_in_labels_and_letters_stand_upright() -> None:
     source = page(written_blanks())
-    labels = re.findall(r'<th scope="col">(?:<bdi>)(.*?)</bdi>', source)
-    assert labels[:16] == [*"in␣May␣1999⇥and↵"]
+    assert re.findall(r'<th scope="col">(?:<bdi>)(.*?)</bdi>', source)[:16] == [*"in␣May␣1999⇥and↵"]
     assert 'class="turned"' not in source.partition("</style>")[2]
-    rows = re.findall(r'<th scope="row"><bdi>(.*?)</bdi>', source)
-    assert rows == [*"1999-05␣␣↵"]
+    assert re.findall(r'<th scope="row"><bdi>(.*?)</bdi>', source) == [*"1999-05␣␣↵"]
     assert "  1.0000  ␣  5" not in written_blanks().table()
     assert "  1.0000  ␣  9" in written_blanks().table()
     words = Attention("a", "pairs", ((0, 2), (3, 6)), np.full((1, 2, 2), 0.5, "f4"))
-    assert re.findall(r"<th scope=\"col\"( class=\"turned\")?>", page(explanation("in May", attentions=(words,)))) == [
-        "",
-        ' class="turned"',
-    ]
+    columns = re.findall(r"<th scope=\"col\"( class=\"turned\")?>", page(explanation("in May", attentions=(words,))))
+    assert columns == ["", ' class="turned"']
 
 
-@pytest.mark.chromium
-def test_a_page_is_accessible_and_needs_no_scrolling_to_the_side() -> None:
-    path = shutil.which("chromium")
-    assert path, "Chromium is not installed: apt install chromium, or leave these tests out with -m 'not chromium'"
-    pairs = Attention("encoder.attention", "pairs", TOKENS, np.full((2, 10, 10), 0.1, "f4") + np.eye(10, dtype="f4"))
-    copied = {"head.generating": (Origin("food", 0.1, (8, 12)), Origin("new", 0.9, None))}
-    points = Figure(((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)), (0, 1, 2, 0), "polygon")
-    pages = (
-        DOCUMENT,
-        written_blanks(),
-        explanation(attentions=(pairs,), copied=copied),
-        explanation("", figure=points),
-        explanation(attentions=(Attention("<mixed>", "words", TOKENS, WEIGHTS - 0.2, None, "<mixed>", "number"),)),
-    )
+@contextlib.contextmanager
+def chromium() -> Iterator[tuple[Any, Any]]:
+    """A browser, and the checker of accessibility."""
     sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    path = shutil.which("chromium")
     with (
         sync_playwright() as playwright,
         contextlib.closing(playwright.chromium.launch(executable_path=path)) as browser,
     ):
+        yield browser, axe
+
+
+@pytest.mark.chromium
+def test_a_page_is_accessible_and_needs_no_scrolling_to_the_side() -> None:
+    pairs = Attention("encoder.attention", "pairs", TOKENS, np.full((2, 10, 10), 0.1, "f4") + np.eye(10, dtype="f4"))
+    importance = Attention("<mixed>", "words", TOKENS, WEIGHTS - 0.2, None, "<mixed>", "number")
+    copied = {"head.generating": (Origin("food", 0.1, (8, 12)), Origin("new", 0.9, None))}
+    points = Figure(((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)), (0, 1, 2, 0), "polygon")
+    pages = [DOCUMENT, written_blanks(), explanation("", figure=points), explanation(attentions=(importance,))]
+    pages.append(explanation(attentions=(pairs,), copied=copied))
+    with chromium() as (browser, axe):
         for width, scheme in ((1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")):
-            tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+            tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
             requests: list[str] = []
             tab.on("request", lambda request, seen=requests: seen.append(request.url))
             for shown in pages:
@@ -372,8 +325,8 @@ def test_spans_stand_in_the_text_with_their_labels_and_nothing_of_it_is_markup(t
     lines = [line.strip() for line in repr(drawing).splitlines()]
     assert [f"{span['word']}: {span['entity_group']} ({span['score']:.4f})" for span in answer] == lines[2:-2]
     assert lines[-1] == "(nothing)"
-    tiny_hues = dict(re.findall('--hue:([0-9]+)">(person|city)', shown))
-    assert len(tiny_hues) == len({*tiny_hues.values()}) == 2
+    hues = dict(re.findall('--hue:([0-9]+)">(person|city)', shown))
+    assert len(hues) == len({*hues.values()}) == 2
 
 
 def test_nested_and_overlapping_spans_have_a_stripe_each_and_every_character_once() -> None:
@@ -413,18 +366,14 @@ def test_labels_have_bars_of_their_probabilities_and_weights_are_those_of_the_pa
 def test_a_continuation_is_marked_after_its_prompt() -> None:
     writer = load(Path(__file__).parents[1] / "version2" / "language-model", "cpu", threads=1)
     shown = show(writer, "the", max_length=5)._repr_html_()
-    assert re.search('dir="auto">the<mark class="new">([^<]+)</mark>', shown)[1] == writer("the", max_length=5)[  # type: ignore[index]
-        "generated_text"
-    ].removeprefix("the")
+    text = writer("the", max_length=5)["generated_text"].removeprefix("the")
+    assert re.findall('dir="auto">the<mark class="new">([^<]+)</mark>', shown) == [text]
 
 
 def test_each_of_several_heads_has_its_drawing() -> None:
     kind = MultiHead({"mood": Label(["bad", "good"]), "names": Spans(["B-PER", "O"])})
-    answer = {
-        "mood": {"label": "good", "score": 0.75},
-        "names": [{"entity_group": "PER", "word": "Ada", "start": 0, "end": 3, "score": 0.5}],
-    }
-    shown = draw_answer(kind, answer, words("Ada left"))
+    names = [{"entity_group": "PER", "word": "Ada", "start": 0, "end": 3, "score": 0.5}]
+    shown = draw_answer(kind, {"mood": {"label": "good", "score": 0.75}, "names": names}, words("Ada left"))
     assert [html.unescape(name) for name in re.findall("<h3>(.*?)</h3>", shown)] == ["mood", "names"]
     assert '<p class="big" dir="auto">good</p>' in shown
     assert re.findall("<mark[^>]*>(.*?)</mark>", shown) == ["Ada"]
@@ -441,29 +390,17 @@ def test_an_answer_is_marked_in_the_second_of_two_texts() -> None:
 
 
 @pytest.mark.chromium
-def test_a_notebook_is_answered_in_its_own_theme_and_keeps_its_own_style(tiny: Model) -> None:
-    path = shutil.which("chromium")
-    assert path, "Chromium is not installed: apt install chromium, or leave these tests out with -m 'not chromium'"
+def test_an_answer_has_the_theme_of_its_notebook_and_leaves_the_notebooks_style(tiny: Model) -> None:
     shown = show(tiny, ["Anna calls Ben in New York", "Bern"])._repr_html_()
-    sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    with (
-        sync_playwright() as playwright,
-        contextlib.closing(playwright.chromium.launch(executable_path=path)) as browser,
-    ):
-        for theme, scheme in (("true", "dark"), ("false", "light")):
-            tab = browser.new_page(color_scheme=scheme)  # type: ignore[arg-type]
+    themes = (("true", "dark", "rgb(255, 255, 255)"), ("false", "light", "rgb(29, 32, 41)"))
+    with chromium() as (browser, axe):
+        for theme, scheme, background in themes:
+            tab = browser.new_page(color_scheme=scheme)
             document = f"<html lang='en'><title>x</title><main><h1>Notebook</h1><mark>x</mark>{shown}</main>"
             tab.set_content(document)
             tab.evaluate(f"document.body.setAttribute('data-jp-theme-light', '{theme}')")
             color = "element => getComputedStyle(element).backgroundColor"
-            assert (
-                tab.locator(".card").first.evaluate(color)
-                == {
-                    "true": "rgb(255, 255, 255)",
-                    "false": "rgb(29, 32, 41)",
-                }[theme]
-            )
+            assert tab.locator(".card").first.evaluate(color) == background
             assert tab.locator("mark").first.evaluate(color) == "rgb(255, 255, 0)"  # as the browser's
             report = axe.run(tab)
             assert report.violations_count == 0, report.generate_report()
@@ -479,40 +416,33 @@ def test_another_ending_is_refused_before_anything_is_written(name: str, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-def test_json_has_the_text_the_answer_and_every_weight(tmp_path: Path) -> None:
+def test_json_has_every_weight_and_the_table_the_greatest(tmp_path: Path) -> None:
     draw(DOCUMENT, tmp_path / "a.JSON")
-    found = json.loads((tmp_path / "a.JSON").read_text())
-    assert (found["text"], found["answer"]) == (TEXT, DOCUMENT.answer)
-    words, sentences = found["attentions"].values()
+    content = json.loads((tmp_path / "a.JSON").read_text())
+    assert (content["text"], content["answer"]) == (TEXT, DOCUMENT.answer)
+    words, sentences = content["attentions"].values()
     assert words["weights"] == pytest.approx(WEIGHTS.tolist())
     assert sentences == {"over": "sentences", "places": [[0, 26], [28, 41]], "weights": [0.36, 0.64]}
-
-
-def test_the_table_has_the_greatest_weights_and_says_how_many_it_leaves_out() -> None:
     lines = DOCUMENT.table().splitlines()
     assert lines[:4] == ["<mixed> (0.7500)", "", "encoder.0.word_attention, over words:", "  0.4000  Bad"]
     assert "  0.6400  Bad service\ud800!" in lines
-    assert over_words("x" * 30).table().endswith("  … and 20 more")
+    places = tuple((i, i + 1) for i in range(30))
+    thirty = Attention("a", "words", places, np.eye(30, dtype="f4")[-1])
+    assert explanation("x" * 30, attentions=(thirty,)).table().endswith("  … and 20 more")
 
 
 # Where weights stand
 
 
 def test_weights_find_their_places_by_the_axis_that_the_bundle_names() -> None:
-    doc = Doc(
-        "playing well. ok", ["play", "ing", "well", ".", "ok"], [(0, 4), (4, 7), (8, 12), (12, 13), (14, 16)], [4] * 5
-    )
-    doc = Doc(doc.text, doc.words, doc.offsets, doc.ids, [0, 2, 3, 4], [(0, 7), (8, 12), (12, 13), (14, 16)])
+    tokens, offsets = ["play", "ing", "well", ".", "ok"], [(0, 4), (4, 7), (8, 12), (12, 13), (14, 16)]
+    words = ((0, 7), (8, 12), (12, 13), (14, 16))
+    doc = Doc("playing well. ok", tokens, offsets, [4] * 5, [0, 2, 3, 4], [*words])
     rows = np.array([[1, 2, 3, 4], [5, 0, 0, 0]])
-    by_axis = {
-        axis: attention(Attended("a", "words", axis), doc, np.zeros(n, "f4"), rows).places
-        for axis, n in (("sequence_length", 5), ("word_count", 4), ("sentence_count", 2))
-    }
-    assert by_axis == {
-        "sequence_length": tuple(doc.offsets),
-        "word_count": ((0, 7), (8, 12), (12, 13), (14, 16)),
-        "sentence_count": ((0, 13), (14, 16)),
-    }
+    sentences = ((0, 13), (14, 16))
+    for axis, places in (("sequence_length", (*offsets,)), ("word_count", words), ("sentence_count", sentences)):
+        weights = np.zeros(len(places), "f4")
+        assert attention(Attended("a", "words", axis), doc, weights, rows).places == places
 
 
 @pytest.mark.parametrize(
@@ -568,33 +498,6 @@ class Joined(nn.Module):
         return {"x": means, "mask": real.any(2), "word_attention": room[:, 1:]}
 
 
-Mean: Any = toy_heads()["mean"][1]
-
-
-class Rising(Mean):
-    """The toy head `mean`, that says what it looked at."""
-
-    explains: ClassVar = {"attention": "words"}
-
-    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        return {**super().decide(x, mask), "attention": rising(mask)}
-
-
-class Filled(Rising):
-    """Has something in the padding."""
-
-    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        return {**super().decide(x, mask), "attention": torch.where(mask, rising(mask), 0.5)}
-
-
-class Rough(Rising):
-    """Is a little different in the graph."""
-
-    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        times = 1.01 if torch.compiler.is_exporting() else 1.0
-        return {**super().decide(x, mask), "attention": rising(mask) * times}
-
-
 class Lost(nn.Module):
     """Every other place: nobody knows which."""
 
@@ -608,40 +511,48 @@ class Lost(nn.Module):
         return {"x": x[:, ::2], "mask": mask[:, ::2]}
 
 
-class Silent(Rising):
-    """States what it does not return."""
-
-    explains: ClassVar = {"attention": "words", "coverage": "words"}
+Mean: Any = toy_heads()["mean"][1]
 
 
-class Odd(Rising):
-    explains: ClassVar = {"attention": "letters"}
+def attending(weights: Callable[[Tensor], Tensor] = rising, stated: Any = {"attention": "words"}) -> type:  # noqa: B006
+    """The toy head `mean` with these attention weights, which states the weights that it returns."""
+
+    class Toy(Mean):
+        explains: ClassVar = stated
+
+        def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+            return {**super().decide(x, mask), "attention": weights(mask)}
+
+    return Toy
 
 
-class Choosing(Rising):
-    """Whether it explains depends on its options."""
-
-    @staticmethod
-    def explains(options: Mapping[str, Any]) -> dict[str, str]:
-        return {"attention": "words"} if len(options["order"]) == 3 else {}
+def by_options(options: Mapping[str, Any]) -> dict[str, str]:
+    return {"attention": "words"} if len(options["order"]) == 3 else {}
 
 
-TOYS = (Echo, Joined, Lost, Mean, Rising, Filled, Rough, Silent, Odd, Choosing)
+HEADS = {
+    "mean": Mean,
+    "rising": attending(),
+    "filled": attending(lambda mask: torch.where(mask, rising(mask), 0.5)),  # in the padding too
+    "rough": attending(lambda mask: rising(mask) * (1.01 if torch.compiler.is_exporting() else 1.0)),
+    "silent": attending(stated={"attention": "words", "coverage": "words"}),  # one more than it returns
+    "odd": attending(stated={"attention": "letters"}),
+    "choosing": attending(stated=staticmethod(by_options)),
+}
+TOYS = {"echo": Echo, "joined": Joined, "lost": Lost}
 
 
 def config(folder: Path, **changes: Any) -> Config:
-    toys = plugins(**{t.__name__.lower(): ("head" if issubclass(t, Mean) else "encoder", t) for t in TOYS})
+    toys = {name: ("head", toy) for name, toy in HEADS.items()} | {name: ("encoder", toy) for name, toy in TOYS.items()}
     head = {"use": changes.pop("use", "rising"), "order": changes.pop("order", ["bad", "fine", "good"])}
     path = labelling(folder, {"head": head, "export": {"explain": True}, **changes})
-    return load_config(path, (), toys)
+    return load_config(path, (), plugins(**toys))
 
 
 def exported(folder: Path, **changes: Any) -> Model:
     torch.set_num_threads(1)
-    made = config(folder, **changes)
-    return export(
-        parts(made)[0].eval(), made, read(made.data.reader, made.data.tests["test"]), folder / "bundle", QUIET
-    )
+    toy = config(folder, **changes)
+    return export(parts(toy)[0].eval(), toy, read(toy.data.reader, toy.data.tests["test"]), folder / "bundle", QUIET)
 
 
 @pytest.fixture(scope="module")
@@ -653,48 +564,21 @@ def looking_at(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def reading_at(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundle of a pipeline of documents."""
-    folder = tmp_path_factory.mktemp("reading")
-    exported(folder, encoder="joined")
-    return folder / "bundle"
-
-
-@pytest.fixture(scope="module")
 def looking(looking_at: Path) -> Model:
     return load(looking_at, "cpu", threads=1)
 
 
-@pytest.fixture(scope="module")
-def reading(reading_at: Path) -> Model:
-    return load(reading_at, "cpu", threads=1)
-
-
 def test_every_stages_weights_are_taken_where_they_are_made(looking: Model) -> None:
-    found = looking.explain("a lovely day")
-    weights = {one.name: one.weights.tolist() for one in found.attentions}
+    explained = looking.explain("a lovely day")
+    weights = {attention.name: attention.weights.tolist() for attention in explained.attentions}
     rising = [1 / 6, 2 / 6, 3 / 6]
     assert weights == {
         "encoder.0.attention": pytest.approx(rising),
         "encoder.1.attention": pytest.approx([w / 2 for w in rising]),
         "head.attention": pytest.approx(rising),
     }
-    assert all(one.places == ((0, 1), (2, 8), (9, 12)) for one in found.attentions)
-    assert found.answer == looking("a lovely day")
-
-
-def test_a_document_is_explained_at_both_levels(reading: Model) -> None:
-    text = "A lovely day. Sad!\nNo"
-    words, sentences = reading.explain(text).attentions
-    assert (words.name, words.over) == ("encoder.word_attention", "words")
-    assert words.weights.tolist() == pytest.approx([0.25] * 4 + [0.5] * 2 + [1])
-    assert (sentences.name, sentences.over) == ("head.attention", "sentences")
-    assert [text[a:b] for a, b in sentences.places] == ["A lovely day.", "Sad!", "No"]
-    assert sentences.weights.tolist() == pytest.approx([1 / 6, 2 / 6, 3 / 6])
-    assert forged.plain(reading.manifest)["explain"] == {
-        "encoder.word_attention": {"over": "words", "axis": "sequence_length"},
-        "head.attention": {"over": "sentences", "axis": "sentence_count"},
-    }
+    assert all(attention.places == ((0, 1), (2, 8), (9, 12)) for attention in explained.attentions)
+    assert explained.answer == looking("a lovely day")
 
 
 def test_an_ordinary_run_computes_no_weights_and_answers_the_same(looking: Model) -> None:
@@ -716,8 +600,8 @@ def test_without_explain_the_graph_has_no_weights_and_the_error_names_the_cure(t
 
 
 def test_words_and_empty_texts_and_long_ones_are_taken_as_predict_takes_them(looking: Model) -> None:
-    given = looking.explain({"words": ["a", "lovely day"], "text": "a  lovely day"})
-    assert given.attentions[0].places == ((0, 1), (3, 13))
+    explained = looking.explain({"words": ["a", "lovely day"], "text": "a  lovely day"})
+    assert explained.attentions[0].places == ((0, 1), (3, 13))
     assert (looking.explain("").answer, looking.explain("").attentions) == ({"label": None, "score": 0.0}, ())
     with pytest.raises(DataError, match="exceed the limit of 1,000"):
         looking.explain("a " * 100_001)
@@ -727,31 +611,29 @@ def test_words_and_empty_texts_and_long_ones_are_taken_as_predict_takes_them(loo
 
 
 @pytest.mark.parametrize(
-    ("use", "told"),
+    ("use", "error", "message"),
     [
-        ("filled", r"explain\.head\.attention is not 0 in the padding"),
-        ("rough", r"explain\.head\.attention differs by"),
+        ("filled", ParityError, r"explain\.head\.attention is not 0 in the padding"),
+        ("rough", ParityError, r"explain\.head\.attention differs by"),
+        ("silent", PluginError, r"head: head 'silent' of toys: it returned no 'coverage'"),
     ],
 )
-def test_weights_are_compared_with_pytorchs_and_are_nothing_in_the_padding(use: str, told: str, tmp_path: Path) -> None:
-    with pytest.raises(ParityError, match=told):
+def test_weights_are_returned_as_stated_compared_with_pytorchs_and_0_in_the_padding(
+    use: str, error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
         exported(tmp_path, use=use)
     assert not (tmp_path / "bundle").exists()
 
 
-def test_a_stage_that_does_not_return_what_it_states_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PluginError, match=r"head: head 'silent' of toys: it returned no 'coverage'"):
-        exported(tmp_path, use="silent")
-
-
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"use": "mean"}, r"export\.explain: no stage has attention weights; use one that has"),
         ({"use": "choosing", "order": ["bad", "good"]}, r"export\.explain: no stage has attention weights"),
         (
             {"use": "odd"},
-            r"head 'odd' of toys: `explains` must be a dict from names to one of words, sentences, pairs, written",
+            r"head 'odd' of toys: `explains` must be a dict from names to one of words, sentences, pairs, wr",
         ),
         (
             {"encoder": "lost"},
@@ -759,18 +641,17 @@ def test_a_stage_that_does_not_return_what_it_states_is_named(tmp_path: Path) ->
         ),
     ],
 )
-def test_what_cannot_be_explained_is_an_error_of_the_yaml(changes: dict[str, Any], told: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"moods\.yaml:\d+:\d+: .*{told}"):
+def test_a_yaml_that_wants_explanations_of_stages_that_have_none_is_refused(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=rf"moods\.yaml:\d+:\d+: .*{message}"):
         config(tmp_path, **changes)
-
-
-def test_what_cannot_be_explained_hurts_nobody_who_does_not_ask(tmp_path: Path) -> None:
     assert config(tmp_path, encoder="lost", export={}).export.explain is False
     assert config(tmp_path, use="choosing").export.explain is True
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({}, r"disagree about explain\.encoder"),
         (
@@ -782,28 +663,37 @@ def test_what_cannot_be_explained_hurts_nobody_who_does_not_ask(tmp_path: Path) 
     ],
 )
 def test_a_bundle_that_misstates_its_weights_is_refused(
-    change: Any, told: str, looking_at: Path, tmp_path: Path
+    change: Any, message: str, looking_at: Path, tmp_path: Path
 ) -> None:
-    whole = bundle.read(looking_at)
-    forged.write(tmp_path / "bundle", whole.files, {**forged.plain(whole.manifest), "explain": change})
-    with pytest.raises(BundleError, match=told):
+    content = bundle.read(looking_at)
+    forged.write(tmp_path / "bundle", content.files, {**forged.plain(content.manifest), "explain": change})
+    with pytest.raises(BundleError, match=message):
         load(tmp_path / "bundle", "cpu")
 
 
 # The commands
 
 
-def test_the_command_writes_heat_maps_and_a_table_and_imports_no_torch(reading_at: Path, tmp_path: Path) -> None:
-    path, text = reading_at, "A lovely day. Sad!"
+def test_a_document_is_explained_at_both_levels_by_a_command_without_torch(tmp_path: Path) -> None:
+    model, path, text = exported(tmp_path, encoder="joined"), tmp_path / "bundle", "A lovely day. Sad!\nNo"
+    words, sentences = model.explain(text).attentions
+    assert (words.name, words.over) == ("encoder.word_attention", "words")
+    assert words.weights.tolist() == pytest.approx([0.25] * 4 + [0.5] * 2 + [1])
+    assert (sentences.name, sentences.over) == ("head.attention", "sentences")
+    assert [text[a:b] for a, b in sentences.places] == ["A lovely day.", "Sad!", "No"]
+    assert sentences.weights.tolist() == pytest.approx([1 / 6, 2 / 6, 3 / 6])
+    assert forged.plain(model.manifest)["explain"] == {
+        "encoder.word_attention": {"over": "words", "axis": "sequence_length"},
+        "head.attention": {"over": "sentences", "axis": "sentence_count"},
+    }
     for name in ("a.html", "a.json"):
         done = seqpipe("explain", path, text, "-o", tmp_path / name)
         assert (done.code, done.err) == (0, f"wrote {tmp_path / name}\n")
         assert (tmp_path / name).stat().st_size > 200
     table = seqpipe("explain", path, text)
-    assert "head.attention, over sentences:\n  0.6667  Sad!\n  0.3333  A lovely day.\n" in table.out
-    assert json.loads(seqpipe("explain", path, "-", "--json", stdin=text.encode()).out) == json.loads(
-        (tmp_path / "a.json").read_text()
-    )
+    assert "head.attention, over sentences:\n  0.5000  No\n  0.3333  Sad!\n" in table.out
+    content = json.loads(seqpipe("explain", path, "-", "--json", stdin=text.encode()).out)
+    assert content == json.loads((tmp_path / "a.json").read_text())
     code = "from seqpipe.commands.app import main\ntry: main()\nfinally: import sys; print('torch' in sys.modules)"
     command = [sys.executable, "-c", code, "explain", path, text, "-o", tmp_path / "b.html"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
@@ -819,8 +709,9 @@ def test_a_trained_run_is_exported_again_with_weights(tmp_path: Path) -> None:
     refused = seqpipe(*again, "train.epochs=2", folder=tmp_path)
     assert (refused.code, "only `export` keys can change" in refused.err) == (2, True)
     assert seqpipe(*again, "export.explain=true", folder=tmp_path).code == 0
-    found = json.loads(seqpipe("explain", "other", "a glad day", "--json", folder=tmp_path).out)
-    (pairs,) = found["attentions"].values()
+    (pairs,) = json.loads(seqpipe("explain", "other", "a glad day", "--json", folder=tmp_path).out)[
+        "attentions"
+    ].values()
     assert (pairs["over"], pairs["places"]) == ("pairs", [[0, 1], [2, 6], [7, 10]])
     assert np.array(pairs["weights"]).sum(-1) == pytest.approx(1, abs=1e-5)
 
