@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +34,12 @@ from seqpipe.runtime.decode_options import describe_options
 from seqpipe.serve.app import page_routes
 from seqpipe_plugins.tokenizers.words import Words
 
-TEXT = ({"name": "text", "type": "text"},)
+
+def typed_inputs(**types: str) -> tuple[Mapping[str, str], ...]:
+    """Inputs of these names and types, as the server describes them."""
+    return tuple({"name": name, "type": kind} for name, kind in types.items())
+
+
 SEARCH = {
     "beams": {"type": "size", "default": 1, "minimum": 1, "maximum": 64},
     "temperature": {"type": "float", "default": 1.0, "minimum": math.ulp(0.0), "maximum": None},
@@ -53,7 +59,7 @@ class Case:
     example: Any
     answer: Any
     shows: tuple[str, ...]
-    inputs: tuple[Mapping[str, str], ...] = TEXT
+    inputs: tuple[Mapping[str, str], ...] = typed_inputs(text="text")
     options: Mapping[str, Any] = field(default_factory=dict)
     explanation: Mapping[str, Any] | None = None
     pieces: tuple[str, ...] = ()  # of the answer's text behind the prompt, where it streams
@@ -80,25 +86,19 @@ class Case:
         }
 
 
+def place(text: str, word: str) -> dict[str, Any]:
+    """The offsets of a word's first occurrence in a text."""
+    return {"start": text.index(word), "end": text.index(word) + len(word)}
+
+
 def span(text: str, word: str, label: str, score: float | None = 0.97) -> dict[str, Any]:
-    start = text.index(word)
     scored = {} if score is None else {"score": score}
-    return {"entity_group": label, **scored, "word": word, "start": start, "end": start + len(word)}
-
-
-def tag(text: str, word: str, label: str) -> dict[str, Any]:
-    start = text.index(word)
-    return {"entity": label, "score": 0.99, "word": word, "start": start, "end": start + len(word)}
+    return {"entity_group": label, **scored, "word": word, **place(text, word)}
 
 
 def places(text: str) -> list[list[int]]:
-    words, at = text.split(), 0
-    found = []
-    for word in words:
-        start = text.index(word, at)
-        at = start + len(word)
-        found.append([start, at])
-    return found
+    """The offsets of the words of a text."""
+    return [[*match.span()] for match in re.finditer(r"\S+", text)]
 
 
 TOKENIZER: Tokenizer = Words().train(["a b c"])
@@ -114,21 +114,14 @@ SOURCE = "please wake Zoltán at seven"
 POINTS = [[0.1, 0.2], [0.9, 0.15], [0.55, 0.5], [0.8, 0.85], [0.2, 0.9], [0.4, 0.35]]
 PROMPT = "Once upon a time"
 STORY = ", a small fox lived by the river."
-GAPS = f"The {MASK} sat on the {MASK}."
 
 
 PICTURE = in_base64(encoded(np.arange(64).reshape(8, 8) * 4))
 SOUND = in_base64(wav(np.sin(np.arange(4_000) / 9) / 2))
-PLACES = {
-    "over": "written",
-    "grid": [2, 3],
-    "places": [[0, 1]] * 3 + [[2, 3]] * 3,
-    "written": ["a", "seven"],
-    "weights": [[0.1, 0.1, 0.1, 0.1, 0.1, 0.5], [0.5, 0.1, 0.1, 0.1, 0.1, 0.1]],
-}
 
 
 def _attention(text: str) -> dict[str, Any]:
+    """Weights of the words of a text, and of their pairs in two heads."""
     at = places(text)
     weights = [round((i % 3 + 1) / 10, 6) for i in range(len(at))]
     pairs = [[[1 / (1 + abs(i - j) + head) for j in range(len(at))] for i in range(len(at))] for head in range(2)]
@@ -138,114 +131,94 @@ def _attention(text: str) -> dict[str, Any]:
     }
 
 
-def _copies() -> dict[str, Any]:
-    at, written = places(SOURCE), ["wake", "Zoltán", "07:00"]
-    weights = [[0.05, 0.8, 0.05, 0.05, 0.05], [0.02, 0.02, 0.92, 0.02, 0.02], [0.01, 0.04, 0.05, 0.1, 0.8]]
-    origins = [
-        {"token": "wake", "generating": 0.3, "start": 7, "end": 11},
-        {"token": "Zoltán", "generating": 0.01, "start": 12, "end": 18},
-        {"token": "07:00", "generating": 0.98, "start": None, "end": None},
-    ]
-    attention = {"over": "written", "places": at, "written": written, "weights": weights}
-    return {"attentions": {"head.attention": attention}, "copied": {"head.generating": origins}}
+def _written(text: str, output: str, weights: Any, **more: Any) -> dict[str, Any]:
+    """The explanation of a generated text: weights of the input for each of its words."""
+    attention = {"over": "written", "places": places(text), "written": output.split(), "weights": weights}
+    return {"text": text, "attentions": {"head.attention": attention | more}}
 
 
-_WORDS = [
-    {"word": word, "start": a, "end": b, "head": head, "relation": relation, "relation_score": 0.95}
-    for word, (a, b), head, relation in zip(
-        PARSE.split(), places(PARSE), (1, None, 4, 4, 1), ("nsubj", "root", "det", "amod", "obj"), strict=True
+TOPICS = ("alarm", "music", "weather")
+INTENT = Label(TOPICS)
+FIELDS = [
+    Field("head", "word", "position", "head"),
+    Field("relation", "word", "label", "relation", ("amod", "det", "nsubj", "obj", "root")),
+    Field("mood", "text", "label", "mood", ("neutral", "happy")),
+    Field("roles", "pair", "label", "roles", ("none", "agent", "patient")),
+]
+QUESTIONS = Candidates(("When are you open?", "Is there a bus?"), ("hours", "bus"), ("From ten to seven.", None))
+
+# The answers
+ENTITIES = [span(WAKE, "seven", "time", 0.98), span(WAKE, "Lausanne", "city"), span(WAKE, "Anna", "person")]
+NESTED_SPANS = [
+    span(NESTED, "New York University", "organization", 0.9),
+    span(NESTED, "New York", "city", 0.8),
+    span(NESTED, "University Press", "organization", 0.4),
+    span(NESTED, "Bern", "city"),
+]
+HEBREW_SPANS = [span(HEBREW, "אנה", "person"), span(HEBREW, "ירושלים", "city"), span(HEBREW, "ביום שלישי", "date")]
+CHINESE_SPANS = [span(CHINESE, "明天上午", "date"), span(CHINESE, "安娜", "person"), span(CHINESE, "北京", "city")]
+N_BEST = [
+    {"spans": [span(NESTED, "New York", "city", None)], "score": 0.7},
+    {"spans": [span(NESTED, "New York University", "organization", None)], "score": 0.2},
+]
+POS_TAGS = [
+    {"entity": label, "score": 0.99, "word": word, **place(PARSE, word)}
+    for word, label in zip(PARSE.split(), ("PRON", "VERB", "DET", "ADJ", "NOUN"), strict=True)
+]
+INTENTS = [
+    {"label": "alarm", "score": 0.9312},
+    {"label": "weather", "score": 0.0684},
+    {"label": "music", "score": 4e-4},
+]
+OPEN = {"text": "When are you open?", "label": "hours", "answer": "From ten to seven.", "score": 0.9127}
+NEAREST = [OPEN, {"text": "Is there a bus?", "label": "bus", "answer": None, "score": 0.3051}]
+GENEVA = {"answer": "Geneva", "score": 0.88, **place(PASSAGE, "Geneva")}
+TREE = [
+    {"word": PARSE[a:b], "start": a, "end": b, "head": head, "relation": relation, "relation_score": 0.95}
+    for (a, b), head, relation in zip(
+        places(PARSE), (1, None, 4, 4, 1), ("nsubj", "root", "det", "amod", "obj"), strict=True
     )
 ]
-PARSER = Structured(
-    [
-        Field("head", "word", "position", "head"),
-        Field("relation", "word", "label", "relation", ("amod", "det", "nsubj", "obj", "root")),
-        Field("mood", "text", "label", "mood", ("neutral", "happy")),
-        Field("roles", "pair", "label", "roles", ("none", "agent", "patient")),
-    ]
-)
 ROLES = [{"from": 1, "to": 0, "label": "agent", "score": 0.9}, {"from": 1, "to": 4, "label": "patient", "score": 0.8}]
-INTENT = Label(("alarm", "music", "weather"))
-TEXT_ALTERNATIVES = [
+NORMALIZED = [
     {"generated_text": "wake Zoltán 07:00", "score": 0.81, "warning": "longer than any text in training"},
     {"generated_text": "wake Zoltan 07:00", "score": 0.12},
 ]
+COPY_WEIGHTS = [[0.05, 0.8, 0.05, 0.05, 0.05], [0.02, 0.02, 0.92, 0.02, 0.02], [0.01, 0.04, 0.05, 0.1, 0.8]]
+COPIES = [
+    {"token": "wake", "generating": 0.3, **place(SOURCE, "wake")},
+    {"token": "Zoltán", "generating": 0.01, **place(SOURCE, "Zoltán")},
+    {"token": "07:00", "generating": 0.98, "start": None, "end": None},
+]
+IMAGE_WEIGHTS = [[0.1, 0.1, 0.1, 0.1, 0.1, 0.5], [0.5, 0.1, 0.1, 0.1, 0.1, 0.1]]
+IMAGE_PLACES = {"grid": [2, 3], "places": [[0, 1]] * 3 + [[2, 3]] * 3}
 
 CASES = (
     Case(
         "entities",
         Spans(LABELS),
         WAKE,
-        [span(WAKE, "seven", "time", 0.98), span(WAKE, "Lausanne", "city"), span(WAKE, "Anna", "person")],
+        ENTITIES,
         ("seventime0.98", "Lausannecity0.97", "Annaperson0.97"),
         options=BIAS,
         explanation={"text": WAKE, "attentions": _attention(WAKE)},
     ),
+    Case("nested", Spans(LABELS), NESTED, NESTED_SPANS, ("city0.80", "organization0.90", "Pressorganization0.40")),
+    Case("hebrew", Spans(LABELS), HEBREW, HEBREW_SPANS, ("אנהperson0.97", "ירושליםcity0.97")),
+    Case("chinese", Spans(LABELS), CHINESE, CHINESE_SPANS, ("明天上午date0.97", "安娜person0.97", "北京city0.97")),
     Case(
-        "nested",
-        Spans(LABELS),
-        NESTED,
-        [
-            span(NESTED, "New York University", "organization", 0.9),
-            span(NESTED, "New York", "city", 0.8),
-            span(NESTED, "University Press", "organization", 0.4),
-            span(NESTED, "Bern", "city"),
-        ],
-        ("New York", "city0.80", "organization0.90", "Pressorganization0.40"),
+        "n-best", Spans(LABELS), NESTED, N_BEST, ("New Yorkcity", "New York Universityorganization", "0.700", "0.200")
     ),
-    Case(
-        "hebrew",
-        Spans(LABELS),
-        HEBREW,
-        [span(HEBREW, "אנה", "person"), span(HEBREW, "ירושלים", "city"), span(HEBREW, "ביום שלישי", "date")],
-        ("אנהperson0.97", "ירושליםcity0.97"),
-    ),
-    Case(
-        "chinese",
-        Spans(LABELS),
-        CHINESE,
-        [span(CHINESE, "明天上午", "date"), span(CHINESE, "安娜", "person"), span(CHINESE, "北京", "city")],
-        ("明天上午date0.97", "安娜person0.97", "北京city0.97"),
-    ),
-    Case(
-        "n-best",
-        Spans(LABELS),
-        NESTED,
-        [
-            {"spans": [span(NESTED, "New York", "city", None)], "score": 0.7},
-            {"spans": [span(NESTED, "New York University", "organization", None)], "score": 0.2},
-        ],
-        ("New Yorkcity", "New York Universityorganization", "0.700", "0.200"),
-    ),
-    Case(
-        "part-of-speech",
-        Tags(("DET", "NOUN", "PRON", "VERB")),
-        PARSE,
-        [
-            tag(PARSE, word, label)
-            for word, label in zip(PARSE.split(), ["PRON", "VERB", "DET", "ADJ", "NOUN"], strict=True)
-        ],
-        ("ShePRON", "sawVERB", "carNOUN"),
-    ),
+    Case("part-of-speech", Tags(("DET", "NOUN", "PRON", "VERB")), PARSE, POS_TAGS, ("ShePRON", "sawVERB", "carNOUN")),
     Case(
         "intent",
         INTENT,
         WAKE,
-        [
-            {"label": "alarm", "score": 0.9312},
-            {"label": "weather", "score": 0.0684},
-            {"label": "music", "score": 0.0004},
-        ],
+        INTENTS,
         ("alarm", "0.931", "weather", "0.068", "music", "< 0.001"),
         options=INTENT.answer_options,
     ),
-    Case(
-        "topics",
-        Labels(("alarm", "music", "weather")),
-        WAKE,
-        [{"label": "weather", "score": 0.91}, {"label": "alarm", "score": 0.64}],
-        ("weather", "0.910", "alarm", "0.640"),
-    ),
+    Case("topics", Labels(TOPICS), WAKE, INTENTS[:2], ("alarm", "0.931", "weather", "0.068")),
     Case("stars", Score(), "A wonderful evening", {"score": 4.3721}, ("4.3721",)),
     Case(
         "embedding",
@@ -256,26 +229,18 @@ CASES = (
     ),
     Case(
         "faq",
-        Candidate(
-            Candidates(("When are you open?", "Is there a bus?"), ("hours", "bus"), ("From ten to seven.", None))
-        ),
+        Candidate(QUESTIONS),
         "until when are you open",
-        {"text": "When are you open?", "label": "hours", "answer": "From ten to seven.", "score": 0.9127}
-        | {
-            "nearest": [
-                {"text": "When are you open?", "label": "hours", "answer": "From ten to seven.", "score": 0.9127},
-                {"text": "Is there a bus?", "label": "bus", "answer": None, "score": 0.3051},
-            ]
-        },
+        OPEN | {"nearest": NEAREST},
         ("From ten to seven.", "When are you open?", "0.913", "Is there a bus?", "0.305"),
     ),
     Case(
         "reading",
         ExtractiveSpan(),
         {"question": QUESTION, "context": PASSAGE},
-        {"answer": "Geneva", "score": 0.88, "start": PASSAGE.index("Geneva"), "end": PASSAGE.index("Geneva") + 6},
+        GENEVA,
         ("Geneva", "Lausanne stands on", "0.880"),
-        ({"name": "question", "type": "text"}, {"name": "context", "type": "text"}),
+        typed_inputs(question="text", context="text"),
     ),
     Case(
         "sorting",
@@ -290,7 +255,7 @@ CASES = (
         {"points": POINTS},
         {"pointers": [0, 5, 2, 4, 3, 1, 0], "score": 0.61},
         ("0", "5", "2"),
-        ({"name": "points", "type": "rows"},),
+        typed_inputs(points="rows"),
     ),
     Case(
         "hull",
@@ -298,23 +263,23 @@ CASES = (
         {"points": POINTS},
         {"pointers": [0, 1, 3, 4], "score": 0.93},
         ("0", "1", "3", "4"),
-        ({"name": "points", "type": "rows"},),
+        typed_inputs(points="rows"),
     ),
     Case(
         "parser",
-        PARSER,
+        Structured(FIELDS),
         PARSE,
-        {"words": _WORDS, "mood": "neutral", "mood_score": 0.88, "roles": ROLES},
+        {"words": TREE, "mood": "neutral", "mood_score": 0.88, "roles": ROLES},
         ("She", "nsubj", "root", "agent", "neutral", "0.880"),
     ),
     Case(
         "normalization",
         Text(TOKENIZER),
         SOURCE,
-        TEXT_ALTERNATIVES,
+        NORMALIZED,
         ("wake Zoltán 07:00", "0.810", "longer than any text in training"),
         options=SEARCH,
-        explanation={"text": SOURCE, **_copies()},
+        explanation=_written(SOURCE, "wake Zoltán 07:00", COPY_WEIGHTS) | {"copied": {"head.generating": COPIES}},
     ),
     Case(
         "stories",
@@ -328,7 +293,7 @@ CASES = (
     Case(
         "gaps",
         FillMask(TOKENIZER, token=MASK, share=0.15, fields=("text",)),
-        GAPS,
+        f"The {MASK} sat on the {MASK}.",
         {"generated_text": "The cat sat on the mat.", "score": 0.4, "words": ["cat", "mat"]},
         ("The cat sat on the mat.",),
     ),
@@ -343,9 +308,9 @@ CASES = (
         "digit",
         INTENT,
         {"image": PICTURE},
-        [{"label": "music", "score": 0.9312}, {"label": "alarm", "score": 0.0684}],
-        ("music", "0.931"),
-        ({"name": "image", "type": "picture"},),
+        INTENTS[:2],
+        ("alarm", "0.931"),
+        typed_inputs(image="picture"),
         INTENT.answer_options,
     ),
     Case(
@@ -354,8 +319,8 @@ CASES = (
         {"image": [[0, 128, 255], [255, 128, 0]]},
         {"generated_text": "a seven", "score": 0.8},
         ("a seven", "0.800"),
-        ({"name": "image", "type": "picture"},),
-        explanation={"text": "0 1", "attentions": {"head.attention": PLACES}},
+        typed_inputs(image="picture"),
+        explanation=_written("0 1", "a seven", IMAGE_WEIGHTS, **IMAGE_PLACES),
     ),
     Case(
         "spoken",
@@ -363,19 +328,15 @@ CASES = (
         {"audio": SOUND},
         {"generated_text": "one two", "score": 0.7},
         ("one two", "0.700"),
-        ({"name": "audio", "type": "sound"},),
-        explanation={"text": "0 1 2", "attentions": {"head.attention": PLACES | {"grid": [1, 6]}}},
+        typed_inputs(audio="sound"),
+        explanation=_written("0 1 2", "a seven", IMAGE_WEIGHTS, **IMAGE_PLACES | {"grid": [1, 6]}),
     ),
     Case(
         "assistant",
         MultiHead({"intent": INTENT, "slots": Spans(LABELS), "mood": Score()}),
         WAKE,
-        {
-            "intent": {"label": "alarm", "score": 0.98},
-            "slots": [span(WAKE, "seven", "time")],
-            "mood": {"score": -0.25},
-        },
-        ("intent", "alarm", "slots", "seventime0.97", "mood", "-0.2500"),
+        {"intent": {"label": "alarm", "score": 0.98}, "slots": ENTITIES[:1], "mood": {"score": -0.25}},
+        ("intent", "alarm", "slots", "seventime0.98", "mood", "-0.2500"),
         options={"slots.n_best": {"type": "size", "default": 1, "minimum": 1, "maximum": 10}},
     ),
 )
