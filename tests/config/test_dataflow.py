@@ -1,6 +1,4 @@
-"""A name that nothing provides is a problem of the YAML, and the table of names says who gives what to whom."""
-
-from __future__ import annotations
+"""A name that no stage provides is a problem of the YAML, and the table of names lists who provides each to whom."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,11 +19,18 @@ from seqpipe.types import Size
 
 
 def component(
-    kind: str, cls: type, options: Mapping[str, Any] | None = None, number: int | None = None, **frame: Any
+    kind: str, cls: type, options: Mapping[str, Any] | None = None, number: int | None = None, **common_keys: Any
 ) -> Component:
     use = cls.__name__.lower()
     key = kind if number is None else f"{kind}.{number}"
-    return Component(kind, use, options or {}, frame, Offer(kind, use, "toys", "1.0", cls), cls, "f.yaml", 7, 3, key)
+    return Component(
+        kind, use, options or {}, common_keys, Offer(kind, use, "toys", "1.0", cls), cls, "f.yaml", 7, 3, key
+    )
+
+
+def variant(base: type, **members: Any) -> type:
+    """A component like the base, with other members."""
+    return type("Variant", (base,), members)
 
 
 def text(embedding: list[type], encoder: list[type]) -> Input:
@@ -36,91 +41,123 @@ def text(embedding: list[type], encoder: list[type]) -> Input:
 
 
 def messages(
-    embedding: list[type], encoder: list[type], head: type, options: Mapping[str, Any] | None = None, **frame: Any
+    embedding: list[type], encoder: list[type], head: type, options: Mapping[str, Any] | None = None, **common_keys: Any
 ) -> list[str]:
-    all_problems = problems(
-        [text(embedding, encoder)], [component("head", head, options or {"scheme": "IOB2"}, **frame)]
-    )
+    heads = [component("head", head, options or {"scheme": "IOB2"}, **common_keys)]
+    all_problems = problems([text(embedding, encoder)], heads)
     assert all((p.file, p.line, p.column) == ("f.yaml", 7, 3) for p in all_problems)
     return [f"{p.key}: {p.message}" for p in all_problems]
 
 
-def test_stages_that_fit_have_no_problem() -> None:
-    assert messages([Lookup, Chars], [Mean, Mean], Tagger) == []
-    assert messages([], [FromIds, Mean], Tagger) == []
-    assert messages([Lookup], [], Tagger) == []
-    assert messages([Lookup], [Mean], Writer, target_tokenizer="same") == []
+class Parser:
+    """A head whose answer has a field for each word."""
+
+    answer = "structured"
+    answer_settings: ClassVar = {"fields": {"head": {"per": "word", "type": "position"}}}
+
+    def __init__(self, dim, labels): ...
+
+    def loss(self, x, mask, head): ...
+
+    def decide(self, x, mask): ...
+
+    def score(self, x, head): ...
 
 
-def test_what_a_stage_lacks_is_told_with_what_there_is() -> None:
+TAKES_SOURCES = variant(Lost, __init__=lambda self, sources: None)
+TAKES_STATE = variant(Lost, forward=lambda self, x, state: None)
+TAKES_CHARS = variant(Lost, forward=lambda self, chars: None)
+WINDOWED = variant(Mean, returns=("x", "window", "other_x"))
+PASSES_WINDOW = variant(Mean, returns=("x", "mask", "window"), forward=lambda self, x, mask, window=None: None)
+TAKES_WINDOW = variant(Tagger, decide=lambda self, x, mask, window: None)
+
+
+@pytest.mark.parametrize(
+    ("embedding", "encoder", "head", "common_keys"),
+    [
+        ([Lookup, Chars], [Mean, Mean], Tagger, {}),
+        ([], [FromIds, Mean], Tagger, {}),
+        ([Lookup], [], Tagger, {}),
+        ([Lookup], [Mean], Writer, {"target_tokenizer": "same"}),
+        ([Lookup], [Mean, TAKES_STATE], Tagger, {}),
+        ([Lookup, Chars], [TAKES_CHARS], Tagger, {}),  # a feature that one stage declares is there for every stage
+        ([Chars, variant(Chars)], [], Tagger, {}),  # and the same feature may be declared twice
+        ([Lookup], [], variant(Tagger, score=lambda self, x, tags, scores, paths: None), {}),
+        ([Lookup], [variant(Mean, returns=("state",))], Tagger, {}),  # the x before is left
+        ([Lookup], [WINDOWED, PASSES_WINDOW], TAKES_WINDOW, {}),
+        ([Lookup], [], Parser, {}),
+    ],
+)
+def test_stages_that_fit_have_no_problem(
+    embedding: list[type], encoder: list[type], head: type, common_keys: dict[str, Any]
+) -> None:
+    assert messages(embedding, encoder, head, **common_keys) == []
+
+
+@pytest.mark.parametrize(
+    ("embedding", "encoder", "head", "message"),
+    [
+        ([Lookup], [TAKES_STATE, Mean], Tagger, "asks for 'state'"),  # a later stage returns it
+        ([Lookup, variant(Lookup, forward=lambda self, ids, x: None)], [], Tagger, "asks for 'x'"),
+        ([Lookup], [TAKES_CHARS], Tagger, "asks for 'chars'"),
+        ([Lookup], [], variant(Tagger, decide=lambda self, x, mask, tags: None), "`decide` asks for 'tags'"),
+        ([Lookup], [], variant(Tagger, score=lambda self, x, tokens: None), "`score` asks for 'tokens'"),
+        ([Lookup], [], variant(Tagger, loss=lambda self, x, target_ids: None), "`loss` asks for 'target_ids'"),
+        ([Lookup], [], variant(Parser, decide=lambda self, x, head: None), "`decide` asks for 'head'"),
+        ([Lookup], [variant(Mean, forward=lambda self, *inputs: None)], Tagger, "'*inputs' has no names"),
+        ([Lookup], [variant(Mean, forward=lambda self, x, *, scale=1.0: None)], Tagger, "only `decide` has options"),
+        ([Lookup], [], variant(Tagger, decide=lambda self, x, *, beams=3: None), "'beams' has no type"),
+        ([Lookup], [Mean], Writer, "asks for 'target_vocabulary', and there is none"),
+        ([Lookup], [TAKES_SOURCES], Tagger, "only a head may be built from all sources"),
+        ([], [variant(FromIds, returns=("state",))], Tagger, "asks for 'dim', and there is no x yet"),
+        (
+            *([Lookup], [variant(Mean, returns="x")], Tagger),
+            "its `returns` must be a tuple of names such as ('x', 'state'), not 'x'",
+        ),
+        ([Lookup], [WINDOWED, Mean], TAKES_WINDOW, "`decide` asks for 'window', which nothing provides"),
+        ([Lookup], [Mean, PASSES_WINDOW], TAKES_WINDOW, "`decide` asks for 'window', which nothing provides"),
+        ([variant(Chars, features=["chars"])], [], Tagger, "must be a dict from names to features, not list"),
+        (
+            *([variant(Chars, features={"chars": 20})], [], Tagger),
+            "its feature 'chars' must be one such as seqpipe.plugin.Chars(), not 20",
+        ),
+        (
+            [variant(Chars, features={"mask": seqpipe.plugin.Pieces(), "chars": seqpipe.plugin.Chars(longest=20)})],
+            *([], Tagger, "feature 'mask' has a name that seqpipe itself provides"),
+        ),
+    ],
+)
+def test_a_signature_that_does_not_fit_is_a_problem(
+    embedding: list[type], encoder: list[type], head: type, message: str
+) -> None:
+    assert message in messages(embedding, encoder, head)[0]
+
+
+def test_a_missing_name_is_reported_with_the_names_that_there_are() -> None:
     (first, second) = messages([Lookup], [Lost], Tagger)
     message = "encoder.0: encoder 'lost' of toys: `forward` asks for 'masks', which nothing provides"
     assert first == f"{message}; did you mean 'mask'? (there is: ids, mask, x)"
     assert "'tags', which nothing provides here; targets are passed to `loss`" in second
 
 
-def test_what_a_later_stage_returns_is_not_there_for_an_earlier_one() -> None:
-    class Wants:
-        def __init__(self, dim): ...
-
-        def forward(self, x, state): ...
-
-    assert messages([Lookup], [Mean, Wants], Tagger) == []
-    assert len(messages([Lookup], [Wants, Mean], Tagger)) == 1
-
-
-def test_an_embedding_sees_features_and_not_x() -> None:
-    class Wants:
-        def __init__(self): ...
-
-        def forward(self, ids, x): ...
-
-    assert "asks for 'x'" in messages([Lookup, Wants], [], Tagger)[0]
+def test_a_head_of_text_has_the_target_vocabulary_and_no_labels() -> None:
+    scores_ids = variant(Writer, score=lambda self, x, target_ids: None)
+    takes_labels = variant(Writer, __init__=lambda self, dim, labels, target_vocabulary: None)
+    for encoder, head, message in (
+        ([Mean], scores_ids, "`score` asks for 'target_ids'"),
+        ([Mean], takes_labels, "asks for 'labels', and the answer of the head has none"),
+        ([], Tagger, "takes no target vocabulary; delete `target_tokenizer`"),
+    ):
+        assert message in messages([Lookup], encoder, head, target_tokenizer="same")[0]
 
 
-def test_a_feature_is_there_for_every_stage_once_one_declares_it() -> None:
-    class Wants:
-        def __init__(self, dim): ...
-
-        def forward(self, chars): ...
-
-    assert messages([Lookup, Chars], [Wants], Tagger) == []
-    assert "asks for 'chars'" in messages([Lookup], [Wants], Tagger)[0]
-
-
-def test_targets_are_for_loss_and_decisions_for_score() -> None:
-    class Peeks(Tagger):
-        def decide(self, x, mask, tags): ...
-
-    class Wrong(Tagger):
-        def score(self, x, tokens): ...
-
-    class Right(Tagger):
-        def score(self, x, tags, scores, paths): ...
-
-    class Writes(Tagger):
-        def loss(self, x, target_ids): ...
-
-    class Cheats(Writer):
-        def score(self, x, target_ids): ...
-
-    assert "`score` asks for 'target_ids'" in messages([Lookup], [Mean], Cheats, target_tokenizer="same")[0]
-    assert "`decide` asks for 'tags'" in messages([Lookup], [], Peeks)[0]
-    assert "`score` asks for 'tokens'" in messages([Lookup], [], Wrong)[0]
-    assert messages([Lookup], [], Right) == []
-    assert "`loss` asks for 'target_ids'" in messages([Lookup], [], Writes)[0]
-
-
-def test_a_stage_without_its_methods_is_told() -> None:
+def test_a_stage_without_its_methods_is_a_problem() -> None:
     class Nothing:
         def __init__(self, dim): ...
 
-    def _forward_unimplemented(self, *inputs): ...  # what torch.nn.Module has in the place of forward
+    def _forward_unimplemented(self, *inputs): ...  # torch.nn.Module has it in the place of forward
 
-    class Module:
-        forward = _forward_unimplemented
-
-    for cls in (Nothing, Module):
+    for cls in (Nothing, type("Module", (), {"forward": _forward_unimplemented})):
         assert "its class has no `forward`, which every encoder needs" in messages([Lookup], [cls], Tagger)[0]
     assert messages([Lookup], [], Nothing)[1:] == [
         f"head: head 'nothing' of toys: its class has no `{method}`, which every head needs"
@@ -128,133 +165,23 @@ def test_a_stage_without_its_methods_is_told() -> None:
     ]
 
 
-def test_a_score_is_not_asked_for() -> None:
-    class Silent:
-        answer = "tags"
-
-        def __init__(self, dim, labels): ...
-
-        def loss(self, x, tags): ...
-
-        def decide(self, x): ...
-
-    assert messages([Lookup], [], Silent) == []
-
-
-def test_methods_that_take_anything_or_options_in_the_wrong_place_are_told() -> None:
-    class Vague:
-        def __init__(self, dim): ...
-
-        def forward(self, *inputs): ...
-
-    class Optional:
-        def __init__(self, dim): ...
-
-        def forward(self, x, *, scale: float = 1.0): ...
-
-    assert "'*inputs' has no names" in messages([Lookup], [Vague], Tagger)[0]
-    assert "only `decide` has options" in messages([Lookup], [Optional], Tagger)[0]
-
-
-def test_a_decode_option_is_checked_and_cannot_shadow_a_name() -> None:
+def test_a_decode_option_may_have_any_name_but_those_that_stages_read() -> None:
     class Shadow(Tagger):
         def decide(self, x, *, mask: bool = True): ...
-
-    class Untyped(Tagger):
-        def decide(self, x, *, beams=3): ...
 
     class Fine(Tagger):
         def decide(self, x, *, beams: Size = 3): ...
 
     assert "decode option 'mask' has a name that seqpipe itself provides" in messages([Lookup], [], Shadow)[0]
-    assert "'beams' has no type" in messages([Lookup], [], Untyped)[0]
     assert messages([Lookup], [], Fine) == []
 
 
-def test_constructors_get_what_there_is() -> None:
-    class Sources:
-        def __init__(self, sources): ...
-
-        def forward(self, ids): ...
-
-    class Labels(Writer):
-        def __init__(self, dim, labels, target_vocabulary): ...
-
-    assert "only a head may be built from all sources" in messages([Lookup], [Sources], Tagger)[0]
-    assert (
-        "asks for 'labels', and the answer of the head has none"
-        in messages([Lookup], [Mean], Labels, target_tokenizer="same")[0]
-    )
-    assert "asks for 'target_vocabulary', and there is none" in messages([Lookup], [Mean], Writer)[0]
-    assert (
-        "takes no target vocabulary; delete `target_tokenizer`"
-        in messages([Lookup], [], Tagger, target_tokenizer="same")[0]
-    )
-
-
-def test_one_feature_name_means_one_feature() -> None:
-    class Long(Chars):
-        features: ClassVar = {"chars": seqpipe.plugin.Chars(longest=99)}
-
-    class Same(Chars): ...
-
-    class Own(Chars):
-        features: ClassVar = {"mask": seqpipe.plugin.Pieces(), "chars": seqpipe.plugin.Chars(longest=20)}
-
-    class List(Chars):
-        features: ClassVar = ["chars"]
-
-    class Number(Chars):
-        features: ClassVar = {"chars": 20}
-
-    assert messages([Chars, Same], [], Tagger) == []
-    (message,) = messages([Chars, Long], [], Tagger)
-    here, there = (f"Chars(longest={longest}, alphabet='', normalize=None)" for longest in (99, 20))
-    assert f"feature 'chars' is {here} here and {there} in" in message
+def test_features_of_one_name_must_be_equal() -> None:
+    long = variant(Chars, features={"chars": seqpipe.plugin.Chars(longest=99)})
+    (message,) = messages([Chars, long], [], Tagger)
+    first, second = (f"Chars(longest={longest}, alphabet='', normalize=None)" for longest in (99, 20))
+    assert f"feature 'chars' is {first} here and {second} in" in message
     assert "embedding.0 ('chars')" in message
-    assert "feature 'mask' has a name that seqpipe itself provides" in messages([Own], [], Tagger)[0]
-    assert "must be a dict from names to features, not list" in messages([List], [], Tagger)[0]
-    assert "its feature 'chars' must be one such as seqpipe.plugin.Chars(), not 20" in messages([Number], [], Tagger)[0]
-
-
-def test_returns_is_a_tuple_of_names() -> None:
-    class Word(Mean):
-        returns = "x"
-
-    assert (
-        "its `returns` must be a tuple of names such as ('x', 'state'), not 'x'"
-        in messages([Lookup], [Word], Tagger)[0]
-    )
-
-
-def test_an_encoder_that_returns_no_x_leaves_the_one_before() -> None:
-    class StateOnly(Mean):
-        returns = ("state",)
-
-    class Alone(FromIds):
-        returns = ("state",)
-
-    assert messages([Lookup], [StateOnly], Tagger) == []
-    assert "asks for 'dim', and there is no x yet" in messages([], [Alone], Tagger)[0]
-
-
-def test_what_is_known_of_windows_goes_with_the_x_that_came_of_them() -> None:
-    class Windowed(Mean):
-        returns = ("x", "window", "other_x")
-
-    class Passing(Mean):
-        returns = ("x", "mask", "window")
-
-        def forward(self, x, mask, window=None): ...
-
-    class Asks(Tagger):
-        def decide(self, x, mask, window): ...
-
-    (lacks,) = messages([Lookup], [Windowed, Mean], Asks)
-    assert "`decide` asks for 'window', which nothing provides" in lacks
-    assert messages([Lookup], [Windowed, Passing], Asks) == []
-    (lacks,) = messages([Lookup], [Mean, Passing], Asks)  # it passes on only what it was given
-    assert "`decide` asks for 'window', which nothing provides" in lacks
 
 
 def test_the_answer_kind_may_depend_on_the_options() -> None:
@@ -263,86 +190,52 @@ def test_the_answer_kind_may_depend_on_the_options() -> None:
     assert head_task(component("head", Writer)) is TextTask
 
 
-def test_a_head_that_cannot_tell_its_answer_is_told_and_nothing_follows_from_it() -> None:
-    class Raises(Tagger):
-        @staticmethod
-        def answer(options: Mapping[str, Any]) -> str:
-            raise KeyError("scheme")
+def raises_key_error(options: Mapping[str, Any]) -> Any:
+    raise KeyError("scheme")
 
-    class Silent(Tagger):
-        answer = None
 
-    class Number(Tagger):
-        answer = 3
-
-    for cls, words in (
-        (Raises, "KeyError: 'scheme'"),
-        (Silent, "its class has no `answer`"),
-        (Number, "`answer` is 3"),
+def test_a_head_without_a_known_answer_kind_is_the_only_problem() -> None:
+    for answer, words in (
+        (staticmethod(raises_key_error), "KeyError: 'scheme'"),
+        (None, "its class has no `answer`"),
+        (3, "`answer` is 3"),
     ):
-        (only,) = messages([Lookup], [], cls)
-        assert words in only
+        (message,) = messages([Lookup], [], variant(Tagger, answer=answer))
+        assert words in message
     with pytest.raises(PluginError, match="did you mean 'tags'"):
         head_task(component("head", Mute))
 
 
-def test_the_settings_of_an_answer_kind_are_completed_and_those_it_does_not_know_refused() -> None:
-    class Scoped(Writer):
-        answer = "label"
-        answer_settings: ClassVar[Any] = {"out_of_scope": "none"}
-
-    class Plain(Writer):
-        answer = "label"
-
-    assert answer_settings(component("head", Scoped)) == {"out_of_scope": "none"}
-    assert answer_settings(component("head", Plain)) == {"out_of_scope": None}
-    for settings, message in (
-        (["out_of_scope"], "its `answer_settings` must return a dict, not list"),
-        ({"outside": "none"}, "`answer_settings`: the answer kind 'label' has no setting 'outside'"),
-        (staticmethod(lambda options: options["x"]), "`answer_settings` raised KeyError: 'x'"),
+def test_the_settings_of_an_answer_kind_are_completed_and_unknown_ones_refused() -> None:
+    plain = variant(Writer, answer="label")
+    scoped = variant(plain, answer_settings={"out_of_scope": "none"})
+    assert answer_settings(component("head", scoped)) == {"out_of_scope": "none"}
+    assert answer_settings(component("head", plain)) == {"out_of_scope": None}
+    for base, settings, message in (
+        (plain, ["out_of_scope"], "its `answer_settings` must return a dict, not list"),
+        (plain, {"outside": "none"}, "`answer_settings`: the answer kind 'label' has no setting 'outside'"),
+        (plain, staticmethod(raises_key_error), "`answer_settings` raised KeyError: 'scheme'"),
+        (
+            *(Parser, {"fields": {"head": {"per": "line", "type": "position"}}}),
+            "`answer_settings`: fields.head: 'line' and 'position': per is one of",
+        ),
     ):
-        odd = type("Odd", (Plain,), {"answer_settings": settings})
+        odd = variant(base, answer_settings=settings)
         assert message in messages([Lookup], [], odd)[0]
         with pytest.raises(PluginError, match="`answer_settings`"):
             answer_settings(component("head", odd))
 
 
-def test_fields_of_a_structured_answer_are_given_to_loss_and_score() -> None:
-    class Parser:
-        answer = "structured"
-        answer_settings: ClassVar = {"fields": {"head": {"per": "word", "type": "position"}}}
-
-        def __init__(self, dim, labels): ...
-
-        def loss(self, x, mask, head): ...
-
-        def decide(self, x, mask): ...
-
-        def score(self, x, head): ...
-
-    class Peeks(Parser):
-        def decide(self, x, head): ...
-
-    class Odd(Parser):
-        answer_settings: ClassVar = {"fields": {"head": {"per": "line", "type": "position"}}}
-
-    assert messages([Lookup], [], Parser) == []
-    assert "`decide` asks for 'head'" in messages([Lookup], [], Peeks)[0]
-    assert "`answer_settings`: fields.head: 'line' and 'position': per is one of" in messages([Lookup], [], Odd)[0]
-
-
-def test_scores_are_read_as_the_kinds_and_the_heads_state() -> None:
-    class Own(Writer):
-        score_types: ClassVar = {"distance": Metric(percent=False, more_is_better=False)}
-
-    metrics = metric_types([component("head", Own), component("head", Tagger, {"scheme": "none"})])
+def test_metrics_are_those_of_the_answer_kinds_and_of_the_heads() -> None:
+    own = variant(Writer, score_types={"distance": Metric(percent=False, more_is_better=False)})
+    metrics = metric_types([component("head", own), component("head", Tagger, {"scheme": "none"})])
     assert metrics.keys() == {"loss", "mean", "exact", "distance", *TextTask.metrics, *TagsTask.metrics}
     assert not metrics["distance"].more_is_better
     assert not metrics["perplexity"].percent
     assert (metrics["loss"].percent, metrics["loss"].more_is_better) == (False, False)
 
 
-def test_the_table_says_who_gives_what_to_whom() -> None:
+def test_the_table_lists_who_provides_each_name_to_whom() -> None:
     table = explain(
         [replace(text([Lookup, Chars], []), encoder=(component("encoder", Mean),))],
         [component("head", Tagger, {"scheme": "IOB2"})],
@@ -359,66 +252,32 @@ def test_the_table_says_who_gives_what_to_whom() -> None:
     assert max(map(len, table.splitlines())) <= 120
 
 
-def test_a_member_that_is_nearly_a_required_one_is_a_problem_and_an_optional_one_is_none() -> None:
-    class Misspelt(Mean):
-        explians: ClassVar = {"attention": "words"}
-        _retruns = ("x",)
-
-    class Decides:
-        answer = "label"
-
-        def los(self, x, labels): ...
-
-        def decied(self, x): ...
-
-        need_dev = None
-
-    assert misspelt_members(Misspelt, "encoder") == [("explians", "explains")]
-    assert messages([Lookup], [Misspelt], Tagger) == []
-    assert misspelt_members(Decides, "head") == [("decied", "decide"), ("los", "loss"), ("need_dev", "needs_dev")]
-    assert [line.partition("toys: ")[2] for line in messages([Lookup], [], Decides) if "not read" in line] == [
+def test_a_member_that_is_nearly_a_required_one_is_a_problem_and_an_optional_one_is_not() -> None:
+    misspelt = variant(Mean, explians={"attention": "words"}, _retruns=("x",))
+    assert misspelt_members(misspelt, "encoder") == [("explians", "explains")]
+    assert messages([Lookup], [misspelt], Tagger) == []
+    method = lambda self, x: None  # noqa: E731
+    decides = variant(object, answer="label", los=method, decied=method, need_dev=None)
+    assert misspelt_members(decides, "head") == [("decied", "decide"), ("los", "loss"), ("need_dev", "needs_dev")]
+    assert [line.partition("toys: ")[2] for line in messages([Lookup], [], decides) if "not read" in line] == [
         "its member 'decied' is not read; did you mean 'decide'?",
         "its member 'los' is not read; did you mean 'loss'?",
     ]
 
 
-def test_a_method_of_its_own_may_be_another_form_of_a_member_s_word() -> None:
-    class Own(Tagger):
-        feature: ClassVar = {}
-
-        def measure(self): ...
-
-        def scores(self): ...
-
-        def decided(self): ...
-
-        @staticmethod
-        def margins(): ...
-
-        @property
-        def steps(self): ...
-
-    class Encoder(Mean):
-        def dims(self): ...
-
-        def steps(self): ...
-
-        def returned(self): ...
-
-        def explained(self): ...
-
-    assert misspelt_members(Own, "head") == [("feature", "features")]
-    assert misspelt_members(Encoder, "encoder") == []
+def test_a_method_may_have_another_form_of_a_members_word_as_its_name() -> None:
+    method = lambda self: None  # noqa: E731
+    forms = {"measure": method, "scores": method, "decided": method, "margins": staticmethod(method)}
+    head = variant(Tagger, feature={}, steps=property(method), **forms)
+    assert misspelt_members(head, "head") == [("feature", "features")]
+    encoder = variant(Mean, dims=method, steps=method, returned=method, explained=method)
+    assert misspelt_members(encoder, "encoder") == []
 
 
-def test_a_stage_may_state_the_shapes_of_what_it_returns() -> None:
-    class Gated(Mean):
-        returns: ClassVar = {"x": "", "gate": "(B, T, G) float32"}
-
-    class Reads(Tagger):
-        def decide(self, x, mask, gate): ...
-
-    stages = [text([Lookup], [Gated])], [component("head", Reads, {"scheme": "IOB2"})]
+def test_a_stage_may_state_the_shapes_of_its_outputs() -> None:
+    gated = variant(Mean, returns={"x": "", "gate": "(B, T, G) float32"})
+    reads = variant(Tagger, decide=lambda self, x, mask, gate: None)
+    stages = [text([Lookup], [gated])], [component("head", reads, {"scheme": "IOB2"})]
     assert problems(*stages) == []
     (row,) = [line for line in explain(*stages).splitlines() if line.startswith("gate")]
     assert row.split(maxsplit=1)[1].startswith("(B, T, G)  float32    encoder.0")
