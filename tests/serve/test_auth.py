@@ -1,7 +1,5 @@
 """The bearer token, and the hosts and sites that a request names."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -130,8 +128,7 @@ LOCAL, OPEN = Settings(), Settings(host="0.0.0.0")
 
 
 @pytest.mark.parametrize(
-    "host",
-    ["localhost", "LOCALHOST:8000", "127.0.0.1", "127.0.0.1:8000", "127.8.0.1:1", "[::1]", "[::1]:8000"],
+    "host", ["localhost", "LOCALHOST:8000", "127.0.0.1", "127.0.0.1:8000", "127.8.0.1:1", "[::1]", "[::1]:8000"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_server_at_a_loopback_address_answers_to_its_names(host: str, method: str) -> None:
@@ -139,17 +136,7 @@ def test_a_server_at_a_loopback_address_answers_to_its_names(host: str, method: 
 
 
 FOREIGN = ["evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.5", "[::2]"]
-FOREIGN += [
-    ":8000",
-    "localhost:x",
-    "localhost@evil.example",
-    "[::1",
-    "::1",
-    "[127.0.0.1]x",
-    "[",
-    "\xff",
-    "a" * 9_000,
-]
+FOREIGN += [":8000", "localhost:x", "localhost@evil.example", "[::1", "::1", "[127.0.0.1]x", "[", "\xff", "a" * 9_000]
 
 
 @pytest.mark.parametrize("host", FOREIGN)

@@ -1,7 +1,5 @@
 """What a run costs is learned from runs, and with it which inputs are worth answering together."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The Open Inference Protocol v2, spoken by Triton's own client and by hand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,11 +44,7 @@ def test_the_client_finds_the_server_and_the_bundle(client: triton.InferenceServ
     assert client.is_server_ready()
     assert client.is_model_ready("toy")
     assert client.is_model_ready("toy", "1")
-    assert client.get_server_metadata() == {
-        "name": "seqpipe",
-        "version": VERSION,
-        "extensions": ["binary_tensor_data"],
-    }
+    assert client.get_server_metadata() == {"name": "seqpipe", "version": VERSION, "extensions": ["binary_tensor_data"]}
     assert client.get_model_metadata("toy") == {
         "name": "toy",
         "versions": ["1"],

@@ -1,7 +1,5 @@
 """What Prometheus reads, by its own parser."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

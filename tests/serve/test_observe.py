@@ -1,7 +1,5 @@
 """Request ids, the access log and the counts of what goes through the outermost layer."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

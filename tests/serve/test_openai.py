@@ -1,7 +1,5 @@
 """OpenAI's protocol, spoken by OpenAI's own client and by hand."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64decode
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The OpenAPI document: valid, true of what the server answers, and shown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """No request to a protocol is an internal error, whatever stands in the place of each of its values."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The queue of a bundle: which jobs make a batch, in which order, and which are refused or left out."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Bundles by name under one folder, and their versions exchanged while clients ask."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import http.client

@@ -1,7 +1,5 @@
 """A service in an event loop: what a batch that fails does, streams that nobody reads, and its end."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import threading

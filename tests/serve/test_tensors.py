@@ -1,7 +1,5 @@
 """Tensors of the Open Inference Protocol: what is written is read again, and what is none is refused."""
 
-from __future__ import annotations
-
 import json
 import struct
 from typing import Any
@@ -41,12 +39,7 @@ def test_texts_are_read_from_json_and_from_the_binary_data_of_tritons_own_librar
     data = triton.serialize_byte_tensor(np.array([text.encode() for text in second], object)).item()
     inputs = [
         {"name": "a", "datatype": "BYTES", "shape": [len(first)], "data": first},
-        {
-            "name": "b",
-            "datatype": "BYTES",
-            "shape": [len(second), 1],
-            "parameters": {"binary_data_size": len(data)},
-        },
+        {"name": "b", "datatype": "BYTES", "shape": [len(second), 1], "parameters": {"binary_data_size": len(data)}},
     ]
     content = json.dumps({"inputs": inputs}).encode()
     _, tensors = read_request(content + data, len(content))
@@ -93,10 +86,7 @@ REFUSED = {
     "no parameters": (body(tensor(parameters=[1])), "parameters must be an object"),
     "more than there is": (body(sized(9), binary=b"\1\0\0\0a"), "binary_data_size is 9, but 5 bytes are left"),
     "no size": (body(sized("5"), binary=b"\1\0\0\0a"), "binary_data_size is '5'"),
-    "less than there is": (
-        body(sized(5, shape=[1]), binary=b"\1\0\0\0ab"),
-        "1 bytes more than the binary_data_size",
-    ),
+    "less than there is": (body(sized(5, shape=[1]), binary=b"\1\0\0\0ab"), "1 bytes more than the binary_data_size"),
     "cut off": (body(sized(5, shape=[1]), binary=b"\2\0\0\0a"), "the binary data is cut off"),
     "cut length": (body(sized(3, shape=[1]), binary=b"\2\0\0"), "the binary data is cut off"),
     "no UTF-8": (body(sized(5, shape=[1]), binary=b"\1\0\0\0\xff"), "the binary data is not UTF-8"),

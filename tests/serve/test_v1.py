@@ -1,7 +1,5 @@
 """seqpipe's own protocol: the answers of `predict`, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import random
 import signal
@@ -67,11 +65,7 @@ WRONG: list[tuple[Any, int, str]] = [
     (b'{"inputs": NaN}', 400, "the body is not JSON: NaN is not JSON"),
     (b"[" * 60_000, 400, "the body is not JSON: "),
     (b'{"inputs": "Anna", "inputs": "Bern"}', 400, "the body is not JSON: the key 'inputs' is given twice; keep one"),
-    (
-        b'{"inputs": [{"text": "a", "text": "b"}]}',
-        400,
-        "the body is not JSON: the key 'text' is given twice; keep one",
-    ),
+    (b'{"inputs": [{"text": "a", "text": "b"}]}', 400, "the body is not JSON: the key 'text' is given twice; keep one"),
     (["Anna"], 422, "the body must be a JSON object, not list"),
     ({}, 422, "the key 'inputs' is missing"),
     ({"input": "Anna"}, 422, "no key 'input'; did you mean 'inputs'? (there is: inputs, options, "),
