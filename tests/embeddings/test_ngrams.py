@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported import Graph, export, ragged
-from factory import QUIET, moods, write_jsonl
-from torch import Tensor
+from exported import export, ragged
+from factory import QUIET, moods
+from gallery import write_pipeline
 
 from seqpipe import load as load_bundle
 from seqpipe.config.loader import load
-from seqpipe.config.yaml import dump
 from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import FeatureSize
 from seqpipe.pipeline.full_run import run_all
@@ -40,7 +39,6 @@ def embedding(**options: Any) -> Ngrams:
 def by_hand(ngrams: Ngrams, text: list[list[int]]) -> np.ndarray:
     """The sum over a text's TF-IDF vectors of words and of characters, each divided by its length."""
     table, counts = ngrams.table.weight.detach().numpy(), SIZE.counts
-    assert counts is not None
     total = np.zeros(4)
     for places in (range(2), range(2, 4)):
         occurring = [row[k] for row in text for k in places if row[k]]
@@ -50,14 +48,14 @@ def by_hand(ngrams: Ngrams, text: list[list[int]]) -> np.ndarray:
     return total
 
 
-def test_a_bag_of_them_is_the_sum_over_a_vector_of_length_1() -> None:
+def test_a_bag_of_n_grams_is_the_sum_over_a_vector_of_length_1() -> None:
     ngrams, bag = embedding(), Bag(4, pool="sqrtn")
-    made = bag(ngrams(TEXTS, MASK), MASK)["state"].detach().numpy()
-    for text, vector in zip(TEXTS.tolist(), made, strict=True):
+    states = bag(ngrams(TEXTS, MASK), MASK)["state"].detach().numpy()
+    for text, vector in zip(TEXTS.tolist(), states, strict=True):
         assert vector == pytest.approx(by_hand(ngrams, text), abs=1e-5)
 
 
-def test_it_is_the_tfidf_vector_of_scikit_learn_where_no_n_gram_occurs_twice() -> None:
+def test_a_bag_is_the_tfidf_vector_of_scikit_learn_where_no_n_gram_occurs_twice() -> None:
     """`TfidfVectorizer(smooth_idf=True, norm="l2")`, whose row is multiplied by the table."""
     ngrams, text = embedding(words=2, chars=None), TEXTS[:1, :, :2]  # n-grams 1 to 4, once each
     counts = np.array(SIZE.counts, float)
@@ -82,12 +80,11 @@ def test_naive_bayes_weights_are_the_log_count_ratios_of_wang_and_manning() -> N
 
 def test_without_weighting_a_token_is_the_mean_of_its_vectors() -> None:
     ngrams = embedding(weighting="none")
-    table, made = ngrams.table.weight, ngrams(TEXTS, MASK)
-    for tokens, vectors in zip(TEXTS.tolist(), made, strict=True):
-        for token, vector in zip(tokens, vectors, strict=True):
-            numbers = [n for n in token if n]
-            expected = table[numbers].mean(0) if numbers else torch.zeros(4)
-            assert torch.allclose(vector, expected, atol=1e-6)
+    vectors = ngrams(TEXTS, MASK).flatten(0, 1)
+    for token, vector in zip(TEXTS.flatten(0, 1).tolist(), vectors, strict=True):
+        numbers = [n for n in token if n]
+        expected = ngrams.table.weight[numbers].mean(0) if numbers else torch.zeros(4)
+        assert torch.allclose(vector, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("weighting", ["tfidf", "none"])
@@ -103,8 +100,7 @@ def test_padding_changes_nothing(weighting: Any) -> None:
 
 
 def test_a_text_of_unknown_n_grams_is_zero() -> None:
-    ngrams = embedding()
-    assert not ngrams(torch.zeros_like(TEXTS), MASK).any()
+    assert not embedding()(torch.zeros_like(TEXTS), MASK).any()
 
 
 def test_n_grams_are_dropped_in_training_alone() -> None:
@@ -130,7 +126,6 @@ def test_every_n_gram_learns_and_the_padding_does_not() -> None:
     ngrams = Ngrams({"ngrams": SIZE}, dim=4)
     assert not ngrams.table.weight.any()
     ngrams(TEXTS, MASK).sum().backward()
-    assert ngrams.table.weight.grad is not None
     assert ngrams.table.weight.grad.any(1).tolist() == [False, *[True] * 8]
 
 
@@ -148,38 +143,24 @@ def test_lengths_without_an_n_gram_are_refused(options: dict[str, Any], message:
         Ngrams({"ngrams": SIZE}, **options)
 
 
-@pytest.fixture(scope="module", params=["tfidf", "none"])
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ngrams, Graph]:
-    ngrams, path = embedding(weighting=request.param), tmp_path_factory.mktemp("ngrams") / "ngrams.onnx"
-    axes = {"ngrams": ("b", "t", "k"), "mask": ("b", "t")}
-    return ngrams, export(path, ngrams, lambda **given: {"x": ngrams(**given)}, axes, ngrams=TEXTS, mask=MASK)
+@pytest.mark.parametrize("weighting", ["tfidf", "none"])
+def test_the_graph_gives_the_same_vectors(weighting: str, tmp_path: Path) -> None:
+    ngrams, axes = embedding(weighting=weighting), {"ngrams": ("b", "t", "k"), "mask": ("b", "t")}
+    path = tmp_path / "ngrams.onnx"
+    graph = export(path, ngrams, lambda **inputs: {"x": ngrams(**inputs)}, axes, ngrams=TEXTS, mask=MASK)
+    for shape in ((1, 1, 2), (1, 6, 3), (4, 9, 20)):
+        mask = ragged(*range(shape[1], shape[1] - shape[0], -1))
+        numbers = torch.where(mask[..., None], torch.randint(0, 9, shape), 0)
+        assert np.abs(graph(ngrams=numbers, mask=mask)["x"] - ngrams(numbers, mask).numpy()).max() < 1e-5
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 2), (1, 6, 3), (4, 9, 20)])
-def test_the_graph_gives_the_same_vectors(pair: tuple[Ngrams, Graph], shape: tuple[int, int, int]) -> None:
-    ngrams, graph = pair
-    mask = ragged(*range(shape[1], shape[1] - shape[0], -1))
-    numbers: Tensor = torch.where(mask[..., None], torch.randint(0, 9, shape), 0)
-    assert np.abs(graph(ngrams=numbers, mask=mask)["x"] - ngrams(numbers, mask).numpy()).max() < 1e-5
-
-
-def test_they_stand_beside_other_embeddings_under_an_lstm(tmp_path: Path) -> None:
-    for name, count in (("train", 30), ("dev", 9)):
-        write_jsonl(tmp_path / f"{name}.jsonl", moods(count, 3))
+def test_n_grams_stand_beside_other_embeddings_under_an_lstm(tmp_path: Path) -> None:
     ngrams = {"use": "ngrams", "dim": 4, "chars": [2, 3], "max_size": 50, "lr": 2.0}
-    content = {
-        "name": "beside",
-        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl"},
-        "tokenizer": "words",
-        "embedding": [{"use": "lookup", "dim": 4}, ngrams],
-        "encoder": {"use": "lstm", "hidden": 4},
-        "head": "label",
-        "train": {"epochs": 2, "batch_tokens": 64, "threads": 1},
-    }
-    (tmp_path / "beside.yaml").write_text(dump(content))
+    stages = {"tokenizer": "words", "embedding": [{"use": "lookup", "dim": 4}, ngrams], "encoder": "lstm"}
+    yaml = write_pipeline(tmp_path, moods, "beside", **stages, head="label")
     with contextlib.chdir(tmp_path):
-        run_all(load(tmp_path / "beside.yaml"), QUIET, "cpu")
+        run_all(load(yaml, ["train.epochs=1"]), QUIET, "cpu")
     model = load_bundle(tmp_path / "runs/beside/bundle", "cpu", threads=1)
-    (entry,) = [one for one in model.manifest.inputs.values() if one.get("kind") == "ngrams"]
+    (entry,) = [entry for entry in model.manifest.inputs.values() if entry.get("kind") == "ngrams"]
     assert len(entry["hashes"]) == 4 * math.ceil(50 * 4 / 3)
     assert model("lovely")["label"] in {"bad", "fine", "good"}

@@ -7,14 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cells import Array
+from encoders import equations
+from encoders.equations import arrays
 from exported import export
 from torch import Tensor
 
 from seqpipe_plugins.encoders.compare import Compare
 
 D, H = 5, 4
-AXES = {"x": ("b", "t"), "mask": ("b", "t"), "segments": ("b", "t")}
-Array = np.ndarray
+AXES = {**equations.AXES, "segments": ("b", "t")}
 
 
 def batch(*sizes: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -63,35 +65,30 @@ def expected(encoder: Compare, first: Array, second: Array) -> tuple[Array, dict
 SIZES = [(3, 2), (1, 1), (4, 6), (0, 3), (2, 0)]
 
 
-def assert_follows(encoder: Compare, sizes: list[tuple[int, int]], x: Tensor, made: dict[str, Array]) -> None:
+def assert_follows(encoder: Compare, sizes: list[tuple[int, int]], x: Tensor, output: dict[str, Array]) -> None:
     for row, (a, b) in enumerate(sizes):
         own = x[row].double().numpy()
         state, alignment = expected(encoder, own[:a], own[a + 1 : a + 1 + b])
-        assert np.abs(made["state"][row] - state).max() < 1e-5
+        assert np.abs(output["state"][row] - state).max() < 1e-5
         n = a + 1 + b
-        assert np.abs(made["x"][row, :n] - state).max() < 1e-5
-        assert not made["x"][row, n:].any()
-        weights = made["attention"][row, 0]
+        assert np.abs(output["x"][row, :n] - state).max() < 1e-5
+        assert not output["x"][row, n:].any()
+        weights = output["attention"][row, 0]
         assert np.abs(weights[:a, a + 1 : n] - alignment["forward"]).max(initial=0) < 1e-5
         assert np.abs(weights[a + 1 : n, :a] - alignment["backward"]).max(initial=0) < 1e-5
         assert weights.sum() == pytest.approx((a + b) * (a > 0) * (b > 0), abs=1e-4)  # nothing else
 
 
-def test_two_texts_are_compared_as_the_formulas_say() -> None:
+def test_the_graph_and_pytorch_compare_two_texts_as_the_formulas_say(tmp_path: Path) -> None:
     encoder = Compare(D, hidden=H).eval()
-    x, mask, segments = batch(*SIZES)
-    made = {name: value.detach().numpy() for name, value in encoder(x, mask, segments).items()}
-    assert tuple(made) == tuple(encoder.returns)
-    assert_follows(encoder, SIZES, x, made)
-
-
-def test_the_graph_does_the_same_at_every_size(tmp_path: Path) -> None:
-    encoder = Compare(D, hidden=H).eval()
-    x, mask, segments = batch((3, 2), (5, 1))
-    graph = export(tmp_path / "encoder.onnx", encoder, encoder.forward, AXES, x=x, mask=mask, segments=segments)
+    names = ("x", "mask", "segments")
+    example = dict(zip(names, batch((3, 2), (5, 1)), strict=True))
+    graph = export(tmp_path / "encoder.onnx", encoder, encoder.forward, AXES, **example)
     for sizes in ([(1, 1)], SIZES, [(9, 12)], [(2, 2)] * 7):
-        x, mask, segments = batch(*sizes)
-        assert_follows(encoder, sizes, x, graph(x=x, mask=mask, segments=segments))
+        feed = dict(zip(names, batch(*sizes), strict=True))
+        for output in (graph(**feed), arrays(encoder(**feed))):
+            assert tuple(output) == tuple(encoder.returns)
+            assert_follows(encoder, sizes, feed["x"], output)
 
 
 def test_equal_texts_have_everything_in_common() -> None:

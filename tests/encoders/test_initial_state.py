@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cells import Array, encoded, greff, lstm, one_way, weights_of
-from encoders.test_rnn_gru_lstm import CELLS, SCANS, Cell, enlarge
+from cells import Array, lstm, one_way, weights_of
+from encoders.equations import AXES, arrays, distance, noisy
+from encoders.test_rnn_gru_lstm import CELLS, SCANS, VARIANTS, Cell
 from exported import export, ragged
 from torch import Tensor, nn
 
@@ -19,20 +20,13 @@ from seqpipe.errors import UsageError
 from seqpipe.nn.incremental import CacheSlots, prefix_cache
 from seqpipe_plugins.encoders.bilm import BiLM
 from seqpipe_plugins.encoders.gru import GRU
-from seqpipe_plugins.encoders.lstm import LSTM
-from seqpipe_plugins.encoders.nested_lstm import NestedLSTM
 
 LEARNED, COLUMN, SOURCE = "learned", {"column": "mood"}, {"source": "title"}
-EVERY = [
-    *CELLS,
-    *SCANS,
-    Cell(LSTM, {"forget_gate": False}, greff(without=("f",)), "Scan"),
-    Cell(LSTM, {"full_gate_recurrence": True}, greff(full=True), "Scan"),
-]
+EVERY = [*CELLS, *SCANS, VARIANTS[1], VARIANTS[5]]
 SIZES = {"initial_label": 3, "source_state": 4}
 DIRECTIONS = ["both", "backward", "forward"]
 NAMES = {"learned": (), "column": ("initial_label",), "source": ("source_state",)}
-AXES = {"x": ("b", "t"), "mask": ("b", "t"), "initial_label": ("b", ""), "source_state": ("b", "")}
+EVERY_AXIS = {**AXES, "initial_label": ("b", ""), "source_state": ("b", "")}
 
 
 def key(option: str | Mapping[str, str]) -> str:
@@ -41,10 +35,7 @@ def key(option: str | Mapping[str, str]) -> str:
 
 def build(cell: Cell, option: Any, direction: str) -> Any:
     torch.manual_seed(1)
-    options = {"hidden": 6, "layers": 2, "direction": direction, "initial_state": option}
-    encoder: Any = construct(cell.encoder, 5, SIZES, **options, **cell.options).eval()
-    if cell.encoder is NestedLSTM:
-        enlarge(encoder)
+    encoder: Any = cell.build(SIZES, direction=direction, initial_state=option).eval()
     randomise(encoder.initial)
     return encoder
 
@@ -59,8 +50,7 @@ def inputs(option: str | Mapping[str, str], mask: Tensor) -> dict[str, Tensor]:
     """Names for an encoder, with NaN in the padding; each row has its own label and its own source state."""
     B = len(mask)
     given = {"initial_label": torch.arange(B)[:, None] % 3, "source_state": torch.randn(B, 4)}
-    x = torch.randn(*mask.shape, 5).masked_fill(~mask[..., None], float("nan"))
-    return {"x": x, "mask": mask} | {name: given[name] for name in NAMES[key(option)]}
+    return {"x": noisy(mask), "mask": mask} | {name: given[name] for name in NAMES[key(option)]}
 
 
 def expected_start(encoder: nn.Module, names: Mapping[str, Tensor], row: int, shape: tuple[int, ...]) -> Array:
@@ -79,25 +69,27 @@ def expected_start(encoder: nn.Module, names: Mapping[str, Tensor], row: int, sh
     return states
 
 
-def distance(made: Mapping[str, Any], cell: Cell, encoder: Any, names: Mapping[str, Tensor], direction: str) -> float:
-    """How far real places are at most from what the equations give."""
-    worst, shape = 0.0, (2, 2 if direction == "both" else 1, encoder._states, 6)
-    for row, length in enumerate(names["mask"].sum(1).tolist()):
-        start = expected_start(encoder, names, row, shape)
-        x = names["x"][row, :length].double().numpy()
-        expected = encoded(cell.step, encoder.layers, x, direction, "concat", start)
-        ours = (made["x"][row, :length], made["state"][row], made["first"][row])
-        worst = max(worst, *(float(np.abs(np.asarray(a) - b).max()) for a, b in zip(ours, expected, strict=True)))
-    return worst
+def error(output: Mapping[str, Any], cell: Cell, encoder: Any, names: Mapping[str, Tensor], direction: str) -> float:
+    """The greatest difference at the tokens from the equations."""
+    shape = (2, 2 if direction == "both" else 1, encoder._states, 6)
+
+    def start(row: int) -> Array:
+        return expected_start(encoder, names, row, shape)
+
+    return distance(output, cell.step, encoder, (names["x"], names["mask"]), {"direction": direction}, start)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("option", [LEARNED, COLUMN, SOURCE], ids=key)
 @pytest.mark.parametrize("cell", EVERY)
-def test_an_encoder_starts_as_the_equations_say(cell: Cell, option: Any, direction: str) -> None:
+def test_an_encoder_starts_as_the_equations_say_and_trains_its_start(cell: Cell, option: Any, direction: str) -> None:
     encoder, names = build(cell, option, direction), inputs(option, ragged(4, 6, 1, 6))
-    with torch.no_grad():
-        assert distance(encoder(**names), cell, encoder, names, direction) < 1e-5
+    output = encoder(**names)
+    assert error(arrays(output), cell, encoder, names, direction) < 1e-5
+    output["x"].square().sum().backward()
+    gradients = [w.grad for name, w in encoder.named_parameters() if name.startswith("initial.")]
+    assert gradients
+    assert all(gradient is not None and gradient.nan_to_num().any() for gradient in gradients)
 
 
 def some(cases: list[Any], commit: set[int]) -> list[Any]:
@@ -112,12 +104,12 @@ def test_the_graph_starts_as_the_equations_say_at_sizes_it_never_saw(number: int
     direction = DIRECTIONS[(number // 2) % 3]
     encoder = build(cell, option, direction)
     names = inputs(option, ragged(7, 2, 4)) | {"x": torch.randn(3, 7, 5)}
-    graph = export(tmp_path / "encoder.onnx", encoder, encoder.forward, AXES, **names)
+    graph = export(tmp_path / "encoder.onnx", encoder, encoder.forward, EVERY_AXIS, **names)
     for mask in (ragged(1), ragged(3, 12, 1, 7, 12)):
         names = inputs(option, mask)
-        assert distance(graph(**names), cell, encoder, names, direction) < 1e-5
+        assert error(graph(**names), cell, encoder, names, direction) < 1e-5
     wrong = {**names, "mask": torch.ones_like(names["mask"]), "x": names["x"].nan_to_num()}
-    assert distance(graph(**wrong), cell, encoder, names, direction) > 1e-3
+    assert error(graph(**wrong), cell, encoder, names, direction) > 1e-3
 
 
 @pytest.mark.parametrize(("number", "option"), some([LEARNED, COLUMN, SOURCE], {2}))
@@ -126,7 +118,7 @@ def test_both_directions_of_a_bilm_start_as_the_equations_say(number: int, optio
     encoder: Any = BiLM(5, SIZES, hidden=6, layers=2, initial_state=option).eval()
     randomise(encoder.initial)
     example = inputs(option, ragged(7, 2, 4)) | {"x": torch.randn(3, 7, 5)}
-    graph = export(tmp_path / "encoder.onnx", encoder, encoder.forward, AXES, **example)
+    graph = export(tmp_path / "encoder.onnx", encoder, encoder.forward, EVERY_AXIS, **example)
     names = inputs(option, ragged(3, 9, 1))
     projected = encoder.input(names["x"]).detach().double().numpy()
     for made in (graph(**names), encoder(**names)):
@@ -138,18 +130,6 @@ def test_both_directions_of_a_bilm_start_as_the_equations_say(number: int, optio
                     states = one_way(lstm, weights_of(rnn), read, bool(number), start[number, depth])
                     read = states + read if depth else states
                 assert np.abs(np.asarray(made[name][row, :length]) - read).max() < 1e-5
-
-
-@pytest.mark.parametrize("option", [LEARNED, COLUMN, SOURCE], ids=key)
-@pytest.mark.parametrize("cell", EVERY)
-def test_every_initial_state_is_trained(cell: Cell, option: Any) -> None:
-    encoder = build(cell, option, "both")
-    names = inputs(option, ragged(6, 4, 5, 3))
-    x = encoder(**{**names, "x": names["x"].nan_to_num()})["x"]
-    x.square().sum().backward()
-    gradients = [w.grad for name, w in encoder.named_parameters() if name.startswith("initial.")]
-    assert gradients
-    assert all(gradient is not None and gradient.any() for gradient in gradients)
 
 
 def test_zeros_add_nothing_to_the_model() -> None:
@@ -175,21 +155,14 @@ def test_a_cache_without_tokens_is_the_initial_state(cell: Cell, option: Any) ->
     encoder, mask = build(cell, option, "forward"), ragged(6, 6)
     names = inputs(option, mask)
     label = {name: tensor for name, tensor in names.items() if name == "initial_label"}
-    whole, before = encoder(**names)["x"], mask[:, :0]
+    whole, before, both = encoder(**names)["x"], mask[:, :0], torch.tensor([True, True])
 
     def read(cache: Tensor, first: int, last: int, count: Tensor) -> tuple[Tensor, Tensor]:
         """x of the tokens from `first` to `last`, and the cache behind them."""
-        memory, length = encoder.import_cache(cache, **label), last - first
-        x, state = encoder.prefill(
-            names["x"][:, first:last], ragged(length, length)[:2] & count[:, None], prefix(memory)
-        )
-        slots = CacheSlots(torch.zeros(2, 0), before, torch.tensor([True, True]))
-        return x, encoder.export_cache(prefix(state), slots)
+        memory = prefix_cache(encoder.import_cache(cache, **label), before)
+        x, state = encoder.prefill(names["x"][:, first:last], mask[:, first:last] & count[:, None], memory)
+        return x, encoder.export_cache(prefix_cache(state, before), CacheSlots(torch.zeros(2, 0), before, both))
 
-    def prefix(memory: Any) -> Any:
-        return prefix_cache(memory, before)
-
-    both = torch.tensor([True, True])
     first, cache = read(torch.zeros(2, 0, *encoder.cache_shape), 0, 2, both)
     rest, _ = read(cache, 2, 6, both)
     assert torch.allclose(torch.cat([first, rest], 1), whole, atol=1e-6)

@@ -15,7 +15,6 @@ from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError
 
-MOODS, TITLES, TEXTS = ("bad", "good"), ("no", "yes"), ("red", "blue red", "red blue blue")
 TRAIN = {"epochs": 30, "batch_size": 8, "threads": 1, "optimizer": {"use": "adamw", "lr": 0.03}}
 
 
@@ -26,7 +25,7 @@ def source(name: str, encoder: dict[str, Any] | None) -> dict[str, Any]:
 
 def yaml(folder: Path, **changes: Any) -> Path:
     """The text says nothing of the label: it is the mood, from which the title starts, and the title's word."""
-    every = itertools.product(MOODS, TITLES, TEXTS)
+    every = itertools.product(("bad", "good"), ("no", "yes"), ("red", "blue red", "red blue blue"))
     rows = [{"mood": mood, "title": title, "text": text, "label": f"{mood}-{title}"} for mood, title, text in every]
     write_jsonl(folder / "rows.jsonl", [{**row, "numbers": [0.5, float(i)]} for i, row in enumerate(rows)])
     content: dict[str, Any] = {
@@ -48,25 +47,22 @@ def test_a_label_and_another_input_decide_through_initial_states_alone(tmp_path:
     done = seqpipe("run", yaml(tmp_path), folder=tmp_path)
     assert done.code == 0, done.err
     model = open_bundle(tmp_path / "runs" / "states" / "bundle", "cpu")
-    rows = [*itertools.product(MOODS, TITLES, TEXTS)]
-    together = model([{"mood": mood, "title": title, "text": text} for mood, title, text in rows])
-    assert [answer["label"] for answer in together] == [f"{mood}-{title}" for mood, title, _ in rows]
-    alone = model({"mood": "good", "title": "no", "text": "red blue blue"})
-    assert alone["label"] == "good-no"
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [answer["label"] for answer in model(rows)] == [row["label"] for row in rows]
+    assert model({"mood": "good", "title": "no", "text": "red blue blue"})["label"] == "good-no"
 
 
 def test_a_label_decides_what_a_language_model_writes(tmp_path: Path) -> None:
     moods = (("bad", "grim"), ("good", "bright"))
     rows = [{"text": f"so {word}.", "mood": mood} for mood, word in moods]
-    write_jsonl(tmp_path / "train.jsonl", rows * 20)
-    write_jsonl(tmp_path / "dev.jsonl", rows * 2)
+    write_jsonl(tmp_path / "rows.jsonl", rows * 20)
     content = {
-        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl"},
+        "data": {"reader": "jsonl", "train": "rows.jsonl"},
         "tokenizer": "chars",
         "embedding": {"use": "lookup", "dim": 16},
         "encoder": {"use": "lstm", "hidden": 16, "direction": "forward", "initial_state": {"column": "mood"}},
         "head": {"use": "lm", "packed": False},
-        "train": TRAIN,
+        "train": {**TRAIN, "epochs": 15},
     }
     (tmp_path / "lm.yaml").write_text(dump(content), encoding="utf-8")
     done = seqpipe("run", tmp_path / "lm.yaml", folder=tmp_path)
@@ -90,6 +86,9 @@ def starts(option: Any) -> dict[str, Any]:
 
 NUMBERS = {"text": source("text", starts({"source": "numbers"})), "numbers": {"field": "numbers"}}
 SINGLE = {"inputs": None, "tokenizer": "words", "embedding": "lookup", "encoder": starts({"source": "title"})}
+PACKED = SINGLE | {"encoder": {**starts({"column": "mood"}), "direction": "forward"}, "head": {"use": "lm"}}
+TWO_STARTS = {"encoder": [starts({"source": "title"}), starts({"source": "mood"})]}
+THREE = {"text": source("text", None) | TWO_STARTS, "title": source("title", None), "mood": source("mood", None)}
 
 
 @pytest.mark.parametrize(
@@ -107,19 +106,15 @@ SINGLE = {"inputs": None, "tokenizer": "words", "embedding": "lookup", "encoder"
         (inputs(starts("lerned"), None), r"should be 'zero' or 'learned' or {column: FIELD} or {source: NAME}"),
         (inputs(starts({"column": "a", "source": "title"}), None), r"should be 'zero' or 'learned' or {column: FIELD}"),
         (inputs(starts({"source": "title"}), None) | {"head": {"use": "mlm"}}, "it supports one input"),
+        ({"inputs": THREE}, "an earlier encoder from that of 'title'; use the same for both"),
+        (PACKED, "a column belongs to one text, and packed texts are cut anywhere"),
     ],
 )
-def test_what_cannot_give_a_state_is_refused_by_name(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_initial_states_that_cannot_be_computed_are_refused(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError, match=message):
         load(yaml(tmp_path, **changes))
-
-
-def test_two_encoders_of_an_input_start_from_one_other_input(tmp_path: Path) -> None:
-    path = yaml(tmp_path)
-    text = source("text", None) | {"encoder": [starts({"source": "title"}), starts({"source": "mood"})]}
-    every = {"text": text, "title": source("title", None), "mood": source("mood", None)}
-    with pytest.raises(ConfigError, match="an earlier encoder from that of 'title'; use the same for both"):
-        load(yaml(path.parent, inputs=every))
 
 
 def test_a_field_that_no_record_has_is_named(tmp_path: Path) -> None:
@@ -127,10 +122,3 @@ def test_a_field_that_no_record_has_is_named(tmp_path: Path) -> None:
     done = seqpipe("train", path, folder=tmp_path)
     assert done.code == 3
     assert "no field 'tone'; the record has: text, mood, title, label, numbers" in done.err
-
-
-def test_packed_texts_have_no_label(tmp_path: Path) -> None:
-    encoder = {"use": "gru", "direction": "forward", "initial_state": {"column": "mood"}}
-    one = {"inputs": None, "tokenizer": "words", "embedding": "lookup", "encoder": encoder}
-    with pytest.raises(ConfigError, match="a column belongs to one text, and packed texts are cut anywhere"):
-        load(yaml(tmp_path, **one, head={"use": "lm"}))

@@ -1,33 +1,18 @@
-"""The recurrent encoders, which share all but their cell: one line of CELLS for each kind of cell."""
+"""The recurrent encoders, which share all but their cell: one line for each kind of cell."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import torch
-from cells import (
-    Array,
-    Step,
-    coupled,
-    coupled_peephole,
-    elman_relu,
-    elman_tanh,
-    encoded,
-    gru_after,
-    gru_before,
-    lstm,
-    nested,
-    nested_three,
-    peephole,
-)
-from exported import Graph, elsewhere, export, ragged
+import cells
+from encoders.equations import AXES, MASKS, arrays, distance, noisy
+from exported import Graph, export, ragged
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqpipe.config.signature import construct
 from seqpipe.errors import UsageError
@@ -37,52 +22,58 @@ from seqpipe_plugins.encoders.lstm import LSTM
 from seqpipe_plugins.encoders.nested_lstm import NestedLSTM
 from seqpipe_plugins.encoders.rnn import RNN
 
-AXES = {"x": ("b", "t"), "mask": ("b", "t")}
-MASKS = [ragged(1), ragged(9), ragged(2, 1), ragged(3, 12, 1, 7, 12)]
 
-
-def enlarge(nested: nn.Module) -> None:
-    """Makes the states of deep memories large enough for mistakes to show: each takes a half and a tanh."""
+def enlarge(encoder: nn.Module, factor: float = 4) -> None:
+    """Enlarge the weights: gates far from a half, and states of deep memories, in which a mistake shows."""
     with torch.no_grad():
-        for weight in nested.parameters():
-            weight *= 4
+        for weight in encoder.parameters():
+            weight *= factor
 
 
 class Cell(NamedTuple):
     encoder: type[Recurrent]
     options: dict[str, Any]
-    step: Step
+    step: cells.Step
     operator: str
 
-    def build(self, **options: Any) -> Recurrent:
-        made = construct(self.encoder, 5, {}, hidden=6, layers=2, **self.options, **options)
+    def build(self, sizes: dict[str, int] | None = None, **options: Any) -> Recurrent:
+        encoder = construct(self.encoder, 5, sizes or {}, hidden=6, layers=2, **self.options, **options)
         if self.encoder is NestedLSTM:
-            enlarge(made)
-        return made
+            enlarge(encoder)
+        if self in VARIANTS:
+            enlarge(encoder, 2)
+        return encoder
 
 
 CELLS = [
-    Cell(RNN, {}, elman_tanh, "RNN"),
-    Cell(RNN, {"activation": "relu"}, elman_relu, "RNN"),
-    Cell(GRU, {}, gru_after, "GRU"),
-    Cell(GRU, {"reset": "before"}, gru_before, "GRU"),
-    Cell(LSTM, {}, lstm, "LSTM"),
-    Cell(LSTM, {"peephole": True}, peephole, "LSTM"),
-    Cell(LSTM, {"coupled": True}, coupled, "LSTM"),
-    Cell(LSTM, {"peephole": True, "coupled": True}, coupled_peephole, "LSTM"),
-    Cell(NestedLSTM, {}, nested, "Scan"),
-    Cell(NestedLSTM, {"depth": 3}, nested_three, "Scan"),
+    Cell(RNN, {}, cells.elman_tanh, "RNN"),
+    Cell(RNN, {"activation": "relu"}, cells.elman_relu, "RNN"),
+    Cell(GRU, {}, cells.gru_after, "GRU"),
+    Cell(GRU, {"reset": "before"}, cells.gru_before, "GRU"),
+    Cell(LSTM, {}, cells.lstm, "LSTM"),
+    Cell(LSTM, {"peephole": True}, cells.peephole, "LSTM"),
+    Cell(LSTM, {"coupled": True}, cells.coupled, "LSTM"),
+    Cell(LSTM, {"peephole": True, "coupled": True}, cells.coupled_peephole, "LSTM"),
+    Cell(NestedLSTM, {}, cells.nested, "Scan"),
+    Cell(NestedLSTM, {"depth": 3}, cells.nested_three, "Scan"),
 ]
 SCANS = [
-    Cell(GRU, {"reset": "before", "scan": True}, gru_before, "Scan"),
-    Cell(LSTM, {"peephole": True, "scan": True}, peephole, "Scan"),
-    Cell(LSTM, {"coupled": True, "scan": True}, coupled, "Scan"),
+    Cell(GRU, {"reset": "before", "scan": True}, cells.gru_before, "Scan"),
+    Cell(LSTM, {"peephole": True, "scan": True}, cells.peephole, "Scan"),
+    Cell(LSTM, {"coupled": True, "scan": True}, cells.coupled, "Scan"),
 ]
-LIBRARY: list[tuple[Cell, Any]] = [  # the cells that the library has, and its layers
-    (CELLS[0], nn.RNN(5, 6, 2, nonlinearity="tanh", batch_first=True, bidirectional=True)),
-    (CELLS[1], nn.RNN(5, 6, 2, nonlinearity="relu", batch_first=True, bidirectional=True)),
-    (CELLS[2], nn.GRU(5, 6, 2, batch_first=True, bidirectional=True)),
-    (CELLS[4], nn.LSTM(5, 6, 2, batch_first=True, bidirectional=True)),
+PEEPHOLE = {"peephole": True}
+VARIANTS = [  # of Greff et al. (2017): each part left out, and full gate recurrence
+    Cell(LSTM, {"input_gate": False, **PEEPHOLE}, cells.greff(without=("i",)), "Scan"),
+    Cell(LSTM, {"forget_gate": False, **PEEPHOLE}, cells.greff(without=("f",)), "Scan"),
+    Cell(LSTM, {"output_gate": False, **PEEPHOLE}, cells.greff(without=("o",)), "Scan"),
+    Cell(LSTM, {"input_activation": False, **PEEPHOLE}, cells.greff(without=("g",)), "Scan"),
+    Cell(LSTM, {"output_activation": False, **PEEPHOLE}, cells.greff(without=("h",)), "Scan"),
+    Cell(LSTM, {"full_gate_recurrence": True, **PEEPHOLE}, cells.greff(full=True), "Scan"),
+    Cell(
+        LSTM, {"full_gate_recurrence": True, "coupled": True, **PEEPHOLE}, cells.greff(full=True, coupled=True), "Scan"
+    ),
+    Cell(LSTM, {"output_gate": False, "output_activation": False}, cells.greff(without=("o", "h")), "Scan"),
 ]
 BACKWARD = {"direction": "backward", "bias": False}
 EXPORTED = [
@@ -97,6 +88,7 @@ EXPORTED = [
     (SCANS[0], {}),
     (SCANS[1], BACKWARD),
     (SCANS[2], {"direction": "forward"}),
+    *((cell, {}) for cell in VARIANTS),
 ]
 
 
@@ -121,34 +113,16 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return Exported(cell, options, encoder, graph, path)
 
 
-def arrays(made: dict[str, Tensor]) -> dict[str, Array]:
-    return {name: tensor.detach().numpy() for name, tensor in made.items()}
-
-
-def distance(
-    made: dict[str, Array], cell: Cell, encoder: Recurrent, x: Tensor, mask: Tensor, options: dict[str, Any]
-) -> float:
-    """How far real places are at most from what the equations give."""
-    direction, merge, worst = options.get("direction", "both"), options.get("merge", "concat"), 0.0
-    for b, n in enumerate(mask.sum(1).tolist()):
-        expected = encoded(cell.step, encoder.layers, x[b, :n].double().numpy(), direction, merge)
-        for ours, theirs in zip((made["x"][b, :n], made["state"][b], made["first"][b]), expected, strict=True):
-            assert ours.shape == theirs.shape
-            worst = max(worst, float(np.abs(ours - theirs).max()))
-    return worst
-
-
 @pytest.mark.parametrize("mask", MASKS)
 def test_the_graph_and_pytorch_follow_the_equations_whatever_stands_in_the_padding(
     exported: Exported, mask: Tensor
 ) -> None:
     cell, options, encoder, graph, _ = exported
-    x = torch.randn(*mask.shape, 5)
-    filled = x.masked_fill(~mask[..., None], float("nan"))
-    made = graph(x=filled, mask=mask)
-    assert tuple(made) == tuple(encoder.returns)
-    assert distance(made, cell, encoder, x, mask, options) < 1e-5
-    assert distance(arrays(encoder(filled, mask)), cell, encoder, x, mask, options) < 1e-5
+    x = noisy(mask)
+    output = graph(x=x, mask=mask)
+    assert tuple(output) == tuple(encoder.returns)
+    assert distance(output, cell.step, encoder, (x, mask), options) < 1e-5
+    assert distance(arrays(encoder(x, mask)), cell.step, encoder, (x, mask), options) < 1e-5
 
 
 def test_the_graph_has_one_node_a_layer_whose_weights_are_constants(exported: Exported, tmp_path: Path) -> None:
@@ -175,59 +149,54 @@ def test_the_graph_has_one_node_a_layer_whose_weights_are_constants(exported: Ex
 def test_a_graph_that_is_told_other_lengths_answers_differently(exported: Exported) -> None:
     cell, options, encoder, graph, _ = exported
     x, mask = torch.randn(2, 6, 5), ragged(6, 3)
-    made = graph(x=x, mask=torch.ones_like(mask))
-    assert distance(made, cell, encoder, x, mask, options) > 1e-3
+    output = graph(x=x, mask=torch.ones_like(mask))
+    assert distance(output, cell.step, encoder, (x, mask), options) > 1e-3
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("merge", ["concat", "sum", "mean"])
 @pytest.mark.parametrize("direction", ["forward", "backward", "both"])
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", [*CELLS, *VARIANTS])
 def test_an_encoder_follows_the_equations_with_every_option(cell: Cell, direction: str, merge: str, bias: bool) -> None:
     options = {"direction": direction, "merge": merge}
     encoder, x, mask = cell.build(bias=bias, **options).eval(), torch.randn(3, 6, 5), ragged(4, 6, 1)
-    made = encoder(x, mask)
-    assert encoder.dim == made["x"].shape[2] == (12 if (direction, merge) == ("both", "concat") else 6)
-    assert distance(arrays(made), cell, encoder, x, mask, options) < 1e-5
+    output = encoder(x, mask)
+    assert encoder.dim == output["x"].shape[2] == (12 if (direction, merge) == ("both", "concat") else 6)
+    assert distance(arrays(output), cell.step, encoder, (x, mask), options) < 1e-5
     assert any("bias" in name for name, _ in encoder.named_parameters()) == bias
-
-
-@pytest.mark.parametrize(("cell", "library"), LIBRARY)
-def test_layers_on_top_of_each_other_are_the_library_s_on_packed_rows(cell: Cell, library: Any) -> None:
-    encoder, x, mask = cell.build().eval(), torch.randn(4, 8, 5), ragged(3, 8, 1, 5)
-    for depth, rnn in enumerate(encoder.layers):
-        for name, weight in rnn.named_parameters():
-            getattr(library, name.replace("_l0", f"_l{depth}")).data.copy_(weight.data)
-    states, last = library(pack_padded_sequence(x, mask.sum(1), batch_first=True, enforce_sorted=False))
-    last = last[0] if isinstance(last, tuple) else last  # (layers * 2, B, H)
-    made = encoder(x, mask)
-    assert torch.allclose(made["x"], pad_packed_sequence(states, batch_first=True)[0], atol=1e-5)
-    assert torch.allclose(made["state"], torch.cat([last[-2], last[-1]], 1), atol=1e-5)
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_neighbours_and_padding_never_change_a_row(cell: Cell) -> None:
-    encoder, x, mask = cell.build().eval(), torch.randn(3, 9, 5), ragged(4, 9, 1)
-    together = encoder(x, mask)
-    for b, n in enumerate(mask.sum(1).tolist()):
-        alone = encoder(x[b : b + 1, :n], ragged(n))
-        assert torch.allclose(together["x"][b, :n], alone["x"][0], atol=1e-6)
-        assert torch.allclose(together["state"][b], alone["state"][0], atol=1e-6)
-        assert torch.allclose(together["first"][b], alone["first"][0], atol=1e-6)
-
-
-@pytest.mark.parametrize("direction", ["forward", "backward", "both"])
-@pytest.mark.parametrize("cell", CELLS)
-def test_every_weight_learns(cell: Cell, direction: str) -> None:
-    encoder = cell.build(direction=direction, dropout=0.3)
-    encoder(torch.randn(4, 6, 5), ragged(6, 4, 5, 3))["x"].square().sum().backward()
+    output["x"].square().sum().backward()
     assert all(p.grad is not None and p.grad.any() for p in encoder.parameters())
 
 
-@pytest.mark.parametrize(("encoder", "cure"), [(LSTM, "peephole or coupled"), (GRU, "reset: before")])
-def test_a_scan_is_for_what_providers_lack(encoder: Any, cure: str) -> None:
-    with pytest.raises(UsageError, match=f"scan: it is for {cure}"):
-        construct(encoder, 5, {}, scan=True)
+@pytest.mark.parametrize("cell", VARIANTS)
+def test_token_by_token_a_variant_gives_the_same(cell: Cell) -> None:
+    encoder, x, mask = cell.build(direction="forward").eval(), torch.randn(3, 6, 5), ragged(6, 6, 6)
+    state: Any = tuple(torch.zeros(3, 6) for _ in range(encoder.cache_shape[0]))
+    steps = []
+    for t in range(6):
+        step, state = encoder.step(x[:, t], torch.tensor(t), None, state)  # type: ignore[arg-type]
+        steps.append(step)
+    torch.testing.assert_close(torch.stack(steps, 1), encoder(x, mask)["x"], atol=1e-6, rtol=0)
+
+
+NO_GATES = {"input_gate": False, "forget_gate": False, "output_gate": False}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "options", "message"),
+    [
+        (LSTM, {"scan": True}, "scan: it is for peephole or coupled"),
+        (GRU, {"scan": True}, "scan: it is for reset: before"),
+        (LSTM, {"coupled": True, "input_gate": False}, "lstm.coupled"),
+        (LSTM, {"coupled": True, "forget_gate": False}, "lstm.coupled"),
+        (LSTM, {"scan": True, "output_gate": False}, "lstm.scan"),
+        (LSTM, {"peephole": True, **NO_GATES}, "lstm.peephole"),
+        (LSTM, {"full_gate_recurrence": True, **NO_GATES}, "lstm.full_gate_recurrence"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(encoder: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        construct(encoder, 5, {}, **options)
 
 
 def copied(library: nn.LSTM, encoder: Recurrent) -> list[tuple[Tensor, Tensor]]:
@@ -270,25 +239,15 @@ def test_locked_dropout_silences_columns_of_what_a_layer_reads_in_the_whole_row(
     (slope,) = torch.autograd.grad(encoder(x, mask)["x"].square().sum(), x)
     silent = (slope == 0)[:, :2].all(1)  # (B, D) a column that nothing depends on
     assert 0.3 < silent.float().mean() < 0.7
-    assert not (slope[mask.unsqueeze(2) & ~silent[:, None]] == 0).any() or cell.step is elman_relu
+    assert not (slope[mask.unsqueeze(2) & ~silent[:, None]] == 0).any() or cell.step is cells.elman_relu
     assert not slope[(mask.unsqueeze(2) & silent[:, None])].any()
     assert not torch.equal(silent[0], silent[1])
     assert torch.equal(encoder.eval()(x, mask)["x"], encoder(x, mask)["x"])
 
 
-def test_dropout_stands_between_layers_and_only_in_training() -> None:
-    encoder, x, mask = construct(LSTM, 5, {}, hidden=6, layers=2, dropout=0.5), torch.randn(2, 4, 5), ragged(4, 2)
-    assert not torch.equal(encoder(x, mask)["x"], encoder(x, mask)["x"])
-    assert torch.equal(encoder.eval()(x, mask)["x"], encoder(x, mask)["x"])
-    one = construct(LSTM, 5, {}, hidden=6, dropout=0.5)
-    assert torch.equal(one(x, mask)["x"], one(x, mask)["x"])
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_everything_is_made_where_the_input_is(cell: Cell) -> None:
-    encoder, x, mask = cell.build(), torch.randn(2, 4, 5), ragged(4, 2)
-    with elsewhere():
-        assert {tensor.device.type for tensor in encoder(x, mask).values()} == {"cpu"}
+def test_dropout_is_for_several_layers() -> None:
+    encoder, x, mask = construct(LSTM, 5, {}, hidden=6, dropout=0.5), torch.randn(2, 4, 5), ragged(4, 2)
+    assert torch.equal(encoder(x, mask)["x"], encoder(x, mask)["x"])
 
 
 @pytest.mark.parametrize(

@@ -8,24 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cells import layer, lstm
-from exported import Graph, elsewhere, export, ragged
-from torch import Tensor, nn
+from cells import Array, layer, lstm
+from encoders.equations import AXES, arrays, noisy
+from exported import elsewhere, export, ragged
+from torch import nn
 
 from seqpipe_plugins.encoders.conv import Subsample
 from seqpipe_plugins.encoders.lstm import Pyramid
 
-AXES = {"x": ("b", "t"), "mask": ("b", "t")}
-Array = np.ndarray
 LENGTHS = [(9, 4, 7), (1,), (2, 16, 1, 5), (8, 3)]
 
 
-def batch(lengths: tuple[int, ...]) -> dict[str, Tensor]:
-    mask = ragged(*lengths)
-    return {"x": torch.randn(*mask.shape, 5).masked_fill(~mask[..., None], float("nan")), "mask": mask}
-
-
-def of_pyramid(encoder: Pyramid, row: Array) -> dict[str, Array]:
+def expected_of_pyramid(encoder: Pyramid, row: Array) -> dict[str, Array]:
     last = row
     for rnn in encoder.layers:
         if len(row) % 2:
@@ -36,7 +30,7 @@ def of_pyramid(encoder: Pyramid, row: Array) -> dict[str, Array]:
     return {"x": row, "state": last}
 
 
-def of_subsample(encoder: Subsample, row: Array) -> dict[str, Array]:
+def expected_of_subsample(encoder: Subsample, row: Array) -> dict[str, Array]:
     maps = row[None]  # (1, T, F)
     for convolution in encoder.layers:
         W, b = (p.detach().double().numpy() for p in convolution.parameters())  # (C', C, 3, 3)
@@ -44,17 +38,17 @@ def of_subsample(encoder: Subsample, row: Array) -> dict[str, Array]:
         wide = np.zeros((len(maps), T + 2, F + 2))
         wide[:, 1:-1, 1:-1] = maps
         places = [[wide[:, t : t + 3, f : f + 3] for f in range(0, F, 2)] for t in range(0, T, 2)]
-        made = np.array([[(W * place).sum((1, 2, 3)) + b for place in line] for line in places])  # (T', F', C')
-        maps = np.maximum(made, 0).transpose(2, 0, 1)
+        sums = np.array([[(W * place).sum((1, 2, 3)) + b for place in line] for line in places])  # (T', F', C')
+        maps = np.maximum(sums, 0).transpose(2, 0, 1)
     W, b = (p.detach().double().numpy() for p in encoder.output.parameters())
     return {"x": maps.transpose(1, 0, 2).reshape(maps.shape[1], -1) @ W.T + b}
 
 
 CASES: list[tuple[nn.Module, Any, int]] = [
-    (Pyramid(5, hidden=4, layers=2), of_pyramid, 2),
-    (Pyramid(5, hidden=3, layers=1), of_pyramid, 1),
-    (Subsample(5, hidden=6, filters=3), of_subsample, 2),
-    (Subsample(5, hidden=4, layers=3, filters=2), of_subsample, 3),
+    (Pyramid(5, hidden=4, layers=2), expected_of_pyramid, 2),
+    (Pyramid(5, hidden=3, layers=1), expected_of_pyramid, 1),
+    (Subsample(5, hidden=6, filters=3), expected_of_subsample, 2),
+    (Subsample(5, hidden=4, layers=3, filters=2), expected_of_subsample, 3),
 ]
 
 
@@ -63,28 +57,30 @@ def test_the_graph_and_pytorch_follow_the_equations(
     encoder: nn.Module, expected: Any, halvings: int, tmp_path: Path
 ) -> None:
     torch.manual_seed(1)
-    graph: Graph = export(tmp_path / "encoder.onnx", encoder, encoder.forward, AXES, **batch((9, 4, 7)))
+    mask = ragged(9, 4, 7)
+    graph = export(tmp_path / "encoder.onnx", encoder, encoder.forward, AXES, x=noisy(mask), mask=mask)
     for lengths in LENGTHS:
-        feed = batch(lengths)
+        mask = ragged(*lengths)
+        feed = {"x": noisy(mask), "mask": mask}
         x = feed["x"].double().numpy()
-        for made in (graph(**feed), {name: tensor.numpy() for name, tensor in encoder(**feed).items()}):
+        for output in (graph(**feed), arrays(encoder(**feed))):
             shorter = [-(-n // 2**halvings) for n in lengths]
-            assert made["mask"].tolist() == ragged(*shorter).tolist()
-            assert made["x"].shape == (*made["mask"].shape, encoder.dim)
-            assert not made["x"][~made["mask"]].any()
+            assert output["mask"].tolist() == ragged(*shorter).tolist()
+            assert output["x"].shape == (*output["mask"].shape, encoder.dim)
+            assert not output["x"][~output["mask"]].any()
             for b, (length, count) in enumerate(zip(lengths, shorter, strict=True)):
                 values = expected(encoder, x[b, :length])
-                assert np.abs(made["x"][b, :count] - values["x"]).max() < 1e-5
+                assert np.abs(output["x"][b, :count] - values["x"]).max() < 1e-5
                 if "state" in values:
-                    assert np.abs(made["state"][b] - values["state"]).max() < 1e-5
+                    assert np.abs(output["state"][b] - values["state"]).max() < 1e-5
 
 
 @pytest.mark.parametrize(("encoder", "expected", "halvings"), CASES)
 def test_an_empty_sound_has_no_rows_and_the_device_is_that_of_the_input(
     encoder: nn.Module, expected: Any, halvings: int
 ) -> None:
-    made = encoder(torch.randn(2, 3, 5), torch.tensor([[True] * 3, [False] * 3]))
-    assert not made["mask"][1].any()
-    assert torch.isfinite(made["x"]).all()
+    output = encoder(torch.randn(2, 3, 5), torch.tensor([[True] * 3, [False] * 3]))
+    assert not output["mask"][1].any()
+    assert torch.isfinite(output["x"]).all()
     with elsewhere():
         encoder(torch.randn(2, 3, 5, device="cpu"), torch.ones(2, 3, dtype=torch.bool, device="cpu"))

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from encoders import equations
+from encoders.equations import arrays, noisy
 from exported import export, ragged
 from factory import parts, tagging
 from torch import Tensor
@@ -17,7 +19,7 @@ from seqpipe.errors import ConfigError
 from seqpipe_plugins.encoders.words import Words
 
 POOLS: dict[str, Any] = {"first": lambda pieces: pieces[0], "mean": lambda p: p.mean(0), "max": lambda p: p.max(0)}
-AXES = {"x": ("b", "t"), "mask": ("b", "t"), "pieces": ("b", "n")}
+AXES = {**equations.AXES, "pieces": ("b", "n")}
 STARTS = [  # of the words of each row, and how many pieces the row has
     [([0, 1, 4], 6), ([0], 3), ([0, 1, 2, 3], 4)],
     [([0], 1)],
@@ -25,40 +27,39 @@ STARTS = [  # of the words of each row, and how many pieces the row has
 ]
 
 
-def given(rows: list[tuple[list[int], int]]) -> dict[str, Tensor]:
+def inputs(rows: list[tuple[list[int], int]]) -> dict[str, Tensor]:
     mask = ragged(*(length for _, length in rows))
     pieces = torch.zeros(len(rows), max(len(starts) for starts, _ in rows), dtype=torch.int64)
     for row, (starts, _) in zip(pieces, rows, strict=True):
         row[: len(starts)] = torch.tensor(starts) + 1
-    x = torch.randn(*mask.shape, 4).masked_fill(~mask[..., None], float("nan"))
-    return {"x": x, "mask": mask, "pieces": pieces}
+    return {"x": noisy(mask, 4), "mask": mask, "pieces": pieces}
 
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_the_graph_and_pytorch_pool_the_pieces_of_each_word(pool: Any, tmp_path: Path) -> None:
     encoder = Words(4, pool=pool)
-    graph = export(tmp_path / "words.onnx", encoder, encoder.forward, AXES, **given(STARTS[0]))
+    graph = export(tmp_path / "words.onnx", encoder, encoder.forward, AXES, **inputs(STARTS[0]))
     for rows in STARTS:
-        feed = given(rows)
-        for made in (graph(**feed), {name: tensor.numpy() for name, tensor in encoder(**feed).items()}):
-            assert made["mask"].sum(1).tolist() == [len(starts) for starts, _ in rows]
+        feed = inputs(rows)
+        for output in (graph(**feed), arrays(encoder(**feed))):
+            assert output["mask"].sum(1).tolist() == [len(starts) for starts, _ in rows]
             for b, (starts, length) in enumerate(rows):
                 for n, (start, end) in enumerate(zip(starts, [*starts[1:], length], strict=True)):
                     expected = POOLS[pool](feed["x"][b, start:end].double().numpy())
-                    assert np.abs(made["x"][b, n] - expected).max() < 1e-6
-            assert not made["x"][~made["mask"]].any()
+                    assert np.abs(output["x"][b, n] - expected).max() < 1e-6
+            assert not output["x"][~output["mask"]].any()
 
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_of_windows_each_word_has_those_of_its_first_piece(pool: Any) -> None:
-    encoder, feed = Words(4, pool=pool), given(STARTS[0])
+    encoder, feed = Words(4, pool=pool), inputs(STARTS[0])
     numbers = torch.randint(0, 9, (2, *feed["mask"].shape))
     windows = {"other_x": 2 * feed["x"], "window": numbers[0], "other_window": numbers[1]}
-    made = encoder(**feed, **windows)
-    assert torch.allclose(made["other_x"], 2 * made["x"])
+    output = encoder(**feed, **windows)
+    assert torch.allclose(output["other_x"], 2 * output["x"])
     for b, (starts, _) in enumerate(STARTS[0]):
         for name in ("window", "other_window"):
-            assert made[name][b, : len(starts)].tolist() == windows[name][b, starts].tolist()
+            assert output[name][b, : len(starts)].tolist() == windows[name][b, starts].tolist()
     assert {*encoder(**feed)} == {"x", "mask"}
 
 
@@ -76,14 +77,16 @@ def test_a_tag_for_each_word_is_learned_and_answered_of_pieces(tmp_path: Path, h
     pipeline.loss(batch).backward()
 
 
-def test_tags_of_pieces_without_it_are_refused_with_the_cure(tmp_path: Path) -> None:
-    config = load(tagging(tmp_path, PIECES))
-    with pytest.raises(
-        ConfigError, match=r"head: .*'crf'.* 'wordpiece' splits words.*add \{use: words\} to the encoders"
-    ):
-        parts(config)
-    config = load(tagging(tmp_path, {"encoder": ["sentences"]}))
-    with pytest.raises(
-        ConfigError, match="replaces the words with sentences, so there are no words to tag; delete that encoder"
-    ):
-        parts(config)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (PIECES, r"head: .*'crf'.* 'wordpiece' splits words.*add \{use: words\} to the encoders"),
+        (
+            {"encoder": ["sentences"]},
+            "replaces the words with sentences, so there are no words to tag; delete that encoder",
+        ),
+    ],
+)
+def test_tags_without_a_row_for_each_word_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parts(load(tagging(tmp_path, changes)))
