@@ -17,7 +17,14 @@ from seqpipe.plugin import PLUGIN_API
 
 HOOK = "from seqpipe.plugin import hookimpl\n\n@hookimpl\n"
 TABLE = HOOK + "def register_heads():\n    return "
-SOUND = HOOK + "def register_encoders():\n    return {'mean': 'seqpipe_sound:Mean'}\n\nclass Mean:\n    pass\n"
+
+
+def offering(name: str, target: str, rest: str = "") -> str:
+    """The code of a plugin with one encoder."""
+    return HOOK + f"def register_encoders():\n    return {{{name!r}: {target}}}\n\n{rest}"
+
+
+SOUND = offering("mean", "'seqpipe_sound:Mean'", "class Mean:\n    pass\n")
 
 BROKEN = {
     "import error": ("import nothing_of_that_name", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
@@ -36,21 +43,18 @@ BROKEN = {
     "an instance": (TABLE + "{'a': object()}", "must map names to classes or 'module:Class'"),
     "a number as name": (TABLE + "{1: int}", "must map names to classes or 'module:Class', not 1"),
     "a module alone": (TABLE + "{'a': 'os'}", "not 'a': 'os'"),
+    "half of it fails": (offering("half", "int", "@hookimpl\ndef register_heads():\n    return 5\n"), "not int"),
 }
 
 
-def test_built_in_components_are_found_through_their_own_entry_point() -> None:
+def test_built_in_components_have_an_entry_point_and_can_be_loaded() -> None:
     plugins = Plugins()
     assert plugins.broken == []
     assert {"conll", "jsonl"} <= set(plugins.names("reader"))
     assert {"words", "chars"} <= set(plugins.names("tokenizer"))
-    assert plugins.find("tokenizer", "words").distribution == "seqpipe-nlp"
-    assert plugins.find("tokenizer", "words").load().__name__ == "Words"
-
-
-def test_every_component_on_offer_can_be_loaded() -> None:
-    for offer in Plugins().offers:
-        assert isinstance(offer.load(), type)
+    words = plugins.find("tokenizer", "words")
+    assert (words.distribution, words.load().__name__) == ("seqpipe-nlp", "Words")
+    assert all(isinstance(offer.load(), type) for offer in plugins.offers)
 
 
 def test_a_component_of_another_distribution_is_offered_under_its_name(install: Install) -> None:
@@ -62,7 +66,7 @@ def test_a_component_of_another_distribution_is_offered_under_its_name(install: 
     assert "lstm" in plugins.names("encoder")
 
 
-def test_a_class_may_be_given_itself(install: Install) -> None:
+def test_a_plugin_may_offer_a_class_itself(install: Install) -> None:
     install("seqpipe-own", HOOK + "def register_heads():\n    return {'own': Own}\n\nclass Own:\n    pass\n")
     assert Plugins().find("head", "own").load().__name__ == "Own"
 
@@ -79,7 +83,7 @@ def test_a_broken_plugin_is_named_and_everything_else_works(fault: str, install:
     assert plugins.find("encoder", "mean").load().__name__ == "Mean"
     assert plugins.find("tokenizer", "words").load().__name__ == "Words"
     with pytest.raises(PluginError, match=r"seqpipe-broken 0.3 is broken: "):
-        plugins.find("encoder", "lost")
+        plugins.find("encoder", "half")
 
 
 @pytest.mark.parametrize(
@@ -94,9 +98,7 @@ def test_a_broken_plugin_is_named_and_everything_else_works(fault: str, install:
         ([], "plugins.allow does not list it"),
     ],
 )
-def test_a_plugin_that_is_not_allowed_is_left_out_unread(
-    allow: list[str] | None, reason: str, install: Install
-) -> None:
+def test_a_plugin_that_is_not_allowed_is_never_imported(allow: list[str] | None, reason: str, install: Install) -> None:
     install("seqpipe-sound", SOUND, version="2.5")
     plugins = Plugins(allow=None if allow is None else [Requirement(requirement) for requirement in allow])
     assert "lstm" in plugins.names("encoder")
@@ -115,8 +117,8 @@ def test_a_plugin_that_is_slow_to_import_or_prints_is_named(
     plugins = Plugins()
     assert plugins.broken == []
     texts = {note.split()[0]: note.partition(": ")[2] for note in plugins.notes}
-    assert re.match(r"its import slows every command down by 0\.[6-9] s", texts.pop("seqpipe-slow"))
-    assert texts == {"seqpipe-loud": "it prints when it is imported: hello, world"}
+    assert re.match(r"its import slows every command down by (0\.[6-9]|[1-9]\d*\.\d) s", texts["seqpipe-slow"])
+    assert "it prints when it is imported: hello, world" in texts["seqpipe-loud"]
     out, err = capsys.readouterr()
     assert (out, err) == ("", "hello, world\n")
 
@@ -125,16 +127,6 @@ def test_an_entry_point_to_nothing_is_broken(install: Install) -> None:
     install("seqpipe-lost", "", entry="seqpipe_lost:plugin")
     (broken,) = Plugins().broken
     assert "AttributeError: module 'seqpipe_lost' has no attribute 'plugin'" in broken.reason
-
-
-def test_nothing_of_a_broken_plugin_is_offered(install: Install) -> None:
-    code = (
-        HOOK + "def register_encoders():\n    return {'half': int}\n\n@hookimpl\ndef register_heads():\n    return 5\n"
-    )
-    install("seqpipe-half", code)
-    plugins = Plugins()
-    assert len(plugins.broken) == 1
-    assert "half" not in plugins.names("encoder")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +139,7 @@ def test_nothing_of_a_broken_plugin_is_offered(install: Install) -> None:
     ],
 )
 def test_a_component_that_cannot_be_loaded_names_its_distribution(target: str, reason: str, install: Install) -> None:
-    install("seqpipe-late", HOOK + f"def register_encoders():\n    return {{'late': {target!r}}}\n\nnumber = 5\n")
+    install("seqpipe-late", offering("late", repr(target), "number = 5\n"))
     install("seqpipe-late-exit", "raise SystemExit(4)", entry=None)
     with pytest.raises(PluginError) as raised:
         Plugins().find("encoder", "late").load()
@@ -169,7 +161,7 @@ def test_a_component_that_lacks_torch_says_how_to_get_it() -> None:
 
 
 def test_a_name_that_two_distributions_offer_must_be_written_in_full(install: Install) -> None:
-    install("seqpipe-one", HOOK + "def register_encoders():\n    return {'lstm': One}\n\nclass One:\n    pass\n")
+    install("seqpipe-one", offering("lstm", "One", "class One:\n    pass\n"))
     plugins = Plugins()
     with pytest.raises(PluginError, match="write 'seqpipe-nlp/lstm' or 'seqpipe-one/lstm'"):
         plugins.find("encoder", "lstm")
@@ -181,17 +173,13 @@ def test_a_name_that_two_distributions_offer_must_be_written_in_full(install: In
 @pytest.mark.parametrize(
     ("kind", "use", "message"),
     [
-        (
-            "encoder",
-            "lstn",
-            r"no encoder named 'lstn'; did you mean 'lstm'\? \(there is: bag, bilm, cnn, compare, conv, ",
-        ),
+        ("encoder", "lstn", r"no encoder named 'lstn'; did you mean 'lstm'\? \(there is: bag, bilm, cnn, compare, "),
         ("encoder", "crf", "no encoder named 'crf'; 'crf' is a component of another kind: head"),
         ("encoder", "elsewhere/lstm", "no encoder named 'elsewhere/lstm'"),
         ("reader", "", "no reader named ''"),
     ],
 )
-def test_a_name_that_nobody_offers_is_an_error_with_a_hint(kind: str, use: str, message: str) -> None:
+def test_an_unknown_name_is_an_error_with_a_hint(kind: str, use: str, message: str) -> None:
     with pytest.raises(PluginError, match=message):
         Plugins().find(kind, use)
 
@@ -206,14 +194,14 @@ def test_plugins_can_be_switched_off(install: Install, monkeypatch: pytest.Monke
     assert len(Plugins().broken) == 1
 
 
-def test_without_entry_points_there_is_nothing() -> None:
+def test_without_entry_points_there_are_no_components() -> None:
     plugins = Plugins([])
     assert (plugins.offers, plugins.broken, [plugins.names(kind) for kind in KINDS]) == ([], [], [[]] * len(KINDS))
     with pytest.raises(PluginError, match=r"there is: none"):
         plugins.find("head", "crf")
 
 
-def test_what_a_plugin_prints_is_no_answer(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plugin_prints_to_stderr(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     table = "def register_encoders():\n    print('hook')\n    return {'loud': 'seqpipe_loud_part:Loud'}\n"
     install("seqpipe-loud", "print('import')\n" + HOOK + table)
     install("seqpipe-loud-part", "print('part')\nclass Loud:\n    pass\n", entry=None)
@@ -233,17 +221,16 @@ def test_listing_plugins_imports_no_component(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("stated", "fits"), [(PLUGIN_API, True), (PLUGIN_API + 1, False), (PLUGIN_API - 1, False)])
-def test_a_plugin_for_another_plugin_api_is_not_asked(stated: int, fits: bool, install: Install) -> None:
-    install("seqpipe-stated", f"SEQPIPE_PLUGIN_API = {stated}\n" + SOUND)
+@pytest.mark.parametrize("version", [PLUGIN_API, PLUGIN_API + 1, PLUGIN_API - 1])
+def test_a_plugin_for_another_version_of_the_plugin_api_is_broken(version: int, install: Install) -> None:
+    install("seqpipe-stated", f"SEQPIPE_PLUGIN_API = {version}\n" + SOUND)
     plugins = Plugins()
-    assert ("mean" in plugins.names("encoder")) == fits
-    reasons = [broken.reason for broken in plugins.broken]
-    assert reasons == ([] if fits else [reasons[0]])
-    assert fits or f"it is written for plugin API {stated}, and this seqpipe has {PLUGIN_API}; install" in reasons[0]
+    message = f"it is written for plugin API {version}, and this seqpipe has {PLUGIN_API}; install"
+    assert ("mean" in plugins.names("encoder")) == (version == PLUGIN_API)
+    assert [message in broken.reason for broken in plugins.broken] == ([] if version == PLUGIN_API else [True])
 
 
-def test_a_signal_while_a_plugin_is_imported_is_no_fault_of_the_plugin(install: Install) -> None:
+def test_an_interruption_while_a_plugin_is_imported_is_raised(install: Install) -> None:
     install("seqpipe-ended", "class Ended(BaseException):\n    pass\n\n\nraise Ended\n")
     with pytest.raises(BaseException, match=r"^$") as caught:
         Plugins()

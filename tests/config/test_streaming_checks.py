@@ -1,9 +1,6 @@
-"""What cannot answer in pieces is refused at its line, with the setting that makes it."""
-
-from __future__ import annotations
+"""A stage that cannot answer on a text in parts is refused at its line, with the setting that makes it possible."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +8,7 @@ import pytest
 from factory import tagging
 
 from seqpipe.config.loader import load
-from seqpipe.errors import ConfigError, Problem
+from seqpipe.errors import ConfigError
 
 FITTING: dict[str, Any] = {
     "embedding": "lookup",
@@ -22,13 +19,12 @@ FITTING: dict[str, Any] = {
 
 
 def problems(folder: Path, **changes: Any) -> list[str]:
-    found: Sequence[Problem] = ()
     try:
         load(tagging(folder, FITTING | changes))
     except ConfigError as error:
-        found = error.problems
-    assert all(problem.line for problem in found)
-    return [f"{problem.key}: {problem.message}" for problem in found]
+        assert all(problem.line for problem in error.problems)
+        return [f"{problem.key}: {problem.message}" for problem in error.problems]
+    return []
 
 
 @pytest.mark.parametrize(
@@ -39,7 +35,7 @@ def problems(folder: Path, **changes: Any) -> list[str]:
         {"encoder": [{"use": "transformer", "causal": True}, {"use": "words"}]},
         {"encoder": None},
         {"head": {"use": "label", "target": "topic", "pool": "mean"}},
-        {"head": "crf", "encoder": "lstm", "export": {}},  # nobody asks for pieces
+        {"head": "crf", "encoder": "lstm", "export": {}},  # not for streaming
     ],
 )
 def test_stages_that_wait_for_no_later_token_may_stream(changes: dict[str, Any], tmp_path: Path) -> None:
@@ -47,7 +43,7 @@ def test_stages_that_wait_for_no_later_token_may_stream(changes: dict[str, Any],
 
 
 @pytest.mark.parametrize(
-    ("changes", "key", "cure"),
+    ("changes", "key", "fix"),
     [
         ({"encoder": "gru"}, "encoder", "set direction: forward"),
         ({"encoder": "transformer"}, "encoder", "set causal: true"),
@@ -63,12 +59,12 @@ def test_stages_that_wait_for_no_later_token_may_stream(changes: dict[str, Any],
     ],
 )  # fmt: skip
 def test_a_stage_that_needs_the_whole_text_is_refused(
-    changes: dict[str, Any], key: str, cure: str, tmp_path: Path
+    changes: dict[str, Any], key: str, fix: str, tmp_path: Path
 ) -> None:
     (problem,) = problems(tmp_path, **changes)
-    assert re.fullmatch(f"{key}: .*{cure}.*", problem)
+    assert re.fullmatch(f"{key}: .*{fix}.*", problem)
 
 
-def test_every_stage_that_is_in_the_way_is_named_at_once(tmp_path: Path) -> None:
-    found = problems(tmp_path, embedding="positions", encoder=["lstm", "gru"], head="crf")
-    assert [problem.partition(":")[0] for problem in found] == ["embedding", "encoder.0", "encoder.1", "head"]
+def test_every_stage_that_prevents_streaming_is_reported_at_once(tmp_path: Path) -> None:
+    messages = problems(tmp_path, embedding="positions", encoder=["lstm", "gru"], head="crf")
+    assert [message.partition(":")[0] for message in messages] == ["embedding", "encoder.0", "encoder.1", "head"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,26 +56,19 @@ def test_a_quoted_cell_goes_over_lines_and_where_is_the_first(tmp_path: Path) ->
     assert [record["where"] for record in records] == [f"{tmp_path / 'data.csv'}:{line}" for line in (2, 6)]
 
 
-def test_every_named_column_is_a_field_and_none_replaces_the_frames(tmp_path: Path) -> None:
-    text = "body,text,where,label,kind,words\na,b,c,d,e,f\n"
-    (record,) = bare(read(text, tmp_path, text="body", label="kind"))
-    assert record == {
-        "text": "a",
-        "label": "e",
-        "source_text": "b",
-        "source_where": "c",
-        "source_label": "d",
-        "source_words": "f",
-    }
+def test_every_named_column_is_a_field_and_none_replaces_a_common_field(tmp_path: Path) -> None:
+    (record,) = bare(read("body,text,where,label,kind,words\na,b,c,d,e,f\n", tmp_path, text="body", label="kind"))
+    sources = {"source_text": "b", "source_where": "c", "source_label": "d", "source_words": "f"}
+    assert record == {"text": "a", "label": "e", **sources}
 
 
-def test_labels_of_one_cell_are_parted_and_numbers_read(tmp_path: Path) -> None:
+def test_labels_of_one_cell_are_split_and_numbers_read(tmp_path: Path) -> None:
     text = "text,tags,stars\na,x; y,4.5\nb,z,-1e2\n"
     records = bare(read(text, tmp_path, labels="tags", separator=";", numbers=["stars"]))
     assert records == [{"text": "a", "labels": ["x", "y"], "stars": 4.5}, {"text": "b", "labels": ["z"], "stars": -100}]
 
 
-def test_a_file_whose_name_ends_in_gz_is_unpacked_on_the_way(tmp_path: Path) -> None:
+def test_a_file_whose_name_ends_in_gz_is_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "data.csv.gz"
     path.write_bytes(gzip.compress(b"text\na\n"))
     assert list(construct(Csv).read(path)) == [{"text": "a", "where": f"{path}:2"}]
@@ -87,50 +79,42 @@ def test_a_file_whose_name_ends_in_gz_is_unpacked_on_the_way(tmp_path: Path) -> 
             list(construct(Csv).read(path))
 
 
-BAD: list[tuple[str | bytes, dict[str, Any], int, str]] = [
+BAD: list[tuple[str, dict[str, Any], int, str]] = [
     ("body,label\na,b\n", {}, 1, "no column is named 'text' (there is: body, label); set `text`, or name the columns"),
     ("txt,label\na,b\n", {}, 1, "no column is named 'text'; did you mean 'txt'? (there is: txt, label)"),
     ("text,labl\na,b\n", {"label": "label"}, 1, "no column is named 'label'; did you mean 'labl'?"),
     ("text\na\n", {"numbers": ["stars"]}, 1, "no column is named 'stars' (there is: text); set `numbers`"),
-    ("a;b\nc;d\n", {}, 1, "no column is named 'text' (there is: a;b)"),
     ("text,b,b\n", {}, 1, "two columns are named 'b'"),
     ("text,b\na,b\n\nc\n", {}, 4, "one column in this line, but 2 have names: text, b; quote a text that contains ','"),
     ("text,b\nc,d,e\n", {}, 2, "3 columns in this line, but 2 have names"),
     ("text,b\nc,d,e\n", {"quote": None}, 2, "look at `delimiter` and `quote`"),
     ("c,d\n", {"columns": ["text"]}, 1, "2 columns in this line, but 1 have names: text"),
-    (
-        'text\na\n"b\nc\n',
-        {},
-        3,
-        "(unexpected end of data); a quote opens in it and is not closed as it should be; write",
-    ),
+    ('text\na\n"b\nc\n', {}, 3, "(unexpected end of data); a quote opens in it and is not closed as it should be; wri"),
     ('text\n"b"c\n', {}, 2, "this row cannot be read (',' expected after '\"')"),
     ("text,y\na,\n", {"label": "y"}, 2, "the label in column 'y' is empty; write one, or remove the row"),
     ("text,y\na,x|\n", {"labels": "y"}, 2, "of the labels 'x|' one is empty; write each once"),
     ("text,y\na,x|x\n", {"labels": "y"}, 2, "of the labels 'x|x' one is given twice"),
     ("text,y\na,4\nb,four\n", {"numbers": ["y"]}, 3, "'four' in column 'y' is not a number"),
     ("text,y\na,nan\n", {"numbers": ["y"]}, 2, "'nan' in column 'y' is not a number"),
-    (b"text\na\n\xe9t\xe9\n", {}, 3, "not UTF-8 (byte 0xe9 at place 1)"),
-    ("text\na\0\n", {}, 2, "a NUL character"),
+    ("text,y\na b,O\n", {"words": "text", "tags": "y"}, 2, "1 tags for 2 words"),
+    ("text,y\na,1\nb,2\n", {"indicators": ["y"]}, 3, "'2' in column 'y' is neither 0 nor 1"),
     ("text\ra\rb", {}, 1, "this line contains a carriage return"),
-    (b"\x1f\x8b\x08\x00abc\n", {}, 1, "compressed with gzip: unpack it, or give it a name that ends in .gz"),
 ]
 
 
-@pytest.mark.parametrize(("text", "options", "line", "fragment"), BAD, ids=[f"{i}" for i in range(len(BAD))])
-def test_a_bad_row_is_an_error_that_says_where_and_what_to_do(
-    text: str | bytes, options: dict[str, Any], line: int, fragment: str, tmp_path: Path
+@pytest.mark.parametrize(("text", "options", "line", "message"), BAD)
+def test_a_bad_row_is_an_error_with_its_place_and_the_fix(
+    text: str, options: dict[str, Any], line: int, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(DataError) as caught:
         read(text, tmp_path, **options)
     assert str(caught.value).startswith(f"{tmp_path / 'data.csv'}:{line}: ")
-    assert fragment in str(caught.value)
+    assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "text,label\n", "\ufeff"])
-def test_a_file_without_a_row_is_an_error(text: str, tmp_path: Path) -> None:
+def test_a_file_with_only_a_row_of_names_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"data\.csv: there is nothing in this file"):
-        read(text, tmp_path)
+        read("text,label\n", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -143,25 +127,12 @@ def test_a_file_without_a_row_is_an_error(text: str, tmp_path: Path) -> None:
         ({"columns": ["a", "a"]}, r"csv\.columns: two columns are named 'a'"),
         ({"columns": ["txt"]}, r"csv\.text: no column is named 'text'; did you mean 'txt'\? \(there is: txt\)"),
         ({"columns": ["text"], "label": "label"}, r"csv\.label: no column is named 'label'"),
+        ({"words": "word", "sentence": "number"}, r"csv\.sentence: it divides words with tags; name the columns"),
     ],
 )
-def test_options_that_cannot_be_meant_are_refused_before_any_file(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_refused_before_any_file(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         construct(Csv, **options)
-
-
-def test_the_first_record_arrives_before_the_file_ends() -> None:
-    given = 0
-
-    def lines() -> Iterator[str]:
-        nonlocal given
-        for given in range(1, 100_001):
-            yield "text\n" if given == 1 else f"word {given}\n"
-
-    records = construct(Csv).records(lines(), "<stdin>")
-    assert next(records) == {"text": "word 2", "where": "<stdin>:2"}
-    assert given == 2
-    assert sum(1 for _ in records) == 99_998
 
 
 def test_a_quote_that_is_never_closed_does_not_take_the_file_into_memory() -> None:
@@ -171,35 +142,19 @@ def test_a_quote_that_is_never_closed_does_not_take_the_file_into_memory() -> No
 
 
 def test_columns_of_zero_and_one_are_labels(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("text,rude,spam\na,1,0\nb,TRUE,true\nc,0.0,no\nd,,2\n")
-    reader = construct(Csv, indicators=["rude", "spam"])
-    rows = reader.read(path)
-    labels = [next(rows)["labels"] for _ in range(3)]
-    assert labels == [["rude"], ["rude", "spam"], []]
-    with pytest.raises(DataError, match=r"a\.csv:5: '2' in column 'spam' is neither 0 nor 1"):
-        next(rows)
+    records = read("text,rude,spam\na,1,0\nb,TRUE,true\nc,0.0,no\n", tmp_path, indicators=["rude", "spam"])
+    assert [record["labels"] for record in records] == [["rude"], ["rude", "spam"], []]
 
 
 def test_an_empty_cell_of_several_labels_is_a_text_without_labels(tmp_path: Path) -> None:
-    path = tmp_path / "a.tsv"
-    path.write_text("text\tlabels\na\tx|y\nb\t\n")
-    assert [record["labels"] for record in construct(Tsv, labels="labels").read(path)] == [["x", "y"], []]
+    records = read("text\tlabels\na\tx|y\nb\t\n", tmp_path, Tsv, labels="labels")
+    assert [record["labels"] for record in records] == [["x", "y"], []]
 
 
 def test_words_and_tags_of_two_columns_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("text,slots\nto  Oslo now,O B_city O\nto Oslo,O\n")
-    reader = construct(Csv, words="text", tags="slots", tag_format="B_PER")
-    rows = reader.read(path)
-    assert next(rows) == {
-        "text": "to Oslo now",
-        "words": ["to", "Oslo", "now"],
-        "tags": ["O", "B-city", "O"],
-        "where": f"{path}:2",
-    }
-    with pytest.raises(DataError, match=r"a\.csv:3: 1 tags for 2 words"):
-        next(rows)
+    text = "text,slots\nto  Oslo now,O B_city O\n"
+    (record,) = bare(read(text, tmp_path, words="text", tags="slots", tag_format="B_PER"))
+    assert record == {"text": "to Oslo now", "words": ["to", "Oslo", "now"], "tags": ["O", "B-city", "O"]}
 
 
 def test_rows_that_cannot_be_read_are_left_out_with_their_places(tmp_path: Path) -> None:
@@ -213,19 +168,13 @@ def test_rows_that_cannot_be_read_are_left_out_with_their_places(tmp_path: Path)
 
 @pytest.mark.parametrize("numbers", [["s 1", "", "s 2", ""], ["1", "1", "2", "2"]], ids=["first-row", "every-row"])
 def test_rows_of_one_word_and_its_tag_are_joined_to_sentences(numbers: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
     rows = zip(numbers, ["Ada", "left", "New", "York"], ["B-per", "O", "B-town", "I-town"], strict=True)
-    path.write_text("number,word,pos,tag\n" + "".join(f"{number},{word},X,{tag}\n" for number, word, tag in rows))
-    records = [*construct(Csv, words="word", tags="tag", sentence="number").read(path)]
-    assert records == [
+    text = "number,word,pos,tag\n" + "".join(f"{number},{word},X,{tag}\n" for number, word, tag in rows)
+    path = tmp_path / "data.csv"
+    assert read(text, tmp_path, words="word", tags="tag", sentence="number") == [
         {"text": "Ada left", "words": ["Ada", "left"], "tags": ["B-per", "O"], "where": f"{path}:2"},
         {"text": "New York", "words": ["New", "York"], "tags": ["B-town", "I-town"], "where": f"{path}:4"},
     ]
-
-
-def test_a_column_of_sentences_divides_words_with_tags_only() -> None:
-    with pytest.raises(UsageError, match=r"csv\.sentence: it divides words with tags; name the columns"):
-        construct(Csv, words="word", sentence="number")
 
 
 def test_a_column_names_files_beside_the_table(tmp_path: Path) -> None:

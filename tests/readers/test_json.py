@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,10 @@ def read(content: Any, folder: Path, **options: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_a_list_is_read_wherever_it_is(content: Any, options: dict[str, str], tmp_path: Path) -> None:
-    records = read(content, tmp_path, **options)
     path = tmp_path / "data.json"
-    assert records == [
-        {**ITEMS[0], "where": f"{path}:1"},
-        {**ITEMS[1], "where": f"{path}:1 (item 2)"},
-    ]
+    first, second = read(content, tmp_path, **options)
+    assert first == {**ITEMS[0], "where": f"{path}:1"}
+    assert second == {**ITEMS[1], "where": f"{path}:1 (item 2)"}
 
 
 def test_lines_are_counted_and_gzip_is_unpacked(tmp_path: Path) -> None:
@@ -58,9 +55,8 @@ def test_nested_keys_have_dotted_names(tmp_path: Path) -> None:
 
 
 def test_words_spans_and_pairs_are_read_as_in_lines(tmp_path: Path) -> None:
-    (record,) = read(
-        [{"tokens": ["in", "Bern"], "ner": ["O", "S-c"]}], tmp_path, words="tokens", tags="ner", scheme="BIOES"
-    )
+    words = {"tokens": ["in", "Bern"], "ner": ["O", "S-c"]}
+    (record,) = read([words], tmp_path, words="tokens", tags="ner", scheme="BIOES")
     assert (record["text"], record["tags"]) == ("in Bern", ["O", "B-c"])
     entities = [{"start": 3, "end": 7, "entity": "city", "value": "Bern"}]
     (record,) = read([{"text": "in Bern", "entities": entities}], tmp_path, spans="entities")
@@ -73,19 +69,6 @@ def test_several_labels_are_a_list_under_any_key(tmp_path: Path) -> None:
     assert read([{"text": "a", "topics": ["x", "y"]}], tmp_path, labels="topics")[0]["labels"] == ["x", "y"]
     with pytest.raises(DataError, match=r"`labels` has 'x' twice"):
         read([{"text": "a", "topics": ["x", "x"]}], tmp_path, labels="topics")
-
-
-def test_a_large_list_is_not_held_in_memory(tmp_path: Path) -> None:
-    path = tmp_path / "data.json"
-    path.write_text(json.dumps([{"text": f"{number} " * 20} for number in range(40_000)]))
-    tracemalloc.start()
-    try:
-        count = sum(1 for _ in construct(Json).read(path))
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert count == 40_000
-    assert most < path.stat().st_size / 4
 
 
 @pytest.mark.parametrize(
@@ -107,7 +90,7 @@ def test_a_large_list_is_not_held_in_memory(tmp_path: Path) -> None:
         (b'[{"text": "a", "intent": "x"}]', {"label": "intend"}, r"there is no key `intend`; did you mean 'intent'"),
     ],
 )
-def test_what_is_no_list_of_records_is_an_error_with_its_line(
+def test_a_file_that_is_not_a_list_of_records_is_an_error_with_its_line(
     content: bytes, options: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(DataError, match=message):

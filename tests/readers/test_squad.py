@@ -16,11 +16,8 @@ from seqpipe_plugins.readers.json import Jsonl
 from seqpipe_plugins.readers.squad import Squad
 
 CONTEXT = "😀 Ada met Bo in Oslo."
-QA = {
-    "id": "7",
-    "question": "Who?",
-    "answers": [{"text": "Ada", "answer_start": 2}, {"text": "Bo", "answer_start": 10}],
-}
+ANSWERS = [{"text": "Ada", "answer_start": 2}, {"text": "Bo", "answer_start": 10}]
+QA = {"id": "7", "question": "Who?", "answers": ANSWERS}
 
 
 def squad(*qas: Any, **more: Any) -> dict[str, Any]:
@@ -34,7 +31,7 @@ def read(content: Any, folder: Path) -> list[dict[str, Any]]:
 
 
 def test_versions_one_and_two_are_read(tmp_path: Path) -> None:
-    impossible = {**QA, "id": "8", "is_impossible": True, "answers": [], "plausible_answers": QA["answers"]}
+    impossible = {**QA, "id": "8", "is_impossible": True, "answers": [], "plausible_answers": ANSWERS}
     first, second = read(squad(QA, impossible, version="v2.0"), tmp_path)
     assert first == {
         "question": "Who?",
@@ -46,17 +43,16 @@ def test_versions_one_and_two_are_read(tmp_path: Path) -> None:
     assert second["answers"] == {"text": [], "answer_start": []}
     with gzip.open(tmp_path / "data.json.gz", "wt") as file:
         json.dump({"version": "1.1"} | squad(QA), file)
-    assert [one["id"] for one in Squad().read(tmp_path / "data.json.gz")] == ["7"]
+    assert [record["id"] for record in Squad().read(tmp_path / "data.json.gz")] == ["7"]
 
 
 def test_articles_larger_than_what_is_read_at_once_are_whole_and_have_their_lines(tmp_path: Path) -> None:
-    long = [
-        squad({**QA, "id": str(i), "more": "é" * size})["data"][0] for i, size in enumerate((10, 200_000, 5, 70_000))
-    ]
-    lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in long)
-    found = read(f'\ufeff{{"data": [\n{lines}\n]}}'.encode(), tmp_path)
-    assert [one["id"] for one in found] == ["0", "1", "2", "3"]
-    assert [one["where"].split(" ")[0].rsplit(":")[-1] for one in found] == ["2", "3", "4", "5"]
+    sizes = enumerate((10, 200_000, 5, 70_000))
+    articles = [squad({**QA, "id": str(i), "more": "é" * size})["data"][0] for i, size in sizes]
+    lines = ",\n".join(json.dumps(article, ensure_ascii=False) for article in articles)
+    records = read(f'\ufeff{{"data": [\n{lines}\n]}}'.encode(), tmp_path)
+    assert [record["id"] for record in records] == ["0", "1", "2", "3"]
+    assert [record["where"].split(" ")[0].rsplit(":")[-1] for record in records] == ["2", "3", "4", "5"]
 
 
 @pytest.mark.parametrize(
@@ -84,38 +80,33 @@ def test_articles_larger_than_what_is_read_at_once_are_whole_and_have_their_line
     ],
     ids=range(16),
 )
-def test_bad_files_are_refused_with_file_line_and_cure(tmp_path: Path, content: Any, message: str) -> None:
+def test_bad_files_are_refused_with_their_place_and_the_fix(tmp_path: Path, content: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(content, tmp_path)
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is no such file"):
-        list(Squad().read(tmp_path / "none.json"))
-
-
 def test_lines_of_json_without_a_text_are_read_as_they_are() -> None:
     line = {"question": "Who?", "context": CONTEXT, "answers": {"text": [], "answer_start": []}, "where": "x"}
-    (found,) = construct(Jsonl, text=None).records([json.dumps(line)], "f")
+    (record,) = construct(Jsonl, text=None).records([json.dumps(line)], "f")
     dotted = {"answers.text": [], "answers.answer_start": []}
-    assert found == {**{k: v for k, v in line.items() if k != "where"}, **dotted, "source_where": "x", "where": "f:1"}
-    with pytest.raises(
-        DataError, match=r"neither `text` nor `words` is a key here.*or set `text: null` if there are two"
-    ):
+    assert record == line | dotted | {"source_where": "x", "where": "f:1"}
+    message = r"neither `text` nor `words` is a key here.*or set `text: null` if there are two"
+    with pytest.raises(DataError, match=message):
         list(construct(Jsonl).records([json.dumps(line)], "f"))
 
 
 @pytest.mark.parametrize(("offsets", "shift"), [("utf-16", 1), ("bytes", 3), ("one-based", 1)])
-def test_starts_that_all_count_otherwise_are_told_from_a_wrong_one(offsets: str, shift: int, tmp_path: Path) -> None:
+def test_starts_that_all_count_other_units_are_distinguished_from_a_wrong_one(
+    offsets: str, shift: int, tmp_path: Path
+) -> None:
     context = CONTEXT if offsets != "one-based" else CONTEXT[2:]
     start = context.index("Ada")
     qas = [{"question": "Who?", "answers": [{"text": "Ada", "answer_start": start + shift}]}]
     paragraphs = [{"context": f"{context} {i}", "qas": qas} for i in range(20)]
     path = tmp_path / "data.json"
     path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
-    with pytest.raises(
-        DataError, match=f"20 of 20 spans do not fit .*; 20 of 20 do if .*; set data.offsets: {offsets}"
-    ):
+    message = f"20 of 20 spans do not fit .*; 20 of 20 do if .*; set data.offsets: {offsets}"
+    with pytest.raises(DataError, match=message):
         list(Squad().read(path))
     assert f"{{use: squad, offsets: {offsets}}}" in init_yaml(path, tmp_path / "a.yaml").read_text()
     assert [record["answers"]["answer_start"] for record in Squad(offsets=offsets).read(path)] == [[start]] * 20  # type: ignore[arg-type]
