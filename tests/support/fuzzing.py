@@ -1,7 +1,7 @@
-"""What strangers send, changed at random: each target takes bytes, and may raise nothing but errors of seqpipe.
+"""Untrusted inputs, changed at random: each target takes bytes, and may raise nothing but errors of seqpipe.
 
 `python tests/support/fuzzing.py TARGET --seconds 600` searches with the coverage of atheris (Linux, `pip install
-atheris`); what it finds new is written to tests/fuzz/TARGET, what fails to tests/fuzz/TARGET/crash-*. Tests replay the
+atheris`); it writes new inputs to tests/fuzz/TARGET, and those that fail to tests/fuzz/TARGET/crash-*. Tests replay the
 corpus, and a number of random changes of it.
 """
 
@@ -17,13 +17,14 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 from unittest import mock
 
-import forged
 import yaml
+from toy_bundles import write_bundle
 
 import seqpipe
 from seqpipe.config import loader
@@ -38,26 +39,14 @@ from seqpipe.runtime.manifest import MANIFEST
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "tests" / "fuzz"
 Run = Callable[[bytes], None]
-_JUNK: tuple[Any, ...] = (
+Targets = dict[str, tuple[list[bytes], Run]]  # by name, the first inputs and the function
+_VALUES: tuple[Any, ...] = (
     None, True, 0, -1, 1, 2**31, 2**63, 2**64, 10**30, 0.5, float("nan"), float("inf"), 1e308, "", " ", "text", "\x00",
     "\ud800", "\u202e", "../..", "/dev/zero", "a" * 5000, "(a*)*b", [], [[]], {}, {"": None}, [None], [0] * 1000, "{}",
 )  # fmt: skip
 _BYTES = (
-    b"\x00",
-    b"\xff",
-    b"\xef\xbb\xbf",
-    b"\r\n",
-    b"\n\n",
-    b"\t",
-    b'"',
-    b"'",
-    b"{",
-    b"[",
-    b": ",
-    b"- ",
-    b"&a ",
-    b"*a",
-)
+    b"\x00", b"\xff", b"\xef\xbb\xbf", b"\r\n", b"\n\n", b"\t", b'"', b"'", b"{", b"[", b": ", b"- ", b"&a ", b"*a",
+)  # fmt: skip
 
 
 def readers() -> dict[str, tuple[dict[str, Any], bytes]]:
@@ -99,12 +88,14 @@ def requests(bundles: Mapping[str, Path], stack: contextlib.ExitStack) -> tuple[
     tensor = {"name": "text", "datatype": "BYTES", "shape": [2], "data": ["Anna in Bern", "b"]}
     first: list[tuple[str, Any]] = []
     for name in bundles:
-        first.append((f"/v1/{name}", {"inputs": ["Anna in Bern", {"text": "New York"}], "options": {}}))
-        first.append((f"/v1/{name}", {"inputs": "Anna in Bern", "explain": True}))
-        first.append((f"/v2/models/{name}/infer", {"id": "1", "inputs": [tensor], "parameters": {}}))
         prompt = {"model": name, "prompt": "a", "max_tokens": 3, "n": 1, "temperature": 0.5, "seed": 1, "top_p": 0.9}
-        first.append(("/v1/completions", {**prompt, "stop": ["b"], "stream": False, "echo": True}))
-        first.append(("/v1/embeddings", {"model": name, "input": ["Anna"], "encoding_format": "base64"}))
+        first += [
+            (f"/v1/{name}", {"inputs": ["Anna in Bern", {"text": "New York"}], "options": {}}),
+            (f"/v1/{name}", {"inputs": "Anna in Bern", "explain": True}),
+            (f"/v2/models/{name}/infer", {"id": "1", "inputs": [tensor], "parameters": {}}),
+            ("/v1/completions", {**prompt, "stop": ["b"], "stream": False, "echo": True}),
+            ("/v1/embeddings", {"model": name, "input": ["Anna"], "encoding_format": "base64"}),
+        ]
 
     def send(data: bytes) -> None:
         path, body = first[len(data) % len(first)][0], data
@@ -119,15 +110,13 @@ def requests(bundles: Mapping[str, Path], stack: contextlib.ExitStack) -> tuple[
     return [json_bytes([number, body]) for number, (_, body) in enumerate(first)], send
 
 
-def targets(
-    bundles: Mapping[str, Path], folder: Path, stack: contextlib.ExitStack
-) -> dict[str, tuple[list[bytes], Run]]:
+def targets(bundles: Mapping[str, Path], folder: Path, stack: contextlib.ExitStack) -> Targets:
     """The first inputs and the function of each target.
 
     Args:
-        bundles: Small bundles that answer, by name; the first is changed.
-        folder: Where files may be written.
-        stack: Ends what is started.
+        bundles: Small bundles by name; the first is changed.
+        folder: A folder for files.
+        stack: Closes clients and undoes patches.
     """
     bundle = next(iter(bundles.values()))
     files = {name: (bundle / name).read_bytes() for name in ("model.onnx", "tokenizer.json")}
@@ -135,7 +124,7 @@ def targets(
     content = {key: value for key, value in stated.items() if key not in ("files", "sha256", "format", "version")}
 
     def answer(content: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
-        model = seqpipe.load(forged.write(folder / "bundle", files, content), "cpu", threads=1, timeout=5)
+        model = seqpipe.load(write_bundle(folder / "bundle", files, content), "cpu", threads=1, timeout=5)
         model("Anna in\r\nNew York")
 
     def manifest(data: bytes) -> None:
@@ -146,44 +135,39 @@ def targets(
         if isinstance(value, dict):
             answer(value, files)
 
-    def tokenizer(data: bytes) -> None:
-        answer({**content, "golden": []}, {**files, "tokenizer.json": data})
-
     def graph(data: bytes) -> None:
         assert isinstance(refusal_reason(data), str)
 
-    def pipeline(data: bytes) -> None:
-        path = folder / "pipeline.yaml"
+    def input_file(data: bytes) -> Path:
+        path = folder / "input.yaml"
         path.write_bytes(data)
-        loader.load(path, files=False, runs=False)
+        return path
 
     def first_yaml(data: bytes) -> None:
-        path = folder / "data.txt"
-        path.write_bytes(data)
-        written = folder / "first.yaml"
-        written.unlink(missing_ok=True)
-        init_yaml(path, written)
+        (folder / "first.yaml").unlink(missing_ok=True)
+        init_yaml(input_file(data), folder / "first.yaml")
+
+    def read(data: bytes, reader: Any) -> None:
+        path = input_file(data)
+        for record in reader.read(path):
+            assert re.match(rf"{re.escape(str(path))}:\d+", record["where"])
 
     yamls = [path.read_bytes() for path in sorted((ROOT / "pipelines").glob("*.yaml"))]
-    found: dict[str, tuple[list[bytes], Run]] = {
+    by_name: Targets = {
         "manifest": ([json_bytes(content)], manifest),
-        "tokenizer": ([files["tokenizer.json"]], tokenizer),
+        "tokenizer": (
+            [files["tokenizer.json"]],
+            lambda data: answer({**content, "golden": []}, {**files, "tokenizer.json": data}),
+        ),
         "graph": ([files["model.onnx"]], graph),
-        "yaml": (yamls, pipeline),
+        "yaml": (yamls, lambda data: loader.load(input_file(data), files=False, runs=False)),
         "requests": requests(bundles, stack),
         "init": ([data for _, data in readers().values()], first_yaml),
     }
     for use, (options, example) in readers().items():
         reader = construct(Plugins().find("reader", use).load(), **options)
-
-        def read(data: bytes, reader: Any = reader) -> None:
-            path = folder / "read.txt"
-            path.write_bytes(data)
-            for record in reader.read(path):
-                assert re.match(rf"{re.escape(str(path))}:\d+", record["where"])
-
-        found[f"reader-{use}"] = ([example], read)
-    return found
+        by_name[f"reader-{use}"] = ([example], partial(read, reader=reader))
+    return by_name
 
 
 def survives(run: Run, data: bytes) -> None:
@@ -204,12 +188,10 @@ def _places(value: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
 def changed(data: bytes, dice: random.Random) -> bytes:
     """The bytes with one to four changes: of the values within, where they are JSON or YAML, or of the bytes."""
     value: Any = None
-    if dice.random() < 0.6:
-        with contextlib.suppress(ValueError, RecursionError, yaml.YAMLError):
-            value = json.loads(data)
-        if value is None and b": " in data:
+    for parse in (json.loads, yaml.safe_load) if dice.random() < 0.6 else ():
+        if value is None and (parse is json.loads or b": " in data):
             with contextlib.suppress(ValueError, RecursionError, yaml.YAMLError):
-                value = yaml.safe_load(data)
+                value = parse(data)
     for _ in range(dice.randint(1, 4)):
         places = [*_places(value)]
         if not places:
@@ -220,11 +202,11 @@ def changed(data: bytes, dice: random.Random) -> bytes:
             case 0:
                 del within[key]
             case 1:
-                within[key] = dice.choice(_JUNK)
+                within[key] = dice.choice(_VALUES)
             case 2:
-                other, name = dice.choice(places)
+                source, name = dice.choice(places)
                 with contextlib.suppress(KeyError, IndexError, ValueError, RecursionError):
-                    within[key] = json.loads(json.dumps(other[name]))
+                    within[key] = json.loads(json.dumps(source[name]))
             case 3:
                 within[key] = [within[key]] * dice.choice((1, 2, 100))
             case 4 if isinstance(within, dict):
@@ -256,7 +238,7 @@ def _changed_bytes(data: bytes, dice: random.Random) -> bytes:
 
 
 def corpus(name: str) -> list[bytes]:
-    """The inputs that the search has found for a target, in order of their names."""
+    """The inputs of earlier searches for a target, in order of their names."""
     return [path.read_bytes() for path in sorted((CORPUS / name).glob("*")) if path.is_file()]
 
 
@@ -267,13 +249,13 @@ def main() -> None:
     parser.add_argument("target")
     parser.add_argument("--bundles", type=Path, nargs="+", required=True, help="small bundles, the first to be changed")
     parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--found", type=Path, help="where new inputs are written; default: the corpus")
-    given = parser.parse_args()
+    parser.add_argument("--found", type=Path, help="folder for new inputs; default: the corpus")
+    arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
     stack = contextlib.ExitStack()
-    seeds, run = targets({path.name: path for path in given.bundles}, folder, stack)[given.target]
-    place = given.found or CORPUS / given.target
-    place.mkdir(parents=True, exist_ok=True)
+    seeds, run = targets({path.name: path for path in arguments.bundles}, folder, stack)[arguments.target]
+    new_inputs = arguments.found or CORPUS / arguments.target
+    new_inputs.mkdir(parents=True, exist_ok=True)
     first = Path(tempfile.mkdtemp(prefix="seeds-"))
     for number, data in enumerate(seeds):
         (first / str(number)).write_bytes(data)
@@ -283,15 +265,13 @@ def main() -> None:
         return changed(data, dice)[:most] if dice.random() < 0.7 else bytes(atheris.Mutate(data, most))
 
     for function in gc.get_objects():
-        if isinstance(function, FunctionType) and (function.__module__ or "").partition(".")[0] in (
-            "seqpipe",
-            "seqpipe_plugins",
-        ):
+        packages = ("seqpipe", "seqpipe_plugins")
+        if isinstance(function, FunctionType) and (function.__module__ or "").partition(".")[0] in packages:
             atheris.instrument_func(function)
-    options = [f"-max_total_time={given.seconds}", "-timeout=30", "-rss_limit_mb=4096", "-max_len=65536"]
-    options += ["-print_final_stats=1", f"-artifact_prefix={place}/crash-"]
+    options = [f"-max_total_time={arguments.seconds}", "-timeout=30", "-rss_limit_mb=4096", "-max_len=65536"]
+    options += ["-print_final_stats=1", f"-artifact_prefix={new_inputs}/crash-"]
     atheris.Setup(
-        [sys.argv[0], *options, str(place), str(first)], lambda data: survives(run, data), custom_mutator=mutator
+        [sys.argv[0], *options, str(new_inputs), str(first)], lambda data: survives(run, data), custom_mutator=mutator
     )
     atheris.Fuzz()
 

@@ -1,46 +1,30 @@
-"""Bundles that read pictures and sounds, with a graph written by hand, and pictures and sounds in all their forms."""
+"""Bundles that read pictures and sounds, and pictures and sounds in all their forms."""
 
 from __future__ import annotations
 
 import base64
 import io
 import struct
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import forged
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+import toy_bundles as toy
 from PIL import Image
 
 from seqpipe import load
 
-IMAGE = {
-    "kind": "image",
-    "height": 6,
-    "width": 5,
-    "channels": 3,
-    "means": [0.4, 0.5, 0.6],
-    "deviations": [0.2, 0.3, 0.25],
-}
+IMAGE: dict[str, Any] = {
+    "kind": "image", "height": 6, "width": 5, "channels": 3, "means": [0.4, 0.5, 0.6], "deviations": [0.2, 0.3, 0.25],
+}  # fmt: skip
 GREY = IMAGE | {"channels": 1, "means": [0.5], "deviations": [0.25]}
-MEL = {
-    "kind": "mel",
-    "rate": 16_000,
-    "window": 400,
-    "hop": 160,
-    "fft": 512,
-    "bands": 20,
-    "lowest": 0.0,
-    "highest": 8_000.0,
-    "means": [-8.0] * 20,
-    "deviations": [4.0] * 20,
-}
-
-
-# What a forger may state of a kind: the kind, and what is changed in it.
+MEL: dict[str, Any] = {
+    "kind": "mel", "rate": 16_000, "window": 400, "hop": 160, "fft": 512, "bands": 20,
+    "lowest": 0.0, "highest": 8_000.0, "means": [-8.0] * 20, "deviations": [4.0] * 20,
+}  # fmt: skip
+# Entries that a runtime refuses: a kind, and the changes of its entry.
 STATED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a million rows": (IMAGE, {"height": 10**6}),
     "a million columns": (GREY, {"width": 10**6}),
@@ -70,56 +54,30 @@ STATED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def write_media_bundle(path: Path, entry: Mapping[str, Any], golden: Any = ()) -> Path:
-    """Writes a bundle that answers with three numbers, a linear function of the mean row; `golden` are records."""
+    """Write a bundle that answers with three numbers, a linear function of the mean row; `golden` are records."""
     features = entry["width"] * entry["channels"] if "width" in entry else entry["bands"]
-    axes = ["batch_size", "sequence_length"]
     nodes = [
-        helper.make_node("Cast", ["mask"], ["real"], to=TensorProto.FLOAT),
-        helper.make_node("Unsqueeze", ["real", "last"], ["weight"]),
-        helper.make_node("Mul", ["rows", "weight"], ["masked"]),
-        helper.make_node("ReduceSum", ["masked", "first"], ["sum"], keepdims=0),
-        helper.make_node("ReduceSum", ["weight", "first"], ["count"], keepdims=0),
-        helper.make_node("Div", ["sum", "count"], ["mean"]),
-        helper.make_node("MatMul", ["mean", "matrix"], ["vector"]),
+        *toy.masked_sum("rows"),
+        toy.node("ReduceSum", ["weight", "axis_1"], ["count"], keepdims=0),
+        toy.node("Div", ["sum", "count"], ["mean"]),
+        toy.node("MatMul", ["mean", "matrix"], ["vector"]),
     ]
     matrix = np.random.default_rng(1).normal(0, 1, (features, 3)).astype(np.float32)
-    constants = {"last": np.array([2]), "first": np.array([1]), "matrix": matrix}
-    graph = helper.make_graph(
-        nodes,
-        "media",
-        [
-            helper.make_tensor_value_info("rows", TensorProto.FLOAT, [*axes, features]),
-            helper.make_tensor_value_info("mask", TensorProto.BOOL, axes),
-        ],
-        [helper.make_tensor_value_info("vector", TensorProto.FLOAT, ["batch_size", 3])],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    inputs: toy.Values = {"rows": (toy.FLOAT, [*toy.AXES, features]), "mask": (toy.BOOL, toy.AXES)}
+    model = toy.onnx_model(
+        nodes, inputs, {"vector": (toy.FLOAT, ["batch_size", 3])}, {**toy.SUM_CONSTANTS, "matrix": matrix}
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    onnx.checker.check_model(model)
-    manifest = {
-        "version": 4,
-        "name": "media",
-        "field": "it",
-        "inputs": {
-            "mask": {"axes": axes, "dtype": "bool"},
-            "rows": {**entry, "axes": [*axes, features], "dtype": "float32"},
-        },
-        "outputs": ["vector"],
-        "options": {},
-        "answer": {"kind": "vector", "target": None, "self_supervised": True},
-        "limits": {"tokens": 10_000},
-        "reader": {"use": "jsonl", "options": {}},
-        "golden": [],
-        "metrics": {},
-        "parity": {},
-        "made_with": {},
-    }
-    files = {"model.onnx": model.SerializeToString()}
-    forged.write(path, files, manifest)
+    rows = {**entry, "axes": [*toy.AXES, features], "dtype": "float32"}
+    answer = {"kind": "vector", "target": None, "self_supervised": True}
+    manifest = toy.toy_manifest(
+        "media", "vector", {"mask": toy.MASK, "rows": rows}, version=4, field="it", answer=answer
+    )
+    files = {"model.onnx": model}
+    toy.write_bundle(path, files, manifest)
     if golden:
         opened = load(path, "cpu", threads=1)
-        examples = [{"record": {"it": value}, "answer": opened({"it": value})} for value in golden]
-        forged.write(path, files, manifest | {"golden": examples})
+        manifest["golden"] = [{"record": {"it": value}, "answer": opened({"it": value})} for value in golden]
+        toy.write_bundle(path, files, manifest)
     return path
 
 
@@ -129,8 +87,8 @@ def in_base64(data: bytes) -> str:
 
 def encoded(pixels: np.ndarray, form: str = "PNG", mode: str | None = None, **options: Any) -> bytes:
     """A picture as a file of this form."""
-    file, shown = io.BytesIO(), Image.fromarray(pixels.astype(np.uint8))
-    (shown.convert(mode) if mode else shown).save(file, form, **options)
+    file, image = io.BytesIO(), Image.fromarray(pixels.astype(np.uint8))
+    (image.convert(mode) if mode else image).save(file, form, **options)
     return file.getvalue()
 
 
@@ -149,26 +107,14 @@ def wav(
         content = (samples * (2 ** (bits - 1) - 1)).astype(f"<i{bits // 8}").tobytes()
     step = channels * bits // 8
     form = struct.pack("<HHIIHH", kind, channels, rate % 2**32, rate * step % 2**32, step, bits)
-    body = (
-        b"WAVE"
-        + b"fmt "
-        + struct.pack("<I", len(form))
-        + form
-        + b"data"
-        + struct.pack("<I", len(content) + lies)
-        + content
-    )
+    length = struct.pack("<I", len(content) + lies)
+    body = b"WAVEfmt " + struct.pack("<I", len(form)) + form + b"data" + length + content
     return b"RIFF" + struct.pack("<I", len(body) + stated) + body
 
 
 def png(width: int, height: int, content: bytes = b"") -> bytes:
     """A grey PNG of this size, whose compressed data need not be of that size."""
-    import zlib
-
-    parts = [
-        (b"IHDR", struct.pack(">2I5B", width, height, 8, 0, 0, 0, 0)),
-        (b"IDAT", zlib.compress(content)),
-        (b"IEND", b""),
-    ]
-    chunks = (struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in parts)
+    header = struct.pack(">2I5B", width, height, 8, 0, 0, 0, 0)
+    parts = {b"IHDR": header, b"IDAT": zlib.compress(content), b"IEND": b""}
+    chunks = (struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in parts.items())
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
