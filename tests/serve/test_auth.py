@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
-from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message
 
 from seqpipe.errors import UsageError
 from seqpipe.serve.auth import SiteCheck, TokenCheck, check_hosts, exposure_warning, read_token
@@ -18,21 +17,17 @@ from seqpipe.serve.settings import Settings
 TOKEN = "0123456789abcdef-TOKEN"
 
 
-async def hello(request: Request) -> PlainTextResponse:
-    return PlainTextResponse("hello")
-
-
 @pytest.fixture
 def client() -> TestClient:
-    routes = [
-        Route(path, hello) for path in ("/v1", "/v2/health/live", "/v2/health/ready", "/metrics", "/", "/page/page.js")
-    ]
-    return TestClient(TokenCheck(Starlette(routes=routes), TOKEN))
+    paths = ("/v1", "/v2/health/live", "/v2/health/ready", "/metrics", "/", "/page/page.js")
+    return TestClient(TokenCheck(Starlette(routes=[Route(path, PlainTextResponse("hello")) for path in paths]), TOKEN))
 
 
-def test_the_token_opens(client: TestClient) -> None:
+def test_the_token_opens_and_health_and_the_page_need_none(client: TestClient) -> None:
     for scheme in ("Bearer", "bearer"):
         assert client.get("/v1", headers={"Authorization": f"{scheme} {TOKEN}"}).text == "hello"
+    for path in ("/v2/health/live", "/v2/health/ready", "/", "/page/page.js"):
+        assert client.get(path).text == "hello"
 
 
 @pytest.mark.parametrize(
@@ -46,19 +41,11 @@ def test_without_the_token_is_401(client: TestClient, path: str, given: str | No
     assert "Authorization: Bearer" in response.json()["error"]
 
 
-@pytest.mark.parametrize("tokens", [("wrong", TOKEN), (TOKEN, "wrong"), (TOKEN, TOKEN)])
-def test_two_authorizations_are_none(client: TestClient, tokens: tuple[str, str]) -> None:
-    headers = [("Authorization", f"Bearer {token}") for token in tokens]
-    assert client.get("/v1", headers=headers).status_code == 401
-
-
-def test_bytes_that_are_no_text_are_401(client: TestClient) -> None:
+def test_two_authorizations_and_bytes_that_are_no_text_are_401(client: TestClient) -> None:
+    for tokens in (("wrong", TOKEN), (TOKEN, "wrong"), (TOKEN, TOKEN)):
+        headers = [("Authorization", f"Bearer {token}") for token in tokens]
+        assert client.get("/v1", headers=headers).status_code == 401
     assert client.get("/v1", headers=[(b"authorization", b"Bearer \xff\xfe")]).status_code == 401
-
-
-@pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready", "/", "/page/page.js"])
-def test_health_and_the_page_need_no_token(client: TestClient, path: str) -> None:
-    assert client.get(path).text == "hello"
 
 
 def test_a_file_goes_before_the_variable(tmp_path: Path) -> None:
@@ -67,19 +54,15 @@ def test_a_file_goes_before_the_variable(tmp_path: Path) -> None:
     assert read_token(file, {"SEQPIPE_TOKEN": "another-token-of-the-environment"}) == TOKEN
     assert read_token(None, {"SEQPIPE_TOKEN": f" {TOKEN} "}) == TOKEN
     assert read_token(None, {}) is None
+    with pytest.raises(UsageError, match=r"--token-file: .*/none"):
+        read_token(tmp_path / "none", {"SEQPIPE_TOKEN": TOKEN})
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "one word"),
-        ("\n", "one word"),
-        ("two words of a token", "one word"),
-        ("é" * 20, "one word"),
-        (f"{TOKEN}\n{TOKEN}", "one word"),
-        ("short", "5 characters, fewer than 16"),
-    ],
-)
+WORD, LENGTH = "one word", "5 characters, fewer than 16"
+BAD = {"": WORD, "\n": WORD, "two words of a token": WORD, "é" * 20: WORD, f"{TOKEN}\n{TOKEN}": WORD, "short": LENGTH}
+
+
+@pytest.mark.parametrize(("content", "message"), BAD.items())
 def test_a_bad_token_is_refused_with_a_cure(tmp_path: Path, content: str, message: str) -> None:
     file = tmp_path / "token"
     file.write_text(content, encoding="utf-8")
@@ -88,11 +71,6 @@ def test_a_bad_token_is_refused_with_a_cure(tmp_path: Path, content: str, messag
             read_token(*given)
         assert "openssl rand" in str(error.value)
         assert content not in str(error.value) or not content.strip()
-
-
-def test_a_token_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--token-file: .*/none"):
-        read_token(tmp_path / "none", {"SEQPIPE_TOKEN": TOKEN})
 
 
 @pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("127.8.0.1", False), ("0.0.0.0", True)])
@@ -108,9 +86,6 @@ def test_an_address_that_others_reach_is_warned_of(host: str, warned: bool) -> N
 def status(settings: Settings, headers: list[tuple[str, str]], method: str = "POST", path: str = "/v1/toy") -> int:
     """The status of a request with just these headers."""
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        await PlainTextResponse("answered")(scope, receive, send)
-
     async def send(message: Message) -> None:
         statuses.append(message.get("status", 0))
 
@@ -120,26 +95,29 @@ def status(settings: Settings, headers: list[tuple[str, str]], method: str = "PO
     statuses: list[int] = []
     raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
     scope = {"type": "http", "http_version": "1.1", "method": method, "path": path, "headers": raw}
-    asyncio.run(SiteCheck(answer, settings)(scope, receive, send))
+    asyncio.run(SiteCheck(PlainTextResponse("answered"), settings)(scope, receive, send))
     return statuses[0]
 
 
 LOCAL, OPEN = Settings(), Settings(host="0.0.0.0")
 
 
-@pytest.mark.parametrize(
-    "host", ["localhost", "LOCALHOST:8000", "127.0.0.1", "127.0.0.1:8000", "127.8.0.1:1", "[::1]", "[::1]:8000"]
-)
+NAMES = "localhost LOCALHOST:8000 127.0.0.1 127.0.0.1:8000 127.8.0.1:1 [::1] [::1]:8000"
+
+
+@pytest.mark.parametrize("host", NAMES.split())
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_server_at_a_loopback_address_answers_to_its_names(host: str, method: str) -> None:
     assert status(LOCAL, [("Host", host)], method) == 200
 
 
-FOREIGN = ["evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.5", "[::2]"]
-FOREIGN += [":8000", "localhost:x", "localhost@evil.example", "[::1", "::1", "[127.0.0.1]x", "[", "\xff", "a" * 9_000]
+FOREIGN = (
+    "evil.example evil.example:8000 localhost.evil.example 127.0.0.1.evil.example 10.0.0.5 [::2] "
+    ":8000 localhost:x localhost@evil.example [::1 ::1 [127.0.0.1]x [ \xff"
+)
 
 
-@pytest.mark.parametrize("host", FOREIGN)
+@pytest.mark.parametrize("host", [*FOREIGN.split(), "a" * 9_000])
 @pytest.mark.parametrize("path", ["/v1/toy", "/", "/v2/health/ready", "/v2/repository/index"])
 def test_a_server_at_a_loopback_address_answers_to_no_other_name(host: str, path: str) -> None:
     for method in ("GET", "POST", "OPTIONS"):

@@ -34,20 +34,13 @@ def test_what_a_run_costs_beside_its_tokens_is_learned_from_noisy_times(run: flo
     assert learned(run).run == pytest.approx(run, rel=0.2, abs=20)
 
 
-def test_runs_of_one_size_do_not_show_what_size_costs() -> None:
+@pytest.mark.parametrize("runs", [[(100, 0.1), (100, 0.3), (100, 0.2)], [(100, 0.2), (1_000, 0.1)]])
+def test_runs_of_one_size_and_runs_that_get_cheaper_with_size_teach_nothing(runs: list[tuple[int, float]]) -> None:
     cost = BatchCost()
     unknown = cost.run
-    for seconds in (0.1, 0.3, 0.2):
-        cost.add(100, seconds)
+    for padded, seconds in runs:
+        cost.add(padded, seconds)
     assert cost.run == unknown > 0
-
-
-def test_runs_that_get_cheaper_with_size_teach_nothing() -> None:
-    cost = BatchCost()
-    unknown = cost.run
-    cost.add(100, 0.2)
-    cost.add(1_000, 0.1)
-    assert cost.run == unknown
 
 
 def test_older_runs_fade() -> None:
@@ -58,15 +51,13 @@ def test_older_runs_fade() -> None:
     assert cost.run == pytest.approx(10, abs=10)
 
 
-def test_where_a_run_costs_little_like_lengths_go_together() -> None:
+def test_where_a_run_costs_little_like_lengths_go_together_and_where_it_costs_much_all() -> None:
+    assert lengths(learned(5_000), 8, 100, 9, 7, 120, 500) == [7, 8, 9, 100, 120, 500]
     cost = learned(2)
     assert lengths(cost, 8, 100, 8, 8, 100, 500) == [8, 8, 8]
     assert lengths(cost, 100, 8, 8, 8, 100, 500) == [100, 100]
     assert lengths(cost, 500, 8, 8, 8, 100, 100) == [500]
-
-
-def test_where_a_run_costs_much_all_go_together() -> None:
-    assert lengths(learned(5_000), 8, 100, 9, 7, 120, 500) == [7, 8, 9, 100, 120, 500]
+    assert lengths(BatchCost(), 0, 0, 0) == [0, 0, 0]
 
 
 def test_the_first_is_always_in_the_batch_which_holds_to_its_limits_and_is_in_order() -> None:
@@ -95,7 +86,3 @@ def test_no_run_of_neighbours_in_length_with_the_first_costs_less_by_token() -> 
         at = by_length.index(items[0].length)
         best = min(by_token(by_length[a:b]) for a in range(at + 1) for b in range(at + 1, len(items) + 1))
         assert by_token(chosen) == pytest.approx(best, rel=0.05)
-
-
-def test_texts_without_a_token_are_a_batch() -> None:
-    assert lengths(BatchCost(), 0, 0, 0) == [0, 0, 0]

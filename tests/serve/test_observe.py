@@ -21,8 +21,8 @@ from seqpipe.serve.observe import AccessLog, current
 class Server:
     """The layer around a handler, its log in memory."""
 
-    def __init__(self, handler: Callable[[Request], Awaitable[Any]]):
-        self.metrics, self.stream = Metrics(), io.StringIO()
+    def __init__(self, handler: Callable[[Request], Awaitable[Any]], stream: Any = None):
+        self.metrics, self.stream = Metrics(), stream or io.StringIO()
         routes = [Route("/v1/{name}", handler, methods=["POST"]), Route("/v2/health/live", handler)]
         self.app = Observed(Starlette(routes=routes), self.metrics, AccessLog(self.stream), 0.5)
 
@@ -67,7 +67,7 @@ def test_a_request_is_one_line_without_texts() -> None:
     asyncio.run(server.ask(x_request_id="job-7"))
     (line,) = server.lines
     seconds = line.pop("seconds")
-    assert 0 < seconds < 5
+    assert seconds > 0
     assert line.pop("time").endswith("+00:00")
     assert line == {
         "id": "job-7", "method": "POST", "route": "/v1/{name}", "bundle": "ner", "status": 200, "items": 1,
@@ -77,18 +77,12 @@ def test_a_request_is_one_line_without_texts() -> None:
     assert value(server.metrics.render()[0], "seqpipe_requests_total", bundle="ner", code="200") == 1
 
 
-@pytest.mark.parametrize("path", ["/v1/a/secret", "/secret"])
-def test_the_path_of_no_route_is_not_logged(path: str) -> None:
+def test_the_path_of_no_route_is_not_logged() -> None:
     server = Server(answer)
-    asyncio.run(server.ask(path))
-    assert [(line["status"], line["route"]) for line in server.lines] == [(404, None)]
+    for path in ("/v1/a/secret", "/secret"):
+        asyncio.run(server.ask(path))
+    assert [(line["status"], line["route"]) for line in server.lines] == [(404, None)] * 2
     assert "secret" not in server.stream.getvalue()
-
-
-def test_a_valid_request_id_goes_in_and_out() -> None:
-    sent = asyncio.run(Server(answer).ask(x_request_id="a1/B:2"))
-    assert header(sent, b"x-request-id") == [b"a1/B:2"]
-    assert json.loads(sent[1]["body"])["id"] == "a1/B:2"
 
 
 @pytest.mark.parametrize("sent_id", ["", "a b", 'a"', "a\n", "é", "a" * 129])
@@ -105,11 +99,11 @@ def test_requests_at_the_same_time_keep_their_own_records() -> None:
 
     async def ask_all() -> list[Any]:
         server = Server(wait)
-        return await asyncio.gather(*(server.ask(x_request_id=f"id-{i}") for i in range(20)))
+        return await asyncio.gather(*(server.ask(x_request_id=f"a{i}/B:2") for i in range(20)))
 
     for i, sent in enumerate(asyncio.run(ask_all())):
-        assert json.loads(sent[1]["body"])["id"] == f"id-{i}"
-        assert header(sent, b"x-request-id") == [f"id-{i}".encode()]
+        assert json.loads(sent[1]["body"])["id"] == f"a{i}/B:2"
+        assert header(sent, b"x-request-id") == [f"a{i}/B:2".encode()]
 
 
 def test_health_is_logged_only_when_it_fails() -> None:
@@ -123,33 +117,19 @@ def test_health_is_logged_only_when_it_fails() -> None:
     assert [line["status"] for line in server.lines] == [503]
 
 
-def test_an_error_is_a_500_and_still_raised() -> None:
+def test_an_error_is_a_500_and_still_raised_and_a_client_that_leaves_a_499() -> None:
     async def fail(request: Request) -> JSONResponse:
         raise ValueError("secret")
 
-    server = Server(fail)
-    with pytest.raises(ValueError, match="secret"):
-        asyncio.run(server.ask())
-    assert [line["status"] for line in server.lines] == [500]
-    assert "secret" not in server.stream.getvalue()
+    async def leave(request: Request) -> JSONResponse:
+        raise asyncio.CancelledError
 
-
-def test_a_client_that_leaves_is_a_499() -> None:
-    async def wait(request: Request) -> JSONResponse:
-        await asyncio.sleep(60)
-        raise AssertionError
-
-    async def leave(server: Server) -> None:
-        task = asyncio.create_task(server.ask())
-        await asyncio.sleep(0.01)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await asyncio.sleep(0)
-
-    server = Server(wait)
-    asyncio.run(leave(server))
-    assert [line["status"] for line in server.lines] == [499]
+    for handler, error, status in ((fail, ValueError, 500), (leave, asyncio.CancelledError, 499)):
+        server = Server(handler)
+        with pytest.raises(error):
+            asyncio.run(server.ask())
+        assert [line["status"] for line in server.lines] == [status]
+        assert "secret" not in server.stream.getvalue()
 
 
 def test_a_stream_is_logged_at_its_end() -> None:
@@ -176,14 +156,11 @@ def test_requests_that_end_together_are_written_at_once() -> None:
             self.writes += 1
             return super().write(text)
 
-    server = Server(answer)
-    stream = Counted()
-    log = AccessLog(stream)
-    server.app = Observed(Starlette(routes=[Route("/v1/{name}", answer, methods=["POST"])]), server.metrics, log, 0.5)
+    server = Server(answer, Counted())
 
     async def ask_all() -> None:
         await asyncio.gather(*(server.ask() for _ in range(30)))
 
     asyncio.run(ask_all())
-    assert len(stream.getvalue().splitlines()) == 30
-    assert stream.writes < 10
+    assert len(server.lines) == 30
+    assert server.stream.writes < 10

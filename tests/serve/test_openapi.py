@@ -1,6 +1,5 @@
 """The OpenAPI document: valid, true of what the server answers, and shown."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,6 @@ from seqpipe.serve.settings import Settings
 
 TEXTS = ["Anna meets Ben in New York .", "", "Bern"]
 TENSOR = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["Bern"]}
-
-
-@pytest.fixture(scope="module")
-def server(tiny_bundle: Path, vector_bundle: Path, slow_bundle: Path) -> Iterator[Server]:
-    with Server(tiny_bundle, vector_bundle, slow_bundle) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -43,31 +36,33 @@ def test_a_bundle_is_described_with_its_labels_options_and_fields(document: dict
     bias = {"type": "number", "minimum": -20, "maximum": 20, "default": 0.0}
     assert schemas["toy.Options"]["properties"] == {"bias": bias}
     assert schemas["toy.Input"]["anyOf"][1]["required"] == ["text"]
-    assert {"documents", "explain", "stream"} & schemas["toy.Request"]["properties"].keys() == {"documents"}
-    assert {"documents", "explain", "stream"} & schemas["slow.Request"]["properties"].keys() == {"documents", "explain"}
+    for name, modes in (("toy", {"documents"}), ("slow", {"documents", "explain"}), ("lm", {"stream"})):
+        assert {"documents", "explain", "stream"} & schemas[f"{name}.Request"]["properties"].keys() == modes
     assert schemas["EmbeddingRequest"]["properties"]["model"]["enum"] == ["vectors"]
-    assert "/v1/completions" not in document["paths"]
+    completion = schemas["CompletionRequest"]["properties"]
+    assert (completion["model"]["enum"], completion["repetition_penalty"]["minimum"]) == (["lm"], 1)
+    assert not {"max_length", "beams", "n_best"} & completion.keys()
 
 
 REQUESTS: list[tuple[str, str, Any]] = [
-    ("GET", "/v1", None),
-    ("GET", "/v1/toy", None),
-    ("GET", "/v1/models", None),
-    ("GET", "/v2", None),
-    ("GET", "/v2/health/live", None),
-    ("GET", "/v2/health/ready", None),
-    ("GET", "/v2/models/vectors", None),
     ("POST", "/v1/toy", {"inputs": "Anna"}),
     ("POST", "/v1/toy", {"inputs": TEXTS, "options": {"bias": -3}}),
     ("POST", "/v1/toy", {"inputs": [{"text": "Anna"}, {"words": ["New", "York"]}]}),
     ("POST", "/v1/toy", {"inputs": "Anna. Ben.", "documents": True}),
     ("POST", "/v1/slow", {"inputs": "Anna", "explain": True}),
     ("POST", "/v1/vectors", {"inputs": ["Anna", ""]}),
+    ("POST", "/v1/lm", {"inputs": "a", "options": {"max_length": 5, "beams": 2, "n_best": 2, "stop": ["x"]}}),
+    ("POST", "/v1/lm", {"inputs": ["a"], "options": {"seed": 3, "top_p": 0.5}}),
+    ("POST", "/v1/completions", {"model": "lm", "prompt": "a", "max_tokens": 3, "n": 2, "repetition_penalty": 2}),
     ("POST", "/v1/embeddings", {"model": "vectors", "input": ["Anna", "Bern"]}),
     ("POST", "/v1/embeddings", {"model": "vectors", "input": "Anna", "encoding_format": "base64"}),
     ("POST", "/v2/models/toy/infer", {"id": "7", "inputs": [TENSOR], "parameters": {"bias": 1}}),
     ("POST", "/v2/models/vectors/infer", {"inputs": [TENSOR], "outputs": [{"name": "vector"}]}),
 ]
+
+
+PATHS = "/v1 /v1/toy /v1/models /v2 /v2/health/live /v2/health/ready /v2/models/vectors"
+REQUESTS += [("GET", path, None) for path in PATHS.split()]
 
 
 @pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
@@ -89,6 +84,8 @@ REFUSED: list[tuple[str, Any, int]] = [
     ("/v1/toy", {"inputs": "Anna", "options": {"bias": 21}}, 422),
     ("/v1/toy", {"input": "Anna"}, 422),
     ("/v1/toy", {"inputs": {"words": "Anna"}}, 422),
+    ("/v1/lm", {"inputs": "a", "options": {"top_p": 0, "seed": 1}}, 422),
+    ("/v1/completions", {"model": "lm", "prompt": "a", "max_tokens": 0}, 400),
     ("/v1/embeddings", {"model": "toy", "input": "a"}, 400),
     ("/v2/models/toy/infer", {"inputs": [{**TENSOR, "datatype": "FP32"}]}, 422),
 ]
@@ -110,10 +107,8 @@ def test_the_document_says_whether_a_token_is_needed_and_bundles_may_be_loaded(t
     plain, full = document_of([], Settings()), document_of([], Settings(token="secret", repository=tmp_path))
     assert full["security"] == [{"token": []}]
     assert "security" not in plain
-    assert {*full["paths"]} - {*plain["paths"]} == {
-        "/v2/repository/index",
-        "/v2/repository/models/{name}/load",
-        "/v2/repository/models/{name}/unload",
-    }
+    repository = {"index", "models/{name}/load", "models/{name}/unload"}
+    assert {*full["paths"]} - {*plain["paths"]} == {f"/v2/repository/{path}" for path in repository}
+    assert "/v1/completions" not in plain["paths"]
     validator = pytest.importorskip("openapi_spec_validator").OpenAPIV31SpecValidator
     assert [str(error) for error in validator(full).iter_errors()] == []
