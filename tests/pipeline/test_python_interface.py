@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -121,8 +122,11 @@ def test_each_step_is_reported_from_its_start_to_its_end(finished: Reported) -> 
     assert (training[0].kind, training[0].done) == ("step", 0)
     assert [report.kind for report in training].count("end") == 1
     assert training[-1].kind == "end"
-    assert max(report.done for report in training) == training[0].total == run.history[-1]["step"]
-    assert "loss" in training[-2].note
+    steps = [report for report in training if report.kind == "step" and report.done]
+    assert [report.done for report in steps] == [*range(1, run.history[-1]["step"] + 1)]
+    assert {report.total for report in steps} == {steps[-1].done}
+    assert re.fullmatch(r"epoch 1/2, loss [\d.]+, [\d,]+ tokens/s", steps[0].note)
+    assert re.fullmatch(r"epoch 2/2, loss [\d.]+, best f1 [\d.]+, [\d,]+ tokens/s", steps[-1].note)
     assert {report.kind for report in reports} >= {"message", "result", "step", "end"}
 
 

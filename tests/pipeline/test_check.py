@@ -1,30 +1,42 @@
-"""`check` judges the data by all records: what comes late in a file counts as much as what comes first."""
+"""`check` builds a pipeline from all records, exports it in seconds, and says what would go wrong in a run."""
 
-from __future__ import annotations
-
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import QUIET, labelling, moods, write_jsonl, writing
+from factory import LEAN, QUIET, labelling, moods, tiny, toy_encoders, write_jsonl, writing
+from torch import Tensor, nn
 
 from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml import dump
-from seqpipe.errors import DataError
+from seqpipe.console import Console
+from seqpipe.errors import DataError, ExportError, ParityError, PluginError, TrainingError, UsageError
 from seqpipe.pipeline import check
 from seqpipe.pipeline.check import build_trial, check_export
 from seqpipe.training.data_faults import data_faults
 
 EARLY, LATE = 600, 30  # records
+LABEL = {"head": {"use": "label"}}
 
 
-def tagged(folder: Path, late: dict[str, Any], **early: Any) -> Config:
+# The data
+
+
+def tagged(folder: Path, late: dict[str, Any]) -> Config:
     """A tagger whose training records are alike but for the last ones."""
     path = writing(folder, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
-    write_jsonl(folder / "train.jsonl", [{"text": "it rains", "spans": [], **early}] * EARLY + [late] * LATE)
+    write_jsonl(folder / "train.jsonl", [{"text": "it rains", "spans": []}] * EARLY + [late] * LATE)
     write_jsonl(folder / "dev.jsonl", [late])
     write_jsonl(folder / "test.jsonl", [late, late])
     return load(path)
+
+
+def trained_on(folder: Path, records: list[dict[str, Any]], *overrides: str, **changes: Any) -> Config:
+    path = writing(folder, {"tokenizer": "words", **changes})
+    write_jsonl(folder / "train.jsonl", records)
+    write_jsonl(folder / "dev.jsonl", records)
+    return load(path, overrides)
 
 
 def test_spans_that_begin_late_are_learned(tmp_path: Path) -> None:
@@ -42,26 +54,13 @@ def test_a_late_span_that_cuts_a_word_is_an_error_and_is_counted_where_it_is_wid
     assert any(warning.startswith(f"{LATE} of {LATE} spans begin or end within") for warning in widened.data.warnings)
 
 
-def test_a_late_label_is_known_and_a_one_sided_beginning_is_no_warning(tmp_path: Path) -> None:
-    path = labelling(tmp_path, {"head": {"use": "label"}})
-    records = [{"text": "a sad day", "label": "bad"}] * EARLY + moods(LATE, 1)
-    write_jsonl(tmp_path / "train.jsonl", records)
-    trial = build_trial(load(path))
-    assert trial.pipeline.artifacts.tasks[0].labels == ("bad", "fine", "good")
-    assert trial.data.warnings == []
-
-
-def test_the_words_of_all_records_count_for_the_coverage_of_word_vectors(tmp_path: Path) -> None:
-    vectors = tmp_path / "words.vec"
-    vectors.write_text("late 1 0\nwords 0 1\n")
-    path = labelling(tmp_path, {"head": {"use": "label"}, "embedding": {"use": "vectors", "path": "words.vec"}})
+def test_words_and_tokens_of_all_records_count(tmp_path: Path) -> None:
+    (tmp_path / "words.vec").write_text("late 1 0\nwords 0 1\n")
+    path = labelling(tmp_path, LABEL | {"embedding": {"use": "vectors", "path": "words.vec"}})
     late = [{"text": "late words", "label": "good"}] * LATE
     write_jsonl(tmp_path / "train.jsonl", [{"text": "an early day", "label": "bad"}] * EARLY + late)
     assert build_trial(load(path)).messages[0].startswith("embedding: 2 of 5 words (40.0%) have a vector in words.vec")
-
-
-def test_a_token_is_counted_in_all_records(tmp_path: Path) -> None:
-    path = labelling(tmp_path, {"head": {"use": "label"}, "tokenizer": {"use": "words", "min_count": 500}})
+    path = labelling(tmp_path, LABEL | {"tokenizer": {"use": "words", "min_count": 500}})
     write_jsonl(tmp_path / "train.jsonl", [{"text": f"day {n}", "label": "ab"[n % 2]} for n in range(EARLY)])
     assert "day" in build_trial(load(path)).pipeline.artifacts.vocabulary
 
@@ -70,8 +69,7 @@ def test_late_texts_that_cannot_be_written_are_counted(tmp_path: Path) -> None:
     path = writing(tmp_path, {"data": {"reader": "jsonl", "train": "train.jsonl"}})
     late = {"text": "abc", "reversed": "a b  c"}
     write_jsonl(tmp_path / "train.jsonl", [{"text": "ab", "reversed": "ba"}] * 1500 + [late] * LATE)
-    config = load(path, ["head.target_tokenizer={use: words}"])
-    (message,) = build_trial(config).messages
+    (message,) = build_trial(load(path, ["head.target_tokenizer={use: words}"])).messages
     assert message.startswith(f"warning: head: {LATE} of {1500 + LATE:,} texts (")
 
 
@@ -85,7 +83,6 @@ def corpus(folder: Path, lines: list[str], **head: Any) -> Config:
         "embedding": {"use": "lookup", "dim": 4},
         "encoder": {"use": "lstm", "hidden": 4, "direction": "forward"},
         "head": {"use": "lm", "context": 8, **head},
-        "train": {"epochs": 1, "threads": 1},
     }
     (folder / "lm.yaml").write_text(dump(content))
     return load(folder / "lm.yaml")
@@ -93,16 +90,14 @@ def corpus(folder: Path, lines: list[str], **head: Any) -> Config:
 
 def test_the_first_records_of_a_corpus_are_enough_where_nothing_is_wrong_with_them(tmp_path: Path) -> None:
     trial = build_trial(corpus(tmp_path, ["a line of text"] * EARLY))
-    assert trial.size == "the first 200 records"
-    assert trial.messages == []
+    assert (trial.size, trial.messages) == ("the first 200 records", [])
 
 
 @pytest.mark.parametrize("context", [8, 900])
 def test_a_corpus_is_refused_only_by_all_of_it(tmp_path: Path, context: int) -> None:
     """No word occurs three times in the first records, or they are too few for a window."""
     lines = [f"word{n} now" if context == 900 else f"word{n}" for n in range(EARLY)]
-    trial = build_trial(corpus(tmp_path, [*lines, "now now now"], context=context))
-    assert trial.size == "all records"
+    assert build_trial(corpus(tmp_path, [*lines, "now now now"], context=context)).size == "all records"
     with pytest.raises(DataError):
         build_trial(corpus(tmp_path, lines[:100], context=context))
 
@@ -119,13 +114,6 @@ def test_the_records_of_dev_and_test_are_read_to_their_end(tmp_path: Path) -> No
         check_export(config, QUIET)
 
 
-def trained_on(folder: Path, records: list[dict[str, Any]], *overrides: str, **changes: Any) -> Config:
-    path = writing(folder, {"tokenizer": "words", **changes})
-    write_jsonl(folder / "train.jsonl", records)
-    write_jsonl(folder / "dev.jsonl", records)
-    return load(path, overrides)
-
-
 @pytest.mark.parametrize(
     ("head", "record", "advice"),
     [
@@ -134,11 +122,11 @@ def trained_on(folder: Path, records: list[dict[str, Any]], *overrides: str, **c
         ({"use": "crf"}, {"text": "a", "label": "x"}, "has: text, label; write it in each record, or name the field"),
         ({"use": "crf"}, {"text": "a  b", "spans": [[1, 2, "X"]]}, "covers no word or token"),
         ({"use": "label", "multi": True}, {"text": "a", "labels": []}, "the field 'labels' is empty in each; write"),
+        ({"target": "gone"}, {"text": "a"}, "train.jsonl:1: no field 'gone'"),
     ],
 )
-def test_the_advice_is_about_the_records_there_are(
-    tmp_path: Path, head: dict[str, Any], record: dict[str, Any], advice: str
-) -> None:
+def test_the_advice_is_about_the_records_there_are(tmp_path: Path, head: Any, record: Any, advice: str) -> None:
+    head = {"use": "seq2seq", "target_tokenizer": "same"} | head if "target" in head else head
     with pytest.raises(DataError) as caught:
         build_trial(trained_on(tmp_path, [record] * 3, head=head))
     assert advice in str(caught.value)
@@ -160,31 +148,23 @@ def test_the_advice_about_texts_that_change_names_the_option_that_changes_them(
     assert advice in message
 
 
-def test_a_warning_about_train_speaks_of_learning_and_one_about_dev_of_its_score(tmp_path: Path) -> None:
-    config = trained_on(tmp_path, [{"text": "a", "label": "x"}] * 3, head={"use": "label"})
+def test_a_warning_about_train_is_about_learning_and_one_about_dev_about_its_score(tmp_path: Path) -> None:
+    config = trained_on(tmp_path, [{"text": "a", "label": "x"}] * 3, **LABEL)
     train, dev = build_trial(config).data.warnings
     assert train == "train: all have the label 'x' (3 records); no other answer can be learned; add records of each"
     assert dev.startswith("dev: all have the label 'x' (3 records); their score says nothing about other answers")
-
-
-def test_a_dev_set_of_unknown_labels_is_told_with_the_labels(tmp_path: Path) -> None:
-    config = trained_on(tmp_path, moods(9, 1), head={"use": "label"})
-    for name in ("dev", "test"):
-        write_jsonl(tmp_path / f"{name}.jsonl", [{"text": "a", "label": "new"}])
-    with pytest.raises(DataError, match=r"the dev set has 1 label .*'new' \(.*dev\.jsonl:1\)"):
-        check_export(config, QUIET)
 
 
 # Data of more records than a trial is built from. The number is 20,000; here it is 60.
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "WHOLE", 60)
     monkeypatch.setattr(check, "SAMPLE", 20)
 
 
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("small_sample")
 def test_large_data_are_examined_to_their_end_with_the_warnings_of_small_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,25 +185,104 @@ def test_large_data_are_examined_to_their_end_with_the_warnings_of_small_data(
     assert len(sample.data.warnings) >= 4
 
 
-@pytest.mark.usefixtures("few")
-def test_late_labels_of_large_data_are_known_and_those_of_dev_alone_are_not(tmp_path: Path) -> None:
-    path = labelling(tmp_path, {"head": {"use": "label"}})
+def test_late_labels_are_known_in_small_and_large_data_and_those_of_dev_alone_are_not(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    path = labelling(tmp_path, LABEL)
     records = [{"text": f"a sad day {n}", "label": "bad"} for n in range(EARLY)] + moods(LATE, 1)
     write_jsonl(tmp_path / "train.jsonl", records)
+    small = build_trial(load(path))
+    request.getfixturevalue("small_sample")
     trial = build_trial(load(path))
-    assert trial.pipeline.artifacts.tasks[0].labels == ("bad", "fine", "good")
+    labels = [built.pipeline.artifacts.tasks[0].labels for built in (small, trial)]
+    assert labels == [("bad", "fine", "good")] * 2
+    assert small.data.warnings == []  # though the beginning is one-sided
     assert trial.size == f"the first 20 of {EARLY + LATE} records and 2 with further labels"
     write_jsonl(tmp_path / "dev.jsonl", [{"text": "a", "label": "good"}] * 70 + [{"text": "a", "label": "new"}])
     with pytest.raises(DataError, match=r"the dev set has 1 label .*'new' \(.*dev\.jsonl:71\)"):
         check_export(load(path), QUIET)
 
 
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("small_sample")
 def test_a_late_long_text_of_large_data_is_the_one_whose_memory_is_measured(tmp_path: Path) -> None:
-    path = labelling(tmp_path, {"head": {"use": "label"}})
+    path = labelling(tmp_path, LABEL)
     records = [*moods(EARLY, 1), {"text": "day " * 50, "label": "bad"}, *moods(LATE, 2)]
     write_jsonl(tmp_path / "train.jsonl", records)
     data = build_trial(load(path)).data
     assert data.batches.data[-1].where == f"record {EARLY + 1} ({tmp_path / 'train.jsonl'}:{EARLY + 1})"
     with pytest.raises(DataError, match=rf"record {EARLY + 1} .*: 50 tokens exceed train\.max_tokens: 40"):
         build_trial(load(path, ["train.max_tokens=40"]))
+
+
+# The export
+
+
+def test_a_sound_pipeline_is_built_exported_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tiny(tmp_path, *LEAN, "encoder=sound", **toy_encoders())
+    files = os.listdir(tmp_path)
+    result = check_export(config, Console())
+    assert os.listdir(tmp_path) == files
+    assert (result.decisions, result.ties) == (12, 0)
+    assert result.worst_score < 1e-5
+    printed = capsys.readouterr().err
+    assert "weights on 36 records, loss " in printed
+    assert "bytes, inputs ids, mask" in printed
+    assert "answers the same in PyTorch and onnxruntime: 12 decisions" in printed
+
+
+class Broken(nn.Module):
+    """An encoder with a fault."""
+
+    def __init__(self, dim: int, *, fault: str = "nan"):
+        super().__init__()
+        self.dim, self.fault = dim, fault
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        if self.fault == "raises":
+            raise KeyError("missing")
+        return x * float("nan") if self.fault == "nan" else x[..., :-1]
+
+
+FORWARD = "encoder: encoder 'broken' of toys: `forward`"
+
+
+@pytest.mark.parametrize(
+    ("encoder", "error", "message"),
+    [
+        ("unrolled", ExportError, "the pipeline does not export"),
+        ("nomask", ParityError, "depends on values in the padding"),
+        ("baked", ParityError, "decisions differ between PyTorch and onnxruntime"),
+        ("rough", ParityError, r"(scores|opens|closes) differs by \d"),
+        ("fails", ParityError, "onnxruntime fails at shape"),
+        ("{use: broken, fault: raises}", PluginError, f"{FORWARD} raised KeyError: 'missing'"),
+        ("{use: broken, fault: shape}", PluginError, rf"{FORWARD} returned x of shape .*, not \(B, T, 8\) as"),
+        ("{use: broken, fault: nan}", TrainingError, "the loss of the first batch is nan"),
+    ],
+)
+def test_a_component_with_a_planted_fault_is_found(
+    tmp_path: Path, encoder: str, error: type[Exception], message: str
+) -> None:
+    toys = toy_encoders() | {"broken": ("encoder", Broken)}
+    with pytest.raises(error, match=message):
+        check_export(tiny(tmp_path, *LEAN, f"encoder={encoder}", **toys), QUIET)
+
+
+def test_an_unknown_metric_is_reported_with_the_scores_there_are(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no dev score 'blue'; did you mean 'bleu'\? \(there is: .*perplexity"):
+        check_export(load(writing(tmp_path), ["train.metric=blue"]), QUIET)
+    file = labelling(tmp_path, {"head": {"use": "label", "target": "label", "calibrate": True}})
+    for metric in ("accuracy", "-loss"):
+        assert check_export(load(file, [f"train.metric={metric}"]), QUIET).decisions
+    with pytest.raises(UsageError, match="no dev score 'acuracy'; did you mean 'accuracy'"):
+        check_export(load(file, ["train.metric=acuracy"]), QUIET)
+
+
+def test_words_that_the_tokenizer_splits_are_a_warning_where_they_are_many(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_export(tiny(tmp_path, *LEAN, r"tokenizer={use: words, pattern: \w}"), Console())
+    message = "words are split differently by the tokenizer in the words joined by spaces: for example"
+    assert message in capsys.readouterr().err
+    check_export(tiny(tmp_path, *LEAN), Console())
+    printed = capsys.readouterr().err
+    assert ("0.0 % of" in printed, "for example" in printed) == (True, False)
