@@ -17,24 +17,33 @@ def job(name: str, key: str | None = "", tokens: int = 8, seconds: float = SOON)
     return Job(key, tokens, time.monotonic() + seconds, name, None)
 
 
-def names(batch: list[Job]) -> list[str]:
-    return [one.payload for one in batch]
+def names(batch: Sequence[Job]) -> list[str]:
+    return [waiting.payload for waiting in batch]
 
 
 def batches(queue: BatchQueue) -> list[list[str]]:
     """All that waits, after which nothing more comes."""
     queue.close()
-    found = []
-    while batch := queue.take():
-        found.append(names(batch))
-    return found
+    return [names(batch) for batch in iter(queue.take, [])]
 
 
 def filled(*jobs: Job, most: int = 1_000_000) -> BatchQueue:
     queue = BatchQueue(most)
-    for one in jobs:
-        queue.put([one])
+    for waiting in jobs:
+        queue.put([waiting])
     return queue
+
+
+def refusal(queue: BatchQueue, *jobs: Job) -> HttpError | None:
+    """The error that a request of these jobs gets; without jobs, before it is read."""
+    try:
+        if jobs:
+            queue.put(jobs)
+        else:
+            queue.refuse_early()
+    except HttpError as error:
+        return error
+    return None
 
 
 def test_the_oldest_comes_first_with_those_of_its_options() -> None:
@@ -47,44 +56,42 @@ def test_tokens_that_are_written_wait_with_those_that_are_read() -> None:
         return Job("", 8, time.monotonic() + SOON, "", None, 0, written)
 
     queue = BatchQueue(100)
-    with pytest.raises(HttpError, match=r"about 101 tokens in one request; .* ask for shorter texts") as e:
-        queue.put([writing(93)])
-    assert e.value.status == 413
-    queue.put([writing(42)])
-    queue.put([writing(42)])
+    error = refusal(queue, writing(93))
+    assert error is not None
+    assert (error.status, error.message[:31]) == (413, "about 101 tokens in one request")
+    assert error.message.endswith("ask for shorter texts and fewer beams")
+    for _ in range(2):
+        queue.put([writing(42)])
     with pytest.raises(HttpError, match="too many requests are waiting"):
         queue.put([writing(0)])
-    assert (queue.tokens, [one.tokens for one in queue.take()], queue.tokens) == (100, [8, 8], 0)
+    assert (queue.tokens, [waiting.tokens for waiting in queue.take()], queue.tokens) == (100, [8, 8], 0)
 
 
-def test_like_lengths_go_together() -> None:
-    queue = filled(*(job(f"{n} {i}", tokens=n) for i in range(2) for n in (8, 100, 500)))
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [(1, [["8", "8"], ["100", "100"], ["500", "500"]]), (5_000, [["8", "8", "100", "100", "500", "500"]])],
+)
+def test_the_time_of_runs_decides_which_lengths_go_together(run: int, expected: list[list[str]]) -> None:
+    queue = filled(*(job(str(n), tokens=n) for _ in range(2) for n in (8, 100, 500)))
     for padded in range(1, 1_000, 100):
-        queue.done([job("done", tokens=padded)], 1e-5 * (1 + padded))
-    assert batches(queue) == [["8 0", "8 1"], ["100 0", "100 1"], ["500 0", "500 1"]]
-
-
-def test_what_runs_took_decides_what_goes_together() -> None:
-    queue = filled(*(job(str(n), tokens=n) for n in (1, 100, 31, 500, 120, 8, 64)))
-    for padded in range(1, 1_000, 100):
-        queue.done([job("done", tokens=padded)], 1e-5 * (5_000 + padded))
-    assert batches(queue) == [["1", "8", "31", "64", "100", "120", "500"]]
+        queue.done([job("done", tokens=padded)], 1e-5 * (run + padded))
+    assert batches(queue) == expected
 
 
 def test_a_worker_measures_what_came_since_the_last_batch_while_the_queue_takes_more() -> None:
     measured: list[list[str]] = []
 
     def measure(jobs: Sequence[Job]) -> None:
-        measured.append(names([*jobs]))
-        for one in jobs:
-            one.length = len(one.payload)
+        measured.append(names(jobs))
+        for waiting in jobs:
+            waiting.length = len(waiting.payload)
         if len(measured) == 1:
             queue.put([job("three")])
             queue.cancel([gone])
 
     queue, gone = BatchQueue(1_000_000, measure=measure), job("gone")
-    for one in (job("a"), job("call", None), gone):
-        queue.put([one])
+    for waiting in (job("a"), job("call", None), gone):
+        queue.put([waiting])
     assert names(queue.take()) == ["a"]
     assert len(queue) == 2
     assert batches(queue) == [["call"], ["three"]]
@@ -111,21 +118,13 @@ def test_a_worker_that_waits_takes_what_another_has_measured() -> None:
     assert sorted(taken) == [[], ["a"], ["b"]]
 
 
-def test_calls_are_alone() -> None:
-    assert batches(filled(job("a"), job("call", None), job("b"), job("call 2", None))) == [
-        ["a", "b"],
-        ["call"],
-        ["call 2"],
-    ]
-
-
-def test_a_batch_has_at_most_so_many_rows_and_padded_tokens() -> None:
+def test_calls_are_alone_and_a_batch_has_at_most_so_many_rows_and_padded_tokens() -> None:
+    calls = filled(job("a"), job("call", None), job("b"), job("call 2", None))
+    assert batches(calls) == [["a", "b"], ["call"], ["call 2"]]
     assert [*map(len, batches(filled(*(job(str(i)) for i in range(2 * ROWS + 3)))))] == [ROWS, ROWS, 3]
     assert [*map(len, batches(filled(*(job(str(i), tokens=1_000) for i in range(9)))))] == [4, 4, 1]
-    assert batches(filled(job("huge", tokens=TOKENS * 3), job("huge too", tokens=TOKENS * 3))) == [
-        ["huge"],
-        ["huge too"],
-    ]
+    huge = filled(job("huge", tokens=TOKENS * 3), job("huge too", tokens=TOKENS * 3))
+    assert batches(huge) == [["huge"], ["huge too"]]
 
 
 def test_what_nobody_waits_for_is_left_out() -> None:
@@ -140,82 +139,73 @@ def test_what_nobody_waits_for_is_left_out() -> None:
 
 def test_a_request_is_taken_whole_or_not_at_all() -> None:
     queue = filled(job("a"), most=20)
-    with pytest.raises(HttpError) as refused:
-        queue.put([job("b"), job("c")])
-    assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "1"})
-    with pytest.raises(HttpError) as never:
-        queue.put([job("b"), job("c"), job("d")])
-    assert never.value.status == 413
+    refused, never = refusal(queue, job("b"), job("c")), refusal(queue, job("b"), job("c"), job("d"))
+    assert refused is not None
+    assert never is not None
+    assert (refused.status, refused.headers, never.status) == (429, {"Retry-After": "1"}, 413)
     assert batches(queue) == [["a"]]
-    with pytest.raises(HttpError) as closed:
-        queue.put([job("b")])
-    assert closed.value.status == 503
-
-
-def refused(queue: BatchQueue, tokens: int) -> bool:
-    try:
-        queue.put([job("more", tokens=tokens)])
-    except HttpError:
-        return True
-    return False
-
-
-def is_full(queue: BatchQueue) -> bool:
-    try:
-        queue.refuse_early()
-    except HttpError:
-        return True
-    return False
+    closed = refusal(queue, job("b"))
+    assert closed is not None
+    assert closed.status == 503
 
 
 def test_where_no_usual_request_fits_others_are_refused_before_they_are_read_until_there_is_room() -> None:
     queue = filled(*(job("a", tokens=10) for _ in range(95)), most=1_000)
-    assert not is_full(queue)
-    assert refused(queue, 60)
-    assert not is_full(queue)  # smaller ones fit
-    assert not refused(queue, 45)
-    assert is_full(queue)
+    assert not refusal(queue)
+    assert refusal(queue, job("more", tokens=60))
+    assert not refusal(queue)  # smaller ones fit
+    assert not refusal(queue, job("more", tokens=45))
+    assert refusal(queue)
     queue.take()
-    assert not is_full(queue)
+    assert not refusal(queue)
 
 
 def test_large_requests_keep_no_small_ones_out() -> None:
     queue = filled(*(job("a", tokens=400) for _ in range(2)), most=1_000)
-    assert refused(queue, 400)
-    assert not is_full(queue)
+    assert refusal(queue, job("more", tokens=400))
+    assert not refusal(queue)
 
 
 def test_the_time_to_try_again_follows_from_what_waits_and_the_speed() -> None:
     queue = filled(*(job(str(i), tokens=10) for i in range(10)), most=100)
     for _ in range(3):
         queue.done([job("done", tokens=20)], 1.0)
-    with pytest.raises(HttpError) as refused:
-        queue.put([job("b")])
-    assert refused.value.headers == {"Retry-After": "5"}
+    refused = refusal(queue, job("b"))
+    assert refused is not None
+    assert refused.headers == {"Retry-After": "5"}
 
 
 def test_a_worker_waits_until_there_is_work() -> None:
-    queue, taken = BatchQueue(100), []
-    worker = threading.Thread(target=lambda: taken.extend([names(queue.take()), names(queue.take())]))
+    queue, taken = BatchQueue(100), [threading.Event(), threading.Event()]
+
+    def work() -> None:
+        for event, expected in zip(taken, (["a"], []), strict=True):
+            if names(queue.take()) == expected:
+                event.set()
+
+    worker = threading.Thread(target=work)
     worker.start()
-    time.sleep(0.05)
     queue.put([job("a")])
-    time.sleep(0.05)
+    assert taken[0].wait(SOON)
     assert worker.is_alive()
     queue.close()
-    worker.join(10)
-    assert taken == [["a"], []]
+    assert taken[1].wait(SOON)
 
 
 def test_with_a_delay_the_oldest_waits_for_others_but_a_full_batch_and_a_call_do_not() -> None:
-    queue = BatchQueue(1_000, delay=1)
-    threading.Timer(0.05, lambda: queue.put([job("b")])).start()
-    began = time.monotonic()
+    queue, began = BatchQueue(1_000, delay=0.2), time.monotonic()
     queue.put([job("a")])
-    assert names(queue.take()) == ["a", "b"]
-    assert 0.95 < time.monotonic() - began < 5
+    assert names(queue.take()) == ["a"]
+    assert time.monotonic() - began >= 0.2
+    measured, taken = threading.Event(), list[list[str]]()
+    queue = BatchQueue(1_000, delay=10 * SOON, measure=lambda jobs: measured.set())
+    worker = threading.Thread(target=lambda: taken.append(names(queue.take())))
+    worker.start()
+    queue.put([job("a")])
+    assert measured.wait(SOON)
+    others = [str(i) for i in range(ROWS - 1)]
+    queue.put([job(name) for name in others])
+    worker.join(SOON)
+    assert taken == [["a", *others]]
     queue.put([job("call", None)])
-    queue.put([job(str(i)) for i in range(ROWS)])
-    began = time.monotonic()
-    assert [len(queue.take()), len(queue.take())] == [1, ROWS]
-    assert time.monotonic() - began < 0.75
+    assert names(queue.take()) == ["call"]
