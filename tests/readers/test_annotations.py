@@ -15,8 +15,10 @@ from seqpipe_plugins.readers.annotations import FORMS, Annotations, Brat, Dialog
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "init" / "forms"
 SPANS = [{"start": 0, "end": 3, "label": "person"}, {"start": 13, "end": 17, "label": "town"}]
-LABELLED: dict[str, Any] = {"text": "Ida sails to Bodø on day 0", "labels": ["sail"], "label": "sail"}
-SPANNED: dict[str, Any] = {"text": "Ida sails to Bodø on day 0", "spans": SPANS}
+TEXT = "Ida sails to Bodø on day 0"
+SQL = "SELECT name FROM ship WHERE town = 'town0' ;"
+LABELLED: dict[str, Any] = {"text": TEXT, "labels": ["sail"], "label": "sail"}
+SPANNED: dict[str, Any] = {"text": TEXT, "spans": SPANS}
 NUMBERED = [{**span, "label": str(len(span["label"]))} for span in SPANS]  # type: ignore[arg-type]
 FIRST: dict[str, tuple[str, dict[str, Any]]] = {
     "watson.json": ("intents", LABELLED),
@@ -45,38 +47,19 @@ FIRST: dict[str, tuple[str, dict[str, Any]]] = {
     "nlu-evaluation.json": ("nlu-evaluation", {**SPANNED, **LABELLED}),
     "massive.jsonl": ("massive", {**SPANNED, **LABELLED}),
     "pairs.json": ("pairs", LABELLED),
-    "text-to-sql.json": (
-        "text-to-sql",
-        {"text": "which ships lie in town0", "target": "SELECT name FROM ship WHERE town = 'town0' ;"},
-    ),
+    "text-to-sql.json": ("text-to-sql", {"text": "which ships lie in town0", "target": SQL}),
     "mrqa.jsonl": (
-        "questions",
-        {
-            "question": "Who sails?",
-            "context": "Ida sails to Bodø on day 0",
-            "answers": {"text": ["Ida"], "answer_start": [0]},
-        },
+        *("questions", {"question": "Who sails?", "context": TEXT, "answers": {"text": ["Ida"], "answer_start": [0]}}),
     ),
-    "cluener.json": (
-        "cluener",
-        {
-            "text": "张伟住在上海第0天",
-            "spans": [{"start": 0, "end": 2, "label": "name"}],
-        },
-    ),
+    "cluener.json": ("cluener", {"text": "张伟住在上海第0天", "spans": [{"start": 0, "end": 2, "label": "name"}]}),
     "spacy-train.json": (
-        "spacy-json",
-        {
-            "text": "Ida sails to Bodø on day 0",
-            "words": ["Ida", "sails", "to", "Bodø", "on", "day", "0"],
-            "tags": ["B-person", "O", "O", "B-town", "O", "O", "O"],
-        },
+        *("spacy-json", {"text": TEXT, "words": TEXT.split(), "tags": ["B-person", "O", "O", "B-town", "O", "O", "O"]}),
     ),
 }
 
 
 @pytest.mark.parametrize("name", FIRST)
-def test_a_file_is_recognised_and_read_as_its_form_says(name: str) -> None:
+def test_the_form_of_a_file_is_recognised_and_read(name: str) -> None:
     form, expected = FIRST[name]
     assert Annotations.recognise(CORPUS / name) == form
     record = next(Annotations(form=form).read(CORPUS / name))
@@ -88,28 +71,27 @@ def test_every_form_has_a_file() -> None:
     assert {form for form, _ in FIRST.values()} == FORMS.keys()
 
 
-def test_what_was_rejected_or_has_no_annotation_is_left_out() -> None:
+def test_rejected_texts_and_texts_without_annotation_are_left_out() -> None:
     for name, left_out in (("prodigy.jsonl", 4), ("label-studio.json", 1)):
         reader = Annotations(form=FIRST[name][0])
         texts = {record["text"] for record in reader.read(CORPUS / name)}
         assert (len(texts), reader.omitted) == (24 - (4 if "prodigy" in name else 0), left_out)
 
 
-def test_stated_offsets_win_over_those_of_the_form(tmp_path: Path) -> None:
+def test_the_option_offsets_overrides_the_offsets_of_the_form(tmp_path: Path) -> None:
     path = tmp_path / "data.json"
     names = {"Ida": 3, "Tove": 4, "Runar": 5}
     points = [{"start": 0, "end": end, "text": name} for name, end in names.items()]
     lines = [
-        {"content": f"{point['text']}, sails", "annotation": [{"label": ["person"], "points": [point]}]}
-        for point in points
+        {"content": f"{name}, sails", "annotation": [{"label": ["person"], "points": [point]}]}
+        for name, point in zip(names, points, strict=True)
     ]
     path.write_text("\n".join(map(json.dumps, lines)))
     with pytest.raises(DataError, match=r"3 of 3 spans do not fit .*; set data\.reader\.offsets: characters"):
         list(Annotations(form="dataturks").read(path))
     records = construct(Annotations, form="dataturks", offsets="characters").read(path)
-    assert [record["spans"] for record in records] == [
-        [{"start": 0, "end": end, "label": "person"}] for end in names.values()
-    ]
+    expected = [[{"start": 0, "end": end, "label": "person"}] for end in (3, 4, 5)]
+    assert [record["spans"] for record in records] == expected
 
 
 @pytest.mark.parametrize(
@@ -118,11 +100,7 @@ def test_stated_offsets_win_over_those_of_the_form(tmp_path: Path) -> None:
         ("rasa", "nlu:\n- intent: [\n", r"data:\d+: this is not YAML of Rasa"),
         ("rasa", "nlu:\n- intent: a\n", "there is no text in this file in the form of Rasa's"),
         ("rasa", "nothing\n", "there is no text in this file"),
-        (
-            "prodigy",
-            '{"text": "a", "answer": "accept", "spans": [{"start": 0, "end": 9, "label": "x"}]}',
-            "0 to 9 is empty",
-        ),
+        ("prodigy", '{"text": "a", "answer": "accept", "spans": [[0, 9, "x"]]}', "0 to 9 is empty"),
         ("prodigy", '{"text": "a b", "answer": "accept", "spans": [{"label": "x"}]}', "span 1 is an object; write"),
         ("luis", '{"utterances": [{"intent": "a"}]}', "there is no text here in the form of LUIS"),
         ("questions", '[{"context": "a", "qas": [{"question": "b", "answers": ["c"]}]}]', "'c' is not at 0"),
@@ -132,7 +110,7 @@ def test_stated_offsets_win_over_those_of_the_form(tmp_path: Path) -> None:
         ("text-to-sql", '[{"sentences": [{"text": "a"}], "sql": []}]', "there is no text to write"),
     ],
 )
-def test_a_fault_is_named_with_its_place(form: str, content: str, message: str, tmp_path: Path) -> None:
+def test_a_fault_is_reported_with_its_place(form: str, content: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(DataError, match=message) as caught:
@@ -196,7 +174,7 @@ def test_one_list_of_objects_is_no_list_of_texts_by_label(tmp_path: Path) -> Non
         ("5", "span 1 has a string as `end`; it must be a whole number"),
     ],
 )
-def test_offsets_in_words_that_are_not_within_the_text_are_errors(stop: Any, message: str, tmp_path: Path) -> None:
+def test_offsets_in_words_beyond_the_text_are_errors(stop: Any, message: str, tmp_path: Path) -> None:
     entity = {"entity": "town", "start": 3, "stop": stop}
     sentence = {"text": "Ida sails to Oslo on day 0", "intent": "sail", "entities": [entity]}
     path = tmp_path / "a.json"
@@ -209,8 +187,8 @@ def test_a_folder_of_dialogflow_has_the_intents_in_the_names_of_its_files(tmp_pa
     folder = tmp_path / "agent/intents"
     folder.mkdir(parents=True)
     for intent in ("Book a room", "sail"):
-        said = [{"data": [{"text": f"{intent} in "}, {"text": f"Oslo {n}", "alias": "town"}]} for n in range(9)]
-        (folder / f"{intent}_usersays_pt-br.json").write_text(json.dumps(said))
+        parts = [{"data": [{"text": f"{intent} in "}, {"text": f"Oslo {n}", "alias": "town"}]} for n in range(9)]
+        (folder / f"{intent}_usersays_pt-br.json").write_text(json.dumps(parts))
         (folder / f"{intent}.json").write_text("{}")
     records = list(Dialogflow().read(tmp_path / "agent"))
     assert [record["label"] for record in records[::9]] == ["Book a room", "sail"]

@@ -15,9 +15,9 @@ from seqpipe_plugins.readers.conllu import Conllu
 NAMES = ("lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 
 
-def row(place: object, form: str, upos: str = "X", **cells: str) -> str:
-    given = {"upos": upos, **cells}
-    return "\t".join([str(place), form, *(given.get(name, "_") for name in NAMES)]) + "\n"
+def row(number: object, form: str, upos: str = "X", **cells: str) -> str:
+    cells = {"upos": upos, **cells}
+    return "\t".join([str(number), form, *(cells.get(name, "_") for name in NAMES)]) + "\n"
 
 
 GLUED = {"misc": "SpaceAfter=No"}
@@ -37,29 +37,31 @@ def read(content: str, **options: Any) -> list[dict[str, Any]]:
     return list(Conllu(**options).records(content.splitlines(keepends=True), "x"))
 
 
-def test_ranges_and_empty_nodes_are_no_words() -> None:
+def test_ranges_and_empty_nodes_are_not_words() -> None:
     (record,) = read(DONT)
+    upos = ["PRON", "AUX", "PART", "PUNCT"]
     assert record == {
         "sent_id": "a-1",
+        "where": "x:4",
         "text": "I don't.",
         "words": ["I", "do", "n't", "."],
-        "tags": ["PRON", "AUX", "PART", "PUNCT"],
+        "tags": upos,
+        "upos": upos,
         "lemma": ["_"] * 4,
-        "upos": ["PRON", "AUX", "PART", "PUNCT"],
         "xpos": ["_"] * 4,
-        "feats": ["_", "_", "Polarity=Neg", "_"],
         "head": ["_"] * 4,
+        "feats": ["_", "_", "Polarity=Neg", "_"],
         "deprel": ["nsubj", "aux", "_", "_"],
-        "where": "x:4",
     }
     assert locate(record["words"], record["text"]) == [(0, 1), (2, 4), (4, 7), (7, 8)]
 
 
-@pytest.mark.parametrize("column", ["upos", "feats", "deprel"])
-def test_any_column_gives_the_tags(column: str) -> None:
+@pytest.mark.parametrize(
+    ("column", "tags"), [("upos", ["DET", "NOUN"]), ("feats", ["_", "N=1|C=2"]), ("deprel", ["det", "root"])]
+)
+def test_any_column_has_the_tags(column: str, tags: list[str]) -> None:
     text = row(1, "a", "DET", feats="_", deprel="det") + row(2, "b", "NOUN", feats="N=1|C=2", deprel="root")
-    expected = {"upos": ["DET", "NOUN"], "feats": ["_", "N=1|C=2"], "deprel": ["det", "root"]}[column]
-    assert read(text, tags=column)[0]["tags"] == expected
+    assert read(text, tags=column)[0]["tags"] == tags
 
 
 def test_a_file_without_annotation_gives_words_alone() -> None:
@@ -72,11 +74,10 @@ def test_without_the_comment_the_text_is_put_together() -> None:
     assert read(row(1, "(", **GLUED) + row(2, "a", misc="X=1|SpaceAfter=No") + row(3, ")"))[0]["text"] == "(a)"
 
 
-def test_words_that_are_no_part_of_the_text_take_its_place() -> None:
+def test_words_that_are_not_in_the_text_replace_it() -> None:
     text = "# text = Il va au lac\n" + row(1, "Il") + row(2, "va") + row("3-4", "au") + row(3, "à") + row(4, "le")
     record = read(text + row(5, "lac"))[0]
-    assert record["text"] == "Il va à le lac"
-    assert record["words"] == ["Il", "va", "à", "le", "lac"]
+    assert (record["text"], record["words"]) == ("Il va à le lac", ["Il", "va", "à", "le", "lac"])
 
 
 @pytest.mark.parametrize("change", [str, lambda text: text.replace("\n", "\r\n"), lambda text: "\ufeff\n" + text])
@@ -102,17 +103,17 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("text", "options", "line", "fragment"), BAD, ids=[f"{i}" for i in range(len(BAD))])
-def test_a_bad_line_is_an_error_that_says_where_and_what_to_do(
-    text: str, options: dict[str, Any], line: int, fragment: str
+@pytest.mark.parametrize(("text", "options", "line", "message"), BAD)
+def test_a_bad_line_is_an_error_with_its_place_and_the_fix(
+    text: str, options: dict[str, Any], line: int, message: str
 ) -> None:
     with pytest.raises(DataError) as caught:
         read(text, **options)
     assert str(caught.value).startswith(f"x:{line}: ")
-    assert fragment in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_what_stands_before_a_bad_line_is_read() -> None:
+def test_the_records_before_a_bad_line_are_read() -> None:
     records = Conllu().records([row(1, "a"), "\n", "b\n"], "x")
     assert next(records)["words"] == ["a"]
     with pytest.raises(DataError, match="x:3: 1 columns"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from data_files import write_files
 
 from seqpipe.config import loader as config
 from seqpipe.errors import ConfigError, DataError, UsageError
@@ -12,16 +13,9 @@ from seqpipe.init import init_yaml
 from seqpipe_plugins.readers.folders import Folders
 
 
-def tree(folder: Path, files: dict[str, str]) -> Path:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content, encoding="utf-8")
-    return folder
-
-
 def test_the_folder_of_a_text_is_its_label(tmp_path: Path) -> None:
     content = {"pos/2.txt": "good\n\nfood\n", "pos/1.txt": "gut", "neg/a/b.txt": "\ufeff难吃", "neg/x.md": "no"}
-    path = tree(tmp_path / "reviews", content | {"read.txt": "x", ".git/a.txt": "x", "neg/.a.txt": "x"})
+    path = write_files(tmp_path / "reviews", content | {"read.txt": "x", ".git/a.txt": "x", "neg/.a.txt": "x"})
     assert list(Folders().read(path)) == [
         {"text": "难吃", "label": "neg", "where": f"{path}/neg/a/b.txt:1"},
         {"text": "gut", "label": "pos", "where": f"{path}/pos/1.txt:1"},
@@ -35,7 +29,7 @@ def test_the_folder_of_a_text_is_its_label(tmp_path: Path) -> None:
 
 
 def test_files_of_several_patterns_are_values_of_a_field(tmp_path: Path) -> None:
-    path = tree(tmp_path / "digits", {"7/b.png": "x", "7/a.jpg": "x", "7/c.txt": "x", "2/d.png": "x"})
+    path = write_files(tmp_path / "digits", {"7/b.png": "x", "7/a.jpg": "x", "7/c.txt": "x", "2/d.png": "x"})
     reader = Folders(file="image", pattern=["*.png", "*.jpg"])
     assert list(reader.read(path)) == [
         {"image": path / name, "label": name[0], "where": f"{path}/{name}"}
@@ -45,8 +39,8 @@ def test_files_of_several_patterns_are_values_of_a_field(tmp_path: Path) -> None
         Folders(pattern=["*.gif", "*.bmp"]).files(path)
 
 
-def test_what_is_no_folder_of_texts_is_an_error(tmp_path: Path) -> None:
-    path = tree(tmp_path, {"a.txt": "x", "b/c.md": "x", "d/e.doc": "x"})
+def test_anything_but_a_folder_of_texts_is_an_error(tmp_path: Path) -> None:
+    path = write_files(tmp_path, {"a.txt": "x", "b/c.md": "x", "d/e.doc": "x"})
     (path / "d" / "e.doc").write_bytes(b"ok\n\xff\n")
     with pytest.raises(DataError, match=r"a\.txt: is a file; give the folder that contains a folder for each label"):
         list(Folders().read(path / "a.txt"))
@@ -61,9 +55,8 @@ def test_what_is_no_folder_of_texts_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_yaml_names_the_folder_and_no_file(tmp_path: Path) -> None:
-    path = tree(tmp_path / "mail", {"spam/1.txt": "x", "ham/1.txt": "y"})
-    made = init_yaml(path, tmp_path / "mail.yaml")
-    assert config.load(made).data.train == path
-    made.write_text(made.read_text().replace("train: mail", "train: mail/spam/1.txt"))
+    path = write_files(tmp_path / "mail", {"spam/1.txt": "x", "ham/1.txt": "y"})
+    yaml = init_yaml(path, tmp_path / "mail.yaml")
+    assert config.load(yaml).data.train == path
     with pytest.raises(ConfigError, match="is a file, not a folder"):
-        config.load(made)
+        config.load(yaml, ["data.train=mail/spam/1.txt"])

@@ -49,7 +49,7 @@ def test_nested_columns_have_dotted_names(tmp_path: Path) -> None:
     assert (record["text"], record["labels"], record["user.id"]) == ("hi", ["a", "b"], 1)
 
 
-def test_what_is_no_table_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_table_is_an_error(tmp_path: Path) -> None:
     path = table(tmp_path, {"text": ["a", None]})
     with pytest.raises(DataError, match=r"data\.parquet:2: `text` is null"):
         list(construct(Parquet).read(path))

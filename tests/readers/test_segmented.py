@@ -37,23 +37,19 @@ def test_syllables_of_vietnamese_words_are_joined_by_a_blank(tmp_path: Path) -> 
     ]
 
 
-def test_a_line_that_is_not_split_is_an_error_with_its_place(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"a\.txt:2: '天天天.*is a word of 201 characters; separate the words by blanks"
-    ):
-        read(tmp_path / "a.txt", "今天\n" + "天" * 201)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("今天\n" + "天" * 201, r"a\.txt:2: '天天天.*is a word of 201 characters; separate the words by blanks"),
+        ("Việt__Nam", r"a\.txt:1: the word 'Việt__Nam' has an empty syllable; write one '_'"),
+        ("\n", "nothing in this file"),
+    ],
+)
+def test_a_line_without_words_is_an_error_with_its_place(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        read(tmp_path / "a.txt", text, joiner=" ", syllables="_")
 
 
-def test_an_empty_syllable_is_an_error_with_its_place(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a\.txt:1: the word 'Việt__Nam' has an empty syllable; write one '_'"):
-        read(tmp_path / "a.txt", "Việt__Nam", joiner=" ", syllables="_")
-
-
-def test_a_blank_is_no_separator_of_syllables() -> None:
+def test_a_blank_does_not_separate_syllables() -> None:
     with pytest.raises(UsageError, match=r"segmented\.syllables: ' ' cannot be within words"):
         Segmented(syllables=" ")
-
-
-def test_an_empty_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="nothing in this file"):
-        read(tmp_path / "a.txt", "\n")

@@ -5,23 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from data_files import write_files
 
 from seqpipe.errors import DataError
 from seqpipe_plugins.readers.csv import TableOptions, Tsv
 from seqpipe_plugins.readers.sounds import Sounds
 
 
-def tree(folder: Path, files: dict[str, str]) -> Path:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content, encoding="utf-8")
-    return folder
-
-
 def test_a_sound_has_its_transcript_beside_it_or_in_a_line_of_its_folder(tmp_path: Path) -> None:
     lines = "84-1-0000 GO ON\n84-1-0001  SHE SAID\n"
     librispeech = {"84/1/84-1-0000.flac": "", "84/1/84-1-0001.flac": "", "84/1/84-1.trans.txt": lines}
-    path = tree(tmp_path, {"b.WAV": "", "b.txt": "seven\nthree\n", "a/x.y.wav": "", "a/x.y.txt": "né", **librispeech})
+    path = write_files(
+        tmp_path, {"b.WAV": "", "b.txt": "seven\nthree\n", "a/x.y.wav": "", "a/x.y.txt": "né", **librispeech}
+    )
     assert list(Sounds().read(path)) == [
         {"audio": path / "84/1/84-1-0000.flac", "target": "GO ON", "where": f"{path}/84/1/84-1.trans.txt:1"},
         {"audio": path / "84/1/84-1-0001.flac", "target": "SHE SAID", "where": f"{path}/84/1/84-1.trans.txt:2"},
@@ -33,8 +29,10 @@ def test_a_sound_has_its_transcript_beside_it_or_in_a_line_of_its_folder(tmp_pat
     }
 
 
-def test_what_is_no_folder_of_sounds_is_an_error(tmp_path: Path) -> None:
-    path = tree(tmp_path, {"none/a.txt": "x", "some/a.wav": "", "some/b.txt": "x", "bad/a.wav": "", "bad/a.txt": ""})
+def test_anything_but_a_folder_of_sounds_is_an_error(tmp_path: Path) -> None:
+    path = write_files(
+        tmp_path, {"none/a.txt": "x", "some/a.wav": "", "some/b.txt": "x", "bad/a.wav": "", "bad/a.txt": ""}
+    )
     (path / "bad" / "a.txt").write_bytes(b"\xff")
     for name, words in {
         "none": "there is no sound in this folder (*.wav, *.flac, *.ogg, *.mp3); name a folder of sounds",
@@ -50,7 +48,7 @@ def test_what_is_no_folder_of_sounds_is_an_error(tmp_path: Path) -> None:
 
 def test_a_table_names_sounds_as_common_voice_does(tmp_path: Path) -> None:
     table = "client_id\tpath\tsentence\n1\ta.mp3\tGo on.\n2\tb.mp3\tShe said.\n"
-    path = tree(tmp_path, {"train.tsv": table, "a.mp3": ""}) / "train.tsv"
+    path = write_files(tmp_path, {"train.tsv": table, "a.mp3": ""}) / "train.tsv"
     records = Tsv(table=TableOptions(text=None, files=["path"])).read(path)
     first = {"client_id": "1", "path": tmp_path / "a.mp3", "sentence": "Go on."}
     assert next(records) == {"where": f"{path}:2", **first}

@@ -1,0 +1,21 @@
+"""Data files that tests write, for readers and for `init`."""
+
+from pathlib import Path
+from typing import Any
+
+from seqpipe.config.loader import Config, load
+from seqpipe.init import init_yaml
+
+
+def write_files(folder: Path, files: dict[str, str]) -> Path:
+    """Writes files, and the folders that their names have, into a folder."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, encoding="utf-8")
+    return folder
+
+
+def init_config(folder: Path, content: str, name: str, **options: Any) -> Config:
+    """The checked configuration that `init` writes for a file of this content."""
+    write_files(folder, {name: content})
+    return load(init_yaml(folder / name, folder / "init.yaml", **options))
