@@ -1,6 +1,6 @@
-"""No shipped pipeline has a node without a CUDA kernel, and no step of a loop waits for more than its condition.
+"""Nodes without a CUDA kernel, and copies to the host within loops, are found.
 
-Graphs that other tests export are checked there (tests/test_pipelines.py, tests/test_docs.py); the others here.
+Exported models are checked in tests/test_gallery.py and tests/test_pipelines.py.
 """
 
 from collections.abc import Callable
@@ -12,25 +12,8 @@ import pytest
 import torch
 from cuda_placement import copies_to_host, faults_on_cuda, without_kernel
 from exported import export
-from test_pipelines import KIN, PIPELINES, small
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-from seqpipe.config.loader import load
-from seqpipe.console import Console
-from seqpipe.export.exporter import use_graph
-from seqpipe.export.graph_cache import default_cache
-from seqpipe.pipeline.check import build_trial
-
-
-@pytest.mark.parametrize("path", [path for path in PIPELINES if path.stem in KIN], ids=lambda path: path.stem)
-def test_a_shipped_pipeline_that_no_other_test_exports_runs_on_cuda_as_a_whole(path: Path, tmp_path: Path) -> None:
-    torch.set_num_threads(1)
-    config = load(path, small(path, tmp_path))
-    pipeline = build_trial(config).pipeline.eval()
-    use_graph(pipeline, config, default_cache(), Console(), (tmp_path / "model.onnx").write_bytes)
-    assert faults_on_cuda(tmp_path / "model.onnx") == []
-
 
 CASES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
     "one side": (lambda ids, mask: F.pad(ids, (1, 0), value=7), "int64"),

@@ -1,0 +1,52 @@
+"""A trained pipeline of the gallery, to be compared with its bundle and exported again."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from factory import QUIET
+from gallery import gallery
+
+from seqpipe import Model, load
+from seqpipe.config.loader import Config
+from seqpipe.export.exporter import export
+from seqpipe.export.graph_cache import GraphCache
+from seqpipe.export.parity.answers import Comparison
+from seqpipe.features.document import Record
+from seqpipe.pipeline.run_folder import load_trained, open_run
+from seqpipe.training.datasets import read
+from seqpipe.training.pipeline import Pipeline
+
+
+class Trained:
+    """A pipeline, its config and test records, its bundle, and a folder for further bundles."""
+
+    def __init__(self, config: Config, pipeline: Pipeline, folder: Path, bundle: Path | None = None):
+        self.config, self.pipeline, self.folder = config, pipeline, folder
+        self.records: list[Record] = read(config.data.reader, config.data.tests["test"])
+        self.bundle = bundle or folder / "bundle"
+        if bundle is None:
+            self.export("bundle")
+
+    def export(self, name: str, records: list[Record] | None = None, **options: Any) -> Model:
+        """Export the pipeline to a new bundle; its graph is traced once."""
+        cache = GraphCache(self.folder / "cache")
+        records = records or self.records
+        return export(self.pipeline, self.config, records, self.folder / name, QUIET, cache=cache, **options)
+
+    def comparison(self, model: Model | None = None) -> Comparison:
+        """The comparison of the pipeline with its bundle, or with another model."""
+        return Comparison(self.pipeline, self.config, model or load(self.bundle, "cpu"))
+
+    def config_with(self, **export: Any) -> Config:
+        """The config with these changes of its key `export`."""
+        return replace(self.config, export=self.config.export.model_copy(update=export))
+
+
+def trained_spans(folder: Path) -> Trained:
+    """The model `spans` of the gallery."""
+    torch.set_num_threads(1)
+    example = gallery("spans")
+    run = open_run(example.run, QUIET)
+    return Trained(run.config, load_trained(run), folder, example.bundle)
