@@ -1,8 +1,7 @@
-"""T5 checkpoints against `transformers` with the same weights: what they write, and what they learn by."""
+"""T5, BART, mBART and Marian checkpoints against `transformers` with the same weights: generated texts and losses."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,280 +12,485 @@ import torch
 import transformers
 from factory import QUIET, seqpipe, write_jsonl
 from onnx import numpy_helper
-from pretrained import checkpoint, decoder, t5
-from torch import Tensor
+from pretrained import bart, checkpoint, decoder, marian, mbart, rewrite, t5
+from torch.nn.utils.rnn import pad_sequence
 
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx
+from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
 from seqpipe.nn import encoder_decoder as layers
 from seqpipe.nn import pretrained_seq2seq as family
-from seqpipe.nn.loops import State
+from seqpipe.nn.layers import EOS_ID, PAD_ID
 from seqpipe.pipeline.check import check_export
 from seqpipe.runtime import bundle
+from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.model import Model
-from seqpipe.training.datasets import collate, examples, read
-from seqpipe.training.evaluation import option_table, predictor
+from seqpipe.training.datasets import Batch, collate, examples, read
+from seqpipe.training.evaluation import option_table
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.optim import make_optimizer
 from seqpipe.training.pipeline import Pipeline
+from seqpipe_plugins.heads.pretrained_seq2seq import PretrainedSeq2Seq
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
-WORDS = TALES.read_text(encoding="utf-8").split()[:6000]
-WRITTEN = 20
-VERSIONS = ("1.0", "1.1")
+WORDS = TALES.read_text(encoding="utf-8").split()[:8000]
+TEXT = [" ".join(WORDS)]
+MAX_TOKENS = 20  # of a generated text, the end included
+BEAMS = {"num_beams": 4, "length_penalty": 0.0, "early_stopping": "never"}
 
 
-def texts(count: int) -> list[str]:
-    """Texts of 1 to 30 words, so that distances are near and far."""
+def backwards(text: str) -> str:
+    """The text with each word spelt from its end: the second language."""
+    return " ".join(word[::-1] for word in text.split())
+
+
+MAKERS: dict[str, Callable[[Path], Path]] = {
+    "t5-1.0": lambda folder: t5(folder, "1.0", TEXT),
+    "t5-1.1": lambda folder: t5(folder, "1.1", TEXT),
+    "bart": lambda folder: bart(folder, TEXT, seed=4),
+    "mbart": lambda folder: mbart(folder, TEXT),
+    "mbart-50": lambda folder: mbart(folder, TEXT, version="50"),
+    "marian": lambda folder: marian(folder, TEXT, [backwards(TEXT[0])]),
+    "marian-apart": lambda folder: marian(folder, TEXT, [backwards(TEXT[0])], apart=True, seed=4),
+}
+EXPORTED = ("t5-1.0", "t5-1.1", "bart")  # at every commit; the other graphs are made behind the marker `long`
+
+
+def in_graph(*names: str) -> Any:
+    marks = [pytest.mark.long, pytest.mark.timeout(300)]
+    return pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in EXPORTED else marks) for n in names])
+
+
+def texts(count: int, longest: int = 15) -> list[str]:
     random = np.random.default_rng(0)
-    return [" ".join(WORDS[25 * i : 25 * i + int(random.integers(1, 31))]) for i in range(count)]
+    return [" ".join(WORDS[31 * i : 31 * i + int(random.integers(1, longest + 1))]) for i in range(count)]
 
 
-def yaml(folder: Path, stage: dict[str, Any], **changes: Any) -> Path:
-    rows = [{"text": text, "target": " ".join(text.split()[::-1])} for text in texts(24)]
-    write_jsonl(folder / "train.jsonl", rows)
-    content: dict[str, Any] = {
-        "name": "t5",
+def records(count: int) -> list[dict[str, str]]:
+    return [{"text": text, "target": backwards(text)} for text in texts(count)]
+
+
+def yaml(folder: Path, checkpoint: Path, **changes: Any) -> Path:
+    write_jsonl(folder / "train.jsonl", records(24))
+    stage = {"checkpoint": str(checkpoint)}
+    target = {"use": "pretrained", "side": "target", **stage} if checkpoint.name.startswith("marian") else "same"
+    encoder = {"use": "pretrained-seq2seq", **stage}
+    stages = {"encoder": encoder, "head": encoder | {"target_tokenizer": target}}
+    for place in stages.keys() & changes.keys():
+        change = changes.pop(place)
+        stages[place] = change if "use" in change else stages[place] | change
+    content = {
+        "name": "seq2seq",
         "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "train.jsonl", "test": "train.jsonl"},
         "tokenizer": {"use": "pretrained", **stage},
-        "encoder": {"use": "pretrained-seq2seq", **stage},
-        "head": {"use": "pretrained-seq2seq", "target_tokenizer": "same", **stage},
+        **stages,
         "train": {"epochs": 1, "batch_size": 6, "threads": 1, "optimizer": {"use": "adamw", "lr": 0.001}},
     }
-    path = folder / "t5.yaml"
+    path = folder / "seq2seq.yaml"
     path.write_text(dump(content | changes), encoding="utf-8")
     return path
 
 
-class Peer:
-    """A checkpoint as `transformers` runs it, and as we do, in PyTorch and as a bundle.
+def build(folder: Path, checkpoint: Path, **changes: Any) -> Pipeline:
+    config = load(yaml(folder, checkpoint, **changes))
+    return Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 20))).eval()
 
-    Theirs may write what ours never does, [PAD] and rows that no token has; they are made as unlikely there.
+
+class Peer:
+    """A checkpoint as `transformers` runs it, and as we do, in PyTorch and as a graph.
+
+    Theirs may generate what ours never does, padding, the beginning and rows that no token has; they are made unlikely.
     """
 
-    def __init__(self, folder: Path, version: str):
-        self.folder = t5(folder / "checkpoint", version, [" ".join(WORDS)])
-        self.model: Any = transformers.T5ForConditionalGeneration.from_pretrained(self.folder).eval()
-        self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(self.folder)
-        never = torch.zeros(self.model.config.vocab_size)
-        never[[0, *range(len(self.tokenizer), len(never))]] = -1e4
-        self.model.lm_head.register_forward_hook(lambda module, given, made: made + never)
-        self.config = load(yaml(folder, {"checkpoint": str(self.folder)}))
-        self.pipeline = Pipeline(
-            self.config, fit_artifacts(self.config, read(self.config.data.reader, self.config.data.train, 20))
-        ).eval()
-        options = option_table(*self.config.head)
-        self.graph = to_onnx(self.pipeline, options, self.config.export.opset)
-        manifest = bundle_manifest(self.pipeline, self.config, options, {})
+    def __init__(self, folder: Path, name: str):
+        self.folder, self.longest = MAKERS[name](folder / name), 30 if name.startswith("t5") else 15
+        self.model: Any = transformers.AutoModelForSeq2SeqLM.from_pretrained(self.folder).eval()
+        self.pipeline = build(folder, self.folder)
+        self.config = load(folder / "seq2seq.yaml")
+        self.ids = pretrained_tokenizer(self.folder, "target").ids
+        generation = self.generation = self.model.generation_config
+        banned = torch.full((self.model.lm_head.out_features,), -1e4)
+        banned[[i for i in self.ids if i >= 0]] = 0.0
+        banned[[i for i in (generation.bos_token_id, generation.pad_token_id) if i is not None]] = -1e4
+        self.model.lm_head.register_forward_hook(lambda module, inputs, logits: logits + banned)
+        self.start = [generation.decoder_start_token_id]  # tokens before a text
+        self.start += [] if generation.forced_bos_token_id is None else [generation.forced_bos_token_id]
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        return transformers.AutoTokenizer.from_pretrained(self.folder)
+
+    @cached_property
+    def graph(self) -> bytes:
+        return to_onnx(self.pipeline, option_table(*self.config.head), self.config.export.opset)
+
+    @cached_property
+    def exported(self) -> Model:
+        manifest = bundle_manifest(self.pipeline, self.config, option_table(*self.config.head), {})
         files = bundle_files(self.pipeline, self.graph)
-        self.exported = Model(bundle.BundleContent(self.config.file, manifest, files), "cpu", 1)
+        return Model(bundle.BundleContent(self.config.file, manifest, files), "cpu", 1)
 
-    def ours(self, given: Sequence[str], **options: Any) -> list[str]:
-        return [answer["generated_text"] for answer in self.exported(given, max_length=WRITTEN, **options)]
+    def texts(self, count: int) -> list[str]:
+        return texts(count, self.longest)
 
-    def in_pytorch(self, given: Sequence[str], **options: Any) -> list[str]:
-        stream = predictor(self.pipeline, self.config).stream([{"text": text} for text in given], **options)
-        return [answer["generated_text"] for answer in stream]
+    def batch(self, rows: Sequence[dict[str, str]]) -> Batch:
+        return collate(self.pipeline.artifacts, examples(self.config, self.pipeline.artifacts, rows))
 
-    def theirs(self, given: Sequence[str], **options: Any) -> tuple[list[str], set[int]]:
-        made: list[str] = []
-        seen: set[int] = set()
-        for text in given:
-            ids = self.tokenizer(text, return_tensors="pt")["input_ids"]
-            settings = {"max_new_tokens": WRITTEN, "do_sample": False, **options}
-            tokens = self.model.generate(ids, attention_mask=torch.ones_like(ids), **settings)[0, 1:].tolist()
-            tokens = tokens[: tokens.index(1)] if 1 in tokens else tokens
-            seen |= {*tokens}
-            made.append(self.tokenizer.decode([token for token in tokens if token > 2]))
-        return made, seen
+    def batches(self, sources: Sequence[str]) -> Iterator[dict[str, torch.Tensor]]:
+        """Ragged batches of the texts, in their order."""
+        for first in range(0, len(sources), 25):
+            batch = self.batch([{"text": text, "target": "a"} for text in sources[first : first + 25]])
+            yield {name: batch[name] for name in ("ids", "mask")}
 
+    def in_graph(self, sources: Sequence[str], **options: Any) -> list[list[int]]:
+        """The tokens of the checkpoint that the graph generates, the end not included."""
+        inputs = option_arrays(self.exported.manifest.options, {"max_length": MAX_TOKENS, **options})
+        feeds = ({name: array.numpy() for name, array in batch.items()} for batch in self.batches(sources))
+        return [tokens for feed in feeds for tokens in self.tokens(self.exported.run(feed | inputs)["tokens"])]
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Peer:
-    return Peer(tmp_path_factory.mktemp("t5"), request.param)
+    @torch.no_grad()
+    def in_pytorch(self, sources: Sequence[str], pipeline: Pipeline | None = None, **options: Any) -> list[list[int]]:
+        options = {"max_length": MAX_TOKENS, **options}
+        batches = [(pipeline or self.pipeline).decide(batch, options) for batch in self.batches(sources)]
+        return [tokens for decision in batches for tokens in self.tokens(decision["tokens"].numpy())]
 
+    def tokens(self, ids: np.ndarray) -> list[list[int]]:
+        return [[self.ids[i] for i in row if i not in (PAD_ID, EOS_ID)] for row in ids[:, 0].tolist()]
 
-def test_greedy_texts_of_a_ragged_batch_are_those_of_transformers(peer: Peer) -> None:
-    given = texts(100)
-    expected, seen = peer.theirs(given)
-    assert peer.ours(given) == expected
-    assert len(seen) >= 30
-    assert len({*expected}) > 50
+    def expected(self, sources: Sequence[str], **options: Any) -> list[list[int]]:
+        """The tokens that `generate` of `transformers` returns."""
+        expected, ids, pad = list[list[int]](), self.source_ids(sources), self.generation.pad_token_id
+        settings = {"max_length": MAX_TOKENS + len(self.start), "do_sample": False, **options}
+        for first in range(0, len(ids), 50):
+            rows = [row[0] for row in ids[first : first + 50]]
+            batch = pad_sequence(rows, batch_first=True, padding_value=pad)
+            mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+            tokens = self.model.generate(batch, attention_mask=mask, **settings)[:, len(self.start) :].tolist()
+            expected += [[token for token in row if token not in (self.generation.eos_token_id, pad)] for row in tokens]
+        return expected
 
+    def source_ids(self, sources: Sequence[str]) -> list[torch.Tensor]:
+        if (self.folder / "tokenizer.json").exists():
+            return [self.tokenizer(text, return_tensors="pt")["input_ids"] for text in sources]
+        tokenizer, ids, _ = pretrained_tokenizer(self.folder)  # Marian's own needs `sentencepiece`
+        encoded = [[ids[i] for i in tokenizer.encode(text).ids] for text in sources]
+        return [torch.tensor([[*tokens, self.model.config.eos_token_id]]) for tokens in encoded]
 
-def test_beam_search_finds_what_that_of_transformers_finds(peer: Peer) -> None:
-    given = texts(30)
-    expected, _ = peer.theirs(given, num_beams=4, length_penalty=0.0, early_stopping="never")
-    assert peer.ours(given, beams=4) == expected
-    assert expected != peer.theirs(given)[0]
+    @torch.no_grad()
+    def log_p(self, text: str, generated: Sequence[int]) -> list[float]:
+        """The log-probability in theirs of each token and, but for a text of the greatest length, the end."""
+        tokens = [*generated, *([self.generation.eos_token_id] if len(generated) < MAX_TOKENS - 1 else [])]
+        fed = torch.tensor([[*self.start, *tokens[:-1]]])
+        logits = self.model(self.source_ids([text])[0], decoder_input_ids=fed).logits
+        log_p = logits[0, len(self.start) - 1 :].log_softmax(1)
+        return log_p.gather(1, torch.tensor(tokens)[:, None])[:, 0].tolist()
 
-
-@pytest.mark.parametrize("fault", ["distances", "scale", "end", "rows"])
-def test_planted_faults_are_seen(peer: Peer, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    given, head = texts(12), peer.pipeline.heads[0]
-    expected, _ = peer.theirs(given)
-    assert peer.in_pytorch(given, max_length=WRITTEN) == expected
-    if fault == "distances":
-        monkeypatch.setattr(
-            family.Distances, "forward", lambda self, distance: self.weight.new_zeros(4, *distance.shape)
-        )
-    elif fault == "scale":
-        right = layers.Attention.forward
-        monkeypatch.setattr(layers.Attention, "forward", lambda self, x, *rest: right(self, x * 8**-0.5, *rest))
-    elif fault == "end":
-        read = type(head).read
-        blind = lambda self, sources: read(self, [sources[0] | {"around": torch.zeros_like(sources[0]["around"])}])  # noqa: E731
-        monkeypatch.setattr(type(head), "read", blind)
-    else:
-        step = layers.Stack.step
-
-        def forgets(self: Any, x: Tensor, state: State, *rest: Any) -> Any:
-            after, longer, weights = step(self, x, state, *rest)
-            return after, state if state[0].shape[2] else longer, weights
-
-        monkeypatch.setattr(layers.Stack, "step", forgets)
-    assert peer.in_pytorch(given, max_length=WRITTEN) != expected
+    def margin(self, text: str, ours: Sequence[int], theirs: Sequence[int], beams: int) -> float:
+        """The difference of the scores of two texts, or with one beam of the first tokens that differ."""
+        scores, expected = self.log_p(text, ours), self.log_p(text, theirs)
+        if beams > 1:
+            return abs(sum(scores) - sum(expected))
+        pairs = enumerate(zip(ours, theirs, strict=False))
+        first = next((i for i, pair in pairs if pair[0] != pair[1]), min(len(ours), len(theirs)))
+        return abs(scores[first] - expected[first])
 
 
-def test_the_loss_is_that_of_transformers(peer: Peer) -> None:
-    rows = [{"text": text, "target": " ".join(text.split()[::-1])} for text in texts(9)]
-    batch = collate(peer.pipeline.artifacts, examples(peer.config, peer.pipeline.artifacts, rows))
-    given = peer.tokenizer([row["text"] for row in rows], padding=True, return_tensors="pt")
-    labels = peer.tokenizer([row["target"] for row in rows], padding=True, return_tensors="pt")["input_ids"]
+Peers = Callable[[str], Peer]
+
+
+@pytest.fixture(scope="module")
+def peers(tmp_path_factory: pytest.TempPathFactory) -> Peers:
+    return lru_cache(lambda name: Peer(tmp_path_factory.mktemp(name), name))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_greedy_tokens_in_pytorch_are_those_of_generate(peers: Peers, name: str) -> None:
+    sources = peers(name).texts(40)
+    expected = peers(name).expected(sources)
+    assert peers(name).in_pytorch(sources) == expected
+    assert len({token for tokens in expected for token in tokens}) >= 30
+    assert len({*map(tuple, expected)}) > 30
+
+
+@in_graph(*MAKERS)
+def test_the_graph_finds_what_generate_finds(peers: Peers, name: str) -> None:
+    sources = peers(name).texts(15)
+    greedy, best = peers(name).expected(sources), peers(name).expected(sources, **BEAMS)
+    assert peers(name).in_graph(sources) == greedy
+    assert peers(name).in_graph(sources, beams=4) == best
+    assert greedy != best
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("beams", [1, 4])
+def test_200_texts_are_those_of_generate_but_for_ties(
+    peers: Peers, name: str, beams: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peer, sources = peers(name), peers(name).texts(200)
+    ours = peer.in_graph(sources, beams=beams)
+    theirs = peer.expected(sources, **(BEAMS if beams > 1 else {}))
+    differ = [i for i in range(200) if ours[i] != theirs[i]]
+    distinct = len({token for tokens in theirs for token in tokens})
+    margins = [peer.margin(sources[i], ours[i], theirs[i], beams) for i in differ]
+    with capsys.disabled():
+        print(f"\n{name}, beams {beams}: {200 - len(differ)} of 200 equal, {distinct} different tokens")
+        for i, margin in zip(differ, margins, strict=True):
+            print(f"  text {i}: margin {margin:.1e}: {ours[i]} for {theirs[i]}")
+    assert all(margin < 1e-4 for margin in margins)
+    assert len(differ) <= 2
+    assert distinct >= 30
+
+
+ATTENTION, SELF_ATTEND, STEP, READ = (
+    layers.Attention.forward,
+    layers.Layer.self_attend,
+    layers.Stack.step,
+    PretrainedSeq2Seq.read,
+)
+
+
+def read_without_the_end(self: Any, sources: Any) -> Any:
+    return READ(self, [sources[0] | {"around": torch.zeros_like(sources[0]["around"])}])
+
+
+def step_without_a_cache(self: Any, x: torch.Tensor, state: Any, *rest: Any) -> Any:
+    after, longer, weights = STEP(self, x, state, *rest)
+    return after, state if state[0].shape[2] else longer, weights
+
+
+def reversed_keys(self: Any, x: torch.Tensor, memory: Any, bias: Any) -> Any:
+    return SELF_ATTEND(self, x, memory._replace(keys=memory.keys.flip(3)), bias)
+
+
+FAULTS: dict[str, tuple[str, Any, str, Any]] = {
+    "positions": ("bart", family.BartStack, "enter", lambda self, x, places: self.embedding_norm(self.scale * x)),
+    "distances": ("t5-1.0", family.Distances, "forward", lambda self, d: self.weight.new_zeros(4, *d.shape)),
+    "scale": ("bart", layers.Attention, "forward", lambda self, x, *rest: ATTENTION(self, x * self.scale, *rest)),
+    "T5's scale": ("t5-1.1", layers.Attention, "forward", lambda self, x, *rest: ATTENTION(self, x * 8**-0.5, *rest)),
+    "norm": ("bart", layers.Layer, "_before", lambda self, x, number: self.norms[number](x)),
+    "keys": ("bart", layers.Layer, "self_attend", reversed_keys),
+    "cache": ("t5-1.1", layers.Stack, "step", step_without_a_cache),
+    "the end of a source": ("t5-1.0", PretrainedSeq2Seq, "read", read_without_the_end),
+    "the end of a text": ("bart", PretrainedSeq2Seq, "_most", staticmethod(lambda length, limit: length + 1)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_seen(peers: Peers, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, *patch = FAULTS[fault]
+    sources = peers(name).texts(12)
+    expected = peers(name).expected(sources)
+    assert peers(name).in_pytorch(sources) == expected
+    monkeypatch.setattr(*patch)
+    assert peers(name).in_pytorch(sources) != expected
+
+
+@pytest.mark.parametrize("name", ["t5-1.0", "t5-1.1", "bart", "mbart", "mbart-50"])
+def test_the_loss_is_that_of_transformers_without_what_stands_before_a_text(peers: Peers, name: str) -> None:
+    peer, rows = peers(name), records(5)
+    batch, start, pad = peer.batch(rows), peer.start, peer.generation.pad_token_id
+    sources = peer.tokenizer([row["text"] for row in rows], padding=True, return_tensors="pt")
+    plain = [peer.tokenizer(row["target"], add_special_tokens=False)["input_ids"] for row in rows]
+    longest = max(map(len, plain))
+    fed = torch.tensor([[*start, *ids, *[pad] * (longest - len(ids))] for ids in plain])
+    end = peer.generation.eos_token_id
+    labels = torch.tensor([[*ids, end, *[-100] * (longest - len(ids))] for ids in plain])
     with torch.no_grad():
-        expected = peer.model(**given, labels=torch.where(labels > 0, labels, -100)).loss
+        logits = peer.model(**sources, decoder_input_ids=fed).logits[:, len(start) - 1 :]
+        expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
         assert torch.allclose(peer.pipeline.loss(batch), expected, atol=1e-4)
-    assert batch["target_mask"].sum() == (labels > 0).sum()
+    assert batch["target_mask"].sum() == (labels >= 0).sum()
 
 
-def test_the_weights_stand_in_the_graph_once(peer: Peer) -> None:
-    words = peer.pipeline.encoder[0].words.weight.numel()
-    weights = sum(p.numel() for p in peer.pipeline.parameters())
-    theirs = sum(p.numel() for p in peer.model.parameters())
-    spare = (peer.model.config.vocab_size - len(peer.tokenizer) - 1) * words // len(peer.pipeline.artifacts.vocabulary)
-    assert weights == theirs - spare * (1 if peer.pipeline.heads[0].output is None else 2)
+@in_graph("t5-1.0", "t5-1.1", "bart", "marian")
+def test_the_weights_stand_in_the_graph_once(peers: Peers, name: str) -> None:
+    peer = peers(name)
     arrays = [numpy_helper.to_array(one) for one in onnx.load_from_string(peer.graph).graph.initializer]
-    assert sum(array.size for array in arrays if array.dtype == np.float32) < weights + 500
+    table = peer.pipeline.encoder[0].words.weight
+    tables = 1 if peer.pipeline.heads[0].output is None else 2
+    assert sum(array.size == table.numel() for array in arrays) == tables
+    weights = sum(parameter.numel() for parameter in peer.pipeline.parameters())
+    biases = 0 if name.startswith("t5") else 3 * len(table)  # of the logits
+    assert sum(array.size for array in arrays if array.dtype == np.float32) < weights + biases + 500
+    theirs = sum(parameter.numel() for parameter in peer.model.parameters())
+    assert weights - theirs == (len(table) - peer.model.config.vocab_size) * table.shape[1] * tables
 
 
-def test_its_sentinels_stand_for_themselves_in_a_text(peer: Peer) -> None:
-    text = "Rosa <extra_id_0> owl<extra_id_1> . </s> [EOS]"
-    (doc,) = peer.pipeline.artifacts.featurizer.docs([{"text": text}])
-    tokens = [peer.pipeline.artifacts.vocabulary[i] for i in doc.ids]
-    assert tokens[:3] == peer.tokenizer.tokenize("Rosa <extra_id_0>") + peer.tokenizer.tokenize("owl")[:1]
+def test_a_checkpoint_is_fine_tuned_and_its_loss_falls(peers: Peers) -> None:
+    peer = peers("marian")
+    pipeline, batch = build(peer.config.file.parent, peer.folder).train(), peer.batch(records(6))
+    optimizer, losses = torch.optim.Adam(pipeline.parameters(), lr=0.005), []
+    for _ in range(60):
+        loss = pipeline.loss(batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.4 * losses[0]
+    assert not torch.equal(pipeline.encoder[0].words.weight, peer.pipeline.encoder[0].words.weight)
+
+
+@pytest.mark.parametrize("name", ["bart", "t5-1.0"])
+def test_search_options_work_in_the_graph_as_in_pytorch(peers: Peers, name: str) -> None:
+    peer, sources = peers(name), peers(name).texts(6)
+    for options in ({"beams": 3, "length_penalty": 1.0, "min_length": 5}, {"no_repeat_ngram_size": 2}):
+        assert peer.in_graph(sources, **options) == peer.in_pytorch(sources, **options)
+    alternatives = peer.exported(sources, max_length=MAX_TOKENS, beams=4, n_best=3, prefix="the")
+    assert [len(answers) for answers in alternatives] == [3] * 6
+    assert all(answer["generated_text"].startswith("the") for answers in alternatives for answer in answers)
+
+
+def test_a_text_is_no_longer_than_there_are_positions(peers: Peers) -> None:
+    peer, sources = peers("bart"), peers("bart").texts(6)
+    assert peer.in_graph(sources, max_length=100) == peer.in_graph(sources, max_length=64)
+
+
+@pytest.mark.parametrize("name", ["t5-1.0", "t5-1.1"])
+def test_sentinels_of_t5_stand_for_themselves_in_a_text(peers: Peers, name: str) -> None:
+    artifacts, tokenize = peers(name).pipeline.artifacts, peers(name).tokenizer.tokenize
+    (doc,) = artifacts.featurizer.docs([{"text": "Rosa <extra_id_0> owl<extra_id_1> . </s> [EOS]"}])
+    tokens = [artifacts.vocabulary[i] for i in doc.ids]
+    assert tokens[:3] == tokenize("Rosa <extra_id_0>") + tokenize("owl")[:1]
     assert tokens.count("<extra_id_1>") == 1
     assert not {"[PAD]", "[BOS]", "[EOS]"} & {*tokens}
 
 
-def test_search_options_work_in_the_graph_as_in_pytorch(peer: Peer) -> None:
-    given = texts(8)
-    for chosen in (
-        {"beams": 3, "length_penalty": 1.0, "min_length": 5},
-        {"no_repeat_ngram_size": 1},
-        {"prefix": "the"},
-    ):
-        assert peer.ours(given, **chosen) == peer.in_pytorch(given, max_length=WRITTEN, **chosen)
-    alternatives = peer.exported(given, max_length=WRITTEN, beams=4, n_best=3)
-    assert all(len(one) == 3 for one in alternatives)
-
-
-def test_lower_layers_of_its_encoder_learn_slower(peer: Peer, tmp_path: Path) -> None:
-    stage = {"checkpoint": str(peer.folder)}
-    encoder = {"use": "pretrained-seq2seq", **stage, "layer_decay": 0.5, "lr": 0.01}
-    config = load(yaml(tmp_path, stage, encoder=encoder))
-    pipeline = Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 20)))
+def test_lower_layers_of_the_encoder_learn_slower(peers: Peers, tmp_path: Path) -> None:
+    pipeline = build(tmp_path, peers("t5-1.0").folder, encoder={"layer_decay": 0.5, "lr": 0.01})
     names = {id(parameter): name for name, parameter in pipeline.named_parameters()}
-    groups = make_optimizer(pipeline, config).param_groups
+    groups = make_optimizer(pipeline, load(tmp_path / "seq2seq.yaml")).param_groups
     rates = {names[id(p)]: group["lr"] for group in groups for p in group["params"]}
     assert rates["encoder.0.stack.layers.1.attentions.0.query.weight"] == 0.01
     assert rates["encoder.0.stack.layers.0.attentions.0.query.weight"] == 0.005
     assert rates["encoder.0.words.weight"] == 0.0025
 
 
-def test_it_goes_from_a_checkpoint_to_a_bundle_and_starts_another_run(tmp_path: Path) -> None:
-    stage = {"checkpoint": str(t5(tmp_path / "t5", "1.0", [" ".join(WORDS)]))}
-    path = yaml(tmp_path, stage)
+@in_graph("t5-1.0", "marian")
+def test_a_checkpoint_becomes_a_bundle_and_another_run_starts_from_it(peers: Peers, name: str, tmp_path: Path) -> None:
+    path = yaml(tmp_path, peers(name).folder)
     done = seqpipe("run", path, "--device", "cpu", folder=tmp_path)
     assert done.code == 0, done.err
-    folder = tmp_path / "runs" / "t5" / "bundle"
+    folder = tmp_path / "runs" / "seq2seq" / "bundle"
     assert seqpipe("verify", folder, "--device", "cpu").code == 0
     answered = seqpipe("predict", folder, "--option", "max_length=5", stdin=b"Rosa the owl\n\nA fox .\n")
-    assert answered.code == 0, answered.err
-    assert len(answered.out.splitlines()) == 3
-    begun = {kind: {"use": "pretrained-seq2seq", "init": "runs/t5", **stage} for kind in ("encoder", "head")}
-    begun["head"]["target_tokenizer"] = "same"
-    again = yaml(tmp_path, stage, name="more", **begun)
-    done = seqpipe("train", again, "--device", "cpu", folder=tmp_path)
+    assert (answered.code, len(answered.out.splitlines())) == (0, 3), answered.err
+    init = {"init": "runs/seq2seq"}
+    done = seqpipe("train", yaml(tmp_path, peers(name).folder, name="more", encoder=init, head=init), folder=tmp_path)
     assert done.code == 0, done.err
-    assert "head: starts from runs/t5" in done.err + done.out
+    assert "head: starts from runs/seq2seq" in done.err + done.out
 
 
-class TestBadInput:
-    @pytest.fixture(scope="class")
-    @classmethod
-    def folders(cls, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-        place, some = tmp_path_factory.mktemp("checkpoints"), [" ".join(WORDS[:400])]
-        made = {"gpt2": decoder(place / "gpt2", "gpt2", some), "bert": checkpoint(place / "bert", "bert", some)}
-        return made | {name: t5(place / name, "1.0", some, d_model=width) for name, width in (("t5", 32), ("wide", 16))}
+class TestLanguages:
+    @pytest.mark.parametrize(("start", "name"), [("decoder_start", "mbart"), ("forced_bos", "mbart-50")])
+    def test_both_are_chosen_by_options(self, peers: Peers, start: str, name: str, tmp_path: Path) -> None:
+        peer, sources = peers(name), texts(8)
+        pipeline = build(tmp_path, peer.folder, encoder={"language": "de_DE"}, head={"language": "cs_CZ"})
+        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(peer.folder, src_lang="de_DE")
+        settings = {f"{start}_token_id": tokenizer.convert_tokens_to_ids("cs_CZ"), "do_sample": False}
+        expected = []
+        for text in sources:
+            ids, first = tokenizer(text, return_tensors="pt")["input_ids"], len(peer.start)
+            tokens = peer.model.generate(ids, max_length=MAX_TOKENS + first, **settings)[0]
+            expected.append([token for token in tokens[first:].tolist() if token != 2])
+        assert peer.in_pytorch(sources, pipeline) == expected
+        assert expected != peer.expected(sources)
 
+    @pytest.mark.parametrize("place", ["encoder", "head"])
     @pytest.mark.parametrize(
-        ("of", "encoder", "head", "told"),
+        ("name", "language", "message"),
         [
-            (
-                "t5",
-                "pretrained",
-                {"use": "vector", "target": "target"},
-                "t5 has an encoder and a decoder; .* pretrained-seq2seq, an encoder and",
-            ),
-            (
-                "t5",
-                "pretrained-decoder",
-                {"use": "lm"},
-                "t5 is not supported by pretrained-decoder .* head, T5",
-            ),
-            (
-                "gpt2",
-                "pretrained-seq2seq",
-                {"use": "vector", "target": "target"},
-                "gpt2 is not supported by pretrained-seq2seq",
-            ),
-            (
-                "bert",
-                "pretrained-seq2seq",
-                {"use": "vector", "target": "target"},
-                "bert is not supported by pretrained-seq2seq .*; the encoder pretrained takes BERT",
-            ),
+            ("mbart", "xx_XX", r"has no 'xx_XX'; it has ar_AR, cs_CZ, de_DE"),
+            ("bart", "de_DE", "has no special tokens for languages; leave `language` out"),
         ],
     )
-    def test_a_checkpoint_of_another_kind_is_told_where_it_fits(
-        self, folders: dict[str, Path], tmp_path: Path, of: str, encoder: str, head: dict[str, Any], told: str
+    def test_one_that_the_checkpoint_lacks_is_refused(
+        self, peers: Peers, place: str, name: str, language: str, message: str, tmp_path: Path
     ) -> None:
-        stage = {"checkpoint": str(folders[of])}
-        path = yaml(tmp_path, stage, encoder={"use": encoder, **stage}, head=head)
-        with pytest.raises(SeqpipeError, match=told):
-            check_export(load(path), QUIET)
+        with pytest.raises(SeqpipeError, match=message):
+            build(tmp_path, peers(name).folder, **{place: {"language": language}})
 
-    @pytest.mark.parametrize(
-        ("of", "head", "told"),
-        [
-            ("t5", {"target_tokenizer": "chars"}, "tokens are not those of .* of the head target_tokenizer: same"),
-            ("wide", {}, r"reads 16 numbers a token, not 32; put the encoder \{use: pretrained-seq2seq"),
-            ("gpt2", {}, "the tokens are not those of"),
-        ],
-    )
-    def test_a_head_that_does_not_fit_its_encoder(
-        self, folders: dict[str, Path], tmp_path: Path, of: str, head: dict[str, Any], told: str
-    ) -> None:
-        stage = {"checkpoint": str(folders["t5"])}
-        own = {"use": "pretrained-seq2seq", "checkpoint": str(folders[of]), "target_tokenizer": "same", **head}
-        with pytest.raises(SeqpipeError, match=told):
-            check_export(load(yaml(tmp_path, stage, head=own)), QUIET)
+    def test_one_is_needed_where_the_checkpoint_does_not_say_what_to_write(self, tmp_path: Path) -> None:
+        folder = mbart(tmp_path / "mbart", [" ".join(WORDS[:500])])
+        rewrite(folder / "generation_config.json", decoder_start_token_id=None)
+        rewrite(folder / "config.json", decoder_start_token_id=None)
+        with pytest.raises(SeqpipeError, match="set the head's `language`"):
+            build(tmp_path, folder)
+        assert build(tmp_path, folder, head={"language": "ro_RO"}).heads[0].first_token > 3
 
-    def test_a_head_without_the_encoder_of_its_checkpoint(self, folders: dict[str, Path], tmp_path: Path) -> None:
-        stage, gru = {"checkpoint": str(folders["t5"])}, {"use": "gru", "hidden": 16}
-        path = yaml(tmp_path, stage, embedding={"use": "lookup", "dim": 8}, encoder=gru)
-        with pytest.raises(SeqpipeError, match="returns no `table`; put the encoder"):
-            check_export(load(path), QUIET)
+
+def test_a_text_of_more_tokens_than_positions_is_refused(peers: Peers, tmp_path: Path) -> None:
+    peer, long = peers("bart"), " ".join(WORDS[:100])
+    path = yaml(tmp_path, peer.folder)
+    write_jsonl(tmp_path / "train.jsonl", [{"text": long, "target": "a"}] * 3)
+    with pytest.raises(SeqpipeError, match=r"tokens exceed the limit of 62; split the text"):
+        check_export(load(path), QUIET)
+    assert peer.exported([{"text": " ".join(WORDS[:4])}])[0]["generated_text"]
+    with pytest.raises(SeqpipeError, match=r"record 1: .* tokens exceed the limit of 62; split"):
+        peer.exported(long)
+    with pytest.raises(SeqpipeError, match="the limit of the checkpoint is 63, including the end token; shorten"):
+        peer.pipeline.loss(peer.batch([{"text": "owl", "target": long}]))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder, text = tmp_path_factory.mktemp("checkpoints"), [" ".join(WORDS[:400])]
+    made = {"gpt2": decoder(folder / "gpt2", "gpt2", text), "bert": checkpoint(folder / "bert", "bert", text)}
+    made["marian"] = marian(folder / "marian", text, [backwards(text[0])])
+    return made | {name: t5(folder / name, "1.0", text, d_model=width) for name, width in (("t5", 32), ("wide", 16))}
+
+
+VECTOR = {"use": "vector", "target": "target"}
+MISFITS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "T5 as encoder": (
+        "t5",
+        {"encoder": {"use": "pretrained", "checkpoint": "t5"}, "head": VECTOR},
+        "t5 has an encoder and a decoder; .* pretrained-seq2seq, an encoder and",
+    ),
+    "T5 as decoder": (
+        "t5",
+        {"encoder": {"use": "pretrained-decoder", "checkpoint": "t5"}, "head": {"use": "lm"}},
+        "t5 is not supported by pretrained-decoder .* head, T5",
+    ),
+    "GPT-2": ("gpt2", {"head": VECTOR}, "gpt2 is not supported by pretrained-seq2seq"),
+    "BERT": (
+        "bert",
+        {"head": VECTOR},
+        "bert is not supported by pretrained-seq2seq .*; the encoder pretrained takes BERT",
+    ),
+    "other target tokens": (
+        "t5",
+        {"head": {"target_tokenizer": "chars"}},
+        "tokens are not those of .* of the head target_tokenizer: same",
+    ),
+    "Marian's target side": (
+        "marian",
+        {"head": {"target_tokenizer": "same"}},
+        r"of the head target_tokenizer: \{use: pretrained, .* side: target\}",
+    ),
+    "another width": (
+        "t5",
+        {"head": {"checkpoint": "wide"}},
+        r"reads 16 numbers a token, not 32; put the encoder \{use: pretrained-seq2seq",
+    ),
+    "head of a GPT-2": ("t5", {"head": {"checkpoint": "gpt2"}}, "the tokens are not those of"),
+    "no encoder of the checkpoint": (
+        "t5",
+        {"embedding": {"use": "lookup", "dim": 8}, "encoder": {"use": "gru", "hidden": 16}},
+        "returns no `table`; put the encoder",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISFITS)
+def test_a_checkpoint_that_does_not_fit_is_refused(folders: dict[str, Path], tmp_path: Path, case: str) -> None:
+    name, changes, message = MISFITS[case]
+    for place, change in changes.items():
+        if "checkpoint" in change:
+            changes = changes | {place: change | {"checkpoint": str(folders[change["checkpoint"]])}}
+    with pytest.raises(SeqpipeError, match=message):
+        check_export(load(yaml(tmp_path, folders[name], **changes)), QUIET)
