@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mutation_operators import PACKAGES, Mutation, sources
 
-SLOW = ("test_docs.py", "test_pipelines.py", "test_deploy_docs.py", "test_contracts.py", "test_crash.py")
+SLOW = ("test_docs.py", "test_pipelines.py", "test_bundle_format.py", "test_contracts.py", "test_crash.py")
 FILES = 12  # test files of a mutation
 USERS = 3  # of these at most, which only use the name of its module as a word
 

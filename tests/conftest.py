@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import gc
 import importlib
+import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +45,17 @@ if "PYTEST_XDIST_WORKER" not in os.environ or "SEQPIPE_CACHE" not in os.environ:
     os.environ["SEQPIPE_CACHE"] = tempfile.mkdtemp(prefix="seqpipe-cache-")
 
 gc.set_threshold(50_000, 20, 50)  # as the command does
+START, LEFT_OUT = time.monotonic(), "left out for lack of time"
 
 # Files whose tests share no fixture of a module and take long: each test goes to whichever worker is free. Tests of any
 # other file stay together. Long ones come first, so that no worker is left with one at the end.
-APART = ("tests/test_docs.py", "tests/promises/test_signals.py", "tests/test_contracts.py", "tests/test_pipelines.py")
-LONG = (*APART, "tests/promises/test_crash.py", "tests/test_deploy_docs.py")
+APART = (
+    "tests/documentation/test_docs.py",
+    "tests/promises/test_signals.py",
+    "tests/test_contracts.py",
+    "tests/test_pipelines.py",
+)
+LONG = (*APART, "tests/promises/test_crash.py", "tests/test_gallery.py", "tests/test_bundle_format.py")
 
 SURE, GUESS = 0.97, 0.85
 LABELS = ("O", "B-person", "B-city", "I-city")
@@ -67,18 +76,39 @@ PROGRAMS = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("seqpipe")
+    group.addoption("--changed", type=Path, metavar="FILE", help="a path a line: run the tests that depend on one")
+    group.addoption("--minutes", type=float, default=math.inf, help="no test begins later; those left out are named")
+
+
+def depends_on(item: pytest.Item, paths: Sequence[str]) -> bool:
+    """Return if a test marked `nightly` names one of these paths, or a folder that holds it, as a pattern of the shell."""
+    patterns = [pattern for marker in item.iter_markers("nightly") for pattern in marker.args]
+    return any(fnmatch(path, pattern) or path.startswith(f"{pattern}/") for path in paths for pattern in patterns)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for marker, (what, *command) in PROGRAMS.items():
         marked = [item for item in items if item.get_closest_marker(marker)]
         if marked and (shutil.which(command[0]) is None or subprocess.run(command, capture_output=True).returncode):
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason=f"needs {what}"))
+    if changed := config.getoption("--changed"):
+        paths = changed.read_text(encoding="utf-8").splitlines()
+        config.hook.pytest_deselected(items=[item for item in items if not depends_on(item, paths)])
+        items[:] = [item for item in items if depends_on(item, paths)]
     items.sort(key=lambda item: item.nodeid.partition("::")[0] not in LONG)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if time.monotonic() - START > 60 * item.config.getoption("--minutes"):
+        pytest.skip(LEFT_OUT)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
-    """Name the packages that skipped tests need in the last lines, and keep why each was skipped for `.ci/run`."""
+    """Name the tests left out and the packages that skipped tests need, and keep why each was skipped for `.ci/run`."""
     yield
     reasons = {
         report.nodeid: str(report.longrepr[2]).removeprefix("Skipped: ")
@@ -86,6 +116,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
     }
     if cache := getattr(terminalreporter.config, "cache", None):
         cache.set("seqpipe/skipped", reasons)
+    for test, reason in reasons.items():
+        if reason == LEFT_OUT:
+            terminalreporter.write_line(f"{LEFT_OUT}: {test}")
     if packages := lacking_packages(reasons.values()):
         terminalreporter.write_line(f"skipped for lack of packages: {', '.join(packages)}")
         terminalreporter.write_line('to run these tests too: pip install -c constraints.txt -e ".[dev]"')

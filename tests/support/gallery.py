@@ -285,12 +285,12 @@ def write_candidates(folder: Path, **content: Any) -> Path:
 
 def write_hulls(folder: Path) -> Path:
     """Write the data and YAML of a pointer network that goes around the points of a plane."""
-    for part, records, seed in (("train", 200, 5), ("dev", 30, 6)):
+    for part, records, seed in (("train", 200, 5), ("dev", 30, 6), ("test", 30, 7)):
         recipe = {"task": "hull", "points": [3, 6], "records": records, "seed": seed}
         (folder / f"{part}.json").write_text(json.dumps(recipe))
     content = {
         "name": "corners",
-        "data": {"reader": "points", "train": "train.json", "dev": "dev.json"},
+        "data": {"reader": "points"} | {part: f"{part}.json" for part in PARTS},
         "inputs": {"it": {"field": "points", "embedding": {"use": "linear", "dim": 16}}},
         "head": {"use": "pointer", "task": "hull", "close": True, "hidden": 16, "score": "bilinear"},
         "train": training(8, 0.01, 128),

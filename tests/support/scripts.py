@@ -6,6 +6,10 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+
+ROOT = Path(__file__).parents[2]
 
 
 def load_script(path: Path) -> ModuleType:
@@ -19,3 +23,8 @@ def load_script(path: Path) -> ModuleType:
     sys.modules[spec.name] = module  # dataclasses look there
     spec.loader.exec_module(module)
     return module
+
+
+def benchmark_script(name: str) -> Any:
+    """The module of a script of `benchmarks`."""
+    return load_script(ROOT / "benchmarks" / f"{name}.py")

@@ -19,7 +19,8 @@ from packaging.requirements import Requirement
 
 from seqpipe.version import VERSION
 
-pytestmark = pytest.mark.xdist_group("wheel")  # with --dist loadfile a file stays in one process anyway
+PATHS = ("pyproject.toml", "requirements/*", "constraints.txt", ".ci/build", "tests/releases/*")
+pytestmark = pytest.mark.nightly(*PATHS)
 
 PACKAGES = {"seqpipe": "seqpipe", "seqpipe_plugins": "plugins/seqpipe_plugins"}  # name: folder
 NOT_CODE = (

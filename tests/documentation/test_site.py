@@ -24,6 +24,8 @@ from site_search import SiteSearch
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+pytestmark = pytest.mark.nightly("docs/*", "README.md", "mkdocs.yml", "tests/documentation/*")
+
 DOCS = ROOT / "docs"
 MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 175, 950, 68, 25
 # What people type, and the page that the search must show first.

@@ -8,7 +8,11 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-DATA = Path(__file__).parent.parent / "pipelines" / "data" / "translation"
+import pytest
+
+pytestmark = pytest.mark.nightly("pipelines/data/*", "tests/demo_data/*")
+
+DATA = Path(__file__).parents[2] / "pipelines" / "data" / "translation"
 SIZES = {"train": 10_000, "dev": 300, "test": 500, "test-new-templates": 500}
 NOUNS = {  # whose singular and plural differ
     "m": "Hund Brief Roman Tisch Stuhl Ball Ring Hut Mantel Rock Apfel Vogel Park Wald Sohn Gast",

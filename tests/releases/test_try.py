@@ -14,7 +14,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from skipped import lacking_packages, main
 
-ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.nightly("try.py", "tests/releases/*")
+
+ROOT = Path(__file__).parents[2]
 PROJECT = """
 [project]
 name = "seqpipe-nlp"

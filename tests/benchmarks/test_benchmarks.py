@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import ROOT
-from scripts import load_script
+from scripts import ROOT, benchmark_script
 
 from seqpipe.config.loader import load
 from seqpipe.config.signature import construct
+
+pytestmark = pytest.mark.nightly("benchmarks/*", "README.md", "tests/benchmarks/*")
 
 TOY = """
 def smallest(numbers, limit):
@@ -33,23 +34,19 @@ def test_it():
 """
 
 
-def script(name: str) -> Any:
-    return load_script(ROOT / "benchmarks" / f"{name}.py")
-
-
 @pytest.fixture(scope="module")
 def pipelines() -> Any:
-    return script("pipelines")
+    return benchmark_script("pipelines")
 
 
 @pytest.fixture(scope="module")
 def common() -> Any:
-    return script("common")
+    return benchmark_script("common")
 
 
 @pytest.fixture(scope="module")
 def mutations() -> Any:
-    return script("mutations")
+    return benchmark_script("mutations")
 
 
 def test_every_pipeline_has_a_row_that_says_what_was_measured_and_counted(pipelines: Any) -> None:
@@ -179,17 +176,17 @@ def results(**question: Any) -> dict[str, Any]:
 
 
 def test_results_and_chart_are_what_the_json_says() -> None:
-    report = script("report")
+    report = benchmark_script("report")
     contents = report.load()
     assert report.stale(contents) == [], "run `python benchmarks/report.py`"
     assert report.SUMMARY.read_text(encoding="utf-8").count("\n") <= report.MOST_LINES
-    chart = script("chart")
+    chart = benchmark_script("chart")
     picture = chart.chart(chart.bars(contents))
     assert chart.PICTURE.read_text(encoding="utf-8") == picture, "run `python benchmarks/chart.py`"
 
 
 def test_the_chart_draws_a_slower_tool_to_the_right_of_one_and_a_faster_one_to_the_left() -> None:
-    chart = script("chart")
+    chart = benchmark_script("chart")
     bars = [chart.Bar("faster", 0.25, 0.25), chart.Bar("range", 0.9, 1.5), chart.Bar("slower", 4.0, 4.0)]
     svg = chart.chart({"tools": bars})
     drawn = re.findall(r'<rect class="(faster|slower)" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', svg)
@@ -202,7 +199,7 @@ def test_the_chart_draws_a_slower_tool_to_the_right_of_one_and_a_faster_one_to_t
 
 
 def test_links_into_the_results_resolve() -> None:
-    report = script("report")
+    report = benchmark_script("report")
     texts = {path.resolve(): text for path, text in report.pages(report.load()).items()}
     links = [(path, link) for path, text in texts.items() for link in re.findall(r"\]\(([^)\s]+)\)", text)]
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
@@ -219,7 +216,7 @@ def test_links_into_the_results_resolve() -> None:
 
 
 def test_a_page_shows_figures_peer_ratio_what_was_asked_and_the_machine() -> None:
-    report = script("report")
+    report = benchmark_script("report")
     text = report.page("counting", results())
     for line in (
         "| | texts/s | F1 | peer | ratio | asked |",
@@ -246,7 +243,7 @@ def test_a_page_shows_figures_peer_ratio_what_was_asked_and_the_machine() -> Non
     ],
 )
 def test_a_fault_in_a_file_of_results_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    report = script("report")
+    report = benchmark_script("report")
     (tmp_path / "counting.json").write_text(json.dumps(results(**change)), encoding="utf-8")
     with pytest.raises(SystemExit) as error:
         report.load(tmp_path)
@@ -257,7 +254,7 @@ def test_a_fault_in_a_file_of_results_is_named(change: dict[str, Any], message: 
 def test_rows_that_a_benchmark_records_replace_older_ones_and_keep_what_people_wrote(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = script("report")
+    report = benchmark_script("report")
     common = sys.modules["common"]
     monkeypatch.setattr(common, "RECORDED", tmp_path / "recorded")
     monkeypatch.setattr(report, "RESULTS", tmp_path)
@@ -287,7 +284,7 @@ def test_rows_that_a_benchmark_records_replace_older_ones_and_keep_what_people_w
 def test_a_table_is_printed_and_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = script("common")
+    common = benchmark_script("common")
     monkeypatch.setattr(common, "RECORDED", tmp_path)
     table = common.Table("counting", "speed", "side", "texts/s", "F1", "change", "code")
     table.row("ours", "1,204", "0.97", "+1.5", "a | b", peer="theirs", ratio=2.5)
@@ -320,7 +317,7 @@ def test_data_paths_of_a_yaml_lead_into_the_folder_of_data(common: Any, tmp_path
 
 @pytest.mark.parametrize("name", ["snips", "subjectivity"])
 def test_every_variant_of_the_lstm_is_the_baseline_but_for_one_option(name: str) -> None:
-    ablations, path = script("lstm_ablations"), ROOT / "benchmarks" / "encoders" / f"ablation-{name}.yaml"
+    ablations, path = benchmark_script("lstm_ablations"), ROOT / "benchmarks" / "encoders" / f"ablation-{name}.yaml"
     found = []
     for variant, (_, change) in ablations.VARIANTS.items():
         assert len(change) == (variant != "V")
@@ -334,7 +331,7 @@ def test_every_variant_of_the_lstm_is_the_baseline_but_for_one_option(name: str)
 
 
 def test_every_encoder_is_compared_with_torch_or_named_as_left_out() -> None:
-    encoders = script("encoders")
+    encoders = benchmark_script("encoders")
     installed = {o.name for o in encoders.Plugins().offers if (o.kind, o.distribution) == ("encoder", encoders.BUILTIN)}
     assert installed == {name for name, _ in encoders.ENCODERS.values()} | encoders.NOT_HERE
     encoders.REPEATS = 1

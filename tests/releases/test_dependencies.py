@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from torch import nn
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "requirements" / "README.md"
 PACKAGES = (ROOT / "seqpipe", ROOT / "plugins" / "seqpipe_plugins")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_benchmarks import script
+from scripts import benchmark_script
+
+PATHS = ("benchmarks/serve.py", "benchmarks/server_process.py", "benchmarks/soak.py", "tests/benchmarks/*")
+pytestmark = pytest.mark.nightly(*PATHS)
 
 CHILDREN = """
 import http.server, os, sys, time
@@ -33,12 +36,12 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 
 @pytest.fixture(scope="module")
 def server_process() -> Any:
-    return script("server_process")
+    return benchmark_script("server_process")
 
 
 @pytest.fixture(scope="module")
 def soak() -> Any:
-    return script("soak")
+    return benchmark_script("soak")
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")

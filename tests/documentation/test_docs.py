@@ -43,10 +43,11 @@ def place(tmp_path: Path, forks: Forks, monkeypatch: pytest.MonkeyPatch) -> Plac
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
-    """The markers of a page: `long`, and the program that it needs."""
+    """The markers of a page: `nightly`, or `long`, and the program that it needs."""
     page_blocks = blocks((DOCS / name).read_text(encoding="utf-8"))
     calls = any("curl " in block.code for block in page_blocks if block.language in RUNNABLE and block.how == "")
-    return [pytest.mark.long] * (name in LONG) + [pytest.mark.curl] * calls
+    nightly = pytest.mark.nightly(f"docs/{name}", "tests/support/documents.py")
+    return [nightly] + [pytest.mark.long] * (name in LONG) + [pytest.mark.curl] * calls
 
 
 @pytest.mark.timeout(600)

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_benchmarks import script
+from scripts import benchmark_script
 
-http_load = script("http_load")
+pytestmark = pytest.mark.nightly("benchmarks/http_load.py", "tests/benchmarks/*")
+
+http_load = benchmark_script("http_load")
 ClosedLoop, OpenLoop, Settings, Tally = (
     http_load.ClosedLoop,
     http_load.OpenLoop,

@@ -12,7 +12,9 @@ import pytest
 from seqpipe.config.plugins import BUILTIN
 from seqpipe.version import VERSION
 
-ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.nightly("pyproject.toml", "README.md", "docs/*", "requirements/*", "tests/releases/*")
+
+ROOT = Path(__file__).parents[2]
 FOLDERS = ("seqpipe", "plugins", "docs", "tests", "benchmarks", "pipelines", ".ci")
 ENDINGS = (".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".mjs", "")
 OLD = re.compile(

@@ -6,9 +6,11 @@ import math
 from xml.etree import ElementTree
 
 import pytest
-from test_benchmarks import ROOT, script
+from scripts import ROOT, benchmark_script
 
-gradients = script("gradients")
+pytestmark = pytest.mark.nightly("benchmarks/gradients.py", "tests/benchmarks/*")
+
+gradients = benchmark_script("gradients")
 chart, gradient_profile = gradients.chart, gradients.gradient_profile
 
 

@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 
-DATA = Path(__file__).parent.parent / "pipelines" / "data"
+pytestmark = pytest.mark.nightly("pipelines/data/*", "plugins/seqpipe_plugins/readers/*", "tests/demo_data/*")
+
+DATA = Path(__file__).parents[2] / "pipelines" / "data"
 CORPORA = ("assistant-en", "assistant-zh")
 SIZES = {"train": 3000, "dev": 400, "test": 500, "test-new-templates": 500}
 ESPEAK = " 1.51 "  # the version whose sounds are stored

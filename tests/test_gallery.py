@@ -1,0 +1,75 @@
+"""A bundle of each answer kind, in int8, with a plugin's head or streaming, does all that a bundle can do."""
+
+import json
+from collections import ChainMap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_placement import faults_on_cuda
+from factory import seqpipe
+from gallery import RECIPES, Example, gallery
+from huggingface_hub import ModelCard
+
+from seqpipe import load
+from seqpipe.answers.registry import ANSWER_KINDS
+from seqpipe.console import Console
+from seqpipe.errors import UsageError
+from seqpipe.pipeline import scoring
+from seqpipe.runtime import evaluate
+from seqpipe.runtime.parts import Shard
+
+
+def flat(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Scores by their paths."""
+    parts = [flat(value, f"{prefix}{name}.") for name, value in scores.items() if isinstance(value, dict)]
+    numbers = {f"{prefix}{name}": value for name, value in scores.items() if not isinstance(value, dict)}
+    return dict(ChainMap(numbers, *parts))
+
+
+@pytest.fixture(params=RECIPES)
+def example(request: pytest.FixtureRequest) -> Example:
+    return gallery(request.param)
+
+
+def test_every_answer_kind_has_a_model() -> None:
+    assert {load(gallery(kind).bundle, "cpu").manifest.answer["kind"] for kind in ANSWER_KINDS} == {*ANSWER_KINDS}
+
+
+def test_a_bundle_verifies_has_a_card_and_kernels_of_cuda_for_every_node(example: Example) -> None:
+    verified = seqpipe("verify", example.bundle, "--device", "cpu")
+    assert verified.code == 0, verified.err
+    assert faults_on_cuda(example.bundle / "model.onnx") == []
+    card = (example.bundle / "README.md").read_text(encoding="utf-8")
+    assert ModelCard(card).data.eval_results
+    assert str(example.folder) not in card
+
+
+def test_a_bundle_has_the_scores_of_pytorch_in_one_run_and_in_shards(
+    example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = flat(json.loads((example.run / "metrics.json").read_text(encoding="utf-8"))["test"])
+    if example.folder.name == "plugin":  # without which its own metric is unknown
+        del expected["mean_absolute_error"]
+    scored = json.loads(seqpipe("evaluate", example.bundle, "--device", "cpu", "--json").out)["test"]
+    assert flat(scored) == pytest.approx(expected, rel=1e-5)  # of means of numbers; others are equal
+    for module in (scoring, evaluate):
+        monkeypatch.setattr(module, "CHUNK", 4)
+    if load(example.bundle, "cpu").predictor.kind.is_generated:
+        with pytest.raises(UsageError, match="without --shard"):
+            scoring.answer_shard(example.bundle, Console(-1), Shard(1, 2), tmp_path, device="cpu")
+        return
+    for number in (2, 1):
+        scoring.answer_shard(example.bundle, Console(-1), Shard(number, 2), tmp_path, device="cpu")
+    whole = scoring.score_target(example.bundle, Console(-1), device="cpu")
+    assert scoring.score_shards(example.bundle, tmp_path, Console(-1)) == whole
+
+
+def test_an_explanation_by_occlusion_has_finite_weights_and_the_answer(example: Example) -> None:
+    model = load(example.bundle, "cpu", threads=1)
+    record = next(iter(model.manifest.golden)).record
+    explanation = model.explain(record, method="occlusion", faithfulness=True)
+    assert all(np.isfinite(part.weights).all() and len(part.places) for part in explanation.attentions)
+    assert explanation.answer == model(record)
