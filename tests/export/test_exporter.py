@@ -12,93 +12,74 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from export.trained import Trained, trained_spans
 from factory import LEAN, QUIET, parts, tiny, toy_encoders
 from huggingface_hub import ModelCard
-from tokenizers import normalizers
+from tokenizers import Tokenizer, normalizers
 
 from seqpipe import load
 from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.answers.types import Metric
-from seqpipe.config.loader import Config
 from seqpipe.console import Console, Tick
 from seqpipe.errors import ConfigError, DataError, ExportError, ParityError
 from seqpipe.export import exporter
 from seqpipe.export.exporter import bundle_files, bundle_manifest, export, model_card
 from seqpipe.export.graph import to_onnx, with_weights
-from seqpipe.export.parity.answers import Comparison
 from seqpipe.export.parity.gate import verify_parity
 from seqpipe.features.sources import TextSource
 from seqpipe.runtime import bundle
 from seqpipe.runtime.manifest import Manifest
 from seqpipe.runtime.model import TOLERANCE, Model, same_answer
 from seqpipe.training.datasets import read
-from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.trainer import Trainer
 from seqpipe.version import VERSION
 
 
-class Trained:
-    """A small pipeline that has learned something, and its graph."""
-
-    def __init__(self, folder: Path):
-        torch.set_num_threads(1)
-        self.config: Config = tiny(folder, "embedding={use: lookup, dim: 8}", "train.epochs=8")
-        self.pipeline: Pipeline
-        self.pipeline, batches = parts(self.config)
-        Trainer(self.pipeline, self.config, batches, None, folder / "checkpoints", QUIET).train()
-        self.records = read(self.config.data.reader, self.config.data.tests["test"])
-        self.path = folder / "bundle"
-        self.scores = {"test": {"f1": 0.5, "precision": 0.5}}
-        self.model = export(self.pipeline, self.config, self.records, self.path, QUIET, self.scores)
-
-
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return Trained(tmp_path_factory.mktemp("export"))
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A trained pipeline, exported with scores."""
+    trained = trained_spans(tmp_path_factory.mktemp("export"))
+    trained.bundle = trained.folder / "bundle"
+    trained.export("bundle", scores={"test": {"f1": 0.5, "precision": 0.5}})
+    return trained
 
 
-def test_the_bundle_says_what_goes_in_and_what_comes_out(made: Trained) -> None:
-    manifest = json.loads((made.path / "bundle.json").read_bytes())
-    session = made.model.session
+def test_the_bundle_states_inputs_outputs_and_components(trained: Trained) -> None:
+    manifest, session = json.loads((trained.bundle / "bundle.json").read_bytes()), load(trained.bundle).session
     assert list(manifest["inputs"]) == [i.name for i in session.get_inputs()]
     assert all(manifest["inputs"][i.name]["axes"] == i.shape for i in session.get_inputs())
     assert list(manifest["options"]) == [i.name for i in session.get_overridable_initializers()] == ["n_best"]
     assert set(manifest["outputs"]) <= {o.name for o in session.get_outputs()}
-    assert manifest["answer"]["labels"] == list(made.pipeline.artifacts.tasks[0].labels)
-    assert manifest["reader"] == {"use": "conll", "options": dict(made.config.data.reader.options)}
+    assert manifest["answer"]["labels"] == list(trained.pipeline.artifacts.tasks[0].labels)
+    assert manifest["reader"] == {"use": "conll", "options": dict(trained.config.data.reader.options)}
     assert manifest["made_with"]["components"]["encoder lstm"].startswith("seqpipe-nlp ")
 
 
-def test_the_parity_that_was_shown_stands_in_it(made: Trained) -> None:
-    parity = bundle.read(made.path).manifest.parity
+def test_the_bundle_states_its_parity_and_answers_golden_examples_of_each_form(trained: Trained) -> None:
+    model = load(trained.bundle, "cpu")
+    parity, golden = model.manifest.parity, model.manifest.golden
     assert parity["decisions"] > 200
     assert parity["worst_score"] <= 1e-4
-    assert parity["records"] == len(made.records)
-    assert parity["metric"] == "f1"
+    assert (parity["records"], parity["metric"]) == (len(trained.records), "f1")
     assert parity["pytorch"] == parity["onnxruntime"] > 0.5
-
-
-def test_golden_examples_are_answered_again_with_and_without_words_and_options(made: Trained) -> None:
-    model = load(made.path, "cpu")
-    golden = model.manifest.golden
     assert {tuple(example.record) for example in golden} == {("text",), ("words", "text")}
-    assert golden[-1].options == {"n_best": 3}
-    assert len(golden[-1].answer) == 3
+    assert (golden[-1].options, len(golden[-1].answer)) == ({"n_best": 3}, 3)
     assert model.verify() == []
 
 
 def test_a_refused_graph_is_kept_as_arrays_beside_the_bundle_that_was_not_written(
-    made: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = copy.deepcopy(made.pipeline, {id(made.pipeline.artifacts): made.pipeline.artifacts})
+    pipeline = trained.pipeline
+    other = copy.deepcopy(pipeline, {id(pipeline.artifacts): pipeline.artifacts})
     with torch.no_grad():
         other.head.emissions.weight.mul_(1.1)
     with monkeypatch.context() as patch:
         patch.setattr(exporter, "with_weights", lambda model, pipeline: with_weights(model, other))
         with pytest.raises(ParityError) as caught:
-            export(made.pipeline, made.config, made.records, tmp_path / "bundle", QUIET)
+            export(pipeline, trained.config, trained.records, tmp_path / "bundle", QUIET)
     kept = tmp_path / "bundle-difference.npz"
     lines = str(caught.value).splitlines()
     assert "differ between PyTorch and onnxruntime" in lines[0]
@@ -106,14 +87,12 @@ def test_a_refused_graph_is_kept_as_arrays_beside_the_bundle_that_was_not_writte
     assert lines[2] == f"its inputs, both answers and their margins are in {kept}"
     assert sorted(path.name for path in tmp_path.iterdir()) == [kept.name]
     with np.load(kept) as arrays:
-        rows, at = arrays["rows.different"], arrays["input.ids"].shape
-        assert arrays["onnxruntime.tags"].shape == arrays["pytorch.tags"].shape == at
-        near, far = (
-            np.abs(arrays[f"{side}.opens"] - arrays["float64.opens"])[rows] for side in ("pytorch", "onnxruntime")
-        )
-        assert near.max() < 1e-5 < 1e-3 < far.max()
-        assert arrays["margin.float64"].shape == (1, at[0])
-    export(made.pipeline, made.config, made.records, tmp_path / "bundle", QUIET)
+        rows, shape, exact = arrays["rows.different"], arrays["input.ids"].shape, arrays["float64.opens"]
+        assert arrays["onnxruntime.tags"].shape == arrays["pytorch.tags"].shape == shape
+        near, far = (np.abs(arrays[f"{side}.opens"] - exact)[rows].max() for side in ("pytorch", "onnxruntime"))
+        assert near < 1e-5 < 1e-3 < far
+        assert arrays["margin.float64"].shape == (1, shape[0])
+    export(pipeline, trained.config, trained.records, tmp_path / "bundle", QUIET)
     assert not kept.exists()
 
 
@@ -131,14 +110,17 @@ class Recorded(Console):
         yield lambda done, note="": ticks.append((done, note))
 
 
-def test_export_and_comparison_say_what_they_do_and_show_progress_up_to_their_totals(
-    made: Trained, capsys: pytest.CaptureFixture[str]
+def test_export_and_comparison_show_their_progress_up_to_their_totals_and_replace_a_bundle(
+    trained: Trained, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    console = Recorded()
-    export(made.pipeline, made.config, made.records[:4], made.path.parent / "progress", console)
-    said = capsys.readouterr().err.splitlines()
-    assert (said[0], said[2]) == ("exporting to ONNX", "comparing onnxruntime with PyTorch")
-    assert re.fullmatch(r"  [0-9,]+ bytes \([0-9.]+ s\)", said[1])
+    console, path = Recorded(), trained.folder / "progress"
+    trained.export("progress")
+    export(trained.pipeline, trained.config, trained.records[:4], path, console)
+    assert bundle.read(path).manifest.parity["records"] == 4
+    assert not [path.name for path in trained.folder.iterdir() if path.name.startswith(".")]
+    messages = capsys.readouterr().err.splitlines()
+    assert (messages[0], messages[2]) == ("exporting to ONNX", "comparing onnxruntime with PyTorch")
+    assert re.fullmatch(r"  [0-9,]+ bytes \([0-9.]+ s\)", messages[1])
     assert [what for what, _, _ in console.shown] == ["exporting", "comparing random inputs", "comparing texts"]
     for _, total, ticks in console.shown[1:]:
         done = [count for count, _ in ticks]
@@ -160,54 +142,49 @@ def card_of(manifest: Manifest) -> ModelCard:
     return ModelCard(model_card(manifest, {"f1": Metric()}, 1_250_000))
 
 
-def test_the_model_card_names_labels_scores_and_makers(made: Trained) -> None:
-    card = (made.path / "README.md").read_text()
+def test_the_model_card_names_labels_scores_and_makers_and_has_a_head_that_the_hub_reads(trained: Trained) -> None:
+    card = (trained.bundle / "README.md").read_text()
     assert f'pip install "./seqpipe_nlp-{VERSION}-py3-none-any.whl[cpu,serve]"\nseqpipe serve ' in card
     for part in ("# tiny", "`B-PER`", "| test | f1 | 50.00 |", "- torch: ", "- encoder lstm: seqpipe-nlp", "agreed on"):
         assert part in card
-    assert sum(path.stat().st_size for path in made.path.iterdir()) / 1e6 == pytest.approx(
-        float(re.search(r"files have ([0-9.]+) MB", card)[1]),
-        abs=0.1,  # type: ignore[index]
+    (megabytes,) = re.findall(r"files have ([0-9.]+) MB", card)
+    assert sum(path.stat().st_size for path in trained.bundle.iterdir()) / 1e6 == pytest.approx(
+        float(megabytes), abs=0.1
     )
     assert "train: train.conll" in card.partition("```yaml")[2]
-
-
-def test_the_model_hub_reads_the_head_of_the_card(made: Trained) -> None:
-    data = ModelCard.load(made.path / "README.md").data
+    data = ModelCard(card).data
     assert (data.library_name, data.pipeline_tag, data.tags) == ("seqpipe", "token-classification", ["seqpipe", "onnx"])
     assert (data.metrics, data.license, data.language) == (["f1"], None, None)
     (result,) = data.eval_results
-    assert (result.task_type, result.dataset_name, result.metric_type, result.metric_value) == (
-        *("token-classification", "test", "f1", 0.5),
-    )
+    assert (result.task_type, result.dataset_name) == ("token-classification", "test")
+    assert (result.metric_type, result.metric_value) == ("f1", 0.5)
 
 
-def test_licence_and_language_of_the_yaml_stand_in_the_card(made: Trained, tmp_path: Path) -> None:
-    config = tiny(tmp_path, "embedding={use: lookup, dim: 8}", "export={license: apache-2.0, language: 'no'}")
-    data = card_of(bundle_manifest(made.pipeline, config, {}, {}).model_copy(update={"parity": PARITY})).data
+def test_licence_and_language_of_the_yaml_stand_in_the_card(trained: Trained, tmp_path: Path) -> None:
+    config = tiny(tmp_path, "export={license: apache-2.0, language: 'no'}")
+    data = card_of(bundle_manifest(trained.pipeline, config, {}, {}).model_copy(update={"parity": PARITY})).data
     assert (data.license, data.language, data.eval_results) == ("apache-2.0", "no", None)
     with pytest.raises(ConfigError, match=r"export.license"):
         tiny(tmp_path, "export.license=My Own")
 
 
 @pytest.mark.parametrize("kind", ANSWER_KINDS)
-def test_every_answer_kind_has_a_card_with_a_task_of_the_hub(made: Trained, kind: str) -> None:
+def test_every_answer_kind_has_a_card_with_a_task_of_the_hub(trained: Trained, kind: str) -> None:
     changes = {"answer": {"kind": kind}, "metrics": {"test": {"f1": 0.25, "labels": {"a|b": BY_LABEL}}}}
-    card = card_of(made.model.manifest.model_copy(update=changes))
+    card = card_of(bundle.read(trained.bundle).manifest.model_copy(update=changes))
     assert card.data.pipeline_tag in HUB_TASKS
     assert f"answers with {kind}." in card.text
     assert "| a&#124;b | 100.00 | 33.33 | 50.00 | 12 |" in card.text
     assert "1.2 MB" in card.text
 
 
-def test_a_card_of_two_heads_has_the_tasks_and_tables_of_both(made: Trained) -> None:
+def test_a_card_of_two_heads_has_the_tasks_and_tables_of_both(trained: Trained) -> None:
     parts = {"mood": {"kind": "label", "labels": ["a"]}, "names": {"kind": "spans"}}
-    scores = {"mean": 0.5, "mood": {"accuracy": 0.25, "labels": {"a": BY_LABEL}}, "names": {"f1": 0.75}}
-    changes = {
-        "answer": {"kind": "joint", "parts": parts},
-        "metrics": {"test": scores, "raw": {"mean": math.nan, "mood": {"accuracy": 0.5}, "names": {"f1": 0.5}}},
-    }
-    card = card_of(made.model.manifest.model_copy(update=changes | {"golden": (), "no_golden": "all are ties"}))
+    test = {"mean": 0.5, "mood": {"accuracy": 0.25, "labels": {"a": BY_LABEL}}, "names": {"f1": 0.75}}
+    raw = {"mean": math.nan, "mood": {"accuracy": 0.5}, "names": {"f1": 0.5}}
+    changes = {"answer": {"kind": "joint", "parts": parts}, "metrics": {"test": test, "raw": raw}}
+    changes |= {"golden": (), "no_golden": "all are ties"}
+    card = card_of(bundle.read(trained.bundle).manifest.model_copy(update=changes))
     assert (card.data.pipeline_tag, card.data.tags[2:]) == ("text-classification", ["token-classification"])
     assert [(r.metric_type, r.metric_name, r.metric_value) for r in card.data.eval_results] == [
         *(("mean", "mean", 0.5), ("accuracy", "mood.accuracy", 0.25), ("f1", "names.f1", 0.75)),
@@ -217,88 +194,71 @@ def test_a_card_of_two_heads_has_the_tasks_and_tables_of_both(made: Trained) -> 
     assert "all are ties" in card.text
 
 
-def test_the_example_of_the_card_is_answered_as_it_says(made: Trained) -> None:
-    card = (made.path / "README.md").read_text()
-    given, answer = (json.loads(block) for block in re.findall(r"```json\n(.*)\n```", card))
-    assert same_answer(load(made.path, "cpu")(given), answer, TOLERANCE)
+def test_the_example_of_the_card_is_answered_as_it_says(trained: Trained) -> None:
+    card = (trained.bundle / "README.md").read_text()
+    example, answer = (json.loads(block) for block in re.findall(r"```json\n(.*)\n```", card))
+    assert same_answer(load(trained.bundle, "cpu")(example), answer, TOLERANCE)
     (call,) = re.findall(r"print\(model\((.*)\)\)", card)
-    assert ast.literal_eval(call) == given
+    assert ast.literal_eval(call) == example
 
 
-def test_nothing_of_this_machine_stands_in_the_bundle(made: Trained) -> None:
-    for path in made.path.iterdir():
-        assert str(made.path.parent).encode() not in path.read_bytes()
-        assert str(Path.home()).encode() + b"/" not in path.read_bytes()
-        assert str(Path(__file__).parents[2]).encode() not in path.read_bytes()
+def test_no_path_of_this_machine_is_in_the_bundle(trained: Trained) -> None:
+    for path in trained.bundle.iterdir():
+        for folder in (f"{trained.folder}", f"{Path.home()}/", f"{Path(__file__).parents[2]}"):
+            assert folder.encode() not in path.read_bytes()
 
 
-def test_a_bundle_that_is_there_is_replaced_and_nothing_is_left_over(made: Trained) -> None:
-    export(made.pipeline, made.config, made.records[:5], made.path, QUIET)
-    assert bundle.read(made.path).manifest.parity["records"] == 5
-    assert not [path.name for path in made.path.parent.iterdir() if path.name.startswith(".")]
+def bundled_with(trained: Trained, **changes: Any) -> Model:
+    """A model whose bundle has these changes of the fitted artifacts."""
+    artifacts, content = trained.pipeline.artifacts, bundle.read(trained.bundle)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trained.pipeline, "artifacts", replace(artifacts, **changes))
+        files = bundle_files(trained.pipeline, content.files["model.onnx"])
+        manifest = bundle_manifest(trained.pipeline, trained.config, content.manifest.options, {})
+        return Model(bundle.BundleContent(trained.bundle, manifest, files), "cpu")
 
 
-def other(made: Trained, **changes: Any) -> Model:
-    """A model whose bundle was made from other inputs than the pipeline it is compared with."""
-    artifacts = replace(made.pipeline.artifacts, **changes)
-    kept, made.pipeline.artifacts = made.pipeline.artifacts, artifacts
-    try:
-        files = bundle_files(made.pipeline, bundle.read(made.path).files["model.onnx"])
-        manifest = bundle_manifest(made.pipeline, made.config, bundle.read(made.path).manifest.options, {})
-        return Model(bundle.BundleContent(made.path, manifest, files), "cpu")
-    finally:
-        made.pipeline.artifacts = kept
-
-
-def test_the_same_pipeline_is_the_same(made: Trained) -> None:
-    assert verify_parity(Comparison(made.pipeline, made.config, other(made)), made.records, QUIET)["ties"] == 0
-
-
-def test_a_bundle_that_reads_words_otherwise_is_refused(made: Trained) -> None:
-    from tokenizers import Tokenizer
-
-    featurizer = made.pipeline.artifacts.featurizer
+def test_a_bundle_that_reads_words_otherwise_is_refused(trained: Trained) -> None:
+    assert verify_parity(trained.comparison(bundled_with(trained)), trained.records, QUIET)["ties"] == 0
+    featurizer = trained.pipeline.artifacts.featurizer
     tokenizer = Tokenizer.from_str(featurizer.tokenizer.to_str())
     tokenizer.normalizer = normalizers.Sequence([])  # no longer in lower case: names become unknown words
-    model = other(made, featurizer=TextSource(tokenizer, featurizer.features))
+    model = bundled_with(trained, featurizer=TextSource(tokenizer, featurizer.features))
     with pytest.raises(ParityError, match=r"test\.conll:\d+ .+ differently from .+: its input 'ids' differs"):
-        verify_parity(Comparison(made.pipeline, made.config, model), made.records, QUIET)
+        verify_parity(trained.comparison(model), trained.records, QUIET)
 
 
-def test_weights_that_changed_after_the_export_are_found(made: Trained) -> None:
-    weight = made.pipeline.head.emissions.weight
-    kept = weight.detach().clone()
+def test_weights_that_changed_after_the_export_are_found(trained: Trained) -> None:
+    weight = trained.pipeline.head.emissions.weight
+    exported = weight.detach().clone()
     with torch.no_grad():
         weight += 0.05 * torch.randn_like(weight)
-    try:
-        with pytest.raises(ParityError, match="decisions differ"):
-            verify_parity(Comparison(made.pipeline, made.config, other(made)), made.records, QUIET)
-    finally:
-        with torch.no_grad():
-            weight.copy_(kept)
+        try:
+            with pytest.raises(ParityError, match="decisions differ"):
+                verify_parity(trained.comparison(), trained.records, QUIET)
+        finally:
+            weight.copy_(exported)
 
 
 @pytest.mark.parametrize(("toy", "error"), [("nomask", ParityError), ("unrolled", ExportError)])
 def test_a_pipeline_that_fails_leaves_no_bundle_and_an_old_one_as_it_was(
     tmp_path: Path, toy: str, error: type[Exception]
 ) -> None:
-    config = tiny(tmp_path, *LEAN, f"encoder={toy}", **toy_encoders())
+    config, path = tiny(tmp_path, *LEAN, f"encoder={toy}", **toy_encoders()), tmp_path / "bundle"
     pipeline, _ = parts(config)
     records = read(config.data.reader, config.data.train)
     with pytest.raises(error):
-        export(pipeline, config, records, tmp_path / "bundle", QUIET)
-    assert not (tmp_path / "bundle").exists()
-    (tmp_path / "bundle").mkdir()
-    (tmp_path / "bundle" / "old").touch()
+        export(pipeline, config, records, path, QUIET)
+    assert not path.exists()
+    path.mkdir()
+    (path / "old").touch()
     with pytest.raises(error):
-        export(pipeline, config, records, tmp_path / "bundle", QUIET)
-    assert [path.name for path in (tmp_path / "bundle").iterdir()] == ["old"]
+        export(pipeline, config, records, path, QUIET)
+    assert [file.name for file in path.iterdir()] == ["old"]
     assert not list(tmp_path.glob(".*"))
 
 
 def test_an_opset_of_the_yaml_is_the_graphs(tmp_path: Path) -> None:
-    import onnx
-
     config = tiny(tmp_path, *LEAN, "encoder=sound", "export.opset=20", **toy_encoders())
     data = to_onnx(parts(config)[0].eval(), {}, config.export.opset)
     assert {entry.version for entry in onnx.load_from_string(data).opset_import} == {20}
@@ -318,9 +278,11 @@ def test_a_bundle_states_the_length_for_which_attention_has_memory(
         model(" ".join(["Anna"] * 301))
 
 
-def test_the_graph_runs_once_for_a_batch_that_both_sides_read_alike(made: Trained) -> None:
-    comparison = Comparison(made.pipeline, made.config, made.model)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(made.model.graph, "run", lambda feeds: pytest.fail("the graph ran a second time"))
-        expected, got = comparison.answer_both(made.records)
-    assert len(got) == len(expected) == len(made.records)
+def test_the_graph_runs_once_for_a_batch_that_both_sides_read_alike(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(trained.bundle, "cpu")
+    comparison = trained.comparison(model)
+    monkeypatch.setattr(model.graph, "run", lambda feeds: pytest.fail("the graph ran a second time"))
+    expected, answers = comparison.answer_both(trained.records)
+    assert len(answers) == len(expected) == len(trained.records)
