@@ -1,4 +1,4 @@
-"""Faults planted into an encoder that decodes incrementally, each caught by the kit's check."""
+"""Faults planted into components that decode incrementally or answer a stream, each caught by the kit's check."""
 
 from pathlib import Path
 from typing import Any
@@ -7,17 +7,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqpipe.nn.incremental import PrefixCache
+from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.nn.loops import State
 from seqpipe.testing.bench import Bench
-from seqpipe.testing.incremental import CHUNKS, incremental_checks
+from seqpipe.testing.incremental import CHUNKS, STREAMS, incremental_checks, streaming_checks
 from seqpipe.testing.report import Subject, run_checks
 from seqpipe.testing.stages import quiet
 from seqpipe_plugins.encoders.lstm import LSTM
 from seqpipe_plugins.encoders.transformer import Transformer
+from seqpipe_plugins.encoders.words import Words
+from seqpipe_plugins.heads.label import Label
+from seqpipe_plugins.heads.tags import Tags
+
+FORWARD = {"direction": "forward"}
+CAUSAL = {"causal": True, "heads": 2}
 
 
-class ForgetsWhatWasKept(LSTM):
+class ForgetsItsCache(LSTM):
     def import_cache(self, cache: Tensor) -> State:
         return tuple(torch.zeros_like(part) for part in super().import_cache(cache))
 
@@ -47,27 +53,77 @@ class ReturnsOtherRows(Transformer):
         return super().prefill(x, mask, prefix, rows if rows is None else rows * 0)
 
 
-def failed(cls: type, folder: Path, **options: Any) -> set[str]:
-    bench = Bench(Subject("encoder", cls, options), folder)
+class ForgetsWaitingRows(LSTM):
+    def export_cache(self, prefix: PrefixCache, slots: CacheSlots) -> Tensor:
+        return torch.where(prefix.real[:, -1:, None, None], super().export_cache(prefix, slots), 0.0)
+
+
+class MixesUpItsSlots(Transformer):
+    def export_cache(self, prefix: PrefixCache, slots: CacheSlots) -> Tensor:
+        return super().export_cache(prefix, slots._replace(order=slots.order.flip(1)))
+
+
+class ReadsTheNeighbour(Words):
+    def forward(self, x: Tensor, mask: Tensor, pieces: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        outputs = super().forward(x, mask, pieces)
+        return {**outputs, "x": outputs["x"] + outputs["x"].roll(1, 1)}
+
+
+class LosesItsMean(Label):
+    def decide_chunk(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
+        return super().decide_chunk(x, mask, state * 0.5)
+
+
+class NeverStops(Tags):
+    def decide_chunk(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
+        decision = super().decide_chunk(x, mask, state)
+        return {**decision, "tags": decision["tags"].roll(1, 1)}
+
+
+def failed(checks_of: Any, kind: str, cls: type, folder: Path, options: dict[str, Any]) -> set[str] | None:
+    """The checks that failed; None if there is none for this component."""
+    checks = checks_of(Bench(Subject(kind, cls, options), folder))
     with quiet():
-        return {finding.check for finding in run_checks("planted", incremental_checks(bench)).failed}
-
-
-def test_a_sound_encoder_passes(tmp_path: Path) -> None:
-    assert failed(LSTM, tmp_path, direction="forward") == set()
+        return {finding.check for finding in run_checks("planted", checks).failed} if checks else None
 
 
 @pytest.mark.parametrize(
-    "cls", [ForgetsWhatWasKept, SwapsItsStates, ReadsPromptsFromNothing, ReadsPastThePrompt, StatesTheWrongSlots]
+    ("cls", "options", "expected"),
+    [
+        (LSTM, FORWARD, set()),
+        (Transformer, CAUSAL, set()),
+        (LSTM, {"direction": "both"}, None),
+        *((cls, FORWARD, {CHUNKS}) for cls in (ForgetsItsCache, SwapsItsStates, ReadsPromptsFromNothing)),
+        *((cls, FORWARD, {CHUNKS}) for cls in (ReadsPastThePrompt, StatesTheWrongSlots)),
+        (ReturnsOtherRows, CAUSAL, {CHUNKS}),
+    ],
 )
-def test_a_planted_fault_is_caught(cls: type, tmp_path: Path) -> None:
-    assert failed(cls, tmp_path, direction="forward") == {CHUNKS}
+def test_incremental_decoding_passes_its_check_unless_it_has_a_fault(
+    cls: type, options: dict[str, Any], expected: set[str] | None, tmp_path: Path
+) -> None:
+    assert failed(incremental_checks, "encoder", cls, tmp_path, options) == expected
 
 
-def test_rows_of_a_prompt_that_are_not_those_requested_are_caught(tmp_path: Path) -> None:
-    assert failed(Transformer, tmp_path, causal=True, heads=2) == set()
-    assert failed(ReturnsOtherRows, tmp_path, causal=True, heads=2) == {CHUNKS}
-
-
-def test_an_encoder_of_both_directions_is_not_checked(tmp_path: Path) -> None:
-    assert incremental_checks(Bench(Subject("encoder", LSTM, {"direction": "both"}), tmp_path)) == []
+@pytest.mark.parametrize(
+    ("kind", "cls", "options", "expected"),
+    [
+        ("encoder", LSTM, {**FORWARD, "layers": 2}, set()),
+        ("encoder", Transformer, CAUSAL, set()),
+        ("encoder", Words, {"pool": "mean"}, set()),
+        ("head", Tags, {"scheme": "IOB2"}, set()),
+        ("head", Label, {"pool": "mean"}, set()),
+        ("head", Label, {"pool": "max", "multi": True}, set()),
+        ("encoder", ForgetsItsCache, FORWARD, {STREAMS}),
+        ("encoder", ForgetsWaitingRows, FORWARD, {STREAMS}),
+        ("encoder", MixesUpItsSlots, CAUSAL, {STREAMS}),
+        ("encoder", ReadsTheNeighbour, {}, {STREAMS}),
+        ("head", LosesItsMean, {"pool": "mean"}, {STREAMS}),
+        ("head", NeverStops, {"scheme": "none"}, {STREAMS}),
+        ("encoder", LSTM, {"direction": "both"}, None),
+        ("head", Label, {"pool": "attention"}, None),
+    ],
+)
+def test_streaming_passes_its_check_unless_it_has_a_fault(
+    kind: str, cls: type, options: dict[str, Any], expected: set[str] | None, tmp_path: Path
+) -> None:
+    assert failed(streaming_checks, kind, cls, tmp_path, options) == expected

@@ -1,27 +1,25 @@
+from collections.abc import Callable
+
 import pytest
 
 from seqpipe.testing import Finding, Report, table
 from seqpipe.testing.report import Check, FaultError, NotApplicableError, require_success, run_checks
 
 
-def fails() -> None:
-    raise FaultError("it leaks", "Mask it")
+def raising(error: Exception) -> Callable[[], None]:
+    def check() -> None:
+        raise error
+
+    return check
 
 
-def stumbles() -> None:
-    raise KeyError("x")
-
-
-def skips() -> None:
-    raise NotApplicableError("there is nothing", "Give something")
-
-
+FAULT = raising(FaultError("it leaks", "Mask it"))
 CHECKS = [
     Check("sound", lambda: None, ""),
-    Check("leaks", fails, ""),
-    Check("stumbles", stumbles, "Look at x"),
-    Check("skips", skips, ""),
-    Check("after", fails, "", ("sound", "leaks")),
+    Check("leaks", FAULT, ""),
+    Check("stumbles", raising(KeyError("x")), "Look at x"),
+    Check("skips", raising(NotApplicableError("there is nothing", "Give something")), ""),
+    Check("after", FAULT, "", ("sound", "leaks")),
 ]
 
 
@@ -40,25 +38,20 @@ def test_a_verdict_an_exception_and_nothing_to_look_at_are_told_apart() -> None:
 
 def test_the_table_has_a_line_a_check_then_what_failed_and_the_count() -> None:
     shown = table([run_checks("encoder toy", CHECKS), run_checks("head toy", CHECKS[:1])])
-    assert shown.splitlines() == [
+    states, *findings = shown.split("\n\n")
+    assert states.splitlines() == [
         "encoder toy  sound     ok",
         "             leaks     failed",
         "             stumbles  failed",
         "             skips     skipped",
         "             after     skipped",
         "head toy     sound     ok",
-        "",
-        "encoder toy: leaks: failed: it leaks",
-        "  Mask it",
-        "",
-        "encoder toy: stumbles: failed: KeyError: 'x'",
-        "  Look at x",
-        "",
-        "encoder toy: skips: skipped: there is nothing",
-        "  Give something",
-        "",
-        "encoder toy: 2 of 3 checks failed",
-        "head toy: all 1 checks passed",
+    ]
+    assert [finding.strip() for finding in findings] == [
+        "encoder toy: leaks: failed: it leaks\n  Mask it",
+        "encoder toy: stumbles: failed: KeyError: 'x'\n  Look at x",
+        "encoder toy: skips: skipped: there is nothing\n  Give something",
+        "encoder toy: 2 of 3 checks failed\nhead toy: all 1 checks passed",
     ]
     assert table([]).strip() == "nothing to check"
 

@@ -1,5 +1,6 @@
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from seqpipe.testing import Report, check_embedding, check_encoder, check_head, 
 from seqpipe.testing.bench import Bench
 from seqpipe.testing.graphs import EXPORT, PARITY, STANDARD, Graph
 from seqpipe.testing.heads import head_checks
-from seqpipe.testing.report import ROUND_TRIP, UNKNOWN, Subject, run_checks
+from seqpipe.testing.report import ROUND_TRIP, UNKNOWN, Check, Subject, run_checks
 from seqpipe.testing.stages import RESUMED, quiet, stage_checks
 from seqpipe_plugins.heads.copy_seq2seq import CopySeq2Seq
 
@@ -20,14 +21,10 @@ GRAPH = {EXPORT, STANDARD, PARITY}
 SLOW = {RESUMED, *GRAPH}
 
 
-def looked_at(name: str, folder: Path) -> Report:
-    """The report on a planted fault; training and export are looked at where that is where the fault shows."""
-    kind, cls, expected = FAULTS[name]
-    bench = Bench(Subject(kind, cls, {}), folder)
-    checks = [*stage_checks(bench), *(head_checks(bench) if kind == "head" else []), *Graph(bench).checks()]
-    wanted = (GRAPH if GRAPH & expected else set()) | (expected & SLOW)
+def examined(bench: Bench, *others: Check, without: Collection[str] = ()) -> Report:
+    """The report of the checks of a stage and others, without those of these names."""
     with quiet():
-        return run_checks(name, [check for check in checks if check.name not in SLOW - wanted])
+        return run_checks("toy", [check for check in [*stage_checks(bench), *others] if check.name not in without])
 
 
 @pytest.mark.parametrize("kind", SOUND)
@@ -40,66 +37,62 @@ def test_a_sound_stage_passes_every_check(kind: str) -> None:
 
 @pytest.mark.parametrize("field", ["dialect", "label"])
 def test_a_stage_that_reads_another_field_of_the_record_passes(field: str, tmp_path: Path) -> None:
-    """Whether the toy records have the field for a head, or only for this stage."""
+    """The toy records have the field for a head, or only for this stage."""
     bench = Bench(Subject("embedding", SoundColumn, {"column": field}), tmp_path)
-    with quiet():
-        result = run_checks("column", [*stage_checks(bench), *Graph(bench).checks()])
+    result = examined(bench, *Graph(bench).checks())
     assert {finding.state for finding in result.findings} == {"ok"}, str(result)
-    drawn = {doc.columns[field] for doc in bench.docs([3] * 4)}
-    assert drawn == {"a", "b", "c"}
+    assert {doc.columns[field] for doc in bench.docs([3] * 4)} == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_planted_fault_is_caught_by_its_check_and_by_no_other(name: str, tmp_path: Path) -> None:
-    result = looked_at(name, tmp_path)
-    assert {finding.check for finding in result.failed} == FAULTS[name][2], str(result)
+    """Training and export are checked only if a fault is one of them."""
+    kind, cls, expected = FAULTS[name]
+    bench = Bench(Subject(kind, cls, {}), tmp_path)
+    wanted = (GRAPH if GRAPH & expected else set()) | (expected & SLOW)
+    of_heads = head_checks(bench) if kind == "head" else []
+    result = examined(bench, *of_heads, *Graph(bench).checks(), without=SLOW - wanted)
+    assert {finding.check for finding in result.failed} == expected, str(result)
     assert all(finding.message and finding.fix for finding in result.failed)
 
 
-def test_a_head_that_chooses_on_dev_passes(tmp_path: Path) -> None:
-    bench = Bench(Subject("head", Chooses, {}), tmp_path)
-    with quiet():
-        result = run_checks("chooses", [*stage_checks(bench), *head_checks(bench)])
+class BeginsAtZero(SoundLabel):
+    def __init__(self, dim: int, labels: Sequence[str]):
+        super().__init__(dim, labels)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+
+@pytest.mark.parametrize("cls", [Chooses, BeginsAtZero])
+def test_a_head_that_chooses_on_dev_and_one_whose_labels_are_equally_likely_at_first_pass(
+    cls: type, tmp_path: Path
+) -> None:
+    bench = Bench(Subject("head", cls, {}), tmp_path)
+    result = examined(bench, *head_checks(bench), without={"import"})  # this module imports the kit
     assert {finding.state for finding in result.findings} == {"ok"}, str(result)
 
 
-def test_a_head_that_thinks_all_labels_equally_likely_at_first_passes(tmp_path: Path) -> None:
-    class BeginsAtZero(SoundLabel):
-        def __init__(self, dim: int, labels: Sequence[str]):
-            super().__init__(dim, labels)
-            nn.init.zeros_(self.linear.weight)
-            nn.init.zeros_(self.linear.bias)
-
-    bench = Bench(Subject("head", BeginsAtZero, {}), tmp_path)
-    with quiet():
-        result = run_checks("zero", [*stage_checks(bench), *head_checks(bench)])
-    assert not {finding.check for finding in result.failed} - {"import"}, str(result)  # this module imports the kit
-
-
-def test_what_an_encoder_returns_of_padding_beside_x_is_its_own_affair(tmp_path: Path) -> None:
+def test_an_encoder_may_return_any_value_beside_x_in_the_padding(tmp_path: Path) -> None:
     class Gated(Sound):
         returns = ("x", "gates")
 
         def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
-            vectors = super().forward(x, mask)["x"]
-            return {"x": vectors, "gates": (x > 0).long()}
+            return {"x": super().forward(x, mask)["x"], "gates": (x > 0).long()}
 
     bench = Bench(Subject("encoder", Gated, {}), tmp_path)
-    with quiet():
-        result = run_checks("gated", [*stage_checks(bench), *Graph(bench).checks()])
-    assert not {finding.check for finding in result.failed} - {"import"}, str(result)  # this module imports the kit
+    result = examined(bench, *Graph(bench).checks(), without={"import"})  # this module imports the kit
+    assert not result.failed, str(result)
 
 
-def test_a_tie_is_known_by_the_heads_own_margin(tmp_path: Path) -> None:
+def test_a_tie_is_known_by_the_margin_of_the_head(tmp_path: Path) -> None:
     class Margin(SoundLabel):
         def margin(self, x: Tensor, mask: Tensor) -> Tensor:
             return x.new_full((x.shape[0],), 1e-5)
 
-    decisions = {"label": np.array([0])}, {"label": np.array([2])}
-    bench = Bench(Subject("head", Margin, {}), tmp_path)
-    assert stages._tied(bench, bench.feeds([3]), *decisions, (0, 0))
-    bench = Bench(Subject("head", SoundLabel, {}), tmp_path)
-    assert not stages._tied(bench, bench.feeds([3]), *decisions, (0, 0))
+    for cls, is_tie in ((Margin, True), (SoundLabel, False)):
+        bench = Bench(Subject("head", cls, {}), tmp_path)
+        decisions = {"label": np.array([0])}, {"label": np.array([2])}
+        assert bool(stages._tied(bench, bench.feeds([3]), *decisions, (0, 0))) == is_tie
 
 
 def test_words_out_of_the_vocabulary_differ_by_their_place_for_a_head_that_copies(tmp_path: Path) -> None:
@@ -119,23 +112,28 @@ def test_every_check_of_stages_has_a_planted_fault() -> None:
     assert names - {"import"} == set().union(*(expected for *_, expected in FAULTS.values()))  # see test_isolation
 
 
-def test_what_is_wrong_is_told_with_its_cure_and_all_at_once() -> None:
+@pytest.mark.parametrize(
+    ("cls", "options", "messages"),
+    [
+        (
+            Swallows,
+            {},
+            [
+                "2 of 4 checks failed",
+                ROUND_TRIP,
+                UNKNOWN,
+                "'**options' would accept a misspelt",
+                "options follow a '*'",
+            ],
+        ),
+        (Sound, {"droput": 0.1}, ["droput: there is no such option"]),
+        (AsksForMore, {}, ["asks for 'memory', which nothing provides"]),
+    ],
+)
+def test_faults_are_reported_together_with_their_fixes(cls: type, options: dict[str, float], messages: Any) -> None:
     with pytest.raises(AssertionError) as caught:
-        check_encoder(Swallows)
-    message = str(caught.value)
-    assert "2 of 4 checks failed" in message
-    for part in (ROUND_TRIP, UNKNOWN, "'**options' would accept a misspelt option", "options follow a '*'"):
-        assert part in message
-
-
-def test_options_that_do_not_fit_are_named() -> None:
-    with pytest.raises(AssertionError, match="droput: there is no such option"):
-        check_encoder(Sound, droput=0.1)
-
-
-def test_a_name_that_the_kit_does_not_give_is_told() -> None:
-    with pytest.raises(AssertionError, match="asks for 'memory', which nothing provides"):
-        check_encoder(AsksForMore)
+        check_encoder(cls, **options)
+    assert [message for message in messages if message not in str(caught.value)] == []
 
 
 def test_the_random_numbers_and_threads_of_the_caller_stay() -> None:
