@@ -116,7 +116,7 @@ def test_export_writes_the_bundle_again_elsewhere(folder: Path, tmp_path: Path) 
 
 def test_a_run_under_several_seeds_has_mean_and_deviation(tmp_path: Path) -> None:
     tagging(tmp_path)
-    done = seqpipe("run", "tiny.yaml", *LEAN, "train.epochs=12", "--seeds", "2", "--json", folder=tmp_path)
+    done = seqpipe("run", "tiny.yaml", *LEAN, "train.epochs=7", "--seeds", "2", "--json", folder=tmp_path)
     assert done.code == 0, done.err
     summary = json.loads(done.out)["test"]
     values = summary["values"]
@@ -132,7 +132,7 @@ def test_a_run_under_several_seeds_has_mean_and_deviation(tmp_path: Path) -> Non
     assert all(part in done.err for part in ("== seed 2 of 2", "± "))
     assert sorted(os.listdir(tmp_path / "runs")) == ["tiny-seed1", "tiny-seed2"]
     assert (runs[1] / "bundle/model.onnx").exists()
-    changed = seqpipe("train", "tiny.yaml", *LEAN, "name=tiny-seed2", "train.epochs=12", folder=tmp_path)
+    changed = seqpipe("train", "tiny.yaml", *LEAN, "name=tiny-seed2", "train.epochs=7", folder=tmp_path)
     assert "train.seed" in changed.err
 
 
