@@ -83,9 +83,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def depends_on(item: pytest.Item, paths: Sequence[str]) -> bool:
-    """Return if a test marked `nightly` names one of these paths, or a folder that holds it, as a pattern of the shell."""
+    """Return if a test is marked `nightly` with a pattern, as of the shell, that one of these paths matches."""
     patterns = [pattern for marker in item.iter_markers("nightly") for pattern in marker.args]
-    return any(fnmatch(path, pattern) or path.startswith(f"{pattern}/") for path in paths for pattern in patterns)
+    return any(fnmatch(path, pattern) for path in paths for pattern in patterns)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
