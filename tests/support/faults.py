@@ -1,13 +1,12 @@
 """Toy stages: one that is sound of each kind, and for each check of the kit some with the fault that it must catch."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -68,12 +67,15 @@ class Sound(Fault, nn.Module):
 
 
 class Plain(Fault, nn.Module):
-    """A linear layer of each word, and what a fault makes of its `output`."""
+    """A linear layer of each word; faults change what it sets up, or its output."""
 
     def __init__(self, dim: int):
         super().__init__()
         self.dim = dim
         self.linear = nn.Linear(dim, dim)
+        self.set_up()
+
+    def set_up(self) -> None: ...
 
     def forward(self, x: Tensor, mask: Tensor) -> Any:
         return self.output(self.linear(x), x, mask)
@@ -82,6 +84,18 @@ class Plain(Fault, nn.Module):
         return y
 
 
+def numpy_weights(layer: Plain) -> None:
+    with torch.no_grad():
+        layer.linear.weight.copy_(torch.from_numpy(np.random.default_rng().normal(size=(layer.dim, layer.dim))))
+
+
+FAULTY_SETUPS: Mapping[str, tuple[set[str], Callable[[Plain], Any]]] = {
+    "WrongDim": ({SHAPES}, lambda self: setattr(self, "dim", self.dim + 1)),
+    "UnusedLayer": ({GRADIENT}, lambda self: setattr(self, "spare", nn.Linear(self.dim, self.dim))),
+    "NumpyInit": ({SEEDS}, numpy_weights),
+    "ReadsFile": ({ACCESS}, lambda self: Path("/etc/passwd").read_bytes()),
+    "StartsProcess": ({ACCESS}, lambda self: subprocess.run(["true"], check=True)),
+}
 FAULTY_OUTPUTS: Mapping[str, tuple[set[str], Callable[..., Tensor]]] = {
     "Shortens": ({SHAPES}, lambda self, y, x, mask: y[:, : max(1, x.shape[1] - 1)]),
     "InFloat32": ({FLOAT64}, lambda self, y, x, mask: y.float()),
@@ -94,8 +108,9 @@ FAULTY_OUTPUTS: Mapping[str, tuple[set[str], Callable[..., Tensor]]] = {
     "TensorOfNumbers": ({EXPORT}, lambda self, y, x, mask: y / torch.tensor(mask.sum(1).tolist())[:, None, None]),
     "RoughGraph": ({PARITY}, lambda self, y, x, mask: y * 1.01 if torch.compiler.is_exporting() else y),
 }
-for name, (checks, output) in FAULTY_OUTPUTS.items():
-    type(name, (Plain,), {"output": output}, caught_by=checks)
+for hook, faults in (("set_up", FAULTY_SETUPS), ("output", FAULTY_OUTPUTS)):
+    for name, (checks, function) in faults.items():
+        type(name, (Plain,), {hook: function}, caught_by=checks)
 
 
 class TupleOption(Plain, caught_by={ROUND_TRIP}):
@@ -115,12 +130,6 @@ class Swallows(Plain, caught_by={ROUND_TRIP, UNKNOWN}):
 
 class MisspeltMember(Plain, caught_by={MEMBERS}):
     explians: ClassVar = {}
-
-
-class WrongDim(Plain, caught_by={SHAPES}):
-    def __init__(self, dim: int):
-        super().__init__(dim)
-        self.dim = dim + 1
 
 
 class DeviationOfOneWord(Plain, caught_by={SHAPES}):
@@ -161,25 +170,11 @@ class ReadsAllIds(Plain, caught_by={PADDING, BATCHES, PARITY}):
         return y + self.table(ids).sum(1, keepdim=True)
 
 
-class NumpyInit(Plain, caught_by={SEEDS}):
-    def __init__(self, dim: int):
-        super().__init__(dim)
-        with torch.no_grad():
-            self.linear.weight.copy_(torch.from_numpy(np.random.default_rng().normal(size=(dim, dim))))
-
-
-class UnusedLayer(Plain, caught_by={GRADIENT}):
-    def __init__(self, dim: int):
-        super().__init__(dim)
-        self.spare = nn.Linear(dim, dim)
-
-
 class NotInTheWeights(Plain, caught_by={SAVED}):
     shift: Tensor
 
-    def __init__(self, dim: int):
-        super().__init__(dim)
-        self.register_buffer("shift", torch.randn(dim), persistent=False)
+    def set_up(self) -> None:
+        self.register_buffer("shift", torch.randn(self.dim), persistent=False)
 
     def output(self, y: Tensor, x: Tensor, mask: Tensor) -> Tensor:
         return y + self.shift
@@ -188,20 +183,12 @@ class NotInTheWeights(Plain, caught_by={SAVED}):
 class CountsCalls(Plain, caught_by={RESUMED}):
     """Trains the harder the longer it has trained, and forgets how long that is."""
 
-    def __init__(self, dim: int):
-        super().__init__(dim)
+    def set_up(self) -> None:
         self.calls = 0
 
     def output(self, y: Tensor, x: Tensor, mask: Tensor) -> Tensor:
         self.calls += self.training
         return y * (1 + 0.1 * self.calls) if self.training else y
-
-
-class ReadsFile(Plain, caught_by={ACCESS}):
-    def __init__(self, dim: int):
-        super().__init__(dim)
-        with contextlib.suppress(OSError), open("/etc/passwd", "rb") as file:
-            file.read(1)
 
 
 class ListsFolder(Plain, caught_by={ACCESS}):
@@ -218,17 +205,10 @@ class WritesFile(Plain, caught_by={ACCESS}):
 
 
 class Connects(Plain, caught_by={ACCESS}):
-    def __init__(self, dim: int):
-        super().__init__(dim)
+    def set_up(self) -> None:
         with contextlib.suppress(OSError), socket.socket() as connection:
             connection.settimeout(0.1)
             connection.connect(("127.0.0.1", 9))
-
-
-class StartsProcess(Plain, caught_by={ACCESS}):
-    def __init__(self, dim: int):
-        super().__init__(dim)
-        subprocess.run(["true"], check=True)
 
 
 class Unrolled(Plain, caught_by={EXPORT}):
