@@ -1,7 +1,5 @@
 """Who else is in a batch, and how many threads ask, changes no answer."""
 
-from __future__ import annotations
-
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

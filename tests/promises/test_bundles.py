@@ -1,7 +1,5 @@
 """A damaged bundle is refused before anything parses it, and one that is opened touches nothing but the processor."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import subprocess

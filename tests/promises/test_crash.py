@@ -1,7 +1,5 @@
 """`kill -9` at any moment tears nothing: the next run ends bit-equal; a full disk leaves the old artefact."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

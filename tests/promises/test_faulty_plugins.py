@@ -1,7 +1,5 @@
 """A broken plugin breaks only itself, and says whose it is: fourteen kinds of fault, through the command."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

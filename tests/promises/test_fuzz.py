@@ -1,7 +1,5 @@
 """Files of strangers, changed at random: every target answers, or raises an error of seqpipe."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import subprocess

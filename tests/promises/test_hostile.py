@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import toy_bundles as toy
 from factory import Done, seqpipe
-from forged import plain, write
 from onnx import TensorProto, helper, numpy_helper
-from onnx.helper import make_node as node
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from toy_bundles import manifest_content, node, write_bundle
 
 from seqpipe import load
 from seqpipe.errors import BundleError, DataError, SeqpipeError, UsageError
@@ -27,7 +27,9 @@ TEXT = "Anna in Bern"
 def forged(source: Path, folder: Path, files: dict[str, bytes] | None = None, **changes: Any) -> Path:
     """The bundle with other files and another manifest, all hashes right."""
     content = bundle.read(source)
-    return write(folder / "forged", {**content.files, **(files or {})}, plain(content.manifest) | changes)
+    return write_bundle(
+        folder / "forged", {**content.files, **(files or {})}, manifest_content(content.manifest) | changes
+    )
 
 
 def with_graph(source: Path, folder: Path, change: Change, **changes: Any) -> Path:
@@ -63,24 +65,15 @@ def constant(name: str, values: Any, dtype: type[np.generic] = np.int64) -> onnx
     return node("Constant", [], [name], value=numpy_helper.from_array(np.array(values, dtype)))
 
 
-def subgraph(*nodes: onnx.NodeProto, inputs: str = "", outputs: str = "") -> onnx.GraphProto:
-    """The body of a loop or a branch; an input or output is written `name:TYPE`, one without a shape `name:TYPE:`."""
-
-    def infos(values: str) -> list[onnx.ValueInfoProto]:
-        parts = [value.split(":") for value in values.split()]
-        types = TensorProto.DataType
-        return [helper.make_tensor_value_info(n, types.Value(t), None if more else []) for n, t, *more in parts]
-
-    return helper.make_graph(list(nodes), "graph", infos(inputs), infos(outputs))
+def subgraph(nodes: list[onnx.NodeProto], inputs: toy.Values, outputs: toy.Values) -> onnx.GraphProto:
+    return helper.make_graph(nodes, "graph", toy.value_infos(inputs), toy.value_infos(outputs))
 
 
 def loops(model: onnx.ModelProto) -> None:
     """Puts a loop before the table whose condition is always true."""
-    body = subgraph(
-        *(node("Identity", ["go"], ["on"]), node("Sin", ["state"], ["next"])),
-        inputs="i:INT64 go:BOOL state:FLOAT:",
-        outputs="on:BOOL next:FLOAT:",
-    )
+    inputs = {"i": (toy.INT64, []), "go": (toy.BOOL, []), "state": (toy.FLOAT, None)}
+    nodes = [node("Identity", ["go"], ["on"]), node("Sin", ["state"], ["next"])]
+    body = subgraph(nodes, inputs, {"on": (toy.BOOL, []), "next": (toy.FLOAT, None)})
     loop = node("Loop", ["", "forever", "table_given"], ["table"], body=body)
     instead_of("table", constant("forever", True, np.bool_), loop)(model)
 
@@ -93,20 +86,20 @@ def range_of(dtype: type[np.generic], most: float) -> list[onnx.NodeProto]:
 def one_of_two_branches() -> list[onnx.NodeProto]:
     """Two branches that name a constant alike, the one of which takes 40 GB."""
     then, otherwise = (
-        subgraph(constant("many", [size]), node("ConstantOfShape", ["many"], ["all"]), outputs="all:FLOAT:")
-        for size in (10**10, 1)
+        subgraph([constant("many", [size]), SIZED], {}, {"all": (toy.FLOAT, None)}) for size in (10**10, 1)
     )
     return [constant("go", True, np.bool_), node("If", ["go"], ["all"], then_branch=then, else_branch=otherwise)]
 
 
-RANGE, MANY = node("Range", ["from", "to", "by"], ["all"]), constant("many", [10**10])
+MANY = constant("many", [10**10])
+RANGE, SIZED = node("Range", ["from", "to", "by"], ["all"]), node("ConstantOfShape", ["many"], ["all"])
 BY_ATTRIBUTES = [node("Constant", [], [name], value_float=v) for name, v in (("from", 0.0), ("to", 1e10), ("by", 1.0))]
 ONE_HOT = [constant("rows", [0]), constant("depth", 10**9, np.int32), constant("values", [0, 1], np.float32)]
 FACTORS = [constant("x", [[[0.0]]], np.float32), constant("by", [1, 1, 1e9], np.float32)]
 UNSQUEEZE = node("Unsqueeze", ["bias_given", "axis"], ["row"])
 # Some bytes of which an operator makes so many elements, 40 GB as a rule.
 HUGE: dict[str, tuple[int, list[onnx.NodeProto]]] = {
-    "ConstantOfShape": (10**10, [MANY, node("ConstantOfShape", ["many"], ["all"])]),
+    "ConstantOfShape": (10**10, [MANY, SIZED]),
     "ConstantOfShape in one of two branches": (10**10, one_of_two_branches()),
     "Expand": (10**10, [MANY, node("Expand", ["bias_given", "many"], ["all"])]),
     "Tile": (10**10, [MANY, constant("axis", [0]), UNSQUEEZE, node("Tile", ["row", "many"], ["all"])]),
@@ -549,7 +542,7 @@ def test_what_a_manifest_states_is_bounded(name: str, tiny_bundle: Path, tmp_pat
 
 
 def test_words_as_long_as_a_forger_likes_are_refused(tiny_bundle: Path, tmp_path: Path) -> None:
-    inputs = plain(bundle.read(tiny_bundle).manifest)["inputs"]
+    inputs = manifest_content(bundle.read(tiny_bundle).manifest)["inputs"]
     inputs["chars"] = {**inputs["chars"], "longest": 10**12}
     with pytest.raises(BundleError, match=r"chars\.longest: 1000000000000 is not between 1 and 10,000"):
         load(forged(tiny_bundle, tmp_path, inputs=inputs), "cpu", threads=1)

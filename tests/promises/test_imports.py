@@ -1,7 +1,5 @@
 """What runs where training is not installed, and how little is imported before there is work."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

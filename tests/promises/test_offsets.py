@@ -1,7 +1,5 @@
 """Offsets are code points of the text as given: text[start:end] == word, in order, not overlapping, for any text."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Sequence

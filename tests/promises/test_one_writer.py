@@ -1,7 +1,5 @@
 """Commands that start together, or into a running one, lose nothing: one writes, the others end at once with exit 2."""
 
-from __future__ import annotations
-
 import random
 import re
 import shutil

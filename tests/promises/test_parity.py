@@ -8,8 +8,6 @@ error are refused, and smaller ones are listed with their effect.
 `SEQPIPE_TRAINED` names a folder in which the runs of the shipped pipelines are kept.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools

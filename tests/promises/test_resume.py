@@ -1,7 +1,5 @@
 """Stopped at any batch, training resumes and ends bit-equal: weights, their average and the optimiser's state."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import signal

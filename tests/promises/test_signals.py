@@ -1,7 +1,5 @@
 """SIGTERM and SIGINT end a training within seconds, with its state saved; the same command goes on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

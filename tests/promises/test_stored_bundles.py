@@ -4,8 +4,6 @@ Files are added when the format changes (`tests/stored/format-N/NAME.zip`, the f
 anew: that is the test.
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A process that loads a bundle tells nobody and leaves nothing behind: onnxruntime's telemetry is off."""
 
-from __future__ import annotations
-
 import ast
 import os
 import shutil

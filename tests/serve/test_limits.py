@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import forged
 import pytest
 from prometheus_page import value
 from serving import Reply, Server, ask, at_once
+from toy_bundles import manifest_content, write_bundle
 
 from seqpipe.runtime import bundle
 from seqpipe.runtime.predictor import ROWS
@@ -28,7 +28,7 @@ def server(slow_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     content = bundle.read(slow_bundle)
     options = {"bias": {"type": "float", "default": 0.0, "minimum": -20, "maximum": ENDLESS}}
     path = tmp_path_factory.mktemp("endless") / "bundle"
-    forged.write(path, content.files, forged.plain(content.manifest) | {"options": options})
+    write_bundle(path, content.files, manifest_content(content.manifest) | {"options": options})
     limits = f"--timeout 60 --read-timeout {READ_S} --idle-timeout {READ_S} --max-waiting-tokens 40 --max-body 20000"
     with Server(path, "--threads", "1", *limits.split()) as running:
         yield running

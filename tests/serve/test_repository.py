@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import forged
 import pytest
 from prometheus_page import value
-from served_bundles import STUCK, write_stuck_bundle
 from serving import Server, ask, at_once
+from toy_bundles import STUCK, manifest_content, write_bundle, write_stuck_bundle
 
 from seqpipe import Model, load
 from seqpipe.errors import UsageError
@@ -34,9 +33,9 @@ LOAD, UNLOAD = "/v2/repository/models/toy/load", "/v2/repository/models/toy/unlo
 def renamed(source: Path, path: Path, city: str, golden: str | None = None) -> Path:
     """The toy, which calls a city otherwise; its golden example may claim another name."""
     content = bundle.read(source)
-    text = json.dumps(forged.plain(content.manifest))
+    text = json.dumps(manifest_content(content.manifest))
     text = text.replace("-city", f"-{city}").replace('"city"', f'"{golden or city}"')
-    return forged.write(path, content.files, json.loads(text))
+    return write_bundle(path, content.files, json.loads(text))
 
 
 @pytest.fixture(scope="module")

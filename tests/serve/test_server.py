@@ -12,12 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import forged
 import pytest
 from factory import QUIET, process, seqpipe
 from prometheus_page import value
-from served_bundles import STUCK, write_stuck_bundle
 from serving import READY_S, Reply, Server, at_once
+from toy_bundles import STUCK, manifest_content, write_bundle, write_stuck_bundle
 
 from seqpipe import Model
 from seqpipe.errors import UsageError, install_command
@@ -94,7 +93,7 @@ def test_a_server_that_cannot_start_gives_the_reason(
 def test_a_bundle_that_is_damaged_or_fails_its_golden_examples_is_refused(tiny_bundle: Path, tmp_path: Path) -> None:
     content = bundle.read(tiny_bundle)
     golden = [{"record": {"text": "Anna"}, "answer": []}]
-    forged.write(tmp_path / "other", content.files, forged.plain(content.manifest) | {"golden": golden})
+    write_bundle(tmp_path / "other", content.files, manifest_content(content.manifest) | {"golden": golden})
     damaged = shutil.copytree(tiny_bundle, tmp_path / "damaged")
     (damaged / "model.onnx").write_bytes(b"x")
     for path, message, processes in (
