@@ -11,6 +11,8 @@ from serving import Server
 from seqpipe import Model
 from seqpipe.version import VERSION
 
+pytest_plugins = ["protocol_server"]
+
 triton = pytest.importorskip("tritonclient.http")
 InferenceServerException = pytest.importorskip("tritonclient.utils").InferenceServerException
 TEXTS = ["Anna meets Ben in New York .", "", "Bern", "Anna calls 你好"]

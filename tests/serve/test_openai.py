@@ -12,6 +12,8 @@ from serving import Server
 from seqpipe import Model
 from seqpipe.answers.text import cut, held_back
 
+pytest_plugins = ["protocol_server"]
+
 openai = pytest.importorskip("openai")
 TEXTS = ["Anna in Bern", "Bern", "nobody calls Anna ."]
 PROMPT = "a "

@@ -11,6 +11,8 @@ from seqpipe import Model
 from seqpipe.serve.openapi import document as document_of
 from seqpipe.serve.settings import Settings
 
+pytest_plugins = ["protocol_server"]
+
 TEXTS = ["Anna meets Ben in New York .", "", "Bern"]
 TENSOR = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["Bern"]}
 

@@ -9,6 +9,8 @@ from serving import Server, at_once
 
 from seqpipe import Model
 
+pytest_plugins = ["protocol_server"]
+
 TENSOR = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["Bern"], "parameters": {}}
 INFER = {"id": "7", "inputs": [TENSOR], "outputs": [{"name": "answer_json", "parameters": {"binary_data": True}}],
          "parameters": {"bias": 1.0, "documents": False, "timeout": 10**7, "binary_data_output": True}}  # fmt: skip

@@ -11,6 +11,8 @@ from serving import Server, at_once, events
 
 from seqpipe import Model
 
+pytest_plugins = ["protocol_server"]
+
 TEXTS = [
     "Anna meets Ben in New York .",
     "",
