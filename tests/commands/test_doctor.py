@@ -1,15 +1,12 @@
 """Findings about this machine, and about machines made by putting other distributions on the path."""
 
-from __future__ import annotations
-
 import os
-import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from conftest import Install
+from factory import seqpipe
 
 from seqpipe.runtime.environment import Finding, examine
 from seqpipe.version import VERSION
@@ -17,12 +14,6 @@ from seqpipe.version import VERSION
 
 def finding(what: str) -> Finding:
     return next(found for found in examine() if found.what == what)
-
-
-def wheel(folder: Path, name: str, version: str = "9.9") -> None:
-    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
 
 
 def test_this_machine_can_run_bundles() -> None:
@@ -36,29 +27,27 @@ def test_this_machine_can_run_bundles() -> None:
 
 def test_two_wheels_in_one_folder_are_an_error_with_its_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("onnxruntime", "onnxruntime-gpu"):
-        wheel(tmp_path, name)
+        info = tmp_path / f"{name.replace('-', '_')}-9.9.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 9.9\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    found = finding("onnxruntime")
-    assert found.state == "error"
-    assert "pip uninstall -y onnxruntime onnxruntime-gpu, then install one" in found.detail
+    assert finding("onnxruntime").state == "error"
+    assert "pip uninstall -y onnxruntime onnxruntime-gpu, then install one" in finding("onnxruntime").detail
 
 
-def test_threads_set_in_the_environment_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_of_the_environment_and_the_cores_that_may_be_used_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert "OMP_NUM_THREADS=3" in finding("threads").detail
-
-
-def test_the_cores_that_may_be_used_and_how_threads_wait_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(before)})
-        found = finding("threads")
+        detail = finding("threads").detail
     finally:
         os.sched_setaffinity(0, before)
-    assert found.detail.startswith(f"1 of {os.cpu_count()} cores may be used, load ")
-    assert ", OMP_WAIT_POLICY=passive" in found.detail
-    assert found.detail.endswith("; training uses up to 1")
+    assert detail.startswith(f"1 of {os.cpu_count()} cores may be used, load ")
+    assert ", OMP_WAIT_POLICY=passive" in detail
+    assert detail.endswith("; training uses up to 1")
 
 
 def test_a_broken_plugin_is_noted(install: Install) -> None:
@@ -66,8 +55,8 @@ def test_a_broken_plugin_is_noted(install: Install) -> None:
     assert finding("plugin") == Finding("note", "plugin", "seqpipe-broken 1.0 is broken: SystemExit: gone")
 
 
-def test_the_command_prints_a_line_a_finding() -> None:
-    code = "from seqpipe.commands.app import main; import sys; sys.argv = ['seqpipe', 'doctor']; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0].startswith(f"ok    seqpipe: {VERSION}, Python 3.")
+def test_the_command_prints_a_line_for_each_finding() -> None:
+    done = seqpipe("doctor")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[0].startswith(f"ok    seqpipe: {VERSION}, Python 3.")
+    assert len([line for line in done.out.splitlines() if not line.startswith(" ")]) >= len(examine())

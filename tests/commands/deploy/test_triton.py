@@ -1,7 +1,5 @@
 """`seqpipe deploy triton`: Triton's own schema takes the configs, and both models answer as `predict` does."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -29,7 +27,6 @@ from seqpipe.runtime.session import cuda_options
 
 model_config_pb2 = pytest.importorskip("tritonclient.grpc").model_config_pb2
 DTYPES = {"TYPE_BOOL": np.bool_, "TYPE_INT64": np.int64, "TYPE_FP32": np.float32}  # Triton's model_configuration.md
-DEVICE_OPTIONS = {"device_id", "gpu_mem_limit"}
 TEXTS = ["Anna in New York", "Ben meets Alice", "", "calls", "Bern in New York . Anna", "你好 Anna", "Ben " * 300]
 
 
@@ -39,10 +36,13 @@ def deploy(bundle: Path, repository: Path, *options: str) -> Path:
     return repository
 
 
-def config_of(repository: Path, name: str) -> Any:
+def parse(text: str) -> Any:
     """The config as Triton's schema reads it; an unknown field or value is an error there."""
-    text = (repository / name / "config.pbtxt").read_text(encoding="utf-8")
-    config = parsed(text)
+    return text_format.Parse(text, model_config_pb2.ModelConfig())
+
+
+def config_of(repository: Path, name: str) -> Any:
+    config = parse((repository / name / "config.pbtxt").read_text(encoding="utf-8"))
     assert config.name == name
     return config
 
@@ -91,46 +91,40 @@ def test_the_python_model_takes_each_field_and_batches_without_delay(repository:
         assert [group.kind for group in config.instance_group] == [model_config_pb2.ModelInstanceGroup.KIND_CPU]
 
 
-def parsed(text: str) -> Any:
-    return text_format.Parse(text, model_config_pb2.ModelConfig())
-
-
 @pytest.fixture(scope="module")
 def graphs(repository: Path, sums: Path) -> dict[str, tuple[Any, Any]]:
     """Configs of graphs with a session of each; `bare` is the toy's graph, whose option has no default."""
-    found = {}
+    pairs = {}
     for folder, name in ((repository, "toy_graph"), (sums, "sums_graph")):
-        found[name] = config_of(folder, name), onnxruntime.InferenceSession(folder / name / "1" / "model.onnx")
+        pairs[name] = config_of(folder, name), onnxruntime.InferenceSession(folder / name / "1" / "model.onnx")
     bare = onnx.load(repository / "toy_graph" / "1" / "model.onnx")
     (bias,) = (tensor for tensor in bare.graph.initializer if tensor.name == "bias")
     bare.graph.initializer.remove(bias)
     session = onnxruntime.InferenceSession(bare.SerializeToString())
-    return {**found, "bare": (parsed(graph_config("bare", session, cuda=False)), session)}
+    return {**pairs, "bare": (parse(graph_config("bare", session, cuda=False)), session)}
 
 
-@pytest.mark.parametrize("name", ["toy_graph", "sums_graph", "bare"])
-def test_a_graph_fed_and_read_as_its_config_says_runs(name: str, graphs: dict[str, tuple[Any, Any]]) -> None:
+@pytest.mark.parametrize(("name", "batch"), [("toy_graph", 32), ("sums_graph", 32), ("bare", 0)])
+def test_a_graph_fed_and_read_as_its_config_says_runs_and_is_batched_where_all_has_the_axis(
+    name: str, batch: int, graphs: dict[str, tuple[Any, Any]]
+) -> None:
     config, session = graphs[name]
+    assert (config.max_batch_size, config.HasField("dynamic_batching")) == (batch, bool(batch))
     assert [tensor.name for tensor in config.input] == [node.name for node in session.get_inputs()]
     assert [tensor.name for tensor in config.output] == [node.name for node in session.get_outputs()]
-    batch, free = ([3], [5, 4]) if config.max_batch_size else ([], [3, 5, 4])  # what -1 stands for, from the left
+    batch_sizes, free = ([3], [5, 4]) if batch else ([], [3, 5, 4])  # in place of -1, from the left
 
     def shape(tensor: Any) -> list[int]:
-        """What Triton makes of dims: the batch stands before them, and what `reshape` says in their place."""
+        """The shape that Triton makes of dims: the batch stands before them, and `reshape` in their place."""
         sizes = iter(free)
         dims = tensor.reshape.shape if tensor.HasField("reshape") else tensor.dims
-        return batch + [next(sizes) if size == -1 else size for size in dims]
+        return batch_sizes + [next(sizes) if size == -1 else size for size in dims]
 
     types = model_config_pb2.DataType
     feeds = {tensor.name: np.ones(shape(tensor), DTYPES[types.Name(tensor.data_type)]) for tensor in config.input}
     for tensor, array in zip(config.output, session.run(None, feeds), strict=True):
         assert array.dtype == DTYPES[types.Name(tensor.data_type)]
         assert array.shape == tuple(shape(tensor))
-
-
-def test_a_graph_is_batched_only_where_everything_has_the_batch_axis(graphs: dict[str, tuple[Any, Any]]) -> None:
-    sizes = {name: (config.max_batch_size, config.HasField("dynamic_batching")) for name, (config, _) in graphs.items()}
-    assert sizes == {"toy_graph": (32, True), "sums_graph": (32, True), "bare": (0, False)}
 
 
 def test_inputs_that_keep_their_defaults_are_named(sums: Path) -> None:
@@ -149,58 +143,45 @@ def test_all_requests_of_a_batch_are_answered_in_one_call_as_predict_answers(
     monkeypatch.setattr(toy.model.predictor, "answer_batch", counted)
     dice = random.Random(1)
     texts = [" ".join(dice.choices(TEXTS, k=dice.randint(0, 2))) for _ in range(60)]
-    sizes = [1, 3, 2, 4] * 6
-    requests, rest = [], iter(texts)
-    for size in sizes:
-        requests.append(Request({"text": [next(rest) for _ in range(size)]}))
-    responses = toy.execute(requests)
+    sizes, rest = [1, 3, 2, 4] * 6, iter(texts)
+    responses = toy.execute([Request({"text": [next(rest) for _ in range(size)]}) for size in sizes])
     assert calls == [60]
     assert [len(answers(response)) for response in responses] == sizes
     predicted = seqpipe("predict", tiny_bundle, stdin="\n".join(texts).encode() + b"\n")
     assert predicted.code == 0, predicted.err
-    got = [answer for response in responses for answer in answers(response)]
-    assert got == [json.loads(line) for line in predicted.out.splitlines()]
-    assert len({json.dumps(answer) for answer in got}) > 15
+    answered = [answer for response in responses for answer in answers(response)]
+    assert answered == [json.loads(line) for line in predicted.out.splitlines()]
+    assert len({json.dumps(answer) for answer in answered}) > 15
 
 
 def test_one_bad_text_fails_only_its_own_request(toy: Any, tiny: Any) -> None:
-    good, too_long, no_utf8 = "Anna in Bern", "Ben " * 1001, b"\xff\xfe"
-    responses = toy.execute(
-        [Request({"text": elements}) for elements in ([good], [good, too_long], [no_utf8], [good, "Ben"])]
-    )
-    assert [response.has_error() for response in responses] == [False, True, True, False]
-    assert answers(responses[0]) == [tiny(good)]
-    assert answers(responses[3]) == [tiny(good), tiny("Ben")]
-    assert "text 2" in responses[1].error().message()
-    assert "limit of 1,000" in responses[1].error().message()
-    assert "input text" in responses[2].error().message()
+    good = "Anna in Bern"
+    texts = ([good], [good, "Ben " * 1001], [b"\xff\xfe"], [good, "Ben"])
+    first, too_long, no_utf8, last = toy.execute([Request({"text": elements}) for elements in texts])
+    assert (too_long.has_error(), no_utf8.has_error()) == (True, True)
+    assert answers(first) == [tiny(good)]
+    assert answers(last) == [tiny(good), tiny("Ben")]
+    assert all(part in too_long.error().message() for part in ("text 2", "limit of 1,000"))
+    assert "input text" in no_utf8.error().message()
 
 
 def test_decode_options_are_parameters_of_a_request(toy: Any, tiny: Any) -> None:
     text = "Alice in Bern"
-    parameters: list[dict[str, Any]] = [
-        {},
-        {"bias": 5.0},
-        {"bias": 5.0, "triton_enable_empty_final_response": True},
-        {"bias": 99},
-        {"bais": 1},
-    ]
-    responses = toy.execute([Request({"text": [text]}, of_one) for of_one in parameters])
-    assert answers(responses[0]) == [tiny(text)]
+    finals = {"bias": 5.0, "triton_enable_empty_final_response": True}
+    parameters: list[Any] = [{}, {"bias": 5.0}, finals, {"bias": 99}, {"bais": 1}]
+    responses = toy.execute([Request({"text": [text]}, of_request) for of_request in parameters])
+    assert answers(responses[0]) == [tiny(text)] != [tiny(text, bias=5.0)]
     assert answers(responses[1]) == answers(responses[2]) == [tiny(text, bias=5.0)]
-    assert tiny(text) != tiny(text, bias=5.0)
     assert "bias: 99" in responses[3].error().message()
     assert "did you mean 'bias'" in responses[4].error().message()
 
 
 def test_numbers_are_given_as_json(sums: Path, sums_bundle: Path) -> None:
-    model = start(sums, "sums")
-    good, bad, broken = "[[1, 2], [3, 4.5]]", '"seven"', "[[1, 2"
-    responses = model.execute([Request({"points": [part]}, {"scale": 2}) for part in (good, bad, broken)])
-    assert answers(responses[0]) == [load(sums_bundle, "cpu")({"points": [[1, 2], [3, 4.5]]}, scale=2)]
-    assert answers(responses[0]) == [{"score": 21.0}]
-    assert "rows of numbers" in responses[1].error().message()
-    assert "input points" in responses[2].error().message()
+    model, parts = start(sums, "sums"), ("[[1, 2], [3, 4.5]]", '"seven"', "[[1, 2")
+    good, bad, broken = model.execute([Request({"points": [part]}, {"scale": 2}) for part in parts])
+    assert answers(good) == [load(sums_bundle, "cpu")({"points": [[1, 2], [3, 4.5]]}, scale=2)] == [{"score": 21.0}]
+    assert "rows of numbers" in bad.error().message()
+    assert "input points" in broken.error().message()
 
 
 def test_a_client_of_triton_can_ask_seqpipe_serve_the_same(toy: Any, repository: Path, tiny_bundle: Path) -> None:
@@ -232,24 +213,21 @@ def test_the_model_is_clean_python(repository: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_on_a_gpu_both_models_run_there(tiny_bundle: Path, tmp_path: Path) -> None:
+def test_on_a_gpu_both_models_run_there(repository: Path, tiny_bundle: Path, tmp_path: Path) -> None:
     done = seqpipe("deploy", "triton", tiny_bundle, "-o", tmp_path / "models", "--cuda", "--name", "people")
     assert done.code == 0, done.err
     assert "--gpus all" in done.err
     assert "seqpipe-nlp[gpu]==" in done.err
-    for name in ("people", "people_graph"):
-        groups = config_of(tmp_path / "models", name).instance_group
-        assert [group.kind for group in groups] == [model_config_pb2.ModelInstanceGroup.KIND_GPU]
-    config = config_of(tmp_path / "models", "people_graph")  # the other model's device is opened by seqpipe
+    text_model, config = (config_of(tmp_path / "models", name) for name in ("people", "people_graph"))
+    groups = [group.kind for group in (*text_model.instance_group, *config.instance_group)]
+    assert groups == [model_config_pb2.ModelInstanceGroup.KIND_GPU] * 2
+    # The device of the other model is opened by seqpipe.
     (accelerator,) = config.optimization.execution_accelerators.gpu_execution_accelerator
     strategies = {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"}
     strategy = strategies[config.parameters["arena_extend_strategy"].string_value]
     written = {**accelerator.parameters, "arena_extend_strategy": strategy}
-    own = cuda_options(0)  # Triton knows the device, and no limit is known where the files are written
-    assert (accelerator.name, written) == ("cuda", {name: own[name] for name in own.keys() - DEVICE_OPTIONS})
-
-
-def test_on_a_cpu_the_graph_has_no_options_of_cuda(repository: Path) -> None:
-    config = config_of(repository, "toy_graph")
-    assert not config.HasField("optimization")
-    assert not config.parameters
+    unknown = ("device_id", "gpu_mem_limit")  # where the files are written; Triton knows the device
+    expected = {name: value for name, value in cuda_options(0).items() if name not in unknown}
+    assert (accelerator.name, written) == ("cuda", expected)
+    on_cpu = config_of(repository, "toy_graph")
+    assert (on_cpu.HasField("optimization"), len(on_cpu.parameters)) == (False, 0)

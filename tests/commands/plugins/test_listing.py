@@ -1,6 +1,6 @@
-"""What `seqpipe plugins` prints."""
+"""The tables of `seqpipe plugins`."""
 
-from __future__ import annotations
+import re
 
 import pytest
 from conftest import Install
@@ -42,15 +42,13 @@ def test_every_component_stands_on_a_line_with_its_distribution() -> None:
     assert lines[-1] == ["next:", "seqpipe", "plugins", "show", "NAME"]
 
 
-def test_a_broken_plugin_is_listed_with_its_reason(install: Install) -> None:
-    install("seqpipe-broken", "1 / 0")
-    assert "broken: seqpipe-broken 1.0 (toy): ZeroDivisionError: division by zero" in list_components()
-
-
-def test_a_name_offered_twice_is_listed_with_the_cure(install: Install) -> None:
+def test_a_broken_plugin_and_a_name_offered_twice_are_listed_with_reason_and_cure(install: Install) -> None:
     assert "more than once" not in list_components()
+    install("seqpipe-broken", "1 / 0")
     install("seqpipe-toy", CODE.replace("halves", "words"))
-    assert "'words' is offered more than once: write `use: distribution/words`" in list_components()
+    listing = list_components()
+    assert "broken: seqpipe-broken 1.0 (toy): ZeroDivisionError: division by zero" in listing
+    assert "'words' is offered more than once: write `use: distribution/words`" in listing
 
 
 def test_options_are_shown_with_type_default_and_meaning(install: Install) -> None:
@@ -58,9 +56,7 @@ def test_options_are_shown_with_type_default_and_meaning(install: Install) -> No
     lines = show_component("halves").splitlines()
     assert lines[:2] == ["tokenizer halves (seqpipe-toy 1.0)", "Cuts a text in two."]
     assert lines[3].split() == ["option", "type", "default"]
-    assert lines[4].startswith("where")
-    assert "50.0" in lines[4]
-    assert lines[4].endswith("The place to cut at, counted in percent.")
+    assert re.fullmatch("where .*50.0 .* The place to cut at, counted in percent.", lines[4])
 
 
 def test_all_components_of_a_name_are_shown_or_the_one_that_is_meant(install: Install) -> None:
@@ -83,14 +79,12 @@ def test_what_a_plugin_does_at_import_and_who_is_left_out_is_listed(
 
 def test_every_installed_component_can_be_shown() -> None:
     for offer in Plugins().offers:
-        assert show_component(f"{offer.kind}/{offer.name}").startswith(
-            f"{offer.kind} {offer.name} (seqpipe-nlp {VERSION})\n"
-        )
+        first = f"{offer.kind} {offer.name} (seqpipe-nlp {VERSION})\n"
+        assert show_component(f"{offer.kind}/{offer.name}").startswith(first)
 
 
 @pytest.mark.parametrize("name", ["lstn", "head/lstm", "elsewhere/lstm"])
 def test_an_unknown_name_is_an_error(name: str) -> None:
-    with pytest.raises(PluginError, match=f"no component named '{name}'"):
+    suggestion = r".*did you mean 'lstm'\?" if name == "lstn" else ""
+    with pytest.raises(PluginError, match=f"no component named '{name}'{suggestion}"):
         show_component(name)
-    with pytest.raises(PluginError, match=r"did you mean 'lstm'\?"):
-        show_component("lstn")

@@ -1,7 +1,5 @@
 """A new package of every kind is installed as strangers' are, and its own tests pass at once."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -17,6 +15,7 @@ from conftest import Install
 from factory import Done, environ, process, seqpipe
 from forks import Forks, write_client
 
+from seqpipe import __version__
 from seqpipe.commands.plugins import LICENSES, write_package
 from seqpipe.config.plugins import KINDS
 from seqpipe.errors import UsageError
@@ -24,6 +23,7 @@ from seqpipe.errors import UsageError
 ROOT = Path(__file__).parents[3]
 Client = Callable[..., str]
 MOST_LINES = 60  # of Python in a package: hook, module and test
+every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +39,9 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def site(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where pip has installed them all, from copies, since setuptools builds inside the sources."""
-    folder = tmp_path_factory.mktemp("site")
+    """The folder into which pip has installed them all, from copies, since setuptools builds inside the sources."""
     copies = shutil.copytree(packages, tmp_path_factory.mktemp("copies"), dirs_exist_ok=True)
-    return pip_install(folder, *copies.iterdir())
+    return pip_install(tmp_path_factory.mktemp("site"), *copies.iterdir())
 
 
 def pip_install(target: Path, *packages: Path) -> Path:
@@ -51,11 +50,13 @@ def pip_install(target: Path, *packages: Path) -> Path:
     return target
 
 
-def python(*arguments: str | Path, folder: Path, code: int = 0, **environment: str) -> str:
-    """What a Python of its own writes; it has to end with this code."""
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)], cwd=folder, capture_output=True, text=True, env=environ(**environment)
-    )
+def python(*arguments: str | Path, folder: Path, **environment: str) -> str:
+    """The output of a Python of its own, which has to succeed."""
+    return run([sys.executable, *map(str, arguments)], folder, environment)
+
+
+def run(command: list[str], folder: Path, environment: dict[str, str], code: int = 0) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environ(**environment))
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
@@ -63,25 +64,28 @@ def python(*arguments: str | Path, folder: Path, code: int = 0, **environment: s
 @pytest.fixture(scope="module")
 def run_tests(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Client:
     """Runs a package's tests on what is installed in these folders, as `pytest` in its folder does."""
-    command = tmp_path_factory.mktemp("client") / "pytest"
-    write_client(command, Path(sys.executable).with_name("pytest"), Path(sys.prefix))
+    client = tmp_path_factory.mktemp("client") / "pytest"
+    write_client(client, Path(sys.executable).with_name("pytest"), Path(sys.prefix))
 
-    def run(package: Path, *path: Path, code: int = 0) -> str:
-        variables = environ(**forks.variables, PYTHONPATH=":".join(map(str, path)))
-        options = ("-q", "-p", "no:cacheprovider", "--show-capture=no")
-        done = subprocess.run([command, *options], cwd=package, capture_output=True, text=True, env=variables)
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout
+    def run_client(package: Path, *path: Path, code: int = 0) -> str:
+        variables = {**forks.variables, "PYTHONPATH": ":".join(map(str, path))}
+        return run([str(client), "-q", "-p", "no:cacheprovider", "--show-capture=no"], package, variables, code)
 
-    return run
+    return run_client
 
 
 # Every kind
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_tests_of_a_new_package_pass_at_once(kind: str, packages: Path, site: Path, run_tests: Client) -> None:
-    assert "2 passed" in run_tests(packages / f"toy-{kind}", site)
+@every_kind
+def test_a_new_package_is_short_and_its_tests_pass_at_once(
+    kind: str, packages: Path, site: Path, run_tests: Client
+) -> None:
+    package = packages / f"toy-{kind}"
+    assert "2 passed" in run_tests(package, site)
+    files = list(package.rglob("*.py"))
+    assert len(files) == 3
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) <= MOST_LINES
 
 
 FAULTS = {
@@ -95,19 +99,12 @@ FAULTS = {
 def test_a_fault_put_into_a_new_package_fails_its_tests(
     kind: str, packages: Path, site: Path, tmp_path: Path, run_tests: Client
 ) -> None:
-    right, wrong, told = FAULTS[kind]
+    right, wrong, message = FAULTS[kind]
     module = shutil.copytree(site / f"toy_{kind}", tmp_path / f"toy_{kind}") / f"{kind}.py"
     text = module.read_text(encoding="utf-8")
     assert right in text
     module.write_text(text.replace(right, wrong), encoding="utf-8")
-    assert told in run_tests(packages / f"toy-{kind}", tmp_path, site, code=1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_module_and_test_are_short(kind: str, packages: Path) -> None:
-    files = list((packages / f"toy-{kind}").rglob("*.py"))
-    assert len(files) == 3
-    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) <= MOST_LINES
+    assert message in run_tests(packages / f"toy-{kind}", tmp_path, site, code=1)
 
 
 RULES = "E,F,W,I,B,C4,UP,SIM,RUF,PIE,PT,N"
@@ -123,7 +120,7 @@ def test_new_code_is_as_ruff_wants_it(width: int, name: str, tmp_path: Path) -> 
         python("-m", "ruff", "format", *options, "--check", ".", folder=folder)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind
 def test_the_example_is_a_right_pipeline(kind: str, packages: Path, site: Path) -> None:
     folder = packages / f"toy-{kind}"
     assert f"toy-{kind}" in re.split(r"\W*\s\W*", (folder / "example.yaml").read_text(encoding="utf-8"))
@@ -132,7 +129,7 @@ def test_the_example_is_a_right_pipeline(kind: str, packages: Path, site: Path) 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind
 def test_the_example_runs_and_its_bundle_needs_no_plugin(kind: str, packages: Path, site: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(packages / f"toy-{kind}", tmp_path / "package")
     for command in ("check", "run"):
@@ -147,63 +144,53 @@ def test_the_example_runs_and_its_bundle_needs_no_plugin(kind: str, packages: Pa
 # What is installed
 
 
-def listed(site: Path, *arguments: str) -> Done:
-    return process("plugins", *arguments, folder=site, PYTHONPATH=str(site))
-
-
 def test_installed_packages_are_listed_shown_and_checked_by_their_names(site: Path) -> None:
-    listing = listed(site).out
+    def plugins(*arguments: str) -> Done:
+        return process("plugins", *arguments, folder=site, PYTHONPATH=str(site))
+
+    listing = plugins().out
     for kind in KINDS:
         assert re.search(rf"^{kind} +toy-{kind} +toy-{kind} 0\.1\.0$", listing, re.MULTILINE)
     assert "broken" not in listing
-    assert "separator  '/', '|' or '_'" in listed(site, "show", "toy-reader").out
-    checked = listed(site, "check", "toy-tokenizer")
-    assert checked.code == 0, checked.out
-    assert "checks passed" in checked.out
+    assert "separator  '/', '|' or '_'" in plugins("show", "toy-reader").out
+    checked = plugins("check", "toy-tokenizer")
+    assert (checked.code, "checks passed" in checked.out) == (0, True), checked.out
 
 
-def test_listing_them_imports_no_torch(site: Path) -> None:
-    modules = ", ".join(f"toy_{kind}" for kind in KINDS)
-    code = (
-        f"import sys, {modules}; from seqpipe.config.plugins import Plugins; Plugins(); print('torch' in sys.modules)"
-    )
-    assert python("-c", code, folder=site, PYTHONPATH=str(site)) == "False\n"
-
-
-def test_only_the_module_is_installed(site: Path) -> None:
-    assert sorted(path.name for path in site.iterdir() if "-" not in path.name) == sorted(f"toy_{k}" for k in KINDS)
+def test_only_the_modules_are_installed_and_listing_them_imports_no_torch(site: Path) -> None:
+    modules = sorted(f"toy_{kind}" for kind in KINDS)
+    assert sorted(path.name for path in site.iterdir() if "-" not in path.name) == modules
+    code = f"import sys, {', '.join(modules)}; from seqpipe.config.plugins import Plugins; Plugins()"
+    assert python("-c", f"{code}; print('torch' in sys.modules)", folder=site, PYTHONPATH=str(site)) == "False\n"
 
 
 def metadata(site: Path, module: str) -> Message:
     return Parser().parsestr((site / f"{module}-0.1.0.dist-info" / "METADATA").read_text(encoding="utf-8"))
 
 
-def test_it_asks_for_what_it_needs(site: Path) -> None:
-    from seqpipe import __version__
-
+def test_a_package_requires_torch_if_it_needs_it(site: Path) -> None:
     for kind in KINDS:
-        needed = metadata(site, f"toy_{kind}").get_all("Requires-Dist")
-        torch = "" if kind in ("reader", "tokenizer") else "[train]"
-        assert needed is not None
-        assert needed[0] == f"seqpipe-nlp{torch}>={__version__}"
+        extra = "" if kind in ("reader", "tokenizer") else "[train]"
+        required = metadata(site, f"toy_{kind}").get_all("Requires-Dist", [])
+        assert required[0] == f"seqpipe-nlp{extra}>={__version__}"
 
 
 @pytest.mark.parametrize("license", LICENSES)
 def test_its_licence_is_the_one_chosen(license: str, tmp_path: Path) -> None:
     folder = write_package("toy-licensed", "reader", tmp_path, license)
-    told = metadata(pip_install(tmp_path, folder), "toy_licensed")
-    assert told["License-Expression"] == (None if license == "none" else license)
-    assert (folder / "LICENSE").exists() == (license != "none") == bool(told["License-File"])
-    if license != "none":
+    installed = metadata(pip_install(tmp_path, folder), "toy_licensed")
+    is_licensed = license != "none"
+    assert installed["License-Expression"] == (license if is_licensed else None)
+    assert (folder / "LICENSE").exists() == is_licensed == bool(installed["License-File"])
+    if is_licensed:
         text = (folder / "LICENSE").read_text(encoding="utf-8")
         assert re.search(r"Copyright (\(c\) )?20\d\d,? The authors of toy-licensed", text)
 
 
 def test_the_apache_licence_is_whole(tmp_path: Path) -> None:
-    def without_owner(path: Path) -> list[str]:
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if "Copyright 20" not in line]
-
-    assert without_owner(write_package("toy", "reader", tmp_path) / "LICENSE") == without_owner(ROOT / "LICENSE")
+    texts = [write_package("toy", "reader", tmp_path) / "LICENSE", ROOT / "LICENSE"]
+    lines = [[line for line in file.read_text().splitlines() if "Copyright 20" not in line] for file in texts]
+    assert lines[0] == lines[1]
 
 
 # Names
@@ -231,17 +218,16 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("name", "words"), WRONG.items(), ids=list(WRONG))
-def test_a_name_that_will_not_do_is_refused_with_the_reason(name: str, words: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=re.escape(words)):
+@pytest.mark.parametrize(("name", "message"), WRONG.items(), ids=list(WRONG))
+def test_an_invalid_name_is_refused_with_the_reason(name: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
         write_package(name, "encoder", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_name_of_a_strangers_component_is_refused(install: Install, tmp_path: Path) -> None:
-    install(
-        "acme-two", "from seqpipe.plugin import hookimpl\n@hookimpl\ndef register_heads(): return {'ordinal': 'a:B'}"
-    )
+    code = "from seqpipe.plugin import hookimpl\n@hookimpl\ndef register_heads(): return {'ordinal': 'a:B'}"
+    install("acme-two", code)
     with pytest.raises(UsageError, match=r"'ordinal' is the name of head 'ordinal' of acme-two 1\.0"):
         write_package("ordinal", "head", tmp_path)
 
@@ -254,7 +240,7 @@ def test_kinds_and_licences_are_of_a_closed_set(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toy").write_text("mine")
     done = seqpipe("plugins", "new", "toy", "--kind", "head")
@@ -287,11 +273,9 @@ def test_a_yaml_may_call_the_component_otherwise_than_pip_the_package(tmp_path: 
     assert (done.code, done.err) == (0, "")
     hooks = (tmp_path / "acme-tools/acme_tools/__init__.py").read_text(encoding="utf-8")
     assert '"wide-window": "acme_tools.encoder:WideWindow"' in hooks
-    assert "{use: wide-window" in (tmp_path / "acme-tools/example.yaml").read_text(encoding="utf-8").replace(
-        "encoder: wide-window", "encoder: {use: wide-window"
-    )
-    with pytest.raises(
-        UsageError, match=r"'lstm' is the name of encoder 'lstm' of seqpipe-nlp .* or set its name in a YAML with --use"
-    ):
+    example = (tmp_path / "acme-tools/example.yaml").read_text(encoding="utf-8")
+    assert re.search(r"encoder: (\{use: )?wide-window", example)
+    refusal = r"'lstm' is the name of encoder 'lstm' of seqpipe-nlp .* or set its name in a YAML with --use"
+    with pytest.raises(UsageError, match=refusal):
         write_package("acme-more", "encoder", tmp_path, use="lstm")
     assert not (tmp_path / "acme-more").exists()
