@@ -56,30 +56,14 @@ def test_it_writes_backward_with_the_beams_and_alternatives_of_the_options(path:
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"beams": 0}, "beams: 0 is not between 1 and 100"),
-    ({"beams": -2}, "beams: -2 is not between 1 and 100"),
-    ({"beams": 1.5}, "beams: must be int, not 1.5"),
     ({"n_best": 3}, "n_best: 3 answers need as many beams; beams is 1: give beams=3"),
     ({"n_best": 5, "beams": 4}, "n_best: 5 answers need as many beams; beams is 4: give beams=5"),
-    ({"max_length": 0}, "max_length: 0 is not between 1 and 200"),
-    ({"min_length": -1}, "min_length: -1 is not at least 0"),
     ({"min_length": 9, "max_length": 4}, "min_length: 9 tokens and an end exceed max_length 4: give max_len"),
     ({"min_length": 100}, "min_length: 100 tokens and an end exceed max_length 100: give max_length=101"),
-    ({"length_penalty": -0.5}, "length_penalty: -0.5 is not at least 0"),
     ({"prefix": "fez"}, "prefix: 'z' is not a token of the target vocabulary, which has 10; choose others"),
-    ({"prefix": [4, 10]}, "prefix: 10 is not a token of the target vocabulary"),
     ({"prefix": "fed", "max_length": 3}, "prefix: 3 tokens leave nothing to generate of max_length 3: give a greater"),
-    ({"prefix": [3]}, "prefix: 3 cannot occur in a text; leave it out"),
     ({"forbidden": ["a", ""]}, "forbidden: must be a text or a list of non-empty texts, not ['a', '']"),
-    ({"forbidden": [3]}, "forbidden: must be a text or a list of non-empty texts, not [3]"),
-    ({"temperature": 0.7}, "temperature: it has an effect only with sampling: give seed too, a whole number"),
-    ({"temperature": -1, "seed": 1}, "temperature: -1 is not at least 0"),
     ({"top_p": 0, "seed": 1}, "top_p: 0 is not above 0 and at most 1"),
-    ({"top_p": 1.01, "seed": 1}, "top_p: 1.01 is not above 0 and at most 1"),
-    ({"top_k": 0, "seed": 1}, "top_k: 0 is not between 1 and 100"),
-    ({"seed": -1}, "seed: must be a whole number from 0, not -1"),
-    ({"seed": 0.5}, "seed: must be a whole number from 0, not 0.5"),
-    ({"uniform": 1}, "uniform: samples are generated from a seed; give a whole number as seed"),
     ({"beam_size": 2}, "no decode option 'beam_size'; did you mean 'beams'?"),
 ]
 
