@@ -53,8 +53,7 @@ def test_parts_of_a_large_file_represent_all_of_it(tmp_path: Path) -> None:
     text = init_text(tmp_path, content, "a.conll")
     (records,) = re.findall("about ([0-9,]+) ", text.splitlines()[2])
     assert 150_000 < int(records.replace(",", "")) < 210_000
-    assert "city 1" in text
-    assert "name 1" in text
+    assert {name for name, _ in re.findall("(city|name) ([0-9,]{5,})", text)} == {"city", "name"}
 
 
 def test_a_fault_in_a_part_of_a_large_file_has_its_line(tmp_path: Path) -> None:
