@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import factory
 import pytest
 import torch
 from factory import write_conll
 
 from seqpipe.commands.options import join_devices
-from seqpipe.config.loader import load
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.pipeline.training import refuse_batch_dependent
 from seqpipe.training import checkpoint
@@ -93,7 +93,7 @@ def start(folder: Path, count: int, *arguments: str, **environment: Any) -> list
 
 def end(processes: list[subprocess.Popen[str]], exit_code: int = 0) -> None:
     for process in processes:
-        _, errors = process.communicate(timeout=500)
+        _, errors = process.communicate()
         assert process.returncode == exit_code, errors
 
 
@@ -104,10 +104,8 @@ def state(folder: Path, name: str = "tiny") -> dict[str, Any]:
 def difference(first: Any, second: Any) -> float:
     """Relative difference of all weights."""
     names = [name for name, weight in first["weights"].items() if weight.is_floating_point()]
-    before, after = (
-        torch.cat([part["weights"][name].flatten().double() for name in names]) for part in (first, second)
-    )
-    return float((before - after).norm() / before.norm())
+    a, b = (torch.cat([part["weights"][name].flatten().double() for name in names]) for part in (first, second))
+    return float((a - b).norm() / a.norm())
 
 
 def assert_same_training(first: Any, second: Any) -> None:
@@ -132,38 +130,24 @@ def tiny(folder: Path) -> Path:
 
 
 def test_two_processes_train_as_one_with_two_heads_sparse_gradients_and_empty_shares(tmp_path: Path) -> None:
-    one, two = tiny(tmp_path / "one"), tiny(tmp_path / "two")
-    running = [start(one, 1, "tiny.yaml", DENSE_ROWS=10), start(two, 2, "tiny.yaml", DENSE_ROWS=10)]
-    for processes in running:
+    single, pair = tiny(tmp_path / "single"), tiny(tmp_path / "pair")
+    for processes in (start(single, 1, "tiny.yaml", DENSE_ROWS=10), start(pair, 2, "tiny.yaml", DENSE_ROWS=10)):
         end(processes)
-    assert state(one)["weights"]["embedding.0.table.weight"].dtype == torch.float64
-    assert_same_training(state(one), state(two))
+    assert state(single)["weights"]["embedding.0.table.weight"].dtype == torch.float64
+    assert_same_training(state(single), state(pair))
 
 
 @pytest.mark.parametrize(
-    ("key", "stage"),
+    "head",
     [
-        ("head", "{use: label, target: topic, contrastive: 0.1}"),
-        ("head", "{use: vector, target: topic}"),
-        ("head", "{use: seq2seq, target_tokenizer: same, hard_attention: reinforce}"),
+        "{use: label, target: topic, contrastive: 0.1}",
+        "{use: vector, target: topic}",
+        "{use: seq2seq, target_tokenizer: same, hard_attention: reinforce}",
     ],
 )
-def test_a_stage_that_needs_the_whole_batch_is_refused_by_name(tmp_path: Path, key: str, stage: str) -> None:
-    (tmp_path / "train.jsonl").write_text('{"text": "a b", "topic": "a", "number": 1.0}\n')
-    chosen = {"encoder": "{use: lstm, hidden: 5}", "head": "{use: label, target: topic}"} | {key: stage}
-    lines = [f"{name}: {value}" for name, value in chosen.items()]
-    (tmp_path / "tiny.yaml").write_text(
-        "\n".join(
-            [
-                "data: {reader: {use: jsonl}, train: train.jsonl}",
-                "tokenizer: {use: words}",
-                "embedding: {use: lookup, dim: 6}",
-                *lines,
-            ]
-        )
-    )
-    with pytest.raises(UsageError, match=rf"{key}: {key} .* needs all texts of a batch.*train on one device"):
-        refuse_batch_dependent(load(tmp_path / "tiny.yaml"))
+def test_a_head_that_needs_the_whole_batch_is_refused_by_name(tmp_path: Path, head: str) -> None:
+    with pytest.raises(UsageError, match=r"head: head .* needs all texts of a batch.*train on one device"):
+        refuse_batch_dependent(factory.tiny(tmp_path, f"head={head}"))
 
 
 def test_more_processes_than_cuda_devices_are_refused() -> None:
@@ -222,7 +206,7 @@ def test_a_process_that_ends_ends_the_command_with_one_message(tmp_path: Path, s
             assert running.poll() is None
         children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(running.pid)], capture_output=True, text=True)
         os.kill(int(children.stdout.split()[-1]), signal_number)
-        _, errors = running.communicate(timeout=30)
+        _, errors = running.communicate()
     *epochs, message = errors.splitlines()
     assert all("epoch" in line for line in epochs)
     if signal_number == signal.SIGTERM:

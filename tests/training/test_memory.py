@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import random
 import re
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 from documents import ROOT
-from factory import QUIET, write_jsonl
+from factory import QUIET
+from gallery import write_pipeline
 from scripts import load_script
 from torch import Tensor
 
@@ -28,37 +28,25 @@ from seqpipe.training.evaluation import predictor
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 
-HEADS = {
-    "crf": "head: crf",
-    "label": "head: label",
-    "pointer": "head: pointer",
-    "seq2seq": "head: {use: seq2seq, target_tokenizer: same}",
-}
+HEADS = {"seq2seq": {"use": "seq2seq", "target_tokenizer": "same"}}
 
 
 def pipeline(
-    folder: Path,
-    head: str,
-    longest: int,
-    *overrides: str,
-    encoder: str = "{use: lstm, hidden: 8}",
-    written: int | None = None,
+    folder: Path, head: str, longest: int, *overrides: str, encoder: Any = "lstm", target: int | None = None
 ) -> Config:
-    draw = random.Random(1)
-    records = []
+    """A pipeline whose text 20 of 30 is the longest."""
+    dice = random.Random(1)
+    records: list[dict[str, Any]] = []
     for i in range(30):
-        words = draw.choices("abcdef", k=longest if i == 20 else draw.randint(3, 6))
-        tags = ["B-X" if j % 3 == 0 else "I-X" for j in range(len(words))]
-        text = " ".join(words)
-        record = {"text": text, "label": words[0], "pointers": [*range(len(words))]}
-        record["target"] = " ".join(words[:written])
-        records.append(record | ({"words": words, "tags": tags} if head == "crf" else {}))
-    write_jsonl(folder / "train.jsonl", records)
-    lines = ["name: long", "data: {reader: jsonl, train: train.jsonl}", "tokenizer: words"]
-    lines += ["embedding: {use: lookup, dim: 8}", f"encoder: {encoder}", HEADS[head], "train: {epochs: 1, threads: 1}"]
-    path = folder / "long.yaml"
-    path.write_text("\n".join(lines) + "\n")
-    return load(path, overrides)
+        words = dice.choices("abcdef", k=longest if i == 20 else dice.randint(3, 6))
+        record = {"text": " ".join(words), "label": words[0], "pointers": [*range(len(words))]}
+        record["target"] = " ".join(words[:target])
+        if head == "crf":
+            record |= {"words": words, "tags": (["B-X", "I-X", "I-X"] * len(words))[: len(words)]}
+        records.append(record)
+    stages = {"tokenizer": "words", "encoder": encoder, "head": HEADS.get(head, head), "train": {"threads": 1}}
+    yaml = write_pipeline(folder, lambda count, seed: records, "long", **stages)
+    return load(yaml, ["data.dev=null", "data.test=null", "train.epochs=1", *overrides])
 
 
 def prepared(config: Config) -> tuple[list[Example], list[str]]:
@@ -74,11 +62,8 @@ def test_a_split_text_has_all_of_its_words_and_whole_spans(tmp_path: Path) -> No
     of_record = [part for part in parts if part.where.startswith("record 21 (")]
     assert [word for part in of_record for word in part.doc.words] == whole[20].doc.words
     assert [tag for part in of_record for tag in part.targets["tags"]] == whole[20].targets["tags"]
-    assert all(
-        part.doc.text[a:b] == w
-        for part in of_record
-        for (a, b), w in zip(part.doc.offsets, part.doc.words, strict=True)
-    )
+    for part in of_record:
+        assert [part.doc.text[a:b] for a, b in part.doc.offsets] == part.doc.words
     assert warnings[0].startswith("1 texts of more than 10 tokens are split; the first: record 21 (")
 
 
@@ -90,22 +75,18 @@ def test_a_truncated_text_has_its_first_tokens(tmp_path: Path, head: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("head", "overrides", "told"),
+    ("head", "limit", "rule", "message"),
     [
-        (
-            "label",
-            ["train.max_tokens=9"],
-            r"record 21 \(.*train.jsonl:21\): 50 tokens exceed train.max_tokens: 9; .* truncate$",
-        ),
-        ("crf", ["train.max_tokens=9"], "too_long: truncate or split"),
-        ("label", ["train.max_tokens=9", "train.too_long=split"], "its answer is about all of it"),
-        ("pointer", ["train.max_tokens=9", "train.too_long=truncate"], "its answer is a place in it"),
-        ("crf", ["train.max_tokens=2", "train.too_long=split"], "so does a span or a word of it"),
+        ("label", 9, "error", r"record 21 \(.*train.jsonl:21\): 50 tokens exceed train.max_tokens: 9; .* truncate$"),
+        ("crf", 9, "error", "too_long: truncate or split"),
+        ("label", 9, "split", "its answer is about all of it"),
+        ("pointer", 9, "truncate", "its answer is a place in it"),
+        ("crf", 2, "split", "so does a span or a word of it"),
     ],
 )
-def test_what_cannot_be_cut_is_an_error(tmp_path: Path, head: str, overrides: list[str], told: str) -> None:
-    with pytest.raises(DataError, match=told):
-        prepared(pipeline(tmp_path, head, 50, *overrides))
+def test_a_text_that_cannot_be_cut_is_an_error(tmp_path: Path, head: str, limit: int, rule: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        prepared(pipeline(tmp_path, head, 50, f"train.max_tokens={limit}", f"train.too_long={rule}"))
 
 
 def test_parts_need_a_limit(tmp_path: Path) -> None:
@@ -119,6 +100,7 @@ def test_a_quadratic_cost_counts_beyond_512_tokens() -> None:
     assert [quadratic.cost(n) for n in (10, 512, 2048)] == [10, 512, 8192]
 
 
+ADDITIVE = {"use": "self-attention", "score": "additive", "units": 4}
 ESTIMATES = """
 import sys
 from seqpipe.config.loader import load
@@ -127,7 +109,7 @@ from seqpipe.training.datasets import Batches, examples, read
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 
-config = load(sys.argv[1])
+config = load(sys.argv[1], ["data.dev=null", "data.test=null"])
 records = read(config.data.reader, config.data.train)
 artifacts = fit_artifacts(config, records)
 batches = Batches(artifacts, examples(config, artifacts, records), 256, None, 1, quadratic=True)
@@ -139,14 +121,13 @@ for memory.TRIED in [memory.TRIED[:4], memory.TRIED]:
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads the peak of the process from /proc")
 @pytest.mark.parametrize(
     ("head", "encoder", "target"),
-    [("label", "self-attention", None), ("seq2seq", "lstm", 300)],
+    [("label", ADDITIVE, None), ("seq2seq", {"use": "lstm", "hidden": 128}, 300)],
 )
 def test_an_estimate_from_shorter_texts_is_within_a_factor_of_two(
-    tmp_path: Path, head: str, encoder: str, target: int | None
+    tmp_path: Path, head: str, encoder: Any, target: int | None
 ) -> None:
     """A text of 3,600 tokens, once estimated from texts of up to 2,048 and once tried itself."""
-    options = ", score: additive, units: 4" if encoder == "self-attention" else ", hidden: 128"
-    pipeline(tmp_path, head, 3600, encoder=f"{{use: {encoder}{options}}}", written=target)
+    pipeline(tmp_path, head, 3600, encoder=encoder, target=target)
     command = [sys.executable, "-c", ESTIMATES, str(tmp_path / "long.yaml")]
     lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout.splitlines()
     assert all(f"record 21 ({tmp_path}/train.jsonl:21): 3,600 tokens" in line for line in lines)
@@ -157,30 +138,18 @@ def test_an_estimate_from_shorter_texts_is_within_a_factor_of_two(
 
 @pytest.mark.parametrize("share", [1.0, 0.25])
 def test_a_part_of_a_pair_has_the_same_share_of_its_source_and_its_target(tmp_path: Path, share: float) -> None:
-    data, _ = prepared(pipeline(tmp_path, "seq2seq", 80, written=39))
+    data, _ = prepared(pipeline(tmp_path, "seq2seq", 80, target=39))
     part = first_part(data[20], 80, share)
     assert (len(part.doc), len(part.targets["target_ids"])) == (80 * share, 40 * share)
 
 
 long_texts = load_script(ROOT / "benchmarks" / "long_texts.py")
-ALLOCATION = (
-    "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
-)
+ALLOCATION = "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 9"
 
 
 @pytest.fixture
 def of_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Config]:
     """The config of a family: 12 texts, of which the ninth has 400 words, and PyTorch has no memory for over 300."""
-
-    def fails_when_long(forward: Any) -> Any:
-        @functools.wraps(forward)
-        def limited(module: Any, *values: Any, **more: Any) -> Any:
-            tensors = [value for value in (*values, *more.values()) if isinstance(value, Tensor)]
-            if max(tensor.shape[1] for tensor in tensors if tensor.dim() > 1) > 300:
-                raise RuntimeError(ALLOCATION)
-            return forward(module, *values, **more)
-
-        return limited
 
     def prepare(name: str, encoder: str, *overrides: str) -> Config:
         monkeypatch.setattr(long_texts, "TEXTS", 12)
@@ -188,7 +157,17 @@ def of_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         path = long_texts.prepare(name, encoder, 400, tmp_path)
         config = load(path, [f"data.dev={tmp_path}/train.jsonl", *overrides])
         stage = config.inputs[0].encoder[0].cls
-        monkeypatch.setattr(stage, "forward", fails_when_long(stage.forward))
+        forward = stage.forward
+
+        @functools.wraps(forward)
+        def fail_when_long(module: Any, *values: Any, **more: Any) -> Any:
+            tensors = [value for value in (*values, *more.values()) if isinstance(value, Tensor)]
+            if max(tensor.shape[1] for tensor in tensors if tensor.dim() > 1) > 300:
+                raise RuntimeError(ALLOCATION)
+            return forward(module, *values, **more)
+
+        monkeypatch.setattr(stage, "forward", fail_when_long)
+        (tmp_path / "run").mkdir()
         return config
 
     return prepare
@@ -202,9 +181,7 @@ LONG = r"record 9 \(.*train\.jsonl:9\)"
 def test_each_family_names_the_text_that_fails_and_a_fix(
     of_family: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, encoder: str
 ) -> None:
-    config = of_family(name, encoder)
-    (tmp_path / "run").mkdir()
-    run = Run(tmp_path / "run", config)
+    run = Run(tmp_path / "run", of_family(name, encoder))
     if "packed" in name:  # its windows have a fixed length, whatever that of a text
         train_run(run, QUIET, "cpu")
         return
@@ -221,14 +198,11 @@ def test_each_family_names_the_text_that_fails_and_a_fix(
 @pytest.mark.parametrize("name", ["crf", "seq2seq"])
 def test_a_text_of_dev_that_fails_is_named(of_family: Callable[..., Config], tmp_path: Path, name: str) -> None:
     config = of_family(name, "lstm", "train.max_tokens=60", "train.too_long=truncate")
-    (tmp_path / "run").mkdir()
     with pytest.raises(EnvError, match=r"scores on dev, .*train\.jsonl:9: 400 tokens; shorten it.* data\.dev"):
         train_run(Run(tmp_path / "run", config), QUIET, "cpu")
 
 
-def test_scores_on_dev_name_a_text_that_fails_and_leave_training_on(
-    of_family: Callable[..., Config], tmp_path: Path
-) -> None:
+def test_scores_on_dev_name_a_text_that_fails_and_leave_training_on(of_family: Callable[..., Config]) -> None:
     config = of_family("label", "lstm")
     records = read(config.data.reader, config.data.train)
     model = Pipeline(config, fit_artifacts(config, records)).train()
@@ -260,31 +234,24 @@ def test_a_truncated_text_of_a_language_model_has_a_target_for_each_token(of_fam
 
 LIMITED = """
 import resource, sys
-sys.path.insert(0, sys.argv[2])
-import seqpipe.training.memory as memory
+import seqpipe.pipeline.training as training
 from seqpipe.commands.app import main
 kib = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize"))
 resource.setrlimit(resource.RLIMIT_AS, ((kib << 10) + 500_000_000,) * 2)
-if sys.argv[3] == "untested":
-    memory.longest_text = lambda *arguments: ""
-    import seqpipe.pipeline.training as training
-    training.longest_text = memory.longest_text
-sys.argv = ["seqpipe", sys.argv[3].replace("untested", "train"), sys.argv[1]]
+if sys.argv[1] == "train":
+    training.longest_text = lambda *arguments: ""
+sys.argv += ["data.dev=null", "data.test=null"]
 main()
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it limits the address space by setrlimit")
-@pytest.mark.parametrize("command", ["check", "untested"])
+@pytest.mark.parametrize("command", ["check", "train"])  # without the estimate before training
 def test_a_text_that_needs_too_much_memory_is_named(tmp_path: Path, command: str) -> None:
-    assert resource.RLIMIT_AS
-    pipeline(tmp_path, "label", 8_000, encoder="{use: self-attention, score: additive, units: 4}")
-    arguments = [sys.executable, "-c", LIMITED, str(tmp_path / "long.yaml"), str(Path(__file__).parent), command]
-    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False)
+    pipeline(tmp_path, "label", 8_000, encoder=ADDITIVE)
+    arguments = [sys.executable, "-c", LIMITED, command, str(tmp_path / "long.yaml")]
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == (3 if command == "check" else 7), done.stderr
-    assert "record 21 (" in done.stderr
-    assert "train.jsonl:21)" in done.stderr
-    assert "8,000 tokens" in done.stderr
-    assert "encoder" in done.stderr
-    assert "train.too_long" in done.stderr
+    for text in ("record 21 (", "train.jsonl:21)", "8,000 tokens", "encoder", "train.too_long"):
+        assert text in done.stderr
     assert "plugin" not in done.stderr

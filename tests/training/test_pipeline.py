@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from factory import tiny
+from factory import parts, tiny
 from torch import Tensor, nn
 
-from seqpipe.config.loader import Config
+from seqpipe.answers.classification import LabelTask
+from seqpipe.answers.extractive_span import ExtractiveSpanTask
+from seqpipe.answers.tagging import SpansTask
+from seqpipe.answers.text import TextTask
 from seqpipe.errors import DataError, PluginError
 from seqpipe.plugin import Size
 from seqpipe.runtime.model import same_answer
-from seqpipe.training.datasets import Batches, examples, read
+from seqpipe.training.datasets import read
 from seqpipe.training.evaluation import option_table, predictor
-from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.pipeline import Pipeline, score_gap
 
 B, T = 2, 3
 FEATURES = {"ids": torch.tensor([[4, 5, 6], [7, 0, 0]]), "mask": torch.tensor([[1, 1, 1], [1, 0, 0]]).bool()}
@@ -31,9 +35,8 @@ class Lengths(nn.Module):
         self.dim, self.tokens = 2, vocabulary
 
     def forward(self, ids: Tensor) -> Tensor:
-        return torch.stack(
-            [ids, torch.tensor([[len(self.tokens[i]) for i in row] for row in ids.tolist()])], -1
-        ).float()
+        lengths = torch.tensor([[len(self.tokens[i]) for i in row] for row in ids.tolist()])
+        return torch.stack([ids, lengths], -1).float()
 
 
 class Sums(nn.Module):
@@ -82,13 +85,8 @@ TOYS = {"lengths": ("embedding", Lengths), "sums": ("encoder", Sums), "shows": (
 STAGES = ("embedding={use: lengths}", "encoder=[{use: sums, times: 3}, {use: sums}]", "head={use: shows}")
 
 
-def built(config: Config) -> Pipeline:
-    torch.manual_seed(0)
-    return Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train)))
-
-
 def toy(folder: Path, *overrides: str, **toys: tuple[str, type]) -> Pipeline:
-    return built(tiny(folder, *STAGES, *overrides, **{**TOYS, **toys}))
+    return parts(tiny(folder, *STAGES, *overrides, **{**TOYS, **toys}))[0]
 
 
 def test_each_stage_is_given_what_its_parameters_name(tmp_path: Path) -> None:
@@ -118,63 +116,38 @@ def test_decode_options_have_the_defaults_of_the_signature(tmp_path: Path) -> No
         "many": {"type": "size", "default": 2, "minimum": 1, "maximum": 100_000},
         "scale": {"type": "float", "default": 0.5, "minimum": None, "maximum": None},
     }
-    pipeline = built(config)
+    pipeline, _ = parts(config)
     assert pipeline.decide(FEATURES, {})["scores"].max() == 0.5
     assert pipeline.decide(FEATURES, {"scale": torch.tensor(0.25)})["scores"].max() == 0.25
 
 
-def test_a_frozen_stage_learns_nothing_and_the_others_do(tmp_path: Path) -> None:
-    pipeline = built(tiny(tmp_path, "embedding.0.freeze=true", "encoder.freeze=true"))
-    learning = {name.split(".")[0] for name, parameter in pipeline.named_parameters() if parameter.requires_grad}
-    assert learning == {"embedding", "heads"}
-    assert not any(parameter.requires_grad for parameter in pipeline.embedding[0].parameters())
-    assert all(parameter.requires_grad for parameter in pipeline.embedding[1].parameters())
-
-
-def test_the_predictor_answers_without_dropout_and_leaves_training_mode_as_it_was(
-    tmp_path: Path,
-) -> None:
+def test_the_predictor_answers_without_dropout_and_leaves_training_mode_as_it_was(tmp_path: Path) -> None:
     config = tiny(tmp_path, "encoder.dropout=0.5", "head.dropout=0.5")
-    pipeline = built(config)
+    pipeline, _ = parts(config)
     calls: list[int] = []
-    answers = predictor(pipeline, config, before=lambda: calls.append(1))
+    model = predictor(pipeline, config, before=lambda: calls.append(1))
     records = read(config.data.reader, config.data.dev or tmp_path)
     pipeline.train()
-    together = list(answers.stream(records))
+    together = list(model.stream(records))
     assert pipeline.training
     assert len(calls) == 1
-    assert list(answers.stream(records)) == together  # dropout is off
-    assert same_answer([next(answers.stream([record])) for record in records], together)
+    assert list(model.stream(records)) == together  # dropout is off
+    assert same_answer([next(model.stream([record])) for record in records], together)
 
 
-def faulty(change: str, base: type = Sums) -> type:
-    """An encoder with one fault, planted."""
+def faulty(width: Any = 2, returned: Callable[[dict[str, Tensor]], Any] | None = None) -> type:
+    """An encoder with another `dim`, or another result of `forward`."""
 
-    class Faulty(base):  # type: ignore[misc,valid-type]
-        """Is not as it should be."""
-
-        def __init__(self, dim: int, *, times: int = 1):
-            super().__init__(dim, times=times)
-            if change == "raises when built":
-                raise ZeroDivisionError("of course")
-            if change == "no dim":
+    class Faulty(Sums):
+        def __init__(self, dim: int):
+            super().__init__(dim)
+            self.dim = width(dim) if callable(width) else width
+            if width is None:
                 del self.dim
-            if change == "dim is no int":
-                self.dim = 2.0
-            if change == "wrong dim":
-                self.dim = dim + 1
 
         def forward(self, x: Tensor, mask: Tensor) -> Any:
-            returned = super().forward(x, mask)
-            if change == "raises":
-                raise IndexError("too far")
-            if change == "two axes":
-                return returned | {"x": returned["x"][0]}
-            if change == "nothing":
-                return None
-            if change == "not what it states":
-                return {"x": returned["x"]}
-            return returned
+            outputs = super().forward(x, mask)
+            return returned(outputs) if returned else outputs
 
     return Faulty
 
@@ -182,33 +155,37 @@ def faulty(change: str, base: type = Sums) -> type:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("raises when built", "its constructor raised ZeroDivisionError: of course"),
-        ("no dim", "it must set its width as `self.dim`, an int"),
-        ("dim is no int", "it must set its width as `self.dim`, an int"),
-        ("wrong dim", r"`forward` returned x of shape \(2, 3, 2\), not \(B, T, 3\) as declared"),
-        ("raises", r"`forward` raised IndexError: too far \(--debug shows where\)"),
-        ("two axes", r"`forward` returned x of shape \(3, 2\), not \(B, T, 2\) as declared"),
-        ("nothing", "`forward` returned no tensor 'x', which its `returns` declares"),
-        ("not what it states", "`forward` returned no tensor 'total', which its `returns` declares"),
+        (faulty(lambda dim: dim // 0), "its constructor raised ZeroDivisionError: integer"),
+        (faulty(None), "it must set its width as `self.dim`, an int"),
+        (faulty(2.0), "it must set its width as `self.dim`, an int"),
+        (faulty(3), r"`forward` returned x of shape \(2, 3, 2\), not \(B, T, 3\) as declared"),
+        (faulty(2, lambda outputs: outputs["y"]), r"`forward` raised KeyError: 'y' \(--debug shows where\)"),
+        (
+            faulty(2, lambda outputs: outputs | {"x": outputs["x"][0]}),
+            r"`forward` returned x of shape \(3, 2\), not \(B, T, 2\) as declared",
+        ),
+        (faulty(2, lambda outputs: None), "`forward` returned no tensor 'x', which its `returns` declares"),
+        (
+            faulty(2, lambda outputs: {"x": outputs["x"]}),
+            "`forward` returned no tensor 'total', which its `returns` declares",
+        ),
     ],
 )
-def test_a_stage_with_a_fault_is_named_with_its_distribution(tmp_path: Path, change: str, message: str) -> None:
+def test_a_stage_with_a_fault_is_named_with_its_distribution(tmp_path: Path, change: type, message: str) -> None:
+    chain = "encoder=[{use: sums}, {use: faulty}]"
     with pytest.raises(PluginError, match=f"^encoder.1: encoder 'faulty' of toys: {message}"):
-        toy(tmp_path, "encoder=[{use: sums}, {use: faulty}]", faulty=("encoder", faulty(change))).decide(FEATURES, {})
-    toy(tmp_path, "encoder=[{use: sums}, {use: faulty}]", faulty=("encoder", faulty("none"))).decide(FEATURES, {})
+        toy(tmp_path, chain, faulty=("encoder", change)).decide(FEATURES, {})
+    toy(tmp_path, chain, faulty=("encoder", faulty())).decide(FEATURES, {})
 
 
 def test_an_embedding_of_another_width_than_it_states_is_named(tmp_path: Path) -> None:
     class Wide(Lengths):
-        """States too much."""
-
         def __init__(self, vocabulary: Any):
             super().__init__(vocabulary)
             self.dim = 9
 
-    with pytest.raises(
-        PluginError, match=r"embedding: embedding 'wide' of toys: .*\(2, 3, 2\), not \(B, T, 9\) as declared"
-    ):
+    message = r"embedding: embedding 'wide' of toys: .*\(2, 3, 2\), not \(B, T, 9\) as declared"
+    with pytest.raises(PluginError, match=message):
         toy(tmp_path, "embedding=wide", wide=("embedding", Wide)).decide(FEATURES, {})
 
 
@@ -236,23 +213,78 @@ def test_a_head_that_raises_or_decides_too_little_is_named(tmp_path: Path) -> No
 
 def test_a_stage_that_is_no_module_is_named(tmp_path: Path) -> None:
     class Plain:
-        """No nn.Module."""
-
         def __init__(self, dim: int):
             self.dim = dim
 
-        def forward(self, x: Tensor) -> Tensor:
-            return x
+        def forward(self, x: Tensor) -> Tensor: ...
 
     with pytest.raises(PluginError, match=r"encoder 'plain' of toys: it is not a torch\.nn\.Module"):
         toy(tmp_path, "encoder=plain", "head=crf", plain=("encoder", Plain))
 
 
-def test_a_loss_takes_a_gradient_through_every_stage(tmp_path: Path) -> None:
-    config = tiny(tmp_path)
-    records = read(config.data.reader, config.data.train)
-    artifacts = fit_artifacts(config, records)
-    pipeline = Pipeline(config, artifacts)
-    batches = Batches(artifacts, examples(config, artifacts, records), 64, None, 1)
-    pipeline.loss(batches(batches.order(0)[0])).backward()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in pipeline.parameters())
+# What tells a tie from an error: the difference of the model's scores of the decisions of PyTorch and of the graph.
+
+LOG_P = torch.randn(9, 6, generator=torch.Generator().manual_seed(1)).log_softmax(1)  # of 6 tokens at 9 places
+
+
+def score_of_text(decision: Mapping[str, Tensor]) -> Tensor:
+    """The log-probability of the first text, place by place."""
+    tokens = decision["tokens"][:, 0]
+    return LOG_P[: tokens.shape[1]].gather(1, tokens.T).sum(0)
+
+
+def texts(*rows: Any) -> dict[str, Tensor]:
+    return {"tokens": torch.tensor(rows)}
+
+
+def gaps_of_texts(first: dict[str, Tensor], second: dict[str, Tensor]) -> list[float]:
+    return score_gap(TextTask.choices, True, score_of_text, first, second).tolist()
+
+
+def gap(place: int, a: int, b: int) -> float:
+    return float(abs(LOG_P[place, a] - LOG_P[place, b]))
+
+
+def test_the_gap_of_texts_is_that_of_their_first_tokens_that_differ_or_of_their_scores() -> None:
+    first, second = texts([[1, 2, 3, 4]]), texts([[1, 5, 1, 1]])
+    whole = float(abs(score_of_text(first) - score_of_text(second)))
+    assert gaps_of_texts(first, second) == pytest.approx([min(gap(1, 2, 5), whole)])
+    assert gap(1, 2, 5) != pytest.approx(whole)
+    # Behind a token that differs greatly another may make up for it: beams choose so.
+    assert gaps_of_texts(first, texts([[1, 2, 3, 5]])) == pytest.approx([gap(3, 4, 5)])
+
+
+def test_each_row_has_another_place_where_it_differs() -> None:
+    first, second = texts([[1, 2, 3]], [[1, 2, 3]], [[1, 2, 3]]), texts([[1, 2, 3]], [[1, 4, 3]], [[5, 2, 3]])
+    assert gaps_of_texts(first, second) == pytest.approx([0.0, gap(1, 2, 4), gap(0, 1, 5)])
+
+
+def test_the_first_of_several_texts_that_differ_are_compared_not_the_best() -> None:
+    first, second = texts([[1, 2], [3, 4], [5, 1]]), texts([[1, 2], [3, 1], [5, 1]])
+    assert gaps_of_texts(first, second) == pytest.approx([gap(1, 4, 1)])
+    assert gap(1, 4, 1) > 1e-4
+
+
+def test_the_second_best_path_of_tags_has_its_own_score_and_a_span_its_start_and_end_of_one_rank() -> None:
+    def score_of_tags(decision: Mapping[str, Tensor]) -> Tensor:
+        return decision["tags"].sum(1).float()
+
+    def score_of_span(decision: Mapping[str, Tensor]) -> Tensor:
+        return (10 * decision["starts"][:, 0] + decision["ends"][:, 0]).float()
+
+    tags = {"tags": torch.tensor([[0, 1, 2]]), "paths": torch.tensor([[[0, 1, 2], [2, 2, 2]]])}
+    other = tags | {"paths": torch.tensor([[[0, 1, 2], [2, 2, 0]]])}
+    assert score_gap(SpansTask.choices, False, score_of_tags, tags, other).item() == 2
+    assert score_gap(SpansTask.choices, False, score_of_tags, tags, tags).item() == 0
+    span = {"starts": torch.tensor([[1, 3]]), "ends": torch.tensor([[2, 4]])}
+    other = span | {"ends": torch.tensor([[2, 6]])}
+    assert score_gap(ExtractiveSpanTask.choices, False, score_of_span, span, other).item() == 2
+
+
+def test_an_output_without_a_score_is_never_a_tie_and_a_cache_is_no_decision() -> None:
+    first = {"label": torch.tensor([1, 1]), "noted": torch.tensor([0, 0]), "present.ids": torch.tensor([[1], [2]])}
+    second = first | {"noted": torch.tensor([0, 5]), "present.ids": torch.tensor([[1], [3]])}
+    gaps = score_gap(LabelTask.choices, False, lambda decision: torch.zeros(2), first, second)
+    assert gaps.tolist() == [0.0, math.inf]
+    text = {**texts([[1]], [[1]]), "scores": torch.zeros(2, 1)}
+    assert gaps_of_texts(text | first, text | second) == [0.0, math.inf]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import torch
 from factory import QUIET, Watched, parts, tiny, train_run
 
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import HISTORY
 from seqpipe.errors import TrainingError
 from seqpipe.pipeline import training
@@ -51,27 +52,25 @@ def test_a_run_leaves_the_number_of_threads_as_it_was(tmp_path: Path, monkeypatc
     assert torch.get_num_threads() == 3
 
 
-def scripted(*scores: float) -> Callable[[Callable[[], None]], Mapping[str, Any]]:
-    """Dev scores in this order, one an epoch."""
-    left = iter(scores)
-    return lambda check_interrupt: {"f1": next(left), "labels": {}}
-
-
-def trained(config: Config, folder: Path, *scores: float) -> tuple[Weights, Progress]:
+def trained(config: Config, folder: Path, *scores: Any) -> tuple[Weights, Progress]:
+    """The weights and progress after training with these dev scores, one an epoch; an exception is raised."""
     pipeline, batches = parts(config)
-    evaluate = scripted(*scores) if scores else None
-    progress = Trainer(pipeline, config, batches, evaluate, folder / "checkpoints", QUIET).train()
+    left = iter(scores)
+
+    def evaluate(check_interrupt: Callable[[], None]) -> Mapping[str, Any]:
+        score = next(left)
+        if isinstance(score, Exception):
+            raise score
+        return score if isinstance(score, dict) else {"f1": score, "labels": {}}
+
+    progress = Trainer(pipeline, config, batches, evaluate if scores else None, folder / "checkpoints", QUIET).train()
     return pipeline.state_dict(), progress
 
 
 def metrics_of(folder: Path) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl, which are JSON: NaN is no number in it."""
-
-    def refuse(name: str) -> None:
-        pytest.fail(f"{name} in metrics.jsonl")
-
-    lines = (folder / "checkpoints" / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line, parse_constant=refuse) for line in lines]
+    lines = (folder / "checkpoints" / HISTORY).read_text().splitlines()
+    return [json.loads(line, parse_constant=pytest.fail) for line in lines]
 
 
 def plain_loop(config: Config, optimizer: type[torch.optim.Optimizer], **options: Any) -> tuple[Weights, Weights]:
@@ -122,9 +121,8 @@ def test_training_is_the_plain_loop(tmp_path: Path, optimizer: Any, settings: st
 
 
 def test_accumulated_batches_and_averaged_weights_are_those_of_the_plain_loop(tmp_path: Path) -> None:
-    config = tiny(
-        tmp_path, "train.accumulate=2", "train.average=0.9", "train.schedule={use: linear, warmup_ratio: 0.3}"
-    )
+    schedule = "train.schedule={use: linear, warmup_ratio: 0.3}"
+    config = tiny(tmp_path, "train.accumulate=2", "train.average=0.9", schedule)
     last, average = plain_loop(config, torch.optim.AdamW)
     weights, progress = trained(config, tmp_path)
     assert_close(average, weights)
@@ -134,57 +132,45 @@ def test_accumulated_batches_and_averaged_weights_are_those_of_the_plain_loop(tm
 
 
 def test_the_seed_alone_decides_the_weights_dropout_included(tmp_path: Path) -> None:
-    config = tiny(tmp_path, "head.dropout=0.5", "embedding.0.rare_dropout=0.5")
-    weights, _ = trained(config, tmp_path / "one")
+    dropout = ("head.dropout=0.5", "embedding.0.rare_dropout=0.5")
+    config = tiny(tmp_path, *dropout)
+    weights, _ = trained(config, tmp_path / "first")
     torch.manual_seed(123)
-    assert same(weights, trained(config, tmp_path / "two")[0])
-    seed_2 = tiny(tmp_path, "head.dropout=0.5", "embedding.0.rare_dropout=0.5", "train.seed=2")
-    assert not same(weights, trained(seed_2, tmp_path / "three")[0])
+    assert same(weights, trained(config, tmp_path / "second")[0])
+    assert not same(weights, trained(tiny(tmp_path, *dropout, "train.seed=2"), tmp_path / "third")[0])
 
 
 def test_dropout_masks_differ_by_step_and_epoch(tmp_path: Path) -> None:
     config = tiny(tmp_path, "head.dropout=0.5")
     pipeline, batches = parts(config)
     masks: list[tuple[bool, ...]] = []
-
-    def note(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        if module.training:
-            masks.append(tuple((output == 0).flatten()[:40].tolist()))
-
-    dropouts = [module for module in pipeline.head.modules() if isinstance(module, torch.nn.Dropout)]
-    dropouts[0].register_forward_hook(note)
+    pipeline.head.dropout.register_forward_hook(
+        lambda module, _, x: masks.append(tuple((x == 0).flatten()[:40].tolist())) if module.training else None
+    )
     Trainer(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET).train()
     assert len(masks) == sum(len(batches.order(epoch)) for epoch in range(2))
     assert len({*masks}) == len(masks)
 
 
-def test_without_a_dev_set_the_last_epoch_is_what_ships(tmp_path: Path) -> None:
+def test_without_a_dev_set_the_weights_are_those_of_the_last_epoch(tmp_path: Path) -> None:
     config = tiny(tmp_path, "train.epochs=3")
     weights, progress = trained(config, tmp_path)
     assert progress.best_epoch == 2
     assert_close(plain_loop(config, torch.optim.AdamW)[0], weights)
 
 
-def test_with_a_dev_set_the_best_epoch_ships_and_patience_ends_training(tmp_path: Path) -> None:
-    weights, progress = trained(
-        tiny(tmp_path, "train.epochs=9", "train.patience=2"), tmp_path / "a", 0.1, 0.5, 0.4, 0.5, 0.6
-    )
+def test_with_a_dev_set_the_weights_are_those_of_the_best_epoch_and_patience_ends_training(tmp_path: Path) -> None:
+    scores = (0.1, 0.5, 0.4, 0.5, 0.6)
+    weights, progress = trained(tiny(tmp_path, "train.epochs=9", "train.patience=2"), tmp_path / "a", *scores)
     assert (progress.epoch, progress.best_epoch, progress.best) == (4, 1, 0.5)  # an equal score is not a better one
-    two, _ = trained(tiny(tmp_path, "train.epochs=2"), tmp_path / "b")
-    assert_close(two, weights)
-    _, patient = trained(tiny(tmp_path, "train.epochs=5", "train.patience=3"), tmp_path / "c", 0.1, 0.5, 0.4, 0.5, 0.6)
+    assert_close(trained(tiny(tmp_path, "train.epochs=2"), tmp_path / "b")[0], weights)
+    _, patient = trained(tiny(tmp_path, "train.epochs=5", "train.patience=3"), tmp_path / "c", *scores)
     assert (patient.epoch, patient.best_epoch) == (5, 4)
 
 
-def test_of_equal_dev_scores_the_lowest_dev_loss_ships_and_patience_goes_on(tmp_path: Path) -> None:
-    scores = iter([(0.5, 0.9), (0.4, 0.1), (0.5, 0.7), (0.5, 0.8)])
-    config = tiny(tmp_path, "train.epochs=9", "train.patience=3")
-
-    def evaluate(check_interrupt: Callable[[], None]) -> Mapping[str, Any]:
-        return dict(zip(("f1", "loss"), next(scores), strict=True))
-
-    pipeline, batches = parts(config)
-    progress = Trainer(pipeline, config, batches, evaluate, tmp_path / "a", QUIET).train()
+def test_the_lowest_dev_loss_decides_between_equal_dev_scores_and_patience_is_counted_on(tmp_path: Path) -> None:
+    scores = [{"f1": f1, "loss": loss} for f1, loss in ((0.5, 0.9), (0.4, 0.1), (0.5, 0.7), (0.5, 0.8))]
+    _, progress = trained(tiny(tmp_path, "train.epochs=9", "train.patience=3"), tmp_path, *scores)
     assert (progress.epoch, progress.best_epoch, progress.best_loss) == (4, 2, 0.7)
 
 
@@ -206,43 +192,28 @@ def test_patience_is_counted_once_the_dev_score_has_moved(
 
 
 def test_a_resumed_run_still_knows_whether_the_score_had_moved(tmp_path: Path) -> None:
-    class KilledError(Exception): ...
-
-    def killed_in_epoch(epoch: int, *scores: float) -> Callable[[Callable[[], None]], Mapping[str, Any]]:
-        left = iter(scores[:epoch])
-
-        def evaluate(check_interrupt: Callable[[], None]) -> Mapping[str, Any]:
-            if (score := next(left, None)) is None:
-                raise KilledError
-            return {"f1": score}
-
-        return evaluate
-
     config, scores = tiny(tmp_path, *PATIENT), (0.0, 0.0, 0.0, 0.1, 0.0, 0.0, 0.9)
     for killed in (2, 5):
         folder = tmp_path / f"killed-{killed}"
-        pipeline, batches = parts(config)
-        with pytest.raises(KilledError):
-            Trainer(pipeline, config, batches, killed_in_epoch(killed, *scores), folder / "checkpoints", QUIET).train()
+        with pytest.raises(ZeroDivisionError):
+            trained(config, folder, *scores[:killed], ZeroDivisionError())
         _, progress = trained(config, folder, *scores[killed:])
         assert (progress.epoch, progress.best_epoch) == (6, 3)
 
 
-def test_of_an_error_that_is_0_nothing_better_is_waited_for(tmp_path: Path) -> None:
+def test_an_error_of_0_ends_training_after_the_patience(tmp_path: Path) -> None:
     config = tiny(tmp_path, *PATIENT, "train.metric=-f1")
     assert trained(config, tmp_path / "a", 0.0, 0.0, 0.0)[1].epoch == 3
     assert trained(config, tmp_path / "b", *[1.0] * 9)[1].epoch == 9
 
 
-def test_only_the_best_weights_and_the_last_state_are_kept(tmp_path: Path) -> None:
-    trained(tiny(tmp_path, "train.epochs=4"), tmp_path, 0.1, 0.5, 0.4, 0.3)
-    kept = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
-    assert kept == ["best-0002.safetensors", "last.ckpt", HISTORY]
-
-
-def test_every_epoch_has_its_line_of_metrics(tmp_path: Path) -> None:
+def test_the_best_weights_the_last_state_and_a_line_of_metrics_for_each_epoch_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / ".last.ckpt.abc.part").write_bytes(b"half")  # of a process that was killed
     trained(tiny(tmp_path, "train.epochs=3"), tmp_path, 0.25, 0.5, 0.125)
-    rows = [json.loads(line) for line in (tmp_path / "checkpoints" / HISTORY).read_text().splitlines()]
+    files = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert files == ["best-0002.safetensors", "last.ckpt", HISTORY]
+    rows = metrics_of(tmp_path)
     assert [row["epoch"] for row in rows] == [1, 2, 3]
     assert [row["dev"] for row in rows] == [{"f1": 0.25}, {"f1": 0.5}, {"f1": 0.125}]
     assert [row["best"] for row in rows] == [True, True, False]
@@ -275,7 +246,7 @@ def test_schedules_have_the_values_of_their_formulas(
     assert {share: rate_factor(settings, share) for share in expected} == pytest.approx(expected)
 
 
-def test_a_stage_with_a_rate_of_its_own_is_a_group_of_its_own(tmp_path: Path) -> None:
+def test_a_stage_with_another_rate_is_another_group(tmp_path: Path) -> None:
     config = tiny(tmp_path, "encoder.lr=0.5", "embedding.0.freeze=true")
     pipeline, _ = parts(config)
     groups = make_optimizer(pipeline, config).param_groups
@@ -286,22 +257,20 @@ def test_a_stage_with_a_rate_of_its_own_is_a_group_of_its_own(tmp_path: Path) ->
 
 
 def test_the_schedule_keeps_the_ratio_of_the_stages_rates(tmp_path: Path) -> None:
-    config = tiny(
-        tmp_path, "train.optimizer={use: sgd, lr: 1e-9}", "encoder.lr=0.5", "train.schedule=linear", "train.epochs=1"
-    )
-    before = parts(config)[0].state_dict()
-    after, _ = trained(config, tmp_path)
-    moved = {name.split(".")[0] for name in after if not torch.allclose(before[name], after[name], atol=1e-7)}
-    assert moved == {"encoder"}
+    rates = ("train.optimizer={use: sgd, lr: 1e-9}", "encoder.lr=0.5", "train.schedule=linear")
+    assert moved_stages(tiny(tmp_path, *rates, "train.epochs=1"), tmp_path) == {"encoder"}
 
 
 def test_a_frozen_stage_keeps_its_weights(tmp_path: Path) -> None:
     config = tiny(tmp_path, "embedding.0.freeze=true", "encoder.freeze=true")
-    before = parts(config)[0].state_dict()
-    after, _ = trained(config, tmp_path)
-    moved = {name.split(".")[0] for name in after if not torch.equal(before[name], after[name])}
-    assert moved == {"embedding", "heads"}
-    assert same({"table": before["embedding.0.table.weight"]}, {"table": after["embedding.0.table.weight"]})
+    assert moved_stages(config, tmp_path) == {"embedding.1", "heads"}
+
+
+def moved_stages(config: Config, folder: Path) -> set[str]:
+    """The stages whose weights differ by more than 1e-7 after training."""
+    before, (after, _) = parts(config)[0].state_dict(), trained(config, folder)
+    moved = [name for name in after if not torch.allclose(before[name], after[name], atol=1e-7)]
+    return {re.sub(r"(embedding\.\d|\w+).*", r"\1", name) for name in moved}
 
 
 def test_if_every_stage_is_frozen_there_is_nothing_to_train(tmp_path: Path) -> None:
@@ -342,7 +311,7 @@ def test_a_dev_score_of_nan_is_never_the_best(tmp_path: Path) -> None:
     assert (progress.best_epoch, progress.best) == (3, 0.4)
     assert [row["best"] for row in progress.history] == [False, True, False, True, False]
     assert [row["dev"]["f1"] for row in metrics_of(tmp_path / "a")] == [None, 0.2, None, 0.4, 0.1]
-    for _ in range(2):  # the second time nothing is trained, and the answer is the same
+    for _ in range(2):  # the second time nothing is trained, and the error is the same
         with pytest.raises(TrainingError, match=r"NaN or infinite in each of 5 epochs.*train\.metric"):
             trained(config, tmp_path / "b", *[math.nan] * 5)
 
@@ -355,22 +324,3 @@ def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
     assert same(weights, again)
     assert progress.done
     assert (tmp_path / "checkpoints" / "last.ckpt").stat().st_mtime_ns == written
-
-
-def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / ".last.ckpt.abc.part").write_bytes(b"half")
-    trained(tiny(tmp_path, "train.epochs=1"), tmp_path)
-    assert not list((tmp_path / "checkpoints").glob(".*"))
-
-
-def test_a_small_model_learns_the_task(tmp_path: Path) -> None:
-    from seqpipe.runtime.evaluate import evaluate
-    from seqpipe.training.datasets import read
-    from seqpipe.training.evaluation import predictor
-
-    config = load(tiny(tmp_path).file, ["train.epochs=12"])
-    pipeline, batches = parts(config)
-    Trainer(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET).train()
-    records = read(config.data.reader, config.data.tests["test"])
-    assert evaluate(predictor(pipeline, config), records)[""]["f1"] > 0.8

@@ -38,23 +38,25 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+New = Callable[..., Path]
+
+
 @pytest.fixture(scope="module")
-def old_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def old_folder(tmp_path_factory: pytest.TempPathFactory) -> New:
     """A folder with the run of one epoch of a pipeline, called old; trained once."""
 
     @functools.cache
     def train(write: Callable[[Path], Path], *overrides: str, **toys: tuple[str, type]) -> Path:
         folder = tmp_path_factory.mktemp("old")
-        config = load(write(folder), ["name=old", "train.epochs=1", *overrides], plugins(**toys))
         with contextlib.chdir(folder):
-            train_run(config)
+            train_run(load(write(folder), ["name=old", "train.epochs=1", *overrides], plugins(**toys)))
         return folder
 
     return train
 
 
 @pytest.fixture
-def new(tmp_path: Path, old_folder: Callable[..., Path]) -> Callable[..., Path]:
+def new(tmp_path: Path, old_folder: New) -> New:
     """Writes a pipeline into the folder `new`, beside `old` with a run of it."""
 
     def write_new(write: Callable[[Path], Path], *overrides: str, **toys: tuple[str, type]) -> Path:
@@ -65,30 +67,21 @@ def new(tmp_path: Path, old_folder: Callable[..., Path]) -> Callable[..., Path]:
     return write_new
 
 
-@pytest.fixture
-def new_tagging(new: Callable[..., Path]) -> Callable[..., Path]:
-    """As `new`, for the tiny tagger on data with other words, letters and labels."""
-
-    def write_new(*overrides: str) -> Path:
-        yaml = new(tagging, *overrides)
-        (yaml.parent / "train.conll").write_text(CONLL)
-        return yaml
-
-    return write_new
+def words(folder: Path) -> Path:
+    """The tiny tagger, in the folder `new` on data with other words, letters and labels."""
+    yaml = tagging(folder)
+    if folder.name == "new":
+        (folder / "train.conll").write_text(CONLL)
+    return yaml
 
 
-@pytest.fixture
-def new_moods(new: Callable[..., Path]) -> Callable[..., Path]:
-    """As `new`, for texts with a new label besides `good`."""
-
-    def write_new(*overrides: str, **toys: tuple[str, type]) -> Path:
-        yaml = new(labelling, *overrides, **toys)
-        texts = [{"text": f"a awkward {word} day", "label": "awkward"} for word in "xyz"]
-        for name in ("train", "dev", "test"):
-            write_jsonl(yaml.parent / f"{name}.jsonl", [*texts, {"text": "a lovely day", "label": "good"}])
-        return yaml
-
-    return write_new
+def moods(folder: Path) -> Path:
+    """Texts with labels, in the folder `new` with one besides `good` that is new."""
+    yaml = labelling(folder)
+    texts = [{"text": f"a awkward {word} day", "label": "awkward"} for word in "xyz"]
+    for name in ("train", "dev", "test") if folder.name == "new" else ():
+        write_jsonl(folder / f"{name}.jsonl", [*texts, {"text": "a lovely day", "label": "good"}])
+    return yaml
 
 
 def weights_of(run: Path) -> dict[str, Tensor]:
@@ -133,17 +126,16 @@ TAGGERS = {
 
 @pytest.mark.parametrize("chars", ["char-cnn", "char-lstm"])
 @pytest.mark.parametrize("head", TAGGERS)
-def test_rows_of_tokens_characters_and_tags_go_by_their_names(
-    tmp_path: Path, new_tagging: Callable[..., Path], head: str, chars: str
-) -> None:
+def test_rows_of_tokens_characters_and_tags_go_by_their_names(tmp_path: Path, new: New, head: str, chars: str) -> None:
     stages = (
         f"embedding=[{{use: lookup, dim: 8}}, {{use: {chars}, dim: 6, char_dim: 4}}]",
         f"head={{use: {head}, scheme: BIOES}}",
     )
-    yaml, run = new_tagging(*stages), tmp_path / "old/runs/old"
+    yaml, run = new(words, *stages), tmp_path / "old/runs/old"
     inits = ("embedding.0", "embedding.1", "encoder", "head")
     pipeline, fresh, report = started(load(yaml, [*stages, *(f"{key}.init={OLD}" for key in inits)]))
-    new, old, artifacts, old_artifacts = pipeline.state_dict(), weights_of(run), pipeline.artifacts, Artifacts.load(run)
+    weights, old = pipeline.state_dict(), weights_of(run)
+    artifacts, old_artifacts = pipeline.artifacts, Artifacts.load(run)
     labels, old_labels = artifacts.tasks[0].labels, old_artifacts.tasks[0].labels
     assert labels == (*old_labels, "B-ORG", "I-ORG", "E-ORG", "S-ORG")
     named = {
@@ -152,10 +144,10 @@ def test_rows_of_tokens_characters_and_tags_go_by_their_names(
     }
     named |= {f"heads.0.{name}": ((labels,) * axes, (old_labels,) * axes) for name, axes in TAGGERS[head].items()}
     for name, (names, old_names) in named.items():
-        assert_by_name(by_name(new[name], *names), by_name(fresh[name], *names), by_name(old[name], *old_names))
-    others = set(new) - set(named)
+        assert_by_name(by_name(weights[name], *names), by_name(fresh[name], *names), by_name(old[name], *old_names))
+    others = set(weights) - set(named)
     assert len(others) > 5
-    assert all(torch.equal(new[name], old[name]) for name in others)
+    assert all(torch.equal(weights[name], old[name]) for name in others)
     assert "encoder: starts from" in report[-2]
     assert "9 labels are kept, and 4 new: B-ORG, I-ORG, E-ORG, S-ORG" in report[-1]
     alphabet, old_alphabet = chars_of(artifacts), chars_of(old_artifacts)
@@ -166,8 +158,8 @@ def test_rows_of_tokens_characters_and_tags_go_by_their_names(
 # Heads and their labels
 
 
-def test_labels_of_the_run_come_first_and_count_nothing(tmp_path: Path, new_moods: Callable[..., Path]) -> None:
-    config = load(new_moods("head=label"), [f"head={{use: label, class_weights: balanced, init: {OLD}}}"])
+def test_labels_of_the_run_come_first_and_count_nothing(tmp_path: Path, new: New) -> None:
+    config = load(new(moods, "head=label"), [f"head={{use: label, class_weights: balanced, init: {OLD}}}"])
     pipeline, _, report = started(config)
     labels = pipeline.artifacts.tasks[0].labels
     assert labels == ("bad", "fine", "good", "awkward")
@@ -178,8 +170,8 @@ def test_labels_of_the_run_come_first_and_count_nothing(tmp_path: Path, new_mood
     ]
 
 
-def test_a_temperature_that_was_chosen_on_dev_is_not_taken(tmp_path: Path, new_moods: Callable[..., Path]) -> None:
-    yaml = new_moods("head={use: label, calibrate: true}")
+def test_a_temperature_that_was_chosen_on_dev_is_not_taken(tmp_path: Path, new: New) -> None:
+    yaml = new(moods, "head={use: label, calibrate: true}")
     assert weights_of(tmp_path / "old/runs/old")["heads.0.temperature"] != 1
     pipeline, _, _ = started(load(yaml, [f"head={{use: label, init: {OLD}}}"]))
     assert pipeline.head.temperature == 1
@@ -191,9 +183,9 @@ def toy(**more: Any) -> tuple[str, type]:
 
 
 def test_a_class_that_does_not_say_what_its_rows_are_is_refused_where_the_labels_differ(
-    tmp_path: Path, new_moods: Callable[..., Path]
+    tmp_path: Path, new: New
 ) -> None:
-    yaml = new_moods(mean=toy())
+    yaml = new(moods, mean=toy())
     for rows, message in (
         ({}, r"(?s)head 'mean' of toys: its labels differs from that of .*give it `rows`"),
         ({"rows": {"output.weight": ("vocabulary",)}}, r"axis 0 of output.weight is by vocabulary, of which there are"),
@@ -214,11 +206,9 @@ def test_a_class_that_does_not_say_what_its_rows_are_is_refused_where_the_labels
         ("hidden: 4", r"hidden was null and is 4\), or delete init"),
     ],
 )
-def test_a_head_of_other_options_is_refused_with_its_old_ones(
-    new_moods: Callable[..., Path], head: str, message: str
-) -> None:
+def test_a_head_of_other_options_is_refused_with_its_old_ones(new: New, head: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        started(load(new_moods("head=label"), [f"head={{use: label, {head}, init: {OLD}}}"]))
+        started(load(new(moods, "head=label"), [f"head={{use: label, {head}, init: {OLD}}}"]))
     assert caught.value.problems[0].key == "head"
 
 
@@ -236,12 +226,12 @@ def test_a_head_of_other_options_is_refused_with_its_old_ones(
         ),
     ],
 )
-def test_another_scheme_or_width_is_refused(new_tagging: Callable[..., Path], changes: list[str], message: str) -> None:
+def test_another_scheme_or_width_is_refused(new: New, changes: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        started(load(new_tagging(), changes))
+        started(load(new(words), changes))
 
 
-def test_heads_are_found_by_their_names_then_by_their_places(tmp_path: Path, new: Callable[..., Path]) -> None:
+def test_heads_are_found_by_their_names_then_by_their_places(tmp_path: Path, new: New) -> None:
     head = "{{use: label, target: topic, name: {}}}"
     yaml = new(tagging, f"head=[{head.format('first')}, {head.format('second')}]", LOOKUP)
     names = (f"{name}, init: {OLD}" for name in ("second", "third"))
@@ -254,19 +244,17 @@ def test_heads_are_found_by_their_names_then_by_their_places(tmp_path: Path, new
 # Tokenizers, and texts to write
 
 
-def test_the_tokenizer_of_the_run_is_taken_as_it_is_and_counts_are_of_the_new_data(
-    tmp_path: Path, new_tagging: Callable[..., Path]
-) -> None:
+def test_the_tokenizer_of_the_run_is_taken_as_it_is_and_counts_are_of_the_new_data(tmp_path: Path, new: New) -> None:
     overrides = [f"tokenizer.init={OLD}", "tokenizer.lowercase=false", f"embedding.0.init={OLD}"]
-    pipeline, _, report = started(load(new_tagging(), overrides))
+    pipeline, _, report = started(load(new(words), overrides))
     run = tmp_path / "old/runs/old"
     artifacts, old = pipeline.artifacts, Artifacts.load(run)
     assert artifacts.vocabulary == old.vocabulary
     assert artifacts.featurizer.tokenizer.to_str() == old.featurizer.tokenizer.to_str()
-    words = [line.split("\t")[0].lower() for line in CONLL.splitlines() if line]
-    assert sum(artifacts.counts[""]) == len(words)
+    tokens = [line.split("\t")[0].lower() for line in CONLL.splitlines() if line]
+    assert sum(artifacts.counts[""]) == len(tokens)
     assert artifacts.counts[""][old.vocabulary.index("came")] == 1
-    unknown = sum(word not in old.vocabulary for word in words) / len(words)
+    unknown = sum(word not in old.vocabulary for word in tokens) / len(tokens)
     assert 0 < unknown < 1
     message = f"with {len(old.vocabulary)} tokens; {100 * unknown:.1f} % of the tokens of the new texts are unknown"
     assert message in report[0]
@@ -274,8 +262,8 @@ def test_the_tokenizer_of_the_run_is_taken_as_it_is_and_counts_are_of_the_new_da
     assert torch.equal(pipeline.embedding[0].table.weight, weights_of(run)["embedding.0.table.weight"])
 
 
-def test_a_vocabulary_of_which_the_run_knows_hardly_any_word_gets_a_note(new_tagging: Callable[..., Path]) -> None:
-    yaml = new_tagging()
+def test_a_vocabulary_of_which_the_run_knows_hardly_any_word_gets_a_note(new: New) -> None:
+    yaml = new(words)
     _, _, report = started(load(yaml, [f"embedding.0.init={OLD}"]))
     assert not any("note" in line for line in report)
     (yaml.parent / "train.conll").write_text("Lund\tB-LOC\nnobody\tO\nis\tO\nhere\tO\n")
@@ -286,7 +274,7 @@ def test_a_vocabulary_of_which_the_run_knows_hardly_any_word_gets_a_note(new_tag
 
 
 @pytest.mark.parametrize("init", ["", f", init: {OLD}"])
-def test_a_decoder_keeps_the_rows_of_its_target_tokens(tmp_path: Path, new: Callable[..., Path], init: str) -> None:
+def test_a_decoder_keeps_the_rows_of_its_target_tokens(tmp_path: Path, new: New, init: str) -> None:
     writer = "head={{use: seq2seq, hidden: 16, target: reversed, target_tokenizer: {{use: chars{0}}}{1}}}"
     yaml, run = new(writing, writer.format("", "")), tmp_path / "old/runs/old"
     write_jsonl(yaml.parent / "train.jsonl", [{"text": "abxy", "reversed": "yxba"}, {"text": "cd", "reversed": "dc"}])
@@ -311,12 +299,12 @@ def test_a_decoder_keeps_the_rows_of_its_target_tokens(tmp_path: Path, new: Call
 @pytest.mark.parametrize("was", [True, False])
 @pytest.mark.parametrize("becomes", [True, False])
 def test_pretrained_vectors_go_by_their_words_whether_they_are_learned_or_not(
-    tmp_path: Path, new_tagging: Callable[..., Path], was: bool, becomes: bool
+    tmp_path: Path, new: New, was: bool, becomes: bool
 ) -> None:
     vectors = "rome 1 2 3\nlima 4 5 6\n{} 7 8 9\n"
     (tmp_path / "some.vec").write_text(vectors.format("in"))
     stage = f"embedding={{{{use: vectors, path: {tmp_path}/some.vec, train: {{0}}{{1}}}}}}"
-    yaml = new_tagging(stage.format(str(was).lower(), ""))
+    yaml = new(words, stage.format(str(was).lower(), ""))
     (tmp_path / "some.vec").write_text(vectors.format("met"))
     pipeline, fresh, _ = started(load(yaml, [stage.format(str(becomes).lower(), f", init: {OLD}")]))
 
@@ -328,19 +316,17 @@ def test_pretrained_vectors_go_by_their_words_whether_they_are_learned_or_not(
         return by_name(x, words)
 
     run = tmp_path / "old/runs/old"
-    words, new = pipeline.artifacts.vocabulary, pipeline.state_dict()
-    assert_by_name(rows(new, words), rows(fresh, words), rows(weights_of(run), Artifacts.load(run).vocabulary))
-    vectors = pipeline.embedding[0].table(torch.arange(len(words)))
-    assert all(torch.equal(vectors[i], row) for i, row in enumerate(rows(new, words).values()))
+    names, weights = pipeline.artifacts.vocabulary, pipeline.state_dict()
+    assert_by_name(rows(weights, names), rows(fresh, names), rows(weights_of(run), Artifacts.load(run).vocabulary))
+    vectors = pipeline.embedding[0].table(torch.arange(len(names)))
+    assert all(torch.equal(vectors[i], row) for i, row in enumerate(rows(weights, names).values()))
 
 
 # From one run to the next
 
 
-def test_a_run_keeps_the_labels_of_the_one_that_it_started_from_and_does_not_need_it(
-    tmp_path: Path, new_moods: Callable[..., Path]
-) -> None:
-    yaml = new_moods("head=label", "train.epochs=12")
+def test_a_run_keeps_the_labels_of_the_one_that_it_started_from_and_does_not_need_it(tmp_path: Path, new: New) -> None:
+    yaml = new(moods, "head=label", "train.epochs=12")
     init = ["head=label", *(f"{key}.init={OLD}" for key in ("tokenizer", "embedding", "head"))]
     config = load(yaml, [*init, "train.epochs=2", "train.optimizer.lr=0.005"])
     with contextlib.chdir(yaml.parent):
@@ -356,10 +342,8 @@ def test_a_run_keeps_the_labels_of_the_one_that_it_started_from_and_does_not_nee
         assert resolved(opened, folder)["head"]["init"] == "../../../old/runs/old"
 
 
-def test_a_change_of_the_run_that_it_started_from_makes_another_run(
-    tmp_path: Path, new_tagging: Callable[..., Path]
-) -> None:
-    yaml, learned = new_tagging(), tmp_path / "old/runs/old/learned.json"
+def test_a_change_of_the_run_that_it_started_from_makes_another_run(tmp_path: Path, new: New) -> None:
+    yaml, learned = new(words), tmp_path / "old/runs/old/learned.json"
     config = load(yaml, [f"{key}.init={OLD}" for key in ("encoder", "tokenizer")])
     sources = fingerprint(config)["sources"]
     assert list(sources) == ["tokenizer.init", "encoder.init"]
@@ -372,7 +356,7 @@ def test_a_change_of_the_run_that_it_started_from_makes_another_run(
             factory.begin_run(config)
 
 
-def test_a_run_is_not_started_from_itself_and_nothing_is_moved(tmp_path: Path, new: Callable[..., Path]) -> None:
+def test_a_run_is_not_started_from_itself_and_nothing_is_moved(tmp_path: Path, new: New) -> None:
     new(tagging)
     config = load(tmp_path / "old/tiny.yaml", ["name=old", "encoder.init=runs/old"])
     with contextlib.chdir(tmp_path / "old"), pytest.raises(ConfigError, match="names this run's own folder") as caught:
@@ -382,9 +366,9 @@ def test_a_run_is_not_started_from_itself_and_nothing_is_moved(tmp_path: Path, n
 
 
 def test_frozen_stages_keep_what_they_started_from_and_a_resumed_run_is_not_started_again(
-    tmp_path: Path, new_tagging: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, new: New, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    yaml = new_tagging()
+    yaml = new(words)
     keys = ("tokenizer", "embedding.0", "embedding.1", "encoder", "head")
     frozen = [f"{key}.freeze=true" for key in ("embedding.0", "encoder")]
     config = load(yaml, [*(f"{key}.init={OLD}" for key in keys), *frozen, "train.epochs=2", "data.dev=null"])
@@ -416,8 +400,8 @@ def test_frozen_stages_keep_what_they_started_from_and_a_resumed_run_is_not_star
     assert still == {name for name in old if name.startswith(("embedding.0.", "encoder."))}
 
 
-def test_check_reports_each_warm_start(new_tagging: Callable[..., Path]) -> None:
-    yaml = new_tagging("head=tags", LOOKUP)
+def test_check_reports_each_warm_start(new: New) -> None:
+    yaml = new(words, "head=tags", LOOKUP)
     sets = ["head=tags", LOOKUP, *(f"{key}.init={OLD}" for key in ("embedding", "encoder", "head"))]
     done = seqpipe("check", yaml, *sets, folder=yaml.parent)
     assert done.code == 0, done.err
