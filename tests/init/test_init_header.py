@@ -10,28 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import seqpipe
+from factory import seqpipe, write_jsonl
 
 from seqpipe import Pipeline
 from seqpipe.config import loader
 from seqpipe.errors import DataError
 from seqpipe.init import init_yaml
 
-ENGLISH = [
-    "my",
-    "order",
-    "the",
-    "lamp",
-    "invoice",
-    "account",
-    "never",
-    "arrived",
-    "again",
-    "was",
-    "broken",
-    "slow",
-    "please",
-]
+ENGLISH = ["my", "order", "the", "lamp", "invoice", "account", "never", "arrived", "again", "was", "broken", "please"]
 CHINESE = "今天天气很好我们去公园这家餐厅的菜非常好吃快递还没有到请帮我查询怎么修改地址"
 
 
@@ -51,7 +37,8 @@ def table(folder: Path, head: list[str] | None, *columns: list[str], sign: str =
 
 def read(data: Path, **options: Any) -> tuple[str, Mapping[str, Any]]:
     """Return the YAML of a file, and the options of its reader."""
-    yaml = init_yaml(data, data.with_name("made.yaml"), **options)
+    data.with_name("init.yaml").unlink(missing_ok=True)
+    yaml = init_yaml(data, data.with_name("init.yaml"), **options)
     return yaml.read_text(encoding="utf-8"), loader.load(yaml).data.reader.options
 
 
@@ -62,7 +49,7 @@ def cycle(values: str, number: int) -> list[str]:
 CODES = [f"T-{number}" for number in range(99)]
 
 
-@pytest.mark.parametrize("rows", [8, 12, 60])
+@pytest.mark.parametrize("rows", [8, 60])
 @pytest.mark.parametrize(
     ("names", "sign", "values", "text", "label"),
     [
@@ -76,7 +63,7 @@ CODES = [f"T-{number}" for number in range(99)]
         ("n,x,y", ",", "yes,no", "x", "y"),
     ],
 )
-def test_a_header_is_found_however_its_names_are_spelled(
+def test_a_header_is_recognised_in_any_script(
     names: str, sign: str, values: str, text: str, label: str, rows: int, tmp_path: Path
 ) -> None:
     data = table(tmp_path, names.split(","), CODES[:rows], sentences(rows), cycle(values, rows), sign=sign)
@@ -86,7 +73,7 @@ def test_a_header_is_found_however_its_names_are_spelled(
     assert "doubtful" not in yaml
 
 
-def test_numbers_with_a_comma_and_dates_are_no_names(tmp_path: Path) -> None:
+def test_numbers_with_a_comma_and_dates_are_not_names(tmp_path: Path) -> None:
     dates = [f"{day:02}.03.2024" for day in range(1, 21)]
     hours = [f"{number},{number % 7}1" for number in range(20)]
     head = ["Erstellt am", "Kommentar des Kunden", "Aufwand [h]", "Team"]
@@ -100,18 +87,17 @@ def test_a_name_that_is_a_value_too_is_outweighed_by_the_other_columns(tmp_path:
     flags, kinds = cycle("True,False", 90), cycle("none,hate,offensive", 90)
     data = table(tmp_path, ["comments", "contains bias", "hate"], sentences(90), flags, kinds, sign="\t")
     assert read(data, target="hate")[1]["label"] == "hate"
-    (tmp_path / "made.yaml").unlink()
     assert "3 columns named comments, contains bias, hate." in read(data)[0]
 
 
-@pytest.mark.parametrize("rows", [2, 3, 6, 12, 60, 400])
+@pytest.mark.parametrize("rows", [2, 3, 6, 60])
 @pytest.mark.parametrize("sign", [",", "\t", ";"])
 def test_a_first_record_stays_a_record(rows: int, sign: str, tmp_path: Path) -> None:
     labels, texts = cycle("bug,refund", rows + 1), sentences(rows + 1)
     for columns in (
         [labels, texts],
         [texts, labels],
-        [CODES[: rows + 1], texts, labels] if rows < 90 else [labels, texts],
+        [CODES[: rows + 1], texts, labels],
         [["once", *labels[1:]], texts],  # a label that no other record has, by chance
         [texts, [str(number) for number in range(rows + 1)], ["rate limit", *labels[1:]]],
         [labels, ["good food", *texts[1:]]],  # a text that is shorter than the others
@@ -119,22 +105,21 @@ def test_a_first_record_stays_a_record(rows: int, sign: str, tmp_path: Path) -> 
         [["投诉", *cycle("咨询,建议", rows)], sentences(rows + 1, CHINESE, "")],
     ):
         data = table(tmp_path, None, *columns, sign=sign)
-        seen: list[str] = []
+        messages: list[str] = []
         try:
-            init_yaml(data, tmp_path / "made.yaml", seen.append)
+            init_yaml(data, tmp_path / "init.yaml", messages.append)
         except DataError as error:  # of few rows nothing may be learned
-            seen.append(str(error))
-        assert f"{len(columns)} columns without names" in seen[0]
-        (tmp_path / "made.yaml").unlink(missing_ok=True)
+            messages.append(str(error))
+        assert f"{len(columns)} columns without names" in messages[0]
+        (tmp_path / "init.yaml").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize(("head", "is_named"), [(["English", "Deutsch"], True), (None, False)])
+@pytest.mark.parametrize(("head", "columns"), [(["English", "Deutsch"], None), (None, ["text", "target"])])
 def test_pairs_of_texts_are_read_with_a_header_and_without(
-    head: list[str] | None, is_named: bool, tmp_path: Path
+    head: list[str] | None, columns: list[str] | None, tmp_path: Path
 ) -> None:
     texts = sentences(40)
-    options = read(table(tmp_path, head, texts[:20], texts[20:], sign="\t"))[1]
-    assert (options["columns"] is None) == is_named
+    assert read(table(tmp_path, head, texts[:20], texts[20:], sign="\t"))[1]["columns"] == columns
 
 
 def test_pairs_that_are_sorted_by_length_have_no_header(tmp_path: Path) -> None:
@@ -143,7 +128,7 @@ def test_pairs_that_are_sorted_by_length_have_no_header(tmp_path: Path) -> None:
     assert read(data)[1]["columns"] == ["text", "target"]
 
 
-def test_where_little_speaks_for_either_reading_the_command_for_the_other_is_printed(tmp_path: Path) -> None:
+def test_a_doubtful_header_has_the_command_for_the_other_reading(tmp_path: Path) -> None:
     table(tmp_path, ["Ticket Description", "Ticket Type"], sentences(3), cycle("Bug,Refund", 3), sign="\t")
     done = seqpipe("init", "a.tsv", folder=tmp_path)
     (doubt,) = [line for line in done.err.splitlines() if line.startswith("doubtful: the first row")]
@@ -154,18 +139,18 @@ def test_where_little_speaks_for_either_reading_the_command_for_the_other_is_pri
     assert loader.load(tmp_path / "b.yaml").data.reader.options["label"] == "Ticket Type"
 
 
-def test_the_option_decides_on_the_command_line_and_in_python(tmp_path: Path) -> None:
-    data = table(tmp_path, ["text", "label"], sentences(20), cycle("bug,refund", 20))
+def test_the_option_header_decides_on_the_command_line_and_in_python(tmp_path: Path) -> None:
+    columns = sentences(20), cycle("bug,refund", 20)
+    data = table(tmp_path, ["text", "label"], *columns)
     assert seqpipe("init", "a.csv", "--header", "no", folder=tmp_path).code == 0
     assert "# Labels: bug 10, refund 10, label 1\n" in (tmp_path / "a.yaml").read_text()
-    made = Pipeline.init(data, tmp_path / "b.yaml", header=False)
-    assert made.config.data.reader.options["columns"] == ["text", "label"]
-    headless = table(tmp_path, None, sentences(20), cycle("bug,refund", 20))
-    made = Pipeline.init(headless, tmp_path / "c.yaml", header=True)
-    assert made.config.data.reader.options["label"] == "bug"
+    pipeline = Pipeline.init(data, tmp_path / "b.yaml", header=False)
+    assert pipeline.config.data.reader.options["columns"] == ["text", "label"]
+    pipeline = Pipeline.init(table(tmp_path, None, *columns), tmp_path / "c.yaml", header=True)
+    assert pipeline.config.data.reader.options["label"] == "bug"
 
 
-def test_a_name_that_target_or_text_gives_makes_the_first_row_a_header(tmp_path: Path) -> None:
+def test_a_column_name_in_target_or_text_makes_the_first_row_a_header(tmp_path: Path) -> None:
     columns = ["bad", "fair"], ["good food", "slow waiters"], ["x", "y"]
     data = table(tmp_path, ["Mood", "Some Remark", "kind"], *(column * 3 for column in columns), sign="\t")
     assert read(data, target="Mood", texts=["Some Remark"])[1]["label"] == "Mood"
@@ -183,11 +168,11 @@ def test_a_name_that_target_or_text_gives_makes_the_first_row_a_header(tmp_path:
         ("a.conll", "in O\nBern B-city\n\n" * 9, "is for tables, .* CoNLL"),
     ],
 )
-def test_a_header_that_cannot_be_is_an_error(name: str, content: str, message: str, tmp_path: Path) -> None:
+def test_a_wrong_header_is_an_error(name: str, content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=message):
-        init_yaml(tmp_path / name, tmp_path / "made.yaml", header=True)
-    assert not (tmp_path / "made.yaml").exists()
+        init_yaml(tmp_path / name, tmp_path / "init.yaml", header=True)
+    assert not (tmp_path / "init.yaml").exists()
 
 
 def test_a_label_that_occurs_once_is_doubtful_in_init_and_a_warning_in_check(tmp_path: Path) -> None:
@@ -200,11 +185,10 @@ def test_a_label_that_occurs_once_is_doubtful_in_init_and_a_warning_in_check(tmp
     assert [line for line in warnings if line.startswith(f"train: {problem.format(tmp_path / 'a.csv')}")]
 
 
-@pytest.mark.parametrize(("number", "is_told"), [(9, False), (10, True)])
-def test_few_records_may_have_labels_that_occur_once(number: int, is_told: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "is_reported"), [(9, False), (10, True)])
+def test_few_records_may_have_labels_that_occur_once(number: int, is_reported: bool, tmp_path: Path) -> None:
     labels = ["bug"] * (number - 5) + ["a", "b", "c", "d", "e"]
-    content = [{"text": text, "label": label} for text, label in zip(sentences(number), labels, strict=True)]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in content))
-    text = read(tmp_path / "a.jsonl")[0]
-    assert ("labels that occur once: 'a' (" in text) == is_told
-    assert ("; and 2 more; a model" in text) == is_told
+    records = [{"text": text, "label": label} for text, label in zip(sentences(number), labels, strict=True)]
+    text = read(write_jsonl(tmp_path / "a.jsonl", records))[0]
+    assert ("labels that occur once: 'a' (" in text) == is_reported
+    assert ("; and 2 more; a model" in text) == is_reported

@@ -8,17 +8,17 @@ import os
 import pty
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from factory import seqpipe
+from factory import command, seqpipe
 
 from seqpipe import OpenChoiceError, Pipeline
 from seqpipe.config import loader
 
+URGENT = "text,label,urgent\n" + "some words here,bill,1\nother words,card,0\n" * 30
 SCORES = "".join(f"a good day number {n}\tещё один текст {n}\t{n / 7:.2f}\n" for n in range(120))
 TWO_COLUMNS = "Ada B-NAME B-PER\nin O O\nRome B-NAME B-LOC\n\n" * 40
 
@@ -37,7 +37,7 @@ def small(path: Path) -> Path:
     ("name", "content", "heads"),
     [("pairs.tsv", SCORES, ["score", "seq2seq"]), ("names.conll", TWO_COLUMNS, ["crf", "crf"])],
 )
-def test_two_readings_that_are_as_good_write_nothing_and_each_command_works(
+def test_two_equally_good_readings_write_nothing_and_each_command_works(
     name: str, content: str, heads: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(content)
@@ -45,17 +45,17 @@ def test_two_readings_that_are_as_good_write_nothing_and_each_command_works(
     assert done.code == 3
     assert not [*tmp_path.glob("*.yaml")]
     commands = [line for line in done.err.splitlines() if line.startswith("seqpipe init ")]
-    made = []
-    for number, command in enumerate(commands):
-        _, *arguments = shlex.split(command)
+    configs = []
+    for number, line in enumerate(commands):
+        _, *arguments = shlex.split(line)
         assert seqpipe(*arguments, "-o", f"{number}.yaml", folder=tmp_path).code == 0
-        made.append(loader.load(tmp_path / f"{number}.yaml"))
-    assert [config.head[0].use for config in made] == heads
-    assert made[0].data.reader.options != made[1].data.reader.options or heads[0] != heads[1]
+        configs.append(loader.load(tmp_path / f"{number}.yaml"))
+    assert [config.head[0].use for config in configs] == heads
+    assert configs[0].data.reader.options != configs[1].data.reader.options or heads[0] != heads[1]
 
 
 def test_the_command_of_a_doubt_gives_the_other_reading_and_check_repeats_the_doubt(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("text,label,urgent\n" + "some words here,bill,1\nother words,card,0\n" * 30)
+    (tmp_path / "a.csv").write_text(URGENT)
     done = seqpipe("init", "a.csv", folder=tmp_path)
     (doubt,) = [line for line in done.err.splitlines() if line.startswith("doubtful: ")]
     assert doubt in seqpipe("check", "--static", "a.yaml", folder=tmp_path).err
@@ -66,8 +66,8 @@ def test_the_command_of_a_doubt_gives_the_other_reading_and_check_repeats_the_do
     assert "doubtful" not in seqpipe("check", "--static", "a.yaml", folder=tmp_path).err
 
 
-def test_json_lists_the_readings_with_what_speaks_for_them(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("text,label,urgent\n" + "some words here,bill,1\nother words,card,0\n" * 30)
+def test_json_lists_the_readings_with_their_evidence(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(URGENT)
     content = json.loads(seqpipe("init", "a.csv", "--json", folder=tmp_path).out)
     assert content["file"] == "a.yaml"
     chosen, other = content["readings"]
@@ -75,35 +75,31 @@ def test_json_lists_the_readings_with_what_speaks_for_them(tmp_path: Path) -> No
     assert "Chose: column 'label' has 2 values in 60 rows." in chosen["evidence"]
     assert other["command"] == "seqpipe init a.csv --task label --target urgent"
     (tmp_path / "pairs.tsv").write_text(SCORES)
-    refused = seqpipe("init", "pairs.tsv", "--json", folder=tmp_path)
+    refused = seqpipe("init", "--data", "pairs.tsv", "--json", folder=tmp_path)
     assert refused.code == 3
     assert json.loads(refused.out)["error"]["kind"] == "OpenChoiceError"
 
 
-def test_a_terminal_is_asked(tmp_path: Path) -> None:
+def test_a_choice_is_read_from_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").write_text(SCORES)
     leader, follower = pty.openpty()
     with os.fdopen(follower) as terminal:
         process = subprocess.Popen(
-            [sys.executable, "-m", "seqpipe", "init", "pairs.tsv"],
-            cwd=tmp_path,
-            stdin=terminal,
-            stderr=terminal,
-            stdout=subprocess.DEVNULL,
+            command("init", "pairs.tsv"), cwd=tmp_path, stdin=terminal, stderr=terminal, stdout=subprocess.DEVNULL
         )
     os.write(leader, b"7\n1\n")
-    assert process.wait(60) == 0
+    assert process.wait(120) == 0
     os.close(leader)
     assert loader.load(tmp_path / "pairs.yaml").head[0].use == "score"
 
 
 def test_python_writes_and_returns_the_pipeline_or_raises_with_the_readings(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     with contextlib.chdir(tmp_path):
         small(Path("shop.csv"))
-        pipeline = Pipeline.init("shop.csv", progress=lambda progress: said.append(progress.text))
+        pipeline = Pipeline.init("shop.csv", progress=lambda progress: messages.append(progress.text))
         assert (pipeline.name, pipeline.config.file.name) == ("shop", "shop.yaml")
-        assert any(line.startswith("doubtful: 3 rows have other columns") for line in said)
+        assert any(line.startswith("doubtful: 3 rows have other columns") for line in messages)
         Path("pairs.tsv").write_text(SCORES)
         with pytest.raises(OpenChoiceError) as raised:
             Pipeline.init("pairs.tsv")
