@@ -2,17 +2,18 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Build
-from factory import labelling, moods, seqpipe, tagging, write_jsonl, writing
+from factory import QUIET, moods, parts, reversals, sentences, seqpipe, write_jsonl
+from gallery import gallery, several_labels, tagged
 from seqeval.metrics import f1_score, precision_score, recall_score
 
 from seqpipe import Model
 from seqpipe.answers.metrics.f1 import SPLIT
+from seqpipe.config.loader import load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
 from seqpipe.pipeline.scoring import answer_shard, open_target, score_perturbed, score_shards, score_target
@@ -35,7 +36,7 @@ GOLD = [
     (["Bern", "calls", "Zoe"], ["B-person", "O", "B-person"], "call"),  # the toy says that Bern is a city
     (["Anna", "meets", "bern"], ["B-person", "O", "B-city"], "go"),  # and does not know bern
 ]
-TOLD = [
+ANSWERS = [
     ["B-person", "O", "B-person"],
     ["O", "B-city", "I-city"],
     ["B-city", "O", "B-person"],
@@ -51,13 +52,14 @@ CONLL = "".join(
 )
 
 
-def test_span_scores_are_seqevals(tiny: Model) -> None:
+def test_span_scores_are_seqevals_of_a_list_and_an_iterator(tiny: Model) -> None:
     scores = evaluate(tiny.predictor, RECORDS)[""]
     gold = [tags for _, tags, _ in GOLD]
-    assert scores["f1"] == pytest.approx(f1_score(gold, TOLD))
-    assert scores["precision"] == pytest.approx(precision_score(gold, TOLD))
-    assert scores["recall"] == pytest.approx(recall_score(gold, TOLD))
+    assert scores["f1"] == pytest.approx(f1_score(gold, ANSWERS))
+    assert scores["precision"] == pytest.approx(precision_score(gold, ANSWERS))
+    assert scores["recall"] == pytest.approx(recall_score(gold, ANSWERS))
     assert headline(scores) == ("f1", scores["f1"])
+    assert evaluate(tiny.predictor, iter(RECORDS)) == {"": scores}
 
 
 def test_scores_may_be_split_by_a_field(tiny: Model) -> None:
@@ -68,16 +70,12 @@ def test_scores_may_be_split_by_a_field(tiny: Model) -> None:
         evaluate(tiny.predictor, RECORDS, by="intend")
 
 
-def test_what_went_wrong_is_listed(tiny: Model, tmp_path: Path) -> None:
+def test_errors_are_listed_with_their_confidence(tiny: Model, tmp_path: Path) -> None:
     evaluate(tiny.predictor, RECORDS, errors=tmp_path / "errors.jsonl")
     third, fourth = map(json.loads, (tmp_path / "errors.jsonl").read_text().splitlines())
     assert list(third)[:3] == ["confidence", "where", "answer"]
-    assert third["confidence"] == max(span["score"] for span in third["answer"] if span["word"] == "Bern")
-    assert {key: third[key] for key in third if key not in ("confidence", "answer")} == {
-        **RECORDS[2],
-        "missed": [["person", 0, 4]],
-        "wrong": [["city", 0, 4]],
-    }
+    assert third.pop("confidence") == max(span["score"] for span in third.pop("answer") if span["word"] == "Bern")
+    assert third == {**RECORDS[2], "missed": [["person", 0, 4]], "wrong": [["city", 0, 4]]}
     assert fourth["confidence"] == 0.0  # nothing in the answer is wrong
     assert (fourth["missed"], fourth["wrong"]) == ([["city", 11, 15]], [])
 
@@ -89,22 +87,15 @@ def test_from_the_text_alone_the_model_splits_for_itself(tiny: Model) -> None:
     assert evaluate(tiny.predictor, RECORDS, raw=True) == evaluate(tiny.predictor, RECORDS)
 
 
-def test_tags_are_counted_word_by_word(tiny_tagger: Model) -> None:
+def test_tags_are_counted_word_by_word_and_a_word_that_the_model_splits_otherwise_has_none(tiny_tagger: Model) -> None:
     scores = evaluate(tiny_tagger.predictor, RECORDS)[""]
     assert headline(scores) == ("accuracy", 10 / 12)
     city = scores["labels"]["B-city"]
     assert (city["f1"], city["gold"], city["predicted"], city["correct"]) == (0.5, 2, 2, 1)
     json.dumps(scores)
-
-
-def test_a_word_that_the_model_splits_otherwise_has_no_tag(tiny_tagger: Model) -> None:
     glued = [{"text": "Anna-Lena calls", "words": ["Anna-Lena", "calls"], "tags": ["B-person", "O"]}]
     scores = evaluate(tiny_tagger.predictor, glued, raw=True)[""]
     assert (scores["accuracy"], scores["labels"][SPLIT]["predicted"]) == (0.5, 1)
-
-
-def test_records_may_come_one_at_a_time(tiny: Model) -> None:
-    assert evaluate(tiny.predictor, iter(RECORDS)) == evaluate(tiny.predictor, RECORDS)
 
 
 def test_a_record_without_reference_is_named(tiny: Model) -> None:
@@ -112,50 +103,47 @@ def test_a_record_without_reference_is_named(tiny: Model) -> None:
         evaluate(tiny.predictor, [{"text": "Anna", "where": "x:9"}])
 
 
-LEAN = {"train": {"epochs": 1, "batch_tokens": 48, "threads": 1}}
-TOPICS = [{**record, "labels": [record["label"], "day"][: 1 + i % 2]} for i, record in enumerate(moods(30, 4))]
-KINDS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
-    "spans": (tagging, {}),
-    "tags": (tagging, {"head": {"use": "tags", "scheme": "none"}}),
-    "heads": (tagging, {"head": [{"use": "tags", "name": "tags"}, {"use": "crf", "name": "spans"}]}),
-    "label": (labelling, {"head": {"use": "label"}}),
-    "labels": (labelling, {"head": {"use": "label", "multi": True}}),
-    "text": (writing, {}),
+ALL_PLACES = "\n".join(
+    "".join(f"{word}\t{tag.replace('PER', 'LOC')}\n" for word, tag in zip(*sentence, strict=True))
+    for sentence in sentences(16, 3)
+)
+WRONG_TARGETS: dict[str, Any] = {
+    "spans": ALL_PLACES,
+    "tags": ALL_PLACES,
+    "multi-head": [{**record, "tags": ["B-LOC"] * len(record["tags"])} for record in tagged(16, 3)],
+    "label": [{**record, "label": "bad"} for record in moods(12, 3)],
+    "labels": [{**record, "labels": ["bad"]} for record in several_labels(12, 3)],
+    "text": [{**record, "reversed": record["text"]} for record in reversals(8, 3)],
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WRONG_TARGETS)
 def test_a_file_of_errors_is_sorted_by_confidence_and_is_data_again(kind: str, tmp_path: Path) -> None:
-    write, changes = KINDS[kind]
-    yaml = write(tmp_path, changes | LEAN)
-    if kind == "labels":
-        for name in ("train", "dev", "test"):
-            write_jsonl(tmp_path / f"{name}.jsonl", TOPICS)
-    assert seqpipe("train", yaml.name, "-q", folder=tmp_path).code == 0
-    (run,) = (tmp_path / "runs").iterdir()
-    scored = ("evaluate", run, "--device", "cpu", "--json", "-q")
-    done = seqpipe(*scored, "--errors", "wrong.jsonl", folder=tmp_path)
-    assert done.code == 0, done.err
-    wrong, again = ([], [])
-    for file, lines in (("wrong.jsonl", wrong), ("again", again)):
-        if lines is again:
-            done = seqpipe(*scored, "--data", "wrong.jsonl", "--errors", "again", folder=tmp_path)
-            assert done.code == 0, done.err
-        lines += map(json.loads, (tmp_path / file).read_text(encoding="utf-8").splitlines())
+    example = gallery(kind)
+    if isinstance(records := WRONG_TARGETS[kind], str):
+        (tmp_path / "data").write_text(records)
+    else:
+        write_jsonl(tmp_path / "data", records)
+
+    def errors(data: str, name: str) -> list[dict[str, Any]]:
+        scored = ("evaluate", example.run, "--device", "cpu", "--json", "-q", "--data", data, "--errors", name)
+        done = seqpipe(*scored, folder=tmp_path)
+        assert done.code == 0, done.err
+        return [*map(json.loads, (tmp_path / name).read_text(encoding="utf-8").splitlines())]
+
+    wrong, again = errors("data", "wrong.jsonl"), errors("wrong.jsonl", "again")
     assert len(wrong) > 2
     confidences = [line["confidence"] for line in wrong]
     assert confidences == sorted(confidences, reverse=True)
-    places = [line.pop("where") for line in wrong]
-    assert [(line.pop("where"), line.pop("source_where")) for line in again] == [
-        (f"wrong.jsonl:{i}", place) for i, place in enumerate(places, 1)
-    ]
+    places = [(f"wrong.jsonl:{i}", line.pop("where")) for i, line in enumerate(wrong, 1)]
+    assert [(line.pop("where"), line.pop("source_where")) for line in again] == places
     assert again == wrong
-    data = {"reader": {"use": "jsonl", "text": None}, "train": "wrong.jsonl"}
-    yaml = write(tmp_path, changes | LEAN | {"data": data, "name": "again"})
-    assert seqpipe("train", yaml.name, "-q", folder=tmp_path).code == 0
+    sets = [f"data.{part}={tmp_path / 'wrong.jsonl'}" for part in ("train", "dev", "test")]
+    _, batches = parts(load(example.yaml, ["data.reader={use: jsonl, text: null}", *sets]))
+    assert len(batches.data) == len(wrong)
 
 
-# ── a bundle on disk, its data named or found beside it ──────────────────────
+# A bundle on disk, its data named or found beside it
 
 
 @pytest.fixture
@@ -164,19 +152,16 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "test.conll"
 
 
-def test_a_bundle_is_scored_on_a_file(
-    tiny: Model, tiny_bundle: Path, data: Path, capsys: pytest.CaptureFixture[str]
+def test_a_bundle_is_scored_on_a_file_and_raw_scores_stand_beside_the_others(
+    tiny: Model, tiny_bundle: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = score_target(tiny_bundle, Console(), data=data, device="cpu")
     assert result == {"test.conll": evaluate(tiny.predictor, RECORDS)[""]}
     err = capsys.readouterr().err
     assert "person" in err
     assert f"{100 * result['test.conll']['f1']:.2f}" in err
-
-
-def test_raw_scores_stand_beside_the_others(tiny_bundle: Path, data: Path, tmp_path: Path) -> None:
     errors = tmp_path / "errors.jsonl"
-    result = score_target(tiny_bundle, Console(-1), data=data, raw=True, by="intent", errors=errors, device="cpu")
+    result = score_target(tiny_bundle, QUIET, data=data, raw=True, by="intent", errors=errors, device="cpu")
     assert list(result) == ["test.conll", "test.conll (raw)"]
     assert list(result["test.conll"]) == ["", "intent=call", "intent=go"]
     assert len(errors.read_text().splitlines()) == 2
@@ -191,8 +176,8 @@ def test_shards_of_a_bundle_have_the_scores_of_one_run(
     printed = capsys.readouterr().err
     for number in (4, 2, 1, 3):
         with pytest.raises(DataError, match=r"has no shards|lacks . of 4 shards"):
-            score_shards(tiny_bundle, answers, Console(-1))
-        answer_shard(tiny_bundle, Console(-1), Shard(number, 4), answers, data=data, raw=True, device="cpu")
+            score_shards(tiny_bundle, answers, QUIET)
+        answer_shard(tiny_bundle, QUIET, Shard(number, 4), answers, data=data, raw=True, device="cpu")
     assert score_shards(tiny_bundle, answers, Console(), by="intent") == whole
     assert capsys.readouterr().err == printed
     assert (answers / "shard-00004.jsonl").read_bytes() == b""
@@ -204,52 +189,41 @@ def test_shards_that_do_not_belong_together_are_refused(
     tiny_bundle: Path, build: Build, data: Path, tmp_path: Path
 ) -> None:
     answers = tmp_path / "answers"
-    answer_shard(tiny_bundle, Console(-1), Shard(1, 2), answers, data=data, device="cpu")
+    answer_shard(tiny_bundle, QUIET, Shard(1, 2), answers, data=data, device="cpu")
     data.write_text(CONLL * 2, encoding="utf-8")
-    answer_shard(tiny_bundle, Console(-1), Shard(2, 2), answers, data=data, device="cpu")
+    answer_shard(tiny_bundle, QUIET, Shard(2, 2), answers, data=data, device="cpu")
     with pytest.raises(DataError, match=r"shard-00002\.jsonl: 'records' differs"):
-        score_shards(tiny_bundle, answers, Console(-1))
-    answer_shard(tiny_bundle, Console(-1), Shard(1, 2), answers, data=data, device="cpu")
+        score_shards(tiny_bundle, answers, QUIET)
+    answer_shard(tiny_bundle, QUIET, Shard(1, 2), answers, data=data, device="cpu")
     (answers / "shard-00001.jsonl").write_bytes(b"")
     with pytest.raises(DataError, match=r"shard-00001\.jsonl: damaged"):
-        score_shards(tiny_bundle, answers, Console(-1))
+        score_shards(tiny_bundle, answers, QUIET)
     with pytest.raises(DataError, match="'bundle' differs"):
-        score_shards(build(tmp_path / "tagger", kind="tags"), answers, Console(-1))
+        score_shards(build(tmp_path / "tagger", kind="tags"), answers, QUIET)
     with pytest.raises(UsageError, match=r"shards are answered by a bundle; name one, such as .*/bundle$"):
-        answer_shard(tmp_path, Console(-1), Shard(1, 2), answers)
+        answer_shard(tmp_path, QUIET, Shard(1, 2), answers)
     for content in ('{"shard', "[]", '{"shard": 1}'):
         (answers / "shard-00001.json").write_text(content, encoding="utf-8")
         with pytest.raises(DataError, match=r"shard-00001\.json: damaged: .*; write the shard again"):
-            score_shards(tiny_bundle, answers, Console(-1))
+            score_shards(tiny_bundle, answers, QUIET)
 
 
-TESTS = {
-    "test: test.conll": ["test"],
-    "test: {a: test.conll}": ["a"],
-    "test: {a: test.conll, b: test.conll}": ["a", "b"],
-}
-
-
-@pytest.mark.parametrize("tests", TESTS)
 @pytest.mark.usefixtures("data")
-def test_the_test_sets_of_the_run_around_a_bundle_are_found(tests: str, build: Build, tmp_path: Path) -> None:
-    build(tmp_path / "bundle")
-    (tmp_path / "pipeline.yaml").write_text(f"data:\n  reader: conll\n  {tests}\n")
-    result = score_target(tmp_path / "bundle", Console(-1), device="cpu")
-    assert list(result) == TESTS[tests]
-    assert len({json.dumps(scores) for scores in result.values()}) == 1
-    if len(result) > 1:
-        with pytest.raises(UsageError, match="--errors needs one data file"):
-            score_target(tmp_path / "bundle", Console(-1), errors=tmp_path / "e", device="cpu")
-
-
-def test_a_bundle_that_stands_alone_needs_a_file(build: Build, tmp_path: Path) -> None:
+def test_the_test_sets_of_the_run_around_a_bundle_are_found(build: Build, tmp_path: Path) -> None:
     bundle = build(tmp_path / "bundle")
     with pytest.raises(UsageError, match=r"is not in a run, .*name a file with --data"):
-        score_target(bundle, Console(-1), device="cpu")
+        score_target(bundle, QUIET, device="cpu")
     (tmp_path / "pipeline.yaml").write_text("data:\n  reader: conll\n")
     with pytest.raises(UsageError, match="has no test set; name a file with --data"):
-        score_target(bundle, Console(-1), device="cpu")
+        score_target(bundle, QUIET, device="cpu")
+    tests_of = {"test": "test.conll", "a": "{a: test.conll}", "a b": "{a: test.conll, b: test.conll}"}
+    for names, tests in tests_of.items():
+        (tmp_path / "pipeline.yaml").write_text(f"data:\n  reader: conll\n  test: {tests}\n")
+        result = score_target(bundle, QUIET, device="cpu")
+        assert list(result) == names.split()
+        assert len({json.dumps(scores) for scores in result.values()}) == 1
+    with pytest.raises(UsageError, match="--errors needs one data file"):
+        score_target(bundle, QUIET, errors=tmp_path / "e", device="cpu")
 
 
 SCORES = {"mean": 0.5, "rated": {"mae": 0.25, "pearson": -0.5, "labels": {"a": {"f1": 1.0}}}, "own": {"distance": 3.0}}
@@ -291,25 +265,13 @@ def test_a_deciding_score_that_is_not_there_is_told_with_those_that_are(metric: 
 
 def test_perturbations_are_scored_as_texts_and_show_what_breaks(tiny: Model) -> None:
     none, case, width, emoji, blanks = tiny.robustness(RECORDS, ["case", "width", "emoji", "blanks"])
-    assert (none["perturbation"], none["metric"], none["drop"], none["changed"], none["broken"]) == (
-        "none",
-        "f1",
-        0,
-        0,
-        0,
-    )
-    lower = [
-        {**record, "words": [w.lower() for w in record["words"]], "text": record["text"].lower()} for record in RECORDS
-    ]
+    assert [none[key] for key in ("perturbation", "metric", "drop", "changed", "broken")] == ["none", "f1", 0, 0, 0]
+    lower = [record | {"words": record["text"].lower().split(), "text": record["text"].lower()} for record in RECORDS]
     assert case["score"] == evaluate(tiny.predictor, lower)[""]["f1"]
     assert case["drop"] == pytest.approx(none["score"] - case["score"])
     assert (case["changed"], case["broken"]) == (4, 2)  # of the two records that are right without
-    assert case["examples"][0] == {
-        "text": "Anna calls Ben",
-        "changed": "anna calls ben",
-        "missed": [("person", 0, 4), ("person", 11, 14)],
-        "wrong": [],
-    }
+    missed = [("person", 0, 4), ("person", 11, 14)]
+    assert case["examples"][0] == {"text": "Anna calls Ben", "changed": "anna calls ben", "missed": missed, "wrong": []}
     assert width["examples"][0]["changed"] == "Ａｎｎａ ｃａｌｌｓ Ｂｅｎ"
     assert emoji["examples"][0]["changed"] == "in New York🙂"  # words keep their tags, so there is no new one
     assert (blanks["changed"], blanks["broken"], blanks["drop"]) == (4, 0, 0)  # words are read, not the text between
@@ -338,14 +300,11 @@ def test_swapped_words_change_answers_that_depend_on_them(tiny: Model) -> None:
     assert (total["pair"], total["texts"], total["changed"]) == ("all", 7, 1)
 
 
-def test_whole_words_are_swapped_both_ways_with_their_case() -> None:
+def test_pairs_are_two_columns_of_words_that_are_swapped_both_ways_with_their_case(tmp_path: Path) -> None:
     text = "He said: HER hero is hers, she said to he-man. herself"
     assert swap_words("he", "she", text) == "She said: HER hero is hers, he said to she-man. herself"
     assert swap_words("her", "his", "HER Her her hers") == "HIS His his hers"
     assert swap_words("New York", "Rome", "to new york, New York") == "to rome, Rome"
-
-
-def test_pairs_are_two_columns(tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").write_text("he\tshe\n\n Anna \tBen\n")
     assert read_pairs(tmp_path / "pairs.tsv") == [("he", "she"), ("Anna", "Ben")]
     (tmp_path / "pairs.tsv").write_text("he\tshe\nhe she\n")
@@ -353,10 +312,10 @@ def test_pairs_are_two_columns(tmp_path: Path) -> None:
         read_pairs(tmp_path / "pairs.tsv")
 
 
-def test_a_bundle_and_a_file_give_the_rows_of_the_command(tiny: Model, tiny_bundle: Path, tmp_path: Path) -> None:
-    (tmp_path / "x.conll").write_text(CONLL)
+def test_a_bundle_and_a_file_give_the_rows_of_the_command(
+    tiny: Model, tiny_bundle: Path, data: Path, tmp_path: Path
+) -> None:
     (tmp_path / "pairs.tsv").write_text("Anna\tBen\n")
-    opened = open_target(tiny_bundle, "cpu", tmp_path / "x.conll", Console(-1))
-    result = score_perturbed(opened, Console(-1), ["case"], tmp_path / "pairs.tsv")
-    assert result["x.conll"]["perturb"] == tiny.robustness(tmp_path / "x.conll", ["case"])
-    assert result["x.conll"]["swap"] == tiny.swap(tmp_path / "x.conll", [("Anna", "Ben")])
+    result = score_perturbed(open_target(tiny_bundle, "cpu", data, QUIET), QUIET, ["case"], tmp_path / "pairs.tsv")
+    assert result["test.conll"]["perturb"] == tiny.robustness(data, ["case"])
+    assert result["test.conll"]["swap"] == tiny.swap(data, [("Anna", "Ben")])
