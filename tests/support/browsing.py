@@ -1,19 +1,17 @@
 """Pages in headless Chromium, at the widths of a desktop and a phone, in the light and in the dark."""
 
-from __future__ import annotations
-
 import contextlib
 import html
+import itertools
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 
 def faults_of_page(path: Path) -> list[str]:
-    """What is wrong with a page: messages of its console, requests, scrolling to the side, violations by axe."""
+    """The faults of a page: messages of its console, requests, scrolling to the side, violations by axe."""
     sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     faults: list[str] = []
@@ -21,8 +19,7 @@ def faults_of_page(path: Path) -> list[str]:
         sync_playwright() as playwright,
         contextlib.closing(playwright.chromium.launch(executable_path=shutil.which("chromium"))) as browser,
     ):
-        views: Any = ((1280, "light"), (1280, "dark"), (390, "light"), (390, "dark"))
-        for width, scheme in views:
+        for width, scheme in itertools.product((1280, 390), ("light", "dark")):
             tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
             tab.on("console", lambda message: faults.append(message.text))
             tab.on("pageerror", lambda error: faults.append(str(error)))

@@ -1,8 +1,7 @@
-"""Weights and one row in, the states that the published equations give: NumPy in float64, one token after the other."""
-
-from __future__ import annotations
+"""Recurrent cells by their published equations, in NumPy: the states of one row in float64, step by step."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 from torch import nn
@@ -13,24 +12,32 @@ Step = Callable[[Weights, Array, tuple[Array, ...]], tuple[Array, ...]]  # weigh
 
 
 def weights_of(rnn: nn.Module, suffix: str = "") -> Weights:
-    """W, R, b, c of one layer in one direction, and what else it has; without biases b and c are 0."""
-    found = {name: value.detach().double().numpy() for name, value in rnn.named_parameters()}
-    own = {name.split("_l0")[0]: value for name, value in found.items() if name.endswith(f"_l0{suffix}")}
-    none = np.zeros(len(own["weight_hh"]))
+    """W, R, b, c and the other weights of one layer in one direction; without biases b and c are 0."""
+    arrays = {
+        name.split("_l0")[0]: parameter.detach().double().numpy()
+        for name, parameter in rnn.named_parameters()
+        if name.endswith(f"_l0{suffix}")
+    }
+    zeros = np.zeros(len(arrays["weight_hh"]))
     names = {"W": "weight_ih", "R": "weight_hh", "b": "bias_ih", "c": "bias_hh"}
-    return {short: own.pop(name, none) for short, name in names.items()} | own
+    return {short: arrays.pop(name, zeros) for short, name in names.items()} | arrays
 
 
 def sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 
+def gates(p: Weights, x: Array, h: Array) -> Array:
+    """The inputs of all gates, before their activations."""
+    return p["W"] @ x + p["b"] + p["R"] @ h + p["c"]
+
+
 def elman_tanh(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-    return (np.tanh(p["W"] @ x + p["b"] + p["R"] @ state[0] + p["c"]),)
+    return (np.tanh(gates(p, x, state[0])),)
 
 
 def elman_relu(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-    return (np.maximum(p["W"] @ x + p["b"] + p["R"] @ state[0] + p["c"], 0),)
+    return (np.maximum(gates(p, x, state[0]), 0),)
 
 
 def gru_after(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -49,85 +56,64 @@ def gru_before(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, .
 
 def lstm(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
     h, cell = state
-    i, f, g, o = np.split(p["W"] @ x + p["b"] + p["R"] @ h + p["c"], 4)
+    i, f, g, o = np.split(gates(p, x, h), 4)
     cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
     return sigmoid(o) * np.tanh(cell), cell
 
 
-def peephole(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-    h, cell = state
-    i, f, g, o = np.split(p["W"] @ x + p["b"] + p["R"] @ h + p["c"], 4)
-    p_i, p_f, p_o = np.split(p["weight_ch"], 3)
-    new = sigmoid(f + p_f * cell) * cell + sigmoid(i + p_i * cell) * np.tanh(g)
-    return sigmoid(o + p_o * new) * np.tanh(new), new
+STATES: dict[Step, int] = {lstm: 2}  # tensors of a state, where they are not one
 
 
-def coupled(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-    h, cell = state
-    i, g, o = np.split(p["W"] @ x + p["b"] + p["R"] @ h + p["c"], 3)
-    p_i, p_o = np.split(p.get("weight_ch", np.zeros(2 * len(h))), 2)
-    i = sigmoid(i + p_i * cell)
-    new = (1 - i) * cell + i * np.tanh(g)
-    return sigmoid(o + p_o * new) * np.tanh(new), new
-
-
-def coupled_peephole(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-    assert "weight_ch" in p
-    return coupled(p, x, state)
-
-
-def nested(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-    h, cell, within = state
-    i, f, g, o = np.split(p["W"] @ x + p["b"] + p["R"] @ h + p["c"], 4)
-    W, R = np.split(p["inner_1"], 2, 1)
-    inner = W @ (sigmoid(i) * np.tanh(g)) + R @ (sigmoid(f) * cell) + p.get("inner_bias_1", 0)
-    i, f, g, out = np.split(inner, 4)
-    within = sigmoid(f) * within + sigmoid(i) * np.tanh(g)
-    cell = sigmoid(out) * np.tanh(within)
-    return sigmoid(o) * np.tanh(cell), cell, within
-
-
-def nested_three(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-    """The outermost memory's answer is h, what the second answers is c, what the third answers the second's cell."""
-    h, cell, second, third = state
-    i, f, g, o = np.split(p["W"] @ x + p["b"] + p["R"] @ h + p["c"], 4)
-    outputs = [o]
-    for k, memory in ((1, cell), (2, second)):
-        read = np.concatenate([sigmoid(i) * np.tanh(g), sigmoid(f) * memory])
-        i, f, g, o = np.split(p[f"inner_{k}"] @ read + p.get(f"inner_bias_{k}", 0), 4)
-        outputs.append(o)
-    third = sigmoid(f) * third + sigmoid(i) * np.tanh(g)
-    second = sigmoid(outputs[2]) * np.tanh(third)
-    cell = sigmoid(outputs[1]) * np.tanh(second)
-    return sigmoid(outputs[0]) * np.tanh(cell), cell, second, third
-
-
-STATES: dict[Step, int] = {lstm: 2, peephole: 2, coupled: 2, coupled_peephole: 2, nested: 3, nested_three: 4}
-
-
-def greff(*, without: tuple[str, ...] = (), coupled: bool = False, full: bool = False) -> Step:
-    """A variant of Greff et al. (2017, section II): without gates i, f, o, or the tanh of input (g) or output (h)."""
-    gates = [gate for gate in "ifo" if gate not in without and not (coupled and gate == "f")]
-    blocks = [block for block in "ifgo" if block == "g" or block in gates]
+def nested_of_depth(depth: int) -> Step:
+    """Nested LSTM (Moniz and Krueger 2017): the memory of a cell is another cell, `depth` levels in all."""
 
     def step(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        h, *memories = state  # from the outermost to the innermost
+        i, f, g, o = np.split(gates(p, x, h), 4)
+        outputs = [o]
+        for k, memory in enumerate(memories[:-1], 1):
+            inner = np.concatenate([sigmoid(i) * np.tanh(g), sigmoid(f) * memory])
+            i, f, g, o = np.split(p[f"inner_{k}"] @ inner + p.get(f"inner_bias_{k}", 0), 4)
+            outputs.append(o)
+        new = [sigmoid(f) * memories[-1] + sigmoid(i) * np.tanh(g)]
+        for o in reversed(outputs):
+            new.append(sigmoid(o) * np.tanh(new[-1]))
+        return tuple(reversed(new))
+
+    STATES[step] = 1 + depth
+    return step
+
+
+nested, nested_three = nested_of_depth(2), nested_of_depth(3)
+
+
+def greff(*, without: tuple[str, ...] = (), coupled: bool = False, full: bool = False, peephole: bool = False) -> Step:
+    """A variant of Greff et al. (2017, section II): without names i, f, o, or the tanh of input (g) or output (h)."""
+    names = [gate for gate in "ifo" if gate not in without and not (coupled and gate == "f")]
+    blocks = [block for block in "ifgo" if block == "g" or block in names]
+
+    def step(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        assert "weight_ch" in p or not peephole
         h, cell, *previous = state
-        z = dict(zip(blocks, np.split(p["W"] @ x + p["b"] + p["R"] @ h + p["c"], len(blocks)), strict=True))
-        peepholes = np.split(p.get("weight_ch", np.zeros(len(gates) * len(h))), max(len(gates), 1))
-        P = dict(zip(gates, peepholes, strict=False))
-        for row, to in enumerate(gates):
+        z = dict(zip(blocks, np.split(gates(p, x, h), len(blocks)), strict=True))
+        peepholes = np.split(p.get("weight_ch", np.zeros(len(names) * len(h))), max(len(names), 1))
+        P = dict(zip(names, peepholes, strict=False))
+        for row, to in enumerate(names):
             for column, activation in enumerate(previous):
                 H = len(h)
                 z[to] = z[to] + p["weight_gh"][row * H : (row + 1) * H, column * H : (column + 1) * H] @ activation
-        i = sigmoid(z["i"] + P["i"] * cell) if "i" in gates else np.ones_like(h)
-        f = sigmoid(z["f"] + P["f"] * cell) if "f" in gates else np.ones_like(h)
+        i = sigmoid(z["i"] + P["i"] * cell) if "i" in names else np.ones_like(h)
+        f = sigmoid(z["f"] + P["f"] * cell) if "f" in names else np.ones_like(h)
         new = (1 - i if coupled else f) * cell + i * (z["g"] if "g" in without else np.tanh(z["g"]))
-        o = sigmoid(z["o"] + P["o"] * new) if "o" in gates else np.ones_like(h)
+        o = sigmoid(z["o"] + P["o"] * new) if "o" in names else np.ones_like(h)
         kept = {"i": i, "f": f, "o": o}
-        return o * (new if "h" in without else np.tanh(new)), new, *([kept[gate] for gate in gates] if full else [])
+        return o * (new if "h" in without else np.tanh(new)), new, *([kept[gate] for gate in names] if full else [])
 
-    STATES[step] = 2 + (len(gates) if full else 0)
+    STATES[step] = 2 + (len(names) if full else 0)
     return step
+
+
+peephole, coupled, coupled_peephole = greff(peephole=True), greff(coupled=True), greff(coupled=True, peephole=True)
 
 
 def one_way(step: Step, p: Weights, row: Array, backward: bool, start: Array | None = None) -> Array:
@@ -147,26 +133,23 @@ def layer(
     step: Step, rnn: nn.Module, row: Array, direction: str, start: Array | None = None
 ) -> list[tuple[Array, Array, Array]]:
     """The states (T, H) of each direction, the last that it makes (H,), and the first, from (directions, S, H)."""
-    found = []
+    directions = []
     for number, backward in enumerate({"forward": [False], "backward": [True], "both": [False, True]}[direction]):
         weights = weights_of(rnn, "_reverse" if backward and direction == "both" else "")
         states = one_way(step, weights, row, backward, None if start is None else start[number])
-        found.append((states, states[0 if backward else -1], states[-1 if backward else 0]))
-    return found
+        directions.append((states, states[0 if backward else -1], states[-1 if backward else 0]))
+    return directions
 
 
 def encoded(
     step: Step, layers: nn.ModuleList, row: Array, direction: str, merge: str, start: Array | None = None
 ) -> tuple[Array, Array, Array]:
-    """What an encoder makes of one row: its x (T, D'), state (D',) and first (D',).
+    """The outputs of an encoder for one row: x (T, D'), state (D',) and first (D',).
 
     `start` holds the initial states (layers, directions, S, H), each layer's h first; without it they are 0.
     """
-    merged = {
-        "concat": lambda arrays: np.concatenate(arrays, -1),
-        "sum": lambda arrays: np.sum(arrays, 0),
-        "mean": lambda arrays: np.mean(arrays, 0),
-    }[merge]
+    functions = {"concat": partial(np.concatenate, axis=-1), "sum": partial(np.sum, axis=0)}
+    merged = functions.get(merge, partial(np.mean, axis=0))
     for depth, rnn in enumerate(layers):
         of_layer = layer(step, rnn, row, direction, None if start is None else start[depth])
         x, state, first = (merged(arrays) for arrays in zip(*of_layer, strict=True))

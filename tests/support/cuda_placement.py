@@ -5,8 +5,6 @@ host, and which nodes onnxruntime moves to the CPU on purpose, follow its source
 provider; core/framework/fallback_cpu_capability.cc). It predicts; `seqpipe verify --device cuda` reports.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict
@@ -55,7 +53,7 @@ def types_in(graph: GraphProto, outer: Types) -> dict[str, int]:
 
 
 def missing_kernel(node: NodeProto, types: Types, opset: int) -> str:
-    """Why CUDA does not run this node, "" if it does."""
+    """The reason why CUDA does not run this node, or ""."""
     kernel = KERNELS.get(node.op_type)
     if kernel is None or not kernel["since"] <= opset <= (kernel["until"] or opset):
         return f"{node.op_type}: cuda_kernels.json has no row for opset {opset}"

@@ -1,6 +1,4 @@
-"""What the tests of `seqpipe deploy` share: how a target is written, and what its files ask of `seqpipe serve`."""
-
-from __future__ import annotations
+"""Write a target of `seqpipe deploy`, and check the command lines of `seqpipe serve` in its files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +10,11 @@ from seqpipe.commands.app import app
 
 
 def deploy(kind: str, bundle: Path, output: Path, *options: str) -> str:
-    """Writes the folder; what the command said."""
-    done = seqpipe("deploy", kind, bundle, "-o", output, *options)
-    assert done.code == 0, done.err
-    assert done.err.startswith(f"wrote {output}\n\nnext:\n")
-    return done.err
+    """Write the folder, and return the messages of the command."""
+    result = seqpipe("deploy", kind, bundle, "-o", output, *options)
+    assert result.code == 0, result.err
+    assert result.err.startswith(f"wrote {output}\n\nnext:\n")
+    return result.err
 
 
 def check_serve(arguments: Sequence[str]) -> dict[str, object]:

@@ -1,6 +1,4 @@
-"""A function of tensors in, the same function as an onnxruntime session out."""
-
-from __future__ import annotations
+"""Functions of tensors as graphs in onnxruntime, and tensors that tests of modules need."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -32,8 +30,8 @@ class Graph:
         self.inputs = [i.name for i in self.session.get_inputs()]
 
     def __call__(self, **feed: Tensor) -> Arrays:
-        made = self.session.run(None, {name: feed[name].numpy() for name in self.inputs})
-        return dict(zip((o.name.removeprefix(_OUT) for o in self.session.get_outputs()), made, strict=True))
+        arrays = self.session.run(None, {name: feed[name].numpy() for name in self.inputs})
+        return dict(zip((o.name.removeprefix(_OUT) for o in self.session.get_outputs()), arrays, strict=True))
 
     @property
     def operators(self) -> list[str]:
@@ -45,8 +43,8 @@ class _Wrapper(nn.Module):
         super().__init__()
         self.module, self.call, self.names = module, call, names
 
-    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self.call(**dict(zip(self.names, given, strict=True))).values())
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.call(**dict(zip(self.names, tensors, strict=True))).values())
 
 
 def export(
@@ -56,7 +54,7 @@ def export(
     axes: Mapping[str, tuple[str, ...]],
     **example: Tensor,
 ) -> Graph:
-    """Exports `call` of named tensors; `axes` names the dynamic axes of each. Example sizes: unlike, 2 or more."""
+    """Export `call` of named tensors; `axes` names the dynamic axes of each. Example sizes differ, 2 or more."""
     module.eval().requires_grad_(False)
     names = list(example)
     dims = [{i: axis for i, axis in enumerate(axes[name]) if axis} for name in names]
@@ -75,7 +73,7 @@ def export(
 
 
 def elsewhere() -> torch.device:
-    """Within `with elsewhere():` a tensor made without a device is made on one where it cannot meet the others."""
+    """In `with elsewhere():` a tensor that is created without a device is on the device meta, apart from all others."""
     return torch.device("meta")
 
 

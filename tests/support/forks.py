@@ -28,7 +28,7 @@ FORKED = ("check", "distill-vectors", "evaluate", "explain", "export", "run", "t
 _IMPORTED = ("onnxscript", "torch.onnx.ops", "seqpipe.commands.app")
 _IMPORTED += ("seqpipe.pipeline.pipeline", "seqpipe.export.exporter", "seqpipe.training.trainer")
 _IMPORTED += ("seqpipe.export.tracing.conversion", "torch.fx.experimental.validator", "torch.export._trace")
-_MOST = 1 << 20  # bytes of a request
+_MAX_REQUEST_BYTES = 1 << 20
 
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
@@ -45,12 +45,10 @@ sys.exit(int(code or 1))
 
 
 def write_client(command: Path, real: Path, environment: Path) -> Path:
-    """Makes `command` a client; what the forks are not for `real` does, in the same environment."""
+    """Make `command` a client; `real`, in the same environment, does what forks do not."""
     forked = FORKED if command.name == "seqpipe" else ()
-    python = environment / "bin" / "python"
-    command.write_text(
-        CLIENT.format(python=python, variable=ADDRESS, forked=forked, real=str(real), environment=str(environment))
-    )
+    names = {"python": environment / "bin" / "python", "variable": ADDRESS, "environment": str(environment)}
+    command.write_text(CLIENT.format(**names, forked=forked, real=str(real)))
     command.chmod(0o755)
     return command
 
@@ -81,7 +79,7 @@ class Forks:
 
 
 def _serve(listener: socket.socket) -> Any:
-    """Forks for each request; only a fork returns, with the request that it is to do."""
+    """Fork for each request; only a fork returns, with its request."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that report
     while True:
         connection, _ = listener.accept()
@@ -90,9 +88,9 @@ def _serve(listener: socket.socket) -> Any:
         connection.close()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     listener.close()
-    data, streams, _, _ = socket.recv_fds(connection, _MOST, 3)
+    data, streams, _, _ = socket.recv_fds(connection, _MAX_REQUEST_BYTES, 3)
     while not data.endswith(b"\n"):
-        data += connection.recv(_MOST)
+        data += connection.recv(_MAX_REQUEST_BYTES)
     if number := os.fork():
         _, status = os.waitpid(number, 0)
         connection.sendall(str(os.waitstatus_to_exitcode(status) % 256).encode())
@@ -105,22 +103,21 @@ def _serve(listener: socket.socket) -> Any:
 
 
 def _become(arguments: list[str], folder: str, variables: dict[str, str], environment: str) -> None:
-    """This process as one that the environment's own Python had started."""
+    """Turn this process into one that the environment's Python has started."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(variables)
     tempfile.tempdir = None
     sys.argv, sys.prefix, sys.exec_prefix = arguments, environment, environment
     sys.executable = str(Path(environment, "bin", "python"))
-    mine = Path(environment, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
+    site_packages = Path(environment, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
     before = sys.path[1:]  # without the folder of this file
-    site.addsitedir(str(mine))
+    site.addsitedir(str(site_packages))
     added = [path for path in sys.path if path not in before]
-    named = filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))
-    sys.path[:] = [str(Path(arguments[0]).parent), *named, *added, *before]
+    python_path = filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:] = [str(Path(arguments[0]).parent), *python_path, *added, *before]
     # Buffers of standard streams that this process has not used are empty; where a stream leads may have changed.
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        number = ("stdin", "stdout", "stderr").index(name)
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         stream = open(number, mode, encoding="utf-8", closefd=False, buffering=1 if name == "stderr" else -1)  # noqa: SIM115
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)

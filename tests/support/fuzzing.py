@@ -5,8 +5,6 @@ atheris`); it writes new inputs to tests/fuzz/TARGET, and those that fail to tes
 corpus, and a number of random changes of it.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import gc
@@ -24,6 +22,7 @@ from typing import Any
 from unittest import mock
 
 import yaml
+from scripts import ROOT
 from toy_bundles import write_bundle
 
 import seqpipe
@@ -36,7 +35,6 @@ from seqpipe.init import init_yaml
 from seqpipe.runtime.graph_check import refusal_reason
 from seqpipe.runtime.manifest import MANIFEST
 
-ROOT = Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "tests" / "fuzz"
 Run = Callable[[bytes], None]
 Targets = dict[str, tuple[list[bytes], Run]]  # by name, the first inputs and the function
@@ -251,9 +249,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--found", type=Path, help="folder for new inputs; default: the corpus")
     arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
-    stack = contextlib.ExitStack()
-    seeds, run = targets({path.name: path for path in arguments.bundles}, folder, stack)[arguments.target]
+    bundles, folder = {path.name: path for path in arguments.bundles}, Path(tempfile.mkdtemp(prefix="fuzz-"))
+    seeds, run = targets(bundles, folder, contextlib.ExitStack())[arguments.target]
     new_inputs = arguments.found or CORPUS / arguments.target
     new_inputs.mkdir(parents=True, exist_ok=True)
     first = Path(tempfile.mkdtemp(prefix="seeds-"))
@@ -264,15 +261,14 @@ def main() -> None:
         dice = random.Random(seed)
         return changed(data, dice)[:most] if dice.random() < 0.7 else bytes(atheris.Mutate(data, most))
 
+    packages = ("seqpipe", "seqpipe_plugins")
     for function in gc.get_objects():
-        packages = ("seqpipe", "seqpipe_plugins")
         if isinstance(function, FunctionType) and (function.__module__ or "").partition(".")[0] in packages:
             atheris.instrument_func(function)
     options = [f"-max_total_time={arguments.seconds}", "-timeout=30", "-rss_limit_mb=4096", "-max_len=65536"]
     options += ["-print_final_stats=1", f"-artifact_prefix={new_inputs}/crash-"]
-    atheris.Setup(
-        [sys.argv[0], *options, str(new_inputs), str(first)], lambda data: survives(run, data), custom_mutator=mutator
-    )
+    command = [sys.argv[0], *options, str(new_inputs), str(first)]
+    atheris.Setup(command, lambda data: survives(run, data), custom_mutator=mutator)
     atheris.Fuzz()
 
 

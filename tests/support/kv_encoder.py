@@ -1,6 +1,4 @@
-"""A causal encoder with a key-value cache that inherits nothing of seqpipe, and faulty ones of its kind."""
-
-from __future__ import annotations
+"""A causal encoder with a KV cache that inherits nothing of seqpipe, and faulty variants of it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,9 +27,9 @@ class Attention(nn.Module):
         return ""
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, T, D), (B, T) -> (B, T, D)
-        empty = self.import_cache(x.new_zeros(x.shape[0], 0, *self.cache_shape))
-        none = mask[:, :0]
-        x, _ = self.prefill(torch.where(mask[..., None], x, 0.0), mask, PrefixCache(empty, none, none.sum(1)))
+        memory = self.import_cache(x.new_zeros(x.shape[0], 0, *self.cache_shape))
+        empty = mask[:, :0]
+        x, _ = self.prefill(torch.where(mask[..., None], x, 0.0), mask, PrefixCache(memory, empty, empty.sum(1)))
         return torch.where(mask[..., None], x, 0.0)
 
     def import_cache(self, cache: Tensor) -> State:  # (B, C, 2, D) -> (B, C, D) twice
@@ -72,7 +70,7 @@ class OneSlot(Attention):
 
 
 class Forgetful(Attention):
-    """It drops the cache of an earlier run."""
+    """Drops the cache of an earlier run."""
 
     def import_cache(self, cache: Tensor) -> State:
         return tuple(part * 0 for part in super().import_cache(cache))

@@ -1,7 +1,5 @@
 """Bundles that read pictures and sounds, and pictures and sounds in all their forms."""
 
-from __future__ import annotations
-
 import base64
 import io
 import struct

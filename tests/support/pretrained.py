@@ -1,6 +1,4 @@
-"""Checkpoints in the format of `transformers`, made on the spot: tiny, of random weights, of several families."""
-
-from __future__ import annotations
+"""Tiny checkpoints of several families in the format of `transformers`, with random weights."""
 
 import json
 from collections import Counter
@@ -18,28 +16,22 @@ from seqpipe.testing.toys import ToyTokenizer, records
 from seqpipe.training.tiny_bert import NAMES, word_pieces
 
 SMALL: dict[str, Any] = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
     "max_position_embeddings": 40,
-}
+}  # fmt: skip
+DEBERTA: dict[str, Any] = {
+    "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8, "norm_rel_ebd": "layer_norm",
+    "share_att_key": True, "position_biased_input": False,
+}  # fmt: skip
+ROBERTA: dict[str, Any] = SMALL | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1}
 FAMILIES: dict[str, dict[str, Any]] = {
     "bert": SMALL,
     "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24, "max_position_embeddings": 40},
     "electra": SMALL | {"embedding_size": 12},
-    "deberta-v2": SMALL
-    | {
-        "relative_attention": True,
-        "pos_att_type": ["p2c", "c2p"],
-        "position_buckets": 8,
-        "norm_rel_ebd": "layer_norm",
-        "share_att_key": True,
-        "position_biased_input": False,
-    },
-    "roberta": SMALL | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1},
+    "deberta-v2": SMALL | DEBERTA,
+    "roberta": ROBERTA,
     "modernbert": SMALL | {"num_hidden_layers": 3, "global_attn_every_n_layers": 2, "local_attention": 6},
-    "xlm-roberta": SMALL | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1},
+    "xlm-roberta": ROBERTA,
 }
 BART = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}  # special tokens of RoBERTa, in their order
 
@@ -63,13 +55,19 @@ def checkpoint(folder: Path, family: str, texts: Sequence[str], most: int = 150)
     return folder
 
 
-def of_the_kit(folder: Path, task: str = "") -> Path:
-    """A checkpoint whose tokens are the words of the conformance kit, with a head for a task."""
+def kit_vocabulary_size(folder: Path, roles: Sequence[str] = ("pad", "unk", "bos", "eos")) -> int:
+    """Write a tokenizer whose tokens are the words of the conformance kit, and return the size of its vocabulary."""
     tokenizer = ToyTokenizer().train(record["text"] for record in records())
-    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), SPECIALS, strict=True))
+    names = {f"{role}_token": token for role, token in zip(roles, SPECIALS, strict=True)}
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    return tokenizer.get_vocab_size()
+
+
+def of_the_kit(folder: Path, task: str = "") -> Path:
+    """The checkpoint of a BERT whose tokens are the words of the conformance kit, with a head for a task."""
+    size = kit_vocabulary_size(folder, ("pad", "unk", "cls", "sep"))
     torch.manual_seed(1)
-    config = transformers.AutoConfig.for_model("bert", vocab_size=tokenizer.get_vocab_size(), **SMALL)
+    config = transformers.AutoConfig.for_model("bert", vocab_size=size, **SMALL)
     model_class = getattr(transformers, f"AutoModelFor{task}" if task else "AutoModel")
     model_class.from_config(config).save_pretrained(folder)
     return folder
@@ -78,62 +76,50 @@ def of_the_kit(folder: Path, task: str = "") -> Path:
 DECODERS: dict[str, dict[str, Any]] = {
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64},
     "llama": {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "intermediate_size": 48,
-        "max_position_embeddings": 64,
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "intermediate_size": 48, "max_position_embeddings": 64,
     },
-}
+}  # fmt: skip
 END = "<|endoftext|>"
 
 
-def decoder(folder: Path, family: str, texts: Sequence[str], scale: float = 0.3) -> Path:
-    """The checkpoint of a model that writes, with byte pairs; its weights are large enough for texts to vary."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    letters = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=[END], initial_alphabet=letters, show_progress=False)
-    tokenizer.train_from_iterator(texts, trainer)
-    return _writing(folder, family, tokenizer, {"bos_token": END, "eos_token": END, "unk_token": END}, scale)
+def decoder(folder: Path, family: str, texts: Sequence[str]) -> Path:
+    """The checkpoint of a language model, with byte pairs; its weights are large enough for texts to vary."""
+    tokenizer = _byte_pairs(texts, 400, [END])
+    names = {"bos_token": END, "eos_token": END, "unk_token": END}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    return _decoder(folder, family, tokenizer.get_vocab_size(), tie=False)
 
 
 def decoder_of_the_kit(folder: Path) -> Path:
-    """The checkpoint of a model that writes, whose tokens are the words of the conformance kit."""
-    tokenizer = ToyTokenizer().train(record["text"] for record in records())
-    roles = ("pad_token", "unk_token", "bos_token", "eos_token")
-    return _writing(folder, "gpt2", tokenizer, dict(zip(roles, SPECIALS, strict=True)), 0.3, tie=True)
+    """The checkpoint of a language model whose tokens are the words of the conformance kit."""
+    return _decoder(folder, "gpt2", kit_vocabulary_size(folder), tie=True)
 
 
-def _writing(
-    folder: Path, family: str, tokenizer: Tokenizer, names: dict[str, str], scale: float, tie: bool = False
-) -> Path:
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+def _decoder(folder: Path, family: str, size: int, tie: bool) -> Path:
     torch.manual_seed(1)
-    config = transformers.AutoConfig.for_model(
-        family,
-        vocab_size=tokenizer.get_vocab_size(),
-        tie_word_embeddings=tie,
-        initializer_range=scale,
-        bos_token_id=0,
-        eos_token_id=0,
-        **DECODERS[family],
-    )
+    settings = {"tie_word_embeddings": tie, "initializer_range": 0.3, "bos_token_id": 0, "eos_token_id": 0}
+    config = transformers.AutoConfig.for_model(family, vocab_size=size, **settings, **DECODERS[family])
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     return folder
 
 
+def _byte_pairs(texts: Sequence[str], size: int, special: Sequence[str], normalizer: Any = None) -> Tokenizer:
+    """A byte-level BPE tokenizer trained on the texts."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    options = {"special_tokens": [*special], "initial_alphabet": letters, "show_progress": False}
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, **options))
+    return tokenizer
+
+
 T5: dict[str, Any] = {
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 48,
-    "num_layers": 2,
-    "num_heads": 4,
-    "relative_attention_num_buckets": 8,
-    "relative_attention_max_distance": 12,
-}
+    "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4,
+    "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12,
+}  # fmt: skip
 MARKS = 8  # tokens <extra_id_0> …
 
 
@@ -149,14 +135,10 @@ def t5(folder: Path, version: str, texts: Sequence[str], **changes: Any) -> Path
     return _t5(folder, version, len(pieces) + 3, 3.0, T5 | changes)
 
 
-def t5_of_the_kit(folder: Path, version: str = "1.0", width: int = 6) -> Path:
+def t5_of_the_kit(folder: Path, version: str, width: int = 6) -> Path:
     """The checkpoint of a T5 whose tokens are the words of the conformance kit."""
-    tokenizer = ToyTokenizer().train(record["text"] for record in records())
-    roles = ("pad_token", "unk_token", "bos_token", "eos_token")
-    names = dict(zip(roles, SPECIALS, strict=True))
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
     sizes = {"d_model": width, "d_kv": 4, "d_ff": 8, "num_heads": 2, "eos_token_id": 3}
-    return _t5(folder, version, tokenizer.get_vocab_size(), 1.0, T5 | sizes)
+    return _t5(folder, version, kit_vocabulary_size(folder), 1.0, T5 | sizes)
 
 
 def _t5(folder: Path, version: str, size: int, scale: float, sizes: dict[str, Any]) -> Path:
@@ -174,19 +156,13 @@ def _t5(folder: Path, version: str, size: int, scale: float, sizes: dict[str, An
     return folder
 
 
-def _of_roberta() -> dict[str, str]:
-    return {f"{name}_token": token for name, token in (BART | {"cls": "<s>", "sep": "</s>"}).items()}
-
-
-def _byte_level(texts: Sequence[str]) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    letters = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=320, special_tokens=[*BART.values()], initial_alphabet=letters, show_progress=False
-    )
-    return _between_marks(tokenizer, texts, trainer)
+def _roberta_tokenizer(texts: Sequence[str]) -> Any:
+    """Byte pairs with RoBERTa's special tokens around texts, two of them between those of a pair."""
+    tokenizer = _byte_pairs(texts, 320, [*BART.values()])
+    ids = {name: tokenizer.token_to_id(name) for name in BART.values()}
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", ids["</s>"]), ("<s>", ids["<s>"]))
+    names = {f"{role}_token": token for role, token in (BART | {"cls": "<s>", "sep": "</s>"}).items()}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
 
 
 def _tokenizer(family: str, texts: Sequence[str], most: int) -> Any:
@@ -199,8 +175,9 @@ def _tokenizer(family: str, texts: Sequence[str], most: int) -> Any:
         return transformers.DebertaV2Tokenizer(vocab=[*first, *unigram_pieces(texts)])
     if family == "modernbert":
         return modernbert_tokenizer(texts)
-    tokenizer, names = (_byte_level(texts), _of_roberta()) if family == "roberta" else (word_pieces(texts, most), NAMES)
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+    if family == "roberta":
+        return _roberta_tokenizer(texts)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=word_pieces(texts, most), **NAMES)
 
 
 def unigram_pieces(texts: Sequence[str]) -> list[tuple[str, float]]:
@@ -214,14 +191,7 @@ def unigram_pieces(texts: Sequence[str]) -> list[tuple[str, float]]:
 
 def modernbert_tokenizer(texts: Sequence[str]) -> Any:
     """Byte pairs as in ModernBERT: special tokens, runs of spaces and unused tokens are added behind the vocabulary."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    letters = pre_tokenizers.ByteLevel.alphabet()
-    first = ["|||IP_ADDRESS|||", "<|padding|>"]
-    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=first, initial_alphabet=letters, show_progress=False)
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer = _byte_pairs(texts, 320, ["|||IP_ADDRESS|||", "<|padding|>"], normalizers.NFC())
     tokenizer.add_tokens([AddedToken(" " * n, normalized=True) for n in (4, 3, 2)])
     tokenizer.add_special_tokens(["<|endoftext|>", *(NAMES[f"{name}_token"] for name in ("unk", "cls", "sep", "pad"))])
     tokenizer.add_special_tokens([AddedToken(NAMES["mask_token"], lstrip=True, normalized=False, special=True)])
@@ -231,41 +201,25 @@ def modernbert_tokenizer(texts: Sequence[str]) -> Any:
     return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **NAMES)
 
 
-def _between_marks(tokenizer: Tokenizer, texts: Sequence[str], trainer: Any) -> Tokenizer:
-    """Trained, with RoBERTa's special tokens around texts, two of them between those of a pair."""
-    tokenizer.train_from_iterator(texts, trainer)
-    ids = {name: tokenizer.token_to_id(name) for name in BART.values()}
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", ids["</s>"]), ("<s>", ids["<s>"]))
-    return tokenizer
-
-
 def rewrite(file: Path, **changes: Any) -> None:
     """Changes keys of a JSON file."""
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
 BART_SIZES: dict[str, Any] = {
-    "d_model": 64,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 64,
-    "decoder_ffn_dim": 64,
-    "max_position_embeddings": 64,
-    "dropout": 0.0,
-    "init_std": 0.3,
-}
+    "d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 64, "dropout": 0.0, "init_std": 0.3,
+}  # fmt: skip
 LANGUAGES = ("ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "ro_RO")  # of the mBART that `mbart` makes
 
 
 def bart(folder: Path, texts: Sequence[str], **changes: Any) -> Path:
     """The checkpoint of a BART, with byte pairs; its weights are large enough for texts to vary."""
-    tokenizer, names = _byte_level(texts), _of_roberta()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    tokenizer = _roberta_tokenizer(texts)
+    tokenizer.save_pretrained(folder)
     ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
     ids |= {"forced_bos_token_id": 0, "forced_eos_token_id": 2}
-    return _bart(folder, "bart", tokenizer.get_vocab_size() + 3, ids, changes)
+    return _bart(folder, "bart", len(tokenizer) + 3, ids, changes)
 
 
 def mbart(folder: Path, texts: Sequence[str], *, version: str = "cc25", **changes: Any) -> Path:
@@ -277,23 +231,22 @@ def mbart(folder: Path, texts: Sequence[str], *, version: str = "cc25", **change
     tokenizer.save_pretrained(folder)
     target = tokenizer.convert_tokens_to_ids("ro_RO")
     ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "forced_eos_token_id": 2}
-    ids |= {"decoder_start_token_id": 2, "forced_bos_token_id": target} if version == "50" else {}
-    ids |= {} if version == "50" else {"decoder_start_token_id": target}
+    starts = {"50": {"decoder_start_token_id": 2, "forced_bos_token_id": target}}
+    ids |= starts.get(version, {"decoder_start_token_id": target})
     return _bart(folder, "mbart", len(tokenizer) + 3, ids, {"scale_embedding": True} | changes)
 
 
 def marian(folder: Path, source: Sequence[str], target: Sequence[str], *, apart: bool = False, **changes: Any) -> Path:
     """The checkpoint of a Marian: two unigram models of SentencePiece, of different pieces, and one vocabulary.
 
-    Or, `apart`, one for each side, and a table of token vectors for each.
+    If `apart`, a vocabulary and a table of token vectors for each side.
     """
     folder.mkdir(parents=True)
     sides = {"source": _pieces(source), "target": _pieces(target)}
     for name, pieces in sides.items():
         sentencepiece(folder / f"{name}.spm", pieces)
-    names = {name: [piece for piece, _ in pieces[:-3]] for name, pieces in sides.items()}  # the vocabulary lacks some
-    both = [*names["source"], *names["target"]]
-    files = {"vocab": names["source"], "target_vocab": names["target"]} if apart else {"vocab": both}
+    first, second = ([piece for piece, _ in pieces[:-3]] for pieces in sides.values())  # the vocabulary lacks some
+    files = {"vocab": first, "target_vocab": second} if apart else {"vocab": [*first, *second]}
     sizes: dict[str, Any] = {}
     for name, pieces_of in files.items():
         tokens = ["</s>", "<unk>", ">>fra<<", *dict.fromkeys(pieces_of), "<pad>"]
@@ -312,23 +265,18 @@ def marian(folder: Path, source: Sequence[str], target: Sequence[str], *, apart:
 
 def bart_of_the_kit(folder: Path, family: str, width: int = 6) -> Path:
     """The checkpoint of a BART or a Marian whose tokens are the words of the conformance kit."""
-    tokenizer = ToyTokenizer().train(record["text"] for record in records())
-    roles = ("pad_token", "unk_token", "bos_token", "eos_token")
-    names = dict(zip(roles, SPECIALS, strict=True))
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
     ids: dict[str, Any] = {"bos_token_id": 2, "pad_token_id": 0, "eos_token_id": 3, "forced_eos_token_id": 3}
-    ids |= (
-        {"decoder_start_token_id": 3, "forced_bos_token_id": 2} if family == "bart" else {"decoder_start_token_id": 0}
-    )
+    start = {"bart": {"decoder_start_token_id": 3, "forced_bos_token_id": 2}, "marian": {"decoder_start_token_id": 0}}
     sizes = {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")}
-    return _bart(folder, family, tokenizer.get_vocab_size(), ids, sizes | {"d_model": width})
+    return _bart(folder, family, kit_vocabulary_size(folder), ids | start[family], sizes | {"d_model": width})
 
 
 def sentencepiece(file: Path, pieces: Sequence[tuple[str, float]], kind: int = 1) -> None:
     """A model of SentencePiece with these pieces; `kind` is 1 for unigram, 2 for BPE."""
     proto = import_protobuf().ModelProto()
     proto.trainer_spec.model_type, proto.normalizer_spec.name = kind, "identity"
-    for piece, score, type_ in [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), *((*one, 1) for one in pieces)]:
+    special = (("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3))
+    for piece, score, type_ in (*special, *((piece, score, 1) for piece, score in pieces)):
         proto.pieces.add(piece=piece, score=score, type=type_)
     file.write_bytes(proto.SerializeToString())
 

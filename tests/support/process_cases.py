@@ -1,11 +1,9 @@
-"""Ways in which programs answer in several processes, each a program: `process_cases.py CASE BUNDLE TRIES [large]`.
+"""Programs that answer in several processes: `process_cases.py CASE BUNDLE TRIES [large]`.
 
 With `large` any graph counts as a large one, whose runs of one text use several threads.
 
-It prints how many of the tries went wrong: a process that did not answer in half a minute, or not as the parent did.
+It prints the number of failed tries: a process that did not answer in half a minute, or not as the parent did.
 """
-
-from __future__ import annotations
 
 import asyncio
 import multiprocessing
@@ -22,7 +20,9 @@ from typing import Any
 import seqpipe
 from seqpipe.runtime import session
 
+Case = Callable[[str, int], int]  # from a bundle and a number of tries to the number of failed ones
 SECONDS = 30.0  # for an answer in another process; of a busy machine
+FORK = multiprocessing.get_context("fork")
 TEXTS = [f"Anna calls Ben in New York . {'Bern ' * (i % 9)}" for i in range(200)]  # several batches; split on all cores
 
 
@@ -42,25 +42,19 @@ def forked(answers: Callable[[], bool], leave: Callable[[int], None] = os._exit)
     return False
 
 
-def tries_of(model: seqpipe.Model, inputs: Any, tries: int, leave: Callable[[int], None] = os._exit) -> int:
+def failed_tries(model: seqpipe.Model, inputs: Any, tries: int, leave: Callable[[int], None] = os._exit) -> int:
     expected = model(inputs)
     return sum(not forked(lambda: bool(model(inputs) == expected), leave) for _ in range(tries))
 
 
-def single(path: str, tries: int) -> int:
-    return tries_of(seqpipe.load(path, "cpu", 2), TEXTS[8], tries)
+def fork_case(name: str, inputs: Any, leave: Callable[[int], None] = os._exit, **settings: Any) -> Case:
+    """A case of this name, in which forks answer the inputs; they end as `leave` does."""
 
+    def case(path: str, tries: int) -> int:
+        return failed_tries(seqpipe.load(path, "cpu", 2, **settings), inputs, tries, leave)
 
-def several(path: str, tries: int) -> int:
-    return tries_of(seqpipe.load(path, "cpu", 2), TEXTS, tries)
-
-
-def single_without_limit(path: str, tries: int) -> int:
-    return tries_of(seqpipe.load(path, "cpu", 2, timeout=None), TEXTS[8], tries)
-
-
-def several_without_limit(path: str, tries: int) -> int:
-    return tries_of(seqpipe.load(path, "cpu", 2, timeout=None), TEXTS, tries)
+    case.__name__ = name
+    return case
 
 
 def grandchild(path: str, tries: int) -> int:
@@ -70,50 +64,30 @@ def grandchild(path: str, tries: int) -> int:
     return sum(not forked(lambda: forked(lambda: bool(model(TEXTS) == expected))) for _ in range(tries))
 
 
-def sys_exit(path: str, tries: int) -> int:
-    """A fork that ends as a program does, and so frees what it inherited."""
-    return tries_of(seqpipe.load(path, "cpu", 2), TEXTS, tries, sys.exit)
-
-
 def locks_of(root: Any) -> Iterator[Any]:
-    """Every lock in an object and in what it holds, as far as seqpipe has made it."""
-    seen, rest = set[int](), [root]
-    while rest:
-        holder = rest.pop()
+    """Every lock of an object and of the objects of the runtime that it holds."""
+    seen, holders = set[int](), [root]
+    while holders:
+        holder = holders.pop()
         if id(holder) not in seen:
             seen.add(id(holder))
             for value in vars(holder).values():
                 if hasattr(value, "acquire") and hasattr(value, "release"):
                     yield value
                 elif type(value).__module__.startswith("seqpipe.runtime"):
-                    rest.append(value)
+                    holders.append(value)
 
 
 def locked(path: str, tries: int) -> int:
-    """Another thread holds all locks of the model at the fork."""
+    """At the fork, another thread holds all locks of the model."""
     model = seqpipe.load(path, "cpu", 2)
-    expected, locks = model(TEXTS), [*locks_of(model)]
+    expected, locks, wrong = model(TEXTS), [*locks_of(model)], 0
     assert len(locks) >= 2
-    held, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        for lock in locks:
-            lock.acquire()
-        held.set()
-        done.wait()
-        for lock in locks:
-            lock.release()
-
-    wrong = 0
-    for _ in range(tries):
-        held.clear()
-        done.clear()
-        thread = threading.Thread(target=hold)
-        thread.start()
-        held.wait()
-        wrong += not forked(lambda: bool(model(TEXTS[8]) == expected[8] and model(TEXTS) == expected))
-        done.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as other_thread:
+        for _ in range(tries):
+            other_thread.submit(lambda: [lock.acquire() for lock in locks]).result()
+            wrong += not forked(lambda: bool(model(TEXTS[8]) == expected[8] and model(TEXTS) == expected))
+            other_thread.submit(lambda: [lock.release() for lock in locks]).result()
     return wrong
 
 
@@ -169,40 +143,31 @@ def answer_with(model: seqpipe.Model, texts: list[str]) -> Any:
 
 
 def _open(path: str) -> Any:
+    """Open the model that forks inherit, and return its answers."""
     global MODEL
     MODEL = seqpipe.load(path, "cpu", 2)
     return MODEL(TEXTS)
 
 
-def pool_by_fork(path: str, tries: int) -> int:
+def pools_by_fork(path: str, tries: int) -> int:
+    """A pool and an executor."""
     expected, wrong = _open(path), 0
     for _ in range(tries):
-        with multiprocessing.get_context("fork").Pool(2) as pool:
+        with FORK.Pool(2) as pool:
             wrong += pool.map_async(answer_inherited, [TEXTS] * 4).get(SECONDS) != [expected] * 4
+        with ProcessPoolExecutor(2, FORK) as executor:
+            wrong += [*executor.map(answer_inherited, [TEXTS] * 4, timeout=SECONDS)] != [expected] * 4
     return wrong
 
 
-def executor_by_fork(path: str, tries: int) -> int:
-    expected, wrong = _open(path), 0
-    for _ in range(tries):
-        with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
-            wrong += [*pool.map(answer_inherited, [TEXTS] * 4, timeout=SECONDS)] != [expected] * 4
+def executors_of_new_processes(path: str, tries: int) -> int:
+    """The model is pickled for processes by spawn and by a fork server."""
+    model, wrong = seqpipe.load(path, "cpu", 1), 0
+    for method in ("spawn", "forkserver"):
+        with ProcessPoolExecutor(2, multiprocessing.get_context(method)) as pool:
+            answers = [*pool.map(answer_with, [model] * 2, [TEXTS] * 2, timeout=60)]
+        wrong += answers != [model(TEXTS)] * 2
     return wrong
-
-
-def _pickled(path: str, method: str) -> int:
-    model = seqpipe.load(path, "cpu", 1)
-    with ProcessPoolExecutor(2, multiprocessing.get_context(method)) as pool:
-        answers = [*pool.map(answer_with, [model] * 2, [TEXTS] * 2, timeout=60)]
-    return int(answers != [model(TEXTS)] * 2)
-
-
-def executor_by_spawn(path: str, tries: int) -> int:
-    return _pickled(path, "spawn")
-
-
-def executor_by_forkserver(path: str, tries: int) -> int:
-    return _pickled(path, "forkserver")
 
 
 def joblib(path: str, tries: int) -> int:
@@ -221,10 +186,7 @@ def prefork(path: str, tries: int) -> int:
     model = seqpipe.load(path, "cpu", 2)
     expected, wrong = model(TEXTS), 0
     for _ in range(tries):
-        tasks, answers = (
-            multiprocessing.get_context("fork").SimpleQueue(),
-            multiprocessing.get_context("fork").SimpleQueue(),
-        )
+        tasks, answers = FORK.SimpleQueue(), FORK.SimpleQueue()
         workers = []
         for _ in range(3):
             number = os.fork()
@@ -251,7 +213,7 @@ def asyncio_executors(path: str, tries: int) -> int:
 
     async def answers() -> list[Any]:
         loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(2) as threads, ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as forks:
+        with ThreadPoolExecutor(2) as threads, ProcessPoolExecutor(2, FORK) as forks:
             calls = [loop.run_in_executor(pool, answer_inherited, TEXTS) for pool in (threads, forks) * 2]
             return await asyncio.wait_for(asyncio.gather(*calls), 60)
 
@@ -273,9 +235,8 @@ def data_loader(path: str, tries: int) -> int:
 
     wrong = 0
     for _ in range(tries):
-        loader = DataLoader(
-            Answered(), 8, num_workers=2, collate_fn=list, timeout=SECONDS, multiprocessing_context="fork"
-        )
+        settings: dict[str, Any] = {"collate_fn": list, "timeout": SECONDS, "multiprocessing_context": FORK}
+        loader = DataLoader(Answered(), 8, num_workers=2, **settings)
         wrong += [answer for batch in loader for answer in batch] != expected
     return wrong
 
@@ -312,9 +273,16 @@ def cuda(path: str, tries: int) -> int:
     return sum(not forked(is_refused) for _ in range(tries)) + (model(TEXTS[8]) != expected)
 
 
-FORKS = (single, several, single_without_limit, several_without_limit, grandchild, sys_exit, locked, busy, amid_answers)
-FORKS += (pool_by_fork, executor_by_fork, prefork, asyncio_executors, data_loader, thread_counts, cuda)
-ONCE = (executor_by_spawn, executor_by_forkserver, joblib)
+FORKS: tuple[Case, ...] = (
+    fork_case("single", TEXTS[8]),
+    fork_case("several", TEXTS),
+    fork_case("single_without_limit", TEXTS[8], timeout=None),
+    fork_case("several_without_limit", TEXTS, timeout=None),
+    fork_case("sys_exit", TEXTS, sys.exit),  # the fork frees the objects that it inherited
+)
+FORKS += (grandchild, locked, busy, amid_answers, pools_by_fork, prefork, asyncio_executors, data_loader)
+FORKS += (thread_counts, cuda)
+ONCE = (executors_of_new_processes, joblib)
 
 if __name__ == "__main__":
     # Python from 3.12 on warns of what these cases are about: a fork in a process with threads.

@@ -5,8 +5,6 @@ tags of every section, without stemming and without regard to its length (b = 0)
 sections that have all words, and shows each page once. What it does for quotation marks and Chinese is left out.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re
@@ -30,15 +28,12 @@ class SiteSearch:
         for field, options in content["config"]["fields"].items():
             builder.field(field, boost=options["boost"])
         for entry in content["docs"]:
-            builder.add(
-                {
-                    "location": entry["location"],
-                    "title": _text(entry["title"]),
-                    "text": _text(entry["text"]),
-                    "tags": " ".join(entry.get("tags", ())),
-                },
-                {"boost": entry.get("boost", 1)},
-            )
+            parts = {
+                "title": _text(entry["title"]),
+                "text": _text(entry["text"]),
+                "tags": " ".join(entry.get("tags", ())),
+            }
+            builder.add({"location": entry["location"], **parts}, {"boost": entry.get("boost", 1)})
         self.index = builder.build()
 
     def pages(self, query: str) -> list[str]:
@@ -49,16 +44,16 @@ class SiteSearch:
             # Of a hyphenated word only the last part is a prefix, and all parts count as often as there are parts.
             clauses += [*parts[:-1], f"{parts[-1]}*"] * len(parts)
         words = {clause.rstrip("*") for clause in clauses}
-        found: list[tuple[float, str]] = []
+        pages: list[tuple[float, str]] = []
         for result in self.index.search(" ".join(clauses)):
             terms = result["match_data"].metadata
             matched = {word for word in words if any(term.startswith(word) for term in terms)}
             expected = {word for word in words if self.is_word(word)} | matched
             top = "#" not in result["ref"]
             score = result["score"] * (1 + (top + len(matched) / len(expected)) ** 2)
-            found.append((score, result["ref"].partition("#")[0]))
-        found.sort(key=lambda row: -row[0])
-        return list(dict.fromkeys(page for _, page in found))
+            pages.append((score, result["ref"].partition("#")[0]))
+        pages.sort(key=lambda row: -row[0])
+        return list(dict.fromkeys(page for _, page in pages))
 
 
 def _text(content: Any) -> str:

@@ -1,7 +1,5 @@
 """Small bundles that answer in pieces, with random weights."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

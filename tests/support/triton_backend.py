@@ -1,21 +1,18 @@
-"""What Triton's Python backend gives a model as `triton_python_backend_utils`, as far as models of seqpipe use it.
+"""The module `triton_python_backend_utils` of Triton's Python backend, as far as models of seqpipe use it.
 
 Tensors of strings hold bytes, parameters are one text of JSON, and a response has either tensors or an error: so it is
 written in the README of triton-inference-server/python_backend.
 """
 
-from __future__ import annotations
-
-import importlib.util
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from unittest import mock
 
 import numpy as np
+from scripts import load_script
 
 
 class Tensor:
@@ -81,22 +78,12 @@ def get_input_tensor_by_name(request: InferenceRequest, name: str) -> Tensor | N
 
 def start(repository: Path, name: str, config: Mapping[str, Any]) -> Any:
     """The model of this name, as the backend starts it."""
-    spec = importlib.util.spec_from_file_location("model", repository / name / "1" / "model.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module: ModuleType = importlib.util.module_from_spec(spec)
     with mock.patch.dict(sys.modules, {"triton_python_backend_utils": sys.modules[__name__]}):
-        spec.loader.exec_module(module)
+        module = load_script(repository / name / "1" / "model.py")
     model = module.TritonPythonModel()
-    model.initialize(
-        {
-            "model_config": json.dumps(config),
-            "model_instance_kind": "CPU",
-            "model_instance_device_id": "0",
-            "model_instance_name": f"{name}_0",
-            "model_repository": str(repository / name),
-            "model_version": "1",
-            "model_name": name,
-        }
-    )
+    model.initialize({
+        "model_config": json.dumps(config), "model_name": name, "model_version": "1",
+        "model_repository": str(repository / name), "model_instance_name": f"{name}_0",
+        "model_instance_kind": "CPU", "model_instance_device_id": "0",
+    })  # fmt: skip
     return model
