@@ -8,7 +8,9 @@ from torch import nn
 
 Array = np.ndarray
 Weights = Mapping[str, Array]
-Step = Callable[[Weights, Array, tuple[Array, ...]], tuple[Array, ...]]  # weights, x(t), state; the state's first is h
+State = tuple[Array, ...]
+Start = Array | None
+Step = Callable[[Weights, Array, State], State]  # weights, x(t), state; the state's first is h
 
 
 def weights_of(rnn: nn.Module, suffix: str = "") -> Weights:
@@ -32,29 +34,29 @@ def gates(p: Weights, x: Array, h: Array) -> Array:
     return p["W"] @ x + p["b"] + p["R"] @ h + p["c"]
 
 
-def elman_tanh(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+def elman_tanh(p: Weights, x: Array, state: State) -> State:
     return (np.tanh(gates(p, x, state[0])),)
 
 
-def elman_relu(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+def elman_relu(p: Weights, x: Array, state: State) -> State:
     return (np.maximum(gates(p, x, state[0]), 0),)
 
 
-def gru_after(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+def gru_after(p: Weights, x: Array, state: State) -> State:
     (h,) = state
     (r, z, n), (hr, hz, hn) = np.split(p["W"] @ x + p["b"], 3), np.split(p["R"] @ h + p["c"], 3)
     r, z = sigmoid(r + hr), sigmoid(z + hz)
     return (z * h + (1 - z) * np.tanh(n + r * hn),)
 
 
-def gru_before(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+def gru_before(p: Weights, x: Array, state: State) -> State:
     (h,) = state
     (r, z, n), (R_r, R_z, R_n), (c_r, c_z, c_n) = (np.split(v, 3) for v in (p["W"] @ x + p["b"], p["R"], p["c"]))
     r, z = sigmoid(r + R_r @ h + c_r), sigmoid(z + R_z @ h + c_z)
     return (z * h + (1 - z) * np.tanh(n + R_n @ (r * h) + c_n),)
 
 
-def lstm(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+def lstm(p: Weights, x: Array, state: State) -> State:
     h, cell = state
     i, f, g, o = np.split(gates(p, x, h), 4)
     cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
@@ -67,7 +69,7 @@ STATES: dict[Step, int] = {lstm: 2}  # tensors of a state, where they are not on
 def nested_of_depth(depth: int) -> Step:
     """Nested LSTM (Moniz and Krueger 2017): the memory of a cell is another cell, `depth` levels in all."""
 
-    def step(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def step(p: Weights, x: Array, state: State) -> State:
         h, *memories = state  # from the outermost to the innermost
         i, f, g, o = np.split(gates(p, x, h), 4)
         outputs = [o]
@@ -92,7 +94,7 @@ def greff(*, without: tuple[str, ...] = (), coupled: bool = False, full: bool = 
     names = [gate for gate in "ifo" if gate not in without and not (coupled and gate == "f")]
     blocks = [block for block in "ifgo" if block == "g" or block in names]
 
-    def step(p: Weights, x: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def step(p: Weights, x: Array, state: State) -> State:
         assert "weight_ch" in p or not peephole
         h, cell, *previous = state
         z = dict(zip(blocks, np.split(gates(p, x, h), len(blocks)), strict=True))
@@ -116,9 +118,9 @@ def greff(*, without: tuple[str, ...] = (), coupled: bool = False, full: bool = 
 peephole, coupled, coupled_peephole = greff(peephole=True), greff(coupled=True), greff(coupled=True, peephole=True)
 
 
-def one_way(step: Step, p: Weights, row: Array, backward: bool, start: Array | None = None) -> Array:
+def one_way(step: Step, p: Weights, row: Array, backward: bool, start: Start = None) -> Array:
     """The states (T, H) of one row (T, D), each where its token stands, from `start` (S, H) or from zeros."""
-    state: tuple[Array, ...] = (np.zeros(p["R"].shape[1]),) * STATES.get(step, 1)
+    state: State = (np.zeros(p["R"].shape[1]),) * STATES.get(step, 1)
     if start is not None:
         assert len(start) == len(state)
         state = tuple(start)
@@ -129,9 +131,7 @@ def one_way(step: Step, p: Weights, row: Array, backward: bool, start: Array | N
     return np.stack(states[::-1] if backward else states)
 
 
-def layer(
-    step: Step, rnn: nn.Module, row: Array, direction: str, start: Array | None = None
-) -> list[tuple[Array, Array, Array]]:
+def layer(step: Step, rnn: nn.Module, row: Array, direction: str, start: Start = None) -> list[State]:
     """The states (T, H) of each direction, the last that it makes (H,), and the first, from (directions, S, H)."""
     directions = []
     for number, backward in enumerate({"forward": [False], "backward": [True], "both": [False, True]}[direction]):
@@ -141,9 +141,7 @@ def layer(
     return directions
 
 
-def encoded(
-    step: Step, layers: nn.ModuleList, row: Array, direction: str, merge: str, start: Array | None = None
-) -> tuple[Array, Array, Array]:
+def encoded(step: Step, layers: nn.ModuleList, row: Array, direction: str, merge: str, start: Start = None) -> State:
     """The outputs of an encoder for one row: x (T, D'), state (D',) and first (D',).
 
     `start` holds the initial states (layers, directions, S, H), each layer's h first; without it they are 0.

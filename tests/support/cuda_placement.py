@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper
@@ -34,6 +35,7 @@ HOST_OUTPUTS = ("Shape", "Size")
 HOST, DEVICE, CONSTANT = "host", "device", "constant"
 
 Types = Mapping[str, int]
+Places = Mapping[str, str]
 
 
 def with_types(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -93,9 +95,7 @@ def copies_to_host(model: onnx.ModelProto) -> dict[str, list[str]]:
     (opset,) = (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     steps: dict[str, list[str]] = {}
 
-    def place(
-        graph: GraphProto, outer: Types, around: Mapping[str, str], small: frozenset[str], loop: NodeProto | None
-    ) -> list[str]:
+    def place(graph: GraphProto, outer: Types, around: Places, small: frozenset[str], loop: Any) -> list[str]:
         types = types_in(graph, outer)
         # A main graph's inputs come from the host. Those of a body lie where its nodes need them: see the end.
         inputs = {value.name for value in graph.input}

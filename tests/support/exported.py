@@ -16,6 +16,8 @@ from seqpipe.export.passes.loop_invariants import hoist_loop_invariants
 from seqpipe.export.tracing.conversion import onnx_model
 
 Arrays = dict[str, np.ndarray]
+Call = Callable[..., Mapping[str, Tensor]]
+Axes = Mapping[str, tuple[str, ...]]
 _OUT = "out."  # an input and an output of one name are refused
 
 
@@ -39,7 +41,7 @@ class Graph:
 
 
 class _Wrapper(nn.Module):
-    def __init__(self, module: nn.Module, call: Callable[..., Mapping[str, Tensor]], names: list[str]):
+    def __init__(self, module: nn.Module, call: Call, names: list[str]):
         super().__init__()
         self.module, self.call, self.names = module, call, names
 
@@ -47,13 +49,7 @@ class _Wrapper(nn.Module):
         return tuple(self.call(**dict(zip(self.names, tensors, strict=True))).values())
 
 
-def export(
-    path: Path,
-    module: nn.Module,
-    call: Callable[..., Mapping[str, Tensor]],
-    axes: Mapping[str, tuple[str, ...]],
-    **example: Tensor,
-) -> Graph:
+def export(path: Path, module: nn.Module, call: Call, axes: Axes, **example: Tensor) -> Graph:
     """Export `call` of named tensors; `axes` names the dynamic axes of each. Example sizes differ, 2 or more."""
     module.eval().requires_grad_(False)
     names = list(example)

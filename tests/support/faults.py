@@ -1,4 +1,4 @@
-"""Toy stages: one that is sound of each kind, and for each check of the kit some with the fault that it must catch."""
+"""Toy stages: a sound one of each kind, and stages with planted faults for each check of the kit."""
 
 import contextlib
 import os
@@ -103,7 +103,10 @@ FAULTY_OUTPUTS: Mapping[str, tuple[set[str], Callable[..., Tensor]]] = {
     "MeanOfBatch": ({BATCHES, PARITY}, lambda self, y, x, mask: y - y[:, :1].mean(0)),
     "FromTheEnd": ({BATCHES, PARITY}, lambda self, y, x, mask: y + torch.arange(x.shape[1], 0, -1)[None, :, None]),
     "NumpyDropout": ({SEEDS}, lambda self, y, x, mask: y * np.random.default_rng().random() if self.training else y),
-    "DropsInEvaluation": ({SEEDS}, lambda self, y, x, mask: y + 1e-6 * torch.rand_like(y)),  # caught by no other check
+    "DropsInEvaluation": (
+        {SEEDS},
+        lambda self, y, x, mask: y + 1e-6 * torch.rand_like(y),
+    ),  # too small for other checks
     "Detached": ({GRADIENT}, lambda self, y, x, mask: y.detach()),
     "TensorOfNumbers": ({EXPORT}, lambda self, y, x, mask: y / torch.tensor(mask.sum(1).tolist())[:, None, None]),
     "RoughGraph": ({PARITY}, lambda self, y, x, mask: y * 1.01 if torch.compiler.is_exporting() else y),

@@ -1,7 +1,5 @@
 """A second runtime for bundles, written from docs/bundle-format.md alone: it imports nothing of seqpipe."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib
@@ -12,7 +10,7 @@ import re
 import stat
 import struct
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,10 +58,17 @@ IGNORABLE = (
 Arrays = dict[str, np.ndarray]
 Offsets = tuple[int, int]
 Piece = tuple[int, int, int]  # id, start, end
+Entry = Mapping[str, Any]
+Record = str | Mapping[str, Any]
 
 
 class RefusedError(Exception):
     """The bundle, the record or the option is refused."""
+
+
+def refuse_if(condition: object, message: str) -> None:
+    if condition:
+        raise RefusedError(message)
 
 
 class Token(NamedTuple):
@@ -75,6 +80,10 @@ class Token(NamedTuple):
     segment: int = 1
 
 
+Tokens = Sequence[Token]
+Rows = Sequence[Tokens]
+
+
 # From a record to tokens, and from tokens to the inputs of the graph
 
 
@@ -84,13 +93,7 @@ class Source:
     target_tokenizers: Mapping[str, Tokenizer]  # by file name
 
     def __init__(
-        self,
-        field: str | list[str],
-        file: bytes,
-        entries: Mapping[str, Any],
-        limits: Mapping[str, int],
-        generates: bool = False,
-        raw: bool = False,
+        self, field: Any, file: bytes, entries: Entry, limits: Entry, generates: bool = False, raw: bool = False
     ):
         self.field, self.entries, self.limits, self.generates, self.raw = field, entries, limits, generates, raw
         self.joins_words = any(entry.get("joins_words") for entry in entries.values())
@@ -102,11 +105,10 @@ class Source:
         self.tokenizer = read_tokenizer(file)
         self.space_id = self.tokenizer.token_to_id("▁")
 
-    def record(self, record: str | Mapping[str, Any]) -> tuple[str, list[Token]]:
+    def record(self, record: Record) -> tuple[str, list[Token]]:
         """The text of a record and its tokens."""
         if isinstance(self.field, list):
-            if len(self.field) != 2:
-                raise RefusedError("neither a text nor a pair")
+            refuse_if(len(self.field) != 2, "neither a text nor a pair")
             return self.pair(*(self.visible_text(record[name]) for name in self.field))
         record = {self.field: record} if isinstance(record, str) else record
         words = record.get("words") if self.field == "text" else None
@@ -119,8 +121,7 @@ class Source:
             tokens = self.from_words(words, text)
         if self.limits.get("cut"):
             tokens = extend_words(tokens[: self.limits["tokens"]])
-        if len(tokens) > self.limits["tokens"]:
-            raise RefusedError("too long a text")
+        refuse_if(len(tokens) > self.limits["tokens"], "too long a text")
         return text, tokens
 
     def visible_text(self, text: str) -> str:
@@ -131,14 +132,12 @@ class Source:
         """A pair of texts as one text, and its tokens."""
         n = len(first)
         before, after = self.from_text(first), self.from_text(second)
-        if len(before) > self.limits.get("first_tokens", len(before)):
-            raise RefusedError("too long a first text")
+        refuse_if(len(before) > self.limits.get("first_tokens", len(before)), "too long a first text")
         tokens = [*before, Token(EOS, "\n", n, n + 1, (n, n + 1))] if before or after else []
         for token in after:
             place = token.place and (token.place[0] + n + 1, token.place[1] + n + 1)
             tokens.append(Token(token.id, token.word, token.start + n + 1, token.end + n + 1, place, 2))
-        if len(tokens) > self.limits["tokens"]:
-            raise RefusedError("too long a pair")
+        refuse_if(len(tokens) > self.limits["tokens"], "too long a pair")
         return f"{first}\n{second}", tokens
 
     def from_text(self, text: str) -> list[Token]:
@@ -195,8 +194,7 @@ class Source:
         tokens, places, end = [], [], 0
         for word in words:
             start = text.find(word, end)
-            if start < 0:
-                raise RefusedError(f"{word!r} is not in the text")
+            refuse_if(start < 0, f"{word!r} is not in the text")
             end = start + len(word)
             places.append((start, end))
             tokens.append(Token(self.id(clean(word)), clean(word), start, end, (start, end)))
@@ -220,48 +218,33 @@ class Source:
         i = vocabulary_id(word, self.tokenizer)
         return 1 if i is None else i
 
-    def inputs(
-        self,
-        rows: Sequence[Sequence[Token]],
-        texts: Sequence[str],
-        records: Sequence[str | Mapping[str, Any]] = (),
-    ) -> Arrays:
+    def inputs(self, rows: Rows, texts: Sequence[str], records: Sequence[Record] = ()) -> Arrays:
         """The inputs of the graph for a batch of tokenised texts."""
-        mask = pad_rows([[1] * len(tokens) for tokens in rows]) > 0
+        size, mask = padded_size(rows), pad_rows([[1] * len(tokens) for tokens in rows]) > 0
         arrays = {"ids": pad_rows([[token.id for token in tokens] for tokens in rows]), "mask": mask}
         for name, entry in self.entries.items():
-            if "kind" in entry:
-                arrays[name] = self.array(entry, rows, texts, records)
+            words, form = rows, entry.get("normalize")
+            if form:
+                words = [[t._replace(word=unicodedata.normalize(form, t.word)) for t in tokens] for tokens in rows]
+            match entry.get("kind"):
+                case "chars":
+                    arrays[name] = chars(words, size, entry["longest"], entry["alphabet"])
+                case "ngrams":
+                    arrays[name] = ngrams(words, size, entry)
+                case "sentences":
+                    split = [in_sentences(*row, entry["split"]) for row in zip(rows, texts, strict=True)]
+                    arrays[name] = pad_grid(split, padded_size(split))
+                case "pieces":
+                    starts = [[t for t, token in enumerate(tokens, 1) if token.place] for tokens in rows]
+                    arrays[name] = pad_rows(starts)
+                case "segments":
+                    arrays[name] = pad_rows([[token.segment for token in tokens] for tokens in rows])
+                case "column":
+                    arrays[name] = np.array([[column_value(record, entry)] for record in records], np.int64)
+                case "copy":
+                    target = self.target_tokenizers[entry["tokenizer"]]
+                    arrays[name] = pad_rows([copy_ids(tokens, target, entry["same"])[0] for tokens in rows])
         return arrays
-
-    def array(
-        self,
-        entry: Mapping[str, Any],
-        rows: Sequence[Sequence[Token]],
-        texts: Sequence[str],
-        records: Sequence[str | Mapping[str, Any]],
-    ) -> np.ndarray:
-        """The input of one entry."""
-        size = padded_size(rows)
-        words, form = rows, entry.get("normalize")
-        if form:
-            words = [[t._replace(word=unicodedata.normalize(form, t.word)) for t in tokens] for tokens in rows]
-        match entry["kind"]:
-            case "chars":
-                return chars(words, size, entry["longest"], entry["alphabet"])
-            case "ngrams":
-                return ngrams(words, size, entry)
-            case "sentences":
-                split = [in_sentences(*row, entry["split"]) for row in zip(rows, texts, strict=True)]
-                return pad_grid(split, padded_size(split))
-            case "pieces":
-                return pad_rows([[t for t, token in enumerate(tokens, 1) if token.place] for tokens in rows])
-            case "segments":
-                return pad_rows([[token.segment for token in tokens] for tokens in rows])
-            case "column":
-                return np.array([[column_value(record, entry)] for record in records], np.int64)
-        target = self.target_tokenizers[entry["tokenizer"]]
-        return pad_rows([copy_ids(tokens, target, entry["same"])[0] for tokens in rows])
 
 
 class NumericSource:
@@ -278,8 +261,7 @@ class NumericSource:
         if self.entry["kind"] != "matrix":
             return {"image": picture, "mel": sound}[self.entry["kind"]](value, self.entry)
         rows = [value] if value and not isinstance(value[0], list) else value
-        if any(len(row) != len(self.means) for row in rows):
-            raise RefusedError("rows of another width")
+        refuse_if(any(len(row) != len(self.means) for row in rows), "rows of another width")
         return rows
 
     def record(self, record: Any) -> tuple[str, list[Token]]:
@@ -287,13 +269,13 @@ class NumericSource:
         value = record[self.field] if isinstance(record, Mapping) else record
         return "", [Token(1, struct.pack(f"<{len(row)}f", *row).hex(), 0, 0, None) for row in self.rows(value)]
 
-    def inputs(self, rows: Sequence[Sequence[Token]], texts: Sequence[str], records: Sequence[Any]) -> Arrays:
+    def inputs(self, rows: Rows, texts: Sequence[str], records: Sequence[Any]) -> Arrays:
         mask = pad_rows([[1] * len(tokens) for tokens in rows]) > 0
         array = np.zeros((*mask.shape, len(self.means)), np.float32)
         for b, tokens in enumerate(rows):
-            for t, token in enumerate(tokens):
-                numbers = np.frombuffer(bytes.fromhex(token.word), "<f4").astype(np.float64)
-                array[b, t] = (numbers - self.means) / self.deviations
+            data = bytes.fromhex("".join(token.word for token in tokens))
+            numbers = np.frombuffer(data, "<f4").reshape(len(tokens), len(self.means)).astype(np.float64)
+            array[b, : len(tokens)] = (numbers - self.means) / self.deviations
         return {self.name: array, "mask": mask}
 
 
@@ -303,8 +285,7 @@ def clean(text: str) -> str:
 
 def read_tokenizer(data: bytes) -> Tokenizer:
     tokenizer = Tokenizer.from_str(data.decode())
-    if [tokenizer.token_to_id(token) for token in SPECIAL] != [0, 1, 2, 3]:
-        raise RefusedError("other special tokens")
+    refuse_if([tokenizer.token_to_id(token) for token in SPECIAL] != [0, 1, 2, 3], "other special tokens")
     return tokenizer
 
 
@@ -356,15 +337,14 @@ def extend_words(tokens: list[Token]) -> list[Token]:
     return tokens
 
 
-def column_value(record: str | Mapping[str, Any], entry: Mapping[str, Any]) -> int:
+def column_value(record: Record, entry: Entry) -> int:
     """The position of a record field's text in the values of the entry."""
     value = None if isinstance(record, str) else record.get(entry["field"])
-    if value not in entry["values"]:
-        raise RefusedError(f"{entry['field']}: {value!r}")
+    refuse_if(value not in entry["values"], f"{entry['field']}: {value!r}")
     return list(entry["values"]).index(value)
 
 
-def copy_ids(tokens: Sequence[Token], target: Tokenizer, same: bool) -> tuple[list[int], list[str]]:
+def copy_ids(tokens: Tokens, target: Tokenizer, same: bool) -> tuple[list[int], list[str]]:
     """Number each token as a word that may be copied; return the new words too."""
     numbers, new_words = [], list[str]()
     for token in tokens:
@@ -399,11 +379,9 @@ def pad_grid(rows: Sequence[Sequence[Sequence[int]]], size: tuple[int, int]) -> 
     return array
 
 
-def chars(rows: Sequence[Sequence[Token]], size: tuple[int, int], longest: int, alphabet: str) -> np.ndarray:
-    def ids(word: str) -> list[int]:
-        return [alphabet.find(point) + 2 if point in alphabet else 1 for point in halves(word, longest)]
-
-    return pad_grid([[ids(token.word) for token in tokens] for tokens in rows], size)
+def chars(rows: Rows, size: tuple[int, int], longest: int, alphabet: str) -> np.ndarray:
+    kept = [[halves(token.word, longest) for token in tokens] for tokens in rows]
+    return pad_grid([[[alphabet.find(point) + 2 for point in word] for word in words] for words in kept], size)
 
 
 def halves(word: str, longest: int) -> str:
@@ -419,7 +397,7 @@ def unpack_hashes(text: str) -> list[int]:
         raise RefusedError("hashes of n-grams") from error
 
 
-def ngrams(rows: Sequence[Sequence[Token]], size: tuple[int, int], entry: Mapping[str, Any]) -> np.ndarray:
+def ngrams(rows: Rows, size: tuple[int, int], entry: Entry) -> np.ndarray:
     numbers = {value: i for i, value in enumerate(unpack_hashes(entry["hashes"]), 1)}
     grid = [ngram_numbers([token.word for token in tokens], numbers, entry) for tokens in rows]
     if entry["binary"]:
@@ -432,7 +410,7 @@ def ngrams(rows: Sequence[Sequence[Token]], size: tuple[int, int], entry: Mappin
     return pad_grid(grid, size)
 
 
-def ngram_numbers(words: Sequence[str], numbers: Mapping[int, int], entry: Mapping[str, Any]) -> list[list[int]]:
+def ngram_numbers(words: Sequence[str], numbers: Mapping[int, int], entry: Entry) -> list[list[int]]:
     """The numbers of the n-grams at each word of a text."""
     hashes = [word_hash(word) for word in words]
     shortest, longest = entry["chars"] or (1, 0)
@@ -469,7 +447,7 @@ def word_hash(word: str) -> int:
     return h
 
 
-def in_sentences(tokens: Sequence[Token], text: str, split: str) -> list[list[int]]:
+def in_sentences(tokens: Tokens, text: str, split: str) -> list[list[int]]:
     """Positions from 1 of the tokens of each sentence."""
     lines = text_parts(text, [i + 1 for i, point in enumerate(text) if point == "\n"])
     parts = lines if split == "lines" else sentences(text)
@@ -485,18 +463,17 @@ def sentences(text: str) -> list[Offsets]:
 
 
 def text_parts(text: str, cuts: Sequence[int]) -> list[Offsets]:
-    """The offsets of the parts between cuts that contain more than white space."""
+    """The offsets of the parts between cuts that are not white space only."""
     return [(a, b) for a, b in pairwise([0, *cuts, len(text)]) if re.search(f"[^{WHITE}]", text[a:b])]
 
 
 # Pictures and sounds
 
 
-def check_media_bounds(entry: Mapping[str, Any], version: int) -> None:
+def check_media_bounds(entry: Entry, version: int) -> None:
     """Refuse an entry of a picture or a sound that exceeds the bounds."""
     numbers = [*entry["means"], *entry["deviations"]]
-    if not all(isinstance(number, (int, float)) for number in numbers):
-        raise RefusedError("means that are no numbers")
+    refuse_if(not all(isinstance(number, (int, float)) for number in numbers), "means that are no numbers")
     fits = version == 4 and all(map(np.isfinite, numbers)) and all(number > 0 for number in entry["deviations"])
     if entry["kind"] == "image":
         sizes, count = [("height", 1, 4096), ("width", 1, 4096)], entry["channels"]
@@ -522,26 +499,23 @@ def numeric_array(value: Any, low: float, high: float) -> np.ndarray:
         numbers = np.array(value, np.float64)
     except (TypeError, ValueError) as error:
         raise RefusedError("no array") from error
-    if not numbers.size or not ((numbers >= low) & (numbers <= high)).all():
-        raise RefusedError("numbers out of range, or none")
+    refuse_if(not numbers.size or not ((numbers >= low) & (numbers <= high)).all(), "numbers out of range, or none")
     return numbers
 
 
-def picture(value: Any, entry: Mapping[str, Any]) -> np.ndarray:
+def picture(value: Any, entry: Entry) -> np.ndarray:
     """The rows of a picture, numbers from 0 to 1."""
     if isinstance(value, str):
         try:
             image = ImageOps.exif_transpose(Image.open(io.BytesIO(decode_base64(value)), formats=["PNG", "JPEG"]))
-            if image.mode[0] in "IF":
-                raise RefusedError("more than 8 bits")
+            refuse_if(image.mode[0] in "IF", "more than 8 bits")
             is_grey = image.mode in ("1", "L", "LA")
             pixels = np.asarray(image.convert("L" if is_grey else "RGB"), np.float64)
         except (OSError, SyntaxError, ValueError) as error:
             raise RefusedError("no picture") from error
     else:
         pixels = numeric_array(value, 0, 255)
-    if pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)):
-        raise RefusedError("no rows of pixels")
+    refuse_if(pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)), "no rows of pixels")
     if pixels.ndim == 3 and entry["channels"] == 1:
         pixels = (pixels @ [19595, 38470, 7471] + 32768) // 65536
     if pixels.ndim == 2:
@@ -558,12 +532,11 @@ def resizing(n: int, m: int) -> np.ndarray:
     return weights / weights.sum(1, keepdims=True)
 
 
-def sound(value: Any, entry: Mapping[str, Any]) -> np.ndarray:
+def sound(value: Any, entry: Entry) -> np.ndarray:
     """The spectrum of a sound: the logarithm of its mel bands, a row for each frame."""
     is_encoded = isinstance(value, str)
     samples = wav_samples(decode_base64(value), entry["rate"]) if is_encoded else numeric_array(value, -8, 8)
-    if samples.ndim != 1:
-        raise RefusedError("no list of samples")
+    refuse_if(samples.ndim != 1, "no list of samples")
     window, fft = entry["window"], entry["fft"]
     hann = np.zeros(fft)
     hann[(fft - window) // 2 :][:window] = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
@@ -575,26 +548,22 @@ def sound(value: Any, entry: Mapping[str, Any]) -> np.ndarray:
 
 def wav_samples(data: bytes, target_rate: int) -> np.ndarray:
     """The samples of a WAV at a rate."""
-    if data[:4] + data[8:12] != b"RIFFWAVE":
-        raise RefusedError("no WAV")
+    refuse_if(data[:4] + data[8:12] != b"RIFFWAVE", "no WAV")
     header, at, ends = b"", 12, [8 + int.from_bytes(data[4:8], "little")]
     while True:
         name, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
         ends.append(at + 8 + size)
-        if max(ends) > len(data):
-            raise RefusedError("a WAV that is shorter than it states")
+        refuse_if(max(ends) > len(data), "a WAV that is shorter than it states")
         chunk, at = data[at + 8 : at + 8 + size], at + 8 + size + size % 2
         if name == b"data":
             break
         header = chunk if name == b"fmt " else header
-    if len(header) < 16:
-        raise RefusedError("no format")
+    refuse_if(len(header) < 16, "no format")
     kind, channels, rate, _, step, bits = struct.unpack("<HHIIHH", header[:16])
     kind = int.from_bytes(header[24:26], "little") if kind == 0xFFFE else kind
     if (kind, bits) not in ((1, 8), (1, 16), (1, 24), (1, 32), (3, 32)) or not 1000 <= rate <= 192_000:
         raise RefusedError("a WAV of another format")
-    if not chunk or not channels or step != channels * bits // 8 or len(chunk) % step:
-        raise RefusedError("no whole samples")
+    refuse_if(not chunk or not channels or step != channels * bits // 8 or len(chunk) % step, "no whole samples")
     samples = [chunk[i : i + bits // 8] for i in range(0, len(chunk), bits // 8)]
     if kind == 3:
         numbers = np.frombuffer(chunk, "<f4").astype(np.float64)
@@ -616,7 +585,7 @@ def resampled(x: np.ndarray, rate: int, target_rate: int) -> np.ndarray:
     return samples
 
 
-def mel_weights(entry: Mapping[str, Any]) -> np.ndarray:
+def mel_weights(entry: Entry) -> np.ndarray:
     """The weights (frequencies, bands) of Slaney's bands."""
     ends = [mel(entry[name]) for name in ("lowest", "highest")]
     h = np.array([hertz(point) for point in np.linspace(*ends, entry["bands"] + 2)])
@@ -676,21 +645,18 @@ class Bundle:
         for head, part in self.parts.items():
             names = {entry["name"] for entry in part["fields"]} if part["kind"] == "structured" else set()
             outputs |= {head + name for name in OUTPUTS[part["kind"]] | names}
-        if not outputs <= set(self.outputs):
-            raise RefusedError("the graph lacks an output")
+        refuse_if(not outputs <= set(self.outputs), "the graph lacks an output")
 
-    def __call__(self, record: str | Mapping[str, Any], **options: Any) -> Any:
+    def __call__(self, record: Record, **options: Any) -> Any:
         return self.batch([record], **options)[0]
 
-    def batch(self, records: Sequence[str | Mapping[str, Any]], **options: Any) -> list[Any]:
+    def batch(self, records: Sequence[Record], **options: Any) -> list[Any]:
         """Answers, all from one run of the graph."""
         read = [[source.record(record) for source in self.sources.values()] for record in records]
         counts = [sum(len(tokens) for _, tokens in parts) for parts in read]
-        if any(count > self.manifest["limits"]["tokens"] for count in counts):
-            raise RefusedError("too long a record")
+        refuse_if(any(count > self.manifest["limits"]["tokens"] for count in counts), "too long a record")
         complete = [all(tokens for _, tokens in parts) for parts in read]
-        if self.generates and not self.manifest["answer"]["adds_bos"] and not all(complete):
-            raise RefusedError("an empty prompt")
+        refuse_if(self.generates and not self.manifest["answer"]["adds_bos"] and not all(complete), "an empty prompt")
         kind = self.manifest["answer"]["kind"]
         runs_empty = self.generates or (self.raw and kind in ("label", "labels", "score", "vector"))
         rows = [i for i, is_complete in enumerate(complete) if runs_empty or is_complete]
@@ -706,24 +672,20 @@ class Bundle:
             feeds |= {prefix + name: array for name, array in inputs.items()}
         out = dict(zip(self.outputs, self.session.run(None, feeds), strict=True))
         for b, i in enumerate(rows):
-            each = {head: self.warned(head, self.read(head, out, b, *read[i][0]), counts[i]) for head in self.parts}
-            answers[i] = by_head(each)
+            answers[i] = by_head({head: self.read(head, out, b, counts[i], *read[i][0]) for head in self.parts})
         return answers
 
     def option_feeds(self, options: Mapping[str, Any], read: Sequence[Sequence[tuple[str, list[Token]]]]) -> Arrays:
         """The inputs of the graph for decode options and these texts."""
         known = self.manifest["options"]
-        strings = {
-            name: option_texts(name, value)
-            for name, value in options.items()
-            if known.get(name, {}).get("type") in TEXT_OPTIONS
-        }
+        types = {name: option["type"] for name, option in known.items()}
+        strings = {name: option_texts(name, options[name]) for name in options if types.get(name) in TEXT_OPTIONS}
         seeds = {name: value for name, value in options.items() if name.rpartition(".")[2] == "seed"}
         plain = {name: value for name, value in options.items() if name not in strings and name not in seeds}
         feeds = option_inputs(known, plain)
-        self.stops = [text for name, texts in strings.items() if known[name]["type"] == "texts" for text in texts]
+        self.stops = [text for name, texts in strings.items() if types[name] == "texts" for text in texts]
         for name, texts in strings.items():
-            head, kind = name[: name.rfind(".") + 1], known[name]["type"]
+            head, kind = name[: name.rfind(".") + 1], types[name]
             if kind == "trie":
                 feeds[name] = self.trie(head, texts, options)
             elif kind == "automaton" and texts:
@@ -735,28 +697,22 @@ class Bundle:
                 feeds[name] = np.array([ends], np.int64)
         for head, target in self.targets.items():
             ids = feeds.get(f"{head}prefix", np.zeros(0)).flatten().tolist()
-            if any(i in (0, 2, 3) or not 0 <= i < target.get_vocab_size() for i in ids):
-                raise RefusedError("prefix")
+            refuse_if(any(i in (0, 2, 3) or not 0 <= i < target.get_vocab_size() for i in ids), "prefix")
         for name in options:
             head, last = name[: name.rfind(".") + 1], name.rpartition(".")[2]
             samples = last in ("temperature", "top_k", "top_p") and f"{head}uniform" in known
             if samples and f"{head}seed" not in seeds:
-                if options.get(f"{head}temperature") != 0:
-                    raise RefusedError(name)
+                refuse_if(options.get(f"{head}temperature") != 0, name)
                 seeds[f"{head}seed"] = 0
         words = [[token.word for _, tokens in parts for token in tokens] for parts in read]
         for name, seed in seeds.items():
             head = name.removesuffix("seed")
-            if f"{head}uniform" not in known or type(seed) is not int or seed < 0:
-                raise RefusedError(name)
-            longest = max(map(len, words), default=0) + 1
-            sizes = (self.size(f"{head}beams", feeds, 1), self.size(f"{head}max_length", feeds, longest))
+            refuse_if(f"{head}uniform" not in known or type(seed) is not int or seed < 0, name)
+            missing = {"beams": 1, "max_length": max(map(len, words), default=0) + 1}
+            defaults = {name: known.get(head + name, {"default": size})["default"] for name, size in missing.items()}
+            sizes = [len(feeds.get(head + name, range(size))) for name, size in defaults.items()]
             feeds[f"{head}uniform"] = uniform(seed, words, *sizes)
         return feeds
-
-    def size(self, name: str, feeds: Mapping[str, np.ndarray], missing: int) -> int:
-        default: int = self.manifest["options"].get(name, {"default": missing})["default"]
-        return len(feeds[name]) if name in feeds else default
 
     def pieces(self, head: str) -> list[bytes]:
         target = self.targets[head]
@@ -773,7 +729,7 @@ class Bundle:
         arcs = [(state[ids[:-1]], ids[-1], state[ids]) for ids in beginnings[1:]]
         return np.array([[(0, 0, 0), *arcs, *((state[ids], EOS, 0) for ids in whole)]], np.int64)
 
-    def arcs(self, head: str, texts: Sequence[str], text: str, tokens: Sequence[Token]) -> list[tuple[int, int, int]]:
+    def arcs(self, head: str, texts: Sequence[str], text: str, tokens: Tokens) -> list[tuple[int, int, int]]:
         """Arcs of every state, by which none of the texts is generated."""
         pieces = self.pieces(head)
         pieces += [piece_bytes(self.targets[head], word) for word in self.new_words(head, tokens)]
@@ -791,23 +747,20 @@ class Bundle:
                 arcs.append((number, i, -1 if any(data in output for data in forbidden) else state(output)))
         return arcs
 
-    def new_words(self, head: str, tokens: Sequence[Token]) -> list[str]:
+    def new_words(self, head: str, tokens: Tokens) -> list[str]:
         """The words of the source that are not in the target vocabulary, if words may be copied."""
         copies = self.parts[head].get("copies")
         return copy_ids(tokens, self.targets[head], copies["same"])[1] if copies else []
 
-    def warned(self, head: str, answer: Any, count: int) -> Any:
-        """The answer, with a warning if the record is longer than those of training."""
+    def warning(self, kind: str, count: int) -> dict[str, str]:
+        """The warning of an answer if the record is longer than those of training."""
         trained = self.manifest["limits"].get("trained", count)
-        if count <= trained or self.parts[head]["kind"] not in ("text", "span-infilling", "pointers"):
-            return answer
-        message = f"longer than any input in training ({count:,} tokens; at most {trained:,} in training)"
-        alternatives = answer if isinstance(answer, list) else [answer]
-        alternatives = [alternative | {"warning": message} for alternative in alternatives]
-        return alternatives if isinstance(answer, list) else alternatives[0]
+        if count <= trained or kind not in ("text", "span-infilling", "pointers"):
+            return {}
+        return {"warning": f"longer than any input in training ({count:,} tokens; at most {trained:,} in training)"}
 
-    def read(self, head: str, outputs: Arrays, b: int, text: str, tokens: Sequence[Token]) -> Any:
-        """The answer of a head for row b."""
+    def read(self, head: str, outputs: Arrays, b: int, count: int, text: str, tokens: Tokens) -> Any:
+        """The answer of a head for row b, whose record has so many tokens."""
         out = {name.removeprefix(head): array[b] for name, array in outputs.items() if name.startswith(head)}
         part = self.parts[head]
         kind = part["kind"]
@@ -836,48 +789,39 @@ class Bundle:
             case "tags" | "spans":
                 if len(out.get("paths", ())) < 2:
                     return items(part, text, tokens, out["tags"], out)
-                paths = zip(out["paths"], out["path_scores"], strict=True)
-                return [
-                    {kind: items(part, text, tokens, path), "score": score(np.exp(log))}
-                    for path, log in paths
-                    if log > NO_ALTERNATIVE
-                ]
-        make, rows = self.alternatives(head, out, text, tokens)
-        logs = out["scores"]
+        logs = out["path_scores" if kind in ("tags", "spans") else "scores"]
+        warning = self.warning(kind, count)
         answers = [
-            make(row) | {"score": score(np.exp(log))}
-            for row, log in zip(rows, logs, strict=True)
+            self.alternative(head, k, out, text, tokens) | {"score": score(np.exp(log))} | warning
+            for k, log in enumerate(logs)
             if log > NO_ALTERNATIVE or len(logs) == 1
         ]
         return answers if len(logs) > 1 else answers[0]
 
-    def alternatives(
-        self, head: str, out: Arrays, text: str, tokens: Sequence[Token]
-    ) -> tuple[Callable[[Any], dict[str, Any]], list[Any]]:
-        """A function from a row of the output to an alternative without its score, and the rows."""
+    def alternative(self, head: str, k: int, out: Arrays, text: str, tokens: Tokens) -> dict[str, Any]:
+        """Alternative k of a head's answer, without its score."""
         part, target = self.parts[head], self.targets.get(head)
-        match part["kind"]:
-            case "span":
-                rows = [*zip(out["starts"].tolist(), out["ends"].tolist(), strict=True)]
-                return lambda row: extracted(text, tokens, *row), rows
-            case "pointers":
-                return lambda row: pointed(part, text, tokens, row), out["pointers"].tolist()
-            case "fill-mask":
-                return lambda row: filled(part["token"], target, text, tokens, row), out["tokens"].tolist()
-            case "generation":
-                prompt, ids = self.prompt(text, tokens)
-                return lambda row: continued(target, row, prompt, ids, self.stops), out["tokens"].tolist()
-        new_words = self.new_words(head, tokens)
-        return lambda row: decoded(target, row, new_words), out["tokens"].tolist()
+        if part["kind"] in ("tags", "spans"):
+            return {part["kind"]: items(part, text, tokens, out["paths"][k])}
+        if part["kind"] == "span":
+            return extracted(text, tokens, int(out["starts"][k]), int(out["ends"][k]))
+        if part["kind"] == "pointers":
+            return pointed(part, text, tokens, out["pointers"][k].tolist())
+        row = out["tokens"][k].tolist()
+        if part["kind"] == "fill-mask":
+            return filled(part["token"], target, text, tokens, row)
+        if part["kind"] == "generation":
+            return continued(target, row, *self.prompt(text, tokens), self.stops)
+        return decoded(target, row, self.new_words(head, tokens))
 
-    def prompt(self, text: str, tokens: Sequence[Token]) -> tuple[str, list[int]]:
+    def prompt(self, text: str, tokens: Tokens) -> tuple[str, list[int]]:
         """The text that is continued, of a pair the second, and its ids."""
         if not isinstance(self.manifest["field"], list):
             return text, [token.id for token in tokens]
         start = next((after.start for token, after in pairwise(tokens) if after.segment > token.segment), len(text))
         return text[start:], [token.id for token in tokens if token.segment == 2]
 
-    def empty(self, part: Mapping[str, Any], several: bool) -> Any:
+    def empty(self, part: Entry, several: bool) -> Any:
         """The answer to the empty text."""
         kind = part["kind"]
         if kind in ("score", "vector"):
@@ -899,7 +843,7 @@ class Bundle:
             answer = {"generated_text": "", "score": 1.0} | ({"words": []} if kind == "fill-mask" else {})
         return [answer] if several else answer
 
-    def in_pieces(self, record: str | Mapping[str, Any], sizes: Sequence[int]) -> list[int]:
+    def in_pieces(self, record: Record, sizes: Sequence[int]) -> list[int]:
         """The tokens that continue a prompt, by as many runs of the graph as there are sizes, with the cache."""
         (text, tokens), generated = self.sources[""].record(record), list[int]()
         feeds = self.sources[""].inputs([tokens], [text], [record])
@@ -932,11 +876,9 @@ def open_bundle(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Check a bundle's manifest and files, and return both."""
     data = read_file(path / "bundle.json", 67_108_864)
     seal = SEAL.search(data)
-    if seal is None:
-        raise RefusedError("no seal")
+    refuse_if(seal is None, "no seal")
     body = data[: seal.start()]
-    if hashlib.sha256(body).hexdigest().encode() != seal[1]:
-        raise RefusedError("damaged bundle.json")
+    refuse_if(hashlib.sha256(body).hexdigest().encode() != seal[1], "damaged bundle.json")
     try:
         manifest = json.loads((body + b"}").decode(), object_pairs_hook=unique_keys, parse_constant=refuse_constant)
     except ValueError as error:
@@ -945,21 +887,17 @@ def open_bundle(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         raise RefusedError("another format or version")
     for key in {"graphs", "weights"} & manifest.keys():
         raise RefusedError(f"{key} is reserved")
-    if not isinstance(manifest.get("cache", []), list):
-        raise RefusedError("cache")
+    refuse_if(not isinstance(manifest.get("cache", []), list), "cache")
     for key, kind in KEYS.items():
-        if not isinstance(manifest.get(key), kind):
-            raise RefusedError(key)
+        refuse_if(not isinstance(manifest.get(key), kind), key)
     files = {}
     for name, entry in manifest["files"].items():
-        if not NAME.fullmatch(name) or name == "bundle.json" or set(entry) != {"sha256", "bytes"}:
-            raise RefusedError(name)
+        refuse_if(not NAME.fullmatch(name) or name == "bundle.json" or set(entry) != {"sha256", "bytes"}, name)
         files[name] = read_file(path / name, 1_900_000_000)
         if len(files[name]) != entry["bytes"] or hashlib.sha256(files[name]).hexdigest() != entry["sha256"]:
             raise RefusedError(f"damaged {name}")
     sources = {name.removesuffix("ids") for name in manifest["inputs"] if name == "ids" or name.endswith(".ids")}
-    if not {"model.onnx", *(f"tokenizer.{source}json" for source in sources)} <= set(files):
-        raise RefusedError("a file is missing")
+    refuse_if(not {"model.onnx", *(f"tokenizer.{source}json" for source in sources)} <= set(files), "a file is missing")
     return manifest, files
 
 
@@ -979,29 +917,23 @@ def refuse_constant(name: str) -> None:
     raise ValueError(name)
 
 
-def check_answer_kind(part: Mapping[str, Any]) -> None:
-    if part["kind"] not in OUTPUTS:
-        raise RefusedError(f"answer kind {part['kind']!r}")
+def check_answer_kind(part: Entry) -> None:
+    refuse_if(part["kind"] not in OUTPUTS, f"answer kind {part['kind']!r}")
     for field in part.get("fields", []) if part["kind"] == "structured" else []:
-        if field["per"] not in ("text", "word", "pair"):
-            raise RefusedError(f"a field of each {field['per']}")
-        if field["type"] not in ("label", "position", "number", "span"):
-            raise RefusedError(f"a field of the type {field['type']}")
+        refuse_if(field["per"] not in ("text", "word", "pair"), f"a field of each {field['per']}")
+        refuse_if(field["type"] not in ("label", "position", "number", "span"), f"a field of the type {field['type']}")
 
 
-def check_input_kind(entry: Mapping[str, Any], version: int) -> None:
+def check_input_kind(entry: Entry, version: int) -> None:
     kind = entry.get("kind", "chars")
-    if kind not in INPUT_KINDS:
-        raise RefusedError(f"input kind {kind!r}")
+    refuse_if(kind not in INPUT_KINDS, f"input kind {kind!r}")
     if kind == "ngrams":
         shortest, longest = entry["chars"] or (1, 1)
-        if not 0 <= entry["words"] <= 10 or not 1 <= shortest <= longest <= 20:
-            raise RefusedError("lengths of n-grams")
+        refuse_if(not 0 <= entry["words"] <= 10 or not 1 <= shortest <= longest <= 20, "lengths of n-grams")
         unpack_hashes(entry["hashes"])
     if kind in ("image", "mel"):
         check_media_bounds(entry, version)
-    if entry.get("split", "lines") not in ("lines", "punctuation"):
-        raise RefusedError(f"split {entry['split']!r}")
+    refuse_if(entry.get("split", "lines") not in ("lines", "punctuation"), f"split {entry.get('split')!r}")
 
 
 # Decode options
@@ -1009,8 +941,7 @@ def check_input_kind(entry: Mapping[str, Any], version: int) -> None:
 
 def option_texts(name: str, value: Any) -> list[str]:
     texts = [] if value is None else value if isinstance(value, list) else [value]
-    if not all(isinstance(text, str) and text for text in texts):
-        raise RefusedError(name)
+    refuse_if(not all(isinstance(text, str) and text for text in texts), name)
     return texts
 
 
@@ -1025,21 +956,16 @@ def option_inputs(known: Mapping[str, Any], values: Mapping[str, Any]) -> Arrays
             continue
         largest = 3.4028234663852886e38 if kind == "float" else 2**63 - 1
         low, high = option.get("minimum"), option.get("maximum")
-        if kind not in OPTION_TYPES or isinstance(value, bool) != (kind == "bool"):
-            raise RefusedError(name)
-        if not isinstance(value, OPTION_TYPES[kind]) or abs(value) > largest:
-            raise RefusedError(name)
-        if (low is not None and not value >= low) or (high is not None and not value <= high):
-            raise RefusedError(name)
+        refuse_if(kind not in OPTION_TYPES or isinstance(value, bool) != (kind == "bool"), name)
+        refuse_if(not isinstance(value, OPTION_TYPES[kind]) or abs(value) > largest, name)
+        refuse_if((low is not None and not value >= low) or (high is not None and not value <= high), name)
         dtype: Any = {"float": np.float32, "bool": np.bool_}.get(kind, np.int64)
         arrays[name] = np.zeros(value, dtype) if kind == "size" else np.array(value, dtype)
     current = {name: values.get(name, option["default"]) for name, option in known.items()}
-    if {"n_best", "beams"} <= set(known) and current["n_best"] > current["beams"]:
-        raise RefusedError("more answers than beams")
+    refuse_if({"n_best", "beams"} <= set(known) and current["n_best"] > current["beams"], "more answers than beams")
     if {"min_length", "max_length", "prefix"} <= set(known):
         prefix_length = arrays["prefix"].shape[1] if "prefix" in arrays else 0
-        if max(current["min_length"], prefix_length) >= current["max_length"]:
-            raise RefusedError("max_length leaves no room")
+        refuse_if(max(current["min_length"], prefix_length) >= current["max_length"], "max_length leaves no room")
     return arrays
 
 
@@ -1101,9 +1027,7 @@ def decoded(target: Tokenizer, row: list[int], new_words: Sequence[str]) -> dict
     return {"generated_text": text if EOS in row else without_torn_character(target, ids, text)}
 
 
-def continued(
-    target: Tokenizer, row: list[int], prompt: str, prompt_ids: list[int], stops: Sequence[str]
-) -> dict[str, Any]:
+def continued(target: Tokenizer, row: list[int], prompt: str, prompt_ids: list[int], stops: list[str]) -> Entry:
     """The prompt and its continuation by a row of tokens, up to the first stop text."""
     ids = generated_ids(row)
     sequences = (prompt_ids, [*prompt_ids, *ids], ids)
@@ -1128,7 +1052,7 @@ def without_torn_character(target: Tokenizer, ids: Sequence[int], text: str) -> 
     return text
 
 
-def filled(mask: str, tokenizer: Tokenizer, text: str, tokens: Sequence[Token], row: Sequence[int]) -> dict[str, Any]:
+def filled(mask: str, tokenizer: Tokenizer, text: str, tokens: Tokens, row: Sequence[int]) -> dict[str, Any]:
     """The text with its gaps filled by the tokens of a row."""
     mask_id = tokenizer.token_to_id(mask)
     gaps = [t for t, token in enumerate(tokens) if token.id == mask_id]
@@ -1160,7 +1084,7 @@ def filled(mask: str, tokenizer: Tokenizer, text: str, tokens: Sequence[Token], 
     return {"generated_text": "".join([*parts, text[at:]]), "words": words}
 
 
-def extracted(text: str, tokens: Sequence[Token], first: int, last: int) -> dict[str, Any]:
+def extracted(text: str, tokens: Tokens, first: int, last: int) -> dict[str, Any]:
     """The answer from the first to the last token, in the second text of a pair."""
     if first < 0:
         return {"answer": "", "start": 0, "end": 0}
@@ -1170,7 +1094,7 @@ def extracted(text: str, tokens: Sequence[Token], first: int, last: int) -> dict
     return {"answer": text[start:end], "start": start - shift, "end": end - shift}
 
 
-def pointed(part: Mapping[str, Any], text: str, tokens: Sequence[Token], row: list[int]) -> dict[str, Any]:
+def pointed(part: Entry, text: str, tokens: Tokens, row: list[int]) -> dict[str, Any]:
     """Positions up to the first -1, and of a text the words or tokens there."""
     positions = row[: row.index(-1)] if -1 in row else row
     answer: dict[str, Any] = {"pointers": positions}
@@ -1181,20 +1105,18 @@ def pointed(part: Mapping[str, Any], text: str, tokens: Sequence[Token], row: li
     return answer
 
 
-def has_words(fields: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether an answer of these fields lists the words."""
+def has_words(fields: Sequence[Entry]) -> bool:
+    """Return True if an answer of these fields lists the words."""
     return any(field["per"] != "text" or field["type"] in ("position", "span") for field in fields)
 
 
-def structured(
-    fields: Sequence[Mapping[str, Any]], out: Mapping[str, np.ndarray], text: str, tokens: Sequence[Token]
-) -> dict[str, Any]:
+def structured(fields: Sequence[Entry], out: Arrays, text: str, tokens: Tokens) -> dict[str, Any]:
     """Every field: of the text, of its words, of its pairs of words."""
     places = [token.place for token in tokens if token.place]
     words: list[dict[str, Any]] = [{"word": text[a:b], "start": a, "end": b} for a, b in places]
     answer: dict[str, Any] = {"words": words} if has_words(fields) else {}
 
-    def value(field: Mapping[str, Any], cell: Any) -> Any:
+    def value(field: Entry, cell: Any) -> Any:
         if field["type"] == "number":
             return float(f"{float(cell):.6e}")
         if field["type"] == "label":
@@ -1207,7 +1129,7 @@ def structured(
         start, end = places[first][0], places[last][1]
         return {"text": text[start:end], "start": start, "end": end}
 
-    def named(key: str, field: Mapping[str, Any], score_key: str, at: tuple[int, ...]) -> dict[str, Any]:
+    def named(key: str, field: Entry, score_key: str, at: tuple[int, ...]) -> dict[str, Any]:
         """The value of a cell and its score, under these keys."""
         scores = out.get(f"{field['name']}_scores")
         return {key: value(field, out[field["name"]][at])} | ({} if scores is None else {score_key: score(scores[at])})
@@ -1228,13 +1150,7 @@ def structured(
     return answer
 
 
-def items(
-    part: Mapping[str, Any],
-    text: str,
-    tokens: Sequence[Token],
-    path: np.ndarray,
-    out: Mapping[str, np.ndarray] | None = None,
-) -> list[dict[str, Any]]:
+def items(part: Entry, text: str, tokens: Tokens, path: np.ndarray, out: Arrays | None = None) -> list[dict[str, Any]]:
     """The tags or spans of a sequence of tags, with their scores if there are outputs."""
     words = [token.place for token in tokens if token.place]
     tags = [part["labels"][tag] for tag in path[: len(words)]]
@@ -1274,7 +1190,7 @@ def split_tag(tag: str) -> tuple[str, str] | None:
 
 
 def same(answer: Any, golden: Any) -> bool:
-    """The comparison with golden examples."""
+    """Compare an answer with a golden example."""
     if isinstance(answer, float) and isinstance(golden, float):
         return abs(answer - golden) <= 0.0001
     if isinstance(answer, list) and isinstance(golden, list):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import http.client
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
+from http.client import HTTPConnection
 from operator import getitem
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from jsonschema import Draft202012Validator
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import ASGIApp
 
+Headers = Mapping[str, str] | None
 READY_S = 60  # a busy machine needs that long to start a process
 
 
@@ -77,11 +78,9 @@ class Server:
             time.sleep(0.02)
         raise AssertionError(f"no {pattern!r} in: {self.log}")
 
-    def request(
-        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None, timeout: float = 60
-    ) -> Reply:
+    def request(self, method: str, path: str, body: Any = None, headers: Headers = None, timeout: float = 60) -> Reply:
         """Send one request on a new connection; a body that is not bytes is sent as JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             return ask(connection, method, path, body, headers)
         finally:
@@ -145,13 +144,7 @@ def events(body: bytes) -> list[tuple[str, Any]]:
     return [(event.get("event", "message"), json.loads(event["data"])) for event in lines]
 
 
-def ask(
-    connection: http.client.HTTPConnection,
-    method: str,
-    path: str,
-    body: Any = None,
-    headers: Mapping[str, str] | None = None,
-) -> Reply:
+def ask(connection: HTTPConnection, method: str, path: str, body: Any = None, headers: Headers = None) -> Reply:
     """One request on a connection that stays open."""
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     connection.request(method, path, data, dict(headers or {}))
@@ -234,7 +227,7 @@ def malformed_bodies(body: dict[str, Any]) -> Iterator[bytes]:
 
 def malformed_statuses(server: Server, path: str, body: dict[str, Any]) -> list[int]:
     """The statuses of all malformed requests; every response but those of status 200 gives a reason."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
     try:
         replies = [ask(connection, "POST", path, changed) for changed in malformed_bodies(body)]
     finally:
