@@ -6,7 +6,7 @@ from acme_gated.encoder import GatedConv
 from seqpipe.plugin import UsageError, check_encoder
 
 
-def test_it_keeps_what_every_encoder_promises() -> None:
+def test_it_keeps_the_contract_of_encoders() -> None:
     check_encoder(GatedConv, hidden=8, width=3, layers=2, dropout=0.1)
 
 
@@ -21,11 +21,11 @@ def test_it_computes_what_the_paper_says() -> None:
     for t in range(6):  # h_l(X) = (X * W + b) ⊗ σ(X * V + c), and the residual
         both = np.einsum("oiw,wi->o", weight, padded[t : t + 5]) + bias
         expected.append(h[t] + both[:3] / (1 + np.exp(-both[3:])))
-    found = encoder(x, torch.ones(1, 6).bool())[0].detach().numpy()
-    np.testing.assert_allclose(found, np.array(expected), atol=1e-5)
+    outputs = encoder(x, torch.ones(1, 6).bool())[0].detach().numpy()
+    np.testing.assert_allclose(outputs, np.array(expected), atol=1e-5)
 
 
-def test_two_layers_of_three_hear_two_neighbours_on_each_side() -> None:
+def test_two_layers_of_width_three_see_two_neighbours_on_each_side() -> None:
     encoder = GatedConv(4, hidden=8, width=3, layers=2)
     x = torch.randn(1, 9, 4, requires_grad=True)
     encoder(x, torch.ones(1, 9).bool())[0, 4].sum().backward()

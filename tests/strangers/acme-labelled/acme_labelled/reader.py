@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from seqpipe.plugin import DataError
+from seqpipe.plugin import DataError, file_lines
 
 
 class FastText:
     """Reads fastText's labelled lines: one label, then the text. Blank lines are left out.
 
     Args:
-        prefix: How a label begins.
+        prefix: Beginning of a label.
     """
 
     fields = ("text", "label", "where")
@@ -23,15 +23,10 @@ class FastText:
 
     def read(self, path: Path) -> Iterator[dict[str, Any]]:
         """The records of a UTF-8 file, one at a time."""
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
+        for number, line in enumerate(file_lines(path), 1):
+            if content := line.removeprefix("\ufeff").strip():
                 where = f"{path}:{number}"
-                try:
-                    content = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-                except UnicodeDecodeError as error:
-                    raise DataError(f"{where}: this line is not UTF-8; convert the file with iconv") from error
-                if content:
-                    yield {**self.record(content, where), "where": where}
+                yield {**self.record(content, where), "where": where}
 
     def record(self, line: str, where: str) -> dict[str, str]:
         """The text and the label of one line."""

@@ -8,7 +8,7 @@ from seqpipe.plugin import DataError, check_reader
 RECORDS = [{"text": "a lovely soup", "label": "good"}, {"text": "stale, süß bread", "label": "not-good"}]
 
 
-def test_it_keeps_what_every_reader_promises() -> None:
+def test_it_keeps_the_contract_of_readers() -> None:
     check_reader(FastText, "__label__good a lovely soup\n__label__not-good stale, süß bread\n", RECORDS)
 
 
@@ -26,7 +26,7 @@ def test_another_prefix_a_byte_order_mark_blank_lines_and_carriage_returns() -> 
         ("__label__good __label__fair soup", "a second label"),
     ],
 )
-def test_a_bad_line_is_told_with_its_place(line: str, message: str, tmp_path: Path) -> None:
+def test_a_bad_line_is_an_error_with_its_place(line: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.txt"
     path.write_text(f"__label__good soup\n{line}\n", encoding="utf-8")
     with pytest.raises(DataError) as error:

@@ -25,7 +25,7 @@ def texts(*scores: float) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("order", [["a", "b", "c"], ["c", "a", "b"]])
-def test_it_keeps_what_every_head_promises(order: list[str]) -> None:
+def test_it_keeps_the_contract_of_heads(order: list[str]) -> None:
     check_head(Ordinal, order=order, dropout=0.1)
 
 
@@ -68,8 +68,8 @@ def test_far_texts_keep_a_finite_loss_and_a_gradient() -> None:
 
 
 def test_errors_count_in_ranks() -> None:
-    found = Ordinal.metrics({"order": ORDER}, ["good", "good", "poor", "odd"], ["good", "awful", "fair", None])
-    assert found == {"mean_absolute_error": (0 + 3 + 1 + 3) / 4}
+    scores = Ordinal.metrics({"order": ORDER}, ["good", "good", "poor", "odd"], ["good", "awful", "fair", None])
+    assert scores == {"mean_absolute_error": (0 + 3 + 1 + 3) / 4}
 
 
 @pytest.mark.parametrize("order", [["awful", "poor"], [*ORDER, "great"], [*ORDER, "good"]])

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from seqpipe.plugin import DataError
+from seqpipe.plugin import DataError, file_lines
 
 
 class Dependencies:
     """Reads the words, heads and relations of CoNLL-U sentences; `heads` count from 0, null is the root.
 
-    Lines of ranges (1-2) and of empty nodes (1.1) are no words. The text is the words with blanks between them.
+    Ranges (1-2) and empty nodes (1.1) are skipped. The text is the words with blanks between them.
 
     Args:
         subtypes: Whether relations keep their subtypes, such as nmod:poss.
@@ -24,7 +24,8 @@ class Dependencies:
     def read(self, path: Path) -> Iterator[dict[str, Any]]:
         """The sentences of a UTF-8 file, one at a time."""
         rows: list[tuple[int, list[str]]] = []
-        for number, line in self._lines(path):
+        for number, line in enumerate(file_lines(path), 1):
+            line = line.removeprefix("\ufeff").rstrip("\r\n")
             if not line.strip():
                 if rows:
                     yield self._sentence(path, rows)
@@ -37,14 +38,6 @@ class Dependencies:
                     rows.append((number, columns))
         if rows:
             yield self._sentence(path, rows)
-
-    def _lines(self, path: Path) -> Iterator[tuple[int, str]]:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                except UnicodeDecodeError as error:
-                    raise DataError(f"{path}:{number}: this line is not UTF-8; convert the file with iconv") from error
 
     def _sentence(self, path: Path, rows: list[tuple[int, list[str]]]) -> dict[str, Any]:
         words: list[str] = []

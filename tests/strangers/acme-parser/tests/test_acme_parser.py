@@ -33,7 +33,7 @@ print(json.dumps(model(["the dog sees a big cat", "dogs sleep"])))
 
 
 def is_tree(heads: tuple[int, ...]) -> bool:
-    """Whether one word is the root, and every other word hangs below it."""
+    """Return whether one word is the root, and every other word is below it."""
     if heads.count(-1) != 1:
         return False
     for position in range(len(heads)):
@@ -52,19 +52,21 @@ def best_by_enumeration(arcs: torch.Tensor, *, trees: bool) -> tuple[int, ...]:
     return max(possible, key=lambda heads: sum(arcs[i, head + 1].item() for i, head in enumerate(heads)))
 
 
-def sentence(words: str) -> str:
-    """A sentence in CoNLL-U: the verb is the root, determiners and adjectives hang on the noun behind them."""
-    tokens = words.split()
-    root = next(i for i, word in enumerate(tokens) if word in ("sees", "likes", "sleep", "sleeps"))
-    lines = []
-    for i, word in enumerate(tokens):
+def line(identifier: str, word: str, head: str, relation: str) -> str:
+    return "\t".join([identifier, word, "_", "_", "_", "_", head, relation, "_", "_"]) + "\n"
+
+
+def sentence(text: str) -> str:
+    """A sentence in CoNLL-U: the verb is the root, determiners and adjectives depend on the noun after them."""
+    words, lines = text.split(), []
+    root = next(i for i, word in enumerate(words) if word in ("sees", "likes", "sleep", "sleeps"))
+    for i, word in enumerate(words):
+        head, relation = root + 1, "nsubj" if i < root else "obj"
         if i == root:
             head, relation = 0, "root"
         elif word in ("the", "a", "big", "old"):
-            head = next(j for j in range(i, len(tokens)) if tokens[j] in ("dog", "cat", "dogs", "cats")) + 1
+            head = next(j for j in range(i, len(words)) if words[j] in ("dog", "cat", "dogs", "cats")) + 1
             relation = "det" if word in ("the", "a") else "amod"
-        else:
-            head, relation = root + 1, "nsubj" if i < root else "obj"
         lines.append(line(str(i + 1), word, str(head), relation))
     return "".join(lines) + "\n"
 
@@ -88,20 +90,15 @@ def test_a_bundle_answers_with_trees_without_torch_and_without_this_package(tmp_
     assert next(iter(scores)) == "las"  # it is declared, so it selects the best epoch
     assert min(scores["las"], scores["head_accuracy"], scores["relation_accuracy"]) > 0.95
     first, second = json.loads(python(tmp_path, "-c", DEPLOYMENT))
-    assert [(word["word"], word["head"], word["relation"]) for word in first["words"]] == [
-        ("the", 1, "det"),
-        ("dog", 2, "nsubj"),
-        ("sees", None, "root"),
-        ("a", 5, "det"),
-        ("big", 5, "amod"),
-        ("cat", 2, "obj"),
-    ]
+    assert [word["head"] for word in first["words"]] == [1, 2, None, 5, 5, 2]
+    assert [word["relation"] for word in first["words"]] == ["det", "nsubj", "root", "det", "amod", "obj"]
+    assert [word["word"] for word in first["words"]] == ["the", "dog", "sees", "a", "big", "cat"]
     assert [word["head"] for word in second["words"]] == [1, None]
     assert all(word["head_score"] > 0.5 for word in first["words"])
 
 
 @pytest.mark.parametrize("decoding", ["mst", "greedy"])
-def test_the_parser_keeps_what_every_head_promises(decoding: str) -> None:
+def test_the_parser_keeps_the_contract_of_heads(decoding: str) -> None:
     check_head(BiaffineParser, arc_dim=8, relation_dim=4, dropout=0.1, decoding=decoding)
 
 
@@ -120,23 +117,18 @@ def test_the_decoders_find_the_best_of_all_trees_and_of_all_heads() -> None:
 
 
 def test_nested_cycles_are_expanded() -> None:
-    #            root  0    1    2    3: 0 and 1 like each other best, then 2, then 3
-    arcs = torch.tensor(
-        [
-            [-9.0, 0.0, 9.0, 5.0, 4.0],
-            [-9.0, 9.0, 0.0, 4.0, 5.0],
-            [-9.0, 7.0, 1.0, 0.0, 6.0],
-            [-4.0, 1.0, 1.0, 8.0, 0.0],
-        ]
-    )
+    # Columns: root, words 0 to 3. 0 and 1 like each other best, then 2, then 3.
+    rows = [[-9, 0, 9, 5, 4], [-9, 9, 0, 4, 5], [-9, 7, 1, 0, 6], [-4, 1, 1, 8, 0]]
+    arcs = torch.tensor(rows, dtype=torch.float32)
     heads = spanning_tree(arcs[None], torch.ones(1, 4).bool())[0].tolist()
     assert tuple(heads) == best_by_enumeration(arcs, trees=True) == (1, 3, 0, -1)
 
 
 def test_long_sentences_have_trees() -> None:
     torch.manual_seed(2)
-    heads = spanning_tree(torch.randn(3, 60, 61), torch.arange(60) < torch.tensor([60, 33, 59])[:, None])
-    assert all(is_tree(tuple(row[:length].tolist())) for row, length in zip(heads, [60, 33, 59], strict=True))
+    lengths = [60, 33, 59]
+    heads = spanning_tree(torch.randn(3, 60, 61), torch.arange(60) < torch.tensor(lengths)[:, None])
+    assert all(is_tree(tuple(row[:length].tolist())) for row, length in zip(heads, lengths, strict=True))
 
 
 def test_arc_scores_are_dozat_and_mannings() -> None:
@@ -183,34 +175,20 @@ def test_labelled_attachment_needs_head_and_relation() -> None:
     assert BiaffineParser.metrics({}, gold, [{"head": {}, "relation": {}}]) == {"las": 0.0}
 
 
-def line(identifier: str, word: str, head: str, relation: str) -> str:
-    return "\t".join([identifier, word, "_", "_", "_", "_", head, relation, "_", "_"]) + "\n"
-
-
-GOOD = (
-    "# text = Ada doesn't sleep\n"
-    + line("1", "Ada", "4", "nsubj")
-    + line("2-3", "doesn't", "_", "_")
-    + line("2", "does", "4", "aux:neg")
-    + line("3", "n't", "4", "advmod")
-    + line("3.1", "ever", "_", "_")
-    + line("4", "sleep", "0", "root")
-    + "\n"
-    + line("1", "Rain", "0", "root")
+GOOD = "# text = Ada doesn't sleep\n" + "".join(
+    line(*row.split()) if row else "\n"
+    for row in (
+        *("1 Ada 4 nsubj", "2-3 doesn't _ _", "2 does 4 aux:neg", "3 n't 4 advmod", "3.1 ever _ _", "4 sleep 0 root"),
+        *("", "1 Rain 0 root"),
+    )
 )
 
 
 @pytest.mark.parametrize(("subtypes", "relation"), [(True, "aux:neg"), (False, "aux")])
-def test_the_reader_keeps_what_every_reader_promises(subtypes: bool, relation: str) -> None:
-    records = [
-        {
-            "text": "Ada does n't sleep",
-            "words": ["Ada", "does", "n't", "sleep"],
-            "heads": [3, 3, 3, None],
-            "relations": ["nsubj", relation, "advmod", "root"],
-        },
-        {"text": "Rain", "words": ["Rain"], "heads": [None], "relations": ["root"]},
-    ]
+def test_the_reader_keeps_the_contract_of_readers(subtypes: bool, relation: str) -> None:
+    first = {"text": "Ada does n't sleep", "words": ["Ada", "does", "n't", "sleep"], "heads": [3, 3, 3, None]}
+    second = {"text": "Rain", "words": ["Rain"], "heads": [None], "relations": ["root"]}
+    records = [{**first, "relations": ["nsubj", relation, "advmod", "root"]}, second]
     check_reader(Dependencies, GOOD, records, subtypes=subtypes)
 
 

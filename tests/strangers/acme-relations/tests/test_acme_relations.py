@@ -34,20 +34,19 @@ print(json.dumps(model("Cleo works for Acme and Dan lives in Oslo")))
 """
 
 
+def record(facts: list[str], labels: list[str], topic: str) -> dict[str, Any]:
+    """One fact or two; a fact has four words, from a person to a firm or a town."""
+    text = " and ".join(facts)
+    pairs = [{"from": 5 * i, "to": 5 * i + 3, "label": label} for i, label in enumerate(labels)]
+    return {"text": text, "words": text.split(), "relations": pairs, "topic": topic}
+
+
 def records() -> list[dict[str, Any]]:
-    """Sentences of one fact and of two; the topic is that of the first."""
+    """Sentences of two facts and of one; the topic is that of the first."""
     facts = [(f"{who} works for {firm}", "works-for", "work") for who in PEOPLE for firm in FIRMS]
     facts += [(f"{who} lives in {town}", "lives-in", "home") for who in PEOPLE for town in TOWNS]
-    rows = []
-    for (first, label, topic), (second, other, _) in product(facts, facts[::5]):
-        words = f"{first} and {second}".split()
-        pairs = [{"from": 0, "to": 3, "label": label}, {"from": 5, "to": 8, "label": other}]
-        rows.append({"text": " ".join(words), "words": words, "relations": pairs, "topic": topic})
-    rows += [
-        {"text": fact, "words": fact.split(), "relations": [{"from": 0, "to": 3, "label": label}], "topic": topic}
-        for fact, label, topic in facts
-    ]
-    return rows
+    double = [record([a, b], [label, other], topic) for (a, label, topic), (b, other, _) in product(facts, facts[::5])]
+    return double + [record([fact], [label], topic) for fact, label, topic in facts]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def python(folder: Path, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("outside", ["none", "unrelated"])
-def test_it_keeps_what_every_head_promises(outside: str) -> None:
+def test_it_keeps_the_contract_of_heads(outside: str) -> None:
     check_head(Relations, outside=outside, hidden=8, dropout=0.1)
 
 
@@ -102,10 +101,8 @@ def test_pair_recall_ignores_the_relation() -> None:
 
 def test_the_bundle_answers_without_torch_and_without_this_package(folder: Path) -> None:
     answer = json.loads(python(folder, "-c", DEPLOYMENT))
-    assert {(pair["from"], pair["to"], pair["label"]) for pair in answer["relations"]} == {
-        (0, 3, "works-for"),
-        (5, 8, "lives-in"),
-    }
+    relations = {(pair["from"], pair["to"], pair["label"]) for pair in answer["relations"]}
+    assert relations == {(0, 3, "works-for"), (5, 8, "lives-in")}
     assert all(pair["score"] > 0.5 for pair in answer["relations"])
     assert (answer["topic"], [word["word"] for word in answer["words"]][3]) == ("work", "Acme")
 

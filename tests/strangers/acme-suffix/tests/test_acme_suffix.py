@@ -11,11 +11,8 @@ def spelled(*words: str) -> Tensor:
     return torch.tensor([[[ord(c) - 95 for c in word] + [0] * (longest - len(word)) for word in words]])
 
 
-def test_it_keeps_what_every_embedding_promises() -> None:
+def test_it_keeps_the_contract_of_embeddings_also_with_endings_longer_than_every_word() -> None:
     check_embedding(Suffix, dim=8)
-
-
-def test_endings_longer_than_every_word_are_fine() -> None:
     check_embedding(Suffix, n=10, dim=4)
 
 
