@@ -36,10 +36,10 @@ def test_random_changes_are_answered_or_refused(
     name: str, count: int, found: dict[str, tuple[list[bytes], Run]]
 ) -> None:
     seeds, run = found[name]
-    for data in [*seeds, *corpus(name)]:
+    inputs = [*seeds, *corpus(name)]
+    for data in inputs:
         survives(run, data)
     dice = random.Random(f"{name} {count}")
-    inputs = [*seeds, *corpus(name)]
     for _ in range(count if name in COSTLY else 5 * count):
         data = changed(dice.choice(inputs), dice)
         try:
