@@ -309,9 +309,10 @@ function optionInputs(declared, values) {
   return Object.fromEntries(Object.entries(declared).map(([name, { type, minimum, maximum }]) => {
     const x = value(name), whole = type === "size" || type === "int";
     if (type === "tokens") return [name, new ort.Tensor("int64", (x ?? []).map(BigInt), [1, (x ?? []).length])];
-    if ((type === "texts" || type === "automaton") && x !== null) throw new Error(`this program does not support ${name}`);
+    const arcs = type === "automaton" || type === "trie";
+    if ((type === "texts" || arcs) && x !== null) throw new Error(`this program does not support ${name}`);
     if (type === "texts") return [name, new ort.Tensor("int64", [], [1, 0])];
-    if (type === "automaton") return [name, new ort.Tensor("int64", [], [1, 0, 3])];
+    if (arcs) return [name, new ort.Tensor("int64", [], [1, 0, 3])];
     if (type === "uniform" && x === null) return [name, new ort.Tensor("float32", [], [1, 1, 0])];
     if (typeof x !== (type === "bool" ? "boolean" : "number") || (whole && !Number.isInteger(x)))
       throw new Error(`${name} must be a ${type}`);
