@@ -22,7 +22,7 @@ from page_cases import CASES, CHINESE, HEBREW, PICTURE, POINTS, PROMPT, STORY, W
 from PIL import Image
 from serving import Server, running_app
 
-from seqpipe import load, serve
+from seqpipe import Model, load, serve
 from seqpipe.answers.registry import ANSWER_KINDS, MultiHead
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def page(browser: BrowserContext) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def one_page(browser: BrowserContext) -> Iterator[Page]:
+def shared_page(browser: BrowserContext) -> Iterator[Page]:
     """The page for tests that each look at a bundle of their own."""
     with checked_page(browser) as page:
         yield page
@@ -118,6 +118,23 @@ def answered(page: Page) -> Any:
 def pixels(place: Any) -> np.ndarray:
     """A screenshot, (height, width, 3)."""
     return np.asarray(Image.open(io.BytesIO(place.screenshot())).convert("RGB")).astype(int)
+
+
+def assert_accessible(page: Page) -> None:
+    """Labels, roles, order and contrast are right by the rules of axe-core."""
+    result = axe.Axe().run(page)
+    assert result.violations_count == 0, result.generate_report()
+
+
+def run_shown_code(page: Page, folder: Path) -> Any:
+    """Run the curl command and the Python code that the page shows, in a folder: the answer, which is the same."""
+    page.get_by_text("Request", exact=True).click()
+    curl = page.get_by_label("curl command", exact=True).inner_text()
+    answer = json.loads(subprocess.check_output(["bash", "-c", curl], cwd=folder))
+    code = page.get_by_label("Python code", exact=True).inner_text()
+    printed = subprocess.check_output([sys.executable, "-c", code], text=True, encoding="utf-8", cwd=folder)
+    assert printed == f"{answer}\n"
+    return answer
 
 
 def tint(place: Any) -> tuple[int, ...]:
@@ -161,9 +178,9 @@ def test_the_files_come_with_headers_that_allow_nothing_else(real: Server) -> No
 
 @chromium
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_an_answer_is_drawn_after_a_click(one_page: Page, url: str, requests: list[Any], case: Case) -> None:
-    show(one_page, url, case.name)
-    place = answer(one_page)
+def test_an_answer_is_drawn_after_a_click(shared_page: Page, url: str, requests: list[Any], case: Case) -> None:
+    show(shared_page, url, case.name)
+    place = answer(shared_page)
     for words in case.shows:
         expect(place).to_contain_text(words)
     alone = len(case.inputs) == 1 and case.inputs[0]["type"] == "text"
@@ -379,7 +396,6 @@ def test_a_keyboard_is_enough(page: Page, url: str) -> None:
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
 @pytest.mark.parametrize("name", ["entities", "intent", "stories", "parser", "tour", "normalization", "assistant"])
 def test_axe_finds_nothing_to_mend(page: Page, url: str, name: str, width: int, scheme: Any) -> None:
-    """Labels, roles, order and contrast by the rules of axe-core."""
     page.set_viewport_size({"width": width, "height": 800})
     page.emulate_media(color_scheme=scheme)
     show(page, url, name)
@@ -387,8 +403,7 @@ def test_axe_finds_nothing_to_mend(page: Page, url: str, name: str, width: int, 
         page.get_by_role("checkbox", name="Explain").check()
     answer(page)
     page.locator("details").evaluate_all("list => list.forEach(part => { part.open = true; })")
-    everything = axe.Axe().run(page)
-    assert everything.violations_count == 0, everything.generate_report()
+    assert_accessible(page)
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
@@ -502,20 +517,17 @@ def test_a_narrow_screen_needs_no_scrolling_to_the_side(page: Page, url: str) ->
 
 
 @chromium
-def test_seqpipe_serve_answers_on_the_page_with_curl_and_in_python(page: Page, real: Server, tiny_bundle: Path) -> None:
+def test_seqpipe_serve_answers_on_the_page_with_curl_and_in_python(
+    page: Page, real: Server, tiny: Model, tmp_path: Path
+) -> None:
     show(page, real.url, "toy")
     page.get_by_label("text", exact=True).fill(HARD)
-    expected = load(tiny_bundle, "cpu", threads=1)(HARD)
+    expected = tiny(HARD)
     words = [span["word"] for span in expected]
     assert words == ["It", "Anna", "New York", "HOME", "Ben"]
     place = answer(page)
     assert place.locator("mark").all_inner_texts() == words
-    page.get_by_text("Request", exact=True).click()
-    curl = page.get_by_label("curl command", exact=True).inner_text()
-    assert json.loads(subprocess.check_output(["bash", "-c", curl])) == {"answer": expected}
-    code = page.get_by_label("Python code", exact=True).inner_text()
-    printed = subprocess.check_output([sys.executable, "-c", code], text=True, encoding="utf-8")
-    assert printed == f"{ {'answer': expected} }\n"
+    assert run_shown_code(page, tmp_path) == {"answer": expected}
     page.get_by_role("link", name="tagger").click()
     expect(page.get_by_role("heading", name="tagger", exact=True)).to_be_visible()
     page.get_by_label("text", exact=True).fill("Anna meets Ben")
@@ -602,11 +614,9 @@ def test_attention_is_drawn_on_the_places_of_a_picture(page: Page, url: str) -> 
     cells = maps.nth(0).locator("rect")
     places = cells.evaluate_all("cells => cells.map(c => [c.x.baseVal.value, c.y.baseVal.value, c.style.cssText])")
     assert max(places, key=lambda cell: float(cell[2].split(":")[1].strip("; "))) == [32, 16, "--weight: 1;"]
-    everything = axe.Axe().run(page)
-    assert everything.violations_count == 0, everything.generate_report()
+    assert_accessible(page)
     show(page, url, "spoken")
-    everything = axe.Axe().run(page)
-    assert everything.violations_count == 0, everything.generate_report()
+    assert_accessible(page)
 
 
 @chromium
@@ -616,13 +626,8 @@ def test_a_picture_is_sent_by_curl_and_python_from_its_file(page: Page, real: Se
     (tmp_path / "it's.png").write_bytes(whole)
     choose(page, "it", "it's.png", whole)
     answer(page)
-    page.get_by_text("Request", exact=True).click()
-    curl = page.get_by_label("curl command", exact=True).inner_text()
-    answered_by_curl = json.loads(subprocess.check_output(["bash", "-c", curl], cwd=tmp_path))
-    assert answered_by_curl == real.post("/v1/vision", {"inputs": base64.b64encode(whole).decode()}).json
-    code = page.get_by_label("Python code", exact=True).inner_text()
-    printed = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=tmp_path)
-    assert printed == f"{answered_by_curl}\n"
+    expected = real.post("/v1/vision", {"inputs": base64.b64encode(whole).decode()}).json
+    assert run_shown_code(page, tmp_path) == expected
 
 
 @chromium
