@@ -3,44 +3,27 @@
 The toy tagger knows each word by itself: a known one with SURE, an unknown one as outside with GUESS.
 """
 
-import contextlib
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from conftest import GUESS, SURE
-from factory import QUIET, labelling, moods, seqpipe, write_jsonl
+from factory import moods, seqpipe, write_jsonl
+from gallery import gallery
 
 from seqpipe import Model, load
-from seqpipe.config.loader import load as load_config
 from seqpipe.errors import UsageError
 from seqpipe.explain.html import page
-from seqpipe.pipeline.full_run import run_all
 from seqpipe.runtime.explanation import MOST_UNITS
 
 KEYS = {"awful", "sad", "fair", "usual", "lovely", "glad"}
 
 
-def trained(path: Path) -> Path:
-    """The bundle of a trained pipeline."""
-    with contextlib.chdir(path.parent):
-        run_all(load_config(path), QUIET, "cpu")
-    return path.parent / "runs" / path.stem / "bundle"
-
-
 @pytest.fixture(scope="module")
-def moods_at(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundle of a model of texts whose label one of their words gives away."""
-    folder = tmp_path_factory.mktemp("moods")
-    train = {"epochs": 12, "batch_tokens": 64, "optimizer": {"use": "adamw", "lr": 0.03}, "threads": 1}
-    return trained(labelling(folder, {"encoder": {"use": "lstm", "hidden": 8}, "head": "label", "train": train}))
-
-
-@pytest.fixture(scope="module")
-def labeller(moods_at: Path) -> Model:
-    return load(moods_at, "cpu", threads=1)
+def labeller() -> Model:
+    """A model of texts whose label one of their words gives away."""
+    return load(gallery("label").bundle, "cpu", threads=1)
 
 
 def test_an_importance_is_the_drop_of_the_log_probability_without_the_word(labeller: Model) -> None:
@@ -103,7 +86,7 @@ def test_a_word_that_speaks_against_an_answer_is_below_0_and_drawn_as_such(label
     assert f"  {weights[against]:+.4f}  {against}" in explanation.table()
 
 
-def test_a_span_has_the_importance_of_each_word_for_it(tiny: Model) -> None:
+def test_a_span_or_tag_has_the_importance_of_each_word_for_it(tiny: Model, tiny_tagger: Model) -> None:
     explanation = tiny.explain("Anna in New York")
     anna, city = explanation.attentions
     assert (anna.label, city.label, anna.measure) == ("person", "city", "probability")
@@ -111,11 +94,7 @@ def test_a_span_has_the_importance_of_each_word_for_it(tiny: Model) -> None:
     # An unknown word is outside with GUESS, so no tag of a span has more than the rest.
     assert anna.weights.tolist() == pytest.approx([SURE - (1 - GUESS), 0, 0, 0], abs=1e-6)
     assert city.weights.tolist() == pytest.approx([0, 0] + [SURE**2 - (1 - GUESS)] * 2, abs=1e-6)
-    assert tiny.explain("in in").attentions == ()
-    assert tiny.explain("").attentions == ()
-
-
-def test_a_tag_has_the_importance_of_each_word_for_it(tiny_tagger: Model) -> None:
+    assert tiny.explain("in in").attentions == tiny.explain("").attentions == ()
     parts = tiny_tagger.explain("Anna calls Ben").attentions
     assert [part.label for part in parts] == ["B-person", "O", "B-person"]
     expected = np.diag([SURE - (1 - GUESS), SURE - GUESS, SURE - (1 - GUESS)])
@@ -146,23 +125,23 @@ def test_several_answers_are_refused_and_attention_needs_its_outputs(labeller: M
         labeller.explain("a day", method="attention")
 
 
-def test_the_command_explains_several_texts_files_and_data(moods_at: Path, tmp_path: Path) -> None:
-    texts = ["a sad x day", "a glad day"]
-    lines = seqpipe("explain", moods_at, *texts, "--json")
+def test_the_command_explains_several_texts_files_and_data(tmp_path: Path) -> None:
+    texts, bundle = ["a sad x day", "a glad day"], gallery("label").bundle
+    lines = seqpipe("explain", bundle, *texts, "--json")
     assert lines.code == 0, lines.err
     explanations = [json.loads(line) for line in lines.out.splitlines()]
-    assert [one["text"] for one in explanations] == texts
+    assert [explanation["text"] for explanation in explanations] == texts
     assert {*explanations[0]["faithfulness"]} == {"deleted", "scores", "area", "random"}
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
-    assert seqpipe("explain", moods_at, "--file", tmp_path / "texts.txt", "--json").out == lines.out
-    one = seqpipe("explain", moods_at, texts[0])
-    assert "drop of its log-probability without each word:\n" in one.out
-    assert "area under the deletion curve: " in one.out
-    records = write_jsonl(tmp_path / "data.jsonl", moods(12, 4))
-    table = seqpipe("explain", moods_at, "--data", records, "--top", "1")
-    rows = json.loads(seqpipe("explain", moods_at, "--data", records, "--top", "1", "--json").out)
-    assert table.out.splitlines()[0].split() == ["label", "word", "importance", "count"]
-    assert [line.split()[:2] for line in table.out.splitlines()[1:]] == [[row["label"], row["word"]] for row in rows]
+    assert seqpipe("explain", bundle, "--file", tmp_path / "texts.txt", "--json").out == lines.out
+    single = seqpipe("explain", bundle, texts[0])
+    assert "drop of its log-probability without each word:\n" in single.out
+    assert "area under the deletion curve: " in single.out
+    command = ("explain", bundle, "--data", write_jsonl(tmp_path / "data.jsonl", moods(12, 4)), "--top", "1")
+    head, *table = (line.split() for line in seqpipe(*command).out.splitlines())
+    assert head == ["label", "word", "importance", "count"]
+    rows = json.loads(seqpipe(*command, "--json").out)
+    assert [line[:2] for line in table] == [[row["label"], row["word"]] for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -173,6 +152,6 @@ def test_the_command_explains_several_texts_files_and_data(moods_at: Path, tmp_p
         (["a", "b", "-o", "page.html"], "a page shows one text"),
     ],
 )
-def test_the_command_refuses_what_it_cannot_show(arguments: list[Any], message: str, moods_at: Path) -> None:
-    done = seqpipe("explain", moods_at, *arguments)
+def test_the_command_refuses_what_it_cannot_show(arguments: list[str], message: str) -> None:
+    done = seqpipe("explain", gallery("label").bundle, *arguments)
     assert (done.code, message in done.err) == (2, True)

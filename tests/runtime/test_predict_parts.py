@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factory import process, seqpipe, tiers
 
 from seqpipe import Model
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
@@ -124,23 +125,16 @@ def test_a_share_that_is_none_is_named(text: str) -> None:
         Shard.parse(text)
 
 
-def test_what_is_wrong_before_processes_start_is_reported_once(tiny_bundle: Path, tmp_path: Path) -> None:
+def test_faults_before_processes_start_are_reported_once(tiny_bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("Anna\n")
-    for changes, problem in (
-        ([f"{tmp_path}/none-*.txt", "-o", "out"], "there is no such file"),
-        ([f"{tmp_path}/in.txt", "-o", "out", "--option", "beems=2"], "beems"),
-    ):
-        command = [*PREDICT, str(tiny_bundle), "--processes", "2", "-i", *changes]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-        assert done.returncode == 2
-        assert done.stderr.count(problem) == 1
-        assert "a process failed" not in done.stderr
+    command = ("predict", tiny_bundle, "--processes", "2", "-o", "out", "-i")
+    for changes, problem in ((["none-*.txt"], "there is no such file"), (["in.txt", "--option", "beems=2"], "beems")):
+        done = seqpipe(*command, *changes, folder=tmp_path)
+        assert (done.code, done.err.count(problem), "a process failed" in done.err) == (2, 1, False)
         assert not (tmp_path / "out").exists()
-    command = [*PREDICT, str(tiny_bundle), "--processes", "2", "-i", "in.txt", "-o", "out"]
-    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path, timeout=120)
-    again = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert again.returncode == 2
-    assert again.stderr.count("has answers already; add --resume to continue") == 1
+    assert process(*command, "in.txt", folder=tmp_path).code == 0
+    again = seqpipe(*command, "in.txt", folder=tmp_path)
+    assert (again.code, again.err.count("has answers already; add --resume to continue")) == (2, 1)
 
 
 def test_processes_have_the_parts_of_their_shard() -> None:
@@ -149,34 +143,25 @@ def test_processes_have_the_parts_of_their_shard() -> None:
     assert sorted(n for share in shares for n in share) == numbers[2::4]
 
 
-def test_killed_shards_go_on_where_they_were(tiny: Model, tiny_bundle: Path, tmp_path: Path) -> None:
-    source, out = write_texts(tmp_path, 4000), tmp_path / "out"
+@pytest.mark.parametrize("kills", tiers(1, 20, 900))
+def test_killed_shards_go_on_where_they_were(kills: int, tiny: Model, tiny_bundle: Path, tmp_path: Path) -> None:
+    source, out, draw = write_texts(tmp_path, 4000 if kills == 1 else 20_000), tmp_path / "out", random.Random(3)
     predict_file(tiny, source, tmp_path / "whole.jsonl", "auto", False, {})
     command = [*PREDICT, str(tiny_bundle), "-i", str(source), "-o", str(out), "--resume", "--device", "cpu"]
-    killed = subprocess.Popen([*command, "--processes", "2"], stderr=subprocess.DEVNULL, start_new_session=True)
-    while not [*out.glob("part-*.json")]:
-        assert killed.poll() is None
-        time.sleep(0.01)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
+    answered = 0
+    for _ in range(kills):
+        shard = ["--processes", "2"] if kills == 1 else ["--shard", f"{draw.randint(1, 8)}/8"]
+        killed = subprocess.Popen([*command, *shard], stderr=subprocess.DEVNULL, start_new_session=True)
+        while killed.poll() is None and len([*out.glob("part-*.json")]) == answered:
+            time.sleep(0.01)
+        answered = len([*out.glob("part-*.json")])
+        if killed.poll() is None:
+            os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+    assert answered
     subprocess.run([*command, "--processes", "2"], check=True, stderr=subprocess.DEVNULL)
     assert together(out) == (tmp_path / "whole.jsonl").read_bytes()
     assert json.loads((out / "manifest.json").read_text())["parts"]
-
-
-@pytest.mark.long
-def test_twenty_kills_of_eight_shards_lose_and_change_nothing(tiny: Model, tiny_bundle: Path, tmp_path: Path) -> None:
-    source, out, draw = write_texts(tmp_path, 20_000), tmp_path / "out", random.Random(3)
-    predict_file(tiny, source, tmp_path / "whole.jsonl", "auto", False, {})
-    command = [*PREDICT, str(tiny_bundle), "-i", str(source), "-o", str(out), "--resume", "--device", "cpu"]
-    for _ in range(20):
-        process = subprocess.Popen([*command, "--shard", f"{draw.randint(1, 8)}/8"], stderr=subprocess.DEVNULL)
-        time.sleep(draw.uniform(0.3, 2.0))
-        process.kill()
-        process.wait()
-    for index in range(1, 9):
-        subprocess.run([*command, "--shard", f"{index}/8"], check=True, stderr=subprocess.DEVNULL)
-    assert together(out) == (tmp_path / "whole.jsonl").read_bytes()
 
 
 # Ray

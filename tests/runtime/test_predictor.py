@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqpipe import Model
 from seqpipe.answers.classification import Label
 from seqpipe.answers.tagging import Spans
 from seqpipe.answers.text import Generation, Text
@@ -123,52 +122,36 @@ def test_batches_hold_every_row_once_longest_first_within_their_limits() -> None
     assert all(len(b) <= 8 and (len(b) == 1 or len(b) * lengths[b[0]] <= 24) for b in made)
 
 
-def test_few_inputs_are_in_hand_at_a_time() -> None:
-    taken = 0
+def test_few_inputs_are_read_ahead_of_their_answers() -> None:
+    taken: list[str] = []
 
-    def texts() -> Iterator[dict[str, str]]:
-        nonlocal taken
-        for _ in range(1_000):
-            taken += 1
-            yield {"text": "a"}
+    def texts(count: int) -> Iterator[dict[str, str]]:
+        for i in range(count):
+            taken.append("a Bern" if i % 2 else "a")
+            yield {"text": taken[-1]}
 
-    answers = predictor().stream(texts(), chunk=10)
+    answers = predictor().stream(texts(1_000), chunk=10)
     for answered in range(1, 101):
         next(answers)
-        assert taken <= answered + 20
-
-
-def test_one_at_a_time_means_an_answer_before_the_next_question() -> None:
-    asked: list[str] = []
-
-    def texts() -> Iterator[dict[str, str]]:
-        for text in ("Bern", "a"):
-            asked.append(text)
-            yield {"text": text}
-
-    answers = predictor().stream(texts(), chunk=1)
-    assert (len(next(answers)), asked) == (1, ["Bern"])
-    assert (next(answers), asked) == ([], ["Bern", "a"])
-
-
-def test_a_chunk_of_none_is_an_error() -> None:
+        assert len(taken) <= answered + 20
+    taken.clear()
+    one_by_one = predictor().stream(texts(2), chunk=1)
+    assert (next(one_by_one), len(taken)) == ([], 1)
+    assert (len(next(one_by_one)), len(taken)) == (1, 2)
     with pytest.raises(UsageError, match="chunk must be at least 1, got 0"):
         found(predictor(), ["a"], chunk=0)
 
 
-class Meeting(Watched):
-    """Goes on only when two threads have come, each with a batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.two = threading.Barrier(2, timeout=30)
-
-    def __call__(self, feeds: Arrays) -> Arrays:
-        self.two.wait()
-        return super().__call__(feeds)
-
-
 def test_several_workers_share_the_batches() -> None:
+    class Meeting(Watched):
+        """Goes on only when two threads have come, each with a batch."""
+
+        two = threading.Barrier(2, timeout=120)
+
+        def __call__(self, feeds: Arrays) -> Arrays:
+            self.two.wait()
+            return super().__call__(feeds)
+
     run = Meeting()
     found(predictor(run, workers=2), ["a " * 40] * 64)  # two batches
     assert len(run.threads) == 2
@@ -194,9 +177,9 @@ def test_a_record_alone_is_answered_as_in_a_stream(record: dict[str, str]) -> No
         except DataError as error:
             return str(error)
 
-    made = predictor(Overflowing() if "where" in record else None)
-    alone = outcome(lambda: made.answer(record))
-    assert alone == outcome(lambda: next(made.stream([record])))
+    answering = predictor(Overflowing() if "where" in record else None)
+    alone = outcome(lambda: answering.answer(record))
+    assert alone == outcome(lambda: next(answering.stream([record])))
     assert isinstance(alone, str) == (len(record["text"]) > 50 or "where" in record)
 
 
@@ -221,9 +204,7 @@ def test_a_document_is_answered_sentence_by_sentence_with_its_own_offsets() -> N
     assert [text[part["start"] : part["end"]] for part in answer] == ["Bern"] * 3
     assert [part["start"] for part in answer] == [5, 14, 21]
     assert sum(rows for rows, _ in run.shapes) == 4
-
-
-def test_a_document_is_the_text_even_where_words_are_given() -> None:
+    # It is the text even where there are words.
     assert predictor().document({"text": "a. Bern", "words": ["Bern"]})[0]["start"] == 3
     assert predictor(field="body").document({"text": "", "body": "a. Bern"})[0]["start"] == 3
     message = "x:1: no field 'text'; the record has: words; rename the field that contains the text to 'text'"
@@ -239,12 +220,7 @@ def test_what_has_no_offsets_is_not_split_into_sentences() -> None:
         predictor(n_best={"type": "size", "default": 1}).document({"text": "a"}, n_best=2)
 
 
-def test_an_option_reaches_the_graph(tiny: Model) -> None:
-    assert [span["word"] for span in tiny("Anna in Bern")] == ["Anna", "Bern"]
-    assert tiny("Anna in Bern", bias=10.0) == []
-
-
-def test_no_more_cores_are_counted_than_this_process_may_use() -> None:
+def test_cores_are_those_of_this_process_and_of_its_container(tmp_path: Path) -> None:
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(before)})
@@ -252,9 +228,6 @@ def test_no_more_cores_are_counted_than_this_process_may_use() -> None:
     finally:
         os.sched_setaffinity(0, before)
     assert 1 <= cores() <= len(before)
-
-
-def test_the_quota_of_a_container_is_counted_in_cores(tmp_path: Path) -> None:
     for content, expected in (("max 100000\n", math.inf), ("250000 100000\n", 2.5), ("50000 100000\n", 0.5)):
         (tmp_path / "cpu.max").write_text(content)
         assert quota(tmp_path / "cpu.max") == expected

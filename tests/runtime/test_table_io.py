@@ -37,9 +37,11 @@ def table(path: Path, delimiter: str = ",", names: tuple[str, ...] = ("id", "tex
 def write(path: Path) -> Path:
     """The rows in the form that the file's name says."""
     name = path.name
-    if name.endswith((".csv", ".tsv")):
-        return table(path, "\t" if name.endswith(".tsv") else ",")
-    if name.endswith(".parquet"):
+    if name.endswith(".csv"):
+        return table(path)
+    if name.endswith(".tsv"):  # whose cells have no quotes
+        path.write_text("id\ttext\n1\tAnna, in Bern\n2\tcalls\n", encoding="utf-8")
+    elif name.endswith(".parquet"):
         pyarrow = pytest.importorskip("pyarrow")
         pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(ROWS), path)
     elif name.endswith(".gz"):
@@ -53,21 +55,21 @@ def write(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.json", "a.parquet", "a.csv.gz", "a.json.gz", "a.csv.zip"])
-def test_rows_are_answered_by_their_text_and_given_back_with_the_answer(name: str, tiny: Model, tmp_path: Path) -> None:
-    path = write(tmp_path / name)
-    if name.endswith(".tsv"):  # whose cells have no quotes
-        path.write_text("id\ttext\n1\tAnna in Bern\n2\tcalls\n", encoding="utf-8")
-    answers = predicted(tiny, path)
-    assert [row.pop("answer") and row["id"] for row in answers] == ["1", []]
-    assert [row["id"] for row in answers] == ["1", "2"]
-    assert predicted(tiny, path)[0]["answer"] == tiny("Anna in Bern" if name == "a.tsv" else "Anna, in\nBern")
+def test_rows_are_written_with_the_answer_to_their_text(name: str, tiny: Model, tmp_path: Path) -> None:
+    answers = predicted(tiny, write(tmp_path / name))
+    expected = tiny(ROWS[0]["text"].replace("\n", " ") if name == "a.tsv" else ROWS[0]["text"])
+    assert [(row["id"], row["answer"]) for row in answers] == [("1", expected), ("2", [])]
 
 
-def test_conllu_is_answered_by_its_words(tiny: Model, tmp_path: Path) -> None:
-    source, target = tmp_path / "a.conllu", tmp_path / "out"
-    source.write_text(CONLLU, encoding="utf-8")
-    predict_file(tiny, source, target, "auto", False, {})
-    assert [line.split("\t")[0] for line in target.read_text().splitlines()] == ["Anna", "calls", ""]
+def test_conllu_is_answered_by_its_words_and_a_named_form_is_read_as_such(tiny: Model, tmp_path: Path) -> None:
+    def lines(name: str, content: str, form: str = "auto") -> list[str]:
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        predict_file(tiny, tmp_path / name, tmp_path / "out", form, False, {})
+        return (tmp_path / "out").read_text().splitlines()
+
+    assert [line.split("\t")[0] for line in lines("a.conllu", CONLLU)] == ["Anna", "calls", ""]
+    assert len(lines("a.txt", "text\tlabel\nAnna\tx\n", "text")) == 2
+    assert len(lines("a.txt", "Anna, in Bern\n[Anna] calls\n")) == 2
 
 
 @pytest.mark.parametrize(("delimiter", "encoding"), [(";", "utf-8"), ("|", "utf-8-sig"), ("\t", "utf-8")])
@@ -119,32 +121,19 @@ def test_other_forms_and_faults_are_refused(name: str, content: str, message: st
         predicted(tiny, path)
 
 
-def test_a_text_that_only_looks_like_something_is_read_where_its_form_is_named(tiny: Model, tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("text\tlabel\nAnna\tx\n")
-    target = tmp_path / "out"
-    predict_file(tiny, path, target, "text", False, {})
-    assert len(target.read_text().splitlines()) == 2
-    path.write_text("Anna, in Bern\n[Anna] calls\n")
-    predict_file(tiny, path, target, "auto", False, {})
-    assert len(target.read_text().splitlines()) == 2
-
-
 @pytest.mark.parametrize("name", ["out.csv", "out.tsv", "out.parquet"])
 def test_answers_are_written_as_a_table(name: str, tiny: Model, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     if name == "out.parquet":
         pytest.importorskip("pyarrow")
-    source, target = table(tmp_path / "a.csv"), tmp_path / name
-    predict_file(tiny, source, target, "auto", False, {})
-    frame = (
-        pandas.read_parquet(target)
-        if name == "out.parquet"
-        else pandas.read_csv(target, sep="\t" if "tsv" in name else ",", dtype=str)
-    )
+    predict_file(tiny, table(tmp_path / "a.csv"), tmp_path / name, "auto", False, {})
+    if name == "out.parquet":
+        frame = pandas.read_parquet(tmp_path / name)
+    else:
+        frame = pandas.read_csv(tmp_path / name, sep="\t" if "tsv" in name else ",", dtype=str)
     assert list(frame.columns) == ["id", "text", "answer"]
     assert list(frame["text"]) == [row["text"] for row in ROWS]
-    assert json.loads(frame["answer"][0]) == tiny("Anna, in\nBern")
+    assert json.loads(frame["answer"][0]) == tiny(ROWS[0]["text"])
 
 
 def test_a_row_without_an_answer_has_its_error_in_the_table(tiny: Model, tmp_path: Path) -> None:
@@ -172,23 +161,19 @@ def test_a_frame_gets_columns_of_answers(tiny: Model) -> None:
         tiny.predict_table(pandas.DataFrame({"text": ["Anna", None]}))
 
 
+def test_a_polars_frame_gets_columns_of_answers(tiny: Model) -> None:
+    polars = pytest.importorskip("polars")
+    assert tiny.predict_table(polars.DataFrame(ROWS)).columns == ["id", "text", "answer"]
+
+
 def test_rows_without_an_answer_have_an_error_and_batches_of_arrow_are_read(tiny: Model) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     (batch,) = pyarrow.table({"text": ["Anna", None, "in Bern"]}).to_batches()
     answered = tiny.predict_table(batch, on_error="skip")
     assert isinstance(answered, pyarrow.RecordBatch)
-    assert ["no field" in (error or "") or "must be" in (error or "") for error in answered["error"].to_pylist()] == [
-        False,
-        True,
-        False,
-    ]
+    first, second, third = (error or "" for error in answered["error"].to_pylist())
+    assert (first, "field 'text' must be a text, not NoneType" in second, third) == ("", True, "")
     assert json.loads(answered["answer"][2].as_py()) == tiny("in Bern")
-
-
-def test_a_polars_frame_gets_columns_of_answers(tiny: Model) -> None:
-    polars = pytest.importorskip("polars")
-    answered = tiny.predict_table(polars.DataFrame(ROWS))
-    assert answered.columns == ["id", "text", "answer"]
 
 
 def test_a_file_of_another_form_than_the_training_data_is_evaluated_by_its_own_reader() -> None:

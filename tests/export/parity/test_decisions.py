@@ -49,13 +49,24 @@ def compared(both: tuple[Pipeline, Run], change: Change, shapes: Any = ((3,), (7
     return parity.tally
 
 
-def nothing(feeds: Arrays, decision: Arrays) -> None: ...
+def score_off(difference: float) -> Change:
+    """Scores are off by so much."""
+    return lambda feeds, decision: decision["scores"].__iadd__(np.float32(difference))
 
 
-def test_the_same_answers_are_the_same(both: tuple[Pipeline, Run]) -> None:
-    tally = compared(both, nothing, (SIZES[:4], LENGTHS[:4]))
+def next_tag(feeds: Arrays, decision: Arrays) -> None:
+    decision["tags"][0, 0] = (decision["tags"][0, 0] + 1) % 5
+
+
+def test_the_same_answers_are_the_same_and_a_difference_within_the_tolerance_is_reported(
+    both: tuple[Pipeline, Run],
+) -> None:
+    tally = compared(both, lambda feeds, decision: None, (SIZES[:4], LENGTHS[:4]))
     tally.check()
     assert (tally.decisions, tally.different, tally.ties) == (4 * sum(SIZES[:4]), 0, 0)
+    tally = compared(both, score_off(1e-5))
+    tally.check()
+    assert tally.worst == pytest.approx(1e-5, rel=0.3)
 
 
 def test_the_grid_is_ragged_and_has_every_size_and_length(both: tuple[Pipeline, Run]) -> None:
@@ -67,52 +78,43 @@ def test_the_grid_is_ragged_and_has_every_size_and_length(both: tuple[Pipeline, 
     assert len(np.unique(feeds[-1]["ids"])) == both[0].artifacts.featurizer.tokenizer.get_vocab_size()
 
 
+def nan(feeds: Arrays, decision: Arrays) -> None:
+    decision["scores"][0, 0] = np.nan
+
+
+def leaks(feeds: Arrays, decision: Arrays) -> None:
+    decision["scores"] += np.where(feeds["mask"], 0, feeds["ids"]).sum(1, keepdims=True) * np.float32(0.01)
+
+
+def depends_on_other_rows(feeds: Arrays, decision: Arrays) -> None:
+    decision["opens"] += feeds["ids"].sum(1, keepdims=True) * (not feeds["mask"].all()) * 1e-2
+
+
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
-        (lambda feeds, made: made["tags"].__setitem__((0, 0), (made["tags"][0, 0] + 1) % 5), "tags"),
-        (
-            lambda feeds, made: made["scores"].__setitem__((0, 0), made["scores"][0, 0] + 3e-4),
-            "scores differs by 0.0003",
-        ),
-        (lambda feeds, made: made["scores"].__setitem__((0, 0), np.nan), "scores differs by nan"),
-        (lambda feeds, made: made.update(tags=made["tags"][:, :-1]), r"tags: shape \(3, 6\), not \(3, 7\)"),
-        (
-            lambda feeds, made: made["opens"].__iadd__(
-                feeds["ids"].sum(1, keepdims=True) * (not feeds["mask"].all()) * 1e-2
-            ),
-            "opens differs by",
-        ),
+        (next_tag, "tags"),
+        (score_off(3e-4), "scores differs by 0.0003"),
+        (nan, "scores differs by nan"),
+        (lambda feeds, decision: decision.update(tags=decision["tags"][:, :-1]), r"tags: shape \(3, 6\), not \(3, 7\)"),
+        (depends_on_other_rows, "opens differs by"),
     ],
 )
-def test_a_planted_difference_is_found_and_told_with_its_shape(both: Any, change: Change, told: str) -> None:
+def test_a_planted_difference_is_found_and_reported_with_its_shape(both: Any, change: Change, message: str) -> None:
     tally = compared(both, change)
     assert 0 < tally.different <= tally.decisions
-    with pytest.raises(ParityError, match=rf"decisions differ .*({told}).*, at shape \(3, 7\)"):
+    with pytest.raises(ParityError, match=rf"decisions differ .*({message}).*, at shape \(3, 7\)"):
         tally.check()
 
 
-def test_a_difference_within_the_tolerance_is_none_and_is_told(both: tuple[Pipeline, Run]) -> None:
-    tally = compared(both, lambda feeds, made: made["scores"].__iadd__(np.float32(1e-5)))
-    tally.check()
-    assert tally.worst == pytest.approx(1e-5, rel=0.3)
-
-
-def test_what_reads_the_padding_is_found(both: tuple[Pipeline, Run]) -> None:
-    def leaks(feeds: Arrays, made: Arrays) -> None:
-        made["scores"] += np.where(feeds["mask"], 0, feeds["ids"]).sum(1, keepdims=True) * np.float32(0.01)
-
-    tally = compared(both, leaks)
+def test_an_output_that_depends_on_the_padding_is_found(both: tuple[Pipeline, Run]) -> None:
     with pytest.raises(ParityError, match=r"scores differs by .* \(with other values in the padding\)"):
-        tally.check()
+        compared(both, leaks).check()
     assert compared(both, leaks, ((1,), (7,))).different == 0  # one row has no padding: nothing to read
 
 
 def test_an_answer_that_changes_with_the_batch_around_it_is_found(both: tuple[Pipeline, Run]) -> None:
-    def counts_the_rows(feeds: Arrays, made: Arrays) -> None:
-        made["scores"] += np.float32(0.01 if len(feeds["mask"]) == 1 else 0)
-
-    tally = compared(both, counts_the_rows)
+    tally = compared(both, lambda feeds, decision: score_off(0.01 * (len(feeds["mask"]) == 1))(feeds, decision))
     assert (tally.decisions, tally.different) == (3, 1)
     with pytest.raises(ParityError, match=r"scores differs by 0\.01 \(a row alone, without the batch around it\)"):
         tally.check()
@@ -126,16 +128,21 @@ def test_a_run_that_fails_is_a_difference(both: tuple[Pipeline, Run]) -> None:
         compared(both, fails)
 
 
-def test_equally_good_decisions_are_counted_as_ties_and_many_of_them_are_refused(tmp_path: Path) -> None:
-    config = tiny(tmp_path, "head=tags")
+def equal_tags(folder: Path, best: float = 0.0) -> tuple[Pipeline, Run]:
+    """A pipeline to which every tag is as good as any other, but for the first."""
+    config = tiny(folder, "head=tags")
     pipeline, _ = parts(config)
     with torch.no_grad():
         pipeline.head.emissions.weight.zero_()
-        pipeline.head.emissions.bias.zero_()  # every tag is as good as any other
-    run = predictor(pipeline, config).run
+        pipeline.head.emissions.bias.zero_()[0] = best
+    return pipeline, predictor(pipeline, config).run
 
-    def another(feeds: Arrays, made: Arrays) -> None:
-        made["tags"][0, 0] = 1
+
+def test_equally_good_decisions_are_counted_as_ties_and_many_of_them_are_refused(tmp_path: Path) -> None:
+    pipeline, run = equal_tags(tmp_path)
+
+    def another(feeds: Arrays, decision: Arrays) -> None:
+        decision["tags"][0, 0] = 1
 
     tally = compared((pipeline, run), another, ((7,), (5,)))
     assert (tally.decisions, tally.ties, tally.different) == (7, 1, 0)
@@ -148,39 +155,27 @@ def test_equally_good_decisions_are_counted_as_ties_and_many_of_them_are_refused
 
 
 def test_a_tie_is_one_in_the_models_own_score_only(tmp_path: Path) -> None:
-    config = tiny(tmp_path, "head=tags")
-    pipeline, _ = parts(config)
-    with torch.no_grad():
-        pipeline.head.emissions.weight.zero_()
-        pipeline.head.emissions.bias.copy_(torch.tensor([1e-3] + [0.0] * (len(pipeline.artifacts.tasks[0].labels) - 1)))
+    def another(feeds: Arrays, decision: Arrays) -> None:
+        decision["tags"][0, 0] = len(decision["tags"]) > 1
 
-    def another(feeds: Arrays, made: Arrays) -> None:
-        made["tags"][0, 0] = len(made["tags"]) > 1
-
-    tally = compared((pipeline, predictor(pipeline, config).run), another)
+    tally = compared(equal_tags(tmp_path, 1e-3), another)
     assert (tally.ties, tally.different) == (0, 1)
 
 
-def test_a_head_may_say_itself_how_near_it_was_to_the_decision_of_the_graph(both: tuple[Pipeline, Run]) -> None:
-    pipeline, run = both
-
-    def another(feeds: Arrays, made: Arrays) -> None:
-        made["tags"][0, 0] = (made["tags"][0, 0] + 1) % 5
-
-    asked = []
+def test_a_head_may_say_itself_how_near_it_was_to_the_decision_of_the_graph(
+    both: tuple[Pipeline, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = []
     for margin, ties in ((2e-4, 1), (3e-4, 0)):  # 1e-4 times the root of 7 tags is between them
 
-        def told(x: torch.Tensor, tags: torch.Tensor, other_tags: torch.Tensor, m: float = margin) -> torch.Tensor:
-            asked.append((tags[0, 0].item(), other_tags[0, 0].item()))
+        def stated(x: torch.Tensor, tags: torch.Tensor, other_tags: torch.Tensor, m: float = margin) -> torch.Tensor:
+            pairs.append((tags[0, 0].item(), other_tags[0, 0].item()))
             return x.new_full((x.shape[0],), m)
 
-        pipeline.head.margin = told
-        try:
-            tally = compared((pipeline, run), another, ((1,), (7,)))
-        finally:
-            del pipeline.head.margin
+        monkeypatch.setattr(both[0].head, "margin", stated, raising=False)
+        tally = compared(both, next_tag, ((1,), (7,)))
         assert (tally.ties, tally.different) == (ties, 1 - ties)
-    assert all(other == (own + 1) % 5 for own, other in asked)
+    assert all(other == (tag + 1) % 5 for tag, other in pairs)
 
 
 @pytest.fixture(scope="module")
@@ -200,28 +195,26 @@ def random_writer(folder: Path) -> tuple[Pipeline, Run]:
 
 def test_the_score_of_a_text_may_be_off_by_the_root_of_its_length_times_as_much(writes: tuple[Pipeline, Run]) -> None:
     pipeline, run = writes
-    made = run(next(random_batches(pipeline.artifacts, 0, (3,), (7,))))
-    assert ((made["tokens"] != 0).sum(2) == 100).all()
-    allowed = 10 * 1e-4 + 1e-5 * float(np.abs(made["scores"]).min())
+    decision = run(next(random_batches(pipeline.artifacts, 0, (3,), (7,))))
+    assert ((decision["tokens"] != 0).sum(2) == 100).all()
+    allowed = 10 * 1e-4 + 1e-5 * float(np.abs(decision["scores"]).min())
     for off, different in ((0.9 * allowed, 0), (1.5 * allowed, 3)):
-        change = lambda feeds, made, off=off: made["scores"].__iadd__(np.float32(off))  # noqa: E731
-        assert compared(writes, change, fault=True).different == different
-        assert compared(writes, change).different == 3  # float64 shows that PyTorch itself is nearer
+        assert compared(writes, score_off(off), fault=True).different == different
+        assert compared(writes, score_off(off)).different == 3  # float64 shows that PyTorch itself is nearer
 
 
-def test_equally_likely_texts_of_a_hundred_tokens_may_change_places(writes: tuple[Pipeline, Run]) -> None:
+def test_equally_likely_texts_of_a_hundred_tokens_may_change_places(
+    writes: tuple[Pipeline, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A sum of a hundred log-probabilities is less exact than one: margins grow with the root of their number."""
-    pipeline, run = writes
 
-    def another(feeds: Arrays, made: Arrays) -> None:
-        made["tokens"][0, 0, 50] = 5 + (made["tokens"][0, 0, 50] == 5)
+    def another(feeds: Arrays, decision: Arrays) -> None:
+        decision["tokens"][0, 0, 50] = 5 + (decision["tokens"][0, 0, 50] == 5)
 
     for margin, ties in ((8e-4, 1), (1.2e-3, 0)):
-        pipeline.head.margin = lambda x, m=margin: x.new_full((x.shape[0],), m)
-        try:
-            tally = compared((pipeline, run), another, ((1,), (7,)))
-        finally:
-            del pipeline.head.margin
+        stated = lambda x, m=margin: x.new_full((x.shape[0],), m)  # noqa: E731
+        monkeypatch.setattr(writes[0].head, "margin", stated, raising=False)
+        tally = compared(writes, another, ((1,), (7,)))
         assert (tally.ties, tally.different) == (ties, 1 - ties)
 
 
@@ -231,19 +224,19 @@ def test_scores_as_near_to_float64_as_pytorchs_are_right_and_counted(tmp_path: P
     with torch.no_grad():
         pipeline.head.vocabulary.output.bias.add_(1e3)
     judge = Judge(pipeline, {})
-    seen: list[float] = []
+    differences: list[float] = []
 
-    def rounds_otherwise(feeds: Arrays, made: Arrays) -> None:
-        made.update(judge.noisily(lambda pipeline: judge.decision(pipeline, feeds, False))[-1])
-        seen.append(float(np.abs(made["scores"] - run(feeds)["scores"]).max()))
+    def rounds_otherwise(feeds: Arrays, decision: Arrays) -> None:
+        decision.update(judge.noisily(lambda pipeline: judge.decision(pipeline, feeds, False))[-1])
+        differences.append(float(np.abs(decision["scores"] - run(feeds)["scores"]).max()))
 
     shapes = ((1, 7), (5, 31))
     tally = compared((pipeline, run), rounds_otherwise, shapes)
     tally.check()
-    assert max(seen) > 10 * BOUND
+    assert max(differences) > 10 * BOUND
     assert 0 < tally.rounded < tally.decisions
-    off = 30 * max(seen)
-    tally = compared((pipeline, run), lambda feeds, made: made["scores"].__iadd__(np.float32(off)), shapes)
+    off = 30 * max(differences)
+    tally = compared((pipeline, run), score_off(off), shapes)
     assert tally.different > 0
     with pytest.raises(ParityError) as caught:
         tally.check()
@@ -258,19 +251,16 @@ def test_scores_as_near_to_float64_as_pytorchs_are_right_and_counted(tmp_path: P
 def test_float64_is_no_reference_where_it_is_farther_than_roundings_explain(both: tuple[Pipeline, Run]) -> None:
     pipeline, run = both
 
-    def off(feeds: Arrays) -> Arrays:
-        return {name: array + np.float32(5e-3) if name == "scores" else array for name, array in run(feeds).items()}
+    def off(arrays: Arrays, difference: Any) -> Arrays:
+        return {name: array + difference if name == "scores" else array for name, array in arrays.items()}
 
     feeds = next(random_batches(pipeline.artifacts, 0, (3,), (7,)))
-    for far, different in ((0.0, 3), (0.05, 3)):  # 4 times an error of 0.05 would hide the fault
-        parity = DecisionParity(pipeline, run, off, {})
+    for far in (0.0, 0.05):  # 4 times an error of 0.05 would hide the fault
+        parity = DecisionParity(pipeline, run, lambda feeds: off(run(feeds), np.float32(5e-3)), {})
         decide = parity.judge.decide
-        changed = lambda inputs, explain=False, decide=decide, far=far: {  # noqa: E731
-            name: array + far if name == "scores" else array for name, array in decide(inputs, explain).items()
-        }
-        parity.judge.decide = changed
+        parity.judge.decide = lambda inputs, explain=False, far=far, decide=decide: off(decide(inputs, explain), far)
         parity.compare(feeds, {})
-        assert (parity.tally.different, parity.tally.rounded) == (different, 0)
+        assert (parity.tally.different, parity.tally.rounded) == (3, 0)
 
 
 def test_copies_with_other_roundings_differ_in_the_last_bit_of_weights_and_in_no_whole_number(tmp_path: Path) -> None:
@@ -286,9 +276,9 @@ def test_copies_with_other_roundings_differ_in_the_last_bit_of_weights_and_in_no
     assert (judge.noisily(lambda copied: 1 / 0), judge.fault) == ([], "ZeroDivisionError: division by zero")
 
 
-@pytest.mark.parametrize("told", ["mat1 and mat2 must have the same dtype", "scores is float32, not float64"])
+@pytest.mark.parametrize("message", ["mat1 and mat2 must have the same dtype", "scores is float32, not float64"])
 def test_a_head_without_float64_is_judged_by_a_fixed_bound_and_named(
-    both: tuple[Pipeline, Run], monkeypatch: pytest.MonkeyPatch, told: str
+    both: tuple[Pipeline, Run], monkeypatch: pytest.MonkeyPatch, message: str
 ) -> None:
     pipeline, _ = both
     feeds, judge = next(random_batches(pipeline.artifacts, 0, (3,), (7,))), Judge(pipeline, {})
@@ -299,36 +289,30 @@ def test_a_head_without_float64_is_judged_by_a_fixed_bound_and_named(
         return decide(self, x.float(), mask)
 
     def rounds(self: Any, x: torch.Tensor, mask: torch.Tensor) -> Any:
-        made = decide(self, x, mask)
-        return {**made, "scores": made["scores"].float()}
+        decision = decide(self, x, mask)
+        return {**decision, "scores": decision["scores"].float()}
 
-    monkeypatch.setattr(type(pipeline.head), "decide", rounds if "scores" in told else fails)
+    monkeypatch.setattr(type(pipeline.head), "decide", rounds if "scores" in message else fails)
     judge = Judge(pipeline, {})
     assert "scores" not in judge.decide(feeds)
-    assert told in judge.fault
+    assert message in judge.fault
     for off, different in ((8e-5, 0), (4e-4, 3)):  # 1e-4 times the root of at most 7 tags is between them
-        change = lambda feeds, made, off=off: made["scores"].__iadd__(np.float32(off))  # noqa: E731
-        assert compared(both, change).different == different
+        assert compared(both, score_off(off)).different == different
     assert torch.get_default_dtype() is torch.float32
 
 
 def test_tags_of_equal_vectors_tie_by_construction_and_the_refusal_says_so(tmp_path: Path) -> None:
-    config = tiny(tmp_path, "encoder=bag", "head=tags")
-    pipeline, _ = parts(config)
-    run = predictor(pipeline, config).run
-    tally = Tally(decisions=1_000, ties=5)
-    told = r"too many to call them equal\. All tokens of a text have the same vector, .* tie by construction"
-    with pytest.raises(ParityError, match=told):
-        DecisionParity(pipeline, run, run, {}, tally).resolve_ties()
-    pipeline, _ = parts(tiny(tmp_path, "head=tags"))
-    with pytest.raises(ParityError, match=r"too many to call them equal$"):
-        DecisionParity(pipeline, run, run, {}, Tally(decisions=1_000, ties=5)).resolve_ties()
+    constructed = r"equal\. All tokens of a text have the same vector, .* tie by construction"
+    for encoder, message in (("bag", constructed), ("lstm", "equal$")):
+        pipeline, _ = parts(tiny(tmp_path, f"encoder={encoder}", "head=tags"))
+        parity = DecisionParity(pipeline, dict, dict, {}, Tally(decisions=1_000, ties=5))
+        with pytest.raises(ParityError, match=f"too many to call them {message}"):
+            parity.resolve_ties()
 
 
-def test_texts_of_random_input_are_short_unless_something_else_is_chosen() -> None:
-    options = {
-        name: {"type": "size", "default": n} for name, n in (("max_length", 100), ("b.max_length", 5), ("beams", 1))
-    }
+def test_texts_of_random_input_are_short_unless_another_length_is_chosen() -> None:
+    defaults = {"max_length": 100, "b.max_length": 5, "beams": 1}
+    options = {name: {"type": "size", "default": default} for name, default in defaults.items()}
     trials = Trials(options, {name: [{name: 8}] for name in ("max_length", "b.max_length")})
     assert trials.with_short_texts({}) == {"max_length": 8, "b.max_length": 5}
     assert trials.with_short_texts({"max_length": 3, "beams": 2}) == {"max_length": 3, "b.max_length": 5, "beams": 2}
