@@ -1,7 +1,5 @@
 """Toy distributions on the path, sound and broken, through the table of plugins."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The row of names of a table: recognised by its contrast with the rows below it, or as `--header` says."""
 
-from __future__ import annotations
-
 import json
 import random
 import shlex

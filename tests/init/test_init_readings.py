@@ -1,7 +1,5 @@
 """Readings of a file: doubts with their commands, two that are as good, shares for dev and test, and bad records."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The data sets of ../shared/data through `init`, where they are: a head for each file, or a refusal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The templates of `init`: each is YAML as it stands, and a filled one is valid for any data."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The forms of annotation tools, chatbots and data sets through the reader annotations; the files are init's corpus."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Column files, good and bad, through the conll reader."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Universal Dependencies, good and bad, through the conllu reader."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any

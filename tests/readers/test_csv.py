@@ -1,7 +1,5 @@
 """Tables, good and bad, through the csv and tsv readers."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any

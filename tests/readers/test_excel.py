@@ -1,7 +1,5 @@
 """A spreadsheet through the reader excel."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """fastText's training files through the reader fasttext."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Folders of texts by label through the reader folders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Lists of objects in a JSON file, nested objects and renamed keys, through the readers json and jsonl."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

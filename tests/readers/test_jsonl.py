@@ -1,7 +1,5 @@
 """JSON lines, good and bad, through the jsonl reader."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Files that go line by line together, good and bad, and plain lines."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

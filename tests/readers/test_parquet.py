@@ -1,7 +1,5 @@
 """Parquet tables through the reader parquet."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of points, good and bad, and recipes that make them."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Word-segmented texts as records: the text without the white space between words, and the words as spans."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

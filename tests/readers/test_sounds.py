@@ -1,7 +1,5 @@
 """Folders of sounds with transcripts through the reader sounds, and a table that names sounds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The JSON of SQuAD, good and bad, through the reader squad."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

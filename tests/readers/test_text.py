@@ -1,7 +1,5 @@
 """Plain text as records: the whole in parts, paragraphs, lines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 
