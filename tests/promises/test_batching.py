@@ -48,9 +48,7 @@ def test_the_answers_are_those_of_the_table(one_by_one: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 10, 1024])
-def test_sentences_in_batches_are_answered_as_one_by_one(
-    chunk: int, tiny: Model, mixed: list[Any], one_by_one: list[Any]
-) -> None:
+def test_batches_are_answered_as_one_by_one(chunk: int, tiny: Model, mixed: list[Any], one_by_one: list[Any]) -> None:
     assert differing(tiny(mixed, chunk=chunk), one_by_one) == 0
 
 
@@ -59,9 +57,7 @@ def test_eight_threads_of_one_model_answer_as_one(tiny_bundle: Path, mixed: list
     assert differing(model(mixed, chunk=100), one_by_one) == 0
 
 
-def test_eight_threads_that_ask_one_model_at_once_are_answered_as_one(
-    tiny: Model, mixed: list[Any], one_by_one: list[Any]
-) -> None:
+def test_eight_threads_at_once_are_answered_as_one(tiny: Model, mixed: list[Any], one_by_one: list[Any]) -> None:
     def ask(thread: int) -> int:
         first = thread * len(mixed) // 8
         answers = tiny(iter(mixed[first:] + mixed[:first]), chunk=50)

@@ -97,9 +97,7 @@ def test_a_whole_bundle_is_seen_being_opened(copy: Path, opened: list[str]) -> N
     assert opened == ["tokenizers"]
 
 
-def test_a_reader_that_does_not_compare_hashes_would_be_found(
-    copy: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_without_hashes_would_be_found(copy: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle, "sha256", Anything)
     monkeypatch.setattr("seqpipe.runtime.manifest.sha256", Anything)
     manifest = copy / "bundle.json"

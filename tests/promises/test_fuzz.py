@@ -13,6 +13,7 @@ from factory import tiers
 from fuzzing import Run, changed, corpus, readers, survives, targets
 
 NAMES = ["manifest", "tokenizer", "graph", "yaml", "init", "requests", *(f"reader-{use}" for use in readers())]
+Targets = dict[str, tuple[list[bytes], Run]]
 COSTLY = ("manifest", "tokenizer", "yaml", "init", "requests")  # milliseconds each
 SEARCHED = 3600  # seconds of the search with coverage, over all targets
 
@@ -23,18 +24,14 @@ def bundles(tiny_bundle: Path, writer_bundle: Path, vector_bundle: Path) -> dict
 
 
 @pytest.fixture(scope="module")
-def found(
-    bundles: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, tuple[list[bytes], Run]]]:
+def found(bundles: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Targets]:
     with contextlib.ExitStack() as stack:
         yield targets(bundles, tmp_path_factory.mktemp("fuzz"), stack)
 
 
 @pytest.mark.parametrize("count", tiers(60, long=5_000))
 @pytest.mark.parametrize("name", NAMES)
-def test_random_changes_are_answered_or_refused(
-    name: str, count: int, found: dict[str, tuple[list[bytes], Run]]
-) -> None:
+def test_random_changes_are_answered_or_refused(name: str, count: int, found: Targets) -> None:
     seeds, run = found[name]
     inputs = [*seeds, *corpus(name)]
     for data in inputs:

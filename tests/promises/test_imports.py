@@ -63,9 +63,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize(("line", "forbidden"), COMMANDS.items())
-def test_a_command_imports_only_what_it_needs(
-    line: str, forbidden: set[str], tiny_bundle: Path, tmp_path: Path
-) -> None:
+def test_a_command_imports_what_it_needs(line: str, forbidden: set[str], tiny_bundle: Path, tmp_path: Path) -> None:
     """Neither PyTorch nor a server to use a bundle, no onnxruntime to look around, no lock in a deployment."""
     (tmp_path / "a.conll").write_text("Anna B-person\n\n")
     paths = {"BUNDLE": str(tiny_bundle), "DATA": str(tmp_path / "a.conll"), "OUTPUT": str(tmp_path / "docker")}
@@ -83,9 +81,7 @@ def test_completion_imports_neither_torch_nor_onnxruntime(words: str, monkeypatc
     assert imported(command()).isdisjoint(TRAINING | RUNTIME)
 
 
-def test_twenty_plugins_are_listed_without_torch(
-    tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_listing_20_plugins_imports_no_torch(tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     hook = "from seqpipe.plugin import hookimpl\n\n@hookimpl\n"
     hook += "def register_encoders():\n    return {'acme-%d': 'torch:nn'}\n"
     for i in range(20):

@@ -38,9 +38,7 @@ def run_again(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("rounds", tiers(3, long=20, seconds=1800))
-def test_random_starts_of_two_and_three_commands_lose_nothing(
-    rounds: int, tmp_path: Path, alone: dict[str, torch.Tensor]
-) -> None:
+def test_random_starts_of_commands_lose_nothing(rounds: int, tmp_path: Path, alone: dict[str, torch.Tensor]) -> None:
     dice, refusals = random.Random(3), 0
     for number in range(rounds):
         folder = tmp_path / str(number)

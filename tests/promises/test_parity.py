@@ -145,9 +145,7 @@ def opened(level: str = LEVELS[-1], threads: int = 1) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["tags", "texts"])
-def test_a_right_graph_is_accepted_however_it_is_optimised_and_on_other_texts(
-    small: dict[str, Subject], name: str
-) -> None:
+def test_a_right_graph_is_accepted_however_optimised_and_on_other_texts(small: dict[str, Subject], name: str) -> None:
     for seed, level, threads in ((1, LEVELS[0], 1), (2, LEVELS[1], 2)):
         with opened(level, threads):
             small[name].gate(seed=seed)

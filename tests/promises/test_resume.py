@@ -152,9 +152,7 @@ def test_a_signal_at_any_batch_loses_nothing(tmp_path: Path, pipeline: Pipeline,
 
 
 @pytest.mark.parametrize(("pipeline", "every"), pipelines("average-accumulate"))
-def test_a_cut_at_any_batch_goes_back_to_the_last_checkpoint_and_ends_the_same(
-    tmp_path: Path, pipeline: Pipeline, every: bool
-) -> None:
+def test_a_cut_at_any_batch_goes_back_to_the_last_checkpoint(tmp_path: Path, pipeline: Pipeline, every: bool) -> None:
     config = pipeline(tmp_path, f"train.checkpoint_steps={1 if every else 2}")
     interval = config.train.checkpoint_steps * config.train.accumulate
     expected, count = batches_of(tmp_path / "whole", config)

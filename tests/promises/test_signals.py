@@ -15,9 +15,7 @@ SETTINGS = {"head": "tags", "train": {"epochs": 100_000, "batch_tokens": 48, "th
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_training_with_a_checkpoint_and_the_same_command_goes_on(
-    tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+def test_a_signal_ends_training_and_the_same_command_goes_on(tmp_path: Path, number: signal.Signals, code: int) -> None:
     tagging(tmp_path, SETTINGS)
     before = 0
     for line in ("training tiny", "resuming from epoch", "resuming from epoch"):

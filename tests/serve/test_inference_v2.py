@@ -15,6 +15,7 @@ pytest_plugins = ["protocol_server"]
 
 triton = pytest.importorskip("tritonclient.http")
 InferenceServerException = pytest.importorskip("tritonclient.utils").InferenceServerException
+Client = triton.InferenceServerClient
 TEXTS = ["Anna meets Ben in New York .", "", "Bern", "Anna calls 你好"]
 
 
@@ -34,7 +35,7 @@ def answers(result: triton.InferResult) -> list[Any]:
     return [json.loads(text) for text in result.as_numpy("answer_json").ravel()]
 
 
-def test_the_client_finds_the_server_and_the_bundle(client: triton.InferenceServerClient) -> None:
+def test_the_client_finds_the_server_and_the_bundle(client: Client) -> None:
     assert client.is_server_live()
     assert client.is_server_ready()
     assert client.is_model_ready("toy")
@@ -53,7 +54,7 @@ def test_the_client_finds_the_server_and_the_bundle(client: triton.InferenceServ
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("outputs", [None, False, True])
 def test_the_clients_answers_are_those_of_the_model(
-    client: triton.InferenceServerClient, tiny: Model, shape: list[int], binary: bool, outputs: bool | None
+    client: Client, tiny: Model, shape: list[int], binary: bool, outputs: bool | None
 ) -> None:
     asked = None if outputs is None else [triton.InferRequestedOutput("answer_json", binary_data=outputs)]
     result = client.infer("toy", [text_tensor(TEXTS, shape, binary)], outputs=asked, request_id="7")
@@ -62,7 +63,7 @@ def test_the_clients_answers_are_those_of_the_model(
     assert result.get_response()["id"] == "7"
 
 
-def test_a_vector_is_an_output_of_numbers(client: triton.InferenceServerClient, vectors: Model) -> None:
+def test_a_vector_is_an_output_of_numbers(client: Client, vectors: Model) -> None:
     output = {"name": "vector", "datatype": "FP32", "shape": [-1, -1]}
     assert client.get_model_metadata("vectors")["outputs"][1:] == [output]
     expected = [answer["vector"] for answer in vectors(["Bern", "Anna in", "x"])]
@@ -77,7 +78,7 @@ def test_a_vector_is_an_output_of_numbers(client: triton.InferenceServerClient, 
     assert np.isnan(both.as_numpy("vector")[1]).all()
 
 
-def test_decode_options_and_documents_are_parameters(client: triton.InferenceServerClient, tiny: Model) -> None:
+def test_decode_options_and_documents_are_parameters(client: Client, tiny: Model) -> None:
     result = client.infer("toy", [text_tensor(TEXTS, [4])], parameters={"bias": -5.0})
     assert answers(result) == tiny(TEXTS, bias=-5.0) != tiny(TEXTS)
     result = client.infer("toy", [text_tensor(["Anna. Ben."], [1])], parameters={"documents": True})
@@ -103,9 +104,7 @@ def test_decode_options_and_documents_are_parameters(client: triton.InferenceSer
         ({"timeout": -3}, "timeout: must be a whole number of microseconds"),
     ],
 )
-def test_a_refusal_has_the_form_that_the_client_expects(
-    client: triton.InferenceServerClient, changes: dict[str, Any], message: str
-) -> None:
+def test_a_refusal_has_the_form_that_the_client_expects(client: Client, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InferenceServerException, match=message):
         client.infer(**{"model_name": "toy", "inputs": [text_tensor(["Bern"], [1])], **changes})
 

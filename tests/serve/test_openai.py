@@ -52,32 +52,14 @@ def test_embeddings_are_the_vectors_of_the_model(client: openai.OpenAI, vectors:
     assert client.embeddings.create(model="vectors", input="Bern").data[0].embedding == [-0.25, 2.0]
 
 
-REFUSED_EMBEDDINGS = [
-    ({"model": "toy"}, "model: 'toy' returns no vectors; use POST /v1/toy", "model"),
-    ({"model": "lm"}, "model: 'lm' returns no vectors", "model"),
-    ({"input": [1, 2]}, "input: must be a text or a list of texts; token ids are not supported", "input"),
-    ({"input": []}, "input: must be a text or a list of texts", "input"),
-    ({"input": ["Bern", ""]}, "record 2: a text without a token has no vector; omit it", None),
-    ({"dimensions": 1}, "dimensions: is not supported", "dimensions"),
-    ({"encoding_format": "int8"}, "encoding_format: must be one of float, base64, not 'int8'", "encoding_format"),
-    ({"extra_body": {"inptu": "a"}}, "inptu: is not supported; did you mean 'input'?", "inptu"),
-]
-
-
-@pytest.mark.parametrize(("changes", "message", "parameter"), REFUSED_EMBEDDINGS)
-def test_what_is_no_request_for_embeddings_is_refused_by_name(
-    client: openai.OpenAI, changes: dict[str, Any], message: str, parameter: str | None
-) -> None:
-    with pytest.raises(openai.BadRequestError) as error:
-        client.embeddings.create(**{"model": "vectors", "input": "Bern", **changes})
-    assert message in str(error.value)
-    assert (error.value.param, error.value.type) == (parameter, "invalid_request_error")
-
-
 def test_too_many_texts_are_refused_with_status_413(client: openai.OpenAI) -> None:
     with pytest.raises(openai.APIStatusError, match="10 texts are over the limit of 9") as error:
         client.embeddings.create(model="vectors", input=["Bern"] * 10)
     assert error.value.status_code == 413
+
+
+def embed(client: openai.OpenAI, **changes: Any) -> Any:
+    return client.embeddings.create(**{"model": "vectors", "input": "Bern", **changes})
 
 
 def complete(client: openai.OpenAI, **changes: Any) -> Any:
@@ -107,9 +89,7 @@ def test_a_continuation_says_why_it_ends_and_tokens_are_counted(client: openai.O
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_text_ends_before_a_stop_text_even_one_of_several_tokens(
-    client: openai.OpenAI, lm: Model, stream: bool
-) -> None:
+def test_a_text_ends_before_a_stop_text_of_several_tokens(client: openai.OpenAI, lm: Model, stream: bool) -> None:
     whole = continuation(lm(PROMPT, max_length=16))
     stop = whole[2:5]
     response = complete(client, stop=["not there", stop], stream=stream)
@@ -160,6 +140,16 @@ def test_a_request_by_hand_gets_errors_in_openais_form_and_a_stream_that_ends_wi
     assert json.loads(events[0].removeprefix("data: "))["object"] == "text_completion"
 
 
+REFUSED_EMBEDDINGS = [
+    ({"model": "toy"}, "model: 'toy' returns no vectors; use POST /v1/toy", "model"),
+    ({"model": "lm"}, "model: 'lm' returns no vectors", "model"),
+    ({"input": [1, 2]}, "input: must be a text or a list of texts; token ids are not supported", "input"),
+    ({"input": []}, "input: must be a text or a list of texts", "input"),
+    ({"input": ["Bern", ""]}, "record 2: a text without a token has no vector; omit it", None),
+    ({"dimensions": 1}, "dimensions: is not supported", "dimensions"),
+    ({"encoding_format": "int8"}, "encoding_format: must be one of float, base64, not 'int8'", "encoding_format"),
+    ({"extra_body": {"inptu": "a"}}, "inptu: is not supported; did you mean 'input'?", "inptu"),
+]
 REFUSED_COMPLETIONS = [
     ({"model": "toy"}, "model: 'toy' is not a language model; use POST /v1/toy", "model"),
     ({"model": 3}, "model: must be the name of a bundle (there is: toy, vectors, slow, lm)", "model"),
@@ -183,16 +173,17 @@ REFUSED_COMPLETIONS = [
     ({"extra_body": {"max_length": 3}}, "max_length: is not supported", "max_length"),
     ({"extra_body": {"echo": "yes"}}, "echo: must be true or false, not 'yes'", "echo"),
 ]
+REFUSED = [(embed, *row) for row in REFUSED_EMBEDDINGS] + [(complete, *row) for row in REFUSED_COMPLETIONS]
 
 
-@pytest.mark.parametrize(("changes", "message", "parameter"), REFUSED_COMPLETIONS)
-def test_what_is_no_request_for_completions_is_refused_by_name(
-    client: openai.OpenAI, changes: dict[str, Any], message: str, parameter: str | None
+@pytest.mark.parametrize(("create", "changes", "message", "parameter"), REFUSED)
+def test_a_wrong_request_is_refused_by_name(
+    client: openai.OpenAI, create: Any, changes: dict[str, Any], message: str, parameter: str | None
 ) -> None:
     with pytest.raises(openai.BadRequestError) as error:
-        complete(client, **changes)
+        create(client, **changes)
     assert message in str(error.value)
-    assert error.value.param == parameter
+    assert (error.value.param, error.value.type) == (parameter, "invalid_request_error")
 
 
 @pytest.mark.parametrize(

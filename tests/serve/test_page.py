@@ -298,9 +298,7 @@ def test_options_are_sent_when_they_are_chosen(page: Page, url: str, requests: l
 
 
 @chromium
-def test_an_option_is_described_and_takes_all_where_all_may_be_asked_for(
-    page: Page, url: str, requests: list[Any]
-) -> None:
+def test_an_option_is_described_and_takes_all_where_all_may_be_sent(page: Page, url: str, requests: list[Any]) -> None:
     show(page, url, "entities")
     page.get_by_text("Decode options (1)").click()
     expect(page.get_by_label("bias")).to_have_accessible_description("Evidence for O. -20 to 20, default 0.")
@@ -517,7 +515,7 @@ def test_a_narrow_screen_needs_no_scrolling_to_the_side(page: Page, url: str) ->
 
 
 @chromium
-def test_seqpipe_serve_answers_on_the_page_with_curl_and_in_python(
+def test_seqpipe_serve_answers_on_the_page_and_to_its_code(
     page: Page, real: Server, tiny: Model, tmp_path: Path
 ) -> None:
     show(page, real.url, "toy")

@@ -78,9 +78,7 @@ def test_a_name_that_cannot_be_is_refused(tiny_bundle: Path, items: list[str], m
         ("BUNDLE --port PORT", "cannot listen there (Address already in use); use another"),
     ],
 )
-def test_a_server_that_cannot_start_gives_the_reason(
-    tiny_bundle: Path, tmp_path: Path, arguments: str, message: str
-) -> None:
+def test_a_server_that_cannot_start_says_why(tiny_bundle: Path, tmp_path: Path, arguments: str, message: str) -> None:
     (tmp_path / "short").write_text("short")
     (tmp_path / "link").symlink_to(tmp_path / "short")
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -88,9 +88,7 @@ def test_a_stream_that_nobody_reads_stops(tiny: Model, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("kind", [DataError, BundleError])
-def test_an_answer_names_the_bundle_and_not_its_folder(
-    tiny: Model, monkeypatch: pytest.MonkeyPatch, kind: type[SeqpipeError]
-) -> None:
+def test_no_error_names_a_folder(tiny: Model, monkeypatch: pytest.MonkeyPatch, kind: type[SeqpipeError]) -> None:
     folder = Path("/srv/bundles/toy/3")
 
     def failing(*_: Any, **__: Any) -> Any:

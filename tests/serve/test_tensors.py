@@ -32,9 +32,7 @@ def tensor(data: Any = ("a", "b"), **other: Any) -> dict[str, Any]:
 
 
 @given(st.lists(TEXTS, min_size=1), st.lists(TEXTS, min_size=1))
-def test_texts_are_read_from_json_and_from_the_binary_data_of_tritons_own_library(
-    first: list[str], second: list[str]
-) -> None:
+def test_texts_are_read_from_json_and_from_tritons_binary_data(first: list[str], second: list[str]) -> None:
     triton = pytest.importorskip("tritonclient.utils")
     data = triton.serialize_byte_tensor(np.array([text.encode() for text in second], object)).item()
     inputs = [
