@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
 import torch
 from conftest import Install
@@ -13,11 +12,13 @@ from factory import LEAN, QUIET, parts, seqpipe, tagging, tiny, toy_encoders
 from torch import Tensor, nn
 
 from seqpipe.config.loader import Config
+from seqpipe.console import Console
 from seqpipe.errors import ParityError
 from seqpipe.export import graph_cache as keys
 from seqpipe.export.exporter import use_graph
 from seqpipe.export.graph import graph_without_weights, to_onnx, with_weights
 from seqpipe.export.graph_cache import GraphCache, UnknownKeyError, default_cache, graph_key
+from seqpipe.export.tracing import conversion
 from seqpipe.pipeline.check import check_export
 from seqpipe.training.pipeline import Pipeline
 
@@ -44,45 +45,29 @@ def built(folder: Path, *overrides: str, seed: int = 1) -> tuple[Config, Pipelin
     return config, parts(config)[0].eval()
 
 
-class Counted:
-    """Counts how often a graph is traced."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch):
-        import seqpipe.export.tracing.conversion
-
-        real = seqpipe.export.tracing.conversion.onnx_model
-        self.count = 0
-
-        def onnx_model(*arguments: Any) -> onnx.ModelProto:
-            self.count += 1
-            return real(*arguments)
-
-        monkeypatch.setattr("seqpipe.export.tracing.conversion.onnx_model", onnx_model)
-
-
 @pytest.fixture
-def traced(monkeypatch: pytest.MonkeyPatch) -> Counted:
-    return Counted(monkeypatch)
+def traced(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """An item for each graph that is traced from now on."""
+    traced, onnx_model = [], conversion.onnx_model
+    monkeypatch.setattr(conversion, "onnx_model", lambda *inputs: traced.append(None) or onnx_model(*inputs))
+    return traced
 
 
 # The folder
 
 
-def test_what_was_written_is_read_until_it_is_deleted(cache: GraphCache) -> None:
-    assert cache.read("a") is None
-    cache.write("a", b"one")
-    cache.write("a", b"two")
-    assert cache.read("a") == b"two"
-    cache.delete("a")
-    assert cache.read("a") is None
-    assert entries(cache) == []
-
-
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-1], lambda data: b"", lambda data: data[:40] + b"x" + data[41:]]
 )
-def test_a_damaged_entry_is_none_and_goes(cache: GraphCache, damage: Any) -> None:
-    cache.write("a", b"something of some length")
+def test_an_entry_is_read_until_it_is_deleted_or_damaged(cache: GraphCache, damage: Any) -> None:
+    assert cache.read("a") is None
+    cache.write("a", b"one")
+    cache.write("a", b"a graph of some length")
+    assert cache.read("a") == b"a graph of some length"
+    cache.delete("a")
+    assert cache.read("a") is None
+    assert entries(cache) == []
+    cache.write("a", b"a graph of some length")
     (path,) = entries(cache)
     path.write_bytes(damage(path.read_bytes()))
     assert cache.read("a") is None
@@ -128,12 +113,6 @@ def test_weights_do_not_change_a_key_and_all_else_does(tmp_path: Path) -> None:
     assert graph_key(pipeline, 18) == key
 
 
-def test_sharing_weights_changes_a_key() -> None:
-    apart, tied = (nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)]) for _ in range(2))
-    tied[1].weight = tied[0].weight
-    assert graph_key(apart) != graph_key(tied)
-
-
 def test_the_code_of_a_plugin_and_the_versions_of_packages_change_a_key(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +132,11 @@ def test_the_code_of_a_plugin_and_the_versions_of_packages_change_a_key(
     assert graph_key(toy) != key
 
 
-def test_what_cannot_be_told_has_no_key() -> None:
+def test_sharing_weights_changes_a_key_and_a_module_of_unknown_code_or_content_has_none() -> None:
+    apart, tied = (nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)]) for _ in range(2))
+    tied[1].weight = tied[0].weight
+    assert graph_key(apart) != graph_key(tied)
+
     class Local(nn.Module):
         pass
 
@@ -168,32 +151,30 @@ def test_what_cannot_be_told_has_no_key() -> None:
 # The two together
 
 
-def test_a_second_check_traces_nothing_and_says_the_same(tmp_path: Path, cache: GraphCache, traced: Counted) -> None:
+def test_a_second_check_traces_nothing_and_says_the_same(tmp_path: Path, cache: GraphCache, traced: list[None]) -> None:
     config, _ = built(tmp_path / "a")
     first, second = (check_export(config, QUIET, cache) for _ in range(2))
-    assert traced.count == 1
+    assert len(traced) == 1
     assert replace(first, seconds=0.0) == replace(second, seconds=0.0)
     check_export(config, QUIET)
-    assert traced.count == 2
+    assert len(traced) == 2
 
 
 def test_a_cached_graph_with_other_weights_is_the_one_that_would_be_traced(
-    tmp_path: Path, cache: GraphCache, traced: Counted
+    tmp_path: Path, cache: GraphCache, traced: list[None]
 ) -> None:
-    made: list[bytes] = []
+    graphs: list[bytes] = []
     for seed in (1, 2):
         config, pipeline = built(tmp_path / str(seed), seed=seed)
-        use_graph(pipeline, config, cache, QUIET, made.append)
-        assert made[-1] == to_onnx(pipeline, {}, config.export.opset)
-    assert made[0] != made[1]
-    assert traced.count == 3  # by `use_graph` once, by `to_onnx` twice
+        use_graph(pipeline, config, cache, QUIET, graphs.append)
+        assert graphs[-1] == to_onnx(pipeline, {}, config.export.opset)
+    assert graphs[0] != graphs[1]
+    assert len(traced) == 3  # by `use_graph` once, by `to_onnx` twice
 
 
 def test_a_planted_graph_is_noticed_and_replaced(
-    tmp_path: Path, cache: GraphCache, traced: Counted, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cache: GraphCache, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from seqpipe.console import Console
-
     config, pipeline = built(tmp_path / "a")
     check_export(config, QUIET, cache)
     (path,) = entries(cache)
@@ -203,33 +184,13 @@ def test_a_planted_graph_is_noticed_and_replaced(
     tags.op_type = "ArgMin"
     cache.write(path.stem, model.SerializeToString())
     check_export(config, Console(), cache)
-    said = capsys.readouterr().err
-    assert "the cached graph was refused (ParityError: " in said
-    assert "exporting again" in said
+    messages = capsys.readouterr().err
+    assert "the cached graph was refused (ParityError: " in messages
+    assert "exporting again" in messages
     assert path.read_bytes() == good
-
-
-def test_a_cache_that_cannot_be_written_is_told_and_no_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from seqpipe.console import Console
-
-    config, _ = built(tmp_path / "a")
     (tmp_path / "file").touch()
     assert check_export(config, Console(), GraphCache(tmp_path / "file" / "cache")).decisions > 0
     assert "the graph is not cached: " in capsys.readouterr().err
-
-
-def test_what_fails_anew_is_told_and_not_kept(tmp_path: Path, cache: GraphCache) -> None:
-    config = tiny(tmp_path, *LEAN, "encoder=nomask", **toy_encoders())
-    with pytest.raises(ParityError):
-        check_export(config, QUIET, cache)
-    assert entries(cache) == []
-
-
-def test_a_toy_made_as_the_program_runs_is_checked_and_not_kept(tmp_path: Path, cache: GraphCache) -> None:
-    check_export(tiny(tmp_path, *LEAN, "encoder=sound", **toy_encoders()), QUIET, cache)
-    assert entries(cache) == []
 
 
 class Halved(nn.Module):
@@ -245,10 +206,14 @@ class Halved(nn.Module):
         return y
 
 
-def test_a_graph_of_pytorchs_own_exporter_holds_weights_and_is_not_kept(tmp_path: Path, cache: GraphCache) -> None:
-    config = tiny(tmp_path, *LEAN, "encoder=halved", halved=("encoder", Halved))
-    check_export(config, QUIET, cache)
-    assert not cache.folder.exists()
+def test_a_graph_that_fails_or_holds_weights_or_unknown_code_is_not_kept(tmp_path: Path, cache: GraphCache) -> None:
+    toys = {**toy_encoders(), "halved": ("encoder", Halved)}
+    with pytest.raises(ParityError):
+        check_export(tiny(tmp_path, *LEAN, "encoder=nomask", **toys), QUIET, cache)
+    check_export(tiny(tmp_path, *LEAN, "encoder=sound", **toys), QUIET, cache)  # a class made as the program runs
+    assert entries(cache) == []
+    check_export(tiny(tmp_path, *LEAN, "encoder=halved", **toys), QUIET, cache)
+    assert entries(cache) == []
 
 
 def test_a_weightless_model_is_left_as_it_is(tmp_path: Path) -> None:
@@ -262,22 +227,18 @@ def test_a_weightless_model_is_left_as_it_is(tmp_path: Path) -> None:
 # As it is typed
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_commands_keep_graphs_unless_an_option_says_not_to(
+    tmp_path: Path, traced: list[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SEQPIPE_CACHE", str(tmp_path / "cache"))
     tagging(tmp_path)
-    return tmp_path
-
-
-def test_commands_keep_graphs_unless_they_are_told_not_to(folder: Path, traced: Counted) -> None:
-    graphs = folder / "cache" / "graphs"
-    assert seqpipe("check", "tiny.yaml", *CNN, "--no-cache", folder=folder).code == 0
+    graphs = tmp_path / "cache" / "graphs"
+    assert seqpipe("check", "tiny.yaml", *CNN, "--no-cache", folder=tmp_path).code == 0
     assert not graphs.exists()
-    for _ in range(2):
-        assert seqpipe("check", "tiny.yaml", *CNN, folder=folder).code == 0
-    assert (len([*graphs.iterdir()]), traced.count) == (1, 2)
-    assert seqpipe("run", "tiny.yaml", *CNN, "train.epochs=1", folder=folder).code == 0  # of the same shapes
-    assert (len([*graphs.iterdir()]), traced.count) == (1, 2)
+    check = ("check", "tiny.yaml", *CNN)
+    for command in (check, check, ("run", "tiny.yaml", *CNN, "train.epochs=1")):  # of the same shapes
+        assert seqpipe(*command, folder=tmp_path).code == 0
+        assert (len([*graphs.iterdir()]), len(traced)) == (1, 2)
     for option, count in (("", 2), ("--no-cache", 3)):
-        done = seqpipe("export", "runs/tiny", "-o", f"bundle{option}", *filter(None, [option]), folder=folder)
-        assert (done.code, traced.count) == (0, count)
+        done = seqpipe("export", "runs/tiny", "-o", f"bundle{option}", *filter(None, [option]), folder=tmp_path)
+        assert (done.code, len(traced)) == (0, count)

@@ -28,26 +28,31 @@ HARD = ["", "  ", "Ada", " Ada\t\u00a0in  Rome .\u3000", "Dee Dee Fox met Bob Ra
 TEXTS = [" ".join(words) for words, _ in sentences(12, 5)] + HARD
 
 
+TAGS, SPANS = {"use": "tags", "scheme": "none"}, {"use": "tags", "scheme": "IOB2"}
+LABEL = {"use": "label", "pool": "mean", "target": "topic"}
+LETTERS = {"use": "lookup", "dim": 6}
+
+
+def transformer(hidden: int) -> dict[str, Any]:
+    return {"use": "transformer", "causal": True, "heads": 2, "hidden": hidden}
+
+
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tags each word, with a cache that grows; its tokenizer leaves out what has no letters."""
-    encoder = {"use": "transformer", "causal": True, "heads": 2, "hidden": 8}
     tokenizer = {"use": "words", "pattern": "[A-Za-z]+"}
-    head = {"use": "tags", "scheme": "none"}
-    return streaming_bundle(tmp_path_factory.mktemp("tagger"), encoder, head=head, tokenizer=tokenizer)
+    return streaming_bundle(tmp_path_factory.mktemp("tagger"), transformer(8), head=TAGS, tokenizer=tokenizer)
 
 
 @pytest.fixture(scope="module")
 def spans(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Spans in IOB2, which end when another word shows it; `tests/export/parity` has those of BIOES."""
-    head = {"use": "tags", "scheme": "IOB2"}
-    return streaming_bundle(tmp_path_factory.mktemp("spans"), {"use": "gru", **FORWARD}, head=head)
+    return streaming_bundle(tmp_path_factory.mktemp("spans"), {"use": "gru", **FORWARD}, head=SPANS)
 
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    head = {"use": "label", "pool": "mean", "target": "topic"}
-    return streaming_bundle(tmp_path_factory.mktemp("classifier"), {"use": "lstm", **FORWARD}, head=head)
+    return streaming_bundle(tmp_path_factory.mktemp("classifier"), {"use": "lstm", **FORWARD}, head=LABEL)
 
 
 def fed(model: Model, pieces: Sequence[str | list[str]]) -> list[Any]:
@@ -72,23 +77,25 @@ def cut(whole: Any, dice: random.Random) -> list[Any]:
     return [whole[a:b] for a, b in itertools.pairwise(ends)]
 
 
-def test_tags_and_spans_of_a_text_in_any_pieces_are_those_of_the_whole(tagger: Path, spans: Path) -> None:
+def test_tags_and_spans_of_a_text_in_any_chunks_are_those_of_the_whole(tagger: Path, spans: Path) -> None:
     dice = random.Random(0)
     for path in (tagger, spans):
         model, known = load(path), set()
         for text in TEXTS:
-            whole = model(text)
+            whole, words = model(text), text.split()
             known |= {(part["word"], part.get("entity", part.get("entity_group"))) for part in whole}
             for _ in range(4):
                 assert same_answer(fed(model, cut(text, dice)), whole, 1e-5)
+            assert same_answer(fed(model, cut(words, dice)), model({"words": words}), 1e-5)
         assert len(known) >= 10
+    stream = load(tagger).open_stream()
+    assert [part["word"] for part in stream.feed(["Ada"])] == ["Ada"]  # a word by itself is complete
+    (word,) = stream.feed(["met"])
+    assert (word["start"], word["end"]) == (4, 7)
 
 
-def test_pieces_in_int8_are_the_whole_in_int8(tmp_path: Path) -> None:
-    encoder = {"use": "transformer", "causal": True, "heads": 2, "hidden": 128}
-    embedding = {"use": "lookup", "dim": 64}
-    head = {"use": "tags", "scheme": "IOB2"}
-    path = streaming_bundle(tmp_path, encoder, embedding=embedding, head=head)
+def test_chunks_in_int8_are_the_whole_in_int8(tmp_path: Path) -> None:
+    path = streaming_bundle(tmp_path, transformer(128), embedding={"use": "lookup", "dim": 64}, head=SPANS)
     content, dice = bundle.read(path), random.Random(0)
     graph = in_int8(content.files["model.onnx"])
     assert len(graph) < 0.6 * len(content.files["model.onnx"])
@@ -97,18 +104,6 @@ def test_pieces_in_int8_are_the_whole_in_int8(tmp_path: Path) -> None:
     assert sum(map(len, wholes)) >= 10
     for text, whole in zip(TEXTS, wholes, strict=True):
         assert same_answer(fed(model, cut(text, dice)), whole, 1e-5)
-
-
-def test_words_that_are_split_already_are_answered_at_once(tagger: Path, spans: Path) -> None:
-    dice = random.Random(0)
-    for path in (tagger, spans):
-        model = load(path)
-        for words in map(str.split, TEXTS):
-            assert same_answer(fed(model, cut(words, dice)), model({"words": words}), 1e-5)
-    stream = load(tagger).open_stream()
-    assert [part["word"] for part in stream.feed(["Ada"])] == ["Ada"]
-    (word,) = stream.feed(["met"])
-    assert (word["start"], word["end"]) == (4, 7)
 
 
 def test_a_word_is_complete_when_white_space_stands_behind_it(tagger: Path) -> None:
@@ -122,26 +117,20 @@ def test_a_word_is_complete_when_white_space_stands_behind_it(tagger: Path) -> N
     assert [part["start"] for part in stream.feed("Bob ")] == [0]  # another text
 
 
-def test_the_label_of_the_text_so_far_is_known_after_each_piece(classifier: Path) -> None:
+def test_the_label_of_the_text_so_far_is_known_after_each_chunk(classifier: Path, tmp_path: Path) -> None:
     model = load(classifier)
-    stream, so_far = model.open_stream(), ""
-    assert stream.feed("Ad") == {"label": None, "score": 0.0}
-    stream.finish()
-    for piece in ("Ada flew to ", "Rome . ", "it rains ", "in Lima ", "and in Oslo today . "):
-        so_far += piece
-        assert same_answer(stream.feed(piece), model(so_far), 1e-5)
-    assert same_answer(stream.finish(), model(so_far), 1e-5)
-
-
-def test_a_text_of_characters_is_answered_character_by_character(tmp_path: Path) -> None:
-    head = {"use": "label", "pool": "mean", "target": "topic"}
-    changes = {"embedding": {"use": "lookup", "dim": 6}, "tokenizer": {"use": "chars", "keep_spaces": False}}
-    model = load(streaming_bundle(tmp_path, {"use": "lstm", **FORWARD}, "character", head=head, **changes))
-    stream, so_far = model.open_stream(), ""
-    for character in "\u200b  Ada  flew\tto Rome .  ":
-        so_far += character
-        assert same_answer(stream.feed(character), model(so_far), 1e-5)
-    assert same_answer(stream.finish(), model(so_far), 1e-5)
+    assert model.open_stream().feed("Ad") == {"label": None, "score": 0.0}
+    tokenizer = {"use": "chars", "keep_spaces": False}
+    path = streaming_bundle(
+        tmp_path, {"use": "lstm", **FORWARD}, "character", head=LABEL, embedding=LETTERS, tokenizer=tokenizer
+    )
+    words = ("Ada flew to ", "Rome . ", "it rains ", "in Lima ", "and in Oslo today . ")
+    for reader, chunks in ((model, words), (load(path), "\u200b  Ada  flew\tto Rome .  ")):
+        stream, so_far = reader.open_stream(), ""
+        for chunk in chunks:
+            so_far += chunk
+            assert same_answer(stream.feed(chunk), reader(so_far), 1e-5)
+        assert same_answer(stream.finish(), reader(so_far), 1e-5)
 
 
 def test_a_text_is_limited_where_a_cache_grows_with_it(tagger: Path, classifier: Path) -> None:
@@ -183,13 +172,8 @@ def test_what_a_bundle_cannot_do_in_pieces_is_refused(tiny: Model, spans: Path, 
 
 
 def test_the_command_writes_a_tag_before_the_next_piece_is_there(tagger: Path, tmp_path: Path) -> None:
-    with subprocess.Popen(
-        command("predict", tagger, "--stream"),
-        cwd=tmp_path,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environ(),
-    ) as process:
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": environ()}
+    with subprocess.Popen(command("predict", tagger, "--stream"), cwd=tmp_path, **pipes) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         lines = []
@@ -227,11 +211,7 @@ def test_the_command_streams_spans_words_and_labels(spans: Path, classifier: Pat
 
 
 def test_the_end_of_a_line_is_no_character_of_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = {
-        "embedding": {"use": "lookup", "dim": 6},
-        "tokenizer": "chars",
-        "head": {"use": "tags", "scheme": "none"},
-    }
+    changes = {"embedding": LETTERS, "tokenizer": "chars", "head": TAGS}
     model = load(streaming_bundle(tmp_path, {"use": "lstm", **FORWARD}, "character", **changes))
     written: list[bytes] = []
 

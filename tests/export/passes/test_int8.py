@@ -1,6 +1,5 @@
 """Weights as integers: how near the products are, and that a row's answer hangs on nothing beside it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +8,14 @@ import onnx
 import onnxruntime
 import pytest
 from factory import QUIET, labelling, seqpipe
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper, parser
 
 from seqpipe import load
+from seqpipe.config.loader import load as load_config
 from seqpipe.errors import ParityError
 from seqpipe.export.passes import int8 as quantising
 from seqpipe.export.passes.int8 import in_int8, input_ranges
+from seqpipe.pipeline.full_run import run_all
 
 RANDOM = np.random.default_rng(3)
 V, D, N = 90, 64, 70
@@ -24,36 +25,21 @@ BIAS = RANDOM.normal(size=V).astype(np.float32)
 
 def model(table: np.ndarray = TABLE, w: np.ndarray = W) -> bytes:
     """A table that is looked up in and that makes logits, and in a loop a product with a matrix as it stands."""
-    steps = [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("MatMul", ["x", "w"], ["y"])]
-    inside = [("i", TensorProto.INT64), ("go", TensorProto.BOOL)]
-    body = helper.make_graph(
-        steps,
-        "body",
-        [helper.make_tensor_value_info(name, kind, []) for name, kind in inside],
-        [
-            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
-        ],
-    )
-    nodes = [
-        helper.make_node("Gather", ["table", "ids"], ["x"]),
-        helper.make_node("Transpose", ["table"], ["turned"], perm=[1, 0]),
-        helper.make_node("MatMul", ["x", "turned"], ["product"]),
-        helper.make_node("Gemm", ["rows", "table", "bias"], ["logits"], transB=1),
-        helper.make_node("Loop", ["most", ""], ["made"], body=body),
-    ]
-    found = [("x", 3), ("product", 3), ("logits", 2), ("made", 4)]
-    given = [("ids", TensorProto.INT64, ["B", "T"]), ("rows", TensorProto.FLOAT, ["B", D])]
-    constants = {"table": table, "w": w, "bias": BIAS, "most": np.array(2)}
-    graph = helper.make_graph(
-        nodes,
-        "graph",
-        [helper.make_tensor_value_info(*one) for one in given],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * rank) for name, rank in found],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    return bytes(made.SerializeToString())
+    graph = parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 18]>
+        graph (int64[B, T] ids, float[B, {D}] rows)
+            => (float[a, b, c] x, float[d, e, f] product, float[g, h] logits, float[k, l, m, n] made)
+        <int64 steps = {{2}}, bool yes = {{1}}> {{
+            x = Gather (table, ids)
+            turned = Transpose <perm = [1, 0]> (table)
+            product = MatMul (x, turned)
+            logits = Gemm <transB = 1> (rows, table, bias)
+            made = Loop (steps, yes) <body = body (int64 i, bool go) => (bool on, float[o, p, q] y) {{
+                on = Identity (go) y = MatMul (x, w)
+            }}>
+        }}""")
+    for name, array in {"table": table, "w": w, "bias": BIAS}.items():
+        graph.graph.initializer.append(numpy_helper.from_array(array, name))
+    return bytes(graph.SerializeToString())
 
 
 def run(data: bytes, **feeds: Any) -> list[Any]:
@@ -69,9 +55,10 @@ def test_products_are_near_and_their_weights_stand_there_once_as_integers() -> N
     for exact, near in zip(run(before, ids=IDS, rows=ROWS), run(after, ids=IDS, rows=ROWS), strict=True):
         away = np.abs(exact - near).reshape(-1, exact.shape[-1]).max(1)
         assert (away <= 0.04 * np.abs(exact).reshape(-1, exact.shape[-1]).max(1)).all()
-    kept = {one.name: one for one in onnx.load_from_string(after).graph.initializer}
-    assert sum(np.prod(one.dims) for one in kept.values() if one.data_type == TensorProto.INT8) == V * D + D * N
-    assert not {"table", "w"} & {*kept}
+    weights = {tensor.name: tensor for tensor in onnx.load_from_string(after).graph.initializer}
+    sizes = [np.prod(tensor.dims) for tensor in weights.values() if tensor.data_type == TensorProto.INT8]
+    assert sum(sizes) == V * D + D * N
+    assert not {"table", "w"} & {*weights}
     assert len(after) < 0.4 * len(before)
 
 
@@ -146,27 +133,21 @@ def yaml(folder: Path) -> Path:
 
 
 def test_a_bundle_in_int8_answers_alike_and_is_smaller(tmp_path: Path) -> None:
-    path = yaml(tmp_path)
-    sizes = []
-    for precision in ("int8", "fp32"):
+    path, bundles = yaml(tmp_path), {name: tmp_path / "runs" / name / "bundle" for name in ("int8", "fp32")}
+    for precision, bundle in bundles.items():
         done = seqpipe("run", path, f"name={precision}", f"export.precision={precision}", folder=tmp_path)
         assert done.code == 0, done.err
-        bundle = tmp_path / "runs" / precision / "bundle"
-        sizes.append((bundle / "model.onnx").stat().st_size)
         assert seqpipe("verify", bundle, folder=tmp_path).code == 0
-    assert sizes[0] < 0.5 * sizes[1]
-    manifest = json.loads((tmp_path / "runs" / "int8" / "bundle" / "bundle.json").read_text(encoding="utf-8"))
-    assert manifest["parity"]["precision"] == "int8"
-    one, other = (load(tmp_path / "runs" / name / "bundle") for name in ("int8", "fp32"))
+    small, large = ((bundle / "model.onnx").stat().st_size for bundle in bundles.values())
+    assert small < 0.5 * large
+    int8, fp32 = map(load, bundles.values())
+    assert int8.manifest.parity["precision"] == "int8"
     texts = ["a lovely x day", "a sad y day", "a usual z day"]
-    assert [answer["label"] for answer in one(texts)] == [answer["label"] for answer in other(texts)]
-    assert one(texts) != other(texts)
+    assert [answer["label"] for answer in int8(texts)] == [answer["label"] for answer in fp32(texts)]
+    assert int8(texts) != fp32(texts)
 
 
 def test_a_bundle_that_int8_spoils_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from seqpipe.config.loader import load as load_config
-    from seqpipe.pipeline.full_run import run_all
-
     monkeypatch.setattr(quantising, "_MOST", 0.1)  # every weight becomes 0
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ParityError, match=r"in int8 and .* in fp32 on 12 records; set export.precision: fp32"):
