@@ -1,26 +1,16 @@
-"""Data of which a score says nothing is told with numbers, in training, after it and by `evaluate`."""
+"""Warnings about data whose scores say nothing, in training, after it and by `evaluate`."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import seqpipe, write_jsonl, writing
+from factory import labelling, seqpipe, write_jsonl, writing
 
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.classification import Label, Labels, Score
 from seqpipe.answers.registry import MultiHead, task_of
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.task import warnings_about
-
-YAML = """
-name: little
-data: {reader: jsonl, train: train.jsonl, dev: dev.jsonl, test: test.jsonl}
-tokenizer: words
-embedding: {use: lookup, dim: 4}
-encoder: {use: lstm, hidden: 4}
-head: {use: label}
-train: {epochs: 1, threads: 1}
-"""
 
 
 def labelled(*labels: str) -> list[dict[str, Any]]:
@@ -78,13 +68,15 @@ def tagged(*tags: list[str]) -> list[dict[str, Any]]:
         ),
     ],
 )
-def test_a_set_that_says_nothing_is_told(kind: AnswerKind, records: list[dict[str, Any]], expected: list[str]) -> None:
-    for told, begin in zip(warnings_about(task_of(kind), "test", records), expected, strict=True):
-        assert told.startswith(begin)
+def test_a_set_that_says_nothing_has_warnings(
+    kind: AnswerKind, records: list[dict[str, Any]], expected: list[str]
+) -> None:
+    for warning, start in zip(warnings_about(task_of(kind), "test", records), expected, strict=True):
+        assert warning.startswith(start)
 
 
 @pytest.mark.parametrize(
-    ("kind", "records", "trains", "is_told"),
+    ("kind", "records", "trains", "has_warning"),
     [
         (Label(["a", "b", "c"]), labelled(*"aaabbbaaac"), True, True),
         (Label(["a", "b", "c"]), labelled(*"aaabbbaaac"), False, False),  # a set that is scored
@@ -94,84 +86,75 @@ def test_a_set_that_says_nothing_is_told(kind: AnswerKind, records: list[dict[st
         (Tags([*"ABC"]), tagged(*[["A", "B"]] * 9, ["C"]), True, False),
     ],
 )
-def test_a_label_of_one_training_record_is_told(
-    kind: AnswerKind, records: list[dict[str, Any]], trains: bool, is_told: bool
+def test_a_label_of_one_training_record_has_a_warning(
+    kind: AnswerKind, records: list[dict[str, Any]], trains: bool, has_warning: bool
 ) -> None:
     records = [{**record, "where": f"a.csv:{number}"} for number, record in enumerate(records, 1)]
     warning = "train: labels that occur once: 'c' (a.csv:10); a model cannot learn a label from one record"
-    told = [line.startswith(warning) for line in warnings_about(task_of(kind), "train", records, trains)]
-    assert told == [True] * is_told
+    warnings = [line.startswith(warning) for line in warnings_about(task_of(kind), "train", records, trains)]
+    assert warnings == [True] * has_warning
 
 
 @pytest.fixture(scope="module")
-def little(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("little")
-    (folder / "little.yaml").write_text(YAML)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose data has a label with a blank, a text without tokens, and too few records."""
+    folder = tmp_path_factory.mktemp("moods")
+    labelling(folder, {"head": "label", "train": {"epochs": 1, "threads": 1}})
     write_jsonl(folder / "train.jsonl", [*labelled("lead", " lead", "b", "b"), {"text": "  ", "label": "b"}])
     write_jsonl(folder / "dev.jsonl", labelled("b"))
     write_jsonl(folder / "test.jsonl", labelled("b", "b", "b"))
     return folder
 
 
-def lead(folder: Path) -> str:
-    place = folder / "train.jsonl"
-    return f"train: the labels 'lead' (1, {place}:1), ' lead' (1, {place}:2) differ only by white space"
-
-
-def test_a_run_warns_of_its_data_with_numbers(little: Path) -> None:
-    done = seqpipe("run", "little.yaml", folder=little)
-    assert done.code == 0, done.err
-    for told in (
-        "warning: 1 of 5 records have no tokens, and are left out of training; the first: ",
-        f"warning: {lead(little)}",
-        "warning: dev: there is 1 record",
-        "warning: test: all have the label 'b' (3 records); their score says nothing about other answers",
+def test_check_run_and_evaluate_warn_of_their_data_with_numbers(folder: Path) -> None:
+    train = folder / "train.jsonl"
+    blanks = f"train: the labels 'lead' (1, {train}:1), ' lead' (1, {train}:2) differ only by white space"
+    warnings = ["1 of 5 records have no tokens, and are left out of training; the first: ", blanks]
+    scored = "test: all have the label 'b' (3 records); their score says nothing about other answers"
+    for command, messages in (
+        ("check", ["1 of 5 records have no tokens", blanks]),
+        ("run", [*warnings, "dev: there is 1 record", scored]),
     ):
-        assert done.err.count(told) == 1, done.err
+        result = seqpipe(command, "moods.yaml", folder=folder)
+        assert result.code == 0, result.err
+        assert {message: result.err.count(f"warning: {message}") for message in messages} == dict.fromkeys(messages, 1)
+    write_jsonl(folder / "other.jsonl", labelled("b", "x", "lead"))
+    for target in ("runs/moods", "runs/moods/bundle"):
+        result = seqpipe("evaluate", target, "--data", "other.jsonl", folder=folder)
+        message = "warning: other.jsonl: 1 of 3 records have labels that the model does not know"
+        assert (result.err.count(message), "'x' (1)" in result.err) == (1, True), result.err
 
 
-def test_evaluate_warns_of_labels_that_the_model_does_not_know(little: Path) -> None:
-    seqpipe("run", "little.yaml", folder=little)
-    write_jsonl(little / "other.jsonl", labelled("b", "x", "lead"))
-    for target in ("runs/little", "runs/little/bundle"):
-        done = seqpipe("evaluate", target, "--data", "other.jsonl", folder=little)
-        told = "warning: other.jsonl: 1 of 3 records have labels that the model does not know"
-        assert done.err.count(told) == 1, done.err
-        assert "'x' (1)" in done.err
-
-
-def test_check_warns_of_its_records(little: Path) -> None:
-    done = seqpipe("check", "little.yaml", folder=little)
-    assert "warning: 1 of 5 records have no tokens" in done.err
-    assert f"warning: {lead(little)}" in done.err
-
-
-def test_check_and_run_count_the_spans_that_they_widen(tmp_path: Path) -> None:
-    yaml = writing(tmp_path, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
-    records = [{"text": f"Adas cat {n}", "spans": [[0, 3, "PER"], [5, 8, "LOC"]]} for n in range(3)]
+@pytest.mark.parametrize(
+    ("text", "spans", "option", "message"),
+    [
+        (
+            "Adas cat",
+            [[0, 3, "PER"], [5, 8, "LOC"]],
+            "data.misaligned=widen",
+            "begin or end within a word or token, and are widened (data.misaligned: widen)",
+        ),
+        (
+            "Ada cat",
+            [[0, 3, "PER"], [0, 7, "LOC"]],
+            "data.overlaps=longest",
+            "overlap others, and are dropped (data.overlaps: longest)",
+        ),
+    ],
+)
+def test_check_and_run_count_the_spans_that_they_change(
+    tmp_path: Path, text: str, spans: list[Any], option: str, message: str
+) -> None:
+    writing(tmp_path, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
     for name in ("train", "dev", "test"):
-        write_jsonl(tmp_path / f"{name}.jsonl", records)
-    message = "warning: 3 of 6 spans begin or end within a word or token, and are widened (data.misaligned: widen)"
-    for command in (["check", yaml.name], ["run", yaml.name, "train.epochs=1"]):
-        done = seqpipe(*command, "data.misaligned=widen", folder=tmp_path)
-        assert done.code == 0, done.err
-        assert done.err.count(message) == 1, done.err
-
-
-def test_check_run_and_evaluate_resolve_spans_that_overlap(tmp_path: Path) -> None:
-    yaml = writing(tmp_path, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
-    records = [{"text": f"Ada cat {n}", "spans": [[0, 3, "PER"], [0, 7, "LOC"]]} for n in range(3)]
-    for name in ("train", "dev", "test"):
-        write_jsonl(tmp_path / f"{name}.jsonl", records)
-    refused = seqpipe("check", yaml.name, folder=tmp_path)
-    assert refused.code == 3
-    assert "train.jsonl:1: the spans 0-3 PER and 0-7 LOC overlap;" in refused.err
-    message = "warning: 3 of 6 spans overlap others, and are dropped (data.overlaps: longest)"
-    for command in (["check", yaml.name], ["run", yaml.name, "train.epochs=1"]):
-        done = seqpipe(*command, "data.overlaps=longest", folder=tmp_path)
-        assert done.code == 0, done.err
-        assert done.err.count(message) == 1, done.err
-    (folder,) = (tmp_path / "runs").iterdir()
-    for target in (folder, folder / "bundle"):
-        done = seqpipe("evaluate", str(target), "--data", "test.jsonl", folder=tmp_path)
-        assert done.code == 0, done.err
+        write_jsonl(tmp_path / f"{name}.jsonl", [{"text": f"{text} {n}", "spans": spans} for n in range(3)])
+    if option == "data.overlaps=longest":
+        refused = seqpipe("check", "backward.yaml", folder=tmp_path)
+        assert (refused.code, "train.jsonl:1: the spans 0-3 PER and 0-7 LOC overlap;" in refused.err) == (3, True)
+    for command in (["check"], ["run", "train.epochs=1"]):
+        result = seqpipe(command[0], "backward.yaml", option, *command[1:], folder=tmp_path)
+        assert result.code == 0, result.err
+        assert result.err.count(f"warning: 3 of 6 spans {message}") == 1, result.err
+    for target in ("runs/backward", "runs/backward/bundle"):
+        result = seqpipe("evaluate", target, "--data", "test.jsonl", folder=tmp_path)
+        assert result.code == 0, result.err
