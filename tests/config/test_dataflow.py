@@ -18,14 +18,11 @@ from seqpipe.plugin import Metric
 from seqpipe.types import Size
 
 
-def component(
-    kind: str, cls: type, options: Mapping[str, Any] | None = None, number: int | None = None, **common_keys: Any
-) -> Component:
+def component(kind: str, cls: type, options: Any = None, number: int | None = None, **common_keys: Any) -> Component:
     use = cls.__name__.lower()
     key = kind if number is None else f"{kind}.{number}"
-    return Component(
-        kind, use, options or {}, common_keys, Offer(kind, use, "toys", "1.0", cls), cls, "f.yaml", 7, 3, key
-    )
+    offer = Offer(kind, use, "toys", "1.0", cls)
+    return Component(kind, use, options or {}, common_keys, offer, cls, "f.yaml", 7, 3, key)
 
 
 def variant(base: type, **members: Any) -> type:
@@ -40,10 +37,8 @@ def text(embedding: list[type], encoder: list[type]) -> Input:
     return Input("", None, component("tokenizer", object), embeddings, encoders)
 
 
-def messages(
-    embedding: list[type], encoder: list[type], head: type, options: Mapping[str, Any] | None = None, **common_keys: Any
-) -> list[str]:
-    heads = [component("head", head, options or {"scheme": "IOB2"}, **common_keys)]
+def messages(embedding: list[type], encoder: list[type], head: type, **common_keys: Any) -> list[str]:
+    heads = [component("head", head, {"scheme": "IOB2"}, **common_keys)]
     all_problems = problems([text(embedding, encoder)], heads)
     assert all((p.file, p.line, p.column) == ("f.yaml", 7, 3) for p in all_problems)
     return [f"{p.key}: {p.message}" for p in all_problems]
@@ -88,9 +83,7 @@ TAKES_WINDOW = variant(Tagger, decide=lambda self, x, mask, window: None)
         ([Lookup], [], Parser, {}),
     ],
 )
-def test_stages_that_fit_have_no_problem(
-    embedding: list[type], encoder: list[type], head: type, common_keys: dict[str, Any]
-) -> None:
+def test_stages_that_fit_have_no_problem(embedding: list, encoder: list, head: type, common_keys: dict) -> None:
     assert messages(embedding, encoder, head, **common_keys) == []
 
 
@@ -127,9 +120,7 @@ def test_stages_that_fit_have_no_problem(
         ),
     ],
 )
-def test_a_signature_that_does_not_fit_is_a_problem(
-    embedding: list[type], encoder: list[type], head: type, message: str
-) -> None:
+def test_a_signature_that_does_not_fit_is_a_problem(embedding: list, encoder: list, head: type, message: str) -> None:
     assert message in messages(embedding, encoder, head)[0]
 
 

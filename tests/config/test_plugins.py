@@ -29,7 +29,6 @@ BROKEN = {
     "syntax error": ("def (", "SyntaxError: "),
     "exits": ("raise SystemExit(3)", "SystemExit: 3"),
     "exits silently": ("import sys; sys.exit()", "SystemExit"),
-    "fails": ("1 / 0", "ZeroDivisionError: division by zero"),
     "recursion": ("def f(): f()\nf()", "RecursionError: maximum recursion depth"),
     "misspelt hook": (HOOK + "def register_encodes():\n    return {}", "unknown hook 'register_encodes'"),
     "hook with a parameter": (HOOK + "def register_encoders(table):\n    return table", "'table'"),
@@ -92,7 +91,6 @@ def test_a_broken_plugin_is_named_and_everything_else_works(fault: str, install:
         (["Seqpipe.Sound>=2,<3"], ""),
         (["seqpipe-sound==2.5", "others"], ""),
         (["seqpipe-sound<2"], "plugins.allow requires 'seqpipe-sound<2'"),
-        (["others"], "plugins.allow does not list it"),
         ([], "plugins.allow does not list it"),
     ],
 )
@@ -107,9 +105,7 @@ def test_a_plugin_that_is_not_allowed_is_never_imported(allow: list[str] | None,
             plugins.find("encoder", "mean")
 
 
-def test_a_plugin_that_is_slow_to_import_or_prints_is_named(
-    install: Install, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plugin_that_imports_slowly_or_prints_is_named(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     install("seqpipe-slow", "import time; time.sleep(0.6)\n" + SOUND.replace("sound", "slow"))
     install("seqpipe-loud", "print('hello,', 'world')\n" + SOUND.replace("sound", "loud").replace("mean", "max"))
     plugins = Plugins()

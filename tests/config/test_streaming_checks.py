@@ -56,9 +56,7 @@ def test_stages_that_wait_for_no_later_token_may_stream(changes: dict[str, Any],
          "export.streaming", "delete explain, or this"),
     ],
 )  # fmt: skip
-def test_a_stage_that_needs_the_whole_text_is_refused(
-    changes: dict[str, Any], key: str, fix: str, tmp_path: Path
-) -> None:
+def test_a_stage_that_reads_whole_texts_is_refused(changes: dict, key: str, fix: str, tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, **changes)
     assert re.fullmatch(f"{key}: .*{fix}.*", problem)
 

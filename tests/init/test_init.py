@@ -88,78 +88,13 @@ def characters_with_positions(form: str) -> str:
 
 
 @pytest.mark.parametrize(("form", "options"), [("{0}{1}", {"pattern": "^(.)", "joiner": ""}), ("{0}", {"joiner": ""})])
-def test_positions_after_characters_are_removed_and_characters_joined(
-    form: str, options: dict[str, str], tmp_path: Path
-) -> None:
+def test_positions_of_characters_are_removed_and_characters_joined(form: str, options: dict, tmp_path: Path) -> None:
     config = init_config(tmp_path, characters_with_positions(form), "train.conll")
     assert (stated(config), config.inputs[0].tokenizer.use) == (options, "chars")
     records = read(config)
     assert all(len(word) == 1 for record in records for word in record["words"])
     assert all(record["text"] == "".join(record["words"]) for record in records)
     assert {word for record in records for word in record["words"]} <= {*CHARACTERS, "7", "，"}
-
-
-@dataclass(frozen=True)
-class Case:
-    """A file, the choices of `init` for it, a part of the YAML, and a part of the first record."""
-
-    content: str
-    name: str = "train.conll"
-    use: str = "jsonl"
-    options: dict[str, Any] = field(default_factory=dict)
-    tokenizer: str = "words"
-    head: str = "crf"
-    line: str = ""
-    first: dict[str, Any] = field(default_factory=dict)
-
-
-def tagged(words: list[str], tags: list[str]) -> str:
-    return jsonl({"words": words, "tags": tags}) * 2
-
-
-BERN = {"text": "in Bern", "spans": [{"start": 3, "end": 7, "label": "city"}]}
-BEIJING = {"text": "在北京", "spans": [{"start": 1, "end": 3, "label": "city"}]}
-NOUNS = "the DET\ndog NOUN\nbarks VERB\n\ncats NOUN\n\n"
-ILL_FORMED = "in O\nZug I-city\n\n" + conll() * 5 + "is O\nBern I-city\n\n" * 2
-REPAIRED = {"tags": ["O", "B-city"]}
-POEM = "床前明月光\t疑是地上霜\n举头望明月\t低头思故乡\n白日依山尽\t黄河入海流\n欲穷千里目\t更上一层楼\n"
-TRANSLATIONS = "".join(f"the dog sees cat {n}.\tder Hund sieht Katze {n}.\n" for n in range(9))
-PAIR = {"columns": ["text", "target"]}
-SQUAD_AS_TEXT = jsonl({"text": '{"data": [{"paragraphs": []}]}', "label": "x"}, {"text": "a", "label": "y"})
-CHINESE_LABELS = jsonl({"text": "好天气", "label": "x"}, {"text": "不好", "label": "y"})
-CASES = [
-    Case(conll("{0}\t{1}\tnoun\t3"), use="conll", options={"tags": 1}, first={"tags": TAGS["IOB2"][0].split()}),
-    Case(NOUNS, use="conll", options={"scheme": "none"}, line="# Tags: NOUN 2, DET 1, VERB 1"),
-    Case(ILL_FORMED, use="conll", options={"ill_formed": "repair"}, line="# Note: 3 sentences break IOB2's rules"),
-    Case(ILL_FORMED, use="conll", options={"ill_formed": "repair"}, first=REPAIRED),
-    Case(conll() + "A1 O\nB2 O\n\n", use="conll"),  # few words end in digits
-    Case("\ufeff" + jsonl(BERN, {"text": "你", "spans": []}, {"text": "a"}), line="# Entities: city 1"),
-    Case(jsonl(BEIJING, {"text": "ok", "spans": []}, {"text": "好"}), tokenizer="chars"),
-    Case(jsonl(BERN | {"label": "travel"}) * 2),
-    Case(jsonl({"words": ["a", "day"], "label": "x"}, {"words": ["b"], "label": "y"}), head="label"),
-    Case(CHINESE_LABELS, tokenizer="chars", head="label"),
-    Case(SQUAD_AS_TEXT, "a.jsonl", head="label"),
-    Case(POEM, "a.tsv", "tsv", PAIR, "chars", "seq2seq", "target_tokenizer: {use: chars}"),
-    Case(TRANSLATIONS, "a.tsv", "tsv", PAIR, "words", "seq2seq", "target_tokenizer: {use: words, detokenize: true}"),
-    Case(tagged(["in", "Bern"], ["O", "B-city"]), first={"text": "in Bern"}),
-    Case(tagged(["in", "Bern"], ["O", "S-city"]), options={"scheme": "BIOES"}, first={"text": "in Bern"}),
-    Case(tagged(["in", "Bern"], ["ADP", "PROPN"]), options={"scheme": "none"}, first={"tags": ["ADP", "PROPN"]}),
-    Case(tagged(["在", "京"], ["O", "B-city"]), options={"joiner": ""}, tokenizer="chars", first={"text": "在京"}),
-]
-
-
-@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
-def test_a_file_gets_its_reader_its_tokenizer_and_its_head(case: Case, tmp_path: Path) -> None:
-    config = init_config(tmp_path, case.content, case.name)
-    assert (config.data.reader.use, stated(config), config.data.misaligned) == (case.use, case.options, "error")
-    tokenizer, (head,) = config.inputs[0].tokenizer, config.head
-    assert (tokenizer.use, head.use) == (case.tokenizer, case.head)
-    if head.use == "crf":
-        assert head.options["scheme"] == ("none" if case.options.get("scheme") == "none" else "BIOES")
-    if head.use == "seq2seq":
-        assert not tokenizer.options.get("fold_digits")
-    assert case.line in yaml_text(config)
-    assert case.first.items() <= read(config)[0].items()
 
 
 @pytest.mark.parametrize("labels", [["sad", "glad", "sad"], [10, 2, 10], ["-", "1: [x", "-"]])
@@ -201,77 +136,57 @@ def objects(rows: Rows, key: str) -> str:
     return jsonl(*({"text": text, key: value} for text, value in rows))
 
 
-LABELLED: list[tuple[str, str, str, dict[str, Any]]] = [
-    ("a.csv", table(REVIEWS, ",", "text,label"), "csv", {}),
-    ("a.csv", table(REVIEWS, ",", "label,text", (1, 0)), "csv", {}),
-    ("a.csv", table(REVIEWS, ",", "id,review,stars", (2, 0, 1)), "csv", {"text": "review", "label": "stars"}),
-    ("a.csv", table(REVIEWS, ";", "text;label"), "csv", {"delimiter": ";"}),
-    ("a.csv", table(REVIEWS, ","), "csv", {"columns": ["text", "label"]}),
-    ("a.tsv", table(REVIEWS, "\t", "text\tlabel"), "tsv", {}),
-    ("a.tsv", table(REVIEWS, "\t", "", (1, 2, 0)), "tsv", {"columns": ["label", "_", "text"]}),
-    ("a.csv", table(REVIEWS, "\t", "text\tlabel"), "tsv", {}),
-    ("a.txt", table(REVIEWS, ",", "text,label"), "csv", {}),
+COLUMNS = ["text", "label"]
+PAIR = {"columns": ["text", "target"]}
+# Rows, name, content, reader, options, and the target if it is not the label.
+TABLES: list[tuple[Rows, str, str, str, dict[str, Any], str | None]] = [
+    (REVIEWS, "a.csv", table(REVIEWS, ",", "text,label"), "csv", {}, None),
+    (REVIEWS, "a.csv", table(REVIEWS, ",", "label,text", (1, 0)), "csv", {}, None),
+    (REVIEWS, "a.csv", table(REVIEWS, ",", "id,a,b", (2, 0, 1)), "csv", {"text": "a", "label": "b"}, None),
+    (REVIEWS, "a.csv", table(REVIEWS, ";", "text;label"), "csv", {"delimiter": ";"}, None),
+    (REVIEWS, "a.csv", table(REVIEWS, ","), "csv", {"columns": COLUMNS}, None),
+    (REVIEWS, "a.tsv", table(REVIEWS, "\t", "text\tlabel"), "tsv", {}, None),
+    (REVIEWS, "a.tsv", table(REVIEWS, "\t", "", (1, 2, 0)), "tsv", {"columns": ["label", "_", "text"]}, None),
+    (REVIEWS, "a.csv", table(REVIEWS, "\t", "text\tlabel"), "tsv", {}, None),
+    (REVIEWS, "a.txt", table(REVIEWS, ",", "text,label"), "csv", {}, None),
+    (DATES, "a.tsv", table(DATES, "\t"), "tsv", PAIR, "target"),
+    (DATES, "a.csv", table(DATES, ","), "csv", PAIR, "target"),
+    (DATES, "a.csv", table(DATES, ";", "text;target"), "csv", {"delimiter": ";"}, "target"),
+    (DATES, "a.csv", table(DATES, ",", "spoken,iso"), "csv", {"text": "spoken"}, "iso"),
+    (DATES, "a.tsv", table(DATES, "\t", "target\ttext", (1, 0)), "tsv", {}, "target"),
+    (DATES, "a.tsv", table(DATES, "\t", "input\ttext"), "tsv", {"text": "input"}, "source_text"),
+    (DATES, "a.jsonl", objects(DATES, "target"), "jsonl", {}, "target"),
+    (PRICES, "a.csv", table(PRICES, ",", "text,price"), "csv", {"numbers": ["price"]}, "price"),
+    (
+        *(PRICES, "a.csv", table(PRICES, ",", "", (2, 0, 1)), "csv"),
+        *({"columns": ["_", *COLUMNS], "numbers": ["label"]}, "label"),
+    ),
+    (
+        *(PRICES, "a.tsv", table(PRICES, "\t", "room\twhere"), "tsv"),
+        *({"text": "room", "numbers": ["where"]}, "source_where"),
+    ),
+    (PRICES, "a.jsonl", objects(PRICES, "label"), "jsonl", {}, "label"),
+    (PRICES, "a.jsonl", objects(PRICES, "score"), "jsonl", {}, "score"),
 ]
-WRITTEN: list[tuple[str, str, dict[str, Any], str]] = [
-    ("a.tsv", table(DATES, "\t"), {"columns": ["text", "target"]}, "target"),
-    ("a.csv", table(DATES, ","), {"columns": ["text", "target"]}, "target"),
-    ("a.csv", table(DATES, ";", "text;target"), {"delimiter": ";"}, "target"),
-    ("a.csv", table(DATES, ",", "spoken,iso"), {"text": "spoken"}, "iso"),
-    ("a.tsv", table(DATES, "\t", "target\ttext", (1, 0)), {}, "target"),
-    ("a.tsv", table(DATES, "\t", "input\ttext"), {"text": "input"}, "source_text"),
-    ("a.jsonl", objects(DATES, "target"), {}, "target"),
-]
-SCORED: list[tuple[str, str, dict[str, Any], str]] = [
-    ("a.csv", table(PRICES, ",", "text,price"), {"numbers": ["price"]}, "price"),
-    ("a.csv", table(PRICES, ",", "", (2, 0, 1)), {"columns": ["_", "text", "label"], "numbers": ["label"]}, "label"),
-    ("a.tsv", table(PRICES, "\t", "room\twhere"), {"text": "room", "numbers": ["where"]}, "source_where"),
-    ("a.jsonl", objects(PRICES, "label"), {}, "label"),
-    ("a.jsonl", objects(PRICES, "score"), {}, "score"),
-]
 
 
-@pytest.mark.parametrize(("name", "content", "use", "options"), LABELLED)
-def test_a_table_is_recognised_with_its_text_and_its_label(
-    name: str, content: str, use: str, options: dict[str, Any], tmp_path: Path
-) -> None:
-    config = init_config(tmp_path, content, name)
-    assert (config.data.reader.use, stated(config), config.head[0].use) == (use, options, "label")
-    assert [(record["text"], record["label"]) for record in read(config)] == REVIEWS
-    assert "# Labels: pos 6, neg 6\n" in yaml_text(config)
-
-
-@pytest.mark.parametrize(("name", "content", "options", "target"), WRITTEN)
-def test_pairs_of_texts_are_for_generation(
-    name: str, content: str, options: dict[str, Any], target: str, tmp_path: Path
+@pytest.mark.parametrize(("rows", "name", "content", "use", "options", "target"), TABLES, ids=range(len(TABLES)))
+def test_labels_texts_and_numbers_are_recognised(
+    rows: Rows, name: str, content: str, use: str, options: dict[str, Any], target: str | None, tmp_path: Path
 ) -> None:
     config = init_config(tmp_path, content, name)
     (head,) = config.head
-    assert (stated(config), head.use, head.common_keys["target"]) == (options, "seq2seq", target)
-    assert head.options["attention"] == "additive"
-    assert [(record["text"], record[target]) for record in read(config)] == DATES
-
-
-@pytest.mark.parametrize(("name", "content", "options", "target"), SCORED)
-def test_texts_with_many_different_numbers_are_for_regression(
-    name: str, content: str, options: dict[str, Any], target: str, tmp_path: Path
-) -> None:
-    config = init_config(tmp_path, content, name)
-    (head,) = config.head
-    assert (stated(config), head.use, head.common_keys["target"]) == (options, "score", target)
-    assert [(record["text"], record[target]) for record in read(config)] == PRICES
-    assert f"{target!r}, 75 to 1087.5" in yaml_text(config)
-
-
-@pytest.mark.parametrize("name", ["classes", "genres"])
-def test_a_plural_name_is_that_of_several_labels_even_if_they_are_in_one_list(name: str, tmp_path: Path) -> None:
-    rows = "".join(f"a text of some words {n}\tx{n % 3},y{n % 3}\n" for n in range(9)) + "another text\tx1\n" * 9
-    config = init_config(tmp_path, f"text\t{name}\n{rows}", "a.tsv")
-    assert stated(config) == {"labels": name, "separator": ","}
-
-
-def test_few_numbers_are_labels(tmp_path: Path) -> None:
-    rows: Rows = [(text, number % 5) for number, (text, _) in enumerate(PRICES)]
-    assert init_config(tmp_path, table(rows, ",", "text,stars"), "a.csv").head[0].use == "label"
+    assert (config.data.reader.use, stated(config)) == (use, options)
+    assert [(record["text"], record[target or "label"]) for record in read(config)] == rows
+    if rows is REVIEWS:
+        assert head.use == "label"
+        assert "# Labels: pos 6, neg 6\n" in yaml_text(config)
+    else:
+        assert (head.use, head.common_keys["target"]) == ("seq2seq" if rows is DATES else "score", target)
+    if rows is DATES:
+        assert head.options["attention"] == "additive"
+    if rows is PRICES:
+        assert f"{target!r}, 75 to 1087.5" in yaml_text(config)
 
 
 def squad(version: str = "", indent: int | None = None, context: str = "The bus to Lima leaves at ten.") -> str:
@@ -295,9 +210,73 @@ def test_questions_on_passages_are_recognised(version: str, indent: int | None, 
     assert f"questions on passages, {1 if version else 0} without an answer" in yaml_text(config)
 
 
-def test_chinese_passages_are_split_into_characters(tmp_path: Path) -> None:
-    config = init_config(tmp_path, squad(context="去Lima的公交车"), "a.json")
-    assert (config.inputs[0].tokenizer.use, config.head[0].use) == ("chars", "answer-span")
+@dataclass(frozen=True)
+class Case:
+    """A file, the choices of `init` for it, a part of the YAML, and a part of the first record."""
+
+    content: str
+    name: str = "train.conll"
+    use: str = "jsonl"
+    options: dict[str, Any] = field(default_factory=dict)
+    tokenizer: str = "words"
+    head: str = "crf"
+    line: str = ""
+    first: dict[str, Any] = field(default_factory=dict)
+
+
+def tagged(words: list[str], tags: list[str]) -> str:
+    return jsonl({"words": words, "tags": tags}) * 2
+
+
+BERN = {"text": "in Bern", "spans": [{"start": 3, "end": 7, "label": "city"}]}
+BEIJING = {"text": "在北京", "spans": [{"start": 1, "end": 3, "label": "city"}]}
+NOUNS = "the DET\ndog NOUN\nbarks VERB\n\ncats NOUN\n\n"
+ILL_FORMED = "in O\nZug I-city\n\n" + conll() * 5 + "is O\nBern I-city\n\n" * 2
+REPAIRED = {"tags": ["O", "B-city"]}
+POEM = "床前明月光\t疑是地上霜\n举头望明月\t低头思故乡\n白日依山尽\t黄河入海流\n欲穷千里目\t更上一层楼\n"
+TRANSLATIONS = "".join(f"the dog sees cat {n}.\tder Hund sieht Katze {n}.\n" for n in range(9))
+SQUAD_AS_TEXT = jsonl({"text": '{"data": [{"paragraphs": []}]}', "label": "x"}, {"text": "a", "label": "y"})
+CHINESE_LABELS = jsonl({"text": "好天气", "label": "x"}, {"text": "不好", "label": "y"})
+# A plural name is that of several labels, even if they are in one list.
+PLURALS, SPLIT = ["classes", "genres"], {"separator": ","}
+SEVERAL = "".join(f"a text of some words {n}\tx{n % 3},y{n % 3}\n" for n in range(9)) + "another text\tx1\n" * 9
+FEW_NUMBERS: Rows = [(text, number % 5) for number, (text, _) in enumerate(PRICES)]
+CASES = [
+    Case(conll("{0}\t{1}\tnoun\t3"), use="conll", options={"tags": 1}, first={"tags": TAGS["IOB2"][0].split()}),
+    Case(NOUNS, use="conll", options={"scheme": "none"}, line="# Tags: NOUN 2, DET 1, VERB 1"),
+    Case(ILL_FORMED, use="conll", options={"ill_formed": "repair"}, line="# Note: 3 sentences break IOB2's rules"),
+    Case(ILL_FORMED, use="conll", options={"ill_formed": "repair"}, first=REPAIRED),
+    Case(conll() + "A1 O\nB2 O\n\n", use="conll"),  # few words end in digits
+    Case("\ufeff" + jsonl(BERN, {"text": "你", "spans": []}, {"text": "a"}), line="# Entities: city 1"),
+    Case(jsonl(BEIJING, {"text": "ok", "spans": []}, {"text": "好"}), tokenizer="chars"),
+    Case(jsonl(BERN | {"label": "travel"}) * 2),
+    Case(jsonl({"words": ["a", "day"], "label": "x"}, {"words": ["b"], "label": "y"}), head="label"),
+    Case(CHINESE_LABELS, tokenizer="chars", head="label"),
+    Case(SQUAD_AS_TEXT, "a.jsonl", head="label"),
+    Case(POEM, "a.tsv", "tsv", PAIR, "chars", "seq2seq", "target_tokenizer: {use: chars}"),
+    Case(TRANSLATIONS, "a.tsv", "tsv", PAIR, "words", "seq2seq", "target_tokenizer: {use: words, detokenize: true}"),
+    *(Case(f"text\t{name}\n{SEVERAL}", "a.tsv", "tsv", SPLIT | {"labels": name}, head="label") for name in PLURALS),
+    Case(table(FEW_NUMBERS, ",", "text,stars"), "a.csv", "csv", {"label": "stars"}, head="label"),
+    Case(squad(context="去Lima的公交车"), "a.json", "squad", tokenizer="chars", head="answer-span"),
+    Case(tagged(["in", "Bern"], ["O", "B-city"]), first={"text": "in Bern"}),
+    Case(tagged(["in", "Bern"], ["O", "S-city"]), options={"scheme": "BIOES"}, first={"text": "in Bern"}),
+    Case(tagged(["in", "Bern"], ["ADP", "PROPN"]), options={"scheme": "none"}, first={"tags": ["ADP", "PROPN"]}),
+    Case(tagged(["在", "京"], ["O", "B-city"]), options={"joiner": ""}, tokenizer="chars", first={"text": "在京"}),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_a_file_gets_its_reader_its_tokenizer_and_its_head(case: Case, tmp_path: Path) -> None:
+    config = init_config(tmp_path, case.content, case.name)
+    assert (config.data.reader.use, stated(config), config.data.misaligned) == (case.use, case.options, "error")
+    tokenizer, (head,) = config.inputs[0].tokenizer, config.head
+    assert (tokenizer.use, head.use) == (case.tokenizer, case.head)
+    if head.use == "crf":
+        assert head.options["scheme"] == ("none" if case.options.get("scheme") == "none" else "BIOES")
+    if head.use == "seq2seq":
+        assert not tokenizer.options.get("fold_digits")
+    assert case.line in yaml_text(config)
+    assert case.first.items() <= read(config)[0].items()
 
 
 CONLLU = "# text = a b\n1\ta\t_\t{0}\tX\t_\t_\tdet\t_\t_\n2\tb\t_\t{0}\tY\t_\t_\troot\t_\t_\n\n"
@@ -323,9 +302,7 @@ def test_universal_dependencies_are_recognised(name: str, upos: str, options: di
         (("data.conll", "dev.conll"), None, None),
     ],
 )
-def test_files_named_alike_become_dev_and_test(
-    names: tuple[str, ...], dev: str | None, test: str | None, tmp_path: Path
-) -> None:
+def test_files_named_alike_are_dev_and_test(names: tuple, dev: str | None, test: str | None, tmp_path: Path) -> None:
     write_files(tmp_path, dict.fromkeys(names, conll()))
     data = load(init_yaml(tmp_path / names[0], tmp_path / "init.yaml")).data
     assert data.dev == (tmp_path / dev if dev else None)
@@ -463,7 +440,7 @@ def test_rare_entities_get_smaller_batches(change: dict[str, Any], tokens: int) 
         ("Continuations", 9_000_000, 0, "batch_size: 8"),
     ],
 )
-def test_a_gpu_gets_larger_batches_by_its_memory_and_the_data(
+def test_gpus_get_larger_batches(
     kind: str, words: int, memory: int, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("seqpipe.init.yaml.gpu_memory", lambda: memory)
@@ -531,9 +508,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_checkpoint_is_named_once_and_fine_tuned_on_any_task_of_an_encoder(
-    name: str, bert: Path, tmp_path: Path
-) -> None:
+def test_a_checkpoint_is_named_once_and_fine_tuned_on_any_encoder_task(name: str, bert: Path, tmp_path: Path) -> None:
     content, head, further_encoders = FILES[name]
     config = init_config(tmp_path, content, name, checkpoint=str(bert))
     assert yaml_text(config).count("my-bert") == 1

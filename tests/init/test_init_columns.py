@@ -77,9 +77,7 @@ def test_a_fault_in_a_part_of_a_large_file_has_its_line(tmp_path: Path) -> None:
         ("a.xml", b"<?xml version='1.0'?>\n<a/>\n", "is XML, .*CSV or JSONL"),
     ],
 )
-def test_a_format_without_a_reader_is_refused_with_the_fix(
-    name: str, content: bytes, message: str, tmp_path: Path
-) -> None:
+def test_a_format_without_a_reader_is_refused(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     assert re.search(message, refusal(tmp_path / name))
 
@@ -108,9 +106,7 @@ SPANS = "".join(f'{{"text": "in Bern {n}", "spans": [[3, 7, "city"]], "label": "
         (SPANS, "crf", ["use: crf"]),
     ],
 )
-def test_the_option_task_overrides_the_recognised_task(
-    content: str, task: str, contains: list[str], tmp_path: Path
-) -> None:
+def test_the_option_task_overrides_recognition(content: str, task: str, contains: list[str], tmp_path: Path) -> None:
     text = init_text(tmp_path, content, "a.txt", task=task)
     assert [part for part in contains if part not in text] == []
 
@@ -184,9 +180,7 @@ MARKED_PAIRS = [f"IN: walk {'and run ' * (n % 7)}left OUT: I_WALK I_LEFT {n}\n" 
         ("a.txt", [f"{LETTERS[n % 3]} of the {LETTERS[n % 2]} boats {n}\n" for n in range(40)], ""),  # no label first
     ],
 )
-def test_lines_without_texts_to_learn_from_are_refused(
-    name: str, lines: list[str], message: str, tmp_path: Path
-) -> None:
+def test_lines_without_texts_to_learn_are_refused(name: str, lines: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("".join(lines))
     assert re.search(message, refusal(tmp_path / name))
 
@@ -243,19 +237,20 @@ def test_the_command_for_m2_writes_the_pairs_of_texts(tmp_path: Path) -> None:
     assert "use: seq2seq" in init_yaml(tmp_path / "edits.tsv", tmp_path / "b.yaml").read_text()
 
 
+def spacy_command(folder: Path) -> str:
+    (folder / "train.spacy").write_bytes(b"\x78\x9c\x01\xff\xfe")
+    return command_of(folder / "train.spacy")
+
+
 def test_the_command_for_the_binary_form_of_spacy_is_python(tmp_path: Path) -> None:
-    data = tmp_path / "train.spacy"
-    data.write_bytes(b"\x78\x9c\x01\xff\xfe")
-    command = command_of(data)
+    command = spacy_command(tmp_path)
     compile(command[command.index("'") + 1 : command.rindex("'")], "command", "exec")
 
 
 @pytest.mark.long
 def test_the_command_for_the_binary_form_of_spacy_writes_spans_and_labels(tmp_path: Path) -> None:
     spacy = pytest.importorskip("spacy")
-    data = tmp_path / "train.spacy"
-    data.write_bytes(b"\x78\x9c\x01\xff\xfe")
-    command = command_of(data)
+    command = spacy_command(tmp_path)
     from spacy.tokens import DocBin
 
     docs = DocBin(store_user_data=True)
@@ -264,14 +259,6 @@ def test_the_command_for_the_binary_form_of_spacy_writes_spans_and_labels(tmp_pa
         doc.ents = [doc.char_span(0, 3, "person")]
         doc.cats = {"calm": float(n % 2), "storm": float(n % 2 == 0)}
         docs.add(doc)
-    docs.to_disk(data)
+    docs.to_disk(tmp_path / "train.spacy")
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
     assert "person 12" in init_yaml(tmp_path / "train.jsonl", tmp_path / "b.yaml").read_text()
-
-
-@pytest.mark.parametrize("name", ["columns/words-in-rows.csv", "roles/slots.csv"])
-def test_a_table_of_words_and_tags_is_read_for_its_task(name: str, tmp_path: Path) -> None:
-    data = Path(__file__).parents[1] / "corpus" / "init" / name
-    text = init_yaml(data, tmp_path / "a.yaml", task="crf").read_text()
-    assert text.partition("name:")[2].partition("tokenizer:")[0].count("words:") == 1
-    assert "head: {use: crf" in text

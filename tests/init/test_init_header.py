@@ -113,9 +113,7 @@ def test_a_first_record_stays_a_record(rows: int, sign: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("head", "columns"), [(["English", "Deutsch"], None), (None, ["text", "target"])])
-def test_pairs_of_texts_are_read_with_a_header_and_without(
-    head: list[str] | None, columns: list[str] | None, tmp_path: Path
-) -> None:
+def test_pairs_of_texts_may_have_a_header(head: list[str] | None, columns: list[str] | None, tmp_path: Path) -> None:
     texts = sentences(40)
     assert read(table(tmp_path, head, texts[:20], texts[20:], sign="\t"))[1]["columns"] == columns
 

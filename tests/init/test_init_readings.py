@@ -35,9 +35,7 @@ def small(path: Path) -> Path:
     ("name", "content", "heads"),
     [("pairs.tsv", SCORES, ["score", "seq2seq"]), ("names.conll", TWO_COLUMNS, ["crf", "crf"])],
 )
-def test_two_equally_good_readings_write_nothing_and_each_command_works(
-    name: str, content: str, heads: list[str], tmp_path: Path
-) -> None:
+def test_each_of_two_equally_good_readings_has_a_command(name: str, content: str, heads: list, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     done = seqpipe("init", name, folder=tmp_path)
     assert done.code == 3
@@ -106,9 +104,7 @@ def test_python_writes_and_returns_the_pipeline_or_raises_with_the_readings(tmp_
 
 
 @pytest.mark.parametrize(("records", "beside", "shares"), [(99, [], []), (100, [], [0.1, 0.1]), (100, ["dev"], [0.1])])
-def test_shares_are_written_where_there_are_records_enough_and_no_files(
-    records: int, beside: list[str], shares: list[float], tmp_path: Path
-) -> None:
+def test_shares_need_a_hundred_records_and_no_files(records: int, beside: list, shares: list, tmp_path: Path) -> None:
     rows = "".join(f"some words {n},{'ab'[n % 2]}\n" for n in range(records))
     for name in ("train", *beside):
         (tmp_path / f"{name}.csv").write_text(f"text,label\n{rows}")

@@ -65,9 +65,7 @@ def test_line_ends_blank_lines_and_a_byte_order_mark_change_nothing(text: str, t
         ({"document": "<doc>"}, "<doc> 7\na B-X\nb I-X\n<doc>\nc O\n"),
     ],
 )
-def test_columns_schemes_and_patterns_lead_to_the_same_words(
-    options: dict[str, Any], text: str, tmp_path: Path
-) -> None:
+def test_columns_schemes_and_patterns_give_the_same_words(options: dict, text: str, tmp_path: Path) -> None:
     assert [(record["words"], record["tags"]) for record in read(text, tmp_path, **options)] == SENTENCES
 
 
@@ -86,9 +84,7 @@ def test_columns_schemes_and_patterns_lead_to_the_same_words(
         ({"comment": "%"}, "% remark\n# B\ntag O\n", "words", ["#", "tag"]),
     ],
 )
-def test_unusual_words_and_tags_stay_as_they_are(
-    options: dict[str, Any], text: str, key: str, value: Any, tmp_path: Path
-) -> None:
+def test_unusual_words_and_tags_are_kept(options: dict, text: str, key: str, value: Any, tmp_path: Path) -> None:
     assert read(text, tmp_path, **options)[0][key] == value
 
 
@@ -129,7 +125,6 @@ def test_documents_are_numbered(tmp_path: Path) -> None:
 BAD: list[tuple[str, dict[str, Any], int, str]] = [
     ("a O\nb\n", {}, 2, "one column in this line, but 2 in line 1"),
     ("a O\n\nNew York O\n", {}, 3, "3 columns in this line, but 2 in line 1; `separator: tab` if words contain blanks"),
-    ("a\tO\t\nb\tO\n", {"separator": "tab", "tags": 1}, 2, "2 columns in this line, but 3"),
     ("a O\n# in the middle\nb O\n", {}, 2, "4 columns in this line, but 2 in line 1"),
     ("a O\n", {"tags": 5}, 1, "no column 5 for `tags` (2 columns in this line)"),
     ("a O\n", {"words": -3}, 1, "no column -3 for `words`"),
@@ -143,14 +138,10 @@ BAD: list[tuple[str, dict[str, Any], int, str]] = [
     ("# columns: a b c\na O\n", {}, 2, "2 columns in this line, but 3 have names: a, b, c"),
     ("a O\n", {"columns": ["x"]}, 1, "2 columns in this line, but 1 have names"),
     ("\n\na O\nb X-PER\n", {}, 4, "'X-PER' is not a tag of IOB2; `scheme: none` reads plain tags"),
-    ("a Disease\n", {}, 1, "`scheme: none`"),
-    ("a NOUN\nb VERB\n", {"scheme": "BIOES"}, 1, "'NOUN' is not a tag of BIOES"),
     ("a O\nb S-X\n", {}, 2, "'S-X' is not a tag of IOB2; the sentence is well-formed BIOES: set `scheme: BIOES`"),
     ("a O\nb U-X\n", {}, 2, "set `scheme: BILOU`"),
     ("a O\nb B-\n", {}, 2, "'B-' is not a tag of IOB2"),
-    ("a O\nb O-X\n", {}, 2, "'O-X' is not a tag of IOB2"),
     ("a X-PER\n", {"ill_formed": "repair"}, 1, "'X-PER' is not a tag of IOB2"),
-    ("a I-X\nb Q\n", {"ill_formed": "repair"}, 2, "'Q' is not a tag of IOB2"),
     ("a O\nb I-X\n", {}, 2, "'I-X' cannot follow 'O' in IOB2; the sentence is well-formed IOB1: set `scheme: IOB1`"),
     ("a I-X\n", {}, 1, "'I-X' cannot begin a sentence in IOB2"),
     ("a B-X\nb I-Y\n", {}, 2, "`ill_formed: repair`"),
@@ -168,15 +159,12 @@ BAD: list[tuple[str, dict[str, Any], int, str]] = [
     ("a\t\n", {"separator": "tab", "scheme": "none"}, 1, "the tag '' is empty"),
     ("a\tO\n\tO\n", {"separator": "tab"}, 2, "the word is empty"),
     ("a0 O\n0 O\n", {"pattern": "[a-z]"}, 2, "the pattern '[a-z]' finds no word in '0'"),
-    ("a0 O\nb O\n", {"pattern": r"^.(\d*)"}, 2, "finds no word in 'b'; correct `pattern`"),
     ("a NN\n\n# NN\nb NN\n", {"scheme": "none"}, 3, "this line can be a comment or a word; set `comment: null`"),
 ]
 
 
 @pytest.mark.parametrize(("text", "options", "line", "message"), BAD)
-def test_a_bad_line_is_an_error_with_its_place_and_the_fix(
-    text: str, options: dict[str, Any], line: int, message: str, tmp_path: Path
-) -> None:
+def test_a_bad_line_is_an_error(text: str, options: dict, line: int, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         read(text, tmp_path, **options)
     assert str(caught.value).startswith(f"{tmp_path / 'data.conll'}:{line}: ")
@@ -217,9 +205,7 @@ def test_wrong_options_are_refused_before_any_file(options: dict[str, Any], mess
 
 
 @pytest.mark.parametrize("option", ["skip", "pattern"])
-def test_a_pattern_that_takes_too_long_is_an_error_with_its_line(
-    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_pattern_is_an_error_with_its_line(option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conll, "MATCH_SECONDS", 0.1)  # without the limit it takes years
     message = rf"data\.conll:2: the pattern '\(a\|aa\)\+\$' of `{option}` takes over 0\.1 s for 'aaa.*…'; .*x\+\+"
     with pytest.raises(DataError, match=message):
@@ -227,9 +213,7 @@ def test_a_pattern_that_takes_too_long_is_an_error_with_its_line(
 
 
 @pytest.mark.parametrize("pattern", [r"(?:a|bc)+$", r"(?:a++|b?+c)+$", r"(?:(?>x|xy)|z)+$", r"([0-9]{3})+$"])
-def test_a_pattern_without_ambiguity_is_fast_enough(
-    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pattern_without_ambiguity_is_fast(pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conll, "MATCH_SECONDS", 60)
     lines = "".join(f"{part * 300}! O\n" for part in ("a", "bc", "b", "xy", "x", "z", "1"))
     assert len(read(lines, tmp_path, skip=pattern)[0]["words"]) > 0
@@ -268,9 +252,7 @@ def test_readers_schemes_and_metrics_import_no_torch() -> None:
         ({"tag_format": "BPER", "scheme": "BILOU"}, ["BPER", "IPER", "LPER", "O", "ULOC", "ULOC"]),
     ],
 )
-def test_schemes_and_spellings_of_tags_are_read_as_the_same_spans(
-    options: dict[str, Any], tags: list[str], tmp_path: Path
-) -> None:
+def test_schemes_and_spellings_of_tags_give_the_same_spans(options: dict, tags: list[str], tmp_path: Path) -> None:
     (record,) = read("".join(f"w{i} {tag}\n" for i, tag in enumerate(tags)), tmp_path, **options)
     assert record["tags"] == ["B-PER", "I-PER", "I-PER", "O", "B-LOC", "B-LOC"]
 

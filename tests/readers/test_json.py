@@ -88,9 +88,7 @@ def test_several_labels_are_a_list_under_any_key(tmp_path: Path) -> None:
         (b'[{"text": "a", "intent": "x"}]', {"label": "intend"}, r"there is no key `intend`; did you mean 'intent'"),
     ],
 )
-def test_a_file_that_is_not_a_list_of_records_is_an_error_with_its_line(
-    content: bytes, options: dict[str, str], message: str, tmp_path: Path
-) -> None:
+def test_a_file_without_records_is_an_error(content: bytes, options: dict, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         read(content, tmp_path, **options)
 

@@ -110,17 +110,13 @@ def words(tags: object, words: object = ("a", "b")) -> str:
 
 BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ('{"text": "a"\n', {}, "1:13:", "this is not JSON (Expecting ',' delimiter)"),
-    ('{"text": "a"}\n{"text": a}\n', {}, "2:10:", "this is not JSON"),
     ('{"text": "a"}{"text": "b"}\n', {}, "1:14:", "write one object a line"),
     ('{"text": "a\tb"}\n', {}, "1:12:", "Invalid control character"),
-    ("plain text\n", {}, "1:1:", "this is not JSON"),
     ('[\n{"text": "a"}\n]\n', {}, "1:2:", "the reader `json` reads a list"),
     ('[{"text": "a"}]\n', {}, "1:", "this line is a list; write one object a line; the reader"),
     ("\n\n3\n", {}, "3:", "this line is a number"),
     ('{"text": "a", "text": "b"}\n', {}, "1:", "the key 'text' is given twice; keep one"),
-    ('{"text": "a", "meta": {"x": 1, "x": 2}}\n', {}, "1:", "the key 'x' is given twice"),
     ('{"text": "a", "score": NaN}\n', {}, "1:", "NaN is not JSON"),
-    ('{"text": "a", "score": -Infinity}\n', {}, "1:", "-Infinity is not JSON"),
     ('{"text": "a", "n": ' + "9" * 5000 + "}\n", {}, "1:", "a number has 5000 digits; write it as a string"),
     ('{"text": ' + "[" * 200_000 + "\n", {}, "1:", "nested too deep"),
     (
@@ -130,6 +126,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
         "neither `text` nor `words` is a key here; did you mean 'txt'? (keys: txt)",
     ),
     ("{}\n", {}, "1:", "(keys: none); name them with the reader's options `text` and `words`"),
+    ("{}\n", {}, "1:", "or set `text: null` if there are two"),
     ('{"text": "a"}\n', {"text": "body"}, "1:", "neither `body` nor `words`"),
     ('{"text": ["a"]}\n', {}, "1:", "`text` is a list; it must be a string"),
     ('{"text": 3}\n', {}, "1:", "`text` is a number"),
@@ -147,7 +144,6 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ('{"words": "a b"}\n', {}, "1:", "`words` is a string; it must be a list of strings"),
     ('{"words": ["a", ""]}\n', {}, "1:", "item 2 of `words` is an empty string"),
     (words(["O"]), {}, "1:", "2 `words` but 1 `tags`; give one tag a word"),
-    (words("OO"), {}, "1:", "`tags` is a string"),
     (words([None, "O"]), {}, "1:", "item 1 of `tags` is null"),
     (words(None), {}, "1:", "`tags` is null"),
     (words(["O", "I-X"]), {}, "1:", "tag 2: 'I-X' cannot follow 'O' in IOB2; the sentence is well-formed IOB1"),
@@ -162,7 +158,6 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     (spans([True, 4, "X"]), {}, "1:", "span 1 has a boolean as `start`"),
     (spans(["X", "0", 4]), {}, "1:", "span 1 has a string as `start`"),
     (spans([0, 4, ""]), {}, "1:", "span 1 has an empty string as `label`; write a string with something in it"),
-    (spans([0, 4, 7]), {}, "1:", "span 1 has a number as `label`"),
     (spans([4, 4, "X"]), {}, "1:", "span 1: 4 to 4 is empty or not within the text's 9 code points"),
     (spans([-1, 4, "X"]), {}, "1:", "-1 to 4 is empty or not within"),
     (
@@ -179,9 +174,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "options", "place", "message"), BAD, ids=range(len(BAD)))
-def test_a_bad_line_is_an_error_with_its_place_and_the_fix(
-    text: str, options: dict[str, Any], place: str, message: str, tmp_path: Path
-) -> None:
+def test_a_bad_line_is_an_error(text: str, options: dict, place: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         read(text, tmp_path, **options)
     assert str(caught.value).startswith(f"{tmp_path / 'data.jsonl'}:{place} ")

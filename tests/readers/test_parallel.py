@@ -70,9 +70,7 @@ BAD: list[tuple[dict[str, str], str, int, str]] = [
 
 
 @pytest.mark.parametrize(("files", "name", "line", "message"), BAD)
-def test_a_bad_line_is_an_error_that_names_its_file(
-    files: dict[str, str], name: str, line: int, message: str, tmp_path: Path
-) -> None:
+def test_a_bad_line_is_an_error_with_its_file(files: dict, name: str, line: int, message: str, tmp_path: Path) -> None:
     good = {"seq_in": "a b\nc\nd\n", "seq_out": "O O\nO\nO\n", "label": "x\ny\nz\n"}
     path = write(tmp_path, **{**good, **files})
     with pytest.raises(DataError) as caught:

@@ -114,9 +114,7 @@ def test_a_recipe_of_a_million_records_is_generated_as_it_is_read(tmp_path: Path
         ({"sede": 1}, 6, "a recipe has no 'sede'; did you mean 'seed'"),
     ],
 )
-def test_a_wrong_recipe_is_an_error_with_its_line(
-    tmp_path: Path, changes: dict[str, Any], line: int, message: str
-) -> None:
+def test_a_wrong_recipe_is_an_error(tmp_path: Path, changes: dict, line: int, message: str) -> None:
     path = recipe(tmp_path, **changes)
     with pytest.raises(DataError) as caught:
         next(Points().read(path))

@@ -1,4 +1,4 @@
-"""Folders of sounds with transcripts through the reader sounds, and a table that names sounds."""
+"""Folders of sounds with transcripts through the reader sounds."""
 
 from pathlib import Path
 
@@ -6,7 +6,6 @@ import pytest
 from data_files import write_files
 
 from seqpipe.errors import DataError
-from seqpipe_plugins.readers.csv import TableOptions, Tsv
 from seqpipe_plugins.readers.sounds import Sounds
 
 
@@ -42,13 +41,3 @@ def test_anything_but_a_folder_of_sounds_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(DataError) as caught:
             list(Sounds().read(path / name))
         assert words in str(caught.value)
-
-
-def test_a_table_names_sounds_as_common_voice_does(tmp_path: Path) -> None:
-    table = "client_id\tpath\tsentence\n1\ta.mp3\tGo on.\n2\tb.mp3\tShe said.\n"
-    path = write_files(tmp_path, {"train.tsv": table, "a.mp3": ""}) / "train.tsv"
-    records = Tsv(table=TableOptions(text=None, files=["path"])).read(path)
-    first = {"client_id": "1", "path": tmp_path / "a.mp3", "sentence": "Go on."}
-    assert next(records) == {"where": f"{path}:2", **first}
-    with pytest.raises(DataError, match=r"train\.tsv:3: there is no file .*b\.mp3, which 'path' names"):
-        next(records)

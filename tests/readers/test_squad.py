@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
 from seqpipe.init import init_yaml
-from seqpipe_plugins.readers.json import Jsonl
 from seqpipe_plugins.readers.squad import Squad
 
 CONTEXT = "😀 Ada met Bo in Oslo."
@@ -83,20 +81,8 @@ def test_bad_files_are_refused_with_their_place_and_the_fix(tmp_path: Path, cont
         read(content, tmp_path)
 
 
-def test_lines_of_json_without_a_text_are_read_as_they_are() -> None:
-    line = {"question": "Who?", "context": CONTEXT, "answers": {"text": [], "answer_start": []}, "where": "x"}
-    (record,) = construct(Jsonl, text=None).records([json.dumps(line)], "f")
-    dotted = {"answers.text": [], "answers.answer_start": []}
-    assert record == line | dotted | {"source_where": "x", "where": "f:1"}
-    message = r"neither `text` nor `words` is a key here.*or set `text: null` if there are two"
-    with pytest.raises(DataError, match=message):
-        list(construct(Jsonl).records([json.dumps(line)], "f"))
-
-
 @pytest.mark.parametrize(("offsets", "shift"), [("utf-16", 1), ("bytes", 3), ("one-based", 1)])
-def test_starts_that_all_count_other_units_are_distinguished_from_a_wrong_one(
-    offsets: str, shift: int, tmp_path: Path
-) -> None:
+def test_starts_in_other_units_are_distinguished_from_wrong_ones(offsets: str, shift: int, tmp_path: Path) -> None:
     context = CONTEXT if offsets != "one-based" else CONTEXT[2:]
     start = context.index("Ada")
     qas = [{"question": "Who?", "answers": [{"text": "Ada", "answer_start": start + shift}]}]

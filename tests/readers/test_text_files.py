@@ -37,9 +37,7 @@ LINE_READERS = {  # each with the beginning of a file, and the lines of a record
     ],
     ids=range(10),
 )
-def test_a_line_that_is_not_text_is_an_error_with_its_place(
-    is_first: bool, line: bytes, message: str, name: str, tmp_path: Path
-) -> None:
+def test_a_line_without_text_is_an_error(is_first: bool, line: bytes, message: str, name: str, tmp_path: Path) -> None:
     cls, start, record = LINE_READERS[name]
     before = "" if is_first else f"{start}{record}"
     (tmp_path / "data").write_bytes(before.encode() + line)

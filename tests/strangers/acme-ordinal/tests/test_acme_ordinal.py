@@ -47,13 +47,6 @@ def test_the_decision_has_the_smallest_expected_error() -> None:
     assert torch.equal(head.ranks[decided["label"]], (by_rank @ apart).argmin(1))
 
 
-def test_the_decision_is_the_median_not_the_most_probable() -> None:
-    head = head_with([-0.4, 0.4], ["a", "b", "c"], ["a", "b", "c"])
-    decided = head.decide(*texts(0.1))
-    assert decided["scores"].argmax(1).item() == 2  # c has 43 %
-    assert decided["label"].item() == 1  # but a or c is farther from the middle on average
-
-
 def test_two_labels_are_logistic_regression() -> None:
     head = head_with([0.5], ["no", "yes"], ["no", "yes"])
     loss = head.loss(*texts(2.0), torch.tensor([1]))
