@@ -1,7 +1,5 @@
 """benchmarks/serve.py: what it reads of a server's processes, and that its soak sees what is wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
@@ -51,12 +49,12 @@ def test_processor_time_and_memory_are_those_of_all_processes_of_a_server(server
             assert process.process.poll() is None
         assert len(process.processes()) == 2
         assert process.resident() > 60
-    end = time.monotonic() + 10
+    end = time.monotonic() + 100
     while process.processes():
         assert time.monotonic() < end
 
 
-def test_a_server_that_does_not_start_is_told_of_with_its_log(server_process: Any) -> None:
+def test_a_server_that_does_not_start_is_reported_with_its_log(server_process: Any) -> None:
     command = [sys.executable, "-c", "raise SystemExit('no such bundle')"]
     with pytest.raises(SystemExit, match=r"(?s)does not start:.*no such bundle"), server_process.Process(command, None):
         pass
