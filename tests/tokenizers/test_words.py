@@ -1,6 +1,5 @@
 """The `words` tokenizer: what a word is, how it is looked up, what is kept."""
 
-import time
 from typing import Any
 
 import pytest
@@ -35,8 +34,7 @@ def known(tokenizer: Tokenizer, word: str) -> bool:
         ("a_b 3.5 10€", ["a_b", "3", ".", "5", "10", "€"]),
         ("\u3000a\u00a0b\r\nc", ["a", "b", "c"]),
         ("...", [".", ".", "."]),
-        ("", []),
-        (" \n", []),
+        *((text, []) for text in ("", " \n")),
     ],
 )
 def test_words_and_single_marks_are_pieces(text: str, pieces: list[str]) -> None:
@@ -71,14 +69,10 @@ def test_characters_that_are_not_seen_are_no_tokens(text: str, pieces: list[str]
     assert [text[a:b] for a, b in source.docs([{"text": text}])[0].word_offsets] == pieces
 
 
-def test_a_text_of_nothing_but_joiners_is_split_in_time_that_grows_with_it() -> None:
-    for unit in ("\u200d", "a\u200c", "!\u200d", "a\ufe0f\u200c", "\ufe0f"):
-        tokenizer, seconds = Words().train(["x"]), []
-        for length in (20_000, 80_000):
-            begun = time.process_time()
-            tokenizer.encode(unit * length, add_special_tokens=False)
-            seconds.append(time.process_time() - begun)
-        assert seconds[1] < 10 * seconds[0] + 0.1
+@pytest.mark.parametrize("unit", ["\u200d", "a\u200c", "!\u200d", "a\ufe0f\u200c", "\ufe0f"])
+def test_a_long_text_of_joiners_is_split_in_time(unit: str) -> None:
+    """A quadratic search takes minutes."""
+    Words().train(["x"]).encode(unit * 200_000, add_special_tokens=False)
 
 
 def test_another_pattern_makes_other_words() -> None:
@@ -92,18 +86,12 @@ def test_a_broken_pattern_is_an_error_of_the_yaml(pattern: str) -> None:
         Words(pattern=pattern)
 
 
-def test_words_are_looked_up_in_lower_case_if_told_so() -> None:
+def test_words_are_looked_up_in_lower_case_and_digits_as_zeros_and_no_offset_moves() -> None:
     plain, lower = Words().train(["Anna"]), Words(lowercase=True).train(["Anna", "İzmir"])
+    digits = Words(fold_digits=True).train(["in 1984"])
     assert [known(plain, word) for word in ("Anna", "anna")] == [True, False]
     assert [known(lower, word) for word in ("Anna", "ANNA", "İZMİR", "izmir", "Ben")] == [True, True, True, True, False]
-
-
-def test_digits_are_looked_up_as_zeros_if_told_so() -> None:
-    tokenizer = Words(fold_digits=True).train(["in 1984"])
-    assert [known(tokenizer, word) for word in ("2024", "٢٠٢٤", "0000", "84")] == [True, True, True, False]
-
-
-def test_folding_moves_no_offset() -> None:
+    assert [known(digits, word) for word in ("2024", "٢٠٢٤", "0000", "84")] == [True, True, True, False]
     text = "İİ ẞ Ǆ 12 ΑΣ"
     assert split(text, lowercase=True, fold_digits=True) == text.split()
 
@@ -111,8 +99,4 @@ def test_folding_moves_no_offset() -> None:
 def test_frequent_words_are_kept_and_have_the_low_ids() -> None:
     tokenizer = Words(min_count=2, max_size=1).train(["b b b", "a a", "c"])
     assert tokenizer.get_vocab() == {"[PAD]": 0, "[UNK]": 1, "[BOS]": 2, "[EOS]": 3, "b": 4}
-
-
-def test_words_already_split_are_learned_as_they_stand() -> None:
-    tokenizer = Words().train([["New York", "e.g."]])
-    assert {"New York", "e.g."} <= set(tokenizer.get_vocab())
+    assert {"New York", "e.g."} <= set(Words().train([["New York", "e.g."]]).get_vocab())  # already split
