@@ -24,13 +24,9 @@ def split(text: str, **options: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_every_code_point_is_a_token(text: str) -> None:
+def test_every_code_point_is_a_token_and_is_written_again_without_loss(text: str) -> None:
     assert split(text) == list(text)
     assert split(text, keep_spaces=False) == list("".join(text.split()))
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_what_was_learned_is_written_again_without_loss(text: str) -> None:
     tokenizer = Chars().train(TEXTS)
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     assert tokenizer.decode(ids, skip_special_tokens=False) == text
@@ -50,10 +46,7 @@ def test_no_letter_becomes_two_in_lower_case() -> None:
     assert encoding.offsets == [(i, i + 1) for i in range(len(text))]
 
 
-def test_frequent_characters_are_kept() -> None:
+def test_frequent_characters_are_kept_also_of_words_already_split() -> None:
     tokenizer = Chars(min_count=2, max_size=2).train(["aabbbc", "cc"])
     assert sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)[4:] == ["b", "c"]
-
-
-def test_words_already_split_are_characters_only_if_they_are() -> None:
     assert {"诸", "葛"} <= set(Chars().train([["诸", "葛"]]).get_vocab())

@@ -1,12 +1,12 @@
 """Vietnamese words of several syllables, such as Việt Nam: one unit with one tag, whatever the tokenizer."""
 
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import seqpipe
+from factory import seqpipe, tagging
+from gallery import training
 
 from seqpipe import load
 from seqpipe.config.signature import construct
@@ -28,31 +28,28 @@ OBJECTS = (("Việt Nam", "PROPN"), ("Hà Nội", "PROPN"), ("lịch sử", "NOU
 def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("vietnamese") / "vi.conllu"
     blocks = []
-    for tagged in itertools.product(SUBJECTS, VERBS, OBJECTS):
-        rows = [
-            f"{i}\t{form}\t_\t{tag}\t_\t_\t_\t_\t_\t_" for i, (form, tag) in enumerate((*tagged, (".", "PUNCT")), 1)
-        ]
-        rows[-2] = rows[-2][:-1] + "SpaceAfter=No"
-        blocks.append(f"# text = {' '.join(form for form, _ in tagged)}.\n" + "\n".join(rows) + "\n\n")
+    for tagged in itertools.product(SUBJECTS, VERBS, OBJECTS, ((".", "PUNCT"),)):
+        rows = [f"{i}\t{form}\t_\t{tag}" + "\t_" * 5 for i, (form, tag) in enumerate(tagged, 1)]
+        ends = ["\t_", "\t_", "\tSpaceAfter=No", "\t_"]
+        text = " ".join(form for form, _ in tagged[:-1])
+        blocks.append(f"# text = {text}.\n" + "".join(f"{r}{e}\n" for r, e in zip(rows, ends, strict=True)) + "\n")
     path.write_text("".join(blocks), encoding="utf-8")
     return path
 
 
 @pytest.mark.parametrize(
-    "tokenizer",
+    ("cls", "options"),
     [
-        Words(),
-        Lexicon(joiner=" "),
-        construct(WordPiece, max_size=120),
-        construct(BPE, max_size=120),
-        construct(BPE, byte_level=True, max_size=300),
-        construct(Unigram, max_size=80),
+        *((Words, {}), (Lexicon, {"joiner": " "}), (Unigram, {"max_size": 80})),
+        *((cls, {"max_size": 120}) for cls in (WordPiece, BPE)),
+        (BPE, {"byte_level": True, "max_size": 300}),
     ],
-    ids=lambda tokenizer: type(tokenizer).__name__,
 )
-def test_a_word_of_several_syllables_is_one_word_with_the_offsets_of_all(treebank: Path, tokenizer: Any) -> None:
+def test_a_word_of_several_syllables_is_one_word_with_the_offsets_of_all(
+    treebank: Path, cls: type, options: dict[str, Any]
+) -> None:
     records = list(Conllu().read(treebank))
-    source = TextSource(tokenizer.train([record["words"] for record in records]), {})
+    source = TextSource(construct(cls, **options).train([record["words"] for record in records]), {})
     for record, doc in zip(records, source.docs(records), strict=True):
         assert [doc.text[start:end] for start, end in doc.word_offsets] == record["words"]
         assert len(doc.word_offsets) == len(record["tags"])
@@ -64,34 +61,30 @@ def test_a_word_of_several_syllables_is_one_word_with_the_offsets_of_all(treeban
 def run(treebank: Path) -> Path:
     """The run of a tagger whose words may hold blanks."""
     content = {
-        "name": "vi",
-        "data": {"reader": "conllu", "train": treebank.name, "dev": treebank.name, "test": treebank.name},
+        "data": {"reader": "conllu", **dict.fromkeys(("train", "dev", "test"), treebank.name)},
         "tokenizer": {"use": "lexicon", "joiner": " "},
         "embedding": {"use": "lookup", "dim": 16},
         "encoder": {"use": "conv", "layers": 1},
         "head": {"use": "tags", "scheme": "none"},
-        "train": {"epochs": 12, "batch_tokens": 64, "optimizer": {"use": "adamw", "lr": 0.03}, "threads": 1},
+        "train": training(12, 0.03, 64),
     }
-    (treebank.parent / "vi.yaml").write_text(json.dumps(content), encoding="utf-8")
-    done = seqpipe("run", "vi.yaml", "--device", "cpu", folder=treebank.parent)
-    assert done.code == 0, done.err
-    return treebank.parent / "runs" / "vi"
+    result = seqpipe("run", tagging(treebank.parent, content), "--device", "cpu", folder=treebank.parent)
+    assert result.code == 0, result.err
+    return treebank.parent / "runs/tiny"
 
 
-def test_raw_text_is_split_and_tagged_like_words_through_training_export_and_answer(run: Path) -> None:
+def test_raw_text_is_split_and_tagged_like_words(run: Path) -> None:
     model = load(run / "bundle", "cpu")
     words, text = ["Chúng tôi", "đến", "Hà Nội", "."], "Chúng tôi đến Hà Nội."
-    expected = [(word, text.index(word), text.index(word) + len(word)) for word in words]
+    places = [(text.index(word), text.index(word) + len(word)) for word in words]
+    tags = ["PRON", "VERB", "PROPN", "PUNCT"]
     for record in (text, {"text": text, "words": words}):
         answer = model(record)
-        assert [(part["word"], part["start"], part["end"]) for part in answer] == expected
-        assert [part["entity"] for part in answer] == ["PRON", "VERB", "PROPN", "PUNCT"]
-
-
-def test_predict_reads_words_with_blanks_a_line_each(run: Path) -> None:
-    stdin = "Sinh viên\nđến\nViệt Nam\n.\n".encode()
-    done = seqpipe("predict", run / "bundle", "--format", "conll", stdin=stdin)
-    assert done.out == "Sinh viên\tNOUN\nđến\tVERB\nViệt Nam\tPROPN\n.\tPUNCT\n\n"
+        assert [(part["word"], part["entity"]) for part in answer] == [*zip(words, tags, strict=True)]
+        assert [(part["start"], part["end"]) for part in answer] == places
+    stdin = "Sinh viên\nđến\nViệt Nam\n.\n".encode()  # a word a line
+    result = seqpipe("predict", run / "bundle", "--format", "conll", stdin=stdin)
+    assert result.out == "Sinh viên\tNOUN\nđến\tVERB\nViệt Nam\tPROPN\n.\tPUNCT\n\n"
 
 
 def test_a_segmenter_tags_the_syllables_of_text_without_marks(tmp_path: Path) -> None:
