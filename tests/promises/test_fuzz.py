@@ -11,6 +11,7 @@ import fuzzing
 import pytest
 from factory import tiers
 from fuzzing import Run, changed, corpus, readers, survives, targets
+from gallery import gallery
 
 NAMES = ["manifest", "tokenizer", "graph", "yaml", "init", "requests", *(f"reader-{use}" for use in readers())]
 Targets = dict[str, tuple[list[bytes], Run]]
@@ -19,8 +20,8 @@ SEARCHED = 3600  # seconds of the search with coverage, over all targets
 
 
 @pytest.fixture(scope="module")
-def bundles(tiny_bundle: Path, writer_bundle: Path, vector_bundle: Path) -> dict[str, Path]:
-    return {"toy": tiny_bundle, "writer": writer_bundle, "vectors": vector_bundle}
+def bundles(tiny_bundle: Path, vector_bundle: Path) -> dict[str, Path]:
+    return {"toy": tiny_bundle, "writer": gallery("generation").bundle, "vectors": vector_bundle}
 
 
 @pytest.fixture(scope="module")

@@ -21,10 +21,8 @@ from seqpipe.errors import BundleError, DataError
 from seqpipe.files import sha256
 from seqpipe.runtime import bundle
 
-MOST_SECONDS, MOST_MEMORY = (
-    5,
-    100 << 20,
-)  # of a processor, and bytes, for one refusal; a decoded picture of 10⁵ × 10⁵ has 10 GB
+# Of a processor, and bytes, for one refusal; a decoded picture of 10⁵ × 10⁵ has 10 GB.
+MOST_SECONDS, MOST_MEMORY = 5, 100 << 20
 PIXELS = np.random.default_rng(3).integers(0, 256, (9, 7, 3))
 TONE = np.sin(np.arange(2_000) / 9) / 2
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gallery import gallery
 from prometheus_page import value
 from serving import Reply, Server, ask, at_once
 from toy_bundles import manifest_content, write_bundle
@@ -394,9 +395,9 @@ def test_nothing_of_all_this_was_an_error_of_the_server(server: Server) -> None:
 
 
 @pytest.fixture(scope="module")
-def writer(writer_bundle: Path) -> Iterator[Server]:
+def writer() -> Iterator[Server]:
     limits = ("--max-length", "50", "--max-beams", "3", "--max-waiting-tokens", "400")
-    with Server(f"writer={writer_bundle}", "--threads", "1", *limits) as running:
+    with Server(f"writer={gallery('generation').bundle}", "--threads", "1", *limits) as running:
         yield running
 
 
@@ -424,11 +425,8 @@ def test_the_bounds_of_the_server_are_described_and_hold_for_completions(writer:
     for name, given, limit in (("max_tokens", 101, 100), ("n", 4, 3)):
         reply = writer.post("/v1/completions", {"model": "writer", "prompt": "a", name: given})
         error = reply.json["error"]
-        assert (reply.status, error["param"], error["message"]) == (
-            400,
-            name,
-            f"{name}: {given} is over the limit of {limit}",
-        )
+        assert (reply.status, error["param"]) == (400, name)
+        assert error["message"] == f"{name}: {given} is over the limit of {limit}"
 
 
 def test_what_is_written_is_counted(writer: Server) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gallery import gallery
 from prometheus_page import value
 from serving import Server, at_once
 
@@ -65,10 +66,10 @@ def test_a_request_is_logged_and_counted_without_its_texts(server: Server, body:
     assert value(page, "seqpipe_requests_total", bundle="toy", code=str(status)) == before + 1
 
 
-def test_a_client_that_leaves_a_stream_is_a_499(writer_bundle: Path) -> None:
+def test_a_client_that_leaves_a_stream_is_a_499() -> None:
     body = json.dumps({"inputs": "a good", "stream": True, "options": {"max_length": 100, "min_length": 99}}).encode()
     head = b"POST /v1/w HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: gone-1\r\nContent-Length: %d\r\n\r\n" % len(body)
-    with Server(f"w={writer_bundle}") as server:
+    with Server(f"w={gallery('generation').bundle}") as server:
         with server.connection() as client:
             client.sendall(head + body)
             assert client.recv(65536).startswith(b"HTTP/1.1 200")

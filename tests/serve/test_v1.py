@@ -13,16 +13,7 @@ from seqpipe import Model
 
 pytest_plugins = ["protocol_server"]
 
-TEXTS = [
-    "Anna meets Ben in New York .",
-    "",
-    "Bern",
-    "Anna calls 你好",
-    "Ben",
-    "in " * 90 + "New York",
-    "\ud800 Ben",
-    " ",
-]
+TEXTS = ["Anna meets Ben in New York .", "Bern", "Anna calls 你好", "Ben", "in " * 90 + "Bern", "\ud800 Ben", "", " "]
 LONG = "Anna " * 1001
 
 
