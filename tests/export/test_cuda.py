@@ -52,22 +52,16 @@ def looped(step: str) -> onnx.ModelProto:
 
 
 GOES_ON = "a = ReduceSum <keepdims = 0> (y) b = Greater (a, a) on = Not (b)"
+COMPUTED = f"m = ReduceMax <keepdims = 1> (t) y = Slice (v, m, far) u = Identity (t) {GOES_ON}"
+ON_HOST = f"n = Shape (v) m = Sub (n, one) y = Slice (v, zero, m) u = Identity (t) {GOES_ON}"
+NO_KERNEL = f"w = Add (t, t) u = Pad (w, edges) y = Add (v, v) {GOES_ON}"
 STEPS: dict[str, tuple[str, set[str]]] = {
     "the condition": (f"y = Add (v, v) u = Identity (t) {GOES_ON}", {"on"}),
     "a condition that is known": ("y = Add (v, v) u = Identity (t) on = Identity (go)", {"on"}),
-    "a beginning that was computed": (
-        f"m = ReduceMax <keepdims = 1> (t) y = Slice (v, m, far) u = Identity (t) {GOES_ON}",
-        {"m", "on"},
-    ),
+    "a beginning that was computed": (COMPUTED, {"m", "on"}),
     "a beginning that the last step computed": (f"u = Add (t, t) y = Slice (v, t, far) {GOES_ON}", {"t", "on"}),
-    "a length, which is on the host": (
-        f"n = Shape (v) m = Sub (n, one) y = Slice (v, zero, m) u = Identity (t) {GOES_ON}",
-        {"on"},
-    ),
-    "an operator without a kernel": (
-        f"w = Add (t, t) u = Pad (w, edges) y = Add (v, v) {GOES_ON}",
-        {"w", "on"},
-    ),
+    "a length, which is on the host": (ON_HOST, {"on"}),
+    "an operator without a kernel": (NO_KERNEL, {"w", "on"}),
 }
 
 
@@ -79,7 +73,7 @@ def test_copies_to_the_host_within_a_loop_are_found(name: str) -> None:
 
 
 def test_an_operator_without_a_kernel_for_its_types_is_found_in_a_loop_too() -> None:
-    pad = looped(STEPS["an operator without a kernel"][0])
+    pad = looped(NO_KERNEL)
     assert without_kernel(pad) == ["Loop : Pad of int64"]
     largest = looped(f"m = ArgMax <keepdims = 1> (t) u = Add (m, t) y = Selu (v) {GOES_ON}")
     assert without_kernel(largest)[0] == "Loop : ArgMax of int64"

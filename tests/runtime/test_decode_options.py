@@ -31,9 +31,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "beams": {**SIZE, "default": 5},
     "n_best": {**SIZE, "default": 1},
     "penalty": {**FLOAT, "default": 0.5},
-    "steps": {"type": "int", "default": 9},
-    "greedy": {"type": "bool", "default": False},
+    "steps": {"type": "int", "default": 9, "minimum": None, "maximum": None},
+    "greedy": {"type": "bool", "default": False, "minimum": None, "maximum": None},
+    "max_length": {**SIZE, "default": 20, "maximum": None},
+    "top_p": {**PROBABILITY, "default": 1.0},
 }
+KNOWN = {**OPTIONS, "uniform": UNIFORM, "many.uniform": UNIFORM}
 WRITER: dict[str, dict[str, Any]] = {
     "beams": {**SIZE, "default": 1},
     "max_length": {**SIZE, "default": 20},
@@ -49,8 +52,9 @@ TEXT = Text(word_level([["new"] * 3 + ["york"] * 2 + ["bern"]], normalizer=NFC()
 def test_options_become_inputs_and_a_size_the_length_of_one() -> None:
     arrays = option_arrays(OPTIONS, {"beams": 7, "penalty": 2})
     assert [*arrays] == [*OPTIONS]
-    assert [array.shape for array in arrays.values()] == [(7,), (1,), (), (), ()]
-    assert [array.dtype for array in arrays.values()] == [np.int64, np.int64, np.float32, np.int64, np.bool_]
+    assert [array.shape for array in arrays.values()] == [(7,), (1,), (), (), (), (20,), ()]
+    dtypes = [np.int64, np.int64, np.float32, np.int64, np.bool_, np.int64, np.float32]
+    assert [array.dtype for array in arrays.values()] == dtypes
     assert (arrays["penalty"], arrays["steps"], arrays["greedy"]) == (2.0, 9, False)
 
 
@@ -209,22 +213,12 @@ def test_the_tokens_that_may_be_written_are_those_of_all_beams_and_heads() -> No
 # JSON Schema
 
 
-KNOWN: dict[str, dict[str, Any]] = {
-    "beams": {**SIZE, "default": 4, "maximum": 10},
-    "max_length": {**SIZE, "default": 20, "maximum": None},
-    "penalty": {**FLOAT, "default": 0.0},
-    "top_p": {**PROBABILITY, "default": 1.0},
-    "flag": {"type": "bool", "default": False, "minimum": None, "maximum": None},
-    "by": {"type": "int", "default": 2, "minimum": None, "maximum": None},
-    "uniform": UNIFORM,
-    "many.uniform": UNIFORM,
-}
-VALUES = (0, 1, 2, 10, 11, -1, 1_000_000, 1_000_001, 0.0, 0.5, 1.0, 1.5, -0.5, True, False, "a", [1])
+VALUES = (0, 1, 2, 100, 101, -1, 1_000_000, 1_000_001, 0.0, 0.5, 1.0, 1.5, -0.5, True, False, "a", [1])
 
 
 def test_every_option_has_a_schema_and_random_numbers_that_of_their_seed() -> None:
     schemas = option_schemas(KNOWN)
-    assert [*schemas] == [*[*KNOWN][:6], "seed", "many.seed"]
+    assert [*schemas] == [*OPTIONS, "seed", "many.seed"]
     for schema in schemas.values():
         Draft202012Validator.check_schema(schema)
         assert Draft202012Validator(schema).is_valid(schema["default"])
@@ -245,15 +239,16 @@ def test_a_description_reaches_callers_with_the_form_of_the_value() -> None:
     assert (options["n_best"]["const"], "description" in options["n_best"]) == ("all", False)
 
 
-@pytest.mark.parametrize("name", [*[*KNOWN][:6], "seed"])
+@pytest.mark.parametrize("name", [*OPTIONS, "seed"])
 def test_a_schema_allows_just_the_values_that_its_option_does(name: str) -> None:
     schema = Draft202012Validator(option_schemas(KNOWN)[name])
     allowed = []
     for value in VALUES:
         with contextlib.suppress(UsageError):
-            resolve_options(KNOWN, {"seed": 1, name: value})
+            resolve_options(KNOWN, {"seed": 1, "beams": 100, name: value})
             allowed.append(value)
-    whole = {"beams", "max_length", "by", "seed"}  # JSON Schema counts 1.0 among the integers, options do not
+    # JSON Schema counts 1.0 among the integers, options do not.
+    whole = {"beams", "n_best", "max_length", "steps", "seed"}
     fitting = [value for value in VALUES if schema.is_valid(value) and not (name in whole and type(value) is float)]
     assert [repr(value) for value in fitting] == [repr(value) for value in allowed]
     assert 0 < len(allowed) < len(VALUES)

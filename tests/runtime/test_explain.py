@@ -26,6 +26,7 @@ import pytest
 import torch
 from documents import ROOT
 from factory import QUIET, labelling, parts, plugins, seqpipe, toy_heads
+from gallery import gallery
 from PIL import Image
 from torch import Tensor, nn
 
@@ -171,15 +172,11 @@ def test_a_document_has_bars_of_sentences_and_words_shaded_by_weight_times_the_r
     assert [shades[word] for word in ("Bad", "food", "Good")] == pytest.approx(expected)
 
 
-def test_without_sentences_a_shade_is_the_share_of_the_greatest_weight() -> None:
+def test_words_without_sentences_sentences_alone_and_further_attentions_are_shown() -> None:
     (view,) = views(explanation())
     (row,) = view.rows(TEXT)
-    assert {p.text: p.shade for p in row.fragments if p.shade} == pytest.approx(
-        {"Good": 0.25, "food": 0.625, "&": 0.125, '"wine"': 0.25, "Bad": 1, "service\ud800"[:8]: 0.25}
-    )
-
-
-def test_sentences_alone_and_further_attentions_are_all_shown() -> None:
+    shades = {"Good": 0.25, "food": 0.625, "&": 0.125, '"wine"': 0.25, "Bad": 1, "service\ud800"[:8]: 0.25}
+    assert {part.text: part.shade for part in row.fragments if part.shade} == pytest.approx(shades)
     words, sentences = DOCUMENT.attentions
     assert [(v.words, v.sentences) for v in views(explanation(attentions=(sentences,)))] == [(None, sentences)]
     several = explanation(attentions=(words, words, sentences, sentences))
@@ -341,13 +338,17 @@ def test_nested_and_overlapping_spans_have_a_stripe_each_and_every_character_onc
     assert levels == [[0], [0, 1], [0], [0, 1], [1, 0]]
 
 
-def test_tags_are_drawn_as_spans_and_several_alternatives_as_lines(tiny_tagger: Model, tiny: Model) -> None:
+def test_tags_are_spans_alternatives_lines_and_a_continuation_is_marked(tiny_tagger: Model, tiny: Model) -> None:
     shown = show(tiny_tagger, "Anna in Bern")._repr_html_()
     assert re.findall('class="chip"[^>]*>([^<]*)<', shown) == [word["entity"] for word in tiny_tagger("Anna in Bern")]
     alternatives = [{"spans": tiny("Anna in Bern"), "score": 0.75}, {"spans": [], "score": 0.25}]
     several = draw_answer(tiny.predictor.kind, alternatives, words("Anna in Bern"))
     assert re.findall('class="number">([0-9.]+)', several) == ["0.750", "0.250"]
     assert "Anna: person" in several
+    writer = load(gallery("generation").bundle, "cpu", threads=1)
+    text = writer("a g", max_length=5)["generated_text"].removeprefix("a g")
+    shown = show(writer, "a g", max_length=5)._repr_html_()
+    assert re.findall('dir="auto">a g<mark class="new">([^<]+)</mark>', shown) == [text]
 
 
 def test_labels_have_bars_of_their_probabilities_and_weights_are_those_of_the_page(looking: Model) -> None:
@@ -363,30 +364,18 @@ def test_labels_have_bars_of_their_probabilities_and_weights_are_those_of_the_pa
         show(looking, "a lovely day", n_bset=1)
 
 
-def test_a_continuation_is_marked_after_its_prompt() -> None:
-    writer = load(Path(__file__).parents[1] / "version2" / "language-model", "cpu", threads=1)
-    shown = show(writer, "the", max_length=5)._repr_html_()
-    text = writer("the", max_length=5)["generated_text"].removeprefix("the")
-    assert re.findall('dir="auto">the<mark class="new">([^<]+)</mark>', shown) == [text]
-
-
-def test_each_of_several_heads_has_its_drawing() -> None:
+def test_each_of_several_heads_and_the_second_of_two_texts_has_its_drawing() -> None:
     kind = MultiHead({"mood": Label(["bad", "good"]), "names": Spans(["B-PER", "O"])})
     names = [{"entity_group": "PER", "word": "Ada", "start": 0, "end": 3, "score": 0.5}]
     shown = draw_answer(kind, {"mood": {"label": "good", "score": 0.75}, "names": names}, words("Ada left"))
-    assert [html.unescape(name) for name in re.findall("<h3>(.*?)</h3>", shown)] == ["mood", "names"]
+    assert re.findall("<h3>(.*?)</h3>", shown) == ["mood", "names"]
     assert '<p class="big" dir="auto">good</p>' in shown
     assert re.findall("<mark[^>]*>(.*?)</mark>", shown) == ["Ada"]
-
-
-def test_an_answer_is_marked_in_the_second_of_two_texts() -> None:
     pair = join_pair(words("who left ?"), words("Ada left , Ben came"))
-    answer = {"answer": "Ada", "score": 0.5, "start": 0, "end": 3}
-    assert Page(draw_answer(ExtractiveSpan(), answer, pair)).paragraphs == ["Ada left , Ben came"]
-    assert Page(draw_answer(ExtractiveSpan(), answer, pair)).marks[0][0] == "Ada"
+    drawn = Page(draw_answer(ExtractiveSpan(), {"answer": "Ada", "score": 0.5, "start": 0, "end": 3}, pair))
+    assert (drawn.paragraphs, drawn.marks[0][0]) == (["Ada left , Ben came"], "Ada")
     nothing = draw_answer(ExtractiveSpan(), {"answer": "", "score": 0.5, "start": 0, "end": 0}, pair)
-    assert "(nothing)" in nothing
-    assert "<mark" not in nothing
+    assert ("(nothing)" in nothing, "<mark" in nothing) == (True, False)
 
 
 @pytest.mark.chromium
@@ -410,9 +399,12 @@ def test_an_answer_has_the_theme_of_its_notebook_and_leaves_the_notebooks_style(
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.svg", "a", "a.htm"])
-def test_another_ending_is_refused_before_anything_is_written(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"a page \(\.html\) or data \(\.json\); write a\.html, which a browser"):
+def test_another_ending_is_refused_before_anything_is_opened_or_written(name: str, tmp_path: Path) -> None:
+    message = r"a page \(\.html\) or data \(\.json\); write a\.html, which a browser"
+    with pytest.raises(UsageError, match=message):
         draw(explanation(), tmp_path / name)
+    done = seqpipe("explain", tmp_path / "none", "a text", "-o", tmp_path / name)
+    assert (done.code, bool(re.search(message, done.err))) == (2, True)
     assert not list(tmp_path.iterdir())
 
 
@@ -434,7 +426,7 @@ def test_json_has_every_weight_and_the_table_the_greatest(tmp_path: Path) -> Non
 # Where weights stand
 
 
-def test_weights_find_their_places_by_the_axis_that_the_bundle_names() -> None:
+def test_weights_find_their_places_by_the_axis_that_the_bundle_names_or_are_refused() -> None:
     tokens, offsets = ["play", "ing", "well", ".", "ok"], [(0, 4), (4, 7), (8, 12), (12, 13), (14, 16)]
     words = ((0, 7), (8, 12), (12, 13), (14, 16))
     doc = Doc("playing well. ok", tokens, offsets, [4] * 5, [0, 2, 3, 4], [*words])
@@ -443,15 +435,10 @@ def test_weights_find_their_places_by_the_axis_that_the_bundle_names() -> None:
     for axis, places in (("sequence_length", (*offsets,)), ("word_count", words), ("sentence_count", sentences)):
         weights = np.zeros(len(places), "f4")
         assert attention(Attended("a", "words", axis), doc, weights, rows).places == places
-
-
-@pytest.mark.parametrize(
-    ("over", "shape"), [("words", (3,)), ("words", (2, 2)), ("pairs", (2, 2)), ("pairs", (1, 2, 3))]
-)
-def test_weights_that_do_not_fit_the_text_are_refused(over: str, shape: tuple[int, ...]) -> None:
     doc = Doc("a b", ["a", "b"], [(0, 1), (2, 3)], [4, 5])
-    with pytest.raises(BundleError, match=r"explain\.head\.a has the shape"):
-        attention(Attended("head.a", over, "sequence_length"), doc, np.zeros(shape, "f4"), None)
+    for over, shape in (("words", (3,)), ("words", (2, 2)), ("pairs", (2, 2)), ("pairs", (1, 2, 3))):
+        with pytest.raises(BundleError, match=r"explain\.head\.a has the shape"):
+            attention(Attended("head.a", over, "sequence_length"), doc, np.zeros(shape, "f4"), None)
 
 
 # From a pipeline to a bundle
@@ -568,7 +555,7 @@ def looking(looking_at: Path) -> Model:
     return load(looking_at, "cpu", threads=1)
 
 
-def test_every_stages_weights_are_taken_where_they_are_made(looking: Model) -> None:
+def test_every_stages_weights_are_taken_where_they_are_made_and_an_ordinary_run_computes_none(looking: Model) -> None:
     explained = looking.explain("a lovely day")
     weights = {attention.name: attention.weights.tolist() for attention in explained.attentions}
     rising = [1 / 6, 2 / 6, 3 / 6]
@@ -579,9 +566,6 @@ def test_every_stages_weights_are_taken_where_they_are_made(looking: Model) -> N
     }
     assert all(attention.places == ((0, 1), (2, 8), (9, 12)) for attention in explained.attentions)
     assert explained.answer == looking("a lovely day")
-
-
-def test_an_ordinary_run_computes_no_weights_and_answers_the_same(looking: Model) -> None:
     featurizer = looking.predictor.featurizer
     feeds = featurizer.collate(featurizer.docs([{"text": "a sad x day"}]))
     decision, everything = looking.run(feeds), looking.graph.run_all(feeds)
@@ -714,8 +698,3 @@ def test_a_trained_run_is_exported_again_with_weights(tmp_path: Path) -> None:
     ].values()
     assert (pairs["over"], pairs["places"]) == ("pairs", [[0, 1], [2, 6], [7, 10]])
     assert np.array(pairs["weights"]).sum(-1) == pytest.approx(1, abs=1e-5)
-
-
-def test_the_command_refuses_another_ending_before_it_opens_anything(tmp_path: Path) -> None:
-    done = seqpipe("explain", tmp_path / "none", "a text", "-o", tmp_path / "a.svg")
-    assert (done.code, "write a.html" in done.err) == (2, True)

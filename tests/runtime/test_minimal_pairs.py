@@ -62,13 +62,9 @@ class Peer(NamedTuple):
 
 
 def peer(folder: Path, export: bool = True, **changes: Any) -> Peer:
-    content: dict[str, Any] = {
-        "name": "pairs",
-        "data": {"reader": {"use": "text", "unit": "line"}, "train": str(DATA / "en.train.txt")},
-        "tokenizer": "words",
-        "embedding": {"use": "lookup", "dim": 12},
-    }
     path = folder / "pairs.yaml"
+    data = {"reader": {"use": "text", "unit": "line"}, "train": str(DATA / "en.train.txt")}
+    content = {"name": "pairs", "data": data, "tokenizer": "words", "embedding": {"use": "lookup", "dim": 12}}
     path.write_text(dump(content | changes), encoding="utf-8")
     config = load(path)
     torch.manual_seed(0)
@@ -77,13 +73,12 @@ def peer(folder: Path, export: bool = True, **changes: Any) -> Peer:
     with torch.no_grad():
         for parameter in pipeline.parameters():
             parameter.mul_(2)  # large enough for mistakes to show
-    options = option_table(*config.head)
     model: Any = None
     if export:
+        options = option_table(*config.head)
         files = bundle_files(pipeline, to_onnx(pipeline, options, config.export.opset))
-        model = Model(
-            bundle.BundleContent(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu", 1
-        )
+        manifest = bundle_manifest(pipeline, config, options, {})
+        model = Model(bundle.BundleContent(config.file, manifest, files), "cpu", 1)
     return Peer(pipeline, predictor(pipeline, config), model)
 
 
@@ -99,8 +94,8 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Peer:
 
 def items(count: int = 30) -> list[Item]:
     """Pairs, and alternatives, of each phenomenon."""
-    every = [*read_items(DATA / "en.jsonl")]
-    return every[:: len(every) // count]
+    pairs = [*read_items(DATA / "en.jsonl")]
+    return pairs[:: len(pairs) // count]
 
 
 def log_p(peer: Peer, ids: list[int]) -> torch.Tensor:
@@ -119,24 +114,26 @@ def causal_by_hand(peer: Peer, ids: list[int], first: int = BOS) -> float:
 
 
 def masked_by_hand(peer: Peer, doc: Any, gaps: Callable[[int], list[int]]) -> float:
-    gap = peer.ours.featurizer.tokenizer.token_to_id("[MASK]")
     total = 0.0
     for i, number in enumerate(doc.ids):
-        hidden = [gap if j in gaps(i) else other for j, other in enumerate(doc.ids)]
+        hidden = [gap_id(peer) if j in gaps(i) else other for j, other in enumerate(doc.ids)]
         total += float(log_p(peer, hidden)[i, number]) if number != UNK else 0.0
     return total
 
 
-def test_the_score_of_a_causal_model_is_the_sum_over_its_logits(causal: Peer) -> None:
+def gap_id(peer: Peer) -> int:
+    number: int = peer.ours.featurizer.tokenizer.token_to_id("[MASK]")
+    return number
+
+
+def test_the_score_of_a_causal_model_is_the_sum_over_its_logits(causal: Peer, tmp_path: Path) -> None:
     texts = [text for item in items() for text in item.texts]
     expected = [causal_by_hand(causal, causal.docs(text).ids) for text in texts]
     assert causal.scores(texts) == pytest.approx(expected, abs=1e-4)
     assert causal.model.log_probability(texts) == pytest.approx(expected, abs=1e-4)
     assert causal.model.log_probability(texts[3]) == pytest.approx(expected[3], abs=1e-4)
     assert len({round(value, 3) for value in expected}) > 50
-
-
-def test_a_model_of_packed_texts_reads_the_end_of_another_text_first(tmp_path: Path) -> None:
+    # A model of packed texts reads the end of another text first.
     packed = peer(tmp_path, export=False, **LM | {"head": {"use": "lm", "tie": False, "context": 8}})
     text = "the kings near the girl sleep ."
     assert packed.scores([text]) == pytest.approx([causal_by_hand(packed, packed.docs(text).ids, EOS)], abs=1e-4)
@@ -144,31 +141,26 @@ def test_a_model_of_packed_texts_reads_the_end_of_another_text_first(tmp_path: P
 
 def test_the_score_of_a_masked_model_is_the_pseudo_log_likelihood(masked: Peer) -> None:
     texts = [text for item in items(12) for text in item.texts] + ["the kings zzz ."]
-    docs = [masked.docs(text) for text in texts]
-    expected = [masked_by_hand(masked, doc, lambda i: [i]) for doc in docs]
+    expected = [masked_by_hand(masked, masked.docs(text), lambda i: [i]) for text in texts]
     assert masked.scores(texts) == pytest.approx(expected, abs=1e-4)
     assert masked.model.log_probability(texts) == pytest.approx(expected, abs=1e-4)
-
-
-def test_masking_of_words_hides_the_rest_of_a_word_too(masked: Peer) -> None:
     text = "the princesses admire themselves ."
     doc = masked.docs(text)
     ends = {i: end for a, end in zip(doc.starts, [*doc.starts[1:], len(doc)], strict=True) for i in range(a, end)}
-    assert len(doc.starts) < len(doc)  # a word has several tokens
-    expected = masked_by_hand(masked, doc, lambda i: [*range(i, ends[i])])
-    assert masked.scores([text], masking="word") == pytest.approx([expected], abs=1e-4)
-    assert masked.model.log_probability(text, masking="word") == pytest.approx(expected, abs=1e-4)
-    assert abs(expected - masked.scores([text])[0]) > 0.01
+    assert len(doc.starts) < len(doc)  # a word has several tokens; masking of words hides the rest of a word too
+    by_word = masked_by_hand(masked, doc, lambda i: [*range(i, ends[i])])
+    assert masked.scores([text], masking="word") == pytest.approx([by_word], abs=1e-4)
+    assert masked.model.log_probability(text, masking="word") == pytest.approx(by_word, abs=1e-4)
+    assert abs(by_word - masked.scores([text])[0]) > 0.01
 
 
 def test_alternatives_fill_the_gap_of_a_masked_model_all_their_tokens_masked_at_once(masked: Peer) -> None:
     item = item_of({"text": "the kings see [MASK] .", "alternatives": ["themselves", "a king"], "answer": 0})
     (judged,) = judge(masked.ours, [item])
-    gap = masked.ours.featurizer.tokenizer.token_to_id("[MASK]")
     for text, (start, end), score in zip(item.texts, item.parts, judged.scores, strict=True):
         doc = masked.docs(text)
         inside = [i for i, (a, b) in enumerate(doc.offsets) if a >= start and b <= end]
-        rows = log_p(masked, [gap if i in inside else number for i, number in enumerate(doc.ids)])
+        rows = log_p(masked, [gap_id(masked) if i in inside else number for i, number in enumerate(doc.ids)])
         assert len(inside) > 1
         assert score == pytest.approx(sum(float(rows[i, doc.ids[i]]) for i in inside), abs=1e-4)
 
@@ -187,17 +179,15 @@ def test_of_a_causal_model_alternatives_count_from_where_they_begin(causal: Peer
 
 
 @pytest.mark.parametrize("name", ["causal", "masked"])
-def test_both_sides_prefer_the_same_texts_whatever_stands_in_the_batch(
-    name: str, request: pytest.FixtureRequest
-) -> None:
+def test_both_sides_prefer_the_same_texts_in_any_batch(name: str, request: pytest.FixtureRequest) -> None:
     sides: Peer = request.getfixturevalue(name)
-    every = items(60)
-    found = [judge(side, every) for side in (sides.ours, sides.model.predictor)]
-    alone = [judge(sides.model.predictor, [item])[0] for item in every]
-    for ours, theirs, by_itself in zip(*found, alone, strict=True):
-        assert ours.scores == pytest.approx(theirs.scores, abs=1e-4)
-        assert theirs.scores == pytest.approx(by_itself.scores, abs=1e-5)
-        assert (ours.difference > 0) == (theirs.difference > 0) or abs(ours.difference) < TIE
+    pairs = items(60)
+    pytorch, onnx = (judge(side, pairs) for side in (sides.ours, sides.model.predictor))
+    alone = [judge(sides.model.predictor, [pair])[0] for pair in pairs]
+    for expected, found, by_itself in zip(pytorch, onnx, alone, strict=True):
+        assert expected.scores == pytest.approx(found.scores, abs=1e-4)
+        assert found.scores == pytest.approx(by_itself.scores, abs=1e-5)
+        assert (expected.difference > 0) == (found.difference > 0) or abs(expected.difference) < TIE
 
 
 def test_a_filling_that_is_given_has_its_own_probability_and_others_stay_as_they_were(masked: Peer) -> None:
@@ -230,16 +220,16 @@ def test_a_masked_model_does_not_prefer_a_text_for_its_unknown_words(masked: Pee
 
 def test_scores_by_group_count_ties_and_say_what_chance_is(causal: Peer) -> None:
     same = {"sentence_good": "the zzz sleeps .", "sentence_bad": "the yyy sleeps .", "UID": "unknown"}
-    every = [*items(), item_of(same)]
-    judged = judge(causal.ours, every)
+    pairs = [*items(), item_of(same)]
+    judged = judge(causal.ours, pairs)
     scores = pair_scores(judged)
     groups = scores["groups"]
     assert groups["unknown"] == {"accuracy": 0.0, "chance": 0.5, "mean_difference": 0.0, "ties": 1, "items": 1}
     assert groups["pronoun_gender"]["chance"] == pytest.approx(1 / 3)
     right = sum(result.difference > TIE for result in judged)
-    assert scores["accuracy"] == right / len(every)
-    assert sum(group["items"] for group in groups.values()) == scores["items"] == len(every)
-    assert len(wrong_preferences(judged)) == len(every) - right
+    assert scores["accuracy"] == right / len(pairs)
+    assert sum(group["items"] for group in groups.values()) == scores["items"] == len(pairs)
+    assert len(wrong_preferences(judged)) == len(pairs) - right
     assert judged[-1].unknown == ("zzz", "yyy")
     terms = {"agreement", "reference", "polarity", "selection"}
     assert set(pair_scores(judged[:-1], "linguistics_term")["groups"]) == terms
@@ -269,7 +259,7 @@ def test_what_is_no_pair_is_refused_with_its_place(tmp_path: Path, record: dict[
         [*read_items(path)]
 
 
-def test_files_that_hold_no_pairs_are_refused(tmp_path: Path) -> None:
+def test_files_of_pairs_are_objects_or_tables_and_files_without_pairs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "pairs.jsonl"
     for content, message in (("\n", "this file has no pairs"), ("a, b", ":1: this is not JSON"), ("[1]", "not list")):
         path.write_text(content)
@@ -277,17 +267,14 @@ def test_files_that_hold_no_pairs_are_refused(tmp_path: Path) -> None:
             [*read_items(path)]
     with pytest.raises(DataError, match="there is no such file"):
         [*read_items(tmp_path / "absent.jsonl")]
-
-
-def test_a_table_of_pairs_is_read_too(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.tsv"
-    path.write_text("sentence_good\tsentence_bad\tUID\nthe king sleeps .\tthe king sleep .\tagreement\n")
-    (item,) = read_items(path)
+    table = tmp_path / "pairs.tsv"
+    table.write_text("sentence_good\tsentence_bad\tUID\nthe king sleeps .\tthe king sleep .\tagreement\n")
+    (item,) = read_items(table)
     assert item.texts == ("the king sleeps .", "the king sleep .")
     assert item.record["UID"] == "agreement"
 
 
-def test_texts_that_a_model_cannot_score_are_refused(masked: Peer, causal: Peer, tmp_path: Path) -> None:
+def test_texts_and_models_without_a_score_are_refused(masked: Peer, causal: Peer, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"contains \[MASK\]; a text to score must have no gap"):
         masked.scores(["the [MASK] sleeps ."])
     with pytest.raises(DataError, match="has no token"):
@@ -298,9 +285,6 @@ def test_texts_that_a_model_cannot_score_are_refused(masked: Peer, causal: Peer,
     short = peer(tmp_path, export=False, **LM | {"encoder": encoder})
     with pytest.raises(DataError, match=r"pairs\.jsonl:7: 6 tokens exceed the limit of"):
         [*text_scores(short.ours, [ScoredText({"text": "the king and the king .", "where": "pairs.jsonl:7"})])]
-
-
-def test_a_model_without_probabilities_of_texts_is_refused(tmp_path: Path) -> None:
     electra = peer(tmp_path, export=False, encoder=MLM["encoder"], head={"use": "electra"})
     message = "answers of kind score give no probability of a text: use a model whose only head is a causal or"
     with pytest.raises(UsageError, match=message):

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from process_cases import FORKS, ONCE
@@ -18,7 +19,6 @@ import seqpipe
 from seqpipe.errors import BundleError, ConfigError, InterruptedRunError, Problem, SeqpipeError
 
 FEW, MANY = 5, 200  # tries; many take minutes
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="programs on macOS and Windows do not fork")
 TEXT = "Anna calls Ben in New York ."
 
 
@@ -36,32 +36,20 @@ def wrong_tries(case: str, path: Path, tries: int, *more: str) -> str:
         process.wait()
 
 
-@LINUX
-@pytest.mark.parametrize("case", [function.__name__ for function in FORKS])
-def test_a_process_that_answered_and_then_forks_answers_in_the_fork(case: str, tiny_bundle: Path) -> None:
-    assert wrong_tries(case, tiny_bundle, FEW) == "0\n"
+LARGE = ("single", "grandchild", "sys_exit", "busy")  # a model whose texts are each answered by several threads
+CASES = [
+    *((function.__name__, FEW) for function in FORKS),
+    *((function.__name__, 1) for function in ONCE),  # processes that were started anew
+    *((name, 2, "large") for name in LARGE),
+]
+LONG = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 
-@LINUX
-@pytest.mark.parametrize("case", ["single", "grandchild", "sys_exit", "busy"])
-def test_a_model_whose_texts_are_each_answered_by_several_threads_answers_in_forks(
-    case: str, tiny_bundle: Path
-) -> None:
-    assert wrong_tries(case, tiny_bundle, 2, "large") == "0\n"
-
-
-@LINUX
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("case", [function.__name__ for function in FORKS])
-def test_no_fork_of_many_hangs(case: str, tiny_bundle: Path) -> None:
-    assert wrong_tries(case, tiny_bundle, MANY) == "0\n"
-
-
-@LINUX
-@pytest.mark.parametrize("case", [function.__name__ for function in ONCE])
-def test_a_model_goes_to_processes_that_were_started_anew(case: str, tiny_bundle: Path) -> None:
-    assert wrong_tries(case, tiny_bundle, 1) == "0\n"
+@pytest.mark.skipif(sys.platform != "linux", reason="programs on macOS and Windows do not fork")
+@pytest.mark.parametrize("case", [*CASES, *(pytest.param((f.__name__, MANY), marks=LONG) for f in FORKS)], ids=str)
+def test_a_process_that_answered_and_then_forks_answers_in_the_fork(case: Any, tiny_bundle: Path) -> None:
+    name, tries, *more = case
+    assert wrong_tries(name, tiny_bundle, tries, *more) == "0\n"
 
 
 def test_a_model_is_pickled_as_folder_hash_and_settings(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,8 +70,8 @@ def test_a_pickled_model_whose_bundle_changed_or_is_gone_names_the_cure(tiny_bun
     folder = shutil.copytree(tiny_bundle, tmp_path / "bundle")
     data = pickle.dumps(seqpipe.load(folder, "cpu", 1))
     cure = "opens its bundle again: keep its folder there, unchanged, or call `seqpipe.load` in each process"
-    manifest = folder / "bundle.json"
-    manifest.write_bytes(manifest.read_bytes() + b" ")
+    with (folder / "bundle.json").open("ab") as manifest:
+        manifest.write(b" ")
     with pytest.raises(BundleError, match=f"not the bundle that .*{cure}"):
         pickle.loads(data)
     shutil.rmtree(folder)

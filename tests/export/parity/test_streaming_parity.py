@@ -99,30 +99,26 @@ def test_the_texts_compared_are_ragged_and_begin_and_end_at_different_times(tmp_
     assert texts == [doc.text for doc in docs]
 
 
-def lstm(folder: Path, monkeypatch: pytest.MonkeyPatch, **planted: Any) -> Tally:
-    """What is found of an LSTM of which these methods are others."""
-    for name, method in planted.items():
-        monkeypatch.setattr(LSTM, name, method)
-    return in_torch(*streaming_pipeline(folder, {"use": "lstm", **FORWARD}))
+IMPORT, EXPORT = LSTM.import_cache, LSTM.export_cache
 
 
-def test_a_cache_that_is_dropped_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = LSTM.import_cache
-    tally = lstm(tmp_path, monkeypatch, import_cache=lambda self, cache: read(self, torch.zeros_like(cache)))
-    assert tally.different > 12
-    assert tally.where == gate.WHERE
+def drop(self: LSTM, cache: Tensor) -> Any:
+    return IMPORT(self, torch.zeros_like(cache))
 
 
-def test_a_state_that_is_not_kept_for_a_text_that_waits_is_caught(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def forget(self: LSTM, prefix: PrefixCache, slots: CacheSlots) -> Tensor:
+    """Keep no state of rows shorter than the longest of the batch, as of a text that waits."""
+    return torch.where(prefix.real[:, -1:, None, None], EXPORT(self, prefix, slots), 0.0)
+
+
+@pytest.mark.parametrize(("name", "method", "least"), [("import_cache", drop, 12), ("export_cache", forget, 0)])
+def test_a_cache_that_is_dropped_or_not_kept_for_a_text_that_waits_is_caught(
+    name: str, method: Any, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = LSTM.export_cache
-
-    def forgets(self: LSTM, prefix: PrefixCache, slots: CacheSlots) -> Tensor:
-        kept: Tensor = write(self, prefix, slots)
-        return torch.where(prefix.real[:, -1:, None, None], kept, 0.0)  # rows shorter than the longest of the batch
-
-    assert lstm(tmp_path, monkeypatch, export_cache=forgets).different > 0
+    monkeypatch.setattr(LSTM, name, method)
+    tally = in_torch(*streaming_pipeline(tmp_path, {"use": "lstm", **FORWARD}))
+    assert tally.different > least
+    assert tally.where == gate.WHERE
 
 
 def test_a_bidirectional_encoder_that_slips_past_the_check_is_caught(

@@ -59,15 +59,20 @@ def layer(x: str, y: str) -> str:
     """
 
 
+LAYERS = layer("m", "k") + layer("k", "y")
+
+
 def model(body: str, *outputs: str) -> ModelProto:
     """A graph from x (B, T, 4) to y and other outputs, with the shapes in it, as the exporter gives them."""
-    told = ", ".join(f"float[B, T, 4] {name}" for name in ("y", *outputs))
-    made = parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]> g (float[B, T, 4] x) => ({told}) {{ {body} }}')
-    made.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in CONSTANTS.items())
-    for name in [node.output[0] for node in made.graph.node if node.op_type == "Reshape"]:
+    types = ", ".join(f"float[B, T, 4] {name}" for name in ("y", *outputs))
+    model = parser.parse_model(
+        f'<ir_version: 9, opset_import: ["" : 18]> g (float[B, T, 4] x) => ({types}) {{ {body} }}'
+    )
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in CONSTANTS.items())
+    for name in [node.output[0] for node in model.graph.node if node.op_type == "Reshape"]:
         shape = ["B", "T", 2, 2] if name.endswith("split") else ["B", "T", 4]
-        made.graph.value_info.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
-    return onnx.shape_inference.infer_shapes(made)
+        model.graph.value_info.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
+    return onnx.shape_inference.infer_shapes(model)
 
 
 def changed(before: ModelProto) -> ModelProto:
@@ -102,31 +107,27 @@ def test_a_gelu_of_the_exporter_becomes_one_node(tmp_path: Path) -> None:
     assert optimized(changed(before), tmp_path)["Gelu"] == 1
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        GELU.format(x="x", y="y", half="quarter"),
-        GELU.format(x="x", y="w", half="half") + "y = Add(w, wh)",
-        "a = Add(x, one) h = Mul(half, a) y = Mul(x, h)",
-    ],
-    ids=["another factor", "its product is read elsewhere", "no erf"],
-)
-def test_what_only_looks_like_a_gelu_is_left_alone(body: str) -> None:
-    before = model(body)
+UNCHANGED = {
+    "another factor than GELU's": GELU.format(x="x", y="y", half="quarter"),
+    "a GELU whose product is read elsewhere": GELU.format(x="x", y="w", half="half") + "y = Add(w, wh)",
+    "no erf": "a = Add(x, one) h = Mul(half, a) y = Mul(x, h)",
+    "few linear layers": START + "q = MatMul(m, W) y = Add(q, b)",
+}
+
+
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_other_graphs_are_left_alone(name: str) -> None:
+    before = model(UNCHANGED[name])
     assert changed(before) == before
 
 
-def test_layers_of_a_transformer_run_on_rows(tmp_path: Path) -> None:
-    before = model(START + layer("m", "k") + layer("k", "y"))
+def test_layers_of_a_transformer_run_on_rows_also_if_their_weights_are_transposed_in_the_graph(tmp_path: Path) -> None:
+    before = model(START + LAYERS)
     assert optimized(before, tmp_path)["SkipLayerNormalization"] == 4
     kinds = optimized(changed(before), tmp_path)
     assert (kinds["Gemm"], kinds["MatMul"], kinds["SkipLayerNormalization"], kinds["Gelu"]) == (8, 0, 0, 2)
-
-
-def test_layers_whose_weights_are_transposed_in_the_graph_run_on_rows_too(tmp_path: Path) -> None:
-    layers = (layer("m", "k") + layer("k", "y")).replace("W)", "Wt)")
-    before = model("Wt = Transpose <perm: ints = [1, 0]> (W)" + START + layers)
-    kinds = optimized(changed(before), tmp_path)
+    transposed = model("Wt = Transpose <perm: ints = [1, 0]> (W)" + START + LAYERS.replace("W)", "Wt)"))
+    kinds = optimized(changed(transposed), tmp_path)
     assert (kinds["Gemm"], kinds["MatMul"], kinds["SkipLayerNormalization"]) == (8, 0, 0)
 
 
@@ -142,16 +143,11 @@ def test_layers_whose_weights_are_transposed_in_the_graph_run_on_rows_too(tmp_pa
     ids=["an output of the graph", "a sum over tokens", "a Reshape that keeps sizes", "the body of a branch"],
 )
 def test_what_looks_across_tokens_still_gets_three_axes(more: str) -> None:
-    after = changed(model(START + layer("m", "k") + layer("k", "y") + more, "other"))
+    after = changed(model(START + LAYERS + more, "other"))
     assert "kn.rows" in on_rows(after)
 
 
-def test_a_few_linear_layers_are_not_worth_it() -> None:
-    before = model(START + "q = MatMul(m, W) y = Add(q, b)")
-    assert changed(before) == before
-
-
 def test_a_graph_without_shapes_is_left_alone() -> None:
-    before = model(START + layer("m", "k") + layer("k", "y"))
+    before = model(START + LAYERS)
     del before.graph.value_info[:]
     assert not on_rows(changed(before))
