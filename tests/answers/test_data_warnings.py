@@ -13,6 +13,9 @@ from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.task import warnings_about
 
 
+AB, SPANS = Label(["a", "b"]), Spans(["O", "B-x", "I-x"])
+
+
 def labelled(*labels: str) -> list[dict[str, Any]]:
     return [{"text": f"a {i}", "label": label} for i, label in enumerate(labels)]
 
@@ -24,55 +27,51 @@ def tagged(*tags: list[str]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("kind", "records", "expected"),
     [
-        (Label(["a", "b"]), labelled("a", "b", "a"), []),
-        (Label(["a", "b"]), labelled("a", "a"), ["test: all have the label 'a' (2 records)"]),
-        (Label(["a", "b"]), labelled("a"), ["test: there is 1 record; the score of one record means nothing"]),
+        (AB, labelled("a", "b", "a"), []),
+        (AB, labelled("a", "a"), ["all have the label 'a' (2 records)"]),
+        (AB, labelled("a"), ["there is 1 record; the score of one record means nothing"]),
         (
-            Label(["a", "b"]),
+            AB,
             labelled("a", "c", "c", "d"),
-            ["test: 3 of 4 records have labels that the model does not know; these count as missed: 'c' (2), 'd'"],
+            ["3 of 4 records have labels that the model does not know; these count as missed: 'c' (2), 'd'"],
         ),
         (
             Label(["a", " a", "b"]),
             labelled("a", " a", "a", "b"),
-            ["test: the labels 'a' (2), ' a' (1) differ only by white space"],
+            ["the labels 'a' (2), ' a' (1) differ only by white space"],
         ),
         (
             Label(["Sport", "sport", "cafe\u0301", "caf\u00e9", "new  York", "NEW york"]),
             labelled("Sport", "sport", "sport", "cafe\u0301", "caf\u00e9", "new  York", "NEW york"),
             [
-                "test: the labels 'sport' (2), 'Sport' (1) differ only by case, and count as different",
-                "test: the labels 'cafe\u0301' (1), 'caf\u00e9' (1) differ only by Unicode form",
-                "test: the labels 'new  York' (1), 'NEW york' (1) differ only by case, Unicode form and white space",
+                "the labels 'sport' (2), 'Sport' (1) differ only by case, and count as different",
+                "the labels 'cafe\u0301' (1), 'caf\u00e9' (1) differ only by Unicode form",
+                "the labels 'new  York' (1), 'NEW york' (1) differ only by case, Unicode form and white space",
             ],
         ),
         (
             Labels([*"abcdABCD"]),
             [{"labels": [*"abcdABCD"]}] * 2,
-            ["test: the labels 'A' (2), 'a' (2); 'B' (2), 'b' (2); 'C' (2), 'c' (2); and 1 more differ only by case"],
+            ["the labels 'A' (2), 'a' (2); 'B' (2), 'b' (2); 'C' (2), 'c' (2); and 1 more differ only by case"],
         ),
-        (Tags(["O", "o"]), tagged(["O", "o"], ["O"]), ["test: the labels 'O' (2), 'o' (1) differ only by case"]),
+        (Tags(["O", "o"]), tagged(["O", "o"], ["O"]), ["the labels 'O' (2), 'o' (1) differ only by case"]),
         (Label(["a", "b", "none"], out_of_scope="none"), labelled("a", "none"), []),
-        (Labels(["a", "b"]), [{"labels": ["a"]}, {"labels": []}], ["test: all have the label 'a' (2 records)"]),
-        (Labels(["a", "b"]), [{"labels": []}] * 2, ["test: none of 2 records has a label"]),
-        (Tags(["A", "B"]), tagged(["A", "A"], ["A"]), ["test: every word has the tag 'A' (2 records)"]),
+        (Labels(["a", "b"]), [{"labels": ["a"]}, {"labels": []}], ["all have the label 'a' (2 records)"]),
+        (Labels(["a", "b"]), [{"labels": []}] * 2, ["none of 2 records has a label"]),
+        (Tags(["A", "B"]), tagged(["A", "A"], ["A"]), ["every word has the tag 'A' (2 records)"]),
         (Tags(["A", "B"]), tagged(["A", "B"], ["A"]), []),
-        (Spans(["O", "B-x", "I-x"]), tagged(["O"], ["O"]), ["test: none of 2 records has a span"]),
-        (Spans(["O", "B-x", "I-x"]), tagged(["O"], ["B-x"]), []),
-        (Spans(["O", "B-x", "I-x"]), tagged(["B-y"], ["B-x"]), ["test: 1 of 2 records have labels that the model"]),
+        (SPANS, tagged(["O"], ["O"]), ["none of 2 records has a span"]),
+        (SPANS, tagged(["O"], ["B-x"]), []),
+        (SPANS, tagged(["B-y"], ["B-x"]), ["1 of 2 records have labels that the model"]),
         (Score(), [{"score": 1.0}] * 2, []),
-        (
-            MultiHead({"one": Label(["a", "b"]), "two": Score()}),
-            labelled("a", "a"),
-            ["test: one: all have the label 'a'"],
-        ),
+        (MultiHead({"one": AB, "two": Score()}), labelled("a", "a"), ["one: all have the label 'a'"]),
     ],
 )
 def test_a_set_that_says_nothing_has_warnings(
     kind: AnswerKind, records: list[dict[str, Any]], expected: list[str]
 ) -> None:
     for warning, start in zip(warnings_about(task_of(kind), "test", records), expected, strict=True):
-        assert warning.startswith(start)
+        assert warning.startswith(f"test: {start}")
 
 
 @pytest.mark.parametrize(
