@@ -142,12 +142,8 @@ def test_a_component_that_cannot_be_loaded_names_its_distribution(target: str, r
 
 
 def test_a_component_that_lacks_torch_says_how_to_get_it() -> None:
-    code = (
-        "import sys; sys.modules['torch'] = None\n"
-        "from seqpipe.config.plugins import Plugins\n"
-        "try: Plugins().find('encoder', 'lstm').load()\n"
-        "except Exception as error: sys.exit(str(error))\n"
-    )
+    code = "import sys; sys.modules['torch'] = None\nfrom seqpipe.config.plugins import Plugins\n"
+    code += "try: Plugins().find('encoder', 'lstm').load()\nexcept Exception as error: sys.exit(str(error))\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr.startswith("encoder 'lstm' of seqpipe-nlp ")

@@ -86,19 +86,12 @@ def mistakes(cls: type, **data: Any) -> dict[tuple[str | int, ...], str]:
 
 
 def test_options_are_the_keyword_only_parameters_with_their_defaults() -> None:
-    instance, none = validate(
-        options_model(LSTM), {"hidden": 3, "copy": True, "dropout": 0, "widths": [1], "file": "a/b"}
-    )
+    stated = {"hidden": 3, "copy": True, "dropout": 0, "widths": [1], "file": "a/b"}
+    instance, none = validate(options_model(LSTM), stated)
     assert none == []
     assert instance is not None
     defaults = {"scheme": "a", "limit": None, "column": 0}
-    assert values(instance) == defaults | {
-        "hidden": 3,
-        "copy": True,
-        "dropout": 0.0,
-        "widths": (1,),
-        "file": Path("a/b"),
-    }
+    assert values(instance) == stated | defaults | {"dropout": 0.0, "widths": (1,), "file": Path("a/b")}
     LSTM(3, [], **values(instance))
     assert wired(LSTM) == ("dim", "vocabulary")
 
@@ -307,16 +300,12 @@ def test_decode_options_are_the_keyword_only_parameters_of_decide() -> None:
 
 
 def test_a_bundle_lists_inclusive_bounds_and_an_exclusive_one_beside_them() -> None:
-    class Sampler:
-        def decide(
-            self,
-            *,
-            k: Annotated[int, Field(gt=0, lt=10)] = 1,
-            p: Annotated[float, Field(gt=0, le=1)] = 1.0,
-            t: Annotated[float, Field(ge=-1, lt=0)] = -0.5,
-        ): ...
-
-    options = {name: option.manifest() for name, option in decode_options(Sampler).items()}
+    sampler = with_method(
+        "decide",
+        "*, k: Annotated[int, Field(gt=0, lt=10)] = 1, p: Annotated[float, Field(gt=0, le=1)] = 1.0, "
+        "t: Annotated[float, Field(ge=-1, lt=0)] = -0.5",
+    )
+    options = {name: option.manifest() for name, option in decode_options(sampler).items()}
     assert options["k"] == {"type": "int", "default": 1, "minimum": 1, "maximum": 9}
     assert (options["p"]["exclusive_minimum"], options["p"]["maximum"]) == (0, 1)
     assert 0 < options["p"]["minimum"] < 1e-300
@@ -355,10 +344,8 @@ def test_tokens_and_random_numbers_have_types_of_their_own() -> None:
         def decide(self, *, prefix: Tokens = None, uniform: Uniform = None): ...
 
     options = decode_options(Writer)
-    assert [(name, option.type, option.default) for name, option in options.items()] == [
-        ("prefix", "tokens", None),
-        ("uniform", "uniform", None),
-    ]
+    types = {name: (option.type, option.default) for name, option in options.items()}
+    assert types == {"prefix": ("tokens", None), "uniform": ("uniform", None)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -378,17 +365,13 @@ class Grouped:
 
 
 def test_a_dataclass_among_the_parameters_of_decide_stands_for_its_fields() -> None:
-    options = decode_options(Grouped)
-    assert {name: (one.type, one.default) for name, one in options.items()} == {
-        "beams": ("size", 4),
-        "penalty": ("float", 0.5),
-        "longest": ("size", 9),
-        "raw": ("bool", False),
-    }
-    decide, given = Grouped().decide, {"beams": 2, "longest": 3, "raw": True}
+    types = {name: (option.type, option.default) for name, option in decode_options(Grouped).items()}
+    widths = {"beams": ("size", 4), "penalty": ("float", 0.5)}
+    assert types == widths | {"longest": ("size", 9), "raw": ("bool", False)}
+    decide, options = Grouped().decide, {"beams": 2, "longest": 3, "raw": True}
     assert call(decide, {"x": 7}) == (7, Lengths(), False)
-    assert call(decide, {"x": 7}, **given) == (7, Lengths(beams=2, longest=3), True)
-    assert given == {"beams": 2, "longest": 3, "raw": True}
+    assert call(decide, {"x": 7}, **options) == (7, Lengths(beams=2, longest=3), True)
+    assert options == {"beams": 2, "longest": 3, "raw": True}
 
 
 class Reader:

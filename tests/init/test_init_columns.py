@@ -1,5 +1,6 @@
 """`init` on large files, on formats that no reader supports, and with a task that is asked for."""
 
+import io
 import json
 import re
 import subprocess
@@ -63,33 +64,11 @@ def test_a_fault_in_a_part_of_a_large_file_has_its_line(tmp_path: Path) -> None:
     assert "  bad_rows: skip" in text
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.pdf", b"%PDF-1.7\n", "is a PDF, which no reader supports; .*pdftotext"),
-        ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1", "of an old Office, .* save it as CSV"),
-        ("a.db", b"SQLite format 3\0", "sqlite3 -header -csv"),
-        ("a.pkl", b"\x80\x04\x95\x10", "is a pickle, .*to_json"),
-        ("a.csv", b"\x1f\x8b\x08\x00", "compressed with gzip, .* ends in .gz"),
-        ("a.csv.bz2", b"BZh91AY", "bunzip2"),
-        ("a.tar", b"\0" * 257 + b"ustar\0" + b"\0" * 700, "is an archive, .* unpack it"),
-        ("a.ann", b"T1\tcity 3 7\tBern\nR1\tin Arg1:T1 Arg2:T2\nT2\tcity 8 9\tX\n", "brat's annotation .*seqpipe init"),
-        ("a.xml", b"<?xml version='1.0'?>\n<a/>\n", "is XML, .*CSV or JSONL"),
-    ],
-)
-def test_a_format_without_a_reader_is_refused(name: str, content: bytes, message: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(content)
-    assert re.search(message, refusal(tmp_path / name))
-
-
-@pytest.mark.parametrize(
-    ("part", "message"),
-    [("xl/workbook.xml", "is a spreadsheet, .* CSV"), ("word/document.xml", "is a document"), ("a.csv", "an archive")],
-)
-def test_a_zip_is_recognised_by_its_parts(part: str, message: str, tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "data", "w") as archive:
+def zip_of(part: str) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
         archive.writestr(part, "text")
-    assert re.search(message, refusal(tmp_path / "data"))
+    return content.getvalue()
 
 
 LABELLED = "".join(f"the dog {n} sees it\tthe cat {n} does\t{n % 2}\n" for n in range(30))
@@ -136,26 +115,6 @@ def test_tags_of_entities_are_read_as_plain_tags_for_the_task_tags(name: str, co
     assert first["tags"][0] == "B-PER"
 
 
-@pytest.mark.parametrize(
-    ("content", "task", "message"),
-    [
-        (
-            LABELLED,
-            "labels",
-            "no task is named 'labels'; did you mean 'label'.* there is: crf, tags, label, score, seq2seq",
-        ),
-        ("in O\nBern B-city\n\n" * 3, "label", "--task label needs texts with a label .* each; .* CoNLL.* --task crf"),
-        (LABELLED, "answer-span", "--task answer-span needs questions on passages"),
-        ("a good day\tx\na bad day\ty\n" * 3, "score", "--task score needs a column of numbers beside one of texts"),
-        ("a good day\t1\na bad day\t2\n" * 3, "seq2seq", "--task seq2seq needs two columns of texts"),
-        (SPANS, "seq2seq", "--task seq2seq needs"),
-    ],
-)
-def test_a_task_that_the_data_is_not_for_is_refused(content: str, task: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text(content)
-    assert re.search(message, refusal(tmp_path / "a.txt", task=task))
-
-
 def test_a_measured_number_beside_two_texts_is_their_similarity(tmp_path: Path) -> None:
     rows = "".join(f"main\t{n / 7:.2f}\tthe dog {n} sees it\tthe cat {n} does\n" for n in range(30))
     lines: list[str] = []
@@ -171,18 +130,46 @@ VECTORS = [f"word{n} {' '.join(['-0.25', '1.5e-05'] * 50)}\n" for n in range(60)
 MARKED_PAIRS = [f"IN: walk {'and run ' * (n % 7)}left OUT: I_WALK I_LEFT {n}\n" for n in range(400)]
 
 
-@pytest.mark.parametrize(
-    ("name", "lines", "message"),
-    [
-        ("a.txt", MARKED_PAIRS, r"pairs of texts after IN: and OUT:; .*cat .*a\.txt \| sed -E"),
-        ("a.tsv", ["paper_id\ttitle\n", *(f"Sk{c}xYo\tOn the topic {c}\n" for c in LETTERS)], "'paper_id' identifiers"),
-        ("a.txt", VECTORS, "is a file of word vectors; name the file in `embedding"),
-        ("a.txt", [f"{LETTERS[n % 3]} of the {LETTERS[n % 2]} boats {n}\n" for n in range(40)], ""),  # no label first
-    ],
-)
-def test_lines_without_texts_to_learn_are_refused(name: str, lines: list[str], message: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text("".join(lines))
-    assert re.search(message, refusal(tmp_path / name))
+IDENTIFIERS = ["paper_id\ttitle\n", *(f"Sk{letter}xYo\tOn the topic {letter}\n" for letter in LETTERS)]
+NO_LABELS = [f"{LETTERS[n % 3]} of the {LETTERS[n % 2]} boats {n}\n" for n in range(40)]
+FORMATS = [
+    ("a.pdf", b"%PDF-1.7\n", "is a PDF, which no reader supports; .*pdftotext"),
+    ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1", "of an old Office, .* save it as CSV"),
+    ("a.db", b"SQLite format 3\0", "sqlite3 -header -csv"),
+    ("a.pkl", b"\x80\x04\x95\x10", "is a pickle, .*to_json"),
+    ("a.csv", b"\x1f\x8b\x08\x00", "compressed with gzip, .* ends in .gz"),
+    ("a.csv.bz2", b"BZh91AY", "bunzip2"),
+    ("a.tar", b"\0" * 257 + b"ustar\0" + b"\0" * 700, "is an archive, .* unpack it"),
+    ("a.ann", b"T1\tcity 3 7\tBern\nR1\tin Arg1:T1 Arg2:T2\nT2\tcity 8 9\tX\n", "brat's annotation .*seqpipe init"),
+    ("a.xml", b"<?xml version='1.0'?>\n<a/>\n", "is XML, .*CSV or JSONL"),
+    ("data", zip_of("xl/workbook.xml"), "is a spreadsheet, .* CSV"),
+    ("data", zip_of("word/document.xml"), "is a document"),
+    ("data", zip_of("a.csv"), "an archive"),
+    ("a.txt", "".join(MARKED_PAIRS).encode(), r"pairs of texts after IN: and OUT:; .*cat .*a\.txt \| sed -E"),
+    ("a.tsv", "".join(IDENTIFIERS).encode(), "'paper_id' identifiers"),
+    ("a.txt", "".join(VECTORS).encode(), "is a file of word vectors; name the file in `embedding"),
+    ("a.txt", "".join(NO_LABELS).encode(), ""),
+]
+TASKS = [
+    (LABELLED, "labels", "no task is named 'labels'; did you mean 'label'.* there is: crf, tags, label, score, seq2"),
+    ("in O\nBern B-city\n\n" * 3, "label", "--task label needs texts with a label .* each; .* CoNLL.* --task crf"),
+    (LABELLED, "answer-span", "--task answer-span needs questions on passages"),
+    ("a good day\tx\na bad day\ty\n" * 3, "score", "--task score needs a column of numbers beside one of texts"),
+    ("a good day\t1\na bad day\t2\n" * 3, "seq2seq", "--task seq2seq needs two columns of texts"),
+    (SPANS, "seq2seq", "--task seq2seq needs"),
+]
+REFUSED = [
+    *((*row, None) for row in FORMATS),
+    *(("a.txt", text.encode(), message, task) for text, task, message in TASKS),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message", "task"), REFUSED, ids=range(len(REFUSED)))
+def test_a_format_without_a_reader_or_for_another_task_is_refused(
+    name: str, content: bytes, message: str, task: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert re.search(message, refusal(tmp_path / name, task=task))
 
 
 @pytest.mark.parametrize(

@@ -38,19 +38,17 @@ def read(content: str, **options: Any) -> list[dict[str, Any]]:
 def test_ranges_and_empty_nodes_are_not_words() -> None:
     (record,) = read(DONT)
     upos = ["PRON", "AUX", "PART", "PUNCT"]
-    assert record == {
-        "sent_id": "a-1",
-        "where": "x:4",
-        "text": "I don't.",
-        "words": ["I", "do", "n't", "."],
-        "tags": upos,
+    features, deprel = ["_", "_", "Polarity=Neg", "_"], ["nsubj", "aux", "_", "_"]
+    columns = {
         "upos": upos,
         "lemma": ["_"] * 4,
         "xpos": ["_"] * 4,
         "head": ["_"] * 4,
-        "feats": ["_", "_", "Polarity=Neg", "_"],
-        "deprel": ["nsubj", "aux", "_", "_"],
+        "feats": features,
+        "deprel": deprel,
     }
+    common = {"text": "I don't.", "words": ["I", "do", "n't", "."], "tags": upos, "where": "x:4"}
+    assert record == common | columns | {"sent_id": "a-1"}
     assert locate(record["words"], record["text"]) == [(0, 1), (2, 4), (4, 7), (7, 8)]
 
 

@@ -57,12 +57,7 @@ def test_plain_tags_other_schemes_and_packed_files_are_read(tmp_path: Path) -> N
 BAD: list[tuple[dict[str, str], str, int, str]] = [
     ({"seq_out": "O O\nO O O\nO\n"}, "seq.out", 2, "3 tags for 1 words; give one tag a word (the words are "),
     ({"seq_out": "O O\n"}, "seq.out", 2, "there is no such line, the others are longer; lines: seq.in 3, seq.out 1"),
-    (
-        {"label": "x\ny\nz\nz\nz\n"},
-        "seq.in",
-        4,
-        "lines: seq.in 3, seq.out 3, label 5; give all files the same number of ",
-    ),
+    ({"label": "x\ny\nz\nz\nz\n"}, "seq.in", 4, "lines: seq.in 3, seq.out 3, label 5; give all files the same"),
     ({"seq_out": "O O\nX\nO\n"}, "seq.out", 2, "tag 1: 'X' is not a tag of IOB2"),
     ({"label": "x\n \nz\n"}, "label", 2, "the label is empty"),
     ({"seq_in": "a b\n\nc\n"}, "seq.in", 2, "there is no word in this line"),

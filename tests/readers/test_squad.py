@@ -29,13 +29,9 @@ def read(content: Any, folder: Path) -> list[dict[str, Any]]:
 def test_versions_one_and_two_are_read(tmp_path: Path) -> None:
     impossible = {**QA, "id": "8", "is_impossible": True, "answers": [], "plausible_answers": ANSWERS}
     first, second = read(squad(QA, impossible, version="v2.0"), tmp_path)
-    assert first == {
-        "question": "Who?",
-        "context": CONTEXT,
-        "answers": {"text": ["Ada", "Bo"], "answer_start": [2, 10]},
-        "id": "7",
-        "where": f"{tmp_path}/data.json:1 (question '7')",
-    }
+    place = f"{tmp_path}/data.json:1 (question '7')"
+    answers = {"text": ["Ada", "Bo"], "answer_start": [2, 10]}
+    assert first == {"question": "Who?", "context": CONTEXT, "answers": answers, "id": "7", "where": place}
     assert second["answers"] == {"text": [], "answer_start": []}
     with gzip.open(tmp_path / "data.json.gz", "wt") as file:
         json.dump({"version": "1.1"} | squad(QA), file)
