@@ -134,7 +134,7 @@ def elsewhere(tmp_path: Path) -> Iterator[dict[str, str]]:
 INSIDE = ("write_bytes", "replace", "fsync", "write_bytes")  # half-way through a write, before a rename or a sync
 
 
-@pytest.mark.parametrize("counts", tiers((3, 12), long=(100, 40), seconds=1200), ids=str)
+@pytest.mark.parametrize("counts", tiers((2, 8), long=(100, 40), seconds=1200), ids=str)
 def test_after_kills_at_random_moments_training_ends_bit_equal(
     counts: tuple[int, int], tmp_path: Path, undisturbed: Path, elsewhere: dict[str, str]
 ) -> None:

@@ -171,20 +171,6 @@ def test_a_cut_at_any_batch_goes_back_to_the_last_checkpoint(tmp_path: Path, pip
         assert steps | ends(expected) >= set(range(1, STEPS))
 
 
-def test_stopped_at_every_other_batch_it_still_ends_the_same(tmp_path: Path) -> None:
-    config = tiny(tmp_path, *EVERYTHING)
-    expected, count = batches_of(tmp_path / "whole", config)
-    folder, stops = tmp_path / "stopped", 0
-    for _ in range(count):
-        try:
-            state = trained(folder, config, at(1, terminated))
-            break
-        except InterruptedRunError:
-            stops += 1
-    assert stops >= 4
-    assert_equal(expected, state)
-
-
 def test_the_comparison_sees_a_run_that_forgets_where_it_was(tmp_path: Path) -> None:
     config = tiny(tmp_path, *EVERYTHING)
     expected = trained(tmp_path / "whole", config)

@@ -81,8 +81,8 @@ def test_the_path_of_no_route_is_not_logged() -> None:
     server = Server(answer)
     for path in ("/v1/a/secret", "/secret"):
         asyncio.run(server.ask(path))
-    assert [(line["status"], line["route"]) for line in server.lines] == [(404, None)] * 2
-    assert "secret" not in server.stream.getvalue()
+    assert [(line["status"], line["route"], line["bundle"]) for line in server.lines] == [(404, None, None)] * 2
+    assert "secret" not in server.stream.getvalue() + server.metrics.render()[0].decode()
 
 
 @pytest.mark.parametrize("sent_id", ["", "a b", 'a"', "a\n", "é", "a" * 129])

@@ -77,12 +77,6 @@ def test_a_client_that_leaves_a_stream_is_a_499() -> None:
         assert line.items() >= {"status": 499, "bundle": "w", "items": 1}.items()
 
 
-def test_the_path_of_an_unknown_bundle_is_not_logged(server: Server) -> None:
-    ask(server, "POST", f"/v1/{SECRET}", {"inputs": "Bern"}, X_Request_Id="unknown-1")
-    assert logged(server, "unknown-1").items() >= {"bundle": None, "status": 404, "route": None}.items()
-    assert SECRET.encode() not in ask(server, "GET", "/metrics").body
-
-
 def test_a_browser_is_told_which_origin_may_call(server: Server) -> None:
     asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
     allowed = server.request("OPTIONS", "/v1/toy", headers={"Origin": "https://app.example.org", **asks})
@@ -96,8 +90,8 @@ def test_a_browser_is_told_which_origin_may_call(server: Server) -> None:
 def test_batches_are_measured_by_stage(server: Server) -> None:
     at_once([lambda: ask(server, "POST", "/v1/toy", {"inputs": ["Bern"] * 4})] * 8)
     page = ask(server, "GET", "/metrics").body
-    stages = [value(page, "seqpipe_batch_seconds_sum", bundle="toy", stage=stage) for stage in ("features", "run")]
-    assert all(stage is not None and stage > 0 for stage in stages)
+    for stage in ("features", "run"):
+        assert (value(page, "seqpipe_batch_seconds_sum", bundle="toy", stage=stage) or 0) > 0
     assert (value(page, "seqpipe_batch_items_sum", bundle="toy") or 0) >= 32
     assert value(page, "seqpipe_queue_items", bundle="toy") == 0
     assert value(page, "process_resident_memory_bytes") is not None

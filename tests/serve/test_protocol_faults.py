@@ -1,13 +1,10 @@
 """No request to a protocol is an internal error, whatever stands in the place of each of its values."""
 
-import json
 from typing import Any
 
 import pytest
 from junk import refusals
-from serving import Server, at_once
-
-from seqpipe import Model
+from serving import Server
 
 pytest_plugins = ["protocol_server"]
 
@@ -35,17 +32,3 @@ def test_junk_is_no_internal_error(server: Server, path: str, body: dict[str, An
     statuses = refusals(server, path, body)
     assert set(statuses) <= {200, 400, 404, 413, 422 if path.startswith("/v2") else 404}
     assert statuses.count(200) >= answered
-
-
-def test_what_all_protocols_answer_at_once_is_what_the_model_answers(server: Server, tiny: Model) -> None:
-    texts = ["Anna meets Ben in New York .", "Bern", "Anna calls 你好", "Ben"] * 6
-
-    def infer(text: str) -> Any:
-        tensor = {"name": "text", "datatype": "BYTES", "shape": [1], "data": [text]}
-        return json.loads(server.post("/v2/models/toy/infer", {"inputs": [tensor]}).json["outputs"][0]["data"][0])
-
-    def own(text: str) -> Any:
-        return server.post("/v1/toy", {"inputs": text}).json["answer"]
-
-    calls = [lambda text=text, call=call: call(text) for text in texts for call in (infer, own)]
-    assert at_once(calls) == [answer for answer in tiny(texts) for _ in (infer, own)]
