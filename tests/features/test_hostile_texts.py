@@ -75,9 +75,8 @@ def test_a_machine_that_is_busy_for_some_time_is_no_fault(calls: int, monkeypatc
     assert find_fault(Words().train(TEXTS)) is None
 
 
-def test_check_names_the_text_and_how_to_write_the_pattern(tmp_path: Path) -> None:
+def test_check_names_the_text_and_a_fix_of_the_pattern(tmp_path: Path) -> None:
     config = tiny(tmp_path, f"tokenizer={{use: words, pattern: '{EVIL}'}}")
-    with pytest.raises(
-        ConfigError, match=r"tokenizer 'words' .* cannot split 'a{40}'… .*; write the pattern so that each character"
-    ):
+    message = r"tokenizer 'words' .* cannot split 'a{40}'… .*; write the pattern so that each character"
+    with pytest.raises(ConfigError, match=message):
         check_export(config, Console(-1))

@@ -1,4 +1,4 @@
-"""Pictures: resized as Pillow does, read in every form, refused before they cost memory."""
+"""Pictures: resized as by Pillow, read in every form, refused before they cost memory."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""What holds for every feature kind: its file, its shape, its manifest, its defaults."""
+"""Properties of every feature kind: its public name, its shape, its manifest, its bounds."""
 
 import numpy as np
 import pytest
@@ -7,12 +7,8 @@ from seqpipe import plugin
 from seqpipe.errors import BundleError
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.base import FeatureKind
-from seqpipe.features.kinds.image import Image
-from seqpipe.features.kinds.matrix import Matrix
-from seqpipe.features.kinds.mel import Mel
-from seqpipe.features.kinds.ngrams import Ngrams
 from seqpipe.features.kinds.registry import feature_from, feature_kinds, pair_features
-from seqpipe.features.kinds.text import Chars, Column, Copy, Pieces, Segments, Sentences
+from seqpipe.plugin import Chars, Column, Copy, Image, Matrix, Mel, Ngrams, Pieces, Segments, Sentences
 from seqpipe_plugins.tokenizers.words import Words
 
 TARGET = Words().train(["a b"])
