@@ -15,13 +15,12 @@ from seqpipe.runtime.model import same_answer
 
 def sentences(count: int) -> list[Any]:
     """Texts and split words of 0 to 60 words, many short and few long, known and unknown, in mixed order."""
-    dice = random.Random(1)
-    made: list[Any] = []
+    dice, records = random.Random(1), list[Any]()
     for i in range(count):
         length = dice.choice((0, 1, 2, 3, 5, 8, dice.randint(9, 60)))
         words = [dice.choice((*WORDS, "Zoe", "x" * dice.randint(1, 12), "诸葛")) for _ in range(length)]
-        made.append({"words": words} if i % 3 == 0 else " ".join(words))
-    return made
+        records.append({"words": words} if i % 3 == 0 else " ".join(words))
+    return records
 
 
 @pytest.fixture(scope="module", params=tiers(1_000, long=10_000))

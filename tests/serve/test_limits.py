@@ -54,6 +54,13 @@ def received(client: socket.socket) -> bytes:
     return b"".join(parts)
 
 
+def exchange(server: Server, content: bytes) -> bytes:
+    """What comes in answer to these bytes until the server closes the connection."""
+    with server.connection() as client:
+        client.sendall(content)
+        return received(client)
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
     while not condition():
@@ -136,9 +143,7 @@ SLOW = {
 @pytest.mark.parametrize("sent", SLOW)
 def test_a_client_that_stops_is_dropped_and_in_the_body_it_gets_a_reason(server: Server, sent: str) -> None:
     began = time.monotonic()
-    with server.connection() as client:
-        client.sendall(SLOW[sent])
-        answer = received(client)
+    answer = exchange(server, SLOW[sent])
     assert time.monotonic() - began > READ_S * 0.9
     if sent in ("half the body", "half a chunk"):
         assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
@@ -294,57 +299,50 @@ def test_over_the_most_connections_a_request_waits_until_others_end(guarded: Ser
 
 
 def test_many_requests_at_once_are_no_large_headers(server: Server) -> None:
-    with server.connection() as client:
-        request = b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        count = 50_000 // len(request)
-        client.sendall(request * count + request[:-2] + b"Connection: close\r\n\r\n")
-        got = received(client)
-    assert got.count(b"HTTP/1.1 200 OK") == count + 1
+    request = b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    count = 50_000 // len(request)
+    answers = exchange(server, request * count + request[:-2] + b"Connection: close\r\n\r\n")
+    assert answers.count(b"HTTP/1.1 200 OK") == count + 1
 
 
-LARGE: dict[str, tuple[bytes, bytes]] = {
-    "a header": (HEAD + b"X: " + b"y" * 200_000 + b"\r\n\r\n", b"431 "),
-    "a header without end": (HEAD + b"X: " + b"y" * 200_000, b"431 "),
+LARGE, GET_V1 = b"y" * 200_000, b"GET /v1 HTTP/1.1\r\n"
+CLOSE = "Connection: close\r\n"
+REQUESTS: dict[str, tuple[bytes, bytes]] = {
+    "a header": (HEAD + b"X: " + LARGE + b"\r\n\r\n", b"431 "),
+    "a header without end": (HEAD + b"X: " + LARGE, b"431 "),
     "headers": (HEAD + b"X: y\r\n" * 20_000 + b"\r\n", b"431 "),
     "many headers": (HEAD + b"X: y\r\n" * 200 + b"\r\n", b"431 "),
-    "an address": (b"GET /" + b"y" * 200_000 + b" HTTP/1.1\r\n\r\n", b"4"),
-    "a body": (raw(b"y" * 20_001, "Connection: close\r\n"), b"413 "),
+    "an address": (b"GET /" + LARGE + b" HTTP/1.1\r\n\r\n", b"4"),
+    "a body": (raw(b"y" * 20_001, CLOSE), b"413 "),
     "no HTTP": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"400 "),
     "a length that is none": (HEAD + b"Content-Length: -5\r\n\r\n", b"400 "),
+    "no host": (GET_V1 + b"\r\n", b"400 "),
+    "an empty host": (GET_V1 + b"Host:\r\n\r\n", b"400 "),
+    "two hosts": (GET_V1 + b"Host: localhost\r\nHost: localhost\r\n\r\n", b"400 "),
+    "a foreign host": (GET_V1 + b"Host: evil.example\r\n\r\n", b"421 "),
+    "a host with a port": (GET_V1 + b"Host: localhost:1\r\nConnection: close\r\n\r\n", b"200 "),
+    "HTTP 1.0 without a host": (b"GET /v1 HTTP/1.0\r\n\r\n", b"200 "),
+    "an upgrade of the protocol": (
+        raw(
+            b'{"inputs": "Anna"}', "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+        ),
+        b"200 ",
+    ),
 }
 
 
-@pytest.mark.parametrize("sent", LARGE)
-def test_what_is_too_large_or_no_http_is_refused(server: Server, sent: str) -> None:
-    with server.connection() as client:
-        content, status = LARGE[sent]
-        client.sendall(content)
-        got = received(client)
-    assert got.startswith(b"HTTP/1.1 " + status)
+@pytest.mark.parametrize("sent", REQUESTS)
+def test_what_is_too_large_or_wrong_as_http_is_refused(server: Server, sent: str) -> None:
+    content, status = REQUESTS[sent]
+    assert exchange(server, content).partition(b" ")[2].startswith(status)
 
 
 def test_of_two_lengths_that_of_the_chunks_counts_and_the_connection_ends(server: Server) -> None:
     body = b'12\r\n{"inputs": "Anna"}\r\n0\r\n\r\n'
-    with server.connection() as client:
-        client.sendall(HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n" + body + raw(b"{}"))
-        got = received(client)
-    assert got.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert got.count(b"HTTP/1.1") == 1
-
-
-def test_a_request_names_its_host(server: Server) -> None:
-    cases = {
-        b"GET /v1 HTTP/1.1\r\n\r\n": b"400",
-        b"GET /v1 HTTP/1.1\r\nHost:\r\n\r\n": b"400",
-        b"GET /v1 HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n": b"400",
-        b"GET /v1 HTTP/1.1\r\nHost: evil.example\r\n\r\n": b"421",
-        b"GET /v1 HTTP/1.1\r\nHost: localhost:1\r\nConnection: close\r\n\r\n": b"200",
-        b"GET /v1 HTTP/1.0\r\n\r\n": b"200",
-    }
-    for request, status in cases.items():
-        with server.connection() as client:
-            client.sendall(request)
-            assert client.recv(65536).split(b" ")[1] == status
+    lengths = HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answers = exchange(server, lengths + body + raw(b"{}"))
+    assert answers.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answers.count(b"HTTP/1.1") == 1
 
 
 @pytest.mark.parametrize("path", ["/v1/slow/", "/v1/", "/page", "//evil.example/..", "/v2/health/live/"])
@@ -354,14 +352,6 @@ def test_no_answer_leads_elsewhere(server: Server, path: str) -> None:
         assert 400 <= reply.status < 500
         assert "location" not in reply.headers
         assert b"127.0.0.1" not in reply.body
-
-
-def test_a_request_that_asks_for_an_upgrade_keeps_its_body(server: Server) -> None:
-    more = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
-    with server.connection() as client:
-        client.sendall(raw(b'{"inputs": "Anna"}', more))
-        got = received(client)
-    assert got.startswith(b"HTTP/1.1 200 OK\r\n")
 
 
 def test_after_a_body_that_was_too_large_the_connection_goes_on(server: Server) -> None:
@@ -376,13 +366,10 @@ def test_after_a_body_that_was_too_large_the_connection_goes_on(server: Server) 
 
 
 def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
-    texts = ["Anna", "Ben", "Bern", "in"]
-    with server.connection() as client:
-        client.sendall(b"".join(raw(json.dumps({"inputs": text}).encode()) for text in texts[:3]))
-        client.sendall(raw(json.dumps({"inputs": texts[3]}).encode(), "Connection: close\r\n"))
-        got = received(client)
-    bodies = [part.split(b"\r\n\r\n")[1] for part in got.split(b"HTTP/1.1 200 OK\r\n")[1:]]
-    words = [[span["word"] for span in json.loads(body)["answer"]] for body in bodies]
+    bodies = [json.dumps({"inputs": text}).encode() for text in ("Anna", "Ben", "Bern", "in")]
+    answers = exchange(server, b"".join(map(raw, bodies[:3])) + raw(bodies[3], CLOSE))
+    answered = [part.split(b"\r\n\r\n")[1] for part in answers.split(b"HTTP/1.1 200 OK\r\n")[1:]]
+    words = [[span["word"] for span in json.loads(body)["answer"]] for body in answered]
     assert words == [["Anna"], ["Ben"], ["Bern"], []]
 
 
