@@ -50,15 +50,14 @@ def test_a_path_counts_from_the_folder_of_the_yaml(yaml: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "message"),
     [
-        (["run.json"], r"runs/old is not a run \(no run.json\); name a folder that"),
-        (["checkpoints/last.ckpt"], "is not trained yet; train it first: seqpipe train .*runs/old/pipeline.yaml"),
-        (["checkpoints/best-0001.safetensors"], "stopped before its first epoch ended; resume it first"),
+        ("run.json", r"runs/old is not a run \(no run.json\); name a folder that"),
+        ("checkpoints/last.ckpt", "is not trained yet; train it first: seqpipe train .*runs/old/pipeline.yaml"),
+        ("checkpoints/best-0001.safetensors", "stopped before its first epoch ended; resume it first"),
     ],
 )
-def test_a_folder_without_a_trained_run_is_refused_with_the_fix(yaml: Path, missing: list[str], message: str) -> None:
+def test_a_folder_without_a_trained_run_is_refused_with_the_fix(yaml: Path, missing: str, message: str) -> None:
     old = run(yaml.parent / "runs/old", encoder={"use": "lstm"})
-    for name in missing:
-        (old / name).unlink()
+    (old / missing).unlink()
     (problem,) = problems(yaml, "encoder.init=runs/old")
     assert problem.key == "encoder.init"
     assert re.search(message, problem.message)
@@ -92,22 +91,26 @@ def test_the_stage_of_the_same_place_goes_first_then_the_only_one_of_its_use(yam
         assert [counterpart(stage, yaml.parent / folder).number for stage in config.inputs[0].embedding] == places
 
 
-def test_a_run_without_such_a_stage_is_refused_with_the_stages_that_it_has(yaml: Path) -> None:
-    run(yaml.parent / "old", embedding=[{"use": "positions"}, {"use": "lookup"}, {"use": "lookup"}])
-    first, second = problems(yaml, "embedding.0.init=old", "embedding.1.init=old")
-    listed = r"(it has: embedding.0 'positions', embedding.1 'lookup', embedding.2 'lookup')"
-    assert f"has several embeddings 'lookup' {listed}; put both at the same position" in first.message
-    assert f"has no embedding 'char-cnn' {listed}; choose a `use` that it has" in second.message
-    (problem,) = problems(yaml, "encoder.init=old")
-    assert "has no encoder 'lstm' (it has: none)" in problem.message
-    (problem,) = problems(yaml, "tokenizer={use: chars, init: old}")
-    assert "has no tokenizer 'chars' (it has: tokenizer 'words')" in problem.message
+THREE = {"embedding": [{"use": "positions"}, {"use": "lookup"}, {"use": "lookup"}]}
+LISTED = "(it has: embedding.0 'positions', embedding.1 'lookup', embedding.2 'lookup')"
+ACME = {"encoder": {"use": "lstm"}, "plugins": {"versions": {"encoder": "acme-lstm 1.0"}}}
 
 
-def test_a_component_of_another_distribution_is_another(yaml: Path) -> None:
-    run(yaml.parent / "old", encoder={"use": "lstm"}, plugins={"versions": {"encoder": "acme-lstm 1.0"}})
-    (problem,) = problems(yaml, "encoder.init=old")
-    assert "has no encoder 'lstm'" in problem.message
+@pytest.mark.parametrize(
+    ("stages", "override", "message"),
+    [
+        (THREE, "embedding.0.init=old", f"has several embeddings 'lookup' {LISTED}; put both at the same position"),
+        (THREE, "embedding.1.init=old", f"has no embedding 'char-cnn' {LISTED}; choose a `use` that it has"),
+        ({}, "encoder.init=old", "has no encoder 'lstm' (it has: none)"),
+        ({}, "tokenizer={use: chars, init: old}", "has no tokenizer 'chars' (it has: tokenizer 'words')"),
+        (ACME, "encoder.init=old", "has no encoder 'lstm'"),  # a component of another distribution
+        ({}, "data.reader.init=old", "only beside the `use` of a tokenizer or embedding or encoder or head; delete it"),
+    ],
+)
+def test_a_run_without_such_a_stage_is_refused(yaml: Path, stages: dict, override: str, message: str) -> None:
+    run(yaml.parent / "old", **stages)
+    (problem,) = problems(yaml, override)
+    assert message in problem.message
 
 
 def test_a_target_tokenizer_is_found_among_those_of_the_heads(yaml: Path) -> None:
@@ -119,8 +122,3 @@ def test_a_target_tokenizer_is_found_among_those_of_the_heads(yaml: Path) -> Non
     (problem,) = problems(yaml, head.format("bpe"))
     assert problem.key == "head.target_tokenizer.init"
     assert "no target tokenizer 'bpe' (it has: head.0.target_tokenizer 'words', head.1." in problem.message
-
-
-def test_a_reader_has_no_init(yaml: Path) -> None:
-    (problem,) = problems(yaml, "data.reader.init=runs/old")
-    assert "only beside the `use` of a tokenizer or embedding or encoder or head; delete it" in problem.message

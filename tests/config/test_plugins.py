@@ -63,11 +63,6 @@ def test_a_component_of_another_distribution_is_offered_under_its_name(install: 
     assert "lstm" in plugins.names("encoder")
 
 
-def test_a_plugin_may_offer_a_class_itself(install: Install) -> None:
-    install("seqpipe-own", HOOK + "def register_heads():\n    return {'own': Own}\n\nclass Own:\n    pass\n")
-    assert Plugins().find("head", "own").load().__name__ == "Own"
-
-
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_broken_plugin_is_named_and_everything_else_works(fault: str, install: Install) -> None:
     code, reason = BROKEN[fault]

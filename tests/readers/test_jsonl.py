@@ -41,56 +41,41 @@ def test_a_text_has_spans_in_any_usual_form(span: object) -> None:
     assert record_of({"text": "John runs", "spans": [span]}) == {"text": "John runs", "spans": [PER]}
 
 
-def test_offsets_count_code_points() -> None:
-    text = "😀é日 John"
-    assert record_of({"text": text, "spans": [[4, 8, "PER"]]})["spans"] == [{"start": 4, "end": 8, "label": "PER"}]
+TAGGED = {"words": ["a", "b", "c"], "tags": ["B-X", "L-X", "U-Y"]}
+TAGS_OF_X_AND_Y = {"text": "a b c", "words": ["a", "b", "c"], "tags": ["B-X", "I-X", "B-Y"]}
+META = {"text": "a", "id": 7, "meta": {"x": [1, None]}, "document": "d"}
+ORDERED = [{"start": 0, "end": 3, "label": "A"}, {"start": 3, "end": 6, "label": "B"}]
 
 
-def test_spans_are_put_in_order_and_may_touch() -> None:
-    spans = record_of({"text": "abcdef", "spans": [[3, 6, "B"], [0, 3, "A"]]})["spans"]
-    assert [span["label"] for span in spans] == ["A", "B"]
-
-
-def test_words_have_tags_in_any_scheme() -> None:
-    item = {"words": ["a", "b", "c"], "tags": ["B-X", "L-X", "U-Y"]}
-    expected = {"text": "a b c", "words": ["a", "b", "c"], "tags": ["B-X", "I-X", "B-Y"]}
-    assert record_of(item, scheme="BILOU") == expected
-    assert record_of({**item, "tags": ["I-X", "I-X", "B-Y"]}, ill_formed="repair") == expected
-    plain = {"text": "abc", "words": ["a", "b", "c"], "tags": ["N", "V", "N"]}
-    assert record_of({**item, "tags": ["N", "V", "N"]}, scheme="none", joiner="") == plain
-
-
-@pytest.mark.parametrize("item", [{"text": "a"}, {"text": ""}, {"text": "a", "spans": []}, {"text": "\ud800 \x00"}])
-def test_a_text_may_stand_alrecord_of(item: dict[str, Any]) -> None:
-    assert record_of(item) == item
-
-
-def test_words_may_stand_alone() -> None:
-    assert record_of({"words": ["a", "b"]}) == {"text": "a b", "words": ["a", "b"]}
-
-
-def test_the_keys_have_the_names_that_the_options_give() -> None:
-    tokens = {"tokens": ["a"], "ner_tags": ["B-X"]}
-    assert record_of(tokens, words="tokens", tags="ner_tags") == {"text": "a", "words": ["a"], "tags": ["B-X"]}
-    sentence = {"sentence": "John", "entities": [[0, 4, "PER"]]}
-    assert record_of(sentence, text="sentence", spans="entities") == {"text": "John", "spans": [PER]}
-
-
-def test_every_other_key_is_kept_as_a_field() -> None:
-    item = {"text": "a", "id": 7, "meta": {"x": [1, None]}, "document": "d"}
-    assert record_of(item) == {**item, "meta.x": [1, None]}
-
-
-def test_several_labels_are_kept_as_they_stand() -> None:
-    for labels in ([], ["x"], ["x", "y"], "x", 3):
-        assert record_of({"text": "a", "labels": labels}) == {"text": "a", "labels": labels}
-    assert record_of({"words": ["a", "b"], "labels": ["O", "O"]}, tags="labels")["tags"] == ["O", "O"]
-
-
-def test_keys_named_like_common_fields_do_not_replace_them() -> None:
-    assert record_of({"text": "a", "where": "here"}) == {"text": "a", "source_where": "here"}
-    assert record_of({"words": ["a", "."], "text": "a."}) == {"text": "a .", "words": ["a", "."], "source_text": "a."}
-    assert record_of({"text": "a", "tags": ["news"]}, tags="ner") == {"text": "a", "source_tags": ["news"]}
+@pytest.mark.parametrize(
+    ("item", "options", "record"),
+    [
+        # Offsets count code points; spans are put in order and may touch.
+        ({"text": "😀é日 John", "spans": [[4, 8, "P"]]}, {}, {"spans": [{"start": 4, "end": 8, "label": "P"}]}),
+        ({"text": "abcdef", "spans": [[3, 6, "B"], [0, 3, "A"]]}, {}, {"spans": ORDERED}),
+        # Words have tags in any scheme.
+        (TAGGED, {"scheme": "BILOU"}, TAGS_OF_X_AND_Y),
+        (TAGGED | {"tags": ["I-X", "I-X", "B-Y"]}, {"ill_formed": "repair"}, TAGS_OF_X_AND_Y),
+        (TAGGED | {"tags": [*"NVN"]}, {"scheme": "none", "joiner": ""}, {"text": "abc", "tags": [*"NVN"]}),
+        ({"words": ["a", "b"], "labels": ["O", "O"]}, {"tags": "labels"}, {"text": "a b", "tags": ["O", "O"]}),
+        # Texts and words may stand alone.
+        *(({"text": text}, {}, {}) for text in ("a", "", "\ud800 \x00")),
+        ({"text": "a", "spans": []}, {}, {"spans": []}),
+        ({"words": ["a", "b"]}, {}, {"text": "a b", "words": ["a", "b"]}),
+        # Options name the keys; other keys are kept as fields.
+        ({"w": ["a"], "t": ["B-X"]}, {"words": "w", "tags": "t"}, {"text": "a", "words": ["a"], "tags": ["B-X"]}),
+        ({"t": "John", "s": [[0, 4, "PER"]]}, {"text": "t", "spans": "s"}, {"text": "John", "spans": [PER]}),
+        (META, {}, META | {"meta.x": [1, None]}),
+        *(({"text": "a", "labels": labels}, {}, {"labels": labels}) for labels in ([], ["x"], ["x", "y"], "x", 3)),
+        # Keys named like common fields do not replace them.
+        ({"text": "a", "where": "b"}, {}, {"source_where": "b"}),
+        ({"words": ["a", "."], "text": "a."}, {}, {"text": "a .", "words": ["a", "."], "source_text": "a."}),
+        ({"text": "a", "tags": ["news"]}, {"tags": "ner"}, {"source_tags": ["news"]}),
+    ],
+)
+def test_an_object_is_a_record(item: dict, options: dict, record: dict) -> None:
+    common = {key: value for key, value in item.items() if key in ("text", "words")}
+    assert record_of(item, **options) == common | record
 
 
 @pytest.mark.parametrize(
