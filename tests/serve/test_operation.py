@@ -18,7 +18,9 @@ SECRET = "Zanzibar"
 def server(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     file = tmp_path_factory.mktemp("token") / "token"
     file.write_text(TOKEN + "\n")
-    with Server(tiny_bundle, "--token-file", file, "--cors", "https://app.example.org") as running:
+    with Server(
+        tiny_bundle, gallery("generation").bundle, "--token-file", file, "--cors", "https://app.example.org"
+    ) as running:
         yield running
 
 
@@ -32,11 +34,12 @@ def logged(server: Server, request_id: str) -> Any:
 
 
 def test_all_but_health_needs_the_token(server: Server) -> None:
-    for method, path, status in (("GET", "/metrics", 200), ("POST", "/v1/toy", 200), ("POST", "/v1/none", 404)):
-        reply = server.request(method, path, {"inputs": "Bern"})
+    load = "/v2/repository/models/toy/load"  # without a repository there is none
+    for path, status in (("/v1/toy", 200), ("/v1/none", 404), (load, 404), ("/metrics", 405)):
+        reply = server.post(path, {"inputs": "Bern"})
         assert (reply.status, reply.headers["www-authenticate"]) == (401, "Bearer")
         assert reply.json["request_id"] == reply.headers["x-request-id"]
-        assert ask(server, method, path, {"inputs": "Bern"}).status == status
+        assert ask(server, "POST", path, {"inputs": "Bern"}).status == status
     assert server.get("/v2/health/ready").status == 200
 
 
@@ -66,15 +69,13 @@ def test_a_request_is_logged_and_counted_without_its_texts(server: Server, body:
     assert value(page, "seqpipe_requests_total", bundle="toy", code=str(status)) == before + 1
 
 
-def test_a_client_that_leaves_a_stream_is_a_499() -> None:
+def test_a_client_that_leaves_a_stream_is_a_499(server: Server) -> None:
     body = json.dumps({"inputs": "a good", "stream": True, "options": {"max_length": 100, "min_length": 99}}).encode()
-    head = b"POST /v1/w HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: gone-1\r\nContent-Length: %d\r\n\r\n" % len(body)
-    with Server(f"w={gallery('generation').bundle}") as server:
-        with server.connection() as client:
-            client.sendall(head + body)
-            assert client.recv(65536).startswith(b"HTTP/1.1 200")
-        line = logged(server, "gone-1")
-        assert line.items() >= {"status": 499, "bundle": "w", "items": 1}.items()
+    head = f"POST /v1/lm HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nX-Request-Id: gone-1\r\n"
+    with server.connection() as client:
+        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        assert client.recv(65536).startswith(b"HTTP/1.1 200")
+    assert logged(server, "gone-1").items() >= {"status": 499, "bundle": "lm", "items": 1}.items()
 
 
 def test_a_browser_is_told_which_origin_may_call(server: Server) -> None:

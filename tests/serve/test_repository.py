@@ -316,9 +316,3 @@ def test_a_page_of_another_site_changes_nothing(server: Server) -> None:
     assert server.post(UNLOAD, {}, headers={"Host": "evil.example", "Origin": "http://evil.example"}).status == 421
     assert server.post("/v1/toy", {"inputs": "Bern"}).status == 200
     assert server.post("/v2/repository/index", {}, headers={"Origin": server.url}).status == 200
-
-
-def test_a_server_without_a_repository_loads_nothing(tiny_bundle: Path) -> None:
-    with Server(tiny_bundle) as server:
-        assert [server.post(path, {}).status for path in (LOAD, UNLOAD)] == [404, 404]
-        assert server.get("/metrics").status == 200
