@@ -1,4 +1,4 @@
-from __future__ import annotations
+"""The CRF against the sum over every path and pytorch-crf, in PyTorch and as a graph."""
 
 import itertools
 import os
@@ -19,7 +19,7 @@ from seqpipe_plugins.heads.crf import CRF
 LABELS = ("O", "B-a", "E-a", "I-a", "S-a")
 MASK = ragged(5, 1, 3)
 AXES = {"x": ("b", "t"), "mask": ("b", "t"), "n": ("n",)}
-Brute = dict[str, Any]
+GOLD = torch.tensor([[0, 1, 3, 2, 0], [4, 0, 0, 0, 0], [1, 2, 4, 0, 0]])
 
 
 def head(seed: int = 0, scale: float = 1.0, temperature: float = 1.0, **options: Any) -> CRF:
@@ -35,20 +35,20 @@ def head(seed: int = 0, scale: float = 1.0, temperature: float = 1.0, **options:
 
 def library(crf: CRF, x: Tensor) -> tuple[torchcrf.CRF, Tensor]:
     """pytorch-crf's CRF with the head's transitions, and the head's emissions, both at its temperature."""
-    theirs = torchcrf.CRF(len(LABELS), batch_first=True).double()
+    peer = torchcrf.CRF(len(LABELS), batch_first=True).double()
     L, forbidden, T = len(LABELS), crf.forbidden, crf.temperature.item()
     with torch.no_grad():
-        theirs.start_transitions.copy_(crf.start_transitions / T + forbidden[L, :L])
-        theirs.end_transitions.copy_(crf.end_transitions / T + forbidden[:L, L])
-        theirs.transitions.copy_(crf.transitions / T + forbidden[:L, :L])
-    return theirs, crf.emissions(x) / T
+        peer.start_transitions.copy_(crf.start_transitions / T + forbidden[L, :L])
+        peer.end_transitions.copy_(crf.end_transitions / T + forbidden[:L, L])
+        peer.transitions.copy_(crf.transitions / T + forbidden[:L, :L])
+    return peer, crf.emissions(x) / T
 
 
-def enumerated(crf: CRF, x: Tensor, span_continues: np.ndarray) -> Brute:
+def enumerated(crf: CRF, x: Tensor, span_continues: np.ndarray) -> dict[str, Any]:
     """All there is to know of one row (T, D), summed over every sequence of tags."""
-    theirs, emissions = library(crf, x)
+    peer, emissions = library(crf, x)
     e, (T, L) = emissions.detach().numpy(), emissions.shape
-    start, end, steps = (p.detach().numpy() for p in theirs.parameters())
+    start, end, steps = (p.detach().numpy() for p in peer.parameters())
     tags = np.array(list(itertools.product(range(L), repeat=T)))
     scores = start[tags[:, 0]] + end[tags[:, -1]] + e[np.arange(T), tags].sum(1)
     scores += steps[tags[:, :-1], tags[:, 1:]].sum(1)
@@ -65,7 +65,7 @@ def enumerated(crf: CRF, x: Tensor, span_continues: np.ndarray) -> Brute:
 
 
 def differences(crf: CRF, span_continues: np.ndarray, n: int = 4) -> dict[str, float]:
-    """How far a decision is from enumeration, by what was compared."""
+    """The difference of a decision from enumeration, by what is compared."""
     x = torch.randn(3, 5, 6).double()
     made = {name: rows.detach().numpy() for name, rows in crf.decide(x, MASK, n_best=n).items()}
     off = dict.fromkeys(("paths", "log_p", "spans", "of_tag"), 0.0)
@@ -74,12 +74,11 @@ def differences(crf: CRF, span_continues: np.ndarray, n: int = 4) -> dict[str, f
         k = min(n, int((brute["log_p"] > -1000).sum()))
         assert (made["path_scores"][b, k:] < -1e8).all()
         assert (made["tags"][b] == made["paths"][b, 0]).all()
+        spans = {(i, j): np.exp(made["opens"][b, i] + made["closes"][b, j]) for i, j in brute["spans"]}
         news = {
             "paths": (made["paths"][b, :k, :length] != brute["paths"][:k]).sum(),
             "log_p": np.abs(made["path_scores"][b, :k] - brute["log_p"][:k]).max(),
-            "spans": max(
-                abs(np.exp(made["opens"][b, i] + made["closes"][b, j]) - p) for (i, j), p in brute["spans"].items()
-            ),
+            "spans": max(abs(spans[place] - p) for place, p in brute["spans"].items()),
             "of_tag": np.abs(made["scores"][b, :length] - brute["of_tag"]).max(),
         }
         off = {name: max(off[name], float(news[name])) for name in off}
@@ -98,17 +97,15 @@ def test_the_temperature_changes_probabilities_and_no_path() -> None:
     cold, hot = (head(1, 3, T).decide(x, MASK) for T in (1.0, 2.0))
     assert torch.equal(cold["tags"], hot["tags"])
     assert (hot["path_scores"] < cold["path_scores"] - 0.1).any()
-    gold = torch.tensor([[0, 1, 3, 2, 0], [4, 0, 0, 0, 0], [1, 2, 4, 0, 0]])
-    assert head(1, 3, 2.0).loss(x, MASK, gold) == head(1, 3, 1.0).loss(x, MASK, gold)
+    assert head(1, 3, 2.0).loss(x, MASK, GOLD) == head(1, 3, 1.0).loss(x, MASK, GOLD)
 
 
 def test_the_likelihoods_of_calibration_are_those_of_every_temperature() -> None:
     crf, x = head(2), torch.randn(3, 5, 6).double()
-    gold = torch.tensor([[0, 1, 3, 2, 0], [4, 0, 0, 0, 0], [1, 2, 4, 0, 0]])
-    found = crf.evidence(x, MASK, gold)["losses"]
+    found = crf.evidence(x, MASK, GOLD)["losses"]
     for i, T in enumerate(GRID):
         crf.temperature.fill_(T)
-        assert torch.allclose(-found[:, i], crf.score(x, MASK, gold), atol=1e-4)  # float32 has the temperatures
+        assert torch.allclose(-found[:, i], crf.score(x, MASK, GOLD), atol=1e-4)  # float32 has the temperatures
 
 
 @pytest.mark.parametrize("sharpness", [0.5, 2.5])
@@ -126,7 +123,7 @@ def test_calibration_finds_how_much_too_sure_a_field_is(sharpness: float) -> Non
 
 
 def test_enumeration_sees_planted_faults() -> None:
-    assert differences(head(scale=3), np.zeros((5, 5), bool))["spans"] > 1e-3  # spans that are thought to go on
+    assert differences(head(scale=3), np.zeros((5, 5), bool))["spans"] > 1e-3  # every span ends before the next tag
     crf = head(scale=3)
     crf.span_continues.fill_(False)
     assert differences(crf, continues(LABELS))["spans"] > 1e-3
@@ -140,24 +137,23 @@ def test_enumeration_sees_planted_faults() -> None:
 @pytest.mark.parametrize("constraints", [True, False])
 def test_loss_and_gradients_are_those_of_pytorch_crf(constraints: bool) -> None:
     crf, x = head(constraints=constraints), torch.randn(3, 5, 6).double().requires_grad_()
-    gold = torch.tensor([[0, 1, 3, 2, 0], [4, 0, 0, 0, 0], [1, 2, 4, 0, 0]])
-    theirs, emissions = library(crf, x)
-    ours, expected = crf.loss(x, MASK, gold), -theirs(emissions, gold, MASK, reduction="token_mean")
-    assert ours.item() == pytest.approx(expected.item(), abs=1e-12)
-    mine = [x, crf.emissions.weight, crf.start_transitions, crf.end_transitions, crf.transitions]
-    their = [x, crf.emissions.weight, theirs.start_transitions, theirs.end_transitions, theirs.transitions]
-    pairs = zip(torch.autograd.grad(ours, mine), torch.autograd.grad(expected, their), strict=True)
-    assert all(torch.allclose(a, b, atol=1e-12) for a, b in pairs)
+    peer, emissions = library(crf, x)
+    losses = crf.loss(x, MASK, GOLD), -peer(emissions, GOLD, MASK, reduction="token_mean")
+    assert losses[0].item() == pytest.approx(losses[1].item(), abs=1e-12)
+    gradients = []
+    for loss, each in zip(losses, (crf, peer), strict=True):
+        leaves = [x, crf.emissions.weight, each.start_transitions, each.end_transitions, each.transitions]
+        gradients.append(torch.autograd.grad(loss, leaves, retain_graph=True))
+    assert all(torch.allclose(ours, expected, atol=1e-12) for ours, expected in zip(*gradients, strict=True))
 
 
 def test_a_weight_adjusts_the_first_tag_of_each_span_in_training_alone() -> None:
     crf, x = head(class_weights={"a": 3.0, "O": 0.5}), torch.randn(3, 5, 6).double()
-    gold = torch.tensor([[0, 1, 3, 2, 0], [4, 0, 0, 0, 0], [1, 2, 4, 0, 0]])
-    theirs, emissions = library(crf, x)
+    peer, emissions = library(crf, x)
     first = torch.tensor([0.5, 3.0, 1.0, 1.0, 3.0]).log()  # O, B-a and S-a
-    expected = -theirs(emissions - first, gold, MASK, reduction="token_mean")
-    assert crf.loss(x, MASK, gold).item() == pytest.approx(expected.item(), abs=1e-6)
-    assert torch.equal(crf.score(x, MASK, gold), head().score(x, MASK, gold))
+    expected = -peer(emissions - first, GOLD, MASK, reduction="token_mean")
+    assert crf.loss(x, MASK, GOLD).item() == pytest.approx(expected.item(), abs=1e-6)
+    assert torch.equal(crf.score(x, MASK, GOLD), head().score(x, MASK, GOLD))
     plain = CRF(6, ("NOUN", "VERB"), scheme="none", class_weights={"VERB": 4.0})
     assert plain.adjustment.tolist() == pytest.approx([0, np.log(4)])
 
@@ -165,9 +161,9 @@ def test_a_weight_adjusts_the_first_tag_of_each_span_in_training_alone() -> None
 def test_the_best_path_is_pytorch_crf_s_on_long_rows() -> None:
     crf, mask = head(scale=2), ragged(70, 3, 41)
     x = torch.randn(3, 70, 6).double()
-    theirs, emissions = library(crf, x)
+    peer, emissions = library(crf, x)
     found = [row[:n].tolist() for row, n in zip(crf.decide(x, mask)["tags"], (70, 3, 41), strict=True)]
-    assert found == theirs.decode(emissions, mask)
+    assert found == peer.decode(emissions, mask)
 
 
 def test_a_score_is_the_log_probability_of_given_tags() -> None:
@@ -213,15 +209,6 @@ def test_equal_paths_are_ordered_by_their_last_tags() -> None:
     assert torch.allclose(made["path_scores"], torch.tensor(1 / 27).log().expand(1, 4))
 
 
-def test_a_row_s_answer_depends_on_nothing_but_the_row() -> None:
-    crf, x, mask = head(scale=2).float(), torch.randn(4, 9, 6), ragged(4, 9, 1, 6)
-    together = crf.decide(x, mask, n_best=3)
-    for b, n in enumerate(mask.sum(1).tolist()):
-        alone = crf.decide(x[b : b + 1, :n], ragged(n), n_best=3)
-        assert torch.equal(together["paths"][b, :, :n], alone["paths"][0])
-        assert all(torch.allclose(together[k][b, :n], alone[k][0], atol=1e-5) for k in ("scores", "opens", "closes"))
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[CRF, Graph]:
     crf, path = head(scale=3, temperature=1.6).float(), tmp_path_factory.mktemp("crf") / "crf.onnx"
@@ -231,19 +218,14 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[CRF, Graph]:
 
 @pytest.mark.parametrize("n", [1, 2, 6])
 @pytest.mark.parametrize("mask", [ragged(1), ragged(12), ragged(2, 9, 1, 9), ragged(120, 60)])
-def test_the_graph_decides_the_same_whatever_stands_in_the_padding(
-    pair: tuple[CRF, Graph], mask: Tensor, n: int
-) -> None:
+def test_the_graph_decides_the_same_with_any_padding(pair: tuple[CRF, Graph], mask: Tensor, n: int) -> None:
     crf, graph = pair
     x = torch.randn(*mask.shape, 6)
     expected = {name: rows.numpy() for name, rows in crf.decide(x, mask, n_best=n).items()}
     made = graph(x=x.masked_fill(~mask[..., None], float("nan")), mask=mask, n=torch.zeros(n))
-    assert all(made[name].shape == expected[name].shape for name in expected)
-    assert np.array_equal(made["tags"], expected["tags"])
-    assert np.array_equal(made["paths"], expected["paths"])
-    assert all(
-        np.abs(made[name] - expected[name]).max() < 1e-4 for name in ("scores", "opens", "closes", "path_scores")
-    )
+    for name, rows in expected.items():
+        assert made[name].shape == rows.shape
+        assert np.abs(made[name] - rows).max() < (0.5 if name in ("tags", "paths") else 1e-4)
     assert not any(made[name][~mask.numpy()].any() for name in ("tags", "scores", "opens", "closes"))
 
 
@@ -267,13 +249,6 @@ def test_deciding_among_many_tags_needs_memory_for_a_pair_of_tags_once(tmp_path:
     with torch.no_grad():
         decide(x=x, mask=mask)
     assert (kibibytes("VmHWM") - before) * 1024 < 0.25 * 4 * T * (L + 1) ** 2 * B
-
-
-def test_a_graph_that_is_told_another_mask_decides_differently(pair: tuple[CRF, Graph]) -> None:
-    crf, graph = pair
-    x, mask = torch.randn(20, 6, 6), ragged(*[6, 3] * 10)
-    made = graph(x=x, mask=torch.ones_like(mask), n=torch.zeros(1))
-    assert (made["tags"] != crf.decide(x, mask)["tags"].numpy())[mask.numpy()].any()
 
 
 def test_everything_is_made_where_the_input_is() -> None:

@@ -1,4 +1,4 @@
-from __future__ import annotations
+"""The masked language model: what is hidden and how often, losses against NumPy, fillings against all there are."""
 
 import itertools
 import json
@@ -11,12 +11,12 @@ import pytest
 import torch
 from exported import ragged
 from factory import seqpipe, write_jsonl
+from gallery import RECIPES, Example, cities, gallery, training, write_pipeline
 from pretrained import checkpoint
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
-from seqpipe.config.yaml import dump
-from seqpipe.errors import ConfigError, UsageError
+from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import MASK, SPECIALS, Vocabulary
 from seqpipe.nn.corruption import BatchRandom, choose_tokens, guessable_tokens, replace_second_texts, word_starts
 from seqpipe.runtime.evaluate import evaluate
@@ -29,31 +29,11 @@ from seqpipe_plugins.heads.mlm import MaskedLM
 
 WORDS = Vocabulary([*SPECIALS, *"abcdefgh", MASK])
 GAP = len(WORDS) - 1
-PLACES = {"Oslo": "Norway", "Rome": "Italy", "Lima": "Peru", "Cairo": "Egypt"}
-
-
-def texts(count: int, seed: int) -> list[dict[str, Any]]:
-    """What a city is in can be told by the city, and the other way round."""
-    dice = np.random.default_rng(seed)
-    cities = [str(city) for city in dice.choice(sorted(PLACES), count)]
-    return [{"text": f"the city of {city} is in {PLACES[city]} ."} for city in cities]
 
 
 def masked(folder: Path, **changes: Any) -> Path:
-    for name, count, seed in (("train", 200, 1), ("dev", 20, 2), ("test", 30, 3)):
-        write_jsonl(folder / f"{name}.jsonl", texts(count, seed))
-    content: dict[str, Any] = {
-        "name": "gaps",
-        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"},
-        "tokenizer": {"use": "words", "lowercase": True},
-        "embedding": {"use": "lookup", "dim": 24},
-        "encoder": {"use": "transformer", "layers": 1, "heads": 2, "dropout": 0.0},
-        "head": {"use": "mlm", "tie": True},
-        "train": {"epochs": 25, "batch_tokens": 256, "optimizer": {"use": "adamw", "lr": 0.01}, "threads": 1},
-    }
-    path = folder / "gaps.yaml"
-    path.write_text(dump(content | changes))
-    return path
+    """Write the data and YAML of the gallery's model with changes."""
+    return write_pipeline(folder, **(RECIPES["fill-mask"].content | changes))
 
 
 # What is hidden
@@ -96,9 +76,9 @@ def test_the_pieces_of_a_word_are_chosen_together_and_of_an_unknown_one_none() -
 
 
 def test_of_chosen_tokens_most_become_gaps_some_others_and_the_rest_stay() -> None:
-    made = MaskedLM(4, WORDS, share=0.5, masked=0.6, random=0.3)
+    head = MaskedLM(4, WORDS, share=0.5, masked=0.6, random=0.3)
     ids = torch.randint(4, GAP, (50, 60), generator=torch.Generator().manual_seed(1))
-    found = made.corrupt_batch(ids, torch.ones_like(ids, dtype=torch.bool))
+    found = head.corrupt_batch(ids, torch.ones_like(ids, dtype=torch.bool))
     hidden, seen = found["target_mask"], found["ids"]
     assert torch.equal(found["target_ids"], ids)
     assert torch.equal(seen[~hidden], ids[~hidden])
@@ -133,47 +113,45 @@ def test_half_of_the_pairs_get_the_second_text_of_another_row() -> None:
 # What is learned and decided
 
 
-def by_hand(made: MaskedLM, x: torch.Tensor) -> np.ndarray:
+def by_hand(head: MaskedLM, x: torch.Tensor) -> np.ndarray:
     """Log-probabilities of a vector, in NumPy: dense, GELU, layer norm, decoder, special tokens left out."""
-    dense, norm = made.dense[0], made.norm
-    z = x.detach().double().numpy() @ dense.weight.detach().double().numpy().T + dense.bias.detach().double().numpy()
+    p = {name: parameter.detach().double().numpy() for name, parameter in head.named_parameters()}
+    z = p["dense.0.weight"] @ x.detach().double().numpy() + p["dense.0.bias"]
     z = z * 0.5 * (1 + np.vectorize(math.erf)(z / math.sqrt(2)))
-    z = (z - z.mean()) / np.sqrt(z.var() + norm.eps)
-    z = z * norm.weight.detach().double().numpy() + norm.bias.detach().double().numpy()
-    assert made.decoder is not None
-    logits = made.decoder.weight.detach().double().numpy() @ z + made.bias.detach().double().numpy()
+    z = (z - z.mean()) / np.sqrt(z.var() + head.norm.eps)
+    logits = p["decoder.weight"] @ (z * p["norm.weight"] + p["norm.bias"]) + p["bias"]
     logits[[0, 1, 2, 3, GAP]] = -np.inf
     return np.asarray(logits - np.log(np.exp(logits).sum()))
 
 
-def some(seed: int = 1) -> tuple[MaskedLM, torch.Tensor]:
+def random_head(seed: int = 1) -> tuple[MaskedLM, torch.Tensor]:
     torch.manual_seed(seed)
-    made = MaskedLM(6, WORDS).eval()
+    head = MaskedLM(6, WORDS).eval()
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in head.parameters():
             parameter.add_(torch.randn_like(parameter))
-    return made, torch.randn(2, 5, 6)
+    return head, torch.randn(2, 5, 6)
 
 
 def test_the_loss_is_the_mean_cross_entropy_of_what_was_hidden() -> None:
-    made, x = some()
+    head, x = random_head()
     ids, hidden = torch.randint(4, GAP, (2, 5)), torch.tensor([[1, 0, 0, 1, 0], [0, 1, 0, 0, 0]]) > 0
-    expected = [-by_hand(made, x[b, t])[ids[b, t]] for b, t in hidden.nonzero().tolist()]
-    assert made.loss(x, hidden, ids, hidden).item() == pytest.approx(np.mean(expected), abs=1e-5)
-    measured = made.measures(x, hidden, ids, hidden)["perplexity"].tolist()
+    expected = [-by_hand(head, x[b, t])[ids[b, t]] for b, t in hidden.nonzero().tolist()]
+    assert head.loss(x, hidden, ids, hidden).item() == pytest.approx(np.mean(expected), abs=1e-5)
+    measured = head.measures(x, hidden, ids, hidden)["perplexity"].tolist()
     assert measured == pytest.approx([np.sum(expected), 3], abs=1e-4)
-    nothing = made.loss(x, hidden, ids, torch.zeros_like(hidden))
+    nothing = head.loss(x, hidden, ids, torch.zeros_like(hidden))
     nothing.backward()
     assert nothing.item() == 0
 
 
 def test_the_fillings_are_those_of_the_greatest_products_of_probabilities() -> None:
-    made, x = some(2)
+    head, x = random_head(2)
     ids = torch.tensor([[4, GAP, 5, GAP, GAP], [6, GAP, 7, 0, 0]])
     mask = ragged(5, 3)
-    decision = made.decide(x, mask, ids, n_best=9)
+    decision = head.decide(x, mask, ids, n_best=9)
     for row, gaps in enumerate(([1, 3, 4], [1])):
-        log_p = [by_hand(made, x[row, t]) for t in gaps]
+        log_p = [by_hand(head, x[row, t]) for t in gaps]
         fillings = itertools.product(range(4, GAP), repeat=len(gaps))
         every = [(sum(p[i] for p, i in zip(log_p, at, strict=True)), at) for at in fillings]
         best = sorted(every, reverse=True)[:9]
@@ -183,205 +161,156 @@ def test_the_fillings_are_those_of_the_greatest_products_of_probabilities() -> N
         others = [t for t in range(int(mask[row].sum())) if t not in gaps]
         assert (found[:, others] == ids[row, others]).all()
         assert (decision["scores"][row, len(best) :] < -1e8).all()
-    assert torch.allclose(made.score(x, mask, ids, decision["tokens"]), decision["scores"][:, 0], atol=1e-5)
+    assert torch.allclose(head.score(x, mask, ids, decision["tokens"]), decision["scores"][:, 0], atol=1e-5)
 
 
-def test_a_table_of_another_width_or_none_is_told() -> None:
-    made, hidden = MaskedLM(6, WORDS, tie=True), torch.ones(1, 2, dtype=torch.bool)
-    for table, told in ((None, "no embedding gives one"), (torch.zeros(13, 5), "5 wide, and x 6")):
-        with pytest.raises(UsageError, match=told):
-            made.loss(torch.zeros(1, 2, 6), hidden, torch.ones(1, 2, dtype=torch.int64), hidden, table)
+def test_a_table_of_another_width_or_none_is_refused() -> None:
+    head, hidden = MaskedLM(6, WORDS, tie=True), torch.ones(1, 2, dtype=torch.bool)
+    for table, message in ((None, "no embedding gives one"), (torch.zeros(13, 5), "5 wide, and x 6")):
+        with pytest.raises(UsageError, match=message):
+            head.loss(torch.zeros(1, 2, 6), hidden, torch.ones(1, 2, dtype=torch.int64), hidden, table)
 
 
 # From data to a bundle's answers
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("gaps")
-    torch.set_num_threads(1)
-    masked(folder)
-    done = seqpipe("run", "gaps.yaml", "--device", "cpu", "--json", folder=folder)
-    assert done.code == 0, done.err
-    return folder, json.loads(done.out)
+def example() -> Example:
+    return gallery("fill-mask")
 
 
-def test_a_bundle_fills_gaps_and_leaves_the_rest_as_it_is(finished: tuple[Path, dict[str, Any]]) -> None:
-    model = open_bundle(finished[0] / finished[1]["bundle"], "cpu")
-    one = model("The CITY of  Rome is in [MASK] .")
-    assert (one["generated_text"], one["words"]) == ("The CITY of  Rome is in italy .", ["italy"])
-    assert one["score"] > 0.5
+def test_a_bundle_fills_gaps_and_leaves_the_rest_as_it_is(example: Example) -> None:
+    model = open_bundle(example.bundle, "cpu")
+    answer = model("The CITY of  Rome is in [MASK] .")
+    assert (answer["generated_text"], answer["words"]) == ("The CITY of  Rome is in italy .", ["italy"])
+    assert answer["score"] > 0.5
     several = model("the [MASK] of Lima is in [MASK]", n_best=3)
     assert several[0]["words"] == ["city", "peru"]
     assert [answer["score"] for answer in several] == sorted((a["score"] for a in several), reverse=True)
-    assert model("Qwxyz") == {"generated_text": "Qwxyz", "score": 1.0, "words": []}
-    assert model("") == {"generated_text": "", "score": 1.0, "words": []}
+    for text in ("Qwxyz", ""):
+        assert model(text) == {"generated_text": text, "score": 1.0, "words": []}
     assert model({"words": ["the", "city", "of", "Rome", "is", "in", "[MASK]", "."]})["words"] == ["italy"]
-
-
-def test_both_sides_judge_themselves_by_the_same_gaps(finished: tuple[Path, dict[str, Any]]) -> None:
-    folder, result = finished
-    scored = seqpipe("evaluate", folder / result["bundle"], "--device", "cpu", "--json")
-    assert json.loads(scored.out) == result["scores"]
-    assert 0.6 < result["scores"]["test"]["masked_accuracy"] <= 1
-    parity = json.loads((folder / result["bundle"] / "bundle.json").read_text())["parity"]
-    assert parity["pytorch"] == parity["onnxruntime"] == result["scores"]["test"]["masked_accuracy"]
-
-
-def test_both_sides_are_scored_on_minimal_pairs_and_list_the_wrong_preferences(
-    finished: tuple[Path, dict[str, Any]],
-) -> None:
-    folder, result = finished
-    start = "the city of {} is in {} ."
-    pairs = [
-        *(
-            {"sentence_good": start.format(a, PLACES[a]), "sentence_bad": start.format(a, PLACES[b])}
-            for a, b in itertools.permutations(PLACES, 2)
-        ),
-        {"text": "the city of Rome is in [MASK] .", "alternatives": ["Peru", "Italy", "Norway"], "answer": 1},
-        {"sentence_good": "the city of Rome is in Peru .", "sentence_bad": "the city of Rome is in Atlantis ."},
-    ]
-    write_jsonl(folder / "pairs.jsonl", pairs)
-    sides = []
-    for target in ("runs/gaps", result["bundle"]):
-        done = seqpipe(
-            *("evaluate", target, "--pairs", "pairs.jsonl", "--device", "cpu", "--json", "--errors", "wrong.jsonl"),
-            folder=folder,
-        )
-        assert done.code == 0, done.err
-        assert "1 of 14 have words that the model does not know, such as 'Atlantis'" in done.err
-        wrong = [json.loads(line) for line in (folder / "wrong.jsonl").read_text().splitlines()]
-        sides.append((json.loads(done.out)["pairs.jsonl"], wrong))
-    (ours, ours_wrong), (theirs, theirs_wrong) = sides
-    assert ours["accuracy"] == theirs["accuracy"] == 1 - len(ours_wrong) / 14
-    assert ours["mean_difference"] == pytest.approx(theirs["mean_difference"], abs=1e-4)
-    assert ours["accuracy"] >= 12 / 14
-    assert ours["ties"] == 1
-    assert [line["where"] for line in ours_wrong] == [line["where"] for line in theirs_wrong]
-    assert all({"scores", "difference", "sentence_good"} <= line.keys() for line in ours_wrong)
-    for flags, message in (
-        (["--pairs", "pairs.jsonl", "--raw"], "decodes nothing; omit --data, --raw"),
-        (["--normalize", "token"], "need --pairs; add a file of pairs"),
-    ):
-        done = seqpipe("evaluate", result["bundle"], *flags, folder=folder)
-        assert done.code == 2
-        assert message in done.err
-
-
-def test_its_golden_examples_have_the_gaps_that_were_filled(finished: tuple[Path, dict[str, Any]]) -> None:
-    model = open_bundle(finished[0] / finished[1]["bundle"], "cpu")
     golden = model.manifest.golden
     assert golden[-1].options == {"n_best": 3}
-    for example in golden[:-1]:
-        assert example.record["text"].count(MASK) == len(example.answer["words"]) > 0
+    for row in golden[:-1]:
+        assert row.record["text"].count(MASK) == len(row.answer["words"]) > 0
     assert model.verify() == []
 
 
-def test_the_dev_scores_hold_a_perplexity_that_falls(finished: tuple[Path, dict[str, Any]]) -> None:
-    lines = (finished[0] / "runs/gaps/checkpoints/metrics.jsonl").read_text().splitlines()
-    found = [json.loads(line)["dev"]["perplexity"] for line in lines]
-    assert found[-1] < 2.5 < found[0]
+def test_both_sides_judge_themselves_by_the_same_gaps(example: Example) -> None:
+    scored = seqpipe("evaluate", example.bundle, "--device", "cpu", "--json")
+    assert json.loads(scored.out)["test"] == example.scores
+    accuracy = example.scores["masked_accuracy"]
+    assert 0.6 < accuracy <= 1
+    parity = json.loads((example.bundle / "bundle.json").read_text())["parity"]
+    assert parity["pytorch"] == parity["onnxruntime"] == accuracy
+    lines = (example.run / "checkpoints/metrics.jsonl").read_text().splitlines()
+    perplexities = [json.loads(line)["dev"]["perplexity"] for line in lines]
+    assert perplexities[-1] < 2.5 < perplexities[0]
+
+
+def test_a_run_and_its_bundle_prefer_the_same_of_minimal_pairs(example: Example, tmp_path: Path) -> None:
+    places = [tuple(record["text"].split()[i] for i in (3, 6)) for record in cities(200, 1)]
+    start = "the city of {} is in {} ."
+    pairs: list[dict[str, Any]] = [
+        {"sentence_good": start.format(*right), "sentence_bad": start.format(right[0], wrong[1])}
+        for right, wrong in itertools.permutations(dict.fromkeys(places), 2)
+    ]
+    pairs.append({"text": "the city of Rome is in [MASK] .", "alternatives": ["Peru", "Italy", "Norway"], "answer": 1})
+    pairs.append({"sentence_good": start.format("Rome", "Peru"), "sentence_bad": start.format("Rome", "Atlantis")})
+    write_jsonl(tmp_path / "pairs.jsonl", pairs)
+    flags = ("--pairs", "pairs.jsonl", "--device", "cpu", "--json", "--errors", "wrong.jsonl")
+    scores, wrong = [], []
+    for target in (example.run, example.bundle):
+        done = seqpipe("evaluate", target, *flags, folder=tmp_path)
+        assert "1 of 14 have words that the model does not know, such as 'Atlantis'" in done.err
+        scores.append(json.loads(done.out)["pairs.jsonl"])
+        wrong.append([json.loads(line) for line in (tmp_path / "wrong.jsonl").read_text().splitlines()])
+    assert scores[0]["accuracy"] == scores[1]["accuracy"] == 1 - len(wrong[0]) / 14 >= 12 / 14
+    assert scores[0]["mean_difference"] == pytest.approx(scores[1]["mean_difference"], abs=1e-4)
+    assert scores[0]["ties"] == 1
+    assert [line["where"] for line in wrong[0]] == [line["where"] for line in wrong[1]]
+    assert all({"scores", "difference", "sentence_good"} <= line.keys() for line in wrong[0])
+    for more, message in (
+        (["--pairs", "pairs.jsonl", "--raw"], "decodes nothing; omit --data, --raw"),
+        (["--normalize", "token"], "need --pairs; add a file of pairs"),
+    ):
+        done = seqpipe("evaluate", example.bundle, *more, folder=tmp_path)
+        assert (done.code, message in done.err) == (2, True)
 
 
 def test_dev_is_measured_by_the_same_gaps_whenever_it_is(tmp_path: Path) -> None:
-    config = load(masked(tmp_path))
-    records = texts(30, 5)
+    config, records = load(masked(tmp_path)), cities(30, 5)
     artifacts = fit_artifacts(config, records)
     torch.manual_seed(1)
     pipeline, batch = Pipeline(config, artifacts), collate(artifacts, examples(config, artifacts, records))
     assert dev_measures(pipeline, [batch]) == dev_measures(pipeline, [batch])
     with torch.no_grad():
-        torch.manual_seed(2)
-        one, other = pipeline.loss(batch), pipeline.loss(batch)
-    assert one != other
+        assert pipeline.loss(batch) != pipeline.loss(batch)
 
 
 def test_the_mask_is_the_last_token_and_no_text_of_the_data_has_a_target(tmp_path: Path) -> None:
-    config = load(masked(tmp_path))
-    artifacts = fit_artifacts(config, texts(30, 1))
+    artifacts = fit_artifacts(load(masked(tmp_path)), cities(30, 1))
     assert artifacts.vocabulary[-1] == MASK
     artifacts.save(tmp_path)
-    again = Artifacts.load(tmp_path)
-    assert again.vocabulary == artifacts.vocabulary
-    (doc,) = again.featurizer.docs([{"text": "in[MASK] ."}])
+    loaded = Artifacts.load(tmp_path)
+    assert loaded.vocabulary == artifacts.vocabulary
+    (doc,) = loaded.featurizer.docs([{"text": "in[MASK] ."}])
     assert doc.words == ["in", MASK, "."]
     assert doc.ids[1] == len(artifacts.vocabulary) - 1
-    assert again.kind.manifest() == artifacts.kind.manifest()
+    assert loaded.kind.manifest() == artifacts.kind.manifest()
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        (
-            {"embedding": [{"use": "lookup", "dim": 8}, {"use": "char-cnn"}]},
-            "its feature 'chars' is of the uncorrupted text",
-        ),
-        ({"encoder": [{"use": "transformer"}, {"use": "words"}]}, "it replaces the rows of tokens"),
-        ({"head": [{"use": "mlm"}, {"use": "vector"}]}, "make it the only head, on one source"),
-    ],
-)
-def test_what_would_show_the_hidden_words_is_refused(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        load(masked(tmp_path, **changes))
+CHARS = {"embedding": [{"use": "lookup", "dim": 8}, {"use": "char-cnn"}]}
+WIDE = {"encoder": {"use": "transformer", "hidden": 32, "heads": 2}}
+MISFITS: list[tuple[dict[str, Any], str]] = [
+    (CHARS, "its feature 'chars' is of the uncorrupted text"),
+    ({"encoder": [{"use": "transformer"}, {"use": "words"}]}, "it replaces the rows of tokens"),
+    ({"head": [{"use": "mlm"}, {"use": "vector"}]}, "make it the only head, on one source"),
+    ({"head": {"use": "mlm", "masked": 0.8, "random": 0.3}}, "sum to more than 1"),
+    ({"head": {"use": "mlm", "next_sentence": True}}, "it needs two texts; set tokenizer.field"),
+    (WIDE, "24 wide, and x 32"),
+]
 
 
-@pytest.mark.parametrize(
-    ("head", "told"),
-    [
-        ({"use": "mlm", "masked": 0.8, "random": 0.3}, "sum to more than 1"),
-        ({"use": "mlm", "next_sentence": True}, "it needs two texts; set tokenizer.field"),
-        ({"use": "mlm", "tie": True}, "24 wide, and x 32"),
-    ],
-)
-def test_options_that_do_not_go_together_are_told_by_check(tmp_path: Path, head: dict[str, Any], told: str) -> None:
-    encoder = {"use": "transformer", "hidden": 32, "heads": 2}
-    done = seqpipe("check", masked(tmp_path, head=head, encoder=encoder))
-    assert done.code == 2
-    assert told in done.err
+@pytest.mark.parametrize(("changes", "message"), MISFITS)
+def test_options_that_do_not_fit_are_refused_by_check(tmp_path: Path, changes: Any, message: str) -> None:
+    done = seqpipe("check", masked(tmp_path, **changes))
+    assert (done.code, message in done.err) == (2, True), done.err
 
 
 def test_pairs_of_texts_learn_which_belong_together(tmp_path: Path) -> None:
+    def halves(count: int, seed: int) -> list[dict[str, Any]]:
+        rows = [record["text"].split(" is ") for record in cities(count, seed)]
+        return [{"text": first, "more": f"it is {second}"} for first, second in rows]
+
     path = masked(
         tmp_path,
+        records=halves,
+        counts=(600, 200, 200),
         tokenizer={"use": "words", "field": ["text", "more"]},
-        embedding={"use": "lookup", "dim": 24},
         encoder={"use": "lstm", "hidden": 64},
         head={"use": "mlm", "next_sentence": True, "share": 0.05, "pool": "max"},
-        train={"epochs": 25, "batch_tokens": 256, "optimizer": {"use": "adamw", "lr": 0.005}, "threads": 1},
+        train=training(25, 0.005, 256),
     )
-    for name in ("train", "dev", "test"):
-        records = texts(600 if name == "train" else 200, len(name))
-        halves = [one["text"].split(" is ") for one in records]
-        write_jsonl(tmp_path / f"{name}.jsonl", [{"text": a, "more": f"it is {b}"} for a, b in halves])
-    torch.set_num_threads(1)
-    done = seqpipe("run", path, "--device", "cpu", "--json", folder=tmp_path)
+    done = seqpipe("run", path, "--device", "cpu", folder=tmp_path)
     assert done.code == 0, done.err
     last = json.loads((tmp_path / "runs/gaps/checkpoints/metrics.jsonl").read_text().splitlines()[-1])["dev"]
     assert last["next_sentence_accuracy"] > 0.7  # of four cities a quarter of the other second texts is the same
-    model = open_bundle(tmp_path / json.loads(done.out)["bundle"], "cpu")
+    model = open_bundle(tmp_path / "runs/gaps/bundle", "cpu")
     answer = model({"text": "the city of Rome", "more": "it [MASK] in Italy ."})
     assert answer["generated_text"] == "the city of Rome\nit is in Italy ."
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_a_checkpoint_goes_on_with_its_own_mask(tmp_path: Path, family: str) -> None:
-    sentences = [record["text"] for record in texts(20, 1)]
-    made = checkpoint(tmp_path / "checkpoint", family, sentences, most=200)
-    settings = json.loads((made / "tokenizer_config.json").read_text())
-    config = load(
-        masked(
-            tmp_path,
-            tokenizer={"use": "pretrained", "checkpoint": str(made)},
-            embedding=None,
-            encoder={"use": "pretrained", "checkpoint": str(made)},
-            head={"use": "mlm"},
-        )
-    )
-    artifacts = fit_artifacts(config, texts(20, 1))
-    if settings.get("mask_token") is None:
-        assert artifacts.vocabulary[-1] == MASK
-        return
+@pytest.mark.parametrize(("family", "has_mask"), [("bert", True), ("roberta", False)])
+def test_a_checkpoint_keeps_its_mask_or_gets_one_at_the_end(tmp_path: Path, family: str, has_mask: bool) -> None:
+    records = cities(20, 1)
+    folder = checkpoint(tmp_path / "checkpoint", family, [record["text"] for record in records], most=200)
+    stage = {"use": "pretrained", "checkpoint": str(folder)}
+    config = load(masked(tmp_path, tokenizer=stage, embedding=None, encoder=stage, head={"use": "mlm"}))
+    artifacts = fit_artifacts(config, records)
     assert artifacts.vocabulary.count(MASK) == 1
-    pipeline = Pipeline(config, artifacts)
-    records = texts(6, 3)
-    assert evaluate(predictor(pipeline, config), records)[""]["masked_accuracy"] >= 0
+    assert (artifacts.vocabulary[-1] == MASK) != has_mask
+    if has_mask:
+        scores = evaluate(predictor(Pipeline(config, artifacts), config), cities(6, 3))[""]
+        assert scores["masked_accuracy"] >= 0

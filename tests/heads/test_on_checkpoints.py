@@ -1,25 +1,22 @@
 """Every head that reads words or texts, together on one pretrained encoder, and long texts through it."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from factory import QUIET, sentences, write_jsonl
+from factory import QUIET
+from gallery import tagged, training, write_pipeline
 from pretrained import checkpoint
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
-from seqpipe.config.yaml import dump
 from seqpipe.pipeline.full_run import run_all
 
 HEADS: list[dict[str, Any]] = [
     {"use": "label", "pool": "state"},
-    {"use": "label", "name": "several", "multi": True, "target": "kinds", "threshold": 0.5},
-    {"use": "score", "target": "length"},
+    {"use": "label", "name": "several", "multi": True, "threshold": 0.5},
+    {"use": "score"},
     {"use": "vector"},
     {"use": "crf"},
     {"use": "tags", "name": "plain", "scheme": "none"},
@@ -27,33 +24,15 @@ HEADS: list[dict[str, Any]] = [
 ]
 
 
-def records(count: int, seed: int) -> list[dict[str, Any]]:
-    made = []
-    for words, tags in sentences(count, seed):
-        kinds = sorted({tag[2:] for tag in tags if tag != "O"})
-        label = "+".join(kinds) or "none"
-        made.append({"words": words, "tags": tags, "kinds": kinds, "label": label, "length": len(words)})
-    return made
-
-
 @pytest.mark.long
 def test_every_head_works_on_a_checkpoint_at_once_and_reads_texts_longer_than_its_window(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
-    for name, count, seed in (("train", 40, 1), ("test", 12, 2)):
-        write_jsonl(tmp_path / f"{name}.jsonl", records(count, seed))
-    made = checkpoint(tmp_path / "made", "bert", [" ".join(record["words"]) for record in records(40, 1)])
-    first = {"use": "pretrained", "checkpoint": str(made)}
-    content = {
-        "name": "all-heads",
-        "data": {"reader": "jsonl", "train": "train.jsonl", "test": "test.jsonl"},
-        "tokenizer": first,
-        "encoder": [{**first, "window": 6}, "words"],
-        "head": HEADS,
-        "train": {"epochs": 1, "batch_tokens": 128, "optimizer": {"use": "adamw", "lr": 0.01}, "threads": 1},
-    }
-    (tmp_path / "all.yaml").write_text(dump(content))
+    texts = [" ".join(record["words"]) for record in tagged(40, 1)]
+    stage = {"use": "pretrained", "checkpoint": str(checkpoint(tmp_path / "checkpoint", "bert", texts))}
+    encoder = [{**stage, "window": 6}, "words"]
+    content = {"tokenizer": stage, "embedding": None, "encoder": encoder, "head": HEADS}
+    path = write_pipeline(tmp_path, tagged, "all-heads", (40, 12, 12), **content, train=training(1, 0.01, 128))
     with contextlib.chdir(tmp_path):
-        run_all(load(tmp_path / "all.yaml"), QUIET, "cpu")
+        run_all(load(path), QUIET, "cpu")
     answer = open_bundle(tmp_path / "runs" / "all-heads" / "bundle", "cpu")("Ada flew to New York . " * 5)
     assert {*answer} == {"label", "several", "score", "vector", "crf", "plain", "seq2seq"}
     assert len(answer["plain"]) == 30

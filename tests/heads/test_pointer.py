@@ -67,9 +67,7 @@ def scores_of(head: Pointer, source: dict[str, Tensor], ways: list[list[int]], w
     return head.score(**rows, pointers=padded(ways, width)[:, None])
 
 
-@pytest.mark.parametrize(
-    ("kind", "n"), [*itertools.product(("once", "order", "hull", "tour"), (1, 2, 4)), ("again", 3)]
-)
+@pytest.mark.parametrize(("kind", "n"), [*itertools.product(("once", "order", *CLOSED), (1, 2, 4)), ("again", 3)])
 def test_all_that_it_can_answer_has_the_probability_1_and_a_wide_search_finds_the_best(kind: str, n: int) -> None:
     head, source = pointer(kind), sources(n)
     ways = list(every_answer(kind, n, longest=5))  # with repetitions the longest lack their end
@@ -199,7 +197,7 @@ def test_the_loss_reaches_every_weight(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"once": False, "every": True}, "every: "),
         ({"once": False, "close": True}, "close: "),
@@ -207,8 +205,8 @@ def test_the_loss_reaches_every_weight(kind: str) -> None:
         ({"task": "tour", "close": True}, "set every: true"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         Pointer(D, **options)
 
 
@@ -234,10 +232,10 @@ def decide(head: Pointer, alpha: Tensor, **source: Any) -> dict[str, Tensor]:
     return decision | head.explain(**source, pointers=decision["pointers"])
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(kind, marks=[pytest.mark.long] if kind in RARELY else []) for kind in KINDS],
-)
+EXPORTED = [pytest.param(kind, marks=[pytest.mark.long] if kind in RARELY else []) for kind in KINDS]
+
+
+@pytest.fixture(scope="module", params=EXPORTED)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pointer, Graph]:
     head, path = pointer(request.param), tmp_path_factory.mktemp("pointer") / "pointer.onnx"
     return head, export(path, head, partial(decide, head), AXES, **inputs((5, 2, 4), (4, 3, 7), 0.5))

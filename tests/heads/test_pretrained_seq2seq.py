@@ -188,13 +188,13 @@ class Peer:
         log_p = logits[0, len(self.start) - 1 :].log_softmax(1)
         return log_p.gather(1, torch.tensor(tokens)[:, None])[:, 0].tolist()
 
-    def margin(self, text: str, ours: Sequence[int], theirs: Sequence[int], beams: int) -> float:
+    def margin(self, text: str, ours: Sequence[int], generated: Sequence[int], beams: int) -> float:
         """The difference of the scores of two texts, or with one beam of the first tokens that differ."""
-        scores, expected = self.log_p(text, ours), self.log_p(text, theirs)
+        scores, expected = self.log_p(text, ours), self.log_p(text, generated)
         if beams > 1:
             return abs(sum(scores) - sum(expected))
-        pairs = enumerate(zip(ours, theirs, strict=False))
-        first = next((i for i, pair in pairs if pair[0] != pair[1]), min(len(ours), len(theirs)))
+        pairs = enumerate(zip(ours, generated, strict=False))
+        first = next((i for i, pair in pairs if pair[0] != pair[1]), min(len(ours), len(generated)))
         return abs(scores[first] - expected[first])
 
 
@@ -233,25 +233,21 @@ def test_200_texts_are_those_of_generate_but_for_ties(
 ) -> None:
     peer, sources = peers(name), peers(name).texts(200)
     ours = peer.in_graph(sources, beams=beams)
-    theirs = peer.expected(sources, **(BEAMS if beams > 1 else {}))
-    differ = [i for i in range(200) if ours[i] != theirs[i]]
-    distinct = len({token for tokens in theirs for token in tokens})
-    margins = [peer.margin(sources[i], ours[i], theirs[i], beams) for i in differ]
+    expected = peer.expected(sources, **(BEAMS if beams > 1 else {}))
+    differ = [i for i in range(200) if ours[i] != expected[i]]
+    distinct = len({token for tokens in expected for token in tokens})
+    margins = [peer.margin(sources[i], ours[i], expected[i], beams) for i in differ]
     with capsys.disabled():
         print(f"\n{name}, beams {beams}: {200 - len(differ)} of 200 equal, {distinct} different tokens")
         for i, margin in zip(differ, margins, strict=True):
-            print(f"  text {i}: margin {margin:.1e}: {ours[i]} for {theirs[i]}")
+            print(f"  text {i}: margin {margin:.1e}: {ours[i]} for {expected[i]}")
     assert all(margin < 1e-4 for margin in margins)
     assert len(differ) <= 2
     assert distinct >= 30
 
 
-ATTENTION, SELF_ATTEND, STEP, READ = (
-    layers.Attention.forward,
-    layers.Layer.self_attend,
-    layers.Stack.step,
-    PretrainedSeq2Seq.read,
-)
+ATTENTION, SELF_ATTEND = layers.Attention.forward, layers.Layer.self_attend
+STEP, READ = layers.Stack.step, PretrainedSeq2Seq.read
 
 
 def read_without_the_end(self: Any, sources: Any) -> Any:
@@ -317,8 +313,8 @@ def test_the_weights_stand_in_the_graph_once(peers: Peers, name: str) -> None:
     weights = sum(parameter.numel() for parameter in peer.pipeline.parameters())
     biases = 0 if name.startswith("t5") else 3 * len(table)  # of the logits
     assert sum(array.size for array in arrays if array.dtype == np.float32) < weights + biases + 500
-    theirs = sum(parameter.numel() for parameter in peer.model.parameters())
-    assert weights - theirs == (len(table) - peer.model.config.vocab_size) * table.shape[1] * tables
+    expected = sum(parameter.numel() for parameter in peer.model.parameters())
+    assert weights - expected == (len(table) - peer.model.config.vocab_size) * table.shape[1] * tables
 
 
 def test_a_checkpoint_is_fine_tuned_and_its_loss_falls(peers: Peers) -> None:
@@ -385,42 +381,42 @@ def test_a_checkpoint_becomes_a_bundle_and_another_run_starts_from_it(peers: Pee
     assert "head: starts from runs/seq2seq" in done.err + done.out
 
 
-class TestLanguages:
-    @pytest.mark.parametrize(("start", "name"), [("decoder_start", "mbart"), ("forced_bos", "mbart-50")])
-    def test_both_are_chosen_by_options(self, peers: Peers, start: str, name: str, tmp_path: Path) -> None:
-        peer, sources = peers(name), texts(8)
-        pipeline = build(tmp_path, peer.folder, encoder={"language": "de_DE"}, head={"language": "cs_CZ"})
-        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(peer.folder, src_lang="de_DE")
-        settings = {f"{start}_token_id": tokenizer.convert_tokens_to_ids("cs_CZ"), "do_sample": False}
-        expected = []
-        for text in sources:
-            ids, first = tokenizer(text, return_tensors="pt")["input_ids"], len(peer.start)
-            tokens = peer.model.generate(ids, max_length=MAX_TOKENS + first, **settings)[0]
-            expected.append([token for token in tokens[first:].tolist() if token != 2])
-        assert peer.in_pytorch(sources, pipeline) == expected
-        assert expected != peer.expected(sources)
+@pytest.mark.parametrize(("start", "name"), [("decoder_start", "mbart"), ("forced_bos", "mbart-50")])
+def test_both_languages_are_chosen_by_options(peers: Peers, start: str, name: str, tmp_path: Path) -> None:
+    peer, sources = peers(name), texts(8)
+    pipeline = build(tmp_path, peer.folder, encoder={"language": "de_DE"}, head={"language": "cs_CZ"})
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(peer.folder, src_lang="de_DE")
+    settings = {f"{start}_token_id": tokenizer.convert_tokens_to_ids("cs_CZ"), "do_sample": False}
+    expected = []
+    for text in sources:
+        ids, first = tokenizer(text, return_tensors="pt")["input_ids"], len(peer.start)
+        tokens = peer.model.generate(ids, max_length=MAX_TOKENS + first, **settings)[0]
+        expected.append([token for token in tokens[first:].tolist() if token != 2])
+    assert peer.in_pytorch(sources, pipeline) == expected
+    assert expected != peer.expected(sources)
 
-    @pytest.mark.parametrize("place", ["encoder", "head"])
-    @pytest.mark.parametrize(
-        ("name", "language", "message"),
-        [
-            ("mbart", "xx_XX", r"has no 'xx_XX'; it has ar_AR, cs_CZ, de_DE"),
-            ("bart", "de_DE", "has no special tokens for languages; leave `language` out"),
-        ],
-    )
-    def test_one_that_the_checkpoint_lacks_is_refused(
-        self, peers: Peers, place: str, name: str, language: str, message: str, tmp_path: Path
-    ) -> None:
-        with pytest.raises(SeqpipeError, match=message):
-            build(tmp_path, peers(name).folder, **{place: {"language": language}})
 
-    def test_one_is_needed_where_the_checkpoint_does_not_say_what_to_write(self, tmp_path: Path) -> None:
-        folder = mbart(tmp_path / "mbart", [" ".join(WORDS[:500])])
-        rewrite(folder / "generation_config.json", decoder_start_token_id=None)
-        rewrite(folder / "config.json", decoder_start_token_id=None)
-        with pytest.raises(SeqpipeError, match="set the head's `language`"):
-            build(tmp_path, folder)
-        assert build(tmp_path, folder, head={"language": "ro_RO"}).heads[0].first_token > 3
+LACKING = {
+    "mbart": ("xx_XX", r"has no 'xx_XX'; it has ar_AR, cs_CZ, de_DE"),
+    "bart": ("de_DE", "has no special tokens for languages; leave `language` out"),
+}
+
+
+@pytest.mark.parametrize("place", ["encoder", "head"])
+@pytest.mark.parametrize("name", LACKING)
+def test_a_language_that_the_checkpoint_lacks_is_refused(peers: Peers, place: str, name: str, tmp_path: Path) -> None:
+    language, message = LACKING[name]
+    with pytest.raises(SeqpipeError, match=message):
+        build(tmp_path, peers(name).folder, **{place: {"language": language}})
+
+
+def test_a_language_is_needed_where_the_checkpoint_names_none(tmp_path: Path) -> None:
+    folder = mbart(tmp_path / "mbart", [" ".join(WORDS[:500])])
+    rewrite(folder / "generation_config.json", decoder_start_token_id=None)
+    rewrite(folder / "config.json", decoder_start_token_id=None)
+    with pytest.raises(SeqpipeError, match="set the head's `language`"):
+        build(tmp_path, folder)
+    assert build(tmp_path, folder, head={"language": "ro_RO"}).heads[0].first_token > 3
 
 
 def test_a_text_of_more_tokens_than_positions_is_refused(peers: Peers, tmp_path: Path) -> None:
@@ -445,44 +441,21 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 VECTOR = {"use": "vector", "target": "target"}
+T5_ENCODER = {"encoder": {"use": "pretrained", "checkpoint": "t5"}, "head": VECTOR}
+T5_DECODER = {"encoder": {"use": "pretrained-decoder", "checkpoint": "t5"}, "head": {"use": "lm"}}
+RECURRENT = {"embedding": {"use": "lookup", "dim": 8}, "encoder": {"use": "gru", "hidden": 16}}
+NO_BERT = "bert is not supported by pretrained-seq2seq .*; the encoder pretrained takes BERT"
+NO_TARGET = r"of the head target_tokenizer: \{use: pretrained, .* side: target\}"
 MISFITS: dict[str, tuple[str, dict[str, Any], str]] = {
-    "T5 as encoder": (
-        "t5",
-        {"encoder": {"use": "pretrained", "checkpoint": "t5"}, "head": VECTOR},
-        "t5 has an encoder and a decoder; .* pretrained-seq2seq, an encoder and",
-    ),
-    "T5 as decoder": (
-        "t5",
-        {"encoder": {"use": "pretrained-decoder", "checkpoint": "t5"}, "head": {"use": "lm"}},
-        "t5 is not supported by pretrained-decoder .* head, T5",
-    ),
+    "T5 as encoder": ("t5", T5_ENCODER, "t5 has an encoder and a decoder; .* pretrained-seq2seq, an encoder and"),
+    "T5 as decoder": ("t5", T5_DECODER, "t5 is not supported by pretrained-decoder .* head, T5"),
     "GPT-2": ("gpt2", {"head": VECTOR}, "gpt2 is not supported by pretrained-seq2seq"),
-    "BERT": (
-        "bert",
-        {"head": VECTOR},
-        "bert is not supported by pretrained-seq2seq .*; the encoder pretrained takes BERT",
-    ),
-    "other target tokens": (
-        "t5",
-        {"head": {"target_tokenizer": "chars"}},
-        "tokens are not those of .* of the head target_tokenizer: same",
-    ),
-    "Marian's target side": (
-        "marian",
-        {"head": {"target_tokenizer": "same"}},
-        r"of the head target_tokenizer: \{use: pretrained, .* side: target\}",
-    ),
-    "another width": (
-        "t5",
-        {"head": {"checkpoint": "wide"}},
-        r"reads 16 numbers a token, not 32; put the encoder \{use: pretrained-seq2seq",
-    ),
+    "BERT": ("bert", {"head": VECTOR}, NO_BERT),
+    "characters": ("t5", {"head": {"target_tokenizer": "chars"}}, "are not those of .* head target_tokenizer: same"),
+    "the source's tokens": ("marian", {"head": {"target_tokenizer": "same"}}, NO_TARGET),
+    "another width": ("t5", {"head": {"checkpoint": "wide"}}, r"reads 16 numbers a token, not 32; put the encoder \{"),
     "head of a GPT-2": ("t5", {"head": {"checkpoint": "gpt2"}}, "the tokens are not those of"),
-    "no encoder of the checkpoint": (
-        "t5",
-        {"embedding": {"use": "lookup", "dim": 8}, "encoder": {"use": "gru", "hidden": 16}},
-        "returns no `table`; put the encoder",
-    ),
+    "no encoder of the checkpoint": ("t5", RECURRENT, "returns no `table`; put the encoder"),
 }
 
 

@@ -1,4 +1,4 @@
-from __future__ import annotations
+"""Tags chosen one by one: probabilities of spans against the sum over all sequences, weights and temperature."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-from __future__ import annotations
+"""Vectors of texts and the contrastive loss, of the heads `vector` and `label`, against NumPy."""
 
 from pathlib import Path
 from typing import Any
@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 from exported import export, ragged
-from factory import write_jsonl
+from gallery import write_pipeline
 
 from seqpipe.config.loader import load
-from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError, UsageError
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.fit import fit_artifacts
@@ -37,49 +36,33 @@ def contrastive(vectors: np.ndarray, labels: list[int], temperature: float) -> f
 @pytest.mark.parametrize("temperature", [0.1, 0.7])
 @pytest.mark.parametrize("labels", [[0, 1, 0, 1, 1, 2], [0, 0, 0, 0, 0, 0], [0, 1, 2, 3, 4, 4]])
 def test_the_loss_is_the_supervised_contrastive_one_over_the_batch(labels: list[int], temperature: float) -> None:
-    made = Vector(5, temperature=temperature)
-    assert made.loss(X, MASK, torch.tensor(labels)).item() == pytest.approx(
-        contrastive(POOLED, labels, temperature), abs=1e-5
-    )
+    head = Vector(5, temperature=temperature)
+    expected = contrastive(POOLED, labels, temperature)
+    assert head.loss(X, MASK, torch.tensor(labels)).item() == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_batch_without_two_texts_of_a_label_teaches_nothing_and_breaks_nothing(rows: int) -> None:
-    made = Vector(5, width=3)
-    loss = made.loss(X[:rows], MASK[:rows], torch.arange(rows))
+    head = Vector(5, width=3)
+    loss = head.loss(X[:rows], MASK[:rows], torch.arange(rows))
     loss.backward()
     assert loss.item() == 0
-    assert all(p.grad is not None and not p.grad.any() for p in made.parameters())
+    assert all(p.grad is not None and not p.grad.any() for p in head.parameters())
 
 
 @pytest.mark.parametrize(("normalize", "width"), [(True, 3), (False, 3), (True, None), (False, None)])
-def test_the_vector_is_the_pooled_text_brought_to_a_width_and_a_length(
-    tmp_path: Path, normalize: bool, width: Any
-) -> None:
-    made = Vector(5, normalize=normalize, width=width)
+def test_the_vector_is_the_pooled_text_of_a_width_and_a_length(tmp_path: Path, normalize: bool, width: Any) -> None:
+    head = Vector(5, normalize=normalize, width=width)
     expected = POOLED
     if width:
-        expected = POOLED @ made.output.weight.detach().double().numpy().T + made.output.bias.detach().double().numpy()
+        expected = POOLED @ head.output.weight.detach().double().numpy().T + head.output.bias.detach().double().numpy()
     if normalize:
         expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
-    graph = export(tmp_path / "vector.onnx", made, made.decide, AXES, x=X[:3], mask=ragged(4, 2, 3))
+    graph = export(tmp_path / "vector.onnx", head, head.decide, AXES, x=X[:3], mask=ragged(4, 2, 3))
     polluted = X.masked_fill(~MASK[..., None], float("nan"))
-    for found in (made.decide(X, MASK)["vector"].detach().numpy(), graph(x=polluted, mask=MASK)["vector"]):
+    for found in (head.decide(X, MASK)["vector"].detach().numpy(), graph(x=polluted, mask=MASK)["vector"]):
         assert found.dtype == np.float32
         assert np.abs(found - expected).max() < 1e-6
-
-
-def test_texts_of_one_label_come_near_each_other() -> None:
-    torch.manual_seed(3)
-    made, labels = Vector(5, width=4), torch.tensor([0, 1, 0, 1, 1, 0])
-    optimizer = torch.optim.Adam(made.parameters(), 0.05)
-    for _ in range(200):
-        optimizer.zero_grad()
-        made.loss(X, MASK, labels).backward()
-        optimizer.step()
-    vectors = made.decide(X, MASK)["vector"].detach()
-    cosines = (vectors @ vectors.T).fill_diagonal_(-2)
-    assert (labels[cosines.argmax(1)] == labels).all()
 
 
 # The head `label` with `contrastive`.
@@ -88,20 +71,20 @@ def test_texts_of_one_label_come_near_each_other() -> None:
 @pytest.mark.parametrize("pool", ["mean", "state"])
 def test_few_labels_move_the_encoder_by_the_contrastive_loss_and_the_linear_layer_by_theirs(pool: Any) -> None:
     labels, state = torch.tensor([0, 1, 0, 1, 1, 2]), torch.from_numpy(POOLED).float()
-    made, plain = (Label(5, ["a", "b", "c"], pool=pool, contrastive=temperature) for temperature in (0.2, None))
-    plain.load_state_dict(made.state_dict())
+    head, plain = (Label(5, ["a", "b", "c"], pool=pool, contrastive=temperature) for temperature in (0.2, None))
+    plain.load_state_dict(head.state_dict())
     x = X.clone().requires_grad_(True)
-    loss = made.loss(x, MASK, labels, state.requires_grad_(pool == "state"))
+    loss = head.loss(x, MASK, labels, state.requires_grad_(pool == "state"))
     cross_entropy = plain.loss(X, MASK, labels, state)
     assert (loss - cross_entropy).item() == pytest.approx(contrastive(POOLED, labels.tolist(), 0.2), abs=1e-5)
     source = state if pool == "state" else x
-    gradients = torch.autograd.grad(loss, [source, made.output.weight], retain_graph=True)
+    gradients = torch.autograd.grad(loss, [source, head.output.weight], retain_graph=True)
     alone = Vector(5, pool=pool, temperature=0.2).loss(x, MASK, labels, state)
     assert torch.allclose(gradients[0], torch.autograd.grad(alone, source)[0], atol=1e-6)
     assert torch.allclose(gradients[1], torch.autograd.grad(cross_entropy, plain.output.weight)[0], atol=1e-6)
-    made.eval(), plain.eval()
-    assert made.loss(X, MASK, labels, state).item() == pytest.approx(plain.loss(X, MASK, labels, state).item())
-    assert torch.equal(made.decide(X, MASK, state)["scores"], plain.decide(X, MASK, state)["scores"])
+    head.eval(), plain.eval()
+    assert head.loss(X, MASK, labels, state).item() == pytest.approx(plain.loss(X, MASK, labels, state).item())
+    assert torch.equal(head.decide(X, MASK, state)["scores"], plain.decide(X, MASK, state)["scores"])
 
 
 @pytest.mark.parametrize("options", [{"multi": True}, {"out_of_scope": "c", "threshold": 0.5}])
@@ -112,16 +95,15 @@ def test_texts_with_several_labels_or_none_have_no_pairs(options: dict[str, Any]
 
 def test_each_text_stands_beside_another_of_its_label_drawn_anew_in_each_epoch(tmp_path: Path) -> None:
     rows = [{"text": f"{label} {i}", "label": label} for label in "abcdefgh" for i in range(4)]
-    write_jsonl(tmp_path / "train.jsonl", [*rows, rows[0]])
-    content: dict[str, Any] = {
-        "data": {"reader": "jsonl", "train": "train.jsonl"},
-        "tokenizer": "words",
-        "embedding": {"use": "lookup", "dim": 4},
-        "head": {"use": "label", "contrastive": 0.1},
-        "train": {"batch_size": 3, "seed": 5},
-    }
-    (tmp_path / "few.yaml").write_text(dump(content))
-    config = load(tmp_path / "few.yaml")
+    path = write_pipeline(
+        tmp_path,
+        lambda count, seed: [*rows, rows[0]],
+        "few",
+        tokenizer="words",
+        head={"use": "label", "contrastive": 0.1},
+        train={"batch_size": 3, "seed": 5},
+    )
+    config = load(path)
     form = data_form(config)
     artifacts = fit_artifacts(config, records := form.read(config.data.train))
     seen: list[dict[str, str]] = []
@@ -131,7 +113,7 @@ def test_each_text_stands_beside_another_of_its_label_drawn_anew_in_each_epoch(t
         assert max(map(len, order)) == 3
         partners = {example.doc.text: example.match.doc.text for example in batches.data}
         assert len(batches.data) == 33
-        assert all(mine[0] == theirs[0] and mine != theirs for mine, theirs in partners.items())
+        assert all(text[0] == partner[0] and text != partner for text, partner in partners.items())
         for batch in map(batches, order):
             counts = batch["label"].bincount()
             assert counts[counts > 0].min() > 1

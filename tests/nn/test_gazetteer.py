@@ -1,7 +1,5 @@
 """Gazetteers: decisions, scores and alternatives against all sequences of tags, without those that a list forbids."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported import Graph, export
+from exported import export, ragged
 
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.config.signature import construct
@@ -88,10 +86,8 @@ def test_a_decision_is_the_best_of_all_permitted_sequences(case: str, tmp_path: 
         logits = head.emissions(given["x"]) / 0.7
         scores = logits[0, :T].detach().numpy()[np.arange(T), every].sum(1)
         if isinstance(head, CRF):
-            chain, around = (
-                head._chain(0.7).detach().numpy(),
-                np.pad(every, ((0, 0), (1, 1)), constant_values=len(tags)),
-            )
+            chain = head._chain(0.7).detach().numpy()
+            around = np.pad(every, ((0, 0), (1, 1)), constant_values=len(tags))
             scores += chain[around[:, :-1], around[:, 1:]].sum(1)
         permitted = [is_permitted([tags[i] for i in row], text.split(), names, scheme) for row in every]
         changed += not permitted[scores.argmax()]
@@ -104,15 +100,10 @@ def test_a_decision_is_the_best_of_all_permitted_sequences(case: str, tmp_path: 
         assert made["tags"][0, :T].tolist() == best.tolist()
         of_tags = [np.exp(log_p[every[:, t] == best[t]]).sum() for t in range(T)]
         assert made["scores"][0, :T] == pytest.approx(of_tags, abs=1e-6)
-        spans = (
-            [(t, t + 1) for t in range(T)]
-            if scheme == "none"
-            else [s[1:] for s in schemes.spans([tags[i] for i in best])]
-        )
-        for i, j in spans:
-            same = (every[:, i:j] == best[i:j]).all(1) & (
-                (j == T) | ~continues[every[:, j - 1], every[:, min(j, T - 1)]]
-            )
+        spans = [span[1:] for span in schemes.spans([tags[i] for i in best])]
+        for i, j in [(t, t + 1) for t in range(T)] if scheme == "none" else spans:
+            ends = (j == T) | ~continues[every[:, j - 1], every[:, min(j, T - 1)]]
+            same = (every[:, i:j] == best[i:j]).all(1) & ends
             p = np.exp(made["opens"][0, i] + made["closes"][0, j - 1])
             assert p == pytest.approx(np.exp(log_p[same]).sum(), abs=1e-6)
         first, last = (np.pad(row, (0, longest - T)) for row in (best, every[-1]))
@@ -128,49 +119,31 @@ def test_a_decision_is_the_best_of_all_permitted_sequences(case: str, tmp_path: 
     assert changed  # the list changes some answers
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[CRF, TextSource, tuple[str, ...], Graph]:
-    folder = tmp_path_factory.mktemp("gazetteer")
-    head, source, tags = build(folder, "crf, IOB2")
-    axes = {"x": ("b", "t"), "mask": ("b", "t"), "gazetteer": ("b", "t", "k")}
-    numbers = torch.zeros(3, 5, 7, dtype=torch.int64)
-    mask = torch.arange(5) < torch.tensor([[5], [2], [4]])
-    return (
-        head,
-        source,
-        tags,
-        export(folder / "g.onnx", head, head.decide, axes, x=torch.randn(3, 5, D), mask=mask, gazetteer=numbers),
-    )
-
-
 @pytest.mark.parametrize("batches", [20, pytest.param(100, marks=pytest.mark.long)])  # of 100 texts
-def test_no_answer_of_the_graph_is_outside_the_list(
-    pair: tuple[CRF, TextSource, tuple[str, ...], Graph], batches: int
-) -> None:
-    head, source, tags, graph = pair
-    random, found = np.random.default_rng(1), 0
+def test_no_answer_of_the_graph_is_outside_the_list(batches: int, tmp_path: Path) -> None:
+    head, source, tags = build(tmp_path, "crf, IOB2")
+    example = {"x": torch.randn(3, 5, D), "mask": ragged(5, 2, 4), "gazetteer": torch.zeros(3, 5, 7, dtype=torch.int64)}
+    axes = {"x": ("b", "t"), "mask": ("b", "t"), "gazetteer": ("b", "t", "k")}
+    graph = export(tmp_path / "g.onnx", head, head.decide, axes, **example)
+    random, count = np.random.default_rng(1), 0
     names = {name.lower() for name in NAMES.replace("\tz", "").replace("\tx", "").split("\n")}
-    for count in range(batches):
-        texts = [" ".join(random.choice([*"abcd", "e"], 1 + count % 9)) for _ in range(100)]
+    for batch in range(batches):
+        texts = [" ".join(random.choice([*"abcd", "e"], 1 + batch % 9)) for _ in range(100)]
         docs = source.docs([{"text": text} for text in texts])
-        arrays = source.collate(docs)
-        x = 3 * torch.randn(*arrays["mask"].shape, D)
-        K = 1 + int(np.flatnonzero(arrays["gazetteer"].any((0, 1))).max(initial=0))  # a runtime may leave out zeros
-        made = graph(
-            x=x, mask=torch.from_numpy(arrays["mask"]), gazetteer=torch.from_numpy(arrays["gazetteer"][..., :K])
-        )
+        arrays = {name: torch.from_numpy(array) for name, array in source.collate(docs).items()}
+        inputs = {"x": 3 * torch.randn(*arrays["mask"].shape, D)} | {n: arrays[n] for n in ("mask", "gazetteer")}
         with torch.no_grad():
-            expected = head.decide(
-                x, *map(torch.from_numpy, (arrays["mask"],)), gazetteer=torch.from_numpy(arrays["gazetteer"])
-            )
+            expected = head.decide(**inputs)
+        K = 1 + int(np.flatnonzero(inputs["gazetteer"].numpy().any((0, 1))).max(initial=0))
+        made = graph(**inputs | {"gazetteer": inputs["gazetteer"][..., :K]})  # a runtime may leave out zeros
         assert np.array_equal(made["tags"], expected["tags"].numpy())
         assert all(np.abs(made[name] - expected[name].numpy()).max() < 1e-4 for name in ("scores", "opens", "closes"))
         for doc, row in zip(docs, made["tags"], strict=True):
             spans = schemes.spans([tags[i] for i in row[: len(doc)]])
             entities = [" ".join(doc.words[i:j]) for label, i, j in spans if label != "y"]
             assert {*entities} <= names
-            found += len(entities)
-    assert found > 500
+            count += len(entities)
+    assert count > 500
 
 
 def test_names_are_split_as_by_the_tokenizer_and_as_by_white_space(tmp_path: Path) -> None:
@@ -195,9 +168,7 @@ def test_names_are_split_as_by_the_tokenizer_and_as_by_white_space(tmp_path: Pat
         ("a\tX\n", UsageError, r"gazetteer: the training data has no label 'X'; remove it from .*names.tsv"),
     ],
 )
-def test_a_file_that_cannot_be_a_gazetteer_is_refused(
-    content: str, error: type[Exception], message: str, tmp_path: Path
-) -> None:
+def test_a_faulty_file_is_refused(content: str, error: type[Exception], message: str, tmp_path: Path) -> None:
     with pytest.raises(error, match=message):
         build(tmp_path, "crf", content)
 

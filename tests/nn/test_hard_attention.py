@@ -1,17 +1,14 @@
 """Attention to one position against soft attention with the same weights, enumeration, and its graph."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
-from exported import elsewhere, export, ragged
+from exported import export, ragged
 from torch import Tensor
 
-from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, AttentionScore, GradientEstimator, HardAttention, ProjectedKeys, first
 
 SCORES: tuple[AttentionScore, ...] = get_args(AttentionScore)
@@ -176,7 +173,7 @@ def test_the_baseline_is_the_average_of_rewards_that_decays() -> None:
         assert torch.allclose(made[0, 0] * weights[0, 0].sign(), expected / 40, atol=1e-6)
 
 
-def test_in_evaluation_nothing_is_drawn_and_nothing_kept() -> None:
+def test_in_evaluation_nothing_is_sampled_and_no_average_changes() -> None:
     hard, _ = both("additive", "reinforce")
     given = texts(5, 3)
     before = {name: tensor.clone() for name, tensor in hard.state_dict().items()}
@@ -184,22 +181,3 @@ def test_in_evaluation_nothing_is_drawn_and_nothing_kept() -> None:
     assert all(torch.equal(*pair) for pair in zip(first_time, again, strict=True))
     assert all(torch.equal(tensor, before[name]) for name, tensor in hard.state_dict().items())
     assert len(torch.stack([attended(hard.train(), *given)[0] for _ in range(8)]).unique(dim=0)) > 1
-
-
-def test_several_heads_look_at_several_positions_and_are_refused() -> None:
-    with pytest.raises(UsageError, match="it attends to one position and has one head, not 3; set heads: 1"):
-        HardAttention(D, D, trained="reinforce", score="multi-head", heads=3)
-
-
-@pytest.mark.parametrize("trained", ESTIMATORS)
-def test_all_of_it_is_made_where_the_input_is(trained: GradientEstimator) -> None:
-    hard, _ = both("additive", trained)
-    given: Any = texts(5, 3)
-    with elsewhere():
-        context, weights = attended(hard.train(), *given)
-        assert {context.device.type, weights.device.type} == {"cpu"}
-        if hard.draws:
-            assert (
-                hard.auxiliary_loss(weights[:, 0], -torch.ones_like(given[0][..., 0]), given[0][..., 0] < 9).device.type
-                == "cpu"
-            )

@@ -1,7 +1,5 @@
 """A key-value cache of an encoder that inherits nothing of seqpipe, in PyTorch and in onnxruntime."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

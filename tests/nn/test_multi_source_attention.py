@@ -1,12 +1,11 @@
 """The contexts of several sources become one as NumPy says, weights sum to 1, and one source is its own attention."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from nn.test_attention import one_query, softmax, weights_of
 from torch import Tensor
 
 from seqpipe.nn.attention import Attention
@@ -25,43 +24,33 @@ def sources(padding: float = 0.0) -> list[dict[str, Tensor]]:
     return made
 
 
-def attention(combine: Any, dims: tuple[int, ...] = DIMS) -> SourceAttention:
+def build(combine: Any, dims: tuple[int, ...] = DIMS) -> SourceAttention:
     torch.manual_seed(0)
     return SourceAttention(HIDDEN, dims, combine=combine, units=7).eval()
 
 
-def softmax(scores: np.ndarray) -> np.ndarray:
-    weights = np.exp(scores - scores.max())
-    return np.asarray(weights / weights.sum())
-
-
-def weight(module: Any, name: str) -> np.ndarray:
-    return np.asarray(module.get_parameter(name).detach().double().numpy())
-
-
-def expected(made: SourceAttention, q: np.ndarray, row: int) -> tuple[np.ndarray, np.ndarray]:
+def expected(attention: SourceAttention, q: np.ndarray, row: int) -> tuple[np.ndarray, np.ndarray]:
     """The context of one query and its weights of all real positions, step by step."""
     contexts, weights = [], []
-    for one, source, lengths in zip(made.attentions, sources(), LENGTHS, strict=True):
-        keys = source["x"][row, : lengths[row]].double().numpy()
-        asked = weight(one, "query.weight") @ q + weight(one, "query.bias")
-        scores = [weight(one, "v.weight")[0] @ np.tanh(asked + weight(one, "key.weight") @ k) for k in keys]
-        weights.append(softmax(np.array(scores)))
-        contexts.append(weights[-1] @ keys)
-    if made.second is None:
+    for each, source, lengths in zip(attention.attentions, sources(), LENGTHS, strict=True):
+        context, of_source = one_query(each, q, source["x"][row, : lengths[row]].double().numpy())
+        contexts.append(context)
+        weights.append(of_source[0])
+    if attention.second is None:
         return np.concatenate(contexts), np.concatenate(weights) / 3
-    asked = weight(made.second, "query.weight") @ q + weight(made.second, "query.bias")
-    v = weight(made.second, "v.weight")[0]
-    found = [v @ np.tanh(asked + weight(made.second, f"keys.{i}.weight") @ c) for i, c in enumerate(contexts)]
-    shares = softmax(np.array(found))
-    values = [weight(made.second, f"values.{i}.weight") @ c for i, c in enumerate(contexts)]
-    pairs = zip(shares, weights, strict=True)
-    return shares @ np.array(values), np.concatenate([share * own for share, own in pairs])
+    p = weights_of(attention.second)
+    query = p["query.weight"] @ q + p["query.bias"]
+    scores = [p["v.weight"][0] @ np.tanh(query + p[f"keys.{i}.weight"] @ c) for i, c in enumerate(contexts)]
+    shares = softmax(np.array(scores))
+    values = np.array([p[f"values.{i}.weight"] @ c for i, c in enumerate(contexts)])
+    return shares @ values, np.concatenate(
+        [share * of_source for share, of_source in zip(shares, weights, strict=True)]
+    )
 
 
 @pytest.mark.parametrize("combine", ["concatenation", "hierarchy"])
 def test_contexts_become_one_as_numpy_says(combine: str) -> None:
-    made, query = attention(combine), torch.randn(2, 3, HIDDEN)
+    made, query = build(combine), torch.randn(2, 3, HIDDEN)
     with torch.no_grad():
         context, weights = made.attend(query, made.project(sources()))
     assert context.shape == (2, 3, made.dim)
@@ -76,7 +65,7 @@ def test_contexts_become_one_as_numpy_says(combine: str) -> None:
 
 @pytest.mark.parametrize("combine", ["concatenation", "hierarchy"])
 def test_the_padding_of_a_source_is_never_read_and_its_weights_sum_to_one(combine: str) -> None:
-    made, query = attention(combine), torch.randn(2, 3, HIDDEN)
+    made, query = build(combine), torch.randn(2, 3, HIDDEN)
     clean, dirty = (made.attend(query, made.project(sources(padding))) for padding in (0.0, float("nan")))
     assert torch.equal(clean[0], dirty[0])
     assert torch.allclose(dirty[1].sum(3), torch.ones(2, 1, 3))
@@ -84,7 +73,7 @@ def test_the_padding_of_a_source_is_never_read_and_its_weights_sum_to_one(combin
 
 
 def test_one_source_is_its_own_attention() -> None:
-    made, query = attention("hierarchy", DIMS[:1]), torch.randn(2, 3, HIDDEN)
+    made, query = build("hierarchy", DIMS[:1]), torch.randn(2, 3, HIDDEN)
     (source,), alone = sources()[:1], Attention(HIDDEN, DIMS[0], units=7).eval()
     alone.load_state_dict(made.attentions[0].state_dict())
     for one, other in zip(

@@ -1,7 +1,5 @@
 """A row of which nothing was read is one without a cache, whatever stands in its tensors."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -1,57 +1,38 @@
-from __future__ import annotations
+"""Recurrent layers over ragged rows against their equations in NumPy and PyTorch's packed rows."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import cells
 import numpy as np
 import pytest
 import torch
-from cells import (
-    Step,
-    coupled,
-    coupled_peephole,
-    elman_relu,
-    elman_tanh,
-    gru_after,
-    gru_before,
-    layer,
-    lstm,
-    nested,
-    nested_three,
-    peephole,
-)
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seqpipe.nn.cells import recurrent_step
 from seqpipe.nn.recurrent import Recurrent, RecurrentOptions, ragged_rnn
 from seqpipe_plugins.encoders.gru import ResetBefore
 from seqpipe_plugins.encoders.lstm import Variant
 from seqpipe_plugins.encoders.nested_lstm import Nested
 
-Make = Callable[..., Any]
+Make, Step = Callable[..., Any], cells.Step
 LENGTHS = torch.tensor([6, 1, 4])
 RELU = partial(nn.RNN, nonlinearity="relu")
 STEPPED: list[tuple[Make, Step]] = [
-    (ResetBefore, gru_before),
-    (partial(Variant, peephole=True, coupled=False), peephole),
-    (partial(Variant, peephole=False, coupled=True), coupled),
-    (partial(Variant, peephole=True, coupled=True), coupled_peephole),
-    (partial(Nested, depth=2), nested),
-    (partial(Nested, depth=3), nested_three),
+    (ResetBefore, cells.gru_before),
+    (partial(Variant, peephole=True, coupled=False), cells.peephole),
+    (partial(Variant, peephole=False, coupled=True), cells.coupled),
+    (partial(Variant, peephole=True, coupled=True), cells.coupled_peephole),
+    (partial(Nested, depth=2), cells.nested),
+    (partial(Nested, depth=3), cells.nested_three),
 ]
-CELLS: list[tuple[Make, Step]] = [
-    (nn.RNN, elman_tanh),
-    (RELU, elman_relu),
-    (nn.GRU, gru_after),
-    (nn.LSTM, lstm),
-    *STEPPED,
-]
+CELLS = [(nn.RNN, cells.elman_tanh), (RELU, cells.elman_relu), (nn.GRU, cells.gru_after), (nn.LSTM, cells.lstm)]
+CELLS += STEPPED
 
 
 def packed(rnn: nn.RNNBase, x: Tensor) -> tuple[Tensor, Tensor]:
-    """What the library makes of packed rows: states (B, T, directions, H) and last ones (B, directions, H)."""
+    """The library's outputs for packed rows: states (B, T, directions, H) and last ones (B, directions, H)."""
     rows = pack_padded_sequence(x, LENGTHS, batch_first=True, enforce_sorted=False)
     found: Any = rnn(rows)
     states, last = found[0], found[1][0] if rnn.mode == "LSTM" else found[1]
@@ -69,7 +50,7 @@ def test_a_ragged_layer_follows_the_equations_step_by_step(make: Make, step: Ste
     found = ragged_rnn(rnn, filled, LENGTHS, backward=direction == "backward")
     states, last = (made.detach().numpy() for made in found)
     for b, n in enumerate(LENGTHS.tolist()):
-        expected = layer(step, rnn, x[b, :n].double().numpy(), direction)
+        expected = cells.layer(step, rnn, x[b, :n].double().numpy(), direction)
         assert states.shape[2] == last.shape[1] == len(expected)
         for d, (each, final, _) in enumerate(expected):
             assert np.abs(states[b, :n, d] - each).max() < 1e-6
@@ -94,36 +75,6 @@ def test_the_gradients_of_a_cell_of_ours_are_those_of_small_steps(make: Make) ->
     cell = make(3, 2, bidirectional=True).double()
     x = torch.randn(3, 6, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x, *weights: ragged_rnn(cell, x, LENGTHS), (x, *cell.parameters()))
-
-
-@pytest.mark.parametrize("make", [make for make, _ in CELLS])
-def test_lengths_that_are_ignored_are_seen(make: Make) -> None:
-    rnn, x = make(3, 16, bidirectional=True), torch.randn(3, 6, 3)
-    right = ragged_rnn(rnn, x, LENGTHS)
-    wrong = ragged_rnn(rnn, x, torch.full((3,), 6))
-    assert (right[0][2, :4] - wrong[0][2, :4]).abs().max() > 1e-3
-    assert (right[1][2] - wrong[1][2]).abs().max() > 1e-3
-
-
-def test_where_the_reset_gate_stands_makes_a_difference() -> None:
-    gru, cell, x = nn.GRU(3, 4, batch_first=True), ResetBefore(3, 4), torch.randn(3, 6, 3)
-    cell.load_state_dict(gru.state_dict())
-    after, before = (ragged_rnn(rnn, x, LENGTHS)[0] for rnn in (gru, cell))
-    assert (after - before).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("layer", [nn.RNN, nn.GRU, nn.LSTM])
-def test_steps_are_the_library_s(layer: Any) -> None:
-    rnn, x, outputs = layer(3, 4, 2, batch_first=True), torch.randn(5, 7, 3), []
-    state = tuple(torch.randn(5, 2, 4) for _ in range(1 + (layer is nn.LSTM)))
-    first = tuple(part.transpose(0, 1).contiguous() for part in state)
-    expected, last = rnn(x, first if layer is nn.LSTM else first[0])
-    for t in range(7):
-        output, state = recurrent_step(rnn, x[:, t], state)
-        outputs.append(output)
-    assert torch.allclose(torch.stack(outputs, 1), expected, atol=1e-6)
-    for part, theirs in zip(state, last if layer is nn.LSTM else (last,), strict=True):
-        assert torch.allclose(part.transpose(0, 1), theirs, atol=1e-6)
 
 
 @pytest.mark.parametrize("make", [make for make, _ in CELLS])

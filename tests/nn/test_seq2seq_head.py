@@ -57,10 +57,10 @@ def export_head(path: Path, head: Any) -> Graph:
     return export(path, head, lambda **inputs: decide(head, **inputs), AXES, **example)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(kind, marks=[pytest.mark.long] if kind in RARELY else []) for kind in KINDS],
-)
+EXPORTED = [pytest.param(kind, marks=[pytest.mark.long] if kind in RARELY else []) for kind in KINDS]
+
+
+@pytest.fixture(scope="module", params=EXPORTED)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any, Graph]:
     head = writer(request.param)
     return request.param, head, export_head(tmp_path_factory.mktemp("writer") / "writer.onnx", head)
@@ -162,11 +162,8 @@ def test_padding_and_beginnings_are_never_generated(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_tensor_is_made_where_the_input_is(kind: str) -> None:
-    head, source, search = (
-        writer(kind),
-        sources(4, 2),
-        SearchOptions(beams=3, n_best=2, max_length=5, length_penalty=0.5),
-    )
+    head, source = writer(kind), sources(4, 2)
+    search = SearchOptions(beams=3, n_best=2, max_length=5, length_penalty=0.5)
     with elsewhere():
         decision = head.decide([source], options=search)
         decision |= head.explain([source], tokens=decision["tokens"])
@@ -272,9 +269,7 @@ def test_a_head_that_fills_spans_states_the_tokenizer_of_bleu_too(tmp_path: Path
     assert artifacts.tasks[0].answer["bleu_tokenize"] == "char"
 
 
-def test_an_unknown_tokenizer_of_bleu_is_refused_before_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_tokenizer_of_bleu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"head\.bleu_tokenize: .*13b"):
         fitted(tmp_path, use="seq2seq", bleu_tokenize="13b")
     monkeypatch.setattr(text_metrics, "has", lambda package: package == "sacrebleu")

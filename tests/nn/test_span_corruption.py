@@ -1,7 +1,5 @@
 """Hidden spans: what is read and what is written make the text again, and how much is hidden."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
