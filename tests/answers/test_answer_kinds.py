@@ -92,10 +92,10 @@ def test_a_score_is_a_number_with_the_digits_of_float32() -> None:
     assert [task.gold({"score": value}) for value in (3, 2.5, "-4e3", " 7 ")] == [3.0, 2.5, -4000.0, 7.0]
 
 
-@pytest.mark.parametrize("given", [None, True, "", "many", "nan", float("nan"), float("inf"), 1e39, 10**400, [1.0]])
-def test_a_target_that_is_no_finite_number_is_told_with_its_place(given: Any) -> None:
+@pytest.mark.parametrize("value", [None, True, "", "many", "nan", float("nan"), float("inf"), 1e39, 10**400, [1.0]])
+def test_a_target_that_is_no_finite_number_is_an_error_with_its_place(value: Any) -> None:
     with pytest.raises(DataError, match=r"f:3: field 'stars' is .*; a finite number is needed"):
-        task_of(Score("stars")).gold({"stars": given, "where": "f:3"})
+        task_of(Score("stars")).gold({"stars": value, "where": "f:3"})
 
 
 def test_a_vector_is_a_list_of_numbers_and_its_reference_a_label() -> None:
@@ -112,10 +112,10 @@ def test_a_label_is_a_text_or_a_whole_number(value: Any, label: str) -> None:
     assert label_of({"label": value}, "label") == label
 
 
-@pytest.mark.parametrize("given", [None, True, 1.5, "", " ", ["yes"]])
-def test_nothing_else_is_a_label(given: Any) -> None:
+@pytest.mark.parametrize("value", [None, True, 1.5, "", " ", ["yes"]])
+def test_nothing_else_is_a_label(value: Any) -> None:
     with pytest.raises(DataError, match=r"x:1: field 'label' is .*; a label is a text or a whole number"):
-        label_of({"label": given, "where": "x:1"}, "label")
+        label_of({"label": value, "where": "x:1"}, "label")
     with pytest.raises(DataError, match="x:1: no field 'label'"):
         label_of({"lable": "yes", "where": "x:1"}, "label")
 

@@ -52,8 +52,8 @@ def check_labels(scores: Scores, report: Any, names: Mapping[str, str]) -> None:
     assert scores["labels"].keys() == names.keys()
     for label, name in names.items():
         expected = [report[name][key] for key in ("f1-score", "precision", "recall", "support")]
-        found = [scores["labels"][label][key] for key in ("f1", "precision", "recall", "gold")]
-        assert found == pytest.approx(expected, abs=1e-12)
+        values = [scores["labels"][label][key] for key in ("f1", "precision", "recall", "gold")]
+        assert values == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.2, 1.0])
@@ -73,16 +73,16 @@ def test_each_of_thousands_of_single_records_scores_as_in_seqeval() -> None:
             assert scores["f1"] == pytest.approx(f1_score([gold], [predicted], zero_division=0), abs=1e-12)
 
 
-@pytest.mark.parametrize(("golden", "given"), [("abcd", "abcd"), ("abc", "abcd"), ("abcd", "bcd"), ("ab", "cd")])
-def test_label_scores_are_those_of_scikit_learn(golden: str, given: str) -> None:
+@pytest.mark.parametrize(("golden", "guessed"), [("abcd", "abcd"), ("abc", "abcd"), ("abcd", "bcd"), ("ab", "cd")])
+def test_label_scores_are_those_of_scikit_learn(golden: str, guessed: str) -> None:
     dice = random.Random(5)
-    gold, predicted = (dice.choices(labels, weights=(5, 3, 1, 1)[: len(labels)], k=500) for labels in (golden, given))
+    gold, predicted = (dice.choices(labels, weights=(5, 3, 1, 1)[: len(labels)], k=500) for labels in (golden, guessed))
     scores = scored("label", gold, predicted)
     report = sklearn.metrics.classification_report(gold, predicted, output_dict=True, zero_division=0)
     assert list(scores) == ["accuracy", "macro_f1", "labels"]
     assert scores["accuracy"] == pytest.approx(report["accuracy"], abs=1e-12)
     assert scores["macro_f1"] == pytest.approx(report["macro avg"]["f1-score"], abs=1e-12)
-    check_labels(scores, report, {label: label for label in {*golden, *given}})
+    check_labels(scores, report, {label: label for label in {*golden, *guessed}})
 
 
 def test_a_text_without_a_label_is_missed_and_is_no_label_of_its_own() -> None:

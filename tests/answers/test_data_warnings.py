@@ -20,7 +20,7 @@ def labelled(*labels: str) -> list[dict[str, Any]]:
 
 
 def tagged(*tags: list[str]) -> list[dict[str, Any]]:
-    return [{"words": ["a"] * len(some), "tags": some} for some in tags]
+    return [{"words": ["a"] * len(tags), "tags": tags} for tags in tags]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a head answers with that learns by hidden spans, and a run that learns so and starts another."""
+"""Span infilling: questions, targets and answers, and a run that initialises another."""
 
 import json
 from pathlib import Path

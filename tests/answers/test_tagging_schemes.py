@@ -96,9 +96,9 @@ def test_spans_come_back_from_their_tags(scheme: Scheme) -> None:
     ],
 )
 def test_tags_are_those_written_by_hand(scheme: Scheme, tags: str) -> None:
-    found = [("A", 0, 2), ("A", 2, 3), ("B", 4, 5), ("A", 5, 6), ("A", 6, 8)]
-    assert schemes.to_tags(reversed(found), 8, scheme) == tags.split()
-    assert schemes.from_scheme(tags.split(), scheme) == found
+    spans = [("A", 0, 2), ("A", 2, 3), ("B", 4, 5), ("A", 5, 6), ("A", 6, 8)]
+    assert schemes.to_tags(reversed(spans), 8, scheme) == tags.split()
+    assert schemes.from_scheme(tags.split(), scheme) == spans
     assert schemes.strict_problem(tags.split(), scheme) is None
 
 
@@ -112,14 +112,14 @@ def test_spans_that_cannot_be_tagged_are_refused(span: Span) -> None:
 def test_strict_problem_is_the_first_tag_that_no_legal_sequence_has(scheme: Scheme) -> None:
     tags = schemes.tag_set(("X", "Y-z"), scheme)
     longer = legal(6, scheme)
-    begun = {sequence[:n] for sequence in longer for n in range(5)}
+    prefixes = {sequence[:n] for sequence in longer for n in range(5)}
     for length in range(5):
         whole = legal(length, scheme)
         for sequence in product(tags, repeat=length):
-            found = schemes.strict_problem(sequence, scheme)
-            wrong = [i for i in range(length) if sequence[: i + 1] not in begun]
+            spans = schemes.strict_problem(sequence, scheme)
+            wrong = [i for i in range(length) if sequence[: i + 1] not in prefixes]
             expected = None if sequence in whole else wrong[0] if wrong else length - 1
-            assert (found and found[0]) == expected, (sequence, found)
+            assert (spans and spans[0]) == expected, (sequence, spans)
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,9 @@ def predict(path: Path, *arguments: str | Path, text: str = "abc\n") -> Done:
     return seqpipe("predict", path, "--device", "cpu", *arguments, stdin=text.encode())
 
 
-def lines(done: Done) -> list[Any]:
-    assert done.code == 0, done.err
-    return [json.loads(line) for line in done.out.splitlines()]
+def lines(result: Done) -> list[Any]:
+    assert result.code == 0, result.err
+    return [json.loads(line) for line in result.out.splitlines()]
 
 
 def test_it_writes_backward_with_the_beams_and_alternatives_of_the_options(path: Path, model: Model) -> None:
@@ -125,7 +125,7 @@ def test_evaluate_refuses_an_option_by_name(run: Path, path: Path, arguments: li
         assert (result.code, result.out, result.err.startswith(message)) == (2, "", True), result.err
 
 
-def test_bounds_of_the_manifest_are_what_is_refused_and_what_is_not(path: Path) -> None:
+def test_options_within_the_bounds_of_the_manifest_are_accepted_and_others_refused(path: Path) -> None:
     known = json.loads((path / "bundle.json").read_bytes())["options"]
     for name, option in known.items():
         beside = {name: option, "uniform": known["uniform"]}

@@ -33,7 +33,7 @@ class Raising:
 
 
 class PanicException(BaseException):
-    """What Rust code that panics raises."""
+    """The exception of Rust code that panics."""
 
 
 CALLS: list[Callable[[Any], object]] = [
@@ -45,7 +45,7 @@ CALLS: list[Callable[[Any], object]] = [
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("error", ENDS, ids=lambda error: type(error).__name__)
-def test_what_ends_the_process_is_no_error_of_the_data(error: BaseException, call: Callable[[Any], object]) -> None:
+def test_exceptions_that_end_the_process_go_through(error: BaseException, call: Callable[[Any], object]) -> None:
     if not isinstance(error, Exception) or call is not CALLS[2]:  # one text may be too few to learn from: no error
         with pytest.raises(type(error)):
             call(Raising(error))

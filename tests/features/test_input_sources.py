@@ -78,7 +78,7 @@ def test_rows_of_numbers_become_a_normalised_matrix() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("value", "words"),
     [
         ("a text", "must have rows of numbers of one length, not str; give a list of numbers"),
         ([[1, 2], [3]], "must have rows of numbers"),
@@ -90,10 +90,10 @@ def test_rows_of_numbers_become_a_normalised_matrix() -> None:
         (None, "must have rows of numbers"),
     ],
 )
-def test_what_is_no_matrix_is_refused_with_its_place_and_a_cure(given: Any, words: str) -> None:
+def test_other_values_than_matrices_are_refused_with_their_place_and_a_fix(value: Any, words: str) -> None:
     source = NumericSource({"matrix": Matrix((0.0, 0.0), (1.0, 1.0))}, "p")
     with pytest.raises(DataError, match=r"^f:7: field 'p' ") as caught:
-        source.docs([{"p": given, "where": "f:7"}])
+        source.docs([{"p": value, "where": "f:7"}])
     assert words in str(caught.value)
 
 

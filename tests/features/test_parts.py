@@ -58,10 +58,10 @@ def test_no_group_is_divided_and_a_record_at_the_end_moves_none(
 def test_shares_and_folds_are_exact_within_a_record(
     shares: tuple[float, float], count: int, records: int, labels: int, seed: int
 ) -> None:
-    some = [{"text": f"text {i}", "label": random.Random(seed + i).randrange(labels)} for i in range(records)]
-    sizes = Counter(folds(some, count, seed))
+    rows = [{"text": f"text {i}", "label": random.Random(seed + i).randrange(labels)} for i in range(records)]
+    sizes = Counter(folds(rows, count, seed))
     assert all(abs(sizes[number] - records / count) <= 1 for number in range(1, count + 1))
-    alike = [record | {"label": "one"} for record in some]
+    alike = [record | {"label": "one"} for record in rows]
     roles = Counter(split(alike, *shares, seed))
     assert max(abs(roles[role] - records * share) for role, share in zip(("dev", "test"), shares, strict=True)) <= 1.01
 

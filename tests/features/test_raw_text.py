@@ -1,4 +1,4 @@
-"""How raw text is split, compared with the words of the data, and what a warning advises."""
+"""Raw text as the tokenizer splits it, compared with the words of the data, and the advice of a warning."""
 
 from typing import Any
 

@@ -50,7 +50,7 @@ def test_a_text_may_be_cut_behind_words_and_a_text_of_characters_anywhere(tokeni
 
 
 @pytest.mark.parametrize("pattern", [r"\w+ \w+|\S+", r"\w+|\.(?=\s*$)"])
-def test_a_tokenizer_that_looks_beyond_a_word_is_found_out(pattern: str) -> None:
+def test_a_tokenizer_that_reads_beyond_a_word_is_detected(pattern: str) -> None:
     records = [{"text": text} for text in ("Ada", "Dr. Ada flew . home .")]
     assert find_different_split(source(Words(pattern=pattern)), records, "word") == "Dr. Ada flew . home ."
     assert possible_cut(source(Words(pattern=pattern)), records) is None

@@ -66,23 +66,23 @@ def any_texts(count: int) -> list[str]:
 
 @every
 def test_a_text_has_the_pieces_of_the_checkpoints_own_tokenizer(tokenizers: Any, layout: str) -> None:
-    ours, theirs = tokenizers[layout]
+    ours, reference = tokenizers[layout]
     texts = any_texts(200)
     lone = 0
     for text, doc in zip(texts, TextSource(ours.tokenizer, {}).docs([{"text": text} for text in texts]), strict=True):
-        expected = theirs(text, add_special_tokens=False)["input_ids"]
+        expected = reference(text, add_special_tokens=False)["input_ids"]
         assert [ours.ids[i] for i in doc.ids] == expected, text
-        lone += theirs.convert_ids_to_tokens(expected).count("▁" if layout in UNIGRAM else "Ġ")
+        lone += reference.convert_ids_to_tokens(expected).count("▁" if layout in UNIGRAM else "Ġ")
     assert lone > 100
 
 
 @pytest.mark.parametrize("layout", UNIGRAM[:2])
 def test_words_have_the_pieces_that_transformers_gives_words(tokenizers: Any, layout: str) -> None:
-    ours, theirs = tokenizers[layout]
+    ours, reference = tokenizers[layout]
     dice, lone = random.Random(8), 0
     for _ in range(100):
         words = dice.choices([word for word in WORDS if "▁" not in word], k=dice.randint(1, 8))
-        expected = theirs(words, is_split_into_words=True, add_special_tokens=False)
+        expected = reference(words, is_split_into_words=True, add_special_tokens=False)
         (doc,) = TextSource(ours.tokenizer, {}).docs([{"words": words}])
         assert [ours.ids[i] for i in doc.ids] == expected["input_ids"], words
         assert doc.starts == [expected.word_ids().index(word) for word in range(len(words))]
@@ -130,11 +130,11 @@ def test_white_space_behind_the_last_word_is_no_piece(tokenizers: Any, layout: s
 @every
 def test_a_reader_of_the_format_alone_finds_the_same_pieces(tokenizers: Any, layout: str) -> None:
     tokenizer = tokenizers[layout][0].tokenizer
-    theirs = independent.Source("text", tokenizer.to_str().encode(), {}, {"tokens": 9999})
+    reference = independent.Source("text", tokenizer.to_str().encode(), {}, {"tokens": 9999})
     texts = any_texts(100)
     records: list[dict[str, Any]] = [*({"text": text} for text in texts), *({"words": text.split()} for text in texts)]
     for record, doc in zip(records, TextSource(tokenizer, {}).docs(records), strict=True):
-        text, tokens = theirs.record(record)
+        text, tokens = reference.record(record)
         assert text == doc.text
         expected = [*zip(doc.ids, doc.words, doc.offsets, strict=True)]
         assert [(token.id, token.word, (token.start, token.end)) for token in tokens] == expected
@@ -142,10 +142,10 @@ def test_a_reader_of_the_format_alone_finds_the_same_pieces(tokenizers: Any, lay
 
 
 def test_added_tokens_that_are_not_special_are_read_whole(tokenizers: Any, tmp_path: Path) -> None:
-    ours, theirs = tokenizers["modernbert"]
+    ours, reference = tokenizers["modernbert"]
     text = "x    [unused0] |||IP_ADDRESS||| [CLS] [MASK] <|endoftext|>"
     (doc,) = TextSource(ours.tokenizer, {}).docs([{"text": text}])
-    read = theirs.convert_ids_to_tokens([ours.ids[i] for i in doc.ids])
+    read = reference.convert_ids_to_tokens([ours.ids[i] for i in doc.ids])
     assert read[:3] == ["x", "    ", "[unused0]"]
     assert not {"[CLS]", "[MASK]", "<|endoftext|>"} & {*read}  # no token of a text is special
     added = json.loads(ours.tokenizer.to_str())["added_tokens"]

@@ -23,7 +23,7 @@ CHECKS = [
 ]
 
 
-def test_a_verdict_an_exception_and_nothing_to_look_at_are_told_apart() -> None:
+def test_faults_exceptions_and_skipped_checks_differ() -> None:
     assert run_checks("encoder toy", CHECKS) == Report(
         "encoder toy",
         (

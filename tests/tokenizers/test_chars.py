@@ -32,7 +32,7 @@ def test_every_code_point_is_a_token_and_is_written_again_without_loss(text: str
     assert tokenizer.decode(ids, skip_special_tokens=False) == text
 
 
-def test_characters_are_looked_up_as_told() -> None:
+def test_characters_are_looked_up_by_the_options() -> None:
     tokenizer = Chars(lowercase=True, fold_digits=True).train(["ab1"])
     assert tokenizer.encode("AB7", add_special_tokens=False).ids == tokenizer.encode("ab0").ids
     plain = Chars().train(["ab1"])

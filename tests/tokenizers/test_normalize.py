@@ -75,7 +75,7 @@ def test_full_width_forms_and_ligatures_have_the_pieces_of_their_normal_form(nam
     assert all(a < b for a, b in wide.word_offsets)
 
 
-def test_what_one_code_point_becomes_is_one_word() -> None:
+def test_the_expansion_of_one_code_point_is_one_word() -> None:
     (doc,) = source(trained("words", "NFKC")).docs([{"text": "1½ ﷺ x"}])
     assert doc.words == ["1½", "ﷺ", "x"]
     (doc,) = source(trained("unigram", "NFKC")).docs([{"text": "½ cup"}])

@@ -103,7 +103,7 @@ def test_pieces_stand_in_order_in_any_text(name: str, text: str) -> None:
 
 
 @every
-def test_every_word_given_is_a_word_even_one_of_which_nothing_is_left(name: str) -> None:
+def test_every_word_of_a_record_is_a_word_even_if_normalization_deletes_it(name: str) -> None:
     words = ["New York", "\x07", "isn't", "播放", "[PAD]", "\u0301"]
     doc = doc_of(name, words=words)
     assert doc.starts is not None
