@@ -197,9 +197,7 @@ def test_findings_of_doctor_are_green_yellow_or_red(folder: Path) -> None:
     assert re.sub(r"\x1b\[\d+m", "", coloured).splitlines()[0] == plain.splitlines()[0]
 
 
-def test_lines_of_progress_have_the_time_that_the_whole_run_still_takes(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_has_the_remaining_time(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 0.0
     monkeypatch.setattr("time.monotonic", lambda: clock)
     with Console().progress("training", 400) as tick:
@@ -331,9 +329,7 @@ def test_a_process_shows_a_traceback_with_debug_alone(tmp_path: Path) -> None:
         (["--data", "x.csv"], "data.train=x.csv"),
     ],
 )
-def test_an_option_that_is_a_key_of_the_yaml_is_answered_with_the_override(
-    folder: Path, option: list[str], override: str
-) -> None:
+def test_an_option_that_is_a_key_is_answered_with_the_override(folder: Path, option: list[str], override: str) -> None:
     for name in ("run", "check", "train"):
         done = seqpipe(name, "tiny.yaml", *option, folder=folder)
         assert (done.code, done.err.rstrip().endswith(f": {override}")) == (2, True), done.err
@@ -464,9 +460,7 @@ WITH_JSON = [  # with the exit code, and for an error its kind and message
 
 
 @pytest.mark.parametrize(("arguments", "code", "kind", "message"), WITH_JSON)
-def test_with_json_standard_output_is_one_json_document(
-    folder: Path, arguments: list[str], code: int, kind: str, message: str
-) -> None:
+def test_json_output_is_one_document(folder: Path, arguments: list[str], code: int, kind: str, message: str) -> None:
     (folder / "unread.yaml").write_text("name: [a\n")
     done = seqpipe(*arguments, "--json", folder=folder)
     assert done.code == code, done.err
@@ -496,9 +490,7 @@ ODD = "standard output or error: odd; seqpipe --debug shows where it happened"
     ("error", "message"),
     [(OSError(errno.ENOSPC, "No space left on device", "wrong.jsonl"), SPACE), (OSError("odd"), ODD)],
 )
-def test_with_json_an_error_of_the_system_is_one_json_object_too(
-    error: OSError, message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_system_errors_are_json(error: OSError, message: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(*arguments: Any, **options: Any) -> None:
         raise error
 

@@ -1,8 +1,5 @@
 """`seqpipe distill-vectors`, and a pipeline with the embedding `static` that is trained from its file."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from factory import seqpipe
+from factory import Done, seqpipe, write_jsonl
 from pretrained import checkpoint, decoder, t5
 
 from seqpipe.config.yaml import dump
@@ -29,9 +26,15 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint(tmp_path_factory.mktemp("checkpoints") / "bert", "bert", TEXTS * 3)
 
 
-def distilled(path: Path) -> tuple[list[str], np.ndarray]:
-    found = [*entries(path, lambda word: True, "auto", None)]
-    return [entry.word for entry in found], np.stack([entry.numbers for entry in found])
+def vectors_of(path: Path) -> tuple[list[str], np.ndarray]:
+    listed = [*entries(path, lambda word: True, "auto", None)]
+    return [entry.word for entry in listed], np.stack([entry.numbers for entry in listed])
+
+
+def distill(*arguments: str | Path, folder: Path | None = None) -> Done:
+    done = seqpipe("distill-vectors", *arguments, folder=folder)
+    assert done.code == 0, done.err
+    return done
 
 
 def sentence_vectors(folder: Path, words: Sequence[str]) -> np.ndarray:
@@ -54,26 +57,24 @@ def test_the_vectors_of_words_are_those_of_transformers_but_for_a_rotation(famil
     words = [*dict.fromkeys([*words, *(word[:2] for word in words), *(word[::-1] for word in words)])]
     (tmp_path / "words.txt").write_text("\n".join(["", *words, "of", ""]))
     arguments = ["--vocabulary", "words.txt", "--dim", "16", "--weighting", "none", "-o", "words.vec"]
-    done = seqpipe("distill-vectors", folder, *arguments, folder=tmp_path)
-    assert done.code == 0, done.err
-    found, rows = distilled(tmp_path / "words.vec")
-    assert found == words
+    distill(folder, *arguments, folder=tmp_path)
+    listed, rows = vectors_of(tmp_path / "words.vec")
+    assert listed == words
     assert rows.shape == (len(words), 16)
     assert similarities(rows) == pytest.approx(similarities(sentence_vectors(folder, words)), abs=1e-3)
 
 
 def test_every_token_has_a_vector_the_same_in_both_formats_and_each_time(bert: Path, tmp_path: Path) -> None:
     for name, more in (("a.vec", []), ("b.vec", []), ("c.bin", ["--binary"])):
-        done = seqpipe("distill-vectors", bert, "-o", tmp_path / name, "--dim", "8", *more)
-        assert done.code == 0, done.err
+        done = distill(bert, "-o", tmp_path / name, "--dim", "8", *more)
         assert f"8 wide -> {tmp_path / name}" in done.err
         assert f"tokenizer: {{use: pretrained, checkpoint: {bert}}}" in done.err
     assert (tmp_path / "a.vec").read_bytes() == (tmp_path / "b.vec").read_bytes()
-    (words, rows), (binary_words, binary_rows) = distilled(tmp_path / "a.vec"), distilled(tmp_path / "c.bin")
+    (words, rows), (binary_words, binary_rows) = vectors_of(tmp_path / "a.vec"), vectors_of(tmp_path / "c.bin")
     assert words == binary_words
     assert np.array_equal(rows, binary_rows)
     vocabulary = vocabulary_of(pretrained_tokenizer(bert).tokenizer)
-    assert [*words] == [token for token in vocabulary if token[0] != "["]
+    assert words == [token for token in vocabulary if token[0] != "["]
     lengths = np.linalg.norm(rows, axis=1)
     assert lengths[:10].mean() < lengths[-10:].mean() / 2  # the most frequent are weighted down
 
@@ -90,14 +91,10 @@ def test_weights_follow_zipfs_law_and_components_are_those_of_the_covariance() -
     assert principal_components(rows[::-1], 2)[::-1] == pytest.approx(projected, abs=1e-4)
 
 
-def data(folder: Path) -> None:
-    records = [{"text": text, "label": "place" if "in" in text else "other"} for text in TEXTS * 2]
-    for name in ("train", "dev"):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-
-
 def pipeline(folder: Path, **changes: object) -> Path:
-    data(folder)
+    for name in ("train", "dev"):
+        records = [{"text": text, "label": "place" if "in" in text else "other"} for text in TEXTS * 2]
+        write_jsonl(folder / f"{name}.jsonl", records)
     content = {
         "name": "tiny",
         "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl"},
@@ -112,8 +109,7 @@ def pipeline(folder: Path, **changes: object) -> Path:
 
 def test_a_bundle_trained_from_the_file_needs_neither_it_nor_the_checkpoint(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "bert", "bert", TEXTS * 3)
-    done = seqpipe("distill-vectors", folder, "-o", tmp_path / "tiny.vec", "--dim", "12")
-    assert done.code == 0, done.err
+    distill(folder, "-o", tmp_path / "tiny.vec", "--dim", "12")
     embedding = [{"use": "static", "path": "tiny.vec"}, {"use": "lookup", "dim": 4}]
     pipeline(tmp_path, tokenizer={"use": "pretrained", "checkpoint": str(folder)}, embedding=embedding)
     done = seqpipe("run", "tiny.yaml", "--device", "cpu", folder=tmp_path)
@@ -124,62 +120,35 @@ def test_a_bundle_trained_from_the_file_needs_neither_it_nor_the_checkpoint(tmp_
     assert [model(text)["label"] for text in ("rain in Oslo", "hello, world!")] == ["place", "other"]
 
 
-def test_the_words_of_a_pipelines_training_data(bert: Path, tmp_path: Path) -> None:
-    file = pipeline(tmp_path)
-    done = seqpipe("distill-vectors", bert, "--pipeline", file, "-o", tmp_path / "tiny.vec", "--dim", "8")
-    assert done.code == 0, done.err
-    words, _ = distilled(tmp_path / "tiny.vec")
+def test_the_words_are_those_of_a_pipelines_training_and_unlabelled_texts(bert: Path, tmp_path: Path) -> None:
+    distill(bert, "--pipeline", pipeline(tmp_path), "-o", tmp_path / "tiny.vec", "--dim", "8")
+    words, _ = vectors_of(tmp_path / "tiny.vec")
     assert words[0] == "in"
     assert {*words} == {word for text in TEXTS for word in text.lower().replace(",", " ,").replace("!", " !").split()}
-    made = Static(["[PAD]", "[UNK]", "[BOS]", "[EOS]", *words, "unseen"], path=tmp_path / "tiny.vec")
-    x = made(torch.tensor([[1, 4, len(words) + 4]]))["x"][0]
+    vocabulary = ["[PAD]", "[UNK]", "[BOS]", "[EOS]", *words]
+    embedding = Static([*vocabulary, "unseen"], path=tmp_path / "tiny.vec")
+    x = embedding(torch.tensor([[1, 4, len(words) + 4]]))["x"][0]
     assert [bool(row.any()) for row in x] == [False, True, False]
-    assert len([*made.parameters()]) == 1
-    assert [
-        *Static(["[PAD]", "[UNK]", "[BOS]", "[EOS]", *words], path=tmp_path / "tiny.vec", train=False).parameters()
-    ] == []
-
-
-def test_the_words_of_unlabelled_texts_are_those_of_a_pipeline_too(bert: Path, tmp_path: Path) -> None:
-    (tmp_path / "more.jsonl").write_text(json.dumps({"text": "rainin"}) + "\n")
+    assert len([*embedding.parameters()]) == 1
+    assert [*Static(vocabulary, path=tmp_path / "tiny.vec", train=False).parameters()] == []
+    write_jsonl(tmp_path / "more.jsonl", [{"text": "rainin"}])
     sets = {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl", "unlabelled": "more.jsonl"}
     file = pipeline(tmp_path, data=sets, train={"self_training": {"rounds": 1}})
-    done = seqpipe("distill-vectors", bert, "--pipeline", file, "-o", tmp_path / "tiny.vec", "--dim", "8")
-    assert done.code == 0, done.err
-    assert {"in", "rainin"} < {*distilled(tmp_path / "tiny.vec")[0]}
-
-
-def test_subwords_of_a_pipeline_are_no_words(bert: Path, tmp_path: Path) -> None:
-    file = pipeline(tmp_path, tokenizer="wordpiece")
-    done = seqpipe("distill-vectors", bert, "--pipeline", file, "-o", tmp_path / "tiny.vec", "--dim", "8")
-    assert done.code == 2
-    assert "its tokenizer splits words into subwords; omit --pipeline" in done.err
+    distill(bert, "--pipeline", file, "-o", tmp_path / "tiny.vec", "--dim", "8")
+    assert {"in", "rainin"} < {*vectors_of(tmp_path / "tiny.vec")[0]}
 
 
 def test_words_that_the_tokenizer_does_not_know_have_no_vector(bert: Path, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("hello\n数学\nworld\nteacher\n")
-    arguments = ["--vocabulary", tmp_path / "words.txt", "-o", tmp_path / "words.vec", "--dim", "2"]
-    done = seqpipe("distill-vectors", bert, *arguments)
-    assert done.code == 0, done.err
+    done = distill(bert, "--vocabulary", tmp_path / "words.txt", "-o", tmp_path / "words.vec", "--dim", "2")
     assert f"1 of 4 words are unknown to the tokenizer of {bert} and have no vector" in done.err
-    assert distilled(tmp_path / "words.vec")[0] == ["hello", "world", "teacher"]
+    assert vectors_of(tmp_path / "words.vec")[0] == ["hello", "world", "teacher"]
 
 
-def no_weights(folder: Path) -> Path:
-    checkpoint(folder, "bert", TEXTS * 3)
-    (folder / "model.safetensors").unlink()
-    return folder
-
-
-def no_tokenizer(folder: Path) -> Path:
-    checkpoint(folder, "bert", TEXTS * 3)
-    for path in folder.glob("token*"):
+def without(folder: Path, files: str) -> Path:
+    """A checkpoint that lacks these files."""
+    for path in checkpoint(folder, "bert", TEXTS * 3).glob(files):
         path.unlink()
-    return folder
-
-
-def empty(folder: Path) -> Path:
-    folder.mkdir()
     return folder
 
 
@@ -190,17 +159,15 @@ BAD = {
         "gpt2 is not a BERT-family encoder; choose a checkpoint",
     ),
     "seq2seq": (lambda folder: t5(folder, "1.0", TEXTS), 3, "t5 has an encoder and a decoder"),
-    "no weights": (no_weights, 3, "has no weights (model.safetensors)"),
-    "no tokenizer": (no_tokenizer, 3, "has no tokenizer (tokenizer.json)"),
-    "no checkpoint": (empty, 3, "no config.json; a checkpoint is a folder that save_pretrained wrote"),
+    "no weights": (lambda folder: without(folder, "*.safetensors"), 3, "has no weights (model.safetensors)"),
+    "no tokenizer": (lambda folder: without(folder, "token*"), 3, "has no tokenizer (tokenizer.json)"),
+    "empty": (lambda folder: without(folder, "*"), 3, "no config.json; a checkpoint is a folder that save_pretrained"),
     "hub": (lambda folder: "no-such/model", 7, "HF_HUB_OFFLINE is set: unset it, or name a folder"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_checkpoint_of_no_use_is_an_error_and_nothing_is_written(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unusable_checkpoint_leaves_no_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     make, code, message = BAD[name]
     done = seqpipe("distill-vectors", make(tmp_path / "checkpoint"), "-o", tmp_path / "out.vec")
@@ -216,14 +183,14 @@ def test_a_checkpoint_of_no_use_is_an_error_and_nothing_is_written(
         ("a\nhello\n", [], "--dim 256: 2 vectors of the encoder's width 16 have at most 1 principal components"),
         ("a\n", ["--pipeline", "tiny.yaml"], "--vocabulary and --pipeline both select the words"),
         ("a\n", ["-o", "nowhere/a.vec"], "nowhere/a.vec: there is no folder nowhere; create it first"),
+        ("", ["--pipeline", "tiny.yaml"], "its tokenizer splits words into subwords; omit --pipeline"),
     ],
 )
-def test_bad_words_and_options_are_errors(
-    words: str, arguments: list[str], message: str, bert: Path, tmp_path: Path
-) -> None:
+def test_bad_options_are_errors(words: str, arguments: list[str], message: str, bert: Path, tmp_path: Path) -> None:
+    pipeline(tmp_path, tokenizer="wordpiece")
     (tmp_path / "words.txt").write_text(words)
-    arguments = ["--vocabulary", "words.txt", "-o", "out.vec", *arguments]
-    done = seqpipe("distill-vectors", bert, *arguments, folder=tmp_path)
-    assert done.code in (2, 3)
-    assert message in done.err
-    assert [path.name for path in tmp_path.iterdir()] == ["words.txt"]
+    files = sorted(tmp_path.iterdir())
+    vocabulary = ["--vocabulary", "words.txt"] if words else []
+    done = seqpipe("distill-vectors", bert, *vocabulary, "-o", "out.vec", *arguments, folder=tmp_path)
+    assert (done.code in (2, 3), message in done.err) == (True, True), done.err
+    assert sorted(tmp_path.iterdir()) == files

@@ -1,7 +1,5 @@
 """The help of every command has examples that can be typed, fits the terminal, and cuts nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pty
@@ -9,7 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from factory import process, seqpipe
 from seqpipe.commands.app import app
 from seqpipe.commands.help import examples
 
+Complete = Callable[..., str]
 ROOT: Any = typer.main.get_command(app)
 
 
@@ -51,30 +50,39 @@ def test_every_word_of_a_long_text_stays_whole() -> None:
     assert "where a bundle's nodes run." in " ".join(seqpipe("--help").out.split())
 
 
-COMPLETIONS = [
-    ("seqpipe pre", {"predict"}),
-    ("seqpipe run x.yaml train.patie", {"train.patience="}),
-    ("seqpipe check x.yaml encoder=lst", {"encoder=lstm"}),
-    ("seqpipe train x.yaml encoder.0.use=lst", {"encoder.0.use=lstm"}),
-    ("seqpipe run x.yaml nothing=lst", set()),
-    ("seqpipe plugins sho", {"show"}),
-]
+@pytest.fixture
+def complete(monkeypatch: pytest.MonkeyPatch) -> Complete:
+    def run_completion(shell: str, line: str, word: int) -> str:
+        variables = {"_SEQPIPE_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line, "COMP_WORDS": line}
+        variables |= {"_TYPER_COMPLETE_FISH_ACTION": "get-args", "COMP_CWORD": str(word)}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        done = seqpipe()
+        assert done.code == 0, done.err
+        return done.out
+
+    return run_completion
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-@pytest.mark.parametrize(("line", "offered"), COMPLETIONS)
-def test_a_shell_completes_commands_keys_and_components(shell: str, line: str, offered: set[str]) -> None:
-    variables = {"_SEQPIPE_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line}
-    variables |= {"_TYPER_COMPLETE_FISH_ACTION": "get-args", "COMP_WORDS": line}
-    done = process(folder=Path.cwd(), **variables, COMP_CWORD=str(len(line.split()) - 1))
-    assert done.code == 0, done.err
-    found = re.findall(r"[\w.=-]+", done.out)
-    assert {word for word in found if word.startswith(line.split()[-1])} == offered
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("seqpipe pre", {"predict"}),
+        ("seqpipe run x.yaml train.patie", {"train.patience="}),
+        ("seqpipe check x.yaml encoder=lst", {"encoder=lstm"}),
+        ("seqpipe train x.yaml encoder.0.use=lst", {"encoder.0.use=lstm"}),
+        ("seqpipe run x.yaml nothing=lst", set()),
+        ("seqpipe plugins sho", {"show"}),
+    ],
+)
+def test_a_shell_completes_keys_and_components(shell: str, line: str, offered: set[str], complete: Complete) -> None:
+    words = re.findall(r"[\w.=-]+", complete(shell, line, len(line.split()) - 1))
+    assert {word for word in words if word.startswith(line.split()[-1])} == offered
 
 
-def test_bash_parts_an_override_at_its_equals_sign() -> None:
-    variables = {"_SEQPIPE_COMPLETE": "complete_bash", "COMP_WORDS": "seqpipe run x.yaml encoder = lst"}
-    assert process(folder=Path.cwd(), **variables, COMP_CWORD="5").out == "lstm\n"
+def test_bash_parts_an_override_at_its_equals_sign(complete: Complete) -> None:
+    assert complete("bash", "seqpipe run x.yaml encoder = lst", 5) == "lstm\n"
 
 
 COUNTED = """
@@ -89,39 +97,32 @@ def register_encoders():
 """
 
 
-def test_components_of_plugins_are_completed_from_a_cache_until_an_installation_changes(
-    install: Install, tmp_path: Path
-) -> None:
+def test_components_are_completed_from_a_cache_until_an_installation_changes(install: Install, tmp_path: Path) -> None:
     install("acme-counted", COUNTED)
-    site, imported = tmp_path / "site", tmp_path / "site/acme_counted.imported"
-    variables = {"_SEQPIPE_COMPLETE": "complete_bash", "COMP_WORDS": "seqpipe run x.yaml encoder = acme-"}
-    variables |= {"COMP_CWORD": "5", "PYTHONPATH": str(site), "SEQPIPE_CACHE": str(tmp_path / "cache")}
+    site, module, imported = (tmp_path / "site" / name for name in (".", "acme_counted.py", "acme_counted.imported"))
+    variables = {"PYTHONPATH": str(site), "SEQPIPE_CACHE": str(tmp_path / "cache")}
     variables["PYTHONDONTWRITEBYTECODE"] = "1"  # a module edited within a second, of the same size, looks compiled
+    completion = {"_SEQPIPE_COMPLETE": "complete_bash", "COMP_WORDS": "seqpipe run x.yaml encoder = acme-"}
 
-    def completed() -> tuple[str, int]:
-        done = process(folder=Path.cwd(), **variables)
+    def completed(**more: str) -> tuple[str, int]:
+        done = process(folder=tmp_path, **variables, **completion, COMP_CWORD="5", **more)
         assert (done.code, done.err) == (0, "")
         return done.out, len(imported.read_text())
 
     assert completed() == completed() == ("acme-fast\n", 1)
     (cache,) = (tmp_path / "cache").iterdir()
-    for damaged in (b"", b"{", b"[]", b'{"key": []}'):
+    for count, damaged in enumerate((b"{", b"[]", b'{"key": []}'), 2):
         cache.write_bytes(damaged)
-        before = len(imported.read_text())
-        assert completed() == ("acme-fast\n", before + 1)
-    (site / "acme_counted-1.0.dist-info").rename(site / "acme_counted-1.1.dist-info")
-    metadata = site / "acme_counted-1.1.dist-info/METADATA"
+        assert completed() == ("acme-fast\n", count)
+    metadata = (site / "acme_counted-1.0.dist-info").rename(site / "acme_counted-1.1.dist-info") / "METADATA"
     metadata.write_text(metadata.read_text().replace("1.0", "1.1"))
-    (site / "acme_counted.py").write_text(COUNTED.replace("acme-fast", "acme-faster"))
-    assert completed() == completed() == ("acme-faster\n", 6)
-    (site / "acme_counted.py").write_text(COUNTED.replace("acme-fast", "acme-edited"))
-    assert completed() == ("acme-faster\n", 6)  # the version is the same, so this takes a listing
-    listed = {name: variables[name] for name in ("PYTHONPATH", "SEQPIPE_CACHE", "PYTHONDONTWRITEBYTECODE")}
-    assert "acme-edited" in process("plugins", folder=Path.cwd(), **listed).out
-    count = len(imported.read_text())
-    assert completed() == ("acme-edited\n", count)
-    variables["SEQPIPE_PLUGINS"] = "off"
-    assert completed() == ("\n", count)
+    module.write_text(COUNTED.replace("acme-fast", "acme-faster"))
+    assert completed() == completed() == ("acme-faster\n", 5)
+    module.write_text(COUNTED.replace("acme-fast", "acme-edited"))
+    assert completed() == ("acme-faster\n", 5)  # the version is the same, so this takes a listing
+    assert "acme-edited" in process("plugins", folder=tmp_path, **variables).out
+    assert completed() == ("acme-edited\n", 6)
+    assert completed(SEQPIPE_PLUGINS="off") == ("\n", 6)
 
 
 def test_bash_puts_no_blank_behind_a_key_and_one_behind_a_value(tmp_path: Path) -> None:
@@ -131,16 +132,9 @@ def test_bash_puts_no_blank_behind_a_key_and_one_behind_a_value(tmp_path: Path) 
     (tmp_path / "seqpipe").chmod(0o755)
     (tmp_path / "completion").write_text(script.out)
     ours, theirs = pty.openpty()
+    streams: Any = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "cwd": tmp_path, "start_new_session": True}
     variables = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PS1": "", "TERM": "dumb"}
-    with subprocess.Popen(
-        ["bash", "--norc", "--noprofile", "-i"],
-        cwd=tmp_path,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=variables,
-        start_new_session=True,
-    ) as bash:
+    with subprocess.Popen(["bash", "--norc", "--noprofile", "-i"], env=variables, **streams) as bash:
         os.close(theirs)
         os.write(ours, b"source ./completion\n")
         for word in ("train.patie\t3", "encoder.use=lst\t8", "head=cr\t9"):
@@ -154,9 +148,8 @@ def test_bash_puts_no_blank_behind_a_key_and_one_behind_a_value(tmp_path: Path) 
     os.close(ours)
     prefix, text = "seqpipe run x.yaml ", written.decode().replace("\a", "")
     printed = [line for line in text.splitlines() if line.startswith(prefix) and not re.search(r"echo|\t", line)]
-    assert list(dict.fromkeys(line.removeprefix(prefix) for line in printed)) == [
-        *("train.patience=3", "encoder.use=lstm 8", "head=crf 9"),
-    ]
+    words = dict.fromkeys(line.removeprefix(prefix) for line in printed)
+    assert [*words] == ["train.patience=3", "encoder.use=lstm 8", "head=crf 9"]
 
 
 def test_the_commands_stand_in_groups() -> None:
@@ -167,10 +160,7 @@ def test_the_commands_stand_in_groups() -> None:
     assert places[2] < out.index("  deploy ") < places[3] < out.index("  plugins ") < places[4]
 
 
-EXAMPLES = [example for path in PATHS for example in examples(path)]
-
-
-@pytest.mark.parametrize("example", sorted({*EXAMPLES}))
+@pytest.mark.parametrize("example", sorted({example for path in PATHS for example in examples(path)}))
 def test_an_example_is_a_command_line_that_is_understood(example: str) -> None:
     command, arguments = ROOT, shlex.split(example)[1:]
     while arguments and arguments[0] in getattr(command, "commands", {}):

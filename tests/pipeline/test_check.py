@@ -140,9 +140,7 @@ def test_the_advice_is_about_the_records_there_are(tmp_path: Path, head: Any, re
         ("fold_digits", "ab  12", "{use: bpe, byte_level: true}, which is lossless"),
     ],
 )
-def test_the_advice_about_texts_that_change_names_the_option_that_changes_them(
-    tmp_path: Path, option: str, target: str, advice: str
-) -> None:
+def test_the_advice_names_the_option_that_changes_a_text(tmp_path: Path, option: str, target: str, advice: str) -> None:
     writer = f"head.target_tokenizer={{use: words, detokenize: true, {option}: true}}"
     (message,) = build_trial(trained_on(tmp_path, [{"text": "a", "reversed": target}] * 3, writer)).messages
     assert advice in message
@@ -165,7 +163,7 @@ def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_sample")
-def test_large_data_are_examined_to_their_end_with_the_warnings_of_small_data(
+def test_large_data_are_examined_to_their_end_with_all_warnings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = [{"text": "Adas left it", "spans": [[0, 3, "PER"]]}, {"text": "", "spans": []}]
@@ -185,9 +183,7 @@ def test_large_data_are_examined_to_their_end_with_the_warnings_of_small_data(
     assert len(sample.data.warnings) >= 4
 
 
-def test_late_labels_are_known_in_small_and_large_data_and_those_of_dev_alone_are_not(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_late_labels_are_known_and_those_of_dev_alone_are_not(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     path = labelling(tmp_path, LABEL)
     records = [{"text": f"a sad day {n}", "label": "bad"} for n in range(EARLY)] + moods(LATE, 1)
     write_jsonl(tmp_path / "train.jsonl", records)
@@ -259,9 +255,7 @@ FORWARD = "encoder: encoder 'broken' of toys: `forward`"
         ("{use: broken, fault: nan}", TrainingError, "the loss of the first batch is nan"),
     ],
 )
-def test_a_component_with_a_planted_fault_is_found(
-    tmp_path: Path, encoder: str, error: type[Exception], message: str
-) -> None:
+def test_a_component_with_a_planted_fault_is_found(tmp_path: Path, encoder: str, error: Any, message: str) -> None:
     toys = toy_encoders() | {"broken": ("encoder", Broken)}
     with pytest.raises(error, match=message):
         check_export(tiny(tmp_path, *LEAN, f"encoder={encoder}", **toys), QUIET)
@@ -277,9 +271,7 @@ def test_an_unknown_metric_is_reported_with_the_scores_there_are(tmp_path: Path)
         check_export(load(file, ["train.metric=acuracy"]), QUIET)
 
 
-def test_words_that_the_tokenizer_splits_are_a_warning_where_they_are_many(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_many_words_that_the_tokenizer_splits_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     check_export(tiny(tmp_path, *LEAN, r"tokenizer={use: words, pattern: \w}"), Console())
     message = "words are split differently by the tokenizer in the words joined by spaces: for example"
     assert message in capsys.readouterr().err

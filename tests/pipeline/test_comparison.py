@@ -37,9 +37,7 @@ def side(name: str, kind: AnswerKind, rows: Rows, **sets: Rows) -> AnsweredSets:
     return AnsweredSets(name, predictor, sets or {"test": rows})
 
 
-def compared(
-    kind: AnswerKind, records: Sequence[Any], first: Sequence[Any], second: Sequence[Any], **options: Any
-) -> SetComparison:
+def compared(kind: AnswerKind, records: Sequence[Any], first: Any, second: Any, **options: Any) -> SetComparison:
     """The comparison of two lists of answers to records, with scores that are those of `evaluate`."""
     sides = [side(name, kind, [*zip(records, answers, strict=True)]) for name, answers in (("a", first), ("b", second))]
     (result,) = compare_answers(*sides, **options)

@@ -241,9 +241,7 @@ LONG = [pytest.param(family, bundle, marks=pytest.mark.long) for family in FAMIL
 
 
 @pytest.mark.parametrize(("family", "bundle"), [*COMMIT, *LONG])
-def test_a_bundle_answers_as_the_pipeline_does_and_is_verified(
-    make: Make, tmp_path: Path, family: str, bundle: tuple[str, Any, Any]
-) -> None:
+def test_a_bundle_answers_as_the_pipeline_and_is_verified(make: Make, tmp_path: Path, family: str, bundle: Any) -> None:
     task, config, options = bundle
     folder, path = make(family, task, **config), tmp_path / "bundle"
     inputs: list[Any] = PASSAGES if task == "QuestionAnswering" else TEXTS

@@ -1,14 +1,12 @@
 """In a notebook: progress bars and nothing else, an interrupt that saves; the notebooks of `examples/`."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from documents import OUTPUTS, ROOT, SHELLS, Block, blocks, compare, copy_checkout
@@ -17,10 +15,6 @@ from scripts import load_script
 
 from seqpipe.training import progress
 from seqpipe.training.progress import Interrupts
-
-if TYPE_CHECKING:
-    from jupyter_client.blocking.client import BlockingKernelClient
-    from jupyter_client.manager import KernelManager
 
 NOTEBOOKS = ROOT / "examples" / "notebooks"
 SCRIPTS = sorted(NOTEBOOKS.glob("[0-9]*.py"))
@@ -55,8 +49,8 @@ class Reply:
 class Kernel:
     """A kernel of Jupyter that runs cells."""
 
-    manager: KernelManager
-    client: BlockingKernelClient
+    manager: Any
+    client: Any
 
     def __call__(self, code: str, on_print: Callable[[str], None] = lambda text: None) -> Reply:
         reply = Reply()
@@ -79,23 +73,16 @@ class Kernel:
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
-    manager = jupyter.KernelManager()
-    support = str(ROOT / "tests" / "support")
-    manager.start_kernel(cwd=str(tmp_path_factory.mktemp("kernel")), env={**os.environ, "PYTHONPATH": support})
-    client = manager.blocking_client()
-    client.start_channels()
-    try:
-        client.wait_for_ready(timeout=100)
-        kernel = Kernel(manager, client)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests" / "support")}
+    folder = str(tmp_path_factory.mktemp("kernel"))
+    with jupyter.run_kernel(startup_timeout=100, cwd=folder, env=environment) as client:
+        kernel = Kernel(client.parent, client)
         started = kernel(START)
         assert (started.status, started.printed) == ("ok", ""), started
         yield kernel
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
 
 
-def test_a_notebook_shows_a_bar_and_prints_nothing_unless_asked(kernel: Kernel) -> None:
+def test_a_notebook_shows_a_bar_and_prints_only_what_is_asked_for(kernel: Kernel) -> None:
     # A bar is drawn at most every tenth of a second: after the pause, the next step draws it.
     wait = "__import__('time').sleep(0.2)"
     cell = f"run = pipeline.train(device='cpu', runs='quiet', on_epoch=lambda history: {wait} or len(history) == 3)"
@@ -104,8 +91,7 @@ def test_a_notebook_shows_a_bar_and_prints_nothing_unless_asked(kernel: Kernel) 
     (bar,) = reply.shown
     assert "training" in bar["text/plain"]
     assert "application/vnd.jupyter.widget-view+json" in bar
-    texts = [state.get("value") for state in reply.widgets]
-    assert any("loss" in str(text) for text in texts)
+    assert any("loss" in str(state.get("value")) for state in reply.widgets)
     assert "danger" not in [state.get("bar_style") for state in reply.widgets]  # as a bar that ends early would be
     assert kernel("pipeline.train(runs='none', progress=False, on_epoch=bool)").shown[0].keys() >= {"text/html"}
     reply = kernel("run = pipeline.train(runs='own', on_epoch=bool, progress=lambda report: print(report.kind))")
@@ -131,15 +117,14 @@ def test_an_interrupt_of_the_kernel_saves_a_checkpoint_from_which_the_same_cell_
     reply = kernel(cell.format(f"len(history) == {trained + 2}"))
     assert reply.status == "ok", reply.error
     assert reply.printed.splitlines() == [f"epoch {trained + 1}", f"epoch {trained + 2}"]
-    assert kernel("print(*(row['epoch'] for row in run.history))").printed.split() == [
-        str(epoch) for epoch in range(1, trained + 3)
-    ]
+    epochs = kernel("print(*(row['epoch'] for row in run.history))").printed.split()
+    assert epochs == [str(epoch) for epoch in range(1, trained + 3)]
 
 
 def test_an_error_has_the_text_of_the_command(kernel: Kernel, tmp_path: Path) -> None:
     reply = kernel("Pipeline('tiny.yaml', {'encoder.hiden': 3})")
     command = seqpipe("check", tagging(tmp_path), "--set", "encoder.hiden=3", folder=tmp_path)
-    assert f"{command.err.splitlines()[0]}" in reply.error
+    assert command.err.splitlines()[0] in reply.error
     assert reply.error.endswith("encoder.hiden: 'lstm' has no such option; did you mean 'hidden'?")
 
 
@@ -170,13 +155,20 @@ def test_a_csv_becomes_a_run_a_bundle_and_an_answer_in_at_most_six_lines_of_the_
     assert len([line for line in code.splitlines() if line]) <= 6
 
 
-def cells(script: Path) -> list[str]:
-    book = nbformat.read(script.with_suffix(".ipynb"), 4)
-    return [cell.source for cell in book.cells if cell.cell_type == "code"]
+def code_cells(book: Any) -> list[Any]:
+    return [cell for cell in book.cells if cell.cell_type == "code"]
+
+
+def execute(book: Any, folder: Path, timeout: int) -> list[Any]:
+    """Run a notebook from its first cell to its last; return the cells with code."""
+    resources = {"metadata": {"path": str(folder)}}
+    nbclient.NotebookClient(book, timeout=timeout, kernel_name="python3", resources=resources).execute()
+    return code_cells(book)
 
 
 def test_the_notebook_that_trains_and_ships_runs(kernel: Kernel) -> None:
-    replies = [kernel(cell) for cell in cells(SCRIPTS[0])]
+    book = nbformat.read(SCRIPTS[0].with_suffix(".ipynb"), 4)
+    replies = [kernel(cell.source) for cell in code_cells(book)]
     assert [reply.error for reply in replies if reply.status != "ok"] == []
     pictures = [data["text/html"] for reply in replies for data in reply.shown if "text/html" in data]
     assert ["<svg" in picture for picture in pictures] == [True, False, False]  # the run, its history, two answers
@@ -187,10 +179,8 @@ def test_the_notebook_that_trains_and_ships_runs(kernel: Kernel) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_every_notebook_runs_from_its_first_cell_to_its_last(script: Path, tmp_path: Path) -> None:
-    book = nbformat.read(script.with_suffix(".ipynb"), 4)
-    resources = {"metadata": {"path": str(tmp_path)}}
-    nbclient.NotebookClient(book, timeout=200, kernel_name="python3", resources=resources).execute()
-    assert [cell for cell in book.cells if cell.cell_type == "code" and not cell.execution_count] == []
+    cells = execute(nbformat.read(script.with_suffix(".ipynb"), 4), tmp_path, 200)
+    assert [cell for cell in cells if not cell.execution_count] == []
 
 
 # The course
@@ -207,37 +197,37 @@ def course_cells(page: Path) -> list[tuple[Block, Block | None]]:
     return pairs
 
 
+def course_notebook(page: Path) -> Any:
+    return nbformat.reads(load_script(NOTEBOOKS / "make.py").course_notebook(page), 4)
+
+
+def is_of_the_page(cell: Any) -> bool:
+    return not cell.source.startswith("!mkdir")
+
+
 @pytest.mark.parametrize("page", COURSE, ids=lambda page: page.stem)
 def test_the_notebook_of_a_page_has_its_code_its_formulas_and_its_pictures(page: Path) -> None:
-    book = nbformat.reads(load_script(NOTEBOOKS / "make.py").course_notebook(page), 4)
+    book = course_notebook(page)
     nbformat.validate(book)
-    sources = [cell.source for cell in book.cells if cell.cell_type == "code" and not cell.source.startswith("!mkdir")]
-    assert len(sources) > 2
-    for (block, _), source in zip(course_cells(page), sources, strict=True):
+    cells = [*filter(is_of_the_page, code_cells(book))]
+    assert len(cells) > 2
+    for (block, _), cell in zip(course_cells(page), cells, strict=True):
         magic = f"%%writefile {block.title}\n" if block.title else "%%bash -e\n" if block.language in SHELLS else ""
-        assert source.rstrip() == f"{magic}{block.code}".rstrip()
+        assert cell.source.rstrip() == f"{magic}{block.code}".rstrip()
     prose = "\n".join(cell.source for cell in book.cells if cell.cell_type == "markdown")
     formulas = [block for block in blocks(page.read_text(encoding="utf-8")) if block.language == "math"]
     assert prose.count("$$") == 2 * len(formulas) > 0
-    assert "$`" not in prose
-    assert "`$" not in prose
-    assert "<!--" not in prose
-    assert "](../" not in prose
+    assert [mark for mark in ("$`", "`$", "<!--", "](../") if mark in prose] == []
     assert [name for cell in book.cells for name in cell.get("attachments", {})] != []
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", COURSE, ids=lambda page: page.stem)
-def test_the_notebook_of_a_page_prints_what_the_page_says(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_notebook_of_a_page_prints_its_outputs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_checkout(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    book = nbformat.reads(load_script(NOTEBOOKS / "make.py").course_notebook(page), 4)
-    resources = {"metadata": {"path": str(tmp_path)}}
-    nbclient.NotebookClient(book, timeout=600, kernel_name="python3", resources=resources).execute()
-    cells = [cell for cell in book.cells if cell.cell_type == "code" and not cell.source.startswith("!mkdir")]
+    cells = filter(is_of_the_page, execute(course_notebook(page), tmp_path, 600))
     for (_, expected), cell in zip(course_cells(page), cells, strict=True):
         if expected:
             compare(expected, "".join(output.text for output in cell.outputs if output.output_type == "stream"))

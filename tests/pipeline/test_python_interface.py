@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from factory import LEAN, begin_run, seqpipe, tagging, tiny, write_jsonl
 
-from seqpipe import Bundle, BundleError, ConfigError, DataError, Pipeline, Run, SeqpipeError, UsageError
+from seqpipe import Bundle, BundleError, ConfigError, DataError, Pipeline, Run, UsageError
 from seqpipe.config.run_layout import HISTORY
 from seqpipe.config.yaml import parse
 from seqpipe.console import Console, Progress
@@ -76,9 +76,7 @@ def test_a_run_keeps_the_answers_of_its_scores_and_is_perturbed_as_its_bundle_is
     assert run.swap(records, [("Rome", "Oslo")]) == model.swap(records, [("Rome", "Oslo")])
 
 
-def test_a_notebook_shows_a_run_as_scores_and_curves_and_rows_as_a_table(
-    finished: Reported, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_notebook_shows_curves_and_rows_as_a_table(finished: Reported, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = finished
     shown = run._repr_html_()
     assert f'<td dir="auto">{100 * (run.scores or {})["test"]["f1"]:.2f}</td>' in shown
@@ -158,9 +156,7 @@ def test_a_check_has_the_warnings_that_the_command_prints(folder: Path) -> None:
         ({"data.train": "broken.conll"}, DataError, "run"),
     ],
 )
-def test_an_error_is_the_one_that_the_command_line_shows(
-    overrides: dict[str, Any], kind: type[SeqpipeError], work: str, folder: Path
-) -> None:
+def test_an_error_is_the_one_that_the_command_line_shows(overrides: Any, kind: Any, work: str, folder: Path) -> None:
     file = tagging(folder)
     (folder / "broken.conll").write_text("Ada B-PER\nleft\n")
     with pytest.raises(kind) as caught:
@@ -252,9 +248,7 @@ def test_an_exception_of_the_function_ends_the_work_which_goes_on_with_the_next_
     assert lengths == [2]
 
 
-def test_a_pipeline_trains_in_a_thread_with_a_bar_and_in_a_folder(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pipeline_trains_in_a_thread_with_a_bar_in_a_folder(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pipeline, results = Pipeline(tagging(folder), LEAN), list[Run]()
     options: Any = {"device": "cpu", "runs": folder / "elsewhere", "progress": True}
     thread = threading.Thread(target=lambda: results.append(pipeline.train(**options)))

@@ -84,9 +84,7 @@ def test_the_saved_yaml_is_the_same_pipeline_with_every_setting(finished: Path, 
         assert getattr(opened.data, role) == getattr(config.data, role)
 
 
-def test_the_saved_yaml_has_the_versions_and_others_are_reported(
-    folder: Path, install: Install, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_saved_yaml_has_the_versions(folder: Path, install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     code = "from factory import toy_encoders\nfrom seqpipe.plugin import hookimpl\n@hookimpl\n"
     install("seqpipe-toy", f"{code}def register_encoders(): return {{'sound': toy_encoders()['sound'][1]}}\n")
     run = begin_run(load(tagging(folder), ["encoder=[sound]", "plugins.allow=[seqpipe-toy]"]))
@@ -162,9 +160,7 @@ def test_a_file_that_an_option_names_counts_by_its_content_and_may_move(folder: 
     assert differences(before, fingerprint(config)) == ["embedding.path: the file's content changed"]
 
 
-def test_fresh_moves_the_old_run_aside_unless_the_mode_of_features_is_wrong(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fresh_moves_the_old_run_aside_if_no_mode_is_wrong(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny(folder, *LEAN)
     for number in range(3):
         (begin_run(config, fresh=number > 0).folder / f"mark-{number}").touch()
@@ -281,9 +277,7 @@ def test_a_run_that_never_trained_keeps_nothing_of_other_data(folder: Path) -> N
     assert json.loads((run / "run.json").read_text())["fingerprint"] == fingerprint(config)
 
 
-def test_a_run_that_is_killed_as_it_starts_anew_starts_anew_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_killed_as_it_starts_anew_starts_anew_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class KilledError(Exception): ...
 
     def kill(path: Path, data: str) -> None:

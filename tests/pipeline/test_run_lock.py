@@ -123,9 +123,7 @@ def test_a_fresh_run_has_the_lock_of_its_new_folder(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["moved", "moved and new"])
-def test_a_folder_that_is_moved_aside_meanwhile_is_not_locked(
-    is_new: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_moved_aside_is_not_locked(is_new: bool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take, run = lock._take, folder / "run"
     run.mkdir()
 
@@ -146,9 +144,7 @@ def test_a_folder_that_is_moved_aside_meanwhile_is_not_locked(
             pass
 
 
-def test_a_process_that_has_not_written_its_name_yet_is_waited_for(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_without_a_name_yet_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
     path = folder / "run/.lock"
@@ -176,9 +172,7 @@ def test_a_run_is_locked_for_all_that_is_written_below_it_and_nothing_else_is(fo
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_an_error_with_a_cure(
-    number: int, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_without_locks_is_an_error(number: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def without(handle: int, operation: int) -> None:
         raise OSError(number, os.strerror(number))
 

@@ -1,10 +1,9 @@
-"""Self-training: what it learns from unlabelled texts, what it keeps, and how it resumes and refuses."""
-
-from __future__ import annotations
+"""Self-training: learning from unlabelled texts, the round that is kept, resuming, and refusals."""
 
 import contextlib
 import json
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,27 +32,25 @@ def texts(known: int, new: int, count: int, seed: int) -> list[dict[str, Any]]:
     """Texts of a label with some words of the labelled texts and some that only the unlabelled ones have."""
     dice = random.Random(seed)
     rows = []
-    for number in range(count):
-        label = ("food", "way")[number % 2]
+    for label in ["food", "way"] * (count // 2):
         words = dice.sample(LABELLED[label], known) + dice.sample(UNLABELLED[label], new)
         rows.append({"text": " ".join(words), "label": label})
     return rows
 
 
 def pipeline(folder: Path, **changes: Any) -> dict[str, Any]:
-    write_jsonl(folder / "train.jsonl", texts(2, 0, 12, 1))
-    write_jsonl(folder / "dev.jsonl", texts(0, 2, 30, 2))
-    write_jsonl(folder / "test.jsonl", texts(0, 2, 40, 3))
+    for name, rows in (("train", texts(2, 0, 12, 1)), ("dev", texts(0, 2, 30, 2)), ("test", texts(0, 2, 40, 3))):
+        write_jsonl(folder / f"{name}.jsonl", rows)
     write_jsonl(folder / "more.jsonl", [{"text": row["text"]} for row in [*texts(2, 2, 60, 4), {"text": ""}]])
-    data = {"train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl", "unlabelled": "more.jsonl"}
+    sets = {"train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl", "unlabelled": "more.jsonl"}
     train = {"epochs": 8, "batch_size": 6, "optimizer": {"use": "adamw", "lr": 0.03}, "threads": 1}
     content = {
         "name": "self",
-        "data": {"reader": "jsonl", **data},
+        "data": {"reader": "jsonl", **sets},
         "tokenizer": "words",
         "embedding": {"use": "lookup", "dim": 8},
         "head": {"use": "label", "pool": "mean"},
-        "train": {**train, "self_training": {"rounds": 2, "thresholds": THRESHOLDS}},
+        "train": {**train, "self_training": {"rounds": 2, "thresholds": [0.6, 0.9]}},
     }
     return content | changes
 
@@ -61,7 +58,6 @@ def pipeline(folder: Path, **changes: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, str]]:
     """A self-training, in whose folder the tests stand, and what was reported of it."""
-    torch.set_num_threads(1)
     folder, lines = tmp_path_factory.mktemp("self"), list[str]()
     with contextlib.chdir(folder):
         run = Pipeline(pipeline(folder)).run(device="cpu", progress=lambda report: lines.append(report.text))
@@ -69,7 +65,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, str
 
 
 def test_words_that_no_labelled_text_has_are_learned_from_the_unlabelled_ones(trained: tuple[Run, str]) -> None:
-    run, said = trained
+    run, report = trained
     rows = run.self_training
     assert [(row["round"], row["threshold"]) for row in rows][:3] == [(0, None), (1, 0.6), (1, 0.9)]
     (kept,) = (row for row in rows if row["kept"])
@@ -77,8 +73,8 @@ def test_words_that_no_labelled_text_has_are_learned_from_the_unlabelled_ones(tr
     assert kept["round"] > 0
     assert kept["dev"] == max(row["dev"] for row in rows) == run.outcome["dev"]
     assert (run.scores or {})["test"]["accuracy"] > 0.95
-    assert "self-training: the labelled data alone: dev accuracy" in said
-    assert said.count(", which is kept") == 1
+    assert "self-training: the labelled data alone: dev accuracy" in report
+    assert report.count(", which is kept") == 1
     names = {path.name for path in run.folder.iterdir()}
     assert "self-training" not in names
     assert {"pseudo-labels.jsonl", "self-training.json", "bundle", "training.json"} < names
@@ -97,52 +93,51 @@ def test_training_data_are_the_answers_above_the_threshold(trained: tuple[Run, s
     assert run.outcome["data"]["train"] == f"{12 + len(rows)} examples"
 
 
-def test_a_finished_self_training_is_not_trained_again_and_other_texts_are_refused(trained: tuple[Run, str]) -> None:
+def test_a_finished_self_training_is_kept_and_other_texts_refused(trained: tuple[Run, str], tmp_path: Path) -> None:
     assert trained[0].folder == Path("runs/self")
-    lines: list[str] = []
-    Pipeline(pipeline(Path.cwd())).run(device="cpu", progress=lambda report: lines.append(report.text))
-    assert lines[0].startswith("runs/self is finished and nothing changed")
-    before = Path("more.jsonl").read_text()
-    Path("more.jsonl").write_text('{"text": "other"}\n')
-    with pytest.raises(
-        UsageError, match=r"runs/self was made from other inputs:\n  data.unlabelled: the file's content"
-    ):
-        Pipeline("runs/self/pipeline.yaml").run(device="cpu")
-    Path("more.jsonl").write_text(before)
+    shutil.copytree(".", tmp_path, dirs_exist_ok=True)
+    with contextlib.chdir(tmp_path):
+        lines: list[str] = []
+        Pipeline(pipeline(tmp_path)).run(device="cpu", progress=lambda report: lines.append(report.text))
+        assert lines[0].startswith("runs/self is finished and nothing changed")
+        Path("more.jsonl").write_text('{"text": "other"}\n')
+        message = r"runs/self was made from other inputs:\n  data.unlabelled: the file's content"
+        with pytest.raises(UsageError, match=message):
+            Pipeline("runs/self/pipeline.yaml").run(device="cpu")
 
 
 @pytest.mark.parametrize("trial", ["0", "1-0.9"])
 def test_an_interrupted_self_training_ends_bit_equal(trained: tuple[Run, str], tmp_path: Path, trial: str) -> None:
-    where = [""]
+    training = [""]
 
     def stop(report: Progress) -> None:
-        where.append(report.text if report.text.startswith("training ") else where[-1])
-        if (report.kind, report.text) == ("step", "training") and where[-1].endswith(f"self-training/{trial}"):
+        training.append(report.text if report.text.startswith("training ") else training[-1])
+        if (report.kind, report.text) == ("step", "training") and training[-1].endswith(f"self-training/{trial}"):
             raise KeyboardInterrupt
 
     with contextlib.chdir(tmp_path):
-        content = pipeline(tmp_path)
+        interrupted = Pipeline(pipeline(tmp_path))
         with pytest.raises(KeyboardInterrupt):
-            Pipeline(content).train(device="cpu", progress=stop)
+            interrupted.train(device="cpu", progress=stop)
         assert Path("runs/self/self-training", trial).exists()
-        content["train"]["epochs"] = 7
         with pytest.raises(UsageError, match=r"runs/self was made from other inputs:\n  train.epochs: 8 -> 7"):
-            Pipeline(content).train(device="cpu")
-        run = Pipeline(pipeline(tmp_path)).train(device="cpu")
+            Pipeline(pipeline(tmp_path), ["train.epochs=7"]).train(device="cpu")
+        run = interrupted.train(device="cpu")
         assert run.self_training == trained[0].self_training
-        mine, theirs = (checkpoint.load_best(found.checkpoints) for found in (run, trained[0]))
-        assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
-        (Path("runs/self/self-training/2")).mkdir(parents=True)  # killed before the folder was removed
-        Pipeline(pipeline(tmp_path)).train(device="cpu")
+        resumed, expected = (checkpoint.load_best(each.checkpoints) for each in (run, trained[0]))
+        assert all(torch.equal(resumed[name], tensor) for name, tensor in expected.items())
+        Path("runs/self/self-training/2").mkdir(parents=True)  # killed before the folder was removed
+        interrupted.train(device="cpu")
         assert not Path("runs/self/self-training").exists()
 
 
 @pytest.mark.parametrize(("head", "reference"), [("crf", "spans"), ("{use: tags, scheme: none}", "tags")])
 def test_tags_of_a_pseudo_label_are_those_of_the_answer(tmp_path: Path, head: str, reference: str) -> None:
     write_conll(tmp_path / "more.conll", 20, 5)
+    reader = ["data.reader={use: conll, scheme: none}"] if reference == "tags" else []
+    overrides = [LEAN[0], f"head={head}", *reader]
     with contextlib.chdir(tmp_path):
-        reader = ["data.reader={use: conll, scheme: none}"] if reference == "tags" else []
-        run = Pipeline(tagging(tmp_path), [LEAN[0], f"head={head}", "train.epochs=10", *reader]).train(device="cpu")
+        run = Pipeline(tagging(tmp_path), [*overrides, "train.epochs=10"]).train(device="cpu")
         model, records = load_trained(run), [{"text": "Ada flew to Oslo ."}, {"text": ""}, {"text": "Bob Ray left"}]
         rows, answering = pseudo_labels(model, run.config, records, "cpu"), predictor(model, run.config)
         answers: list[Any] = [*answering.stream([records[0], records[2]])]
@@ -156,16 +151,13 @@ def test_tags_of_a_pseudo_label_are_those_of_the_answer(tmp_path: Path, head: st
             assert [task.gold(row["record"]) for row in rows] == [task.predicted(answer) for answer in answers]
             assert any(schemes.spans(row["record"]["tags"]) for row in rows)
         more = ["name=more", "data.unlabelled=more.conll", "train.self_training={thresholds: [0.01]}"]
-        run = Pipeline("tiny.yaml", [LEAN[0], f"head={head}", *reader, *more]).train(device="cpu")
+        run = Pipeline("tiny.yaml", [*overrides, *more]).train(device="cpu")
         assert [row["texts"] for row in run.self_training] == [0, 20]
 
 
 def test_the_confidence_in_several_labels_is_that_of_the_least_certain_one(tmp_path: Path) -> None:
-    rows = [{**row, "labels": [row["label"]]} for row in texts(3, 0, 8, 1)]
-    for name in ("train", "dev"):
-        write_jsonl(tmp_path / f"{name}.jsonl", rows)
     content = pipeline(tmp_path, head={"use": "label", "pool": "mean", "multi": True})
-    write_jsonl(tmp_path / "train.jsonl", rows)
+    write_jsonl(tmp_path / "train.jsonl", [{**row, "labels": [row["label"]]} for row in texts(3, 0, 8, 1)])
     content["data"] = {"reader": "jsonl", "train": "train.jsonl"}
     content["train"].pop("self_training")
     with contextlib.chdir(tmp_path):
@@ -198,14 +190,10 @@ def test_what_cannot_be_trained_on_is_refused(tmp_path: Path, overrides: list[st
 
 
 def test_an_unlabelled_text_that_is_too_long_is_named(tmp_path: Path) -> None:
-    content = pipeline(tmp_path)
-    content["train"]["max_tokens"] = 3
-    content["train"]["self_training"]["thresholds"] = [0.01]
-    with (
-        contextlib.chdir(tmp_path),
-        pytest.raises(DataError, match=r"more.jsonl:1\): 4 tokens exceed train.max_tokens"),
-    ):
-        Pipeline(content).train(device="cpu")
+    limits = ["train.max_tokens=3", "train.self_training.thresholds=[0.01]", "train.epochs=1"]
+    message = r"more.jsonl:1\): 4 tokens exceed train.max_tokens"
+    with contextlib.chdir(tmp_path), pytest.raises(DataError, match=message):
+        Pipeline(pipeline(tmp_path), limits).train(device="cpu")
 
 
 def test_records_that_are_new_in_each_epoch_cannot_have_answers_beside_them(tmp_path: Path) -> None:

@@ -46,9 +46,7 @@ def refuse(target: str, bundle: Path, output: Path, *options: str) -> Done:
 
 
 @every_target
-def test_the_bundle_is_copied_whole_and_every_account_may_read_it(
-    target: str, tiny_bundle: Path, tmp_path: Path
-) -> None:
+def test_the_bundle_is_copied_and_every_account_may_read_it(target: str, tiny_bundle: Path, tmp_path: Path) -> None:
     output = tmp_path / "new" / "deployed"
     deploy(target, tiny_bundle, output, *TARGETS[target], "--name", "people-1")
     copy = output / BUNDLE_IN[target].replace("toy", "people-1")
@@ -73,9 +71,7 @@ def test_an_empty_folder_is_taken_and_any_other_refused(target: str, tiny_bundle
 
 
 @every_target
-def test_a_bundle_of_int8_is_refused_for_cuda_and_not_for_the_cpu(
-    target: str, tiny_bundle: Path, tmp_path: Path
-) -> None:
+def test_a_bundle_of_int8_is_refused_for_cuda_but_not_the_cpu(target: str, tiny_bundle: Path, tmp_path: Path) -> None:
     files = {name: (tiny_bundle / name).read_bytes() for name in ("model.onnx", "tokenizer.json")}
     bundle = forged.write(tmp_path / "int8", files, manifest() | {"parity": {"precision": "int8"}})
     done = refuse(target, bundle, tmp_path / "deployed", "--cuda")
@@ -84,9 +80,7 @@ def test_a_bundle_of_int8_is_refused_for_cuda_and_not_for_the_cpu(
 
 
 @every_target
-def test_a_bundle_that_is_damaged_or_answers_otherwise_is_refused(
-    target: str, build: Build, tiny_bundle: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_or_wrong_bundle_is_refused(target: str, build: Build, tiny_bundle: Path, tmp_path: Path) -> None:
     done = refuse(target, build(tmp_path / "leaks", leaks=True), tmp_path / "deployed")
     assert (done.code, "answers differ on this machine" in done.err) == (6, True)
     damaged = shutil.copytree(tiny_bundle, tmp_path / "bundle")
@@ -123,9 +117,7 @@ def test_nothing_is_left_when_the_disk_is_full(
         ("triton", "a" * 91),
     ],
 )
-def test_a_name_that_the_target_does_not_take_is_refused(
-    target: str, name: str, tiny_bundle: Path, tmp_path: Path
-) -> None:
+def test_a_name_that_the_target_refuses_is_an_error(target: str, name: str, tiny_bundle: Path, tmp_path: Path) -> None:
     done = refuse(target, tiny_bundle, tmp_path / "deployed", f"--name={name}")
     assert (done.code, repr(name) in done.err) == (2, True)
 

@@ -105,9 +105,7 @@ def graphs(repository: Path, sums: Path) -> dict[str, tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize(("name", "batch"), [("toy_graph", 32), ("sums_graph", 32), ("bare", 0)])
-def test_a_graph_fed_and_read_as_its_config_says_runs_and_is_batched_where_all_has_the_axis(
-    name: str, batch: int, graphs: dict[str, tuple[Any, Any]]
-) -> None:
+def test_a_graph_runs_as_its_config_says(name: str, batch: int, graphs: Any) -> None:
     config, session = graphs[name]
     assert (config.max_batch_size, config.HasField("dynamic_batching")) == (batch, bool(batch))
     assert [tensor.name for tensor in config.input] == [node.name for node in session.get_inputs()]
@@ -131,9 +129,7 @@ def test_inputs_that_keep_their_defaults_are_named(sums: Path) -> None:
     assert "stay at their defaults, as they have no batch: scale." in (sums / "sums_graph/config.pbtxt").read_text()
 
 
-def test_all_requests_of_a_batch_are_answered_in_one_call_as_predict_answers(
-    toy: Any, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_of_requests_is_answered_at_once(toy: Any, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, answer_batch = [], toy.model.predictor.answer_batch
 
     def counted(records: Any, decoding: Any) -> Any:

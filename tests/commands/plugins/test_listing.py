@@ -68,9 +68,7 @@ def test_all_components_of_a_name_are_shown_or_the_one_that_is_meant(install: In
     assert show_component("tokenizer/words") != show_component("words")  # an encoder is called so too
 
 
-def test_what_a_plugin_does_at_import_and_who_is_left_out_is_listed(
-    install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_at_import_and_plugins_left_out_are_listed(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     install("seqpipe-loud", "print('hello')\n" + CODE, version="1.5")
     assert "\nnote: seqpipe-loud 1.5: it prints when it is imported: hello\n" in list_components()
     monkeypatch.setenv("SEQPIPE_PLUGINS", "off")

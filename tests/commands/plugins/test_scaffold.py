@@ -78,9 +78,7 @@ def run_tests(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Client:
 
 
 @every_kind
-def test_a_new_package_is_short_and_its_tests_pass_at_once(
-    kind: str, packages: Path, site: Path, run_tests: Client
-) -> None:
+def test_a_new_package_is_short_and_its_tests_pass(kind: str, packages: Path, site: Path, run_tests: Client) -> None:
     package = packages / f"toy-{kind}"
     assert "2 passed" in run_tests(package, site)
     files = list(package.rglob("*.py"))
@@ -96,9 +94,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_a_fault_put_into_a_new_package_fails_its_tests(
-    kind: str, packages: Path, site: Path, tmp_path: Path, run_tests: Client
-) -> None:
+def test_a_package_with_a_fault_fails(kind: str, packages: Path, site: Path, tmp_path: Path, run_tests: Client) -> None:
     right, wrong, message = FAULTS[kind]
     module = shutil.copytree(site / f"toy_{kind}", tmp_path / f"toy_{kind}") / f"{kind}.py"
     text = module.read_text(encoding="utf-8")
@@ -259,7 +255,7 @@ def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ("value-error", "tokenizer", "ValueErrorTokenizer"),
     ],
 )
-def test_the_class_is_called_as_the_package_and_as_nothing_else(
+def test_the_class_is_named_as_the_package_and_nothing_else(
     name: str, kind: str, component: str, tmp_path: Path
 ) -> None:
     folder = write_package(name, kind, tmp_path)

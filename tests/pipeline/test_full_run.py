@@ -1,0 +1,236 @@
+"""A run makes its needs first, in order, whole and once; ends with excerpts of answers; and scores raw text."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from factory import LEAN, QUIET, seqpipe, tagging, tiny
+
+from seqpipe import Pipeline, Run
+from seqpipe.config.loader import load
+from seqpipe.console import Console, text_width
+from seqpipe.errors import ConfigError
+from seqpipe.pipeline import full_run
+from seqpipe.pipeline.full_run import (
+    ANSWER,
+    INPUT,
+    excerpt,
+    make_needs,
+    missing_needs,
+    print_answers,
+    run_all,
+    shorten_lines,
+)
+from seqpipe.pipeline.scoring import score_raw_text
+from seqpipe.runtime.manifest import Golden, Limits
+from seqpipe.runtime.model import load as load_bundle
+
+# Needs
+
+
+LSTM: dict[str, Any] = {"use": "lstm", "hidden": 4, "init": "../runs/first"}
+SMALL = {"embedding": {"use": "lookup", "dim": 4}, "train": {"epochs": 1, "threads": 1}}
+
+
+def pipeline(folder: Path, name: str, **changes: Any) -> Path:
+    """A tiny pipeline in the folder `yaml`, beside the folder of runs."""
+    (folder / "yaml").mkdir(exist_ok=True)
+    path = tagging(folder / "yaml", {"name": name, "encoder": {"use": "lstm", "hidden": 4}, **SMALL, **changes})
+    return path.rename(path.with_name(f"{name}.yaml"))
+
+
+def chain(folder: Path, path: str = "../runs/first") -> Path:
+    """A pipeline that starts from the run of another."""
+    pipeline(folder, "first")
+    return pipeline(folder, "second", needs=[{"path": path, "run": "first.yaml"}], encoder=LSTM | {"init": path})
+
+
+def test_check_names_the_run_that_is_needed_and_run_makes_it_once(tmp_path: Path) -> None:
+    path = chain(tmp_path)
+    checked = seqpipe("check", path, "--json", folder=tmp_path)
+    assert "needs runs/first: the run of yaml/first.yaml, which is run first" in checked.err
+    assert (checked.code, json.loads(checked.out)) == (0, {"file": str(path), "doubtful": [], "needs": ["runs/first"]})
+    assert not (tmp_path / "runs").exists()
+    done = seqpipe("train", path, "--device", "cpu", folder=tmp_path)
+    assert done.code == 0, done.err
+    assert "second needs runs/first: the run of yaml/first.yaml" in done.err
+    assert done.err.index("training first") < done.err.index("training second")
+    assert "encoder: starts from runs/first" in done.err
+    assert (tmp_path / "runs/first/bundle/model.onnx").is_file()
+    again = seqpipe("train", path, "--device", "cpu", folder=tmp_path)
+    assert (again.code, "needs" in again.err) == (0, False)
+
+
+def test_a_caller_gets_only_the_epochs_of_its_own_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    histories: list[int] = []
+    Pipeline(chain(tmp_path)).train(device="cpu", on_epoch=lambda history: histories.append(len(history)))
+    assert histories == [1]
+    assert len(Run("runs/first").history) == 1
+
+
+def test_an_interrupted_run_is_needed_where_the_yaml_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load(chain(tmp_path))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    states = iter(({"progress": {"done": False}}, {"progress": {"done": True}}))
+    assert seqpipe("train", tmp_path / "yaml/first.yaml", "--device", "cpu", folder=tmp_path).code == 0
+    monkeypatch.setattr(full_run.checkpoint, "load", lambda path: next(states))
+    assert [step.need.path for step in missing_needs(config)] == [tmp_path / "runs/first"]
+    assert missing_needs(config) == []
+
+
+def test_a_tiny_bert_is_made_of_the_training_texts(tmp_path: Path) -> None:
+    bert = {"use": "pretrained", "checkpoint": "models/bert"}
+    need = {"path": "models/bert", "make": "tiny-bert", "pieces": 60}
+    words = [bert, {"use": "words"}]
+    path = pipeline(tmp_path, "tagger", needs=[need], tokenizer=bert, embedding=None, encoder=words)
+    assert make_needs(load(path), QUIET, "cpu", None)
+    assert not make_needs(load(path), QUIET, "cpu", None)
+    folder = tmp_path / "yaml/models/bert"
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    assert {"[CLS]", "##a", "in"} <= vocabulary.keys()
+    assert len(vocabulary) <= 60
+    assert [file.name for file in folder.parent.iterdir()] == ["bert"]  # nothing half-written beside it
+    checked = seqpipe("check", path, "--static", folder=tmp_path)
+    assert (checked.code, "needs" in checked.err) == (0, False)
+
+
+def test_a_run_that_an_override_replaces_is_not_needed(tmp_path: Path) -> None:
+    path = chain(tmp_path)
+    assert load(path).needs
+    assert load(path, ["encoder.init=null"]).needs == ()
+
+
+def test_pipelines_that_need_each_other_are_an_error(tmp_path: Path) -> None:
+    path = chain(tmp_path)
+    back = [{"path": "../runs/second", "run": "second.yaml"}]
+    pipeline(tmp_path, "first", needs=back, encoder=LSTM | {"init": "../runs/second"})
+    done = seqpipe("run", path, folder=tmp_path)
+    assert done.code == 2
+    assert "first.yaml:" in done.err
+    assert "needs.0: pipelines need each other in a cycle: second.yaml -> first.yaml -> second.yaml" in done.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_that_is_no_run_of_its_yaml_is_an_error(tmp_path: Path) -> None:
+    path = chain(tmp_path, "../runs/one")
+    with pytest.raises(ConfigError, match=r"needs\.0\.path: the run of first.yaml is called 'first'; end the path"):
+        missing_needs(load(path))
+
+
+@pytest.mark.parametrize(
+    ("needs", "message"),
+    [
+        ("first", "needs: should be a list of mappings such as {path: FOLDER, run: FILE.yaml}"),
+        ([{"path": "a"}], "needs.0: an entry of 'needs' has a path and either run: FILE.yaml or make: tiny-bert"),
+        ([{"path": "a", "run": "first.yaml", "make": "tiny-bert"}], "either run: FILE.yaml or make: tiny-bert"),
+        ([{"path": "../runs/first", "run": "frist.yaml"}], "needs.0.run: no such file 'frist.yaml'"),
+        ([{"path": "a", "make": "huge-bert"}], "needs.0.make: should be "),
+        ([{"path": "a", "script": "make.py"}], "needs.0.script: an entry of 'needs' has no such key"),
+    ],
+)
+def test_wrong_entries_are_named(tmp_path: Path, needs: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(chain(tmp_path), [f"needs={json.dumps(needs)}"])
+    assert message in str(caught.value)
+
+
+# Answers
+
+
+WORDS = " ".join(f"word{number}" for number in range(100))
+
+
+def test_a_text_that_fits_stands_whole_on_one_line() -> None:
+    assert excerpt("one\ntwo  three\t four", 30) == "one two three four"
+    text = "x" * ANSWER
+    assert excerpt(text, ANSWER) == text
+
+
+@pytest.mark.parametrize("word", ["word0", "word20", "word50", "word98", "word99"])
+def test_a_long_text_is_cut_between_words_around_the_place_that_matters(word: str) -> None:
+    cut = excerpt(WORDS, 60, WORDS.index(word))
+    assert word in cut.split()
+    assert 40 <= len(cut) <= 64
+    kept = cut.removeprefix("… ").removesuffix(" …")
+    assert f" {kept} " in f" {WORDS} "
+    assert cut.startswith("…") == (not WORDS.startswith(kept))
+    assert cut.endswith("…") == (not WORDS.endswith(kept))
+
+
+def test_a_text_without_blanks_is_cut_by_its_columns() -> None:
+    cut = excerpt("春江潮水连海平" * 30, 60, 100)
+    assert (cut[:2], cut[-2:], text_width(cut)) == ("… ", " …", 64)
+
+
+def test_few_lines_stand_below_each_other_and_many_are_joined() -> None:
+    assert shorten_lines(["Ada: PER", "Oslo: LOC"]) == ["Ada: PER", "Oslo: LOC"]
+    assert shorten_lines(list("abcde")) == ["a; b; c; d; e"]
+    lines = [f"word{number}: NOUN (0.99)" for number in range(40)]
+    (line,) = shorten_lines(lines)
+    count = line.count("NOUN")
+    assert line == f"{'; '.join(lines[:count])}; … and {40 - count} more"
+    assert count > 5
+
+
+def test_the_answers_of_a_bundle_are_shown_with_their_texts(capsys: pytest.CaptureFixture[str]) -> None:
+    passage = f"{WORDS} Ada\nlives in Oslo. {WORDS}"
+    start = passage.index("Ada")
+    golden: list[dict[str, Any]] = [
+        {
+            "record": {"question": "Who?", "text": passage},
+            "answer": {"answer": "Ada", "start": start, "end": start + 3},
+        },
+        {"record": {"words": ["a", "b"]}, "answer": {"answer": "", "start": 0, "end": 0}},
+        {"record": {"points": [[0.125, 0.25]] * 40}, "answer": {"answer": "0 1"}},
+        {"record": {"text": "left out"}, "answer": {"answer": "c"}, "options": {"n_best": 3}},
+    ]
+    kind = SimpleNamespace(lines=lambda answer: [answer["answer"] or "(nothing)"])
+    manifest = SimpleNamespace(golden=[Golden.model_validate(example) for example in golden])
+    model: Any = SimpleNamespace(manifest=manifest, predictor=SimpleNamespace(kind=kind))
+    print_answers(model, [], Console())
+    blank, title, *lines = capsys.readouterr().err.splitlines()
+    assert (blank, title) == ("", "answers of the bundle:")
+    assert lines[0].startswith("  Who? | … word")
+    assert " Ada lives in Oslo. word0 " in lines[0]
+    assert lines[1:4] == ["    Ada", "  a b", "    (nothing)"]
+    assert lines[4].endswith(", …")
+    assert len(lines[4]) <= INPUT + 4
+    assert len(lines) == 6
+
+
+# Raw text
+
+
+def test_a_tokenizer_that_cuts_words_is_warned_of_and_scored_on_raw_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    letters = r"tokenizer={use: words, pattern: \w}"
+    scores = run_all(tiny(tmp_path, *LEAN, letters, "train.epochs=6", "train.batch_size=4"), Console(0), "cpu").scores
+    assert scores is not None
+    raw = scores["test (raw)"]
+    assert list(scores) == ["test", "test (raw)"]
+    assert raw["f1"] < scores["test"]["f1"] - 0.02
+    assert raw["split_otherwise"] > 0.5
+    messages = capsys.readouterr().err.splitlines()
+    (warning,) = [line for line in messages if "split differently" in line and "warning" in line]
+    assert "on raw text" in warning
+    assert r"""with `tokenizer: {use: words, pattern: "\\w+|[^\\w\\s]"}` it is 0.0 %""" in warning
+    card = (tmp_path / "runs" / "tiny" / "bundle" / "README.md").read_text()
+    assert "| test (raw) | f1 |" in card
+    share = f"{100 * raw['split_otherwise']:.1f} %"
+    assert f"test (raw): the text alone is given, as in deployment; {share}" in card
+
+
+def test_raw_text_that_is_refused_has_no_score(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    predictor = load_bundle(tiny_bundle, "cpu").predictor
+    predictor.limits = Limits(tokens=2)
+    records = [{"text": "Anna-Lena", "words": ["Anna-Lena"], "tags": ["B-person"]}]
+    assert score_raw_text(predictor, "test", records, {"f1": 1.0}, Console(0)) == {}
+    message = capsys.readouterr().err
+    assert "warning: 100.0 % of 1 words are split differently" in message
+    assert "it cannot be scored: " in message
