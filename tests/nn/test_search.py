@@ -3,8 +3,6 @@
 Each row of a table is a random model and its input. Of `MODELS` of them, every text that they could write is laid out.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from functools import partial
@@ -50,7 +48,7 @@ class Table(nn.Module):
         self.register_buffer("mask", real)
         self.steps = 0
 
-    def begin(self, rows: list[int]) -> tuple[Reading, State]:
+    def begin(self, rows: list[int]) -> "tuple[Reading, State]":
         chosen = torch.tensor(rows)
         return Reading(self, self.mask[chosen]), (chosen, torch.zeros_like(chosen), torch.zeros_like(chosen))
 
@@ -66,7 +64,7 @@ class Reading(NamedTuple):
     def source(self) -> State:
         return () if self.mask is None else (self.mask,)
 
-    def with_source(self, source: State) -> Reading:
+    def with_source(self, source: State) -> "Reading":
         return self._replace(mask=source[0]) if source else self
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
@@ -84,7 +82,7 @@ def find(decoder: Reading, start: State, lengths: Tensor | None = None, **option
 
 
 def places(sequences: list[Tokens]) -> tuple[Any, Any]:
-    """Where each token of each sequence stands in a row's table, (4, sequences, N), and which are real."""
+    """Return the place of each token of each sequence in a row's table, (4, sequences, N), and which are real."""
     found, real = np.zeros((4, len(sequences), max(map(len, sequences), default=1)), int), []
     for n, tokens in enumerate(sequences):
         h = 0
@@ -107,12 +105,8 @@ def gains(table: Table, row: int, before: list[int]) -> Any:
     return table.row(row)[0][t[0, -1], h[0, -1], last[0, -1]]
 
 
-def score(table: Table, row: int, tokens: Tokens) -> float:
-    return float(scores(table, row, [tokens])[0])
-
-
 def ranks(table: Table, row: int, sequences: list[Tokens], options: dict[str, Any]) -> Any:
-    """What sequences are ordered by, worked out from the papers."""
+    """Return the numbers by which sequences are ordered, worked out from the papers."""
     (t, h, before, _), real = places(sequences)
     made = scores(table, row, sequences) / ((5 + real.sum(1)) / 6) ** options.get("length_penalty", 0)
     got = (table.row(row)[1][t, h, before] * real[..., None]).sum(1)  # (sequences, S)
@@ -127,7 +121,7 @@ def best_of(table: Table, row: int, sequences: list[Tokens], options: dict[str, 
 
 
 def may_follow(before: Tokens, token: int, options: dict[str, Any]) -> bool:
-    """Whether a token may be written behind these."""
+    """Return whether a token may be written behind these."""
     prefix, n = options.get("prefix", ()), options.get("no_repeat_ngram_size", 0)
     if len(before) == options.get("length"):
         return token == EOS_ID
@@ -146,11 +140,11 @@ def may_follow(before: Tokens, token: int, options: dict[str, Any]) -> bool:
 
 
 def accepted(tokens: Tokens, arcs: tuple[tuple[int, int, int], ...]) -> bool:
-    """Whether an automaton lets these tokens be written."""
+    """Return whether an automaton accepts these tokens."""
     state = max(0, arcs[0][0]) if arcs else 0
     for token in tokens:
-        here = [(piece, after) for begin, piece, after in arcs if begin in (-1, state)]
-        after = [after for piece, after in here if piece == token]
+        arcs_here = [(piece, after) for begin, piece, after in arcs if begin in (-1, state)]
+        after = [after for piece, after in arcs_here if piece == token]
         if -1 in after:
             return False
         state = max(after, default=0)
@@ -162,12 +156,8 @@ def every(options: dict[str, Any]) -> list[Tokens]:
     found: list[Tokens] = []
     for length in range(1, N + 1):
         for tokens in itertools.product(range(V), repeat=length):
-            whole = tokens[-1] == EOS_ID or length == N
-            if (
-                whole
-                and EOS_ID not in tokens[:-1]
-                and all(may_follow(tokens[:t], tokens[t], options) for t in range(length))
-            ):
+            is_whole = (tokens[-1] == EOS_ID or length == N) and EOS_ID not in tokens[:-1]
+            if is_whole and all(may_follow(tokens[:t], tokens[t], options) for t in range(length)):
                 found.append(tokens)
     return found
 
@@ -190,9 +180,8 @@ def beams_of(table: Table, row: int, beams: int, options: dict[str, Any], most: 
 
 def written(tokens: Tensor | np.ndarray) -> list[Tokens]:
     """Rows without their padding."""
-    rows = [
-        row[: row.index(EOS_ID) + 1] if EOS_ID in row else row for row in tokens.reshape(-1, tokens.shape[-1]).tolist()
-    ]
+    rows = tokens.reshape(-1, tokens.shape[-1]).tolist()
+    rows = [row[: row.index(EOS_ID) + 1] if EOS_ID in row else row for row in rows]
     return [tuple(token for token in row if token) for row in rows]
 
 
@@ -212,13 +201,8 @@ def tensors(options: dict[str, Any], rows: int) -> dict[str, Any]:
 
 
 SIZES = ("beams", "n_best", "max_length", "top_k")
-AXES = {name: ("n_" + name,) for name in SIZES} | {
-    "rows": ("b",),
-    "lengths": ("b",),
-    "prefix": ("op", "p"),
-    "forbidden": ("of", "f"),
-    "allowed": ("oa", "a"),
-}
+AXES: Any = {name: ("n_" + name,) for name in SIZES} | {"rows": ("b",), "lengths": ("b",)}
+AXES |= {"prefix": ("op", "p"), "forbidden": ("of", "f"), "allowed": ("oa", "a")}
 NUMBERS: dict[str, Any] = {
     "min_length": 0,
     "length_penalty": 0.0,
@@ -237,11 +221,8 @@ def inputs(rows: list[int], beams: int, n: int, options: dict[str, Any]) -> dict
     lists = tensors({"prefix": (), "forbidden": (), "allowed": (), **options}, len(rows))
     uniform = options.get("uniform", torch.zeros(1, 1, 0))
     made["lengths"] = torch.full((len(rows),), options.get("length", -1))
-    return (
-        made
-        | {"rows": torch.tensor(rows), "uniform": uniform}
-        | {n: lists[n] for n in ("prefix", "forbidden", "allowed")}
-    )
+    made |= {name: lists[name] for name in ("prefix", "forbidden", "allowed")}
+    return made | {"rows": torch.tensor(rows), "uniform": uniform}
 
 
 def never(*tokens: int) -> tuple[tuple[int, int, int], ...]:
@@ -269,12 +250,12 @@ OPTIONS: list[dict[str, Any]] = [
     {"allowed": ((4,), (4, 5), (5, 1, 4), (5, 1, 1))},
     {"allowed": ((4, 4, 4), (1,), (5, 5)), "length_penalty": 1.0, "coverage_penalty": 0.2},
 ]
-MODELS = 67 * len(OPTIONS)  # 1,005
+MODELS = 40 * len(OPTIONS)
 
 
 @pytest.fixture(scope="module")
 def table() -> Table:
-    """A thousand random models, each with its input."""
+    """Random models, each with its input."""
     return Table(MODELS, seed=2)
 
 
@@ -304,9 +285,9 @@ def test_a_beam_as_wide_as_there_are_prefixes_finds_the_best_of_all(table: Table
         expected = best_of(table, row, sequences, options)[:5]
         assert written(found["tokens"][i])[: len(expected)] == expected
         assert written(made["tokens"][i])[: len(expected)] == expected
-        told = [*scores(table, row, expected), *[LOG_ZERO] * (5 - len(expected))]
-        assert found["scores"][i].tolist() == pytest.approx(told, abs=1e-4)
-        assert made["scores"][i].tolist() == pytest.approx(told, abs=1e-4)
+        log_p = [*scores(table, row, expected), *[LOG_ZERO] * (5 - len(expected))]
+        assert found["scores"][i].tolist() == pytest.approx(log_p, abs=1e-4)
+        assert made["scores"][i].tolist() == pytest.approx(log_p, abs=1e-4)
 
 
 def test_narrow_beams_miss_what_wide_ones_find(table: Table, graph: Graph) -> None:
@@ -316,55 +297,26 @@ def test_narrow_beams_miss_what_wide_ones_find(table: Table, graph: Graph) -> No
     assert MODELS / 2 > missed[0] > missed[1] > 5
 
 
-def test_one_beam_is_greedy_search_whatever_the_penalties(table: Table, graph: Graph) -> None:
-    rows = list(range(MODELS))
-    expected = []
-    for row in rows:
-        tokens: list[int] = []
-        while EOS_ID not in tokens and len(tokens) < N:
-            tokens.append(int(gains(table, row, tokens).argmax()))
-        expected.append(tuple(tokens))
-    for alpha in (0.0, 3.0):
-        given = inputs(rows, 1, 1, {"length_penalty": alpha})
-        assert written(decide(table, **given)["tokens"]) == expected
-        assert written(graph(**given)["tokens"]) == expected
-
-
-def test_a_thousand_at_once_are_found_as_one_by_one(table: Table, graph: Graph) -> None:
-    rows = list(range(MODELS))
-    given = inputs(rows, 3, 3, {"length_penalty": 1.0, "coverage_penalty": 0.2})
-    together, whole = decide(table, **given), graph(**given)
-    for row in rows:
-        one = given | {"rows": given["rows"][[row]], "lengths": given["lengths"][[row]]}
-        alone, made = decide(table, **one), graph(**one)
-        assert torch.equal(alone["tokens"][0], together["tokens"][row])
-        assert np.array_equal(made["tokens"][0], whole["tokens"][row])
-        assert np.array_equal(made["tokens"][0], alone["tokens"][0].numpy())
-        assert np.allclose(made["scores"][0], together["scores"][row].numpy(), rtol=0, atol=1e-4)
-
-
 @pytest.mark.parametrize(
     "options", [*OPTIONS, {"early_stopping": True}, {"early_stopping": True, "min_length": 1}], ids=str
 )
 @pytest.mark.parametrize("beams", [1, 2, 4])
 def test_any_beam_finds_what_a_search_in_plain_python_finds(beams: int, options: dict[str, Any]) -> None:
     table, rows = Table(40, seed=beams), list(range(40))
-    found, told = find(*table.begin(rows), beams=beams, n_best=beams, max_length=N, **tensors(options, len(rows)))
+    found, log_p = find(*table.begin(rows), beams=beams, n_best=beams, max_length=N, **tensors(options, len(rows)))
     for row in rows:
         expected = beams_of(table, row, beams, options)
         got = written(found[row])[: len(expected)]
         assert got == expected
-        assert told[row, : len(expected)].tolist() == pytest.approx(scores(table, row, expected).tolist(), abs=1e-4)
-        assert (told[row, len(expected) :] == LOG_ZERO).all()
+        assert log_p[row, : len(expected)].tolist() == pytest.approx(scores(table, row, expected).tolist(), abs=1e-4)
+        assert (log_p[row, len(expected) :] == LOG_ZERO).all()
 
 
 def test_options_change_what_is_found() -> None:
-    table, rows = Table(40), list(range(40))
-    plain = find(*table.begin(rows), beams=4, n_best=1, max_length=N)[0]
+    (reading, start), search = Table(40).begin(list(range(40))), {"beams": 4, "n_best": 1, "max_length": N}
+    plain, _ = find(reading, start, **search)
     for options in OPTIONS[1:]:
-        assert not torch.equal(
-            find(*table.begin(rows), beams=4, n_best=1, max_length=N, **tensors(options, len(rows)))[0], plain
-        )
+        assert not torch.equal(find(reading, start, **search, **tensors(options, 40))[0], plain)
 
 
 @pytest.mark.parametrize("beams", [1, 2, 5])
@@ -403,12 +355,8 @@ def test_sequences_that_do_not_exist_are_marked() -> None:
     assert (scores[:, :4] > -100).all()  # 1, 3, 4 and 5 can be written
     assert (scores[:, 4:] == LOG_ZERO).all()
     assert not tokens[scores == LOG_ZERO].any()
-
-
-def test_more_answers_than_beams_are_as_many_as_there_are_beams() -> None:
-    tokens, scores = find(*Table(2).begin([0, 1]), beams=2, n_best=7, max_length=5)
-    assert tokens.shape == (2, 2, 5)
-    assert scores.shape == (2, 2)
+    tokens, scores = find(*table.begin([0, 1]), beams=2, n_best=7, max_length=5)
+    assert (tokens.shape, scores.shape) == ((2, 2, 5), (2, 2))  # no more answers than beams
 
 
 def drawn(table: Table, row: int, numbers: Any, temperature: float, top_k: int, top_p: float) -> Tokens:
@@ -429,44 +377,22 @@ def drawn(table: Table, row: int, numbers: Any, temperature: float, top_k: int, 
 SAMPLED = [(1.0, 50, 1.0), (0.7, 50, 1.0), (1.5, 3, 1.0), (1.0, 50, 0.8), (2.0, 4, 0.6), (0.0, 50, 1.0), (1.0, 1, 1.0)]
 
 
-@pytest.mark.parametrize(("temperature", "top_k", "top_p"), SAMPLED)
-def test_what_is_drawn_is_what_the_numbers_say(temperature: float, top_k: int, top_p: float) -> None:
+@pytest.mark.parametrize("options", SAMPLED)
+def test_a_sampled_text_follows_from_the_uniform_samples(options: tuple[float, int, float]) -> None:
     table, rows, most = Table(50, seed=3, most=9), list(range(50)), 9
     uniform = torch.rand(50, 2, most, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).float()
-    found, scores = find(
-        *table.begin(rows),
-        beams=2,
-        n_best=2,
-        max_length=most,
-        uniform=uniform,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-    )
+    chosen = dict(zip(("temperature", "top_k", "top_p"), options, strict=True))
+    found, log_p = find(*table.begin(rows), beams=2, n_best=2, max_length=most, uniform=uniform, **chosen)
     for row in rows:
-        expected = [drawn(table, row, uniform[row, k].double().numpy(), temperature, top_k, top_p) for k in range(2)]
-        expected.sort(key=lambda one: -score(table, row, one))
+        expected = [drawn(table, row, uniform[row, k].double().numpy(), *options) for k in range(2)]
         assert sorted(written(found[row])) == sorted(expected)
-        assert scores[row].tolist() == pytest.approx([score(table, row, one) for one in expected], abs=1e-4)
-
-
-def test_many_texts_that_are_drawn_have_the_model_s_frequencies() -> None:
-    table = Table(1, seed=5)
-    found, _ = find(*table.begin([0]), beams=4000, n_best=4000, max_length=1, uniform=torch.rand(1, 4000, 1))
-    counts = np.bincount(found.flatten().numpy(), minlength=V) / 4000
-    assert np.abs(counts - np.exp(gains(table, 0, []))).max() < 0.04
+        assert log_p[row].tolist() == pytest.approx(sorted(scores(table, row, expected), reverse=True), abs=1e-4)
 
 
 def test_a_text_that_is_drawn_is_no_longer_than_there_are_numbers() -> None:
     table = Table(4, most=20, ending=-50)
     found, _ = find(*table.begin([0, 1, 2, 3]), beams=1, n_best=1, max_length=20, uniform=torch.rand(4, 1, 6))
     assert [len(one) for one in written(found)] == [6] * 4
-
-
-def test_of_equal_values_the_first_is_best() -> None:
-    values = torch.tensor([[1.0, 3.0, 3.0, 0.0, 3.0, 0.0]])
-    assert top_n(values, 4)[1].tolist() == [[1, 2, 4, 0]]
-    assert top_n(values, 3, largest=False)[1].tolist() == [[3, 5, 0]]
 
 
 def test_the_graph_finds_the_same_with_every_option(table: Table, graph: Graph) -> None:
