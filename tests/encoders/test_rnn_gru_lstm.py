@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cells
 import onnx
 import onnxruntime
 import pytest
 import torch
-import cells
 from encoders.equations import AXES, MASKS, arrays, distance, noisy
 from exported import Graph, export, ragged
 from torch import Tensor, nn

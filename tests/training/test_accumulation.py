@@ -16,14 +16,14 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from factory import QUIET, Watched, labelling, parts, plugins, tiny, train_run, write_jsonl
+from factory import QUIET, Watched, labelling, parts, plugins, tiny, train_run
+from gallery import write_pipeline
 from test_contracts import OFFERS, STAGES, made
 from torch import Tensor, nn
 
 from seqpipe.config.contract import declaration
 from seqpipe.config.loader import Config, load
 from seqpipe.config.schema import SGD
-from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import UsageError
 from seqpipe.pipeline import run_folder, training
@@ -104,14 +104,14 @@ def test_accumulated_batches_train_every_head_as_one_batch_does(
         trainer = train(pipeline, bench.config, Rows(batch, order), folder, **settings)
         assert trainer.progress.step == 4
         trained.append(trainer)
-    one, several = trained
-    assert greatest_difference(one.pipeline, several.pipeline) < 1e-9
-    assert greatest_difference(one.pipeline, pipelines.pop()) > 1e-4
-    for first, second in zip(one.progress.history, several.progress.history, strict=True):
+    whole, several = trained
+    assert greatest_difference(whole.pipeline, several.pipeline) < 1e-9
+    assert greatest_difference(whole.pipeline, pipelines.pop()) > 1e-4
+    for first, second in zip(whole.progress.history, several.progress.history, strict=True):
         assert second["loss"] == pytest.approx(first["loss"], rel=1e-9)
         assert second["gradients"] == pytest.approx(first["gradients"], rel=1e-6)
         assert second["lr"] == first["lr"]
-    assert several.progress.first_loss == pytest.approx(one.progress.first_loss, rel=1e-9)
+    assert several.progress.first_loss == pytest.approx(whole.progress.first_loss, rel=1e-9)
 
 
 # Whole runs on texts of very different lengths.
@@ -128,26 +128,18 @@ WAYS = ("full", 100, 1), ("windows", 5, 9), ("short", 7, 100)  # name, batch siz
 
 def mixed(folder: Path, head: Any) -> Path:
     """The YAML of a pipeline, and data: texts of 1 word, and of 20 to 40 words."""
-    dice = random.Random(1)
-    for name, count in (
-        ("train", 42),
-        ("dev", 5),
-    ):  # dev is one batch: its loss is a mean over texts of those of batches
+
+    def records(count: int, seed: int) -> list[dict[str, Any]]:
+        dice = random.Random(seed)
         lengths = [1 if i % 2 else dice.randint(20, 40) for i in range(count)]
-        tags = [[dice.choice(["B-x", "B-y", "O"]) for _ in range(length)] for length in lengths]
-        rows = [{"words": [f"{tag[-1]}{dice.choice('abc')}" for tag in row], "tags": row} for row in tags]
-        write_jsonl(folder / f"{name}.jsonl", [row | {"label": row["tags"][0][-1]} for row in rows])
-    content = {
-        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl"},
-        "tokenizer": "words",
-        "embedding": {"use": "lookup", "dim": 8},
-        "encoder": {"use": "lstm", "hidden": 8},
-        "head": head,
-        "train": {"epochs": 3, "batch_tokens": 100_000, "optimizer": {"use": "sgd", "lr": 0.5}, "threads": 1},
-    }
-    path = folder / "mixed.yaml"
-    path.write_text(dump(content))
-    return path
+        tags = [dice.choices(["B-x", "B-y", "O"], k=length) for length in lengths]
+        words = [[f"{tag[-1]}{dice.choice('abc')}" for tag in row] for row in tags]
+        return [{"words": w, "tags": t, "label": t[0][-1]} for w, t in zip(words, tags, strict=True)]
+
+    train = {"epochs": 3, "batch_tokens": 100_000, "optimizer": {"use": "sgd", "lr": 0.5}, "threads": 1}
+    stages = {"tokenizer": "words", "encoder": {"use": "lstm", "hidden": 8}, "head": head}
+    # dev is one batch: its loss is a mean over texts of those of batches
+    return write_pipeline(folder, records, "mixed", (42, 5, 1), train=train, **stages)
 
 
 def history(name: str) -> list[dict[str, Any]]:
@@ -183,7 +175,7 @@ def test_texts_of_any_lengths_give_the_same_dev_loss_however_they_are_accumulate
 
 
 class Known(nn.Module):
-    """Labels texts by the mean of x; the first label counts as unknown, and its texts have no loss."""
+    """Labels texts by the sum of x; the first label counts as unknown, and its texts have no loss."""
 
     answer = "label"
 
@@ -191,20 +183,14 @@ class Known(nn.Module):
         super().__init__()
         self.output = nn.Linear(dim, len(labels))
 
-    def logits(self, x: Tensor, mask: Tensor) -> Tensor:
-        real = mask[..., None].to(x.dtype)
-        logits: Tensor = self.output((x * real).sum(1) / real.sum(1))
-        return logits
-
     def loss(self, x: Tensor, mask: Tensor, label: Tensor) -> Tensor:
-        known = label > 0
-        return nn.functional.cross_entropy(self.logits(x, mask)[known], label[known])  # NaN without a known label
+        known, logits = label > 0, self.output((x * mask[..., None]).sum(1))
+        return nn.functional.cross_entropy(logits[known], label[known])  # NaN without a known label
 
     def loss_count(self, label: Tensor) -> Tensor:
         return (label > 0).sum()
 
-    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        return {"label": self.logits(x, mask).argmax(1), "scores": self.logits(x, mask).softmax(1)}
+    def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]: ...
 
 
 @pytest.mark.parametrize("heads", [1, 2])
@@ -238,8 +224,7 @@ def test_in_mixed_precision_steps_differ_by_rounding_and_the_scale_is_that_of_st
         order = [[0, 1, 2, 3, 4, 5], [6, 7]] if accumulate == 1 else [[0], [1, 2, 3], [4, 5], [6], [7]]
         update = {"epochs": 1, "accumulate": accumulate, "optimizer": SGD(lr=1.0)}
         settings = replace(config, train=config.train.model_copy(update=update))
-        folder = tmp_path / str(accumulate)
-        trainer = Trainer(pipeline, settings, Rows(batches(range(8)), order), None, folder, QUIET)
+        trainer = Trainer(pipeline, settings, Rows(batches(range(8)), order), None, tmp_path / str(accumulate), QUIET)
         if precision == "fp16":  # which a CPU has no autocast for
             trainer._scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=1)
             trainer._autocast = contextlib.nullcontext  # type: ignore[assignment, method-assign]
@@ -258,9 +243,7 @@ def test_the_pass_that_counts_has_the_random_numbers_of_the_step_and_leaves_no_t
     config = tiny(tmp_path, heads, "train.accumulate=3", "train.epochs=1")
     pipeline, batches = parts(config)
     masks: list[Tensor] = []
-    pipeline.heads[0].dropout.register_forward_hook(
-        lambda module, inputs, output: masks.append(output == 0) if module.training else None
-    )
+    pipeline.heads[0].dropout.register_forward_hook(lambda m, _, x: masks.append(x == 0) if m.training else None)
     Trainer(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET).train()
     steps = masks[1:]  # the first is that of the batch that shows what is to be counted
     assert len(steps) == 2 * len(batches.order(0))
@@ -272,7 +255,7 @@ def test_the_pass_that_counts_has_the_random_numbers_of_the_step_and_leaves_no_t
 
 def stop(folder: Path, *settings: str) -> tuple[Config, Path]:
     """A training that a former version began, and its checkpoint."""
-    config = tiny(folder, "train.epochs=2", *settings)
+    config = tiny(folder, "train.epochs=2", "train.checkpoint_steps=1", *settings)
 
     def cut(batch: int) -> None:
         if batch == 4:
@@ -295,11 +278,10 @@ def test_a_training_begun_with_the_former_rule_is_refused_unless_it_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config, path = stop(tmp_path, "train.accumulate=2", "train.checkpoint_steps=1")
+    config, path = stop(tmp_path, "train.accumulate=2")
     for _ in range(2):
-        with pytest.raises(
-            UsageError, match=r"last\.ckpt: trained by the earlier rule of train\.accumulate; run with --fresh"
-        ):
+        message = r"last\.ckpt: trained by the earlier rule of train\.accumulate; run with --fresh"
+        with pytest.raises(UsageError, match=message):
             train_run(config)
     assert "steps_weigh_items" not in checkpoint.load(path)
     with run_folder.start_run(config, QUIET, fresh=True) as run:
@@ -310,8 +292,7 @@ def test_a_training_begun_with_the_former_rule_is_refused_unless_it_is_finished(
     with run_folder.start_run(config, QUIET, more=1) as run:
         training.train_run(run, QUIET, "cpu")
     assert checkpoint.load(path)["progress"]["epoch"] == 3
-    one, _ = stop(tmp_path, "name=one", "train.checkpoint_steps=1")  # steps of one batch are as they were
-    train_run(one)
+    train_run(stop(tmp_path, "name=one")[0])  # steps of one batch are as they were
 
 
 def test_a_stage_whose_training_needs_the_whole_batch_gets_a_note(
@@ -331,19 +312,18 @@ def test_what_a_head_adds_up_is_of_all_batches_and_its_steps_are_counted_once(
 ) -> None:
     config = tiny(tmp_path, "head=tags")
     pipeline, batches = parts(config)
-    pipeline.head.register_buffer("seen", torch.zeros(2))
+    pipeline.head.register_buffer("batches", torch.zeros(2))
     pipeline.head.register_buffer("steps", torch.zeros((), dtype=torch.int64))
     loss = type(pipeline.head).loss
 
     @functools.wraps(loss)
-    def counts(self: Any, *values: Any) -> Any:
-        if self.training:
-            self.seen[0] += 1
-            self.steps += 1
+    def count_calls(self: Any, *values: Any) -> Any:
+        self.batches[0] += self.training
+        self.steps += self.training
         return loss(self, *values)
 
-    monkeypatch.setattr(type(pipeline.head), "loss", counts)
+    monkeypatch.setattr(type(pipeline.head), "loss", count_calls)
     train(pipeline, config, batches, tmp_path / "counts", accumulate=2, epochs=1)
     count = len(batches.order(0))
     assert count > 2
-    assert (pipeline.head.seen.tolist(), pipeline.head.steps.item()) == ([count, 0], math.ceil(count / 2))
+    assert (pipeline.head.batches.tolist(), pipeline.head.steps.item()) == ([count, 0], math.ceil(count / 2))

@@ -23,18 +23,18 @@ SEQ2SEQ = {"use": "seq2seq", "hidden": 8, "target": "reply", "target_tokenizer":
 
 def pipeline(folder: Path, head: Any, reader: Any = "jsonl", tokenizer: Any = "words", **files: Any) -> Path:
     """Write files, of records or as texts, and the YAML of a pipeline that reads them."""
-    paths = {}
+    paths = {name: f"{name}.{reader if isinstance(reader, str) else reader['use']}" for name in files}
     for name, content in files.items():
-        use = reader if isinstance(reader, str) else reader["use"]
-        paths[name] = f"{name}.{use}"
         if isinstance(content, str):
             (folder / paths[name]).write_text(content)
         else:
             write_jsonl(folder / paths[name], content)
-    content = {"name": "faulty", "data": {"reader": reader, **paths}, "tokenizer": tokenizer, "head": head}
-    content |= {
+    stages = {"tokenizer": tokenizer, "encoder": {"use": "lstm", "hidden": 4, "direction": "forward"}, "head": head}
+    content = {
+        "name": "faulty",
+        "data": {"reader": reader, **paths},
         "embedding": {"use": "lookup", "dim": 4},
-        "encoder": {"use": "lstm", "hidden": 4, "direction": "forward"},
+        **stages,
     }
     yaml = folder / "faulty.yaml"
     yaml.write_text(dump(content | {"train": {"epochs": 1, "threads": 1}}))
@@ -47,8 +47,8 @@ def faults(folder: Path, *args: Any, **files: Any) -> list[str]:
     form = data_form(config)
     train = form.read(config.data.train)
     dev = form.read(config.data.dev) if config.data.dev else []
-    found = data_faults(config, fit_artifacts(config, train), train, dev)
-    return [line.replace(f"{folder}/", "") for line in found]
+    messages = data_faults(config, fit_artifacts(config, train), train, dev)
+    return [line.replace(f"{folder}/", "") for line in messages]
 
 
 def test_texts_of_train_in_dev_and_test_are_counted_and_shown(tmp_path: Path) -> None:
@@ -74,23 +74,20 @@ def test_the_shares_of_one_file_are_compared_as_the_parts_that_they_are(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [("1/12", "11/2"), (":)", ":("), ("कि", "का"), ("?", "!"), ("a", "ä"), ("C++", "C"), (" ", "")],
 )
-def test_texts_that_differ_by_more_are_new(tmp_path: Path, one: str, other: str) -> None:
-    record = {"label": "x"}
-    rest = [{"text": "something else", "label": "y"}]
-    assert faults(tmp_path, "label", train=[{"text": one, **record}, *rest], dev=[{"text": other, **record}]) == []
+def test_texts_that_differ_by_more_are_new(tmp_path: Path, first: str, second: str) -> None:
+    train = [{"text": first, "label": "x"}, {"text": "something else", "label": "y"}]
+    assert faults(tmp_path, "label", train=train, dev=[{"text": second, "label": "x"}]) == []
 
 
 def test_one_text_with_two_labels_is_a_contradiction_within_a_file_and_across_files(tmp_path: Path) -> None:
     train = "tea\tdrink\ntea\tfood\nrice\tfood\ntea\tfood\nTea\tfood\n"
     reader = {"use": "tsv", "columns": ["text", "label"]}
-    dev, told = faults(tmp_path, "label", reader, train=train, dev="rice\tdrink\n")
-    places = "train.tsv:1 and train.tsv:2; train.tsv:3 and dev.tsv:1"
-    assert (
-        told == f"2 texts have different labels, 3 of their records differ from the first: {places}; correct the data"
-    )
+    dev, message = faults(tmp_path, "label", reader, train=train, dev="rice\tdrink\n")
+    places = "train.tsv:1 and train.tsv:2; train.tsv:3 and dev.tsv:1; correct the data"
+    assert message == f"2 texts have different labels, 3 of their records differ from the first: {places}"
     assert dev.startswith(f"dev: 1 of 1 records {SAME}")
 
 
@@ -106,25 +103,23 @@ WORDS = {"words": ["green", "tea"]}
         ("score", {**TEA, "score": -1.0}, {**TEA, "score": -2.0}, "answers"),
         ("crf", {**TEA, "spans": [[0, 5, "x"]]}, {**TEA, "spans": [[6, 9, "x"]]}, "labels"),
         ("crf", {**TEA, "spans": [[0, 5, "x"]]}, {**TEA, "spans": []}, "labels"),
+        ({"use": "tags", "scheme": "none"}, {**WORDS, "tags": ["A", "B"]}, {**WORDS, "tags": ["A", "A"]}, "labels"),
     ],
 )
 def test_each_kind_of_answer_can_contradict(tmp_path: Path, head: Any, first: Any, second: Any, labels: str) -> None:
-    (told,) = faults(tmp_path, head, train=[first, second, second])
-    assert told.startswith(
-        f"1 text has different {labels}, 2 of their records differ from the first: train.jsonl:1 and"
-    )
-    assert faults(tmp_path, head, train=[first, first]) == []
+    reader = {"use": "jsonl", "scheme": "none"} if "tags" in first else "jsonl"
+    other = {"words": ["green tea"], "tags": ["B"]} if "tags" in first else {**first, "text": "red tea"}
+    (message,) = faults(tmp_path, head, reader, train=[first, second, second, other])
+    records = "2 of their records differ from the first: train.jsonl:1 and"
+    assert message.startswith(f"1 text has different {labels}, {records}")
+    assert faults(tmp_path, head, reader, train=[first, first]) == []
 
 
 @pytest.mark.parametrize(
     ("head", "first", "second"),
     [
         ({"use": "label", "multi": True}, {**TEA, "labels": ["a", "b"]}, {**TEA, "labels": ["b", "a"]}),
-        (
-            "crf",
-            {**TEA, "spans": [[0, 5, "x"], [6, 9, "y"]]},
-            {**TEA, "spans": [[6, 9, "y"], [0, 5, "x"]]},
-        ),
+        ("crf", {**TEA, "spans": [[0, 5, "x"], [6, 9, "y"]]}, {**TEA, "spans": [[6, 9, "y"], [0, 5, "x"]]}),
         (SEQ2SEQ, {**TEA, "reply": "hot"}, {**TEA, "reply": "cold"}),
         (SEQ2SEQ, {**TEA, "reply": ["hot", "cold"]}, {**TEA, "reply": "warm"}),
     ],
@@ -135,21 +130,11 @@ def test_another_order_and_several_references_do_not_contradict(
     assert faults(tmp_path, head, train=[first, second]) == []
 
 
-def test_tags_of_one_sequence_of_words_can_contradict(tmp_path: Path) -> None:
-    train = [{**WORDS, "tags": ["A", "B"]}, {**WORDS, "tags": ["A", "A"]}, {"words": ["green tea"], "tags": ["B"]}]
-    (told,) = faults(tmp_path, {"use": "tags", "scheme": "none"}, {"use": "jsonl", "scheme": "none"}, train=train)
-    assert told.startswith("1 text has different labels, 1 of their records differ from the first: train.jsonl:1 and")
-
-
 def test_sentences_of_conll_are_compared_by_their_words(tmp_path: Path) -> None:
     train = "in\tO\nOslo\tB-city\n\nin\tO\nOslo\tO\n\nRome\tB-city\n"
-    told = faults(tmp_path, "crf", "conll", train=train, dev="in\tO\noslo\tB-city\n")
-    alike = f"dev: 1 of 1 records {ALIKE}dev.conll:1 is train.conll:1"
-    assert told[0].startswith(alike)
-    assert told[1].startswith(
-        "1 text has different labels, 1 of their records differ from the first: train.conll:1 and"
-    )
-    assert len(told) == 2
+    alike, labels = faults(tmp_path, "crf", "conll", train=train, dev="in\tO\noslo\tB-city\n")
+    assert alike.startswith(f"dev: 1 of 1 records {ALIKE}dev.conll:1 is train.conll:1")
+    assert labels.startswith("1 text has different labels, 1 of their records differ from the first: train.conll:1 and")
 
 
 def test_both_texts_of_a_pair_are_one_input(tmp_path: Path) -> None:
@@ -157,24 +142,21 @@ def test_both_texts_of_a_pair_are_one_input(tmp_path: Path) -> None:
     train = [{"a": "tea", "b": "rice", "label": "x"}, {"a": "tea", "b": "bread", "label": "y"}]
     train += [{"a": "rice", "b": "tea", "label": "y"}]
     dev = [{"a": "bread", "b": "tea", "label": "y"}, {"a": "tea", "b": "bread", "label": "x"}]
-    same, told = faults(tmp_path, "label", reader, tokenizer, train=train, dev=dev)
+    same, labels = faults(tmp_path, "label", reader, tokenizer, train=train, dev=dev)
     assert same.startswith(f"dev: 1 of 2 records {SAME}dev.jsonl:2 is train.jsonl:2")
-    assert "train.jsonl:2 and dev.jsonl:2; correct" in told
+    assert "train.jsonl:2 and dev.jsonl:2; correct" in labels
 
 
 def test_a_question_is_compared_with_its_passage(tmp_path: Path) -> None:
-    def asked(question: str, *answers: str) -> dict[str, Any]:
+    def record(question: str, *answers: str) -> dict[str, Any]:
         passage = "Ada met Bob in Rome"
         gold = [{"text": answer, "start": passage.index(answer)} for answer in answers]
         return {"question": question, "context": passage, "answers": gold}
 
-    train = [asked("who", "Ada"), asked("who", "Bob"), asked("where", "Rome")]
-    tokenizer = {"use": "words", "field": ["question", "context"]}
-    reader = {"use": "jsonl", "text": None}
-    (told,) = faults(
-        tmp_path, "answer-span", reader, tokenizer, train=train, dev=[asked("when"), asked("where", "Rome")]
-    )
-    assert told.startswith(f"dev: 1 of 2 records {SAME}dev.jsonl:2 is train.jsonl:3")
+    train, dev = [record("who", "Ada"), record("who", "Bob"), record("where", "Rome")], [record("when")]
+    reader, tokenizer = {"use": "jsonl", "text": None}, {"use": "words", "field": ["question", "context"]}
+    (message,) = faults(tmp_path, "answer-span", reader, tokenizer, train=train, dev=[*dev, train[2]])
+    assert message.startswith(f"dev: 1 of 2 records {SAME}dev.jsonl:2 is train.jsonl:3")
 
 
 def test_empty_targets_are_counted(tmp_path: Path) -> None:
@@ -189,23 +171,22 @@ def test_empty_targets_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("head", [{"use": "lm", "packed": False}, "mlm"])
 def test_texts_that_a_model_learns_from_themselves_may_repeat(tmp_path: Path, head: Any) -> None:
-    same = [TEA, TEA]
-    assert faults(tmp_path, head, train=same, dev=same) == []
+    assert faults(tmp_path, head, train=[TEA, TEA], dev=[TEA, TEA]) == []
 
 
 def test_each_of_several_heads_is_named(tmp_path: Path) -> None:
     heads = [{"name": "kind", "use": "label"}, {"name": "mood", "use": "label", "target": "mood"}]
     train = [{**TEA, "label": "a", "mood": "x"}, {**TEA, "label": "a", "mood": "y"}]
-    (told,) = faults(tmp_path, heads, train=train)
-    assert told.startswith("mood: 1 text has different labels")
+    (message,) = faults(tmp_path, heads, train=train)
+    assert message.startswith("mood: 1 text has different labels")
 
 
 def test_of_a_large_file_the_first_records_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", 3)
     train = [{"text": f"tea {i}", "label": "ab"[i % 2]} for i in range(5)]
-    (told,) = faults(tmp_path, "label", train=train, dev=[train[0], train[4]])
-    assert told.startswith(f"dev: 1 of 2 records {SAME}dev.jsonl:1 is train.jsonl:1;")
-    assert told.endswith(" (in the first 3 records of each file)")
+    (message,) = faults(tmp_path, "label", train=train, dev=[train[0], train[4]])
+    assert message.startswith(f"dev: 1 of 2 records {SAME}dev.jsonl:1 is train.jsonl:1;")
+    assert message.endswith(" (in the first 3 records of each file)")
 
 
 def test_check_and_run_warn_and_go_on(tmp_path: Path) -> None:

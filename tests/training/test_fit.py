@@ -25,46 +25,38 @@ from seqpipe.training.fit import fit_artifacts
 from seqpipe_plugins.tokenizers.words import Words
 
 
-def learned_of(config: Config) -> Artifacts:
+def artifacts_of(config: Config) -> Artifacts:
     return fit_artifacts(config, read(config.data.reader, config.data.train))
 
 
 def test_labels_are_every_tag_of_the_scheme(tmp_path: Path) -> None:
-    artifacts = learned_of(tiny(tmp_path))
+    artifacts = artifacts_of(tiny(tmp_path))
     assert artifacts.tasks[0].labels == ("O", *(f"{p}-{label}" for label in ("LOC", "PER") for p in "BIES"))
     stated = {"kind": "spans", "target": None, "scheme": "BIOES"}
     assert artifacts.kind.manifest() == {**stated, "labels": list(artifacts.tasks[0].labels)}
-    assert learned_of(tiny(tmp_path, "head.scheme=IOB2")).tasks[0].labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    assert artifacts_of(tiny(tmp_path, "head.scheme=IOB2")).tasks[0].labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 
 
 def test_plain_tags_are_the_labels_as_they_stand(tmp_path: Path) -> None:
-    artifacts = learned_of(tiny(tmp_path, "head.scheme=none", "data.reader.scheme=none"))
+    artifacts = artifacts_of(tiny(tmp_path, "head.scheme=none", "data.reader.scheme=none"))
     assert artifacts.tasks[0].labels == ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
     assert artifacts.kind.kind == "tags"
 
 
-def test_the_vocabulary_counts_what_training_saw(tmp_path: Path) -> None:
+def test_the_vocabulary_counts_lowercased_words_and_the_alphabet_is_of_the_words_as_written(tmp_path: Path) -> None:
     config = tiny(tmp_path)
-    records = read(config.data.reader, config.data.train)
-    vocabulary = fit_artifacts(config, records).vocabulary
-    assert vocabulary[:4] == SPECIALS
-    words = [word.lower() for record in records for word in record["words"]]
-    assert vocabulary.counts is not None
-    assert all(
-        count == words.count(token) for token, count in list(zip(vocabulary, vocabulary.counts, strict=True))[4:]
-    )
-
-
-def test_a_feature_that_a_stage_declares_is_learned_from_the_words_as_written(tmp_path: Path) -> None:
-    config = tiny(tmp_path)
-    words = "".join(word for record in read(config.data.reader, config.data.train) for word in record["words"])
-    assert learned_of(config).featurizer.features["chars"].manifest()["alphabet"] == "".join(sorted(set(words)))
+    artifacts = artifacts_of(config)
+    assert artifacts.vocabulary[:4] == SPECIALS
+    words = [word for record in read(config.data.reader, config.data.train) for word in record["words"]]
+    counts = Counter(word.lower() for word in words)
+    assert artifacts.vocabulary.counts[4:] == [counts[token] for token in artifacts.vocabulary[4:]]
+    assert artifacts.featurizer.features["chars"].manifest()["alphabet"] == "".join(sorted({*"".join(words)}))
 
 
 def test_what_was_saved_is_read_again_as_it_was(tmp_path: Path) -> None:
     for make in (lambda folder: tiny(folder), lambda folder: load(writing(folder))):
         config = make(tmp_path)
-        artifacts = learned_of(config)
+        artifacts = artifacts_of(config)
         artifacts.save(tmp_path)
         again = Artifacts.load(tmp_path)
         records = read(config.data.reader, config.data.train)
@@ -79,95 +71,83 @@ def test_a_target_tokenizer_is_the_same_or_learned_from_the_targets(tmp_path: Pa
     records = [{"text": "ab", "reversed": "xy"}] * 3
     yaml = writing(tmp_path)
     write_jsonl(tmp_path / "train.jsonl", records)
-    same = learned_of(load(yaml))
+    same = artifacts_of(load(yaml))
     assert same.tasks[0].target_vocabulary == same.vocabulary == (*SPECIALS, "a", "b", "x", "y")  # it learns of both
-    separate = learned_of(load(yaml, ["head.target_tokenizer={use: chars}"]))
+    separate = artifacts_of(load(yaml, ["head.target_tokenizer={use: chars}"]))
     assert separate.tasks[0].target_vocabulary == (*SPECIALS, "x", "y")
 
 
 def test_data_without_what_the_head_learns_names_the_record_and_what_it_has(tmp_path: Path) -> None:
     yaml, chars = writing(tmp_path), "head.target_tokenizer={use: chars}"
     with pytest.raises(DataError, match=r"train\.jsonl:1: no field 'answer'; the record has: .*reversed"):
-        learned_of(load(yaml, ["head.target=answer", chars]))
+        artifacts_of(load(yaml, ["head.target=answer", chars]))
     write_jsonl(tmp_path / "train.jsonl", [{"text": "a", "reversed": 3}])
     with pytest.raises(DataError, match="'reversed' must be a text, or a list of texts any of which is right, not int"):
-        learned_of(load(yaml, [chars]))
+        artifacts_of(load(yaml, [chars]))
     config = tiny(tmp_path)
     (tmp_path / "train.conll").write_text("a\tO\nb\tO\n")
     with pytest.raises(DataError, match="has no span"):
-        learned_of(config)
+        artifacts_of(config)
 
 
 def test_a_head_that_writes_text_says_that_it_needs_a_target_tokenizer(tmp_path: Path) -> None:
     class Writer(nn.Module):
         answer = "text"
 
-        def __init__(self, dim: int):
-            super().__init__()
+        def __init__(self, dim: int): ...
 
         def loss(self, x: Any) -> Any: ...
 
         def decide(self, x: Any) -> Any: ...
 
-    config = load(
-        writing(tmp_path, {"head": {"use": "writer", "target": "reversed"}}), plugins=plugins(writer=("head", Writer))
-    )
+    yaml = writing(tmp_path, {"head": {"use": "writer", "target": "reversed"}})
+    config = load(yaml, plugins=plugins(writer=("head", Writer)))
     with pytest.raises(UsageError, match=r"head: 'writer' answers with text; add `target_tokenizer: same`"):
-        learned_of(config)
+        artifacts_of(config)
 
 
 def test_a_tokenizer_of_a_plugin_that_breaks_the_rules_is_named(tmp_path: Path) -> None:
-    class Bare:
-        """Forgets the special tokens."""
-
-        def train(self, texts: Any) -> Tokenizer:
-            return Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
-
-    class Odd:
-        """Returns something else."""
-
-        def train(self, texts: Any) -> list[str]:
-            return list(texts)
-
-    config = tiny(tmp_path)
-    for toy, message in (
-        (Bare, r"the first ids must be those of \[PAD\]"),
-        (Odd, "must return a tokenizers.Tokenizer, not"),
+    bare = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    for tokenizer, message in (
+        (bare, r"the first ids must be those of \[PAD\]"),
+        (["a"], "must return a tokenizers.Tokenizer, not"),
     ):
-        with_toy = load(config.file, ["tokenizer={use: toy}"], plugins(toy=("tokenizer", toy)))
+
+        class Toy:
+            def train(self, texts: Any, tokenizer: Any = tokenizer) -> Any:
+                return tokenizer
+
         with pytest.raises(PluginError, match=rf"tokenizer 'toy' of toys: .*{message}"):
-            learned_of(with_toy)
+            artifacts_of(tiny(tmp_path, "tokenizer={use: toy}", toy=("tokenizer", Toy)))
 
 
 def test_the_share_of_unknown_words_is_counted_by_tokens(tmp_path: Path) -> None:
-    artifacts = learned_of(tiny(tmp_path))
+    artifacts = artifacts_of(tiny(tmp_path))
     docs = artifacts.featurizer.docs([{"text": "ada flew to zanzibar"}, {"text": ""}])
     assert unknown_share(docs) == pytest.approx(1 / 4)
     assert unknown_share([]) == 0
 
 
 def unwritable(task: FittedTask, texts: list[str], longest: int | None) -> list[str]:
-    kind, doc = task.kind, Doc("", [], [], [])
-    assert isinstance(kind, Text)
-    census = TargetCensus(kind, longest)
+    kind: Any = task.kind
+    census, doc = TargetCensus(kind, longest), Doc("", [], [], [])
     for text in texts:
         census.add({"reversed": text}, kind.encode(text, doc), doc)
     return [*census.messages()]
 
 
-def test_texts_that_can_never_be_written_are_told_before_training(tmp_path: Path) -> None:
-    artifacts = learned_of(load(writing(tmp_path)))
+def test_target_texts_that_change_when_encoded_and_decoded_are_counted_before_training(tmp_path: Path) -> None:
+    artifacts = artifacts_of(load(writing(tmp_path)))
     (task,) = artifacts.tasks
     texts = ["abc def", "abc", "ab, c", "a"]
     task = replace(task, target_tokenizer=Words().train(texts))
+    cure = "use the target tokenizer {use: bpe, byte_level: true}, which is lossless"
     assert unwritable(task, [texts[0], texts[3]], 100) == []
     assert unwritable(task, texts, 4) == [
-        "1 of 4 texts (25.0%) change when encoded and decoded: 'ab, c' as 'ab , c'; "
-        "use the target tokenizer {use: bpe, byte_level: true}, which is lossless",
+        f"1 of 4 texts (25.0%) change when encoded and decoded: 'ab, c' as 'ab , c'; {cure}"
     ]
     assert unwritable(task, ["a zoo", "a a a a"], 4) == [
-        "1 of 2 texts (50.0%) change when encoded and decoded: 'a zoo' as 'a'; "
-        "use the target tokenizer {use: bpe, byte_level: true}, which is lossless",
+        f"1 of 2 texts (50.0%) change when encoded and decoded: 'a zoo' as 'a'; {cure}",
         "1 of 2 texts have 4 tokens or more, and are cut for scores; callers may set max_length=5",
     ]
     assert unwritable(task, ["a a a a"], None) == []
@@ -181,7 +161,7 @@ def test_a_text_that_the_library_panics_at_is_named_with_its_place(text: str, ta
     words = "{use: words, pattern: '([a-z0-9]+[.-]?)+@[a-z]+|\\w+'}"
     config = load(file, [f"tokenizer={words}", f"head.target_tokenizer={words}"])
     with pytest.raises(DataError, match=r"train\.jsonl:2: the tokenizer cannot split 'a{40}'… \(60 characters\)"):
-        learned_of(config)
+        artifacts_of(config)
 
 
 @pytest.mark.parametrize("features", ["memory", "mapped"])
@@ -207,11 +187,8 @@ def test_a_training_tokenizes_no_text_twice(
     if form == "labels":
         yaml, texts = labelling(tmp_path, {"head": "label"}), ("train", "dev")
     elif form == "running text":
-        head = {"use": "lm", "context": 5}
-        yaml, texts = (
-            labelling(tmp_path, {"head": head, "encoder": {"use": "gru", "hidden": 8, "direction": "forward"}}),
-            ("train",),
-        )
+        stages = {"head": {"use": "lm", "context": 5}, "encoder": {"use": "gru", "hidden": 8, "direction": "forward"}}
+        yaml, texts = labelling(tmp_path, stages), ("train",)
     else:
         yaml, texts = writing(tmp_path), ("train", "dev")
     config = load(yaml, ["data={reader: jsonl, train: train.jsonl}"] if "without" in form else [])
@@ -223,8 +200,8 @@ def test_a_training_tokenizes_no_text_twice(
             assert set(counts) == {1}
 
 
-def test_texts_without_any_token_are_told_as_such(tmp_path: Path) -> None:
+def test_texts_without_any_token_are_an_error(tmp_path: Path) -> None:
     file = writing(tmp_path, {"tokenizer": "words"})
     write_jsonl(tmp_path / "train.jsonl", [{"text": "  ", "reversed": "a"}] * 3)
     with pytest.raises(DataError, match="the training texts have no tokens: all are blank, or the tokenizer's pattern"):
-        learned_of(load(file, ["head.target_tokenizer={use: chars}"]))
+        artifacts_of(load(file, ["head.target_tokenizer={use: chars}"]))

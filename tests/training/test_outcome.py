@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import parts, seqpipe, tagging, tiny, write_jsonl
+from factory import moods, parts, seqpipe, tiny
+from gallery import several_labels, write_pipeline
 
 from seqpipe import Run
 from seqpipe.answers.types import Metric
@@ -38,23 +39,19 @@ def outcome(
     return outcome_of(progress, config)
 
 
-def test_stopped_by_patience_is_said_with_the_best_epoch(tmp_path: Path) -> None:
+def test_a_stop_by_patience_is_reported_with_the_best_epoch(tmp_path: Path) -> None:
     assert outcome_lines(outcome(tmp_path, [0.25, 0.5, 0.25, 0.5]), METRICS, "seqpipe run a.yaml") == [
         "stopped by patience after 2 evaluations without improvement: the best dev f1 is 50.00, of epoch 2 (step 2,000)"
     ]
 
 
 @pytest.mark.parametrize(
-    ("command", "cure"),
-    [
-        ("seqpipe run a.yaml", "to train longer: seqpipe run a.yaml --more 5"),
-        ("", "to train longer: set train.epochs=10"),
-    ],
+    ("command", "cure"), [("seqpipe run a.yaml", "seqpipe run a.yaml --more 5"), ("", "set train.epochs=10")]
 )
-def test_still_improving_is_said_with_the_cure(tmp_path: Path, command: str, cure: str) -> None:
+def test_a_score_that_still_improves_is_reported_with_the_cure(tmp_path: Path, command: str, cure: str) -> None:
     assert outcome_lines(outcome(tmp_path, [9.0, 8.0, 7.0, 6.5, 6.25], metric="perplexity"), METRICS, command) == [
         "still improving when it stopped, after all 5 epochs: the best dev perplexity is 6.25, of epoch 5 (step 5,000)",
-        cure,
+        f"to train longer: {cure}",
     ]
 
 
@@ -62,14 +59,12 @@ def test_a_last_epoch_that_is_perfect_or_the_only_one_is_not_still_improving(tmp
     for scores, more in (([0.2, 0.4, 0.6, 0.8, 1.0], ()), ([0.5], ("train.epochs=1",))):
         ended = outcome(tmp_path, scores, *more)
         assert not ended["still_improving"]
-        count = len(scores)
-        assert outcome_lines(ended, METRICS) == [
-            f"ended after {'all 5 epochs' if count > 1 else '1 epoch'}: "
-            f"the best dev f1 is {100 * scores[-1]:.2f}, of epoch {count} (step {count},000)"
-        ]
+        count, epochs = len(scores), "all 5 epochs" if len(scores) > 1 else "1 epoch"
+        best = f"the best dev f1 is {100 * scores[-1]:.2f}, of epoch {count} (step {count},000)"
+        assert outcome_lines(ended, METRICS) == [f"ended after {epochs}: {best}"]
 
 
-def test_a_score_that_never_moved_is_said_to_have_stayed(tmp_path: Path) -> None:
+def test_a_score_that_never_moved_is_reported_as_such(tmp_path: Path) -> None:
     ended = outcome(tmp_path, [0.0] * 5)
     assert (ended["ended_by"], ended["waited"]) == ("epochs", 0)
     first, cure = outcome_lines(ended, METRICS)
@@ -80,7 +75,7 @@ def test_a_score_that_never_moved_is_said_to_have_stayed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("scores", [[0.1, 0.2, 0.3, 0.4, 0.5], [0.5, 0.4, 0.3], [0.0] * 5])
-def test_a_loss_that_rose_is_the_learning_rates_fault_and_nobody_is_told_to_train_longer(
+def test_a_loss_that_rose_is_reported_with_the_learning_rates_and_without_advice_to_train_longer(
     tmp_path: Path, scores: list[float]
 ) -> None:
     rates = ("train.optimizer.lr=0.5", "embedding.0.lr=20")
@@ -107,14 +102,8 @@ def test_a_loss_is_measured_by_that_of_a_uniform_guess(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("head", [{"use": "label", "label_smoothing": 0.1}, {"use": "label", "multi": True}])
 def test_a_head_whose_weights_are_zero_has_the_loss_of_a_uniform_guess(tmp_path: Path, head: dict[str, Any]) -> None:
-    rows = [{"text": f"a b{i % 7}", "label": str(i % 5)} for i in range(20)]
-    if "multi" in head:
-        rows = [{"text": row["text"], "labels": [row["label"]] * (i % 2)} for i, row in enumerate(rows)]
-    changes: dict[str, Any] = {"head": head, "encoder": {"use": "lstm", "hidden": 4, "direction": "forward"}}
-    changes["embedding"] = {"use": "lookup", "dim": 4}
-    data = {part: str(write_jsonl(tmp_path / f"{part}.jsonl", rows)) for part in ("train", "dev")}
-    changes["data"] = {"reader": "jsonl", **data}
-    pipeline, batches = parts(load(tagging(tmp_path, changes)))
+    records = several_labels if "multi" in head else moods
+    pipeline, batches = parts(load(write_pipeline(tmp_path, records, "zeros", tokenizer="words", head=head)))
     for weights in pipeline.head.parameters():
         weights.data.zero_()
     pipeline.eval()
@@ -128,22 +117,21 @@ def test_a_planted_divergence_is_warned_of_and_a_healthy_training_is_not(
 ) -> None:
     dice = random.Random(1)
     rows = [{"text": " ".join(dice.choices("abcdefgh", k=20)), "label": str(dice.randrange(5))} for _ in range(120)]
-    data = {part: str(write_jsonl(tmp_path / f"{part}.jsonl", rows)) for part in ("train", "dev")}
-    content = {"name": "ratings", "data": {"reader": "jsonl", **data}, "tokenizer": "words"}
-    content |= {
+    stages = {
+        "tokenizer": "words",
         "embedding": {"use": "ngrams", "dim": 32, "dropout": 0.3, "lr": rate},
         "encoder": {"use": "bag", "pool": "sqrtn"},
+        "head": {"use": "label", "pool": "mean"},
+        "train": {"epochs": 12, "batch_size": 32, "optimizer": {"use": "sgd", "lr": rate / 20}, "threads": 1},
     }
-    content |= {"head": {"use": "label", "pool": "mean"}}
-    train = {"epochs": 12, "batch_size": 32, "optimizer": {"use": "sgd", "lr": rate / 20}, "threads": 1}
-    (tmp_path / "ratings.yaml").write_text(json.dumps({**content, "train": train}))
+    write_pipeline(tmp_path, lambda count, seed: rows, "ratings", **stages)
     done = seqpipe("train", "ratings.yaml", "--device", "cpu", folder=tmp_path)
     assert (done.code, "above the 1.609 of a uniform guess" in done.err) == (0, diverges)
     rates = f"the learning rate is too high; divide by ten: embedding.lr: {rate:g}, train.optimizer.lr: {rate / 20:g}"
     assert (rates in done.err) == (rates in Run(tmp_path / "runs" / "ratings").report().html) == diverges
 
 
-def test_without_dev_data_the_last_epoch_is_kept_and_nothing_is_said_of_it(tmp_path: Path) -> None:
+def test_without_dev_data_the_last_epoch_is_kept_without_a_report(tmp_path: Path) -> None:
     config = tiny(tmp_path, "data.dev=null", "train.epochs=1")
     progress = Progress(first_loss=0.75, history=[{"epoch": 1, "step": 3, "loss": 0.5}])
     progress.improve(-0.5)

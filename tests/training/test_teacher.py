@@ -10,11 +10,25 @@ from typing import Any
 
 import pytest
 import torch
-from factory import QUIET, Watched, labelling, moods, sentences, seqpipe, tagging, train_run, write_jsonl, writing
+from factory import (
+    QUIET,
+    Watched,
+    labelling,
+    moods,
+    plugins,
+    sentences,
+    seqpipe,
+    tagging,
+    toy_heads,
+    train_run,
+    write_jsonl,
+    writing,
+)
+from gallery import training, write_pipeline
 from torch.nn import functional as F
+from training.test_token_corpus import yaml as write_language_model
 
 from seqpipe.config.loader import Config, load, resolved
-from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.nn import crf
 from seqpipe.pipeline.check import build_trial
@@ -29,7 +43,7 @@ TAUGHT = {"path": "runs/teacher", "weight": 0.75, "temperature": 3.0}
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.set_num_threads(1)
 
@@ -58,26 +72,16 @@ def lesson(config: Config) -> tuple[Pipeline, Any, list[Any]]:
 
 
 def multi_labelling(folder: Path) -> Path:
-    yaml = labelling(folder, {"head": {**LABEL, "multi": True}})
-    for name, seed in (("train", 1), ("dev", 2), ("test", 3)):
-        records = [{"text": row["text"], "labels": [row["label"], row["text"][-5]]} for row in moods(24, seed)]
-        write_jsonl(folder / f"{name}.jsonl", records)
-    return yaml
+    def records(count: int, seed: int) -> list[dict[str, Any]]:
+        return [{"text": row["text"], "labels": [row["label"], row["text"][-5]]} for row in moods(count, seed)]
+
+    head = {**LABEL, "multi": True}
+    return write_pipeline(folder, records, "moods", (24, 12, 12), tokenizer="words", head=head, train=training(6, 0.05))
 
 
 def language_model(folder: Path) -> Path:
-    (folder / "text.txt").write_text("One fox ran.\nTwo owls sat.\nThree geese flew away.")
-    content: dict[str, Any] = {
-        "data": {"reader": {"use": "text", "unit": "line"}, "train": "text.txt"},
-        "tokenizer": "chars",
-        "embedding": {"use": "lookup", "dim": 8},
-        "encoder": {"use": "gru", "hidden": 8, "direction": "forward"},
-        "head": {"use": "lm", "packed": False},
-        "train": {"batch_size": 3, "optimizer": {"use": "adamw", "lr": 0.05}},
-    }
-    path = folder / "lm.yaml"
-    path.write_text(dump(content))
-    return path
+    train = {"batch_size": 3, "optimizer": {"use": "adamw", "lr": 0.05}}
+    return write_language_model(folder, head={"use": "lm", "packed": False}, train=train)
 
 
 HEADS = {
@@ -99,9 +103,9 @@ def test_a_student_with_the_weights_of_its_teacher_has_nothing_to_learn_from_it(
     fresh = pipeline.loss(batch).item()
     pipeline.load_state_dict(checkpoint.load_best(run / "checkpoints"))
     assert abs(pipeline.loss(batch).item()) < 1e-5 < fresh / 50
-    fresh_labels = Pipeline(load(yaml), pipeline.artifacts).eval()
-    fresh_labels.load_state_dict(pipeline.state_dict())
-    assert fresh_labels.loss(batch).item() > 0.1  # the labels still have something to teach
+    without_teacher = Pipeline(load(yaml), pipeline.artifacts).eval()
+    without_teacher.load_state_dict(pipeline.state_dict())
+    assert without_teacher.loss(batch).item() > 0.1  # the labels still have something to teach
 
 
 def test_the_probability_of_a_tag_is_the_sum_over_all_sequences_with_it() -> None:
@@ -152,12 +156,12 @@ def test_labels_are_matched_by_name(tmp_path: Path) -> None:
     _, _, before = lesson(student(yaml))
     learned = json.loads((run / "learned.json").read_text())
     names = learned["tasks"][0]["labels"]
-    turned = [*names[1:], names[0]]  # the same columns under other names
-    learned["tasks"][0]["labels"] = learned["tasks"][0]["answer"]["labels"] = turned
+    rotated = [*names[1:], names[0]]  # the same columns under other names
+    learned["tasks"][0]["labels"] = learned["tasks"][0]["answer"]["labels"] = rotated
     (run / "learned.json").write_text(json.dumps(learned))
     _, _, after = lesson(student(yaml))
     for old, new in zip(before, after, strict=True):
-        assert new[""][0].tolist() == [old[""][0][turned.index(name)].item() for name in names]
+        assert new[""][0].tolist() == [old[""][0][rotated.index(name)].item() for name in names]
     assert len({tuple(row[""][0].tolist()) for row in after}) > 3
 
 
@@ -173,11 +177,7 @@ def test_a_bundle_without_its_run_teaches_labels_as_its_run_does(tmp_path: Path)
     for first, second in zip(by_run, by_bundle, strict=True):
         torch.testing.assert_close(first[""], second[""], atol=1e-5, rtol=0)
     with pytest.raises(UsageError, match="alone answers with label, and the head 'tags' with tags"):
-        lesson(load(_tagger(tmp_path), ["train.teacher=alone"]))
-
-
-def _tagger(folder: Path) -> Path:
-    return tagging(folder, {"head": {"use": "tags", "scheme": "none"}})
+        lesson(load(tagging(tmp_path, {"head": {"use": "tags", "scheme": "none"}}), ["train.teacher=alone"]))
 
 
 def test_the_texts_of_a_beam_search_are_targets_beside_those_of_the_records(tmp_path: Path) -> None:
@@ -185,28 +185,23 @@ def test_the_texts_of_a_beam_search_are_targets_beside_those_of_the_records(tmp_
     teach(yaml, "train.epochs=3", "data.dev=null")
     write_jsonl(tmp_path / "more.jsonl", [{"text": "abc"}, {"text": "fed"}])
     pipeline, batches, answers = lesson(student(yaml, "data.unlabelled=more.jsonl", beams=2))
-    encode = pipeline.artifacts.tasks[0].target_tokenizer
-    assert encode is not None
-    written = 0
+    tokenizer, texts = pipeline.artifacts.tasks[0].target_tokenizer, 0
     for rows in batches.order(0):
         batch = batches(rows)
         for place, i in enumerate(rows):
             text = answers[i][""].strip()
             if text:
                 ids = batch["teacher.target_ids"][place][batch["teacher.target_mask"][place]]
-                assert encode.decode(ids[:-1].tolist()).replace(" ", "") == text.replace(" ", "")
-                written += 1
+                assert tokenizer.decode(ids[:-1].tolist()).replace(" ", "") == text.replace(" ", "")
+                texts += 1
         assert ("target_ids" in batch) == (rows[0] < 40)
-        gold, soft_targets = (
-            pipeline.head_stages[0].loss(
-                {**pipeline(batch), **{name: batch[prefix + name] for name in ("target_ids", "target_mask")}}
-            )
-            if prefix + "target_ids" in batch
-            else torch.zeros(())
-            for prefix in ("", "teacher.")
-        )
-        torch.testing.assert_close(pipeline.loss(batch), 0.25 * gold + 0.75 * soft_targets)
-    assert written > 20
+        expected = torch.zeros(())
+        for prefix, weight in (("", 0.25), ("teacher.", 0.75)):
+            if prefix + "target_ids" in batch:
+                targets = {name: batch[prefix + name] for name in ("target_ids", "target_mask")}
+                expected = expected + weight * pipeline.head_stages[0].loss({**pipeline(batch), **targets})
+        torch.testing.assert_close(pipeline.loss(batch), expected)
+    assert texts > 20
 
 
 def test_several_heads_and_parts_of_long_texts_keep_the_answers_about_their_words(tmp_path: Path) -> None:
@@ -234,15 +229,13 @@ def test_a_run_resumes_bit_equal_without_its_teacher(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "more.jsonl", moods(20, 7))
     settings = ["data.unlabelled=more.jsonl", "train.epochs=2", "train.accumulate=2", "train.checkpoint_steps=1"]
 
-    class StoppedError(Exception): ...
-
     def stop(count: int) -> None:
         if count == 4:
-            raise StoppedError
+            raise KeyboardInterrupt
 
     whole = train_run(student(yaml, *settings, "name=whole"))
-    with pytest.raises(StoppedError):
-        train_run(student(yaml, *settings, "name=cut"), Watched(lambda count: count > 1 and stop(count)))
+    with pytest.raises(KeyboardInterrupt):
+        train_run(student(yaml, *settings, "name=cut"), Watched(stop))
     shutil.rmtree("runs/teacher")
     resumed = train_run(student(yaml, *settings, "name=cut"))
     for name, weights in whole.state_dict().items():
@@ -259,8 +252,9 @@ def test_a_teacher_that_does_not_fit_is_refused_with_the_fix(tmp_path: Path) -> 
     write_jsonl(tmp_path / "train.jsonl", [*moods(20, 1), {"text": "so what", "label": "neutral"}])
     with pytest.raises(UsageError, match=r"runs/teacher has other labels: it lacks 1, 'neutral'; both need"):
         build_trial(student(yaml))  # as `seqpipe check` does
+    changes = ["head={use: mean, order: [bad, fine, good]}", f"train.teacher={json.dumps(TAUGHT)}"]
     with pytest.raises(UsageError, match="cannot teach the head 'mean'; a head with a `distribution` can"):
-        _mean_head(yaml)
+        lesson(load(yaml, changes, plugins(**toy_heads())))
     with pytest.raises(ConfigError, match=r"data.unlabelled: nothing reads it; .*add train.teacher"):
         load(yaml, ["data.unlabelled=train.jsonl"])
     with pytest.raises(ConfigError, match=r"train.teacher.weigth: 'teacher' has no such key; did you mean 'weight'"):
@@ -274,19 +268,11 @@ def test_a_teacher_that_does_not_fit_is_refused_with_the_fix(tmp_path: Path) -> 
         lesson(student(yaml))
 
 
-def _mean_head(yaml: Path) -> None:
-    from factory import plugins, toy_heads
-
-    changes = ["head={use: mean, order: [bad, fine, good]}", f"train.teacher={json.dumps(TAUGHT)}"]
-    lesson(load(yaml, changes, plugins(**toy_heads())))
-
-
 def test_a_teacher_that_reads_other_words_is_refused(tmp_path: Path) -> None:
     yaml = tagging(tmp_path, {"data": {"reader": "jsonl", "train": "train.jsonl"}, "head": "tags"})
     records = [{"text": "Ada-Bob ran", "spans": [{"start": 0, "end": 7, "label": "PER"}]}] * 4
     write_jsonl(tmp_path / "train.jsonl", records)
     teach(yaml, "tokenizer={use: words}", "data.misaligned=widen", "train.batch_tokens=48")
-    with pytest.raises(
-        DataError, match=r"train.jsonl:1: train.teacher: runs/teacher splits it into other words; write"
-    ):
+    message = r"train.jsonl:1: train.teacher: runs/teacher splits it into other words; write"
+    with pytest.raises(DataError, match=message):
         lesson(student(yaml, "tokenizer=chars", "embedding={use: lookup, dim: 8}"))
