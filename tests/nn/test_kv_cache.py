@@ -10,6 +10,7 @@ from factory import plugins
 from kv_encoder import Attention, Forgetful, OneSlot
 from torch.nn import Module
 
+from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console
@@ -52,8 +53,8 @@ def test_an_encoder_that_inherits_nothing_passes_the_kit() -> None:
     assert not check_encoder(Attention).failed
 
 
-def test_a_bundle_continues_its_own_texts_with_the_cache(tmp_path: Path) -> None:
-    model = bundled(tmp_path)
+def test_a_bundle_continues_its_own_texts_with_the_cache(writer_bundle: Path) -> None:
+    model = open_bundle(writer_bundle, "cpu")
     whole = model("a good cat", max_length=13, min_length=12)["generated_text"]
     assert len(whole) > len("a good cat")
     assert "a good cat" + "".join(model.stream("a good cat", max_length=13, min_length=12)) == whole

@@ -30,7 +30,7 @@ from seqpipe_plugins.heads.copy_seq2seq import CopySeq2Seq
 SIZES = ("beams", "n_best", "max_length")
 AXES: Any = {"x": ("b", "t"), "mask": ("b", "t"), "state": ("b",), "copy": ("b", "t")}
 AXES |= {"alpha": (), "beta": (), "ngram": (), **{name: (f"n_{name}",) for name in SIZES}}
-RARELY = ("dot", "multi-head", "intra alone", "hard", "hard intra", "copying", "plain", *SAMPLED)  # exported
+RARELY = ("dot", "intra alone", "hard", "hard intra", "copying", "plain", *SAMPLED)  # exported
 TARGET = torch.tensor([[5, 9, 4, EOS_ID], [7, EOS_ID, PAD_ID, PAD_ID]])
 TARGETS = {"target_ids": TARGET, "target_mask": TARGET != PAD_ID}
 
