@@ -68,6 +68,8 @@ def test_scores_may_be_split_by_a_field(tiny: Model) -> None:
     assert (scores["intent=call"]["correct"], scores["intent=go"]["correct"], scores[""]["correct"]) == (3, 2, 5)
     with pytest.raises(DataError, match=r"x:1: no field 'intend' to split by; the record has: text, words"):
         evaluate(tiny.predictor, RECORDS, by="intend")
+    with pytest.raises(DataError, match="x:9: no field 'spans' to compare with; it has: text; write it"):
+        evaluate(tiny.predictor, [{"text": "Anna", "where": "x:9"}])
 
 
 def test_errors_are_listed_with_their_confidence(tiny: Model, tmp_path: Path) -> None:
@@ -96,11 +98,6 @@ def test_tags_are_counted_word_by_word_and_a_word_that_the_model_splits_otherwis
     glued = [{"text": "Anna-Lena calls", "words": ["Anna-Lena", "calls"], "tags": ["B-person", "O"]}]
     scores = evaluate(tiny_tagger.predictor, glued, raw=True)[""]
     assert (scores["accuracy"], scores["labels"][SPLIT]["predicted"]) == (0.5, 1)
-
-
-def test_a_record_without_reference_is_named(tiny: Model) -> None:
-    with pytest.raises(DataError, match="x:9: no field 'spans' to compare with; it has: text; write it"):
-        evaluate(tiny.predictor, [{"text": "Anna", "where": "x:9"}])
 
 
 ALL_PLACES = "\n".join(

@@ -30,18 +30,10 @@ LONG = "a " * 1001
 ENVIRONMENT = {**os.environ, "PYTHONIOENCODING": "ascii"}  # whatever the terminal says, UTF-8 comes out
 
 
-def predicted(
-    model: Model,
-    folder: Path,
-    name: str,
-    content: str | bytes,
-    form: str = "auto",
-    documents: bool = False,
-    on_error: str = "stop",
-    **options: Any,
-) -> str:
+def predicted(model: Model, folder: Path, name: str, content: str | bytes, form: str = "auto", **options: Any) -> str:
     source, target = folder / name, folder / "out"
     source.write_bytes(content if isinstance(content, bytes) else content.encode())
+    documents, on_error = options.pop("documents", False), options.pop("on_error", "stop")
     predict_file(model, source, target, form, documents, options, on_error)
     return target.read_bytes().decode()
 
@@ -89,20 +81,14 @@ def test_conll_gives_the_words_with_their_tags(tiny: Model, tiny_tagger: Model, 
 SHORT_CONLL = "Anna\tB-person\nin\tO\n\nBern\tB-city\n\n"
 
 
-@pytest.mark.parametrize(
-    ("reader", "source"),
-    [
+def test_conll_is_read_by_the_options_of_a_reader_of_conll(tiny_bundle: Path, tmp_path: Path) -> None:
+    content = bundle.read(tiny_bundle)
+    for reader, source in (
         ({"use": "conll", "options": {"words": 1}}, "1 Anna O\n2 in O\n\n1 Bern O\n"),
         ({"use": "jsonl", "options": {"words": "tokens"}}, "Anna O\nin O\n\nBern O\n"),
-    ],
-)
-def test_conll_is_read_by_the_options_of_a_reader_of_conll(
-    reader: dict[str, Any], source: str, tiny_bundle: Path, tmp_path: Path
-) -> None:
-    content = bundle.read(tiny_bundle)
-    forged.write(tmp_path / "bundle", content.files, {**forged.plain(content.manifest), "reader": reader})
-    model = load(tmp_path / "bundle", "cpu")
-    assert predicted(model, tmp_path, "a.conll", source) == SHORT_CONLL
+    ):
+        forged.write(tmp_path / "bundle", content.files, {**forged.plain(content.manifest), "reader": reader})
+        assert predicted(load(tmp_path / "bundle", "cpu"), tmp_path, "a.conll", source) == SHORT_CONLL
 
 
 def test_documents_are_taken_whole_and_one_without_an_answer_is_skipped_alone(tiny: Model, tmp_path: Path) -> None:
@@ -173,9 +159,8 @@ def test_options_that_cannot_be_met_are_refused(
 def test_a_missing_file_or_folder_is_named(tiny: Model, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing: there is no such file"):
         predict_file(tiny, tmp_path / "nothing", None, "auto", False, {})
-    (tmp_path / "a").write_text("Anna")
     with pytest.raises(UsageError, match=r"there is no folder .*/nowhere"):
-        predict_file(tiny, tmp_path / "a", tmp_path / "nowhere" / "out", "auto", False, {})
+        predict_file(tiny, Path(__file__), tmp_path / "nowhere" / "out", "auto", False, {})
 
 
 def test_the_command_reads_standard_input_and_answers_on_standard_output(tiny_bundle: Path) -> None:
@@ -187,9 +172,8 @@ def test_the_command_reads_standard_input_and_answers_on_standard_output(tiny_bu
 
 def test_who_types_is_answered_at_once(tiny_bundle: Path) -> None:
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*COMMAND, str(tiny_bundle)], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    pipe: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*COMMAND, str(tiny_bundle)], stdin=theirs, **pipe) as process:
         assert process.stdout is not None
         for text, expected in (("in Bern", ["Bern"]), ("Anna", ["Anna"])):
             os.write(ours, f"{text}\n".encode())
@@ -329,19 +313,18 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one(tiny_bundle: Path,
     assert {path.name for path in tmp_path.iterdir()} == {out.name, ".out.jsonl.0123456789abcdef.part"}
 
 
-def test_a_file_that_may_not_grow_is_named(tiny_bundle: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
-    out.write_text("old")
-    done = subprocess.run(
-        [*COMMAND, str(tiny_bundle), "-o", str(out)],
-        input=b"Anna in Bern\n" * 3000,
-        capture_output=True,
-        timeout=120,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)),
-    )
-    assert done.returncode == EnvError.exit_code
-    assert f"{out}: cannot grow: File too large; what was there is unchanged. Raise" in done.stderr.decode()
-    assert (out.read_text(), [*tmp_path.iterdir()]) == ("old", [out])
+def test_a_file_that_may_not_grow_is_named(tiny: Model, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        message = "out: cannot grow: File too large; what was there is unchanged. Raise"
+        with pytest.raises(EnvError, match=message):
+            predicted(tiny, tmp_path, "a.txt", "Anna in Bern\n" * 3000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "out").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "out"]
 
 
 # Texts that are too long to be split

@@ -47,9 +47,8 @@ def write_strings(folder: Path) -> Path:
         "head": {"use": "lm", "context": 32},
         "train": {"epochs": 2, "batch_size": 4, "optimizer": {"use": "adamw", "lr": 0.01}, "threads": 1},
     }
-    path = folder / "strings.yaml"
-    path.write_text(dump(content), encoding="utf-8")
-    return path
+    (folder / "strings.yaml").write_text(dump(content), encoding="utf-8")
+    return folder / "strings.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -102,12 +101,15 @@ def test_a_text_cut_by_its_length_ends_at_a_whole_character(model: Model, drawn:
     assert torn > 5  # tokens that begin a character and show nothing
 
 
-def test_a_replacement_character_that_was_written_whole_stays(model: Model) -> None:
+def test_a_replacement_character_that_was_written_whole_stays_and_a_text_is_copied_whole(model: Model) -> None:
     kind: Any = model.predictor.kind
     (doc,) = model.predictor.docs([{"text": "R"}])
     (written,) = model.predictor.docs([{"text": "\ufffd"}])
     assert kind.generated_text(list(written.ids), doc) == "\ufffd"
     assert kind.generated_text(list(written.ids)[:-1], doc) == ""
+    text = GeneratedText("é", 2, "stop")
+    for again in (copy.deepcopy(text), pickle.loads(pickle.dumps(text))):
+        assert (again, again.tokens, again.finish_reason) == ("é", 2, "stop")
 
 
 STOPS = ["é", " ", ".", "이가", "😀", "\u200d", " 😀", "ère", "\n", "d\u00fa ", "여기 없다"]
@@ -272,6 +274,7 @@ def test_a_bundle_may_be_restricted_to_texts(bundle: Path, model: Model, tmp_pat
         ({"allowed": [" été"], "forbidden": "é"}, "allowed: an allowed text is written as it is; leave forbidden out"),
         ({"allowed": [" été"], "stop": ["t"]}, "allowed: an allowed text is written as it is; leave stop out"),
         ({"allowed": [" été"], "min_length": 3}, "allowed: an allowed text is written as it is; leave min_length out"),
+        ({"forbidden": ["x" * 20_000]}, "forbidden: 20,000 bytes of texts are over the limit of 16,384; give fewer"),
         ({"allowed": []}, "allowed: an empty list allows no text; give at least one"),
         (
             {"allowed": [" été"], "max_length": 3},
@@ -279,7 +282,9 @@ def test_a_bundle_may_be_restricted_to_texts(bundle: Path, model: Model, tmp_pat
         ),
     ],
 )
-def test_allowed_texts_that_cannot_be_written(model: Model, options: dict[str, Any], message: str) -> None:
+def test_allowed_and_forbidden_texts_that_cannot_be_met_are_refused(
+    model: Model, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         model("R", **options)
 
@@ -289,14 +294,3 @@ def test_allowed_texts_that_cannot_be_written(model: Model, options: dict[str, A
 def test_texts_that_are_none(model: Model, option: str, value: Any) -> None:
     with pytest.raises(UsageError, match=f"{option}: must be a text or a list of non-empty texts, not"):
         model("R", **{option: value})
-
-
-def test_more_forbidden_texts_than_an_automaton_holds(model: Model) -> None:
-    with pytest.raises(UsageError, match="forbidden: 20,000 bytes of texts are over the limit of 16,384; give fewer"):
-        model("R", forbidden=["x" * 20_000])
-
-
-def test_a_generated_text_is_copied_whole() -> None:
-    text = GeneratedText("é", 2, "stop")
-    for again in (copy.deepcopy(text), pickle.loads(pickle.dumps(text))):
-        assert (again, again.tokens, again.finish_reason) == ("é", 2, "stop")

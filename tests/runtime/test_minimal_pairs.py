@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from factory import parts
 from torch.nn import functional as F
 
 from seqpipe.config.loader import load
@@ -29,9 +30,7 @@ from seqpipe.runtime.text_scores import (
     text_scores,
     wrong_preferences,
 )
-from seqpipe.training.datasets import read
 from seqpipe.training.evaluation import option_table, predictor
-from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 
 DATA = Path(__file__).parents[2] / "pipelines" / "data" / "minimal-pairs"
@@ -67,9 +66,7 @@ def peer(folder: Path, export: bool = True, **changes: Any) -> Peer:
     content = {"name": "pairs", "data": data, "tokenizer": "words", "embedding": {"use": "lookup", "dim": 12}}
     path.write_text(dump(content | changes), encoding="utf-8")
     config = load(path)
-    torch.manual_seed(0)
-    artifacts = fit_artifacts(config, read(config.data.reader, config.data.train, 400))
-    pipeline = Pipeline(config, artifacts).eval()
+    pipeline = parts(config)[0].eval()
     with torch.no_grad():
         for parameter in pipeline.parameters():
             parameter.mul_(2)  # large enough for mistakes to show
@@ -100,13 +97,14 @@ def items(count: int = 30) -> list[Item]:
 
 def log_p(peer: Peer, ids: list[int]) -> torch.Tensor:
     """Log-probabilities (T, V) at each token, by the stages one by one."""
-    tokens = torch.tensor([ids])
+    tokens, head = torch.tensor([ids]), peer.pipeline.head
     with torch.no_grad():
         names = peer.pipeline({"ids": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)})
-        x, head = names["x"], peer.pipeline.head
         if hasattr(head, "dense"):  # a masked language model
-            return F.linear(head.norm(head.dense(x)), names["table"], head.bias + head.logit_mask).log_softmax(2)[0]
-        return F.linear(x, head.output.weight, head.output.bias + head.logit_mask).log_softmax(2)[0]
+            logits = F.linear(head.norm(head.dense(names["x"])), names["table"], head.bias)
+        else:
+            logits = F.linear(names["x"], head.output.weight, head.output.bias)
+        return (logits + head.logit_mask).log_softmax(2)[0]
 
 
 def causal_by_hand(peer: Peer, ids: list[int], first: int = BOS) -> float:

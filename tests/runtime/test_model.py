@@ -300,13 +300,6 @@ def test_a_manifest_that_makes_no_sense_is_refused(name: str, tiny_bundle: Path,
         load(forged(tiny_bundle, tmp_path, **changes), "cpu", threads=1)
 
 
-def test_a_bundle_may_be_moved_and_deleted_once_it_is_open(tiny_bundle: Path, tmp_path: Path) -> None:
-    path = Path(shutil.copytree(tiny_bundle, tmp_path / "bundle"))
-    model = load(path, "cpu", threads=1)
-    shutil.rmtree(path)
-    assert words(model("Anna in Bern")) == ["Anna", "Bern"]
-
-
 def test_another_input_field_is_taken_from_records_and_texts_alike(tiny_bundle: Path, tmp_path: Path) -> None:
     model = load(forged(tiny_bundle, tmp_path, field="question", golden=[]), "cpu", threads=1)
     assert words(model("in Bern")) == words(model({"question": "in Bern", "text": "Anna"})) == ["Bern"]

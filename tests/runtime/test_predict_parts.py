@@ -31,9 +31,8 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def write_texts(folder: Path, count: int, bad: tuple[int, ...] = ()) -> Path:
     """Write records of 1 to 30 words; those of `bad` have no text."""
     draw, source = random.Random(7), folder / "texts.jsonl"
-    texts = (
-        " ".join(draw.choices(["Anna", "in", "Bern", "calls", "Zoë"], k=draw.randint(1, 30))) for _ in range(count)
-    )
+    words = ["Anna", "in", "Bern", "calls", "Zoë"]
+    texts = (" ".join(draw.choices(words, k=draw.randint(1, 30))) for _ in range(count))
     lines = [json.dumps({"id": n, "title" if n in bad else "text": text}) for n, text in enumerate(texts)]
     source.write_text("\n".join(lines) + "\n")
     return source
@@ -73,7 +72,9 @@ def test_lines_in_a_part_are_numbered_as_in_the_file(tiny: Model, tmp_path: Path
         in_parts(tiny, source, tmp_path / "stopped", shard=Shard(2, 2))
 
 
-def test_resume_answers_only_what_is_missing_or_damaged(tiny: Model, tmp_path: Path, small_parts: None) -> None:
+def test_resume_answers_only_missing_or_damaged_parts_of_the_same_command(
+    tiny: Model, tmp_path: Path, small_parts: None
+) -> None:
     source, out = write_texts(tmp_path, 80), tmp_path / "out"
     in_parts(tiny, source, out)
     expected, times = together(out), {file: file.stat().st_mtime_ns for file in out.glob("part-*.jsonl")}
@@ -85,34 +86,28 @@ def test_resume_answers_only_what_is_missing_or_damaged(tiny: Model, tmp_path: P
     assert together(out) == expected
     changed = {file.name for file, before in times.items() if file.stat().st_mtime_ns != before}
     assert changed == {"part-00002.jsonl", "part-00003.jsonl"}
+    with pytest.raises(UsageError, match=r"part-00001\.json: 'on_error' differs"):
+        in_parts(tiny, source, out, resume=True, on_error="skip")
+    source.write_text(source.read_text() + '{"text": "Anna"}\n')
+    with pytest.raises(UsageError, match="'source_bytes' differs from that of this command; name another folder"):
+        in_parts(tiny, source, out, resume=True)
     for content in ("{", "[1]", "{}"):
         (out / "part-00001.json").write_text(content)
         with pytest.raises(DataError, match=r"part-00001\.json: damaged: .*; remove it, and continue with --resume"):
             in_parts(tiny, source, out, resume=True)
 
 
-def test_resume_with_another_input_or_option_is_refused(tiny: Model, tmp_path: Path, small_parts: None) -> None:
-    source, out = write_texts(tmp_path, 40), tmp_path / "out"
-    in_parts(tiny, source, out)
-    with pytest.raises(UsageError, match=r"part-00001\.json: 'on_error' differs"):
-        in_parts(tiny, source, out, resume=True, on_error="skip")
-    source.write_text(source.read_text() + '{"text": "Anna"}\n')
-    with pytest.raises(UsageError, match="'source_bytes' differs from that of this command; name another folder"):
-        in_parts(tiny, source, out, resume=True)
-
-
-def test_every_line_is_in_one_part_however_long_it_is(tmp_path: Path, small_parts: None) -> None:
+def test_every_line_is_in_one_part_and_packed_files_and_tables_are_one_part_each(
+    tmp_path: Path, small_parts: None
+) -> None:
     source = tmp_path / "a.txt"
-    lines = ["x" * length for length in (0, 1200, 3, 499, 500, 501, 0, 7)]
-    source.write_text("\n".join(lines))
+    source.write_text("\n".join("x" * length for length in (0, 1200, 3, 499, 500, 501, 0, 7)))
     spans = [part.span for part in plan([source], ["text"]) if part.span]
     assert [start for start, _ in spans[1:]] == [end for _, end in spans[:-1]]
     data = source.read_bytes()
     assert b"".join(data[start:end] for start, end in spans) == data
     assert all(data[end - 1 : end] == b"\n" for _, end in spans[:-1])
-
-
-def test_packed_files_and_tables_are_one_part_each(tmp_path: Path, small_parts: None) -> None:
+    source.unlink()
     for name in ("a.csv", "b.jsonl.gz", "c.txt"):
         (tmp_path / name).write_text("text\n" * 300)
     parts_of_folder = plan(input_files([str(tmp_path)]), ["csv", "jsonl", "text"])

@@ -53,9 +53,9 @@ def predictor(run: Watched | None = None, workers: int = 1, field: str = "text",
     return Predictor(TextSource(TOKENIZER, {}, field), spans, run or Watched(), options, Limits(tokens=50), workers)
 
 
-def found(made: Predictor, texts: list[str], chunk: int = 1024) -> list[list[int]]:
+def city_starts(predictor: Predictor, texts: list[str], chunk: int = 1024) -> list[list[int]]:
     """Where the cities begin, text by text."""
-    return [[span["start"] for span in answer] for answer in made.stream(({"text": t} for t in texts), chunk)]
+    return [[span["start"] for span in answer] for answer in predictor.stream(({"text": t} for t in texts), chunk)]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -63,15 +63,15 @@ def found(made: Predictor, texts: list[str], chunk: int = 1024) -> list[list[int
 def test_answers_come_in_the_order_of_the_texts(chunk: int, workers: int) -> None:
     texts = ["a " * (i * 7 % 11) + "Bern" * (i % 3 != 0) for i in range(100)]
     expected = [[2 * (i * 7 % 11)] if i % 3 else [] for i in range(100)]
-    assert found(predictor(workers=workers), texts, chunk) == expected
+    assert city_starts(predictor(workers=workers), texts, chunk) == expected
 
 
 def test_texts_of_like_length_share_a_run_and_empty_ones_need_none() -> None:
     run = Watched()
-    assert found(predictor(run), ["", "a b c", "Bern", " ", "a", "c b Bern"]) == [[], [], [0], [], [], [4]]
+    assert city_starts(predictor(run), ["", "a b c", "Bern", " ", "a", "c b Bern"]) == [[], [], [0], [], [], [4]]
     assert run.shapes == [(4, 3)]
     run = Watched()
-    assert found(predictor(run), ["", " "]) == [[], []]
+    assert city_starts(predictor(run), ["", " "]) == [[], []]
     assert run.shapes == []
 
 
@@ -95,31 +95,31 @@ def test_a_text_in_which_nothing_is_seen_has_no_answer_whatever_splits_it(name: 
         run(feeds)
         return {"label": np.zeros(len(feeds["ids"]), int), "scores": np.ones((len(feeds["ids"]), 1), np.float32)}
 
-    made = Predictor(TextSource(tokenizer, {}), Label(["neg"]), labels, {}, Limits(tokens=50))
-    empty, answered = made.answer({"text": ""}), made.answer({"text": "a"})
+    labeller = Predictor(TextSource(tokenizer, {}), Label(["neg"]), labels, {}, Limits(tokens=50))
+    empty, answered = labeller.answer({"text": ""}), labeller.answer({"text": "a"})
     assert empty != answered
     run.shapes.clear()
-    assert [made.answer({"text": text}) for text in BLANK] == [empty] * len(BLANK)
-    assert [*made.stream([{"text": text} for text in BLANK])] == [empty] * len(BLANK)
-    assert made.answer_docs(made.docs([{"text": " \u200b"}]), made.defaults, ["1"]) == [empty]
+    assert [labeller.answer({"text": text}) for text in BLANK] == [empty] * len(BLANK)
+    assert [*labeller.stream([{"text": text} for text in BLANK])] == [empty] * len(BLANK)
+    assert labeller.answer_docs(labeller.docs([{"text": " \u200b"}]), labeller.defaults, ["1"]) == [empty]
     assert run.shapes == []
-    assert [*made.stream([{"text": " a"}, {"text": "\u200bb"}])] == [answered, answered]
+    assert [*labeller.stream([{"text": " a"}, {"text": "\u200bb"}])] == [answered, answered]
 
 
 def test_a_prompt_of_blanks_is_read_by_a_language_model() -> None:
     tokenizer = Chars().train(["a b"])
     kind = Generation(tokenizer, adds_bos=True, context=9)
-    made = Predictor(TextSource(tokenizer, {}, lossless=True), kind, Watched(), {}, Limits(tokens=50))
-    assert len(made.docs([{"text": "  "}])[0]) == 2
+    writer = Predictor(TextSource(tokenizer, {}, lossless=True), kind, Watched(), {}, Limits(tokens=50))
+    assert len(writer.docs([{"text": "  "}])[0]) == 2
 
 
 def test_batches_hold_every_row_once_longest_first_within_their_limits() -> None:
     lengths = [3, 0, 9, 1, 3, 40, 2, 0, 5] * 20
-    made = list(batches(lengths, rows=8, tokens=24))
-    rows = [row for batch in made for row in batch]
+    batched = list(batches(lengths, rows=8, tokens=24))
+    rows = [row for batch in batched for row in batch]
     assert sorted(rows) == [i for i, n in enumerate(lengths) if n]
     assert [lengths[row] for row in rows] == sorted(filter(None, lengths), reverse=True)
-    assert all(len(b) <= 8 and (len(b) == 1 or len(b) * lengths[b[0]] <= 24) for b in made)
+    assert all(len(b) <= 8 and (len(b) == 1 or len(b) * lengths[b[0]] <= 24) for b in batched)
 
 
 def test_few_inputs_are_read_ahead_of_their_answers() -> None:
@@ -139,7 +139,7 @@ def test_few_inputs_are_read_ahead_of_their_answers() -> None:
     assert (next(one_by_one), len(taken)) == ([], 1)
     assert (len(next(one_by_one)), len(taken)) == (1, 2)
     with pytest.raises(UsageError, match="chunk must be at least 1, got 0"):
-        found(predictor(), ["a"], chunk=0)
+        city_starts(predictor(), ["a"], chunk=0)
 
 
 def test_several_workers_share_the_batches() -> None:
@@ -153,7 +153,7 @@ def test_several_workers_share_the_batches() -> None:
             return super().__call__(feeds)
 
     run = Meeting()
-    found(predictor(run, workers=2), ["a " * 40] * 64)  # two batches
+    city_starts(predictor(run, workers=2), ["a " * 40] * 64)  # two batches
     assert len(run.threads) == 2
     assert all(name.startswith("seqpipe") for name in run.threads)
 
@@ -164,7 +164,7 @@ def test_too_long_a_text_is_named_and_the_cure_too() -> None:
         list(predictor().stream([{"text": "a"}, {"text": "a"}, long], chunk=2))
     with pytest.raises(DataError, match=r"x\.txt:7: 51 tokens"):
         list(predictor().stream([{**long, "where": "x.txt:7"}]))
-    assert found(predictor(), ["a " * 50]) == [[]]
+    assert city_starts(predictor(), ["a " * 50]) == [[]]
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ def test_memory_is_given_back_when_the_next_text_comes_after_a_huge_one(monkeypa
     freed: list[None] = []
     monkeypatch.setattr("seqpipe.runtime.predictor.trim_heap", lambda: freed.append(None))
     monkeypatch.setattr("seqpipe.runtime.predictor.TOKENS", 40)
-    made, huge, small = predictor(), {"text": "a " * 41}, {"text": "a"}
+    answering, huge, small = predictor(), {"text": "a " * 41}, {"text": "a"}
     counts = []
     for record in (small, huge, small, small):
-        made.answer(record)
+        answering.answer(record)
         counts.append(len(freed))
     assert counts == [0, 0, 1, 1]
-    assert len([*made.stream([huge, small, small], chunk=1)]) == 3
+    assert len([*answering.stream([huge, small, small], chunk=1)]) == 3
     assert len(freed) == 2
 
 
@@ -213,9 +213,9 @@ def test_a_document_is_answered_sentence_by_sentence_with_its_own_offsets() -> N
 
 
 def test_what_has_no_offsets_is_not_split_into_sentences() -> None:
-    made = Predictor(TextSource(TOKENIZER, {}), Text(TOKENIZER), Watched(), {}, Limits(tokens=9))
+    writer = Predictor(TextSource(TOKENIZER, {}), Text(TOKENIZER), Watched(), {}, Limits(tokens=9))
     with pytest.raises(UsageError, match="documents need a bundle that answers with spans or tags, not 'text'"):
-        made.document({"text": "a"})
+        writer.document({"text": "a"})
     with pytest.raises(UsageError, match="documents have no n_best"):
         predictor(n_best={"type": "size", "default": 1}).document({"text": "a"}, n_best=2)
 

@@ -66,13 +66,13 @@ def test_a_bundle_that_answers_alike_is_written_and_states_the_records_compared(
 def test_records_and_texts_are_also_answered_under_other_decode_options(
     writer: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = []
-    answer_both = Comparison.answer_both
-    monkeypatch.setattr(
-        Comparison,
-        "answer_both",
-        lambda self, records, **options: seen.append((len(records), options)) or answer_both(self, records, **options),
-    )
+    seen, answer_both = [], Comparison.answer_both
+
+    def recorded(self: Comparison, records: Any, **options: Any) -> Any:
+        seen.append((len(records), options))
+        return answer_both(self, records, **options)
+
+    monkeypatch.setattr(Comparison, "answer_both", recorded)
     monkeypatch.setattr(gate, "WITH_OPTIONS", {"records": 5, "texts": 7})
     model = writer.export("with_options")
     assert (model.manifest.parity["texts"], model.manifest.parity["records_with_options"]) == (7, 5)
@@ -173,10 +173,9 @@ def test_other_offsets_are_found(tags: Trained, monkeypatch: pytest.MonkeyPatch)
     to_docs = sources.TextSource._to_docs
 
     def shifted(self: Any, *arguments: Any) -> Any:
+        off = int(self is not tags.pipeline.artifacts.featurizer)
         docs = to_docs(self, *arguments)
-        if self is tags.pipeline.artifacts.featurizer:
-            return docs
-        return [replace(doc, offsets=[(a, b + 1) for a, b in doc.offsets]) for doc in docs]
+        return [replace(doc, offsets=[(a, b + off) for a, b in doc.offsets]) for doc in docs]
 
     monkeypatch.setattr(sources.TextSource, "_to_docs", shifted)
     assert "the offsets of its tokens differs" in refusal(tags)
