@@ -84,10 +84,8 @@ def test_the_metric_that_chose_the_weights_leads_the_scores(tmp_path: Path) -> N
 
 def test_run_and_bundle_and_the_training_have_the_same_score(folder: Path) -> None:
     trained = json.loads((folder / "run.json").read_text())["scores"]
-    of_run, of_bundle = (
-        json.loads(seqpipe("evaluate", name, "--json", folder=folder).out) for name in ("runs/tiny", "runs/tiny/bundle")
-    )
-    assert of_run == of_bundle == trained
+    for target in ("runs/tiny", "runs/tiny/bundle"):
+        assert json.loads(seqpipe("evaluate", target, "--json", folder=folder).out) == trained
     assert json.loads((folder / "runs/tiny/bundle/bundle.json").read_text())["metrics"] == trained
 
 
@@ -257,7 +255,6 @@ def test_conll_that_is_evaluated_can_be_answered_too(folder: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "stdin", "code", "message"),
     [
-        (["--format", "xml"], "a\n", 2, "must be one of text, jsonl, conll"),
         (["--option", "n_best"], "a\n", 2, "must be KEY=VALUE"),
         (["--option", "nbest=2"], "a\n", 2, "no decode option 'nbest'; did you mean 'n_best'?"),
         (["--n-best", "0"], "a\n", 2, "n_best: 0 is not between 1 and 100"),
@@ -432,16 +429,13 @@ WITH_JSON = [  # with the exit code, and for an error its kind and message
     (["run", "tiny.yaml", "--folds", "1"], 2, "UsageError", "'--folds'"),
     (["run", "tiny.yaml", "--more", "1", "name=gone"], 2, "UsageError", "runs/gone is not trained yet"),
     (["run", "tiny.yaml", "--data-add", "x", "name=gone"], 2, "ConfigError", "data.add.0: no such file"),
-    (["run", "tiny.yaml", "--sed", "1"], 2, "UsageError", "No such option: --sed"),
     (["check", "tiny.yaml", "--static"], 0, "", ""),
-    (["check", "gone.yaml"], 2, "ConfigError", "no such file"),
     (["check", "unread.yaml"], 2, "ConfigError", "unread.yaml:1:"),
     (["check", "tiny.yaml", "--explain", "encoder=lsmt"], 2, "ConfigError", "did you mean 'lstm'"),
     (["check", "tiny.yaml", "--explain", "data.dev=unread.yaml"], 3, "DataError", "unread.yaml"),
     (["evaluate", "runs/tiny/bundle", "--by", "colour"], 3, "DataError", "no field 'colour' to split by"),
     (["evaluate", "runs/tiny/bundle", "--beams", "many"], 2, "UsageError", "'--beams'"),
     (["evaluate", "runs/tiny/bundle", "--beams", "5"], 2, "UsageError", "no decode option 'beams' (there is: n_best)"),
-    (["compare", "runs/tiny", "runs/tiny"], 2, "UsageError", "two or more different"),
     (["compare", "runs/tiny", "runs/tiny/bundle", "--no-speed"], 0, "", ""),
     (["runs"], 0, "", ""),
     (["verify", "gone"], 6, "BundleError", "no such folder"),
@@ -509,11 +503,10 @@ def test_a_text_that_reads_json_asks_for_no_json(folder: Path) -> None:
 
 
 def test_check_explains_which_stage_provides_and_uses_each_name(folder: Path) -> None:
-    done, as_json = (
-        seqpipe("check", "tiny.yaml", "--static", "--explain", *more, folder=folder) for more in ([], ["--json"])
-    )
+    explain = ("check", "tiny.yaml", "--static", "--explain")
+    done = seqpipe(*explain, folder=folder)
     assert (done.code, "tiny.yaml: ok" in done.err) == (0, True)
-    names = json.loads(as_json.out)["names"]
+    names = json.loads(seqpipe(*explain, "--json", folder=folder).out)["names"]
     assert {"ids", "mask", "x", "dim"} <= {name["name"] for name in names}
     assert all(name["name"] in done.out and name["from"] in done.out for name in names)
     assert "encoder.forward" in done.out

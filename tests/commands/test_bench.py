@@ -10,17 +10,7 @@ import pytest
 from factory import seqpipe
 
 from seqpipe import Model, load
-from seqpipe.commands.bench import (
-    MOST_INPUTS,
-    PERCENTILES,
-    bench,
-    bundle_inputs,
-    latencies,
-    time_batches,
-    time_singles,
-    time_stages,
-    time_threads,
-)
+from seqpipe.commands import bench
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.first_answer import memory
@@ -50,9 +40,9 @@ def timed(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
 
 
 def test_percentiles_are_latencies_that_were_measured() -> None:
-    latency = latencies([n / 1000 for n in range(1, 101)])
+    latency = bench.latencies([n / 1000 for n in range(1, 101)])
     assert latency == {"count": 100, "p50_ms": 50.0, "p90_ms": 90.0, "p99_ms": 99.0, "max_ms": 100.0}
-    assert latencies([0.25]) == {"count": 1} | dict.fromkeys(PERCENTILES, 250.0)
+    assert bench.latencies([0.25]) == {"count": 1} | dict.fromkeys(bench.PERCENTILES, 250.0)
 
 
 def test_a_result_has_every_measurement(tiny_bundle: Path) -> None:
@@ -71,7 +61,7 @@ def test_a_result_has_every_measurement(tiny_bundle: Path) -> None:
 
 
 def test_a_table_is_printed_for_people(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bench(tiny_bundle, seconds=0.5, batches="8", clients="1")
+    bench.bench(tiny_bundle, seconds=0.5, batches="8", clients="1")
     printed = capsys.readouterr()
     headings = ("cold start", "one by one", "batch size", "threads", "ms an input", "together")
     assert [heading for heading in headings if heading not in printed.out] == []
@@ -79,11 +69,11 @@ def test_a_table_is_printed_for_people(tiny_bundle: Path, capsys: pytest.Capture
 
 
 def test_latency_batches_and_stages_are_those_of_the_clock(timed: Model) -> None:
-    single = time_singles(timed, RECORDS, {}, 0.2)
-    assert [single[name] for name in ("per_second", *PERCENTILES)] == pytest.approx([1 / RUN, *[RUN * 1000] * 4])
-    batches = time_batches(timed, RECORDS, {}, (1, 64), 0.4)
+    single = bench.time_singles(timed, RECORDS, {}, 0.2)
+    assert [single[name] for name in ("per_second", *bench.PERCENTILES)] == pytest.approx([1 / RUN, *[RUN * 1000] * 4])
+    batches = bench.time_batches(timed, RECORDS, {}, (1, 64), 0.4)
     assert [row["per_second"] for row in batches] == pytest.approx([1 / RUN, 32 / RUN])  # 64 texts are two runs
-    stages = time_stages(timed, RECORDS, {}, 0.4)
+    stages = bench.time_stages(timed, RECORDS, {}, 0.4)
     assert stages["one_by_one"] == {"features_ms": 0, "run_ms": pytest.approx(RUN * 1000), "answer_ms": 0}
     assert 0 < stages["in_batches"]["run_ms"] < RUN * 1000 / 10
 
@@ -97,19 +87,19 @@ def test_threads_call_the_model_beside_each_other(tiny_bundle: Path) -> None:
             barrier.wait(60)
 
     model = at_each_run(load(tiny_bundle, "cpu", threads=4), wait_for_others)
-    (row,) = time_threads(model, RECORDS, {}, (4,), 0.2)
+    (row,) = bench.time_threads(model, RECORDS, {}, (4,), 0.2)
     assert (row["clients"], len(waited), row["count"] >= 4) == (4, 4, True)
     assert row["per_second"] > 0
 
 
 def test_an_error_in_a_thread_is_not_lost(tiny: Model) -> None:
     with pytest.raises(UsageError, match="n_bst"):
-        time_threads(tiny, RECORDS, {"n_bst": 1}, (2,), 0.1)
+        bench.time_threads(tiny, RECORDS, {"n_bst": 1}, (2,), 0.1)
 
 
 def test_texts_without_tokens_are_answered_but_have_no_stages(tiny: Model) -> None:
-    assert time_singles(tiny, [{"text": ""}], {}, 0.01)["count"] > 0
-    assert time_stages(tiny, [{"text": ""}], {}, 0.01) == {}
+    assert bench.time_singles(tiny, [{"text": ""}], {}, 0.01)["count"] > 0
+    assert bench.time_stages(tiny, [{"text": ""}], {}, 0.01) == {}
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
@@ -126,7 +116,7 @@ def test_memory_sees_what_is_held_and_what_was_held() -> None:
 FILES: dict[str, tuple[str, list[dict[str, Any]]]] = {
     "a.txt": ("Anna\nBen in Bern\n", [{"text": "Anna"}, {"text": "Ben in Bern"}]),
     "a.jsonl": ('{"words": ["Anna"], "text": "Anna"}\n"Ben"\n', [{"words": ["Anna"], "text": "Anna"}, {"text": "Ben"}]),
-    "long.txt": ("Anna\n" * (MOST_INPUTS + 5), [{"text": "Anna"}] * MOST_INPUTS),
+    "long.txt": ("Anna\n" * (bench.MOST_INPUTS + 5), [{"text": "Anna"}] * bench.MOST_INPUTS),
 }
 
 
@@ -136,13 +126,13 @@ def test_inputs_of_a_file_are_read_as_predict_reads_them(tiny: Model, tmp_path: 
     path = tmp_path / name
     path.write_text(content)
     records = [{**record, "where": f"{path}:{number}"} for number, record in enumerate(expected, 1)]
-    assert bundle_inputs(tiny, path, "auto") == records
+    assert bench.bundle_inputs(tiny, path, "auto") == records
 
 
 def test_without_a_file_the_golden_examples_are_the_inputs(tiny: Model, tiny_tagger: Model) -> None:
-    assert bundle_inputs(tiny, None, "auto") == [{"text": "Anna in\r\nNew York"}]
+    assert bench.bundle_inputs(tiny, None, "auto") == [{"text": "Anna in\r\nNew York"}]
     with pytest.raises(UsageError, match="--input FILE"):  # it has none
-        bundle_inputs(tiny_tagger, None, "auto")
+        bench.bundle_inputs(tiny_tagger, None, "auto")
 
 
 @pytest.mark.parametrize(
@@ -151,10 +141,10 @@ def test_without_a_file_the_golden_examples_are_the_inputs(tiny: Model, tiny_tag
 def test_an_input_that_has_no_answer_is_named(tiny_bundle: Path, tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "a.txt").write_text(content)
     with pytest.raises(DataError, match=message):
-        bench(tiny_bundle, tmp_path / "a.txt", seconds=1)
+        bench.bench(tiny_bundle, tmp_path / "a.txt", seconds=1)
 
 
 @pytest.mark.parametrize(("option", "value"), [("batches", "0"), ("clients", "8,x"), ("clients", "")])
 def test_a_list_that_is_no_list_of_numbers_is_refused(tiny_bundle: Path, option: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"--{option} {value}: must be whole numbers from 1"):
-        bench(tiny_bundle, **{option: value})
+        bench.bench(tiny_bundle, **{option: value})

@@ -36,23 +36,21 @@ def test_an_older_bundle_or_run_is_refused_with_file_and_cure(
     arguments: str, code: int, message: str, run: Path
 ) -> None:
     done = seqpipe(*arguments.split(), folder=run.parent)
-    assert done.code == code
-    assert message in done.err
+    assert (done.code, message in done.err) == (code, True)
     assert "`seqpipe run PIPELINE.yaml --fresh`" in done.err
 
 
-@pytest.mark.parametrize("command", ["run", "train"])
-def test_a_run_of_an_older_form_is_not_resumed(command: str, run: Path, tmp_path: Path) -> None:
+def test_a_run_of_an_older_form_is_not_resumed(run: Path, tmp_path: Path) -> None:
     rows = [{"text": f"Ada flew to {place}"} for place in ("Rome", "Oslo")] * 4
     for name in ("train", "dev", "test"):
         write_jsonl(tmp_path / f"{name}.jsonl", rows)
     shutil.copytree(run, tmp_path / "runs/version-1")
     config = load(tmp_path / "runs/version-1/pipeline.yaml")
     (tmp_path / "runs/version-1/run.json").write_text(json.dumps({"fingerprint": fingerprint(config)}))
-    done = seqpipe(command, "runs/version-1/pipeline.yaml", folder=tmp_path)
-    assert done.code == 2
-    assert OLD_RUN in done.err
-    assert seqpipe(command, "runs/version-1/pipeline.yaml", "--fresh", folder=tmp_path).code == 0
+    for command in ("run", "train"):
+        done = seqpipe(command, "runs/version-1/pipeline.yaml", folder=tmp_path)
+        assert (done.code, OLD_RUN in done.err) == (2, True)
+    assert seqpipe("train", "runs/version-1/pipeline.yaml", "--fresh", folder=tmp_path).code == 0
 
 
 def test_training_that_starts_from_a_run_of_an_older_form_is_refused(run: Path, tmp_path: Path) -> None:

@@ -78,9 +78,8 @@ def difference(second: Any, first: Any, axis: int) -> Any:
 def label_data(records: int, seed: int, errors: float = 0.3) -> tuple[list[str], list[str], list[str]]:
     draw = random.Random(seed)
     gold = draw.choices("abc", k=records)
-    first, second = (
-        [label if draw.random() > rate else draw.choice("abc") for label in gold] for rate in (errors, errors / 3)
-    )
+    rates = (errors, errors / 3)
+    first, second = ([x if draw.random() > rate else draw.choice("abc") for x in gold] for rate in rates)
     return gold, first, second
 
 
@@ -196,15 +195,13 @@ def test_every_metric_of_every_kind_has_an_interval() -> None:
     tags = [[{**w, "entity": tag} for w, tag in zip(words, pair, strict=True)] for pair in (("O", "B-x"), ("B-x", "O"))]
     spans: Any = [[{**words[1], "entity_group": "x"}], []]
     labels = as_labels("ab")
+    joint = MultiHead({"mood": Label("ab"), "slots": Spans(("O", "B-x"))})
     cases: list[tuple[AnswerKind, Any]] = [
         (Labels("ab"), ([labels[0]], labels)),
         (Tags(("O", "B-x")), tags),
         (Vector("ab"), ({"vector": [0.0, 1.0]}, {"vector": [1.0, 1.0]})),
         (ExtractiveSpan(), [{"answer": x, "start": 0, "end": 1} for x in "ab"]),
-        (
-            MultiHead({"mood": Label("ab"), "slots": Spans(("O", "B-x"))}),
-            [{"mood": x, "slots": y} for x, y in zip(labels, spans, strict=True)],
-        ),
+        (joint, [{"mood": x, "slots": y} for x, y in zip(labels, spans, strict=True)]),
     ]
     for kind, (one, two) in cases:
         result = compared(kind, records, [one, two, one, two], [one, one, two, two], resamples=100)
@@ -231,10 +228,8 @@ def test_perplexity_is_resampled_by_text_as_scipy_does_it() -> None:
     def change(first: Any, second: Any, number: Any, axis: int) -> Any:
         return np.exp(second.sum(axis) / number.sum(axis)) - np.exp(first.sum(axis) / number.sum(axis))
 
-    bootstrap = scipy.stats.bootstrap(
-        (*losses, tokens), change, paired=True, method="percentile", n_resamples=20_000, rng=1
-    )
-    expected = [*bootstrap.confidence_interval]
+    settings: Any = {"method": "percentile", "n_resamples": 20_000, "rng": 1}
+    expected = [*scipy.stats.bootstrap((*losses, tokens), change, paired=True, **settings).confidence_interval]
     assert [perplexity.low, perplexity.high] == pytest.approx(expected, abs=0.08)  # of a width of 1.2
     assert row(result, "bits_per_character").gain > 0
     finer = [{**answer, "tokens": 2 * answer["tokens"]} for answer in answers[1]]  # of another tokenizer
@@ -265,10 +260,8 @@ def test_a_metric_of_a_plugins_head_is_resampled_if_it_is_a_mean_over_records() 
 
 
 def test_answers_that_became_right_and_wrong_are_counted_and_shown() -> None:
-    records = [
-        {"text": f"text {i}", "label": label, "where": f"x:{i}", "topic": "pq"[i % 2]}
-        for i, label in enumerate("aabbb")
-    ]
+    gold, topics = "aabbb", "pqpqp"
+    records = [{"text": f"t {i}", "label": gold[i], "where": f"x:{i}", "topic": topics[i]} for i in range(5)]
     sides = Label("ab"), records, as_labels("abbba"), as_labels("aabab")
     result = compared(*sides, by="topic", examples=1)
     assert result.changes == {"fixed": 2, "broken": 1, "changed": 0}

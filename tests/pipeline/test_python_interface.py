@@ -260,11 +260,6 @@ def test_a_pipeline_trains_in_a_thread_with_a_bar_in_a_folder(folder: Path, capf
     assert (out, "training:" in err, "training tiny" in err) == ("", True, False)  # too short to be drawn twice
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"not a run \(no run.json\)"):
-        Run(tmp_path)
-
-
 def test_a_console_shows_the_progress_of_each_kind(capsys: pytest.CaptureFixture[str]) -> None:
     for report in (
         Progress("message", "a line"),

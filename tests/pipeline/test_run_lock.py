@@ -187,14 +187,12 @@ def test_a_file_system_without_locks_is_an_error(number: int, folder: Path, monk
 WINDOWS = """
 import errno, fcntl, os, sys, types
 from pathlib import Path
-
 def locking(handle, mode, count):
     assert os.lseek(handle, 0, os.SEEK_CUR) == 1 << 30 and (mode, count) == (2, 1)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise PermissionError(errno.EACCES, "Permission denied") from None
-
 import seqpipe.files
 sys.modules["msvcrt"] = types.SimpleNamespace(locking=locking, LK_NBLCK=2)
 sys.modules["fcntl"] = None
@@ -203,12 +201,9 @@ from seqpipe.pipeline.lock import run_lock
 from seqpipe.errors import UsageError
 with run_lock(Path("run")):
     try:
-        with run_lock(Path("run")):
-            print("two")
-    except UsageError as error:
-        print(error)
-with run_lock(Path("run")):
-    print("again")
+        with run_lock(Path("run")): print("two")
+    except UsageError as error: print(error)
+with run_lock(Path("run")): print("again")
 """
 
 

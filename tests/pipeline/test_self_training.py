@@ -3,6 +3,7 @@
 import contextlib
 import json
 import random
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,9 +185,8 @@ def test_the_confidence_in_several_labels_is_that_of_the_least_certain_one(tmp_p
     ],
 )
 def test_what_cannot_be_trained_on_is_refused(tmp_path: Path, overrides: list[str], message: str) -> None:
-    with contextlib.chdir(tmp_path), pytest.raises(ConfigError) as refused:
+    with contextlib.chdir(tmp_path), pytest.raises(ConfigError, match=re.escape(message)):
         Pipeline(pipeline(tmp_path), overrides)
-    assert message in str(refused.value)
 
 
 def test_an_unlabelled_text_that_is_too_long_is_named(tmp_path: Path) -> None:
