@@ -178,17 +178,6 @@ def test_a_text_that_needs_more_than_the_limit_of_memory_is_an_error_of_the_text
         model("Anna " * 1000)
 
 
-def test_a_machine_without_a_device_says_so_before_anything_is_loaded(
-    gpu_build: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(devices, "_DEVICES", ("/nowhere",))
-    del gpu_build.preload_dlls
-    assert open_on_device(gpu_build, b"", None, "auto")[1] == cuda_fault(gpu_build) == NO_DEVICE
-    assert open_on_device(gpu_build, b"", None, "cpu")[1] == ""
-    with pytest.raises(EnvError, match=f"--device cuda:1: {NO_DEVICE}; see `seqpipe doctor --require cuda`"):
-        open_on_device(gpu_build, b"", None, "cuda:1")
-
-
 def test_a_library_that_does_not_load_is_named(gpu_build: Any) -> None:
     gpu_build.works = False
     assert "could not start CUDA and fell back to the CPU; update the driver" in cuda_fault(gpu_build)
@@ -200,7 +189,15 @@ def test_a_library_that_does_not_load_is_named(gpu_build: Any) -> None:
         open_on_device(gpu_build, b"", None, "cuda")
 
 
-def test_an_onnxruntime_for_the_cpu_alone_has_nothing_to_say(gpu_build: Any) -> None:
+def test_an_onnxruntime_or_a_machine_for_the_cpu_alone_says_so_before_anything_is_loaded(
+    gpu_build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "_DEVICES", ("/nowhere",))
+    del gpu_build.preload_dlls
+    assert open_on_device(gpu_build, b"", None, "auto")[1] == cuda_fault(gpu_build) == NO_DEVICE
+    assert open_on_device(gpu_build, b"", None, "cpu")[1] == ""
+    with pytest.raises(EnvError, match=f"--device cuda:1: {NO_DEVICE}; see `seqpipe doctor --require cuda`"):
+        open_on_device(gpu_build, b"", None, "cuda:1")
     gpu_build.get_available_providers = lambda: [CPU]
     session, fault = open_on_device(gpu_build, b"", None, "auto")
     assert (session.providers, fault) == ([CPU], "")

@@ -449,30 +449,32 @@ def rising(mask: Tensor) -> Tensor:  # (B, N) -> (B, N)
     return places / places.sum(1, keepdim=True)
 
 
-class Echo(nn.Module):
+class Toy(nn.Module):
+    def __init__(self, dim: int):
+        super().__init__()
+        self.dim = dim
+
+
+class Echo(Toy):
     """x as it is, and what it looked at."""
 
     returns: ClassVar = ("x", "attention")
     explains: ClassVar = {"attention": "words"}
 
     def __init__(self, dim: int, *, times: float = 1.0):
-        super().__init__()
-        self.dim, self.times = dim, times
+        super().__init__(dim)
+        self.times = times
 
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
         return {"x": x, "attention": rising(mask) * self.times}
 
 
-class Joined(nn.Module):
+class Joined(Toy):
     """The mean of each sentence."""
 
     features: ClassVar = {"sentences": Sentences()}
     returns: ClassVar = ("x", "mask")
     explains: ClassVar = {"word_attention": "words"}
-
-    def __init__(self, dim: int):
-        super().__init__()
-        self.dim = dim
 
     def forward(self, x: Tensor, mask: Tensor, sentences: Tensor) -> dict[str, Tensor]:
         real = sentences > 0  # (B, S, W)
@@ -485,14 +487,10 @@ class Joined(nn.Module):
         return {"x": means, "mask": real.any(2), "word_attention": room[:, 1:]}
 
 
-class Lost(nn.Module):
+class Lost(Toy):
     """Every other place: nobody knows which."""
 
     returns: ClassVar = ("x", "mask")
-
-    def __init__(self, dim: int):
-        super().__init__()
-        self.dim = dim
 
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
         return {"x": x[:, ::2], "mask": mask[:, ::2]}
@@ -504,13 +502,13 @@ Mean: Any = toy_heads()["mean"][1]
 def attending(weights: Callable[[Tensor], Tensor] = rising, stated: Any = {"attention": "words"}) -> type:  # noqa: B006
     """The toy head `mean` with these attention weights, which states the weights that it returns."""
 
-    class Toy(Mean):
+    class Attending(Mean):
         explains: ClassVar = stated
 
         def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
             return {**super().decide(x, mask), "attention": weights(mask)}
 
-    return Toy
+    return Attending
 
 
 def by_options(options: Mapping[str, Any]) -> dict[str, str]:
@@ -583,7 +581,7 @@ def test_without_explain_the_graph_has_no_weights_and_the_error_names_the_cure(t
     assert model.explain("a day").attentions[0].measure == "log-probability"
 
 
-def test_words_and_empty_texts_and_long_ones_are_taken_as_predict_takes_them(looking: Model) -> None:
+def test_words_and_empty_texts_and_long_ones_are_explained_as_they_are_predicted(looking: Model) -> None:
     explained = looking.explain({"words": ["a", "lovely day"], "text": "a  lovely day"})
     assert explained.attentions[0].places == ((0, 1), (3, 13))
     assert (looking.explain("").answer, looking.explain("").attentions) == ({"label": None, "score": 0.0}, ())
