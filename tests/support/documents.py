@@ -319,10 +319,9 @@ def make_layered_environment(environment: Path) -> None:
     """Make an environment over the running one, whose packages it sees; its own packages stay in it."""
     venv.create(environment, with_pip=False)
     site_packages = Path(sysconfig.get_path("purelib", vars={"base": str(environment)}))
-    below = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    (site_packages / "below.pth").write_text(
-        "".join(f"import site; site.addsitedir({path!r})\n" for path in sorted(below))
-    )
+    below = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+    lines = [f"import site; site.addsitedir({path!r})\n" for path in below]
+    (site_packages / "below.pth").write_text("".join(lines))
     (environment / "real").mkdir()
     for name in COMMANDS:
         command = environment / ("real" if name in FORKED else "bin") / name

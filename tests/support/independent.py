@@ -576,13 +576,9 @@ def wav_samples(data: bytes, target_rate: int) -> np.ndarray:
 def resampled(x: np.ndarray, rate: int, target_rate: int) -> np.ndarray:
     if rate == target_rate:
         return x
-    c, samples = 0.95 * min(1, target_rate / rate), np.zeros(-(-len(x) * target_rate // rate))
-    for m in range(len(samples)):
-        center = m * rate / target_rate
-        k = np.arange(max(0, int(center - 16 / c)), min(len(x), int(center + 16 / c) + 2))
-        v = c * (k - center)
-        samples[m] = x[k] @ (c * np.sinc(v) * np.cos(np.pi * v / 32) ** 2 * (np.abs(v) < 16))
-    return samples
+    c, m = 0.95 * min(1, target_rate / rate), np.arange(-(-len(x) * target_rate // rate))
+    v = c * (np.arange(len(x)) - m[:, None] * rate / target_rate)  # (new samples, samples)
+    return (c * np.sinc(v) * np.cos(np.pi * v / 32) ** 2 * (np.abs(v) < 16)) @ x
 
 
 def mel_weights(entry: Entry) -> np.ndarray:
