@@ -219,7 +219,10 @@ def test_answers_are_compared_not_decisions_alone(tags: Trained, monkeypatch: py
     assert "16 of 16 records are answered differently; first" in refusal(tags)
 
 
-def test_every_option_that_the_graph_ignores_is_found(tags: Trained, writer: Trained) -> None:
+def test_every_option_that_the_graph_ignores_is_found(
+    tags: Trained, writer: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "WITH_OPTIONS", {"records": 4, "texts": 4})
     for trained in (tags, writer):
         model = load(trained.bundle, "cpu")
         for option, default in option_arrays(model.predictor.options, {}).items():
