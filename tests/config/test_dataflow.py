@@ -67,59 +67,53 @@ PASSES_WINDOW = variant(Mean, returns=("x", "mask", "window"), forward=lambda se
 TAKES_WINDOW = variant(Tagger, decide=lambda self, x, mask, window: None)
 
 
-@pytest.mark.parametrize(
-    ("embedding", "encoder", "head", "common_keys"),
-    [
-        ([Lookup, Chars], [Mean, Mean], Tagger, {}),
-        ([], [FromIds, Mean], Tagger, {}),
-        ([Lookup], [], Tagger, {}),
-        ([Lookup], [Mean], Writer, {"target_tokenizer": "same"}),
-        ([Lookup], [Mean, TAKES_STATE], Tagger, {}),
-        ([Lookup, Chars], [TAKES_CHARS], Tagger, {}),  # a feature that one stage declares is there for every stage
-        ([Chars, variant(Chars)], [], Tagger, {}),  # and the same feature may be declared twice
-        ([Lookup], [], variant(Tagger, score=lambda self, x, tags, scores, paths: None), {}),
-        ([Lookup], [variant(Mean, returns=("state",))], Tagger, {}),  # the x before is left
-        ([Lookup], [WINDOWED, PASSES_WINDOW], TAKES_WINDOW, {}),
-        ([Lookup], [], Parser, {}),
-    ],
-)
+FITTING = [
+    ([Lookup, Chars], [Mean, Mean], Tagger, {}),
+    ([], [FromIds, Mean], Tagger, {}),
+    ([Lookup], [], Tagger, {}),
+    ([Lookup], [Mean], Writer, {"target_tokenizer": "same"}),
+    ([Lookup], [Mean, TAKES_STATE], Tagger, {}),
+    ([Lookup, Chars], [TAKES_CHARS], Tagger, {}),  # a feature that one stage declares is there for every stage
+    ([Chars, variant(Chars)], [], Tagger, {}),  # and the same feature may be declared twice
+    ([Lookup], [], variant(Tagger, score=lambda self, x, tags, scores, paths: None), {}),
+    ([Lookup], [variant(Mean, returns=("state",))], Tagger, {}),  # the x before is left
+    ([Lookup], [WINDOWED, PASSES_WINDOW], TAKES_WINDOW, {}),
+    ([Lookup], [], Parser, {}),
+]
+
+
+@pytest.mark.parametrize(("embedding", "encoder", "head", "common_keys"), FITTING)
 def test_stages_that_fit_have_no_problem(embedding: list, encoder: list, head: type, common_keys: dict) -> None:
     assert messages(embedding, encoder, head, **common_keys) == []
 
 
-@pytest.mark.parametrize(
-    ("embedding", "encoder", "head", "message"),
-    [
-        ([Lookup], [TAKES_STATE, Mean], Tagger, "asks for 'state'"),  # a later stage returns it
-        ([Lookup, variant(Lookup, forward=lambda self, ids, x: None)], [], Tagger, "asks for 'x'"),
-        ([Lookup], [TAKES_CHARS], Tagger, "asks for 'chars'"),
-        ([Lookup], [], variant(Tagger, decide=lambda self, x, mask, tags: None), "`decide` asks for 'tags'"),
-        ([Lookup], [], variant(Tagger, score=lambda self, x, tokens: None), "`score` asks for 'tokens'"),
-        ([Lookup], [], variant(Tagger, loss=lambda self, x, target_ids: None), "`loss` asks for 'target_ids'"),
-        ([Lookup], [], variant(Parser, decide=lambda self, x, head: None), "`decide` asks for 'head'"),
-        ([Lookup], [variant(Mean, forward=lambda self, *inputs: None)], Tagger, "'*inputs' has no names"),
-        ([Lookup], [variant(Mean, forward=lambda self, x, *, scale=1.0: None)], Tagger, "only `decide` has options"),
-        ([Lookup], [], variant(Tagger, decide=lambda self, x, *, beams=3: None), "'beams' has no type"),
-        ([Lookup], [Mean], Writer, "asks for 'target_vocabulary', and there is none"),
-        ([Lookup], [TAKES_SOURCES], Tagger, "only a head may be built from all sources"),
-        ([], [variant(FromIds, returns=("state",))], Tagger, "asks for 'dim', and there is no x yet"),
-        (
-            *([Lookup], [variant(Mean, returns="x")], Tagger),
-            "its `returns` must be a tuple of names such as ('x', 'state'), not 'x'",
-        ),
-        ([Lookup], [WINDOWED, Mean], TAKES_WINDOW, "`decide` asks for 'window', which nothing provides"),
-        ([Lookup], [Mean, PASSES_WINDOW], TAKES_WINDOW, "`decide` asks for 'window', which nothing provides"),
-        ([variant(Chars, features=["chars"])], [], Tagger, "must be a dict from names to features, not list"),
-        (
-            *([variant(Chars, features={"chars": 20})], [], Tagger),
-            "its feature 'chars' must be one such as seqpipe.plugin.Chars(), not 20",
-        ),
-        (
-            [variant(Chars, features={"mask": seqpipe.plugin.Pieces(), "chars": seqpipe.plugin.Chars(longest=20)})],
-            *([], Tagger, "feature 'mask' has a name that seqpipe itself provides"),
-        ),
-    ],
-)
+RETURNS_TEXT = variant(Mean, returns="x")
+NUMBER_AS_FEATURE = variant(Chars, features={"chars": 20})
+SHADOWING = variant(Chars, features={"mask": seqpipe.plugin.Pieces(), "chars": seqpipe.plugin.Chars(longest=20)})
+MISFITS = [
+    ([Lookup], [TAKES_STATE, Mean], Tagger, "asks for 'state'"),  # a later stage returns it
+    ([Lookup, variant(Lookup, forward=lambda self, ids, x: None)], [], Tagger, "asks for 'x'"),
+    ([Lookup], [TAKES_CHARS], Tagger, "asks for 'chars'"),
+    ([Lookup], [], variant(Tagger, decide=lambda self, x, mask, tags: None), "`decide` asks for 'tags'"),
+    ([Lookup], [], variant(Tagger, score=lambda self, x, tokens: None), "`score` asks for 'tokens'"),
+    ([Lookup], [], variant(Tagger, loss=lambda self, x, target_ids: None), "`loss` asks for 'target_ids'"),
+    ([Lookup], [], variant(Parser, decide=lambda self, x, head: None), "`decide` asks for 'head'"),
+    ([Lookup], [variant(Mean, forward=lambda self, *inputs: None)], Tagger, "'*inputs' has no names"),
+    ([Lookup], [variant(Mean, forward=lambda self, x, *, scale=1.0: None)], Tagger, "only `decide` has options"),
+    ([Lookup], [], variant(Tagger, decide=lambda self, x, *, beams=3: None), "'beams' has no type"),
+    ([Lookup], [Mean], Writer, "asks for 'target_vocabulary', and there is none"),
+    ([Lookup], [TAKES_SOURCES], Tagger, "only a head may be built from all sources"),
+    ([], [variant(FromIds, returns=("state",))], Tagger, "asks for 'dim', and there is no x yet"),
+    ([Lookup], [RETURNS_TEXT], Tagger, "its `returns` must be a tuple of names such as ('x', 'state'), not 'x'"),
+    ([Lookup], [WINDOWED, Mean], TAKES_WINDOW, "`decide` asks for 'window', which nothing provides"),
+    ([Lookup], [Mean, PASSES_WINDOW], TAKES_WINDOW, "`decide` asks for 'window', which nothing provides"),
+    ([variant(Chars, features=["chars"])], [], Tagger, "must be a dict from names to features, not list"),
+    ([NUMBER_AS_FEATURE], [], Tagger, "its feature 'chars' must be one such as seqpipe.plugin.Chars(), not 20"),
+    ([SHADOWING], [], Tagger, "feature 'mask' has a name that seqpipe itself provides"),
+]
+
+
+@pytest.mark.parametrize(("embedding", "encoder", "head", "message"), MISFITS)
 def test_a_signature_that_does_not_fit_is_a_problem(embedding: list, encoder: list, head: type, message: str) -> None:
     assert message in messages(embedding, encoder, head)[0]
 
@@ -186,11 +180,9 @@ def raises_key_error(options: Mapping[str, Any]) -> Any:
 
 
 def test_a_head_without_a_known_answer_kind_is_the_only_problem() -> None:
-    for answer, words in (
-        (staticmethod(raises_key_error), "KeyError: 'scheme'"),
-        (None, "its class has no `answer`"),
-        (3, "`answer` is 3"),
-    ):
+    raises = staticmethod(raises_key_error)
+    answers = [(raises, "KeyError: 'scheme'"), (None, "its class has no `answer`"), (3, "`answer` is 3")]
+    for answer, words in answers:
         (message,) = messages([Lookup], [], variant(Tagger, answer=answer))
         assert words in message
     with pytest.raises(PluginError, match="did you mean 'tags'"):
@@ -227,10 +219,8 @@ def test_metrics_are_those_of_the_answer_kinds_and_of_the_heads() -> None:
 
 
 def test_the_table_lists_who_provides_each_name_to_whom() -> None:
-    table = explain(
-        [replace(text([Lookup, Chars], []), encoder=(component("encoder", Mean),))],
-        [component("head", Tagger, {"scheme": "IOB2"})],
-    )
+    source = replace(text([Lookup, Chars], []), encoder=(component("encoder", Mean),))
+    table = explain([source], [component("head", Tagger, {"scheme": "IOB2"})])
     rows = [line.split() for line in table.splitlines() if line]
     assert rows[0] == ["name", "shape", "dtype", "from", "used", "by"]
     assert ["ids", "(B,", "T)", "int64", "data", "embedding.0.forward"] in rows

@@ -13,10 +13,8 @@ from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, Problem
 
-HEADS: list[dict[str, Any]] = [
-    {"use": "seq2seq", "name": "title", "target_tokenizer": "same"},
-    {"use": "seq2seq", "name": "body", "target_tokenizer": {"use": "chars"}},
-]
+TITLE = {"use": "seq2seq", "name": "title", "target_tokenizer": "same"}
+BODY = {"use": "seq2seq", "name": "body", "target_tokenizer": {"use": "chars"}}
 
 
 @pytest.fixture
@@ -47,14 +45,14 @@ def test_a_path_counts_from_the_folder_of_the_yaml(yaml: Path) -> None:
     assert config != load(yaml, ["train.seed=3"])
 
 
-@pytest.mark.parametrize(
-    ("missing", "message"),
-    [
-        ("run.json", r"runs/old is not a run \(no run.json\); name a folder that"),
-        ("checkpoints/last.ckpt", "is not trained yet; train it first: seqpipe train .*runs/old/pipeline.yaml"),
-        ("checkpoints/best-0001.safetensors", "stopped before its first epoch ended; resume it first"),
-    ],
-)
+UNTRAINED = [
+    ("run.json", r"runs/old is not a run \(no run.json\); name a folder that"),
+    ("checkpoints/last.ckpt", "is not trained yet; train it first: seqpipe train .*runs/old/pipeline.yaml"),
+    ("checkpoints/best-0001.safetensors", "stopped before its first epoch ended; resume it first"),
+]
+
+
+@pytest.mark.parametrize(("missing", "message"), UNTRAINED)
 def test_a_folder_without_a_trained_run_is_refused_with_the_fix(yaml: Path, missing: str, message: str) -> None:
     old = run(yaml.parent / "runs/old", encoder={"use": "lstm"})
     (old / missing).unlink()
@@ -96,17 +94,17 @@ LISTED = "(it has: embedding.0 'positions', embedding.1 'lookup', embedding.2 'l
 ACME = {"encoder": {"use": "lstm"}, "plugins": {"versions": {"encoder": "acme-lstm 1.0"}}}
 
 
-@pytest.mark.parametrize(
-    ("stages", "override", "message"),
-    [
-        (THREE, "embedding.0.init=old", f"has several embeddings 'lookup' {LISTED}; put both at the same position"),
-        (THREE, "embedding.1.init=old", f"has no embedding 'char-cnn' {LISTED}; choose a `use` that it has"),
-        ({}, "encoder.init=old", "has no encoder 'lstm' (it has: none)"),
-        ({}, "tokenizer={use: chars, init: old}", "has no tokenizer 'chars' (it has: tokenizer 'words')"),
-        (ACME, "encoder.init=old", "has no encoder 'lstm'"),  # a component of another distribution
-        ({}, "data.reader.init=old", "only beside the `use` of a tokenizer or embedding or encoder or head; delete it"),
-    ],
-)
+WITHOUT_STAGE = [
+    (THREE, "embedding.0.init=old", f"has several embeddings 'lookup' {LISTED}; put both at the same position"),
+    (THREE, "embedding.1.init=old", f"has no embedding 'char-cnn' {LISTED}; choose a `use` that it has"),
+    ({}, "encoder.init=old", "has no encoder 'lstm' (it has: none)"),
+    ({}, "tokenizer={use: chars, init: old}", "has no tokenizer 'chars' (it has: tokenizer 'words')"),
+    (ACME, "encoder.init=old", "has no encoder 'lstm'"),  # a component of another distribution
+    ({}, "data.reader.init=old", "only beside the `use` of a tokenizer or embedding or encoder or head; delete it"),
+]
+
+
+@pytest.mark.parametrize(("stages", "override", "message"), WITHOUT_STAGE)
 def test_a_run_without_such_a_stage_is_refused(yaml: Path, stages: dict, override: str, message: str) -> None:
     run(yaml.parent / "old", **stages)
     (problem,) = problems(yaml, override)
@@ -114,7 +112,7 @@ def test_a_run_without_such_a_stage_is_refused(yaml: Path, stages: dict, overrid
 
 
 def test_a_target_tokenizer_is_found_among_those_of_the_heads(yaml: Path) -> None:
-    run(yaml.parent / "old", tokenizer={"use": "words"}, head=HEADS)
+    run(yaml.parent / "old", tokenizer={"use": "words"}, head=[TITLE, BODY])
     head = "head={{use: seq2seq, target: tags, target_tokenizer: {{use: {0}, init: old}}}}"
     for use, number in (("chars", 1), ("words", 0)):
         chosen = load(yaml, [head.format(use)]).head[0].common_keys["target_tokenizer"]

@@ -196,9 +196,8 @@ def test_every_key_has_a_description_and_every_setting_its_default() -> None:
     entries = list(described(SHIPPED))
     assert len(entries) > 100
     assert [path for path, entry, _ in entries if not entry.get("description")] == []
-    without_default = {
-        path.rpartition("/")[2] for path, entry, needed in entries if not needed and "default" not in entry
-    }
+    optional = [(path, entry) for path, entry, is_required in entries if not is_required]
+    without_default = {path.rpartition("/")[2] for path, entry in optional if "default" not in entry}
     # A stage's checkpoint is the tokenizer's.
     assert without_default <= {"use", "target_tokenizer", "checkpoint", *SHIPPED["properties"]}
 
@@ -334,13 +333,8 @@ def test_options_of_every_kind_are_described() -> None:
 
     assert takes(inner={"size": 3}, limit=3, copy=2, kind="b", pair=[1, 2.5], table={"a": 1})
     tables: list[dict[str, object]] = [{"A": 1}, {"a": "b"}]
-    for name, values in {
-        "limit": ["x"],
-        "copy": [0.5],
-        "kind": ["c"],
-        "pair": [[1], [1, 2, 3]],
-        "table": tables,
-    }.items():
+    wrong = {"limit": ["x"], "copy": [0.5], "kind": ["c"], "pair": [[1], [1, 2, 3]], "table": tables}
+    for name, values in wrong.items():
         assert not any(takes(**{name: value}) for value in values), name
     assert not takes(inner={"size": "x"})
     assert valid(good | {"head": {"use": "writer", "cells": 1, "target_tokenizer": "odd one/é"}}, json_schema)

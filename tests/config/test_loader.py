@@ -154,33 +154,32 @@ def test_overrides_are_values_like_those_of_the_file_and_the_last_one_counts(tmp
 
 
 def test_a_component_alone_is_the_first_of_its_list_and_a_bare_name_takes_options(tmp_path: Path) -> None:
-    source = read(tmp_path, stage(embedding="lookup", encoder="mean"), "embedding.0.dim=3", "encoder.hidden=4").inputs[
-        0
-    ]
+    text = stage(embedding="lookup", encoder="mean")
+    source = read(tmp_path, text, "embedding.0.dim=3", "encoder.hidden=4").inputs[0]
     assert (source.embedding[0].options["dim"], source.encoder[0].options["hidden"]) == (3, 4)
 
 
-@pytest.mark.parametrize(
-    ("override", "key", "words"),
-    [
-        ("train.epochs=0", "train.epochs", "a whole number above 0, not 0"),
-        ("train.epocs=3", "train.epocs", "did you mean 'epochs'?"),
-        ("encoder.hiden=3", "encoder.hiden", "'mean' has no such option; did you mean 'hidden'?"),
-        ("embedding.0.dim=x", "embedding.dim", "not 'x'"),
-        ("embedding.1.dim=3", "embedding.1", "'lookup' has no such option"),
-        ("name.x=3", "name.x", "'name' is 'pipe', which has no keys"),
-        ("data.reader.separator=012", "data.reader.separator", "quote it ('012')"),
-        ("data.reader.separator=\t", "data.reader.separator", "a tab is not allowed here"),
-        ("data.reader.separator=-", "data.reader.separator", "is not one value; put it in quotes"),
-        ("name=a: b", "name", "is not one value"),
-        ("data.train=no.txt", "data.train", "no such file 'no.txt'"),
-        ("train.epochs", "", "an override is key=value"),
-        ("=3", "", "an override is key=value"),
-        ("train..epochs=3", "", "an override is key=value"),
-        ("head.target_tokenizer.min_count=2", "head.target_tokenizer.use", "name the tokenizer"),
-        ("name=\udcff", "name", "is not UTF-8"),
-    ],
-)
+WRONG_OVERRIDES = [
+    ("train.epochs=0", "train.epochs", "a whole number above 0, not 0"),
+    ("train.epocs=3", "train.epocs", "did you mean 'epochs'?"),
+    ("encoder.hiden=3", "encoder.hiden", "'mean' has no such option; did you mean 'hidden'?"),
+    ("embedding.0.dim=x", "embedding.dim", "not 'x'"),
+    ("embedding.1.dim=3", "embedding.1", "'lookup' has no such option"),
+    ("name.x=3", "name.x", "'name' is 'pipe', which has no keys"),
+    ("data.reader.separator=012", "data.reader.separator", "quote it ('012')"),
+    ("data.reader.separator=\t", "data.reader.separator", "a tab is not allowed here"),
+    ("data.reader.separator=-", "data.reader.separator", "is not one value; put it in quotes"),
+    ("name=a: b", "name", "is not one value"),
+    ("data.train=no.txt", "data.train", "no such file 'no.txt'"),
+    ("train.epochs", "", "an override is key=value"),
+    ("=3", "", "an override is key=value"),
+    ("train..epochs=3", "", "an override is key=value"),
+    ("head.target_tokenizer.min_count=2", "head.target_tokenizer.use", "name the tokenizer"),
+    ("name=\udcff", "name", "is not UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("override", "key", "words"), WRONG_OVERRIDES)
 def test_a_wrong_override_is_reported_as_one(tmp_path: Path, override: str, key: str, words: str) -> None:
     (problem, *_) = found = expected_problems(tmp_path, GOOD + "name: pipe\n", override)
     assert [(p.file, p.line, p.key) for p in found] == [(f"--set {override}", 0, key)]

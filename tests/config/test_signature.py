@@ -108,23 +108,23 @@ def test_the_model_is_built_once_is_strict_and_has_a_json_schema() -> None:
             options_model(LSTM).model_validate(wrong)
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("hidden", math.inf, "should be a whole number above 0, not .inf"),
-        ("copy", None, "should be true or false, not null"),
-        ("dropout", True, "should be a number from 0 and below 1, not true"),
-        ("dropout", "0.5", "should be a number from 0 and below 1, not '0.5'; write 0.5 without quotes"),
-        ("scheme", "c", "should be 'a' or 'b', not 'c'"),
-        ("limit", 0, "should be a whole number from 1 or null, not 0"),
-        ("limit", "x", "should be a whole number from 1 or null, not 'x'"),
-        ("widths", 3, "should be a list, each a whole number, not 3"),
-        ("file", 3, "should be a path or null, not 3"),
-        ("column", [1], "should be a whole number or text, not [1]"),
-        ("column", True, "should be a whole number or text, not true"),
-        ("option_copy", True, "unknown"),
-    ],
-)
+WRONG_OPTIONS = [
+    ("hidden", math.inf, "should be a whole number above 0, not .inf"),
+    ("copy", None, "should be true or false, not null"),
+    ("dropout", True, "should be a number from 0 and below 1, not true"),
+    ("dropout", "0.5", "should be a number from 0 and below 1, not '0.5'; write 0.5 without quotes"),
+    ("scheme", "c", "should be 'a' or 'b', not 'c'"),
+    ("limit", 0, "should be a whole number from 1 or null, not 0"),
+    ("limit", "x", "should be a whole number from 1 or null, not 'x'"),
+    ("widths", 3, "should be a list, each a whole number, not 3"),
+    ("file", 3, "should be a path or null, not 3"),
+    ("column", [1], "should be a whole number or text, not [1]"),
+    ("column", True, "should be a whole number or text, not true"),
+    ("option_copy", True, "unknown"),
+]
+
+
+@pytest.mark.parametrize(("option", "value", "message"), WRONG_OPTIONS)
 def test_a_wrong_option_is_described_in_plain_words(option: str, value: object, message: str) -> None:
     assert [*mistakes(LSTM, **{"hidden": 1, option: value}).values()] == [message]
 
@@ -186,27 +186,24 @@ def with_method(name: str, parameters: str) -> type:
     return cls
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ("hidden", "'hidden' is not wired in; an option follows a '*'"),
-        ("dim=3", "'dim' is wired in, so its default is never used"),
-        ("dim, **kwargs", "'**kwargs' would accept a misspelt option"),
-        ("*args", "'*args' would accept a misspelt option"),
-        ("*, hidden=3", "'hidden' has no type; annotate it (hidden: int = 1)"),
-        ("*, lr: float = 1.0", "no option can be called 'lr'"),
-        ("*, _x: int = 1", "no option can be called '_x'"),
-        (
-            "*, hidden: Annotated[int, Field(gt=0)] = 0",
-            "the default of 'hidden' should be a whole number above 0, not 0",
-        ),
-        ("*, hidden: int = None", "the default of 'hidden' should be a whole number, not null"),
-        ("*, x: Tensor", "a type cannot be read: name 'Tensor' is not defined; import it at module level"),
-        ("*, x: Opaque", "its options cannot be read"),
-        ("*, x: Opaque = Opaque()", "the type of 'x' cannot be read from a YAML"),
-        ("*, columns: Columns, text: str = ''", "the option 'text' occurs twice"),
-    ],
-)
+WRONG_CONSTRUCTORS = [
+    ("hidden", "'hidden' is not wired in; an option follows a '*'"),
+    ("dim=3", "'dim' is wired in, so its default is never used"),
+    ("dim, **kwargs", "'**kwargs' would accept a misspelt option"),
+    ("*args", "'*args' would accept a misspelt option"),
+    ("*, hidden=3", "'hidden' has no type; annotate it (hidden: int = 1)"),
+    ("*, lr: float = 1.0", "no option can be called 'lr'"),
+    ("*, _x: int = 1", "no option can be called '_x'"),
+    ("*, x: Annotated[int, Field(gt=0)] = 0", "the default of 'x' should be a whole number above 0, not 0"),
+    ("*, hidden: int = None", "the default of 'hidden' should be a whole number, not null"),
+    ("*, x: Tensor", "a type cannot be read: name 'Tensor' is not defined; import it at module level"),
+    ("*, x: Opaque", "its options cannot be read"),
+    ("*, x: Opaque = Opaque()", "the type of 'x' cannot be read from a YAML"),
+    ("*, columns: Columns, text: str = ''", "the option 'text' occurs twice"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "message"), WRONG_CONSTRUCTORS)
 def test_a_constructor_that_breaks_the_rules_is_refused_with_its_class(parameters: str, message: str) -> None:
     cls = with_method("__init__", parameters)
     with pytest.raises(PluginError) as caught:
@@ -215,18 +212,15 @@ def test_a_constructor_that_breaks_the_rules_is_refused_with_its_class(parameter
     assert str(caught.value).startswith(f"{cls.__module__}.{cls.__qualname__}: ")
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ("x, *, beams: Size", "decode option 'beams' needs a default"),
-        (
-            "x, *, mode: str = 'a'",
-            "decode option 'mode' must be Size, Tokens, Texts, Automaton, Trie or Uniform of seqpipe.plugin",
-        ),
-        ("x, *, beams=4", "'beams' has no type"),
-        ("x, *, beams: Size = 0", "the default of 'beams' should be a whole number from 1 to 100000, not 0"),
-    ],
-)
+WRONG_DECODE_OPTIONS = [
+    ("x, *, beams: Size", "decode option 'beams' needs a default"),
+    ("*, mode: str = 'a'", "decode option 'mode' must be Size, Tokens, Texts, Automaton, Trie or Uniform of seqpipe"),
+    ("x, *, beams=4", "'beams' has no type"),
+    ("x, *, beams: Size = 0", "the default of 'beams' should be a whole number from 1 to 100000, not 0"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "message"), WRONG_DECODE_OPTIONS)
 def test_a_wrong_decode_option_is_refused(parameters: str, message: str) -> None:
     with pytest.raises(PluginError, match=message):
         decode_options(with_method("decide", parameters))

@@ -25,17 +25,17 @@ def problems(folder: Path, **changes: Any) -> list[str]:
     return [f"{problem.key}: {problem.message}" for problem in caught.value.problems]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"embedding": ["lookup", "char-cnn", "char-lstm"]},
-        {"encoder": [{"use": "transformer", "causal": True}, {"use": "words"}]},
-        {"encoder": None},
-        {"head": {"use": "label", "target": "topic", "pool": "mean"}},
-        {"head": "crf", "encoder": "lstm", "export": {}},  # not for streaming
-    ],
-)
+STREAMING = [
+    {},
+    {"embedding": ["lookup", "char-cnn", "char-lstm"]},
+    {"encoder": [{"use": "transformer", "causal": True}, {"use": "words"}]},
+    {"encoder": None},
+    {"head": {"use": "label", "target": "topic", "pool": "mean"}},
+    {"head": "crf", "encoder": "lstm", "export": {}},  # not for streaming
+]
+
+
+@pytest.mark.parametrize("changes", STREAMING)
 def test_stages_that_wait_for_no_later_token_may_stream(changes: dict[str, Any], tmp_path: Path) -> None:
     assert load(tagging(tmp_path, FITTING | changes)).name == "tiny"
 

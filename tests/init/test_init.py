@@ -137,6 +137,8 @@ def objects(rows: Rows, key: str) -> str:
 
 
 COLUMNS = ["text", "label"]
+UNNAMED = {"columns": ["_", *COLUMNS], "numbers": ["label"]}
+ROOMS = {"text": "room", "numbers": ["where"]}
 PAIR = {"columns": ["text", "target"]}
 # Rows, name, content, reader, options, and the target if it is not the label.
 TABLES: list[tuple[Rows, str, str, str, dict[str, Any], str | None]] = [
@@ -157,14 +159,8 @@ TABLES: list[tuple[Rows, str, str, str, dict[str, Any], str | None]] = [
     (DATES, "a.tsv", table(DATES, "\t", "input\ttext"), "tsv", {"text": "input"}, "source_text"),
     (DATES, "a.jsonl", objects(DATES, "target"), "jsonl", {}, "target"),
     (PRICES, "a.csv", table(PRICES, ",", "text,price"), "csv", {"numbers": ["price"]}, "price"),
-    (
-        *(PRICES, "a.csv", table(PRICES, ",", "", (2, 0, 1)), "csv"),
-        *({"columns": ["_", *COLUMNS], "numbers": ["label"]}, "label"),
-    ),
-    (
-        *(PRICES, "a.tsv", table(PRICES, "\t", "room\twhere"), "tsv"),
-        *({"text": "room", "numbers": ["where"]}, "source_where"),
-    ),
+    (PRICES, "a.csv", table(PRICES, ",", "", (2, 0, 1)), "csv", UNNAMED, "label"),
+    (PRICES, "a.tsv", table(PRICES, "\t", "room\twhere"), "tsv", ROOMS, "source_where"),
     (PRICES, "a.jsonl", objects(PRICES, "label"), "jsonl", {}, "label"),
     (PRICES, "a.jsonl", objects(PRICES, "score"), "jsonl", {}, "score"),
 ]
@@ -293,15 +289,15 @@ def test_universal_dependencies_are_recognised(name: str, upos: str, options: di
     assert len(read(config)) == 3
 
 
-@pytest.mark.parametrize(
-    ("names", "dev", "test"),
-    [
-        (("train.conll", "dev.conll", "test.conll"), "dev.conll", "test.conll"),
-        (("eng.train", "eng.testa"), None, "eng.testa"),
-        (("my-training.tsv", "my-validation.tsv"), "my-validation.tsv", None),
-        (("data.conll", "dev.conll"), None, None),
-    ],
-)
+SPLITS = [
+    (("train.conll", "dev.conll", "test.conll"), "dev.conll", "test.conll"),
+    (("eng.train", "eng.testa"), None, "eng.testa"),
+    (("my-training.tsv", "my-validation.tsv"), "my-validation.tsv", None),
+    (("data.conll", "dev.conll"), None, None),
+]
+
+
+@pytest.mark.parametrize(("names", "dev", "test"), SPLITS)
 def test_files_named_alike_are_dev_and_test(names: tuple, dev: str | None, test: str | None, tmp_path: Path) -> None:
     write_files(tmp_path, dict.fromkeys(names, conll()))
     data = load(init_yaml(tmp_path / names[0], tmp_path / "init.yaml")).data
@@ -338,53 +334,48 @@ def test_a_generic_name_is_never_used(place: str, tmp_path: Path, monkeypatch: p
 OPEN_QUOTE = r"train\.csv:2: a quote opens in this line and is not closed; close it"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "is empty; give the file with your training examples"),
-        (b"\n \n\n", "is empty"),
-        (b"# only\n# comments\n", "neither JSONL nor CoNLL: most lines have 0 column"),
-        (b"one\ntwo\nthree\n", r"most lines have 1 column \(3 of 3\)"),
-        (b"Once upon a time\nthere was\na king\n", "neither JSONL nor CoNLL"),
-        (b'{"text": "a"}\n', "nothing to learn in it: .*give texts with a key of labels"),
-        (b'{"text": "a", "label": "x"}\n{"text": "b"}\n', ":2: no 'label' in this object"),
-        (b'{"text": "a"}\n{"text": "b", "label": 1}\n', ":1: no 'label' in this object"),
-        (b'{"text": "a b", "label": 0.5}\n{"text": "b c", "label": 1.0}\n', "has few numbers with a fraction"),
-        (b'{"text": "a", "label": ["x", "y"]}\n', "one JSON object without a list of objects"),
-        (b'{"text": "a"}\n{"text": "b", "spans": [[0, 9, "x"]]}\n', ":2: span 1: 0 to 9"),
-        (b'{"text": "a b", "labels": ["x"]}\n{"text": "b c"}\n', ":2: no 'labels' in this object"),
-        (b'{"words": ["a"], "label": "x"}\n{"words": ["b"]}\n', ":2: no 'label' in this object"),
-        (b'{"question": "a", "context": "b", "answers": []}\n{"question": "a"}\n', ":2: no 'context' in this object"),
-        (b'{"question": "a", "context": "b", "answers": "b"}\n' * 2, ":1: field 'answers' is str; write"),
-        (b"text\tlabel\tmore\n" + b"a b\tx\nb b\ty\n" * 9, ":1: the first line has 3 cells, but the rows have 2"),
-        (b'{"text": \n', ":1"),
-        (b"a O\n\xff\xfe O\n", ":2: this line is not UTF-8"),
-        (b"\x89PNG\r\n\x1a\n\x00\x00", r"is binary data \(a picture\)"),
-        (b'{"text": "a", "target": "b"}\n{"text": "c"}\n', ":2: no 'target' in this object; write one in every object"),
-        (objects(PRICES, "score").encode() + b'{"text": "a"}\n', ":29: no 'score' in this object"),
-        (
-            "".join(f"u-{n},the {n}th{' of May' * (n % 3)}\n" for n in range(9)).encode(),
-            "nothing to learn in it: the columns are 1 identifiers or row numbers, 2 texts",
-        ),
-        (
-            CONLLU.format("_").replace("\tX", "\t_").replace("det", "_").encode(),
-            "words without tags: no column of upos, xpos, deprel is filled",
-        ),
-        (b'{"text": "a", "label": "x"}\n', "there is one record in it; give a file with many examples"),
-        (b"in O\nBern B-city\n", "one record in it; .*; an empty line ends each sentence"),
-        (b'{"text": "a", "label": "x"}\n' * 3, "every text has the same label, 'x'; give examples of at least two"),
-        (b"a X\nb X\n\n" * 3, "every word has the same label, 'X'"),
-        (b"in O\nBern O\n\n" * 3, "no record has a span; mark what is to be found"),
-        (b'{"text": "in Bern", "spans": []}\n' * 3, "nothing to learn in it"),
-        (b"1\tO\n2\tB-city\n\n" * 3, "words of every record count 1 2 3 …; remove the column of numbers"),
-        (b'{"words": ["1", "2"], "tags": ["O", "B-x"]}\n' * 3, "count 1 2 3 …; write the words themselves"),
-        (b'text,label\n"good food,a\nbad,b\nnice,a\n', OPEN_QUOTE),
-        (b'text;label\n"good food;a\nbad;b\nnice;a\n', OPEN_QUOTE),
-        (b'text,label\n"long ' + b"word " * 30_000 + b"\n", OPEN_QUOTE),
-        (b"sentence,kind\n", "has one line; give a table with many rows"),
-    ],
-    ids=range(35),
-)
+IDENTIFIERS = "".join(f"u-{n},the {n}th{' of May' * (n % 3)}\n" for n in range(9)).encode()
+UNTAGGED = CONLLU.format("_").replace("\tX", "\t_").replace("det", "_").encode()
+WITHOUT_EXAMPLES = [
+    (b"", "is empty; give the file with your training examples"),
+    (b"\n \n\n", "is empty"),
+    (b"# only\n# comments\n", "neither JSONL nor CoNLL: most lines have 0 column"),
+    (b"one\ntwo\nthree\n", r"most lines have 1 column \(3 of 3\)"),
+    (b"Once upon a time\nthere was\na king\n", "neither JSONL nor CoNLL"),
+    (b'{"text": "a"}\n', "nothing to learn in it: .*give texts with a key of labels"),
+    (b'{"text": "a", "label": "x"}\n{"text": "b"}\n', ":2: no 'label' in this object"),
+    (b'{"text": "a"}\n{"text": "b", "label": 1}\n', ":1: no 'label' in this object"),
+    (b'{"text": "a b", "label": 0.5}\n{"text": "b c", "label": 1.0}\n', "has few numbers with a fraction"),
+    (b'{"text": "a", "label": ["x", "y"]}\n', "one JSON object without a list of objects"),
+    (b'{"text": "a"}\n{"text": "b", "spans": [[0, 9, "x"]]}\n', ":2: span 1: 0 to 9"),
+    (b'{"text": "a b", "labels": ["x"]}\n{"text": "b c"}\n', ":2: no 'labels' in this object"),
+    (b'{"words": ["a"], "label": "x"}\n{"words": ["b"]}\n', ":2: no 'label' in this object"),
+    (b'{"question": "a", "context": "b", "answers": []}\n{"question": "a"}\n', ":2: no 'context' in this object"),
+    (b'{"question": "a", "context": "b", "answers": "b"}\n' * 2, ":1: field 'answers' is str; write"),
+    (b"text\tlabel\tmore\n" + b"a b\tx\nb b\ty\n" * 9, ":1: the first line has 3 cells, but the rows have 2"),
+    (b'{"text": \n', ":1"),
+    (b"a O\n\xff\xfe O\n", ":2: this line is not UTF-8"),
+    (b"\x89PNG\r\n\x1a\n\x00\x00", r"is binary data \(a picture\)"),
+    (b'{"text": "a", "target": "b"}\n{"text": "c"}\n', ":2: no 'target' in this object; write one in every object"),
+    (objects(PRICES, "score").encode() + b'{"text": "a"}\n', ":29: no 'score' in this object"),
+    (IDENTIFIERS, "nothing to learn in it: the columns are 1 identifiers or row numbers, 2 texts"),
+    (UNTAGGED, "words without tags: no column of upos, xpos, deprel is filled"),
+    (b'{"text": "a", "label": "x"}\n', "there is one record in it; give a file with many examples"),
+    (b"in O\nBern B-city\n", "one record in it; .*; an empty line ends each sentence"),
+    (b'{"text": "a", "label": "x"}\n' * 3, "every text has the same label, 'x'; give examples of at least two"),
+    (b"a X\nb X\n\n" * 3, "every word has the same label, 'X'"),
+    (b"in O\nBern O\n\n" * 3, "no record has a span; mark what is to be found"),
+    (b'{"text": "in Bern", "spans": []}\n' * 3, "nothing to learn in it"),
+    (b"1\tO\n2\tB-city\n\n" * 3, "words of every record count 1 2 3 …; remove the column of numbers"),
+    (b'{"words": ["1", "2"], "tags": ["O", "B-x"]}\n' * 3, "count 1 2 3 …; write the words themselves"),
+    (b'text,label\n"good food,a\nbad,b\nnice,a\n', OPEN_QUOTE),
+    (b'text;label\n"good food;a\nbad;b\nnice;a\n', OPEN_QUOTE),
+    (b'text,label\n"long ' + b"word " * 30_000 + b"\n", OPEN_QUOTE),
+    (b"sentence,kind\n", "has one line; give a table with many rows"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), WITHOUT_EXAMPLES, ids=range(len(WITHOUT_EXAMPLES)))
 def test_a_file_without_examples_to_learn_from_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_bytes(content)
     with pytest.raises(DataError, match=message):
@@ -411,38 +402,36 @@ def test_a_parquet_table_is_treated_like_json(tmp_path: Path) -> None:
     assert [record["label"] for record in read(config)][:2] == [2, 1]
 
 
-@pytest.mark.parametrize(
-    ("change", "tokens"),
-    [
-        ({}, 512),
-        ({"records": 3000}, 1024),
-        ({"words": 120}, 512),
-        ({"words": 121}, 256),
-        ({"records": 9000, "words": 300_000}, 256),
-        ({"words": 121, "unspaced": True}, 512),
-        ({"words": 121, "label_kind": "Tags"}, 512),
-    ],
-)
+ENTITY_BATCHES = [
+    ({}, 512),
+    ({"records": 3000}, 1024),
+    ({"words": 120}, 512),
+    ({"words": 121}, 256),
+    ({"records": 9000, "words": 300_000}, 256),
+    ({"words": 121, "unspaced": True}, 512),
+    ({"words": 121, "label_kind": "Tags"}, 512),
+]
+
+
+@pytest.mark.parametrize(("change", "tokens"), ENTITY_BATCHES)
 def test_rare_entities_get_smaller_batches(change: dict[str, Any], tokens: int) -> None:
     summary = DataSummary("conll", records=20, words=60, labels=Counter({"person": 3, "city": 1}))
     assert f"  batch_tokens: {tokens}  # padded" in model_yaml(replace(summary, **change), has_dev=False)
 
 
-@pytest.mark.parametrize(
-    ("kind", "words", "memory", "line"),
-    [
-        ("Tags", 9_000_000, 0, "batch_tokens: 1024  # padded tokens a batch"),
-        ("Tags", 9_000_000, 80 << 30, "batch_tokens: 16384  # padded tokens a batch; for the GPU of this machine; "),
-        ("Tags", 9_000_000, 6 << 30, "batch_tokens: 4096  # padded tokens a batch; "),  # little memory
-        ("Tags", 300_000, 80 << 30, "batch_tokens: 2048  # padded tokens a batch; "),  # few steps would be left
-        ("Tags", 90_000, 80 << 30, "batch_tokens: 1024  # padded tokens a batch"),
-        ("Continuations", 9_000_000, 80 << 30, "batch_size: 128  # for the GPU of this machine; for a CPU 1/16 of it"),
-        ("Continuations", 9_000_000, 0, "batch_size: 8"),
-    ],
-)
-def test_gpus_get_larger_batches(
-    kind: str, words: int, memory: int, line: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+GPU_BATCHES = [
+    ("Tags", 9_000_000, 0, "batch_tokens: 1024  # padded tokens a batch"),
+    ("Tags", 9_000_000, 80 << 30, "batch_tokens: 16384  # padded tokens a batch; for the GPU of this machine; "),
+    ("Tags", 9_000_000, 6 << 30, "batch_tokens: 4096  # padded tokens a batch; "),  # little memory
+    ("Tags", 300_000, 80 << 30, "batch_tokens: 2048  # padded tokens a batch; "),  # few steps would be left
+    ("Tags", 90_000, 80 << 30, "batch_tokens: 1024  # padded tokens a batch"),
+    ("Continuations", 9_000_000, 80 << 30, "batch_size: 128  # for the GPU of this machine; for a CPU 1/16 of it"),
+    ("Continuations", 9_000_000, 0, "batch_size: 8"),
+]
+
+
+@pytest.mark.parametrize(("kind", "words", "memory", "line"), GPU_BATCHES)
+def test_gpus_get_large_batches(kind: str, words: int, memory: int, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqpipe.init.yaml.gpu_memory", lambda: memory)
     summary = DataSummary("conll", label_kind=kind, records=9000, words=words, characters=5 * words)
     lines = model_yaml(summary, has_dev=False).splitlines()

@@ -75,16 +75,16 @@ LABELLED = "".join(f"the dog {n} sees it\tthe cat {n} does\t{n % 2}\n" for n in 
 SPANS = "".join(f'{{"text": "in Bern {n}", "spans": [[3, 7, "city"]], "label": "{n % 2}"}}\n' for n in range(9))
 
 
-@pytest.mark.parametrize(
-    ("content", "task", "contains"),
-    [
-        (LABELLED, "label", ["use: label", "columns: [text, text_pair, label]", "field: [text, text_pair]"]),
-        (LABELLED, "score", ["use: score", "numbers: [label]"]),
-        (LABELLED, "seq2seq", ["use: seq2seq", "columns: [text, target, _]"]),
-        (SPANS, "label", ["use: label"]),
-        (SPANS, "crf", ["use: crf"]),
-    ],
-)
+CHOSEN_TASKS = [
+    (LABELLED, "label", ["use: label", "columns: [text, text_pair, label]", "field: [text, text_pair]"]),
+    (LABELLED, "score", ["use: score", "numbers: [label]"]),
+    (LABELLED, "seq2seq", ["use: seq2seq", "columns: [text, target, _]"]),
+    (SPANS, "label", ["use: label"]),
+    (SPANS, "crf", ["use: crf"]),
+]
+
+
+@pytest.mark.parametrize(("content", "task", "contains"), CHOSEN_TASKS)
 def test_the_option_task_overrides_recognition(content: str, task: str, contains: list[str], tmp_path: Path) -> None:
     text = init_text(tmp_path, content, "a.txt", task=task)
     assert [part for part in contains if part not in text] == []
@@ -96,15 +96,15 @@ ROWS = [f"{n if not i else ''},{word}{n},{tag}\n" for n in range(20) for i, (wor
 LISTS = [json.dumps({"words": [*WORDS.split(), str(n)], "tags": [*TAGS.split(), "O"]}) + "\n" for n in range(20)]
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("rows.csv", "Sentence #,Word,Tag\n" + "".join(ROWS)),
-        ("cells.csv", "words,tags\n" + "".join(f"{WORDS} {n},{TAGS} O\n" for n in range(20))),
-        ("lists.jsonl", "".join(LISTS)),
-        ("words.conll", "".join(f"Ann{n} B-PER\nlives O\n\n" for n in range(20))),
-    ],
-)
+TAGGED_FILES = [
+    ("rows.csv", "Sentence #,Word,Tag\n" + "".join(ROWS)),
+    ("cells.csv", "words,tags\n" + "".join(f"{WORDS} {n},{TAGS} O\n" for n in range(20))),
+    ("lists.jsonl", "".join(LISTS)),
+    ("words.conll", "".join(f"Ann{n} B-PER\nlives O\n\n" for n in range(20))),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), TAGGED_FILES)
 def test_tags_of_entities_are_read_as_plain_tags_for_the_task_tags(name: str, content: str, tmp_path: Path) -> None:
     entities = init_config(tmp_path, content, name, task="crf")
     entities.file.unlink()
@@ -158,10 +158,8 @@ TASKS = [
     ("a good day\t1\na bad day\t2\n" * 3, "seq2seq", "--task seq2seq needs two columns of texts"),
     (SPANS, "seq2seq", "--task seq2seq needs"),
 ]
-REFUSED = [
-    *((*row, None) for row in FORMATS),
-    *(("a.txt", text.encode(), message, task) for text, task, message in TASKS),
-]
+REFUSED = [(*row, None) for row in FORMATS]
+REFUSED += [("a.txt", text.encode(), message, task) for text, task, message in TASKS]
 
 
 @pytest.mark.parametrize(("name", "content", "message", "task"), REFUSED, ids=range(len(REFUSED)))
@@ -172,14 +170,14 @@ def test_a_format_without_a_reader_or_for_another_task_is_refused(
     assert re.search(message, refusal(tmp_path / name, task=task))
 
 
-@pytest.mark.parametrize(
-    ("files", "fields"),
-    [
-        (("train.en", "train.ja"), "text: '*.en', target: '*.ja'"),
-        (("train.tgt", "train.src"), "text: '*.src', target: '*.tgt'"),
-        (("seq.in", "seq.out", "label"), "words: seq.in, tags: seq.out, label: label"),
-    ],
-)
+PARALLEL = [
+    (("train.en", "train.ja"), "text: '*.en', target: '*.ja'"),
+    (("train.tgt", "train.src"), "text: '*.src', target: '*.tgt'"),
+    (("seq.in", "seq.out", "label"), "words: seq.in, tags: seq.out, label: label"),
+]
+
+
+@pytest.mark.parametrize(("files", "fields"), PARALLEL)
 def test_parallel_files_are_read_with_their_reader(files: tuple[str, ...], fields: str, tmp_path: Path) -> None:
     write_files(tmp_path, {name: "".join(f"this is {name}, line {n}\n" for n in range(9)) for name in files})
     text = init_yaml(tmp_path / files[0], tmp_path / "a.yaml").read_text()

@@ -47,20 +47,20 @@ def cycle(values: str, number: int) -> list[str]:
 CODES = [f"T-{number}" for number in range(99)]
 
 
+HEADERS = [
+    ("Ticket ID,Ticket Description,Ticket Type", ",", "Bug,Refund", "Ticket Description", "Ticket Type"),
+    ("Ticket-Nr.,Kurze Beschreibung,Priorität (1)", ";", "hoch,niedrig", "Kurze Beschreibung", "Priorität (1)"),
+    ("工单号,问题描述,工单类型", ",", "投诉,咨询", "问题描述", "工单类型"),
+    ("番号,お問い合わせ内容,種類", "\t", "苦情,質問", "お問い合わせ内容", "種類"),
+    ("رقم,نص الرسالة,نوع", "|", "شكوى,سؤال", "نص الرسالة", "نوع"),
+    ("#,What happened?,Is it urgent?", ",", "yes,no", "What happened?", "Is it urgent?"),
+    ("🔢,💬 message [en],🏷 kind", "\t", "yes,no", "💬 message [en]", "🏷 kind"),
+    ("n,x,y", ",", "yes,no", "x", "y"),
+]
+
+
 @pytest.mark.parametrize("rows", [8, 60])
-@pytest.mark.parametrize(
-    ("names", "sign", "values", "text", "label"),
-    [
-        ("Ticket ID,Ticket Description,Ticket Type", ",", "Bug,Refund", "Ticket Description", "Ticket Type"),
-        ("Ticket-Nr.,Kurze Beschreibung,Priorität (1)", ";", "hoch,niedrig", "Kurze Beschreibung", "Priorität (1)"),
-        ("工单号,问题描述,工单类型", ",", "投诉,咨询", "问题描述", "工单类型"),
-        ("番号,お問い合わせ内容,種類", "\t", "苦情,質問", "お問い合わせ内容", "種類"),
-        ("رقم,نص الرسالة,نوع", "|", "شكوى,سؤال", "نص الرسالة", "نوع"),
-        ("#,What happened?,Is it urgent?", ",", "yes,no", "What happened?", "Is it urgent?"),
-        ("🔢,💬 message [en],🏷 kind", "\t", "yes,no", "💬 message [en]", "🏷 kind"),
-        ("n,x,y", ",", "yes,no", "x", "y"),
-    ],
-)
+@pytest.mark.parametrize(("names", "sign", "values", "text", "label"), HEADERS)
 def test_a_header_is_recognised_in_any_script(
     names: str, sign: str, values: str, text: str, label: str, rows: int, tmp_path: Path
 ) -> None:
@@ -155,15 +155,15 @@ def test_a_column_name_in_target_or_text_makes_the_first_row_a_header(tmp_path: 
         init_yaml(data, tmp_path / "b.yaml", target="Mood", header=False)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.csv", "text,text,label\n" + "a good day,no,x\nbad food here,yes,y\n" * 9, "a.csv:1: two columns are named"),
-        ("a.csv", "a,,label\n" + "u,a good day,x\nv,bad food here,y\n" * 9, "2 columns named a, label, and 1 without"),
-        ("a.jsonl", '{"text": "a day", "label": "x"}\n{"text": "b", "label": "y"}\n', "is for tables, .* JSON Lines"),
-        ("a.conll", "in O\nBern B-city\n\n" * 9, "is for tables, .* CoNLL"),
-    ],
-)
+WRONG_HEADERS = [
+    ("a.csv", "text,text,label\n" + "a good day,no,x\nbad food here,yes,y\n" * 9, "a.csv:1: two columns are named"),
+    ("a.csv", "a,,label\n" + "u,a good day,x\nv,bad food here,y\n" * 9, "2 columns named a, label, and 1 without"),
+    ("a.jsonl", '{"text": "a day", "label": "x"}\n{"text": "b", "label": "y"}\n', "is for tables, .* JSON Lines"),
+    ("a.conll", "in O\nBern B-city\n\n" * 9, "is for tables, .* CoNLL"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), WRONG_HEADERS)
 def test_a_wrong_header_is_an_error(name: str, content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=message):

@@ -80,9 +80,8 @@ def test_a_choice_is_read_from_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").write_text(SCORES)
     leader, follower = pty.openpty()
     with os.fdopen(follower) as terminal:
-        process = subprocess.Popen(
-            command("init", "pairs.tsv"), cwd=tmp_path, stdin=terminal, stderr=terminal, stdout=subprocess.DEVNULL
-        )
+        streams = {"stdin": terminal, "stderr": terminal, "stdout": subprocess.DEVNULL}
+        process = subprocess.Popen(command("init", "pairs.tsv"), cwd=tmp_path, **streams)
     os.write(leader, b"7\n1\n")
     assert process.wait(120) == 0
     os.close(leader)

@@ -17,14 +17,11 @@ HEADS = {
     "pointer_nets/tsp_5_test.txt": ("pointer", "task: tour"),
     "pointer_nets/convex_hull_5_test.txt": ("pointer", "task: hull"),
     "sentence_polarity/train.tsv": ("label", "columns: [label, text]"),
-    "sib200_zho/dev.tsv": ("label", "label: category"),
     "sentence_polarity/rt-polarity.neg": ("label", "{use: lines, labels: {neg: rt-polarity.neg, pos: rt-polarity.pos}"),
     "snips/train/seq.in": ("crf", "{words: seq.in, tags: seq.out, label: label}"),
     "tinyshakespeare/input.txt": ("lm", "use: text"),
     "ud_english_ewt/en_ewt-ud-dev.conllu.gz": ("crf", "use: conllu"),
     "weibo_ner/weiboNER_2nd_conll.dev": ("crf", "pattern: ^(.), joiner: ''"),
-    "wnut17/dev.conll": ("crf", "person 470"),
-    "wnut17/shared_task_submissions/arcada.conll": ("crf", "{use: conll"),
 }
 REFUSED = {
     "banking77/categories.json": "a JSON list, but not of objects",
@@ -32,7 +29,6 @@ REFUSED = {
     "scan/simple/test.txt.gz": "pairs of texts after IN: and OUT:",
     "scitldr_a/dev.jsonl.gz": "is a list of texts",
     "sib200_zho/labels.txt": "neither JSONL nor CoNLL",
-    "snips/train/label": "neither JSONL nor CoNLL",
     "tang_poems/dev.jsonl": "'lines' is a list of texts",
     "word_vectors_tiny/glove.840B.300d.head100.txt": "is a file of word vectors",
 }

@@ -14,6 +14,8 @@ from seqpipe_plugins.readers.annotations import FORMS, Annotations, Brat, Dialog
 CORPUS = Path(__file__).parents[1] / "corpus" / "init" / "forms"
 SPANS = [{"start": 0, "end": 3, "label": "person"}, {"start": 13, "end": 17, "label": "town"}]
 TEXT = "Ida sails to Bodø on day 0"
+IDA = {"text": ["Ida"], "answer_start": [0]}
+TAGS = ["B-person", "O", "O", "B-town", "O", "O", "O"]
 SQL = "SELECT name FROM ship WHERE town = 'town0' ;"
 LABELLED: dict[str, Any] = {"text": TEXT, "labels": ["sail"], "label": "sail"}
 SPANNED: dict[str, Any] = {"text": TEXT, "spans": SPANS}
@@ -46,13 +48,9 @@ FIRST: dict[str, tuple[str, dict[str, Any]]] = {
     "massive.jsonl": ("massive", {**SPANNED, **LABELLED}),
     "pairs.json": ("pairs", LABELLED),
     "text-to-sql.json": ("text-to-sql", {"text": "which ships lie in town0", "target": SQL}),
-    "mrqa.jsonl": (
-        *("questions", {"question": "Who sails?", "context": TEXT, "answers": {"text": ["Ida"], "answer_start": [0]}}),
-    ),
+    "mrqa.jsonl": ("questions", {"question": "Who sails?", "context": TEXT, "answers": IDA}),
     "cluener.json": ("cluener", {"text": "张伟住在上海第0天", "spans": [{"start": 0, "end": 2, "label": "name"}]}),
-    "spacy-train.json": (
-        *("spacy-json", {"text": TEXT, "words": TEXT.split(), "tags": ["B-person", "O", "O", "B-town", "O", "O", "O"]}),
-    ),
+    "spacy-train.json": ("spacy-json", {"text": TEXT, "words": TEXT.split(), "tags": TAGS}),
 }
 
 
@@ -92,22 +90,22 @@ def test_the_option_offsets_overrides_the_offsets_of_the_form(tmp_path: Path) ->
     assert [record["spans"] for record in records] == expected
 
 
-@pytest.mark.parametrize(
-    ("form", "content", "message"),
-    [
-        ("rasa", "nlu:\n- intent: [\n", r"data:\d+: this is not YAML of Rasa"),
-        ("rasa", "nlu:\n- intent: a\n", "there is no text in this file in the form of Rasa's"),
-        ("rasa", "nothing\n", "there is no text in this file"),
-        ("prodigy", '{"text": "a", "answer": "accept", "spans": [[0, 9, "x"]]}', "0 to 9 is empty"),
-        ("prodigy", '{"text": "a b", "answer": "accept", "spans": [{"label": "x"}]}', "span 1 is an object; write"),
-        ("luis", '{"utterances": [{"intent": "a"}]}', "there is no text here in the form of LUIS"),
-        ("questions", '[{"context": "a", "qas": [{"question": "b", "answers": ["c"]}]}]', "'c' is not at 0"),
-        ("questions", '[{"context": "a", "qas": [{"question": "b", "answers": [{}]}]}]', "here is no answer"),
-        ("spacy", '["a", {"entities": []}]\n{', "data:2:2: this is not JSON"),
-        ("spacy", '[["a", {"entities": []}]', "this is not JSON"),
-        ("text-to-sql", '[{"sentences": [{"text": "a"}], "sql": []}]', "there is no text to write"),
-    ],
-)
+FAULTS = [
+    ("rasa", "nlu:\n- intent: [\n", r"data:\d+: this is not YAML of Rasa"),
+    ("rasa", "nlu:\n- intent: a\n", "there is no text in this file in the form of Rasa's"),
+    ("rasa", "nothing\n", "there is no text in this file"),
+    ("prodigy", '{"text": "a", "answer": "accept", "spans": [[0, 9, "x"]]}', "0 to 9 is empty"),
+    ("prodigy", '{"text": "a b", "answer": "accept", "spans": [{"label": "x"}]}', "span 1 is an object; write"),
+    ("luis", '{"utterances": [{"intent": "a"}]}', "there is no text here in the form of LUIS"),
+    ("questions", '[{"context": "a", "qas": [{"question": "b", "answers": ["c"]}]}]', "'c' is not at 0"),
+    ("questions", '[{"context": "a", "qas": [{"question": "b", "answers": [{}]}]}]', "here is no answer"),
+    ("spacy", '["a", {"entities": []}]\n{', "data:2:2: this is not JSON"),
+    ("spacy", '[["a", {"entities": []}]', "this is not JSON"),
+    ("text-to-sql", '[{"sentences": [{"text": "a"}], "sql": []}]', "there is no text to write"),
+]
+
+
+@pytest.mark.parametrize(("form", "content", "message"), FAULTS)
 def test_a_fault_is_reported_with_its_place(form: str, content: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_text(content, encoding="utf-8")
@@ -164,14 +162,14 @@ def test_one_list_of_objects_is_no_list_of_texts_by_label(tmp_path: Path) -> Non
         assert Annotations.recognise(path) is None
 
 
-@pytest.mark.parametrize(
-    ("stop", "message"),
-    [
-        (9, r"the words 3 to 9 are not within the text's 7 from 0 on; correct the offsets"),
-        (None, "span 1 has null or missing as `end`; it must be a whole number"),
-        ("5", "span 1 has a string as `end`; it must be a whole number"),
-    ],
-)
+WRONG_STOPS = [
+    (9, r"the words 3 to 9 are not within the text's 7 from 0 on; correct the offsets"),
+    (None, "span 1 has null or missing as `end`; it must be a whole number"),
+    ("5", "span 1 has a string as `end`; it must be a whole number"),
+]
+
+
+@pytest.mark.parametrize(("stop", "message"), WRONG_STOPS)
 def test_offsets_in_words_beyond_the_text_are_errors(stop: Any, message: str, tmp_path: Path) -> None:
     entity = {"entity": "town", "start": 3, "stop": stop}
     sentence = {"text": "Ida sails to Oslo on day 0", "intent": "sail", "entities": [entity]}

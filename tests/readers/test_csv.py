@@ -24,20 +24,20 @@ def bare(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 TWO = [{"text": "good, very", "label": "pos"}, {"text": 'a "b"', "label": "neg"}]
 
 
-@pytest.mark.parametrize(
-    ("text", "options"),
-    [
-        ('text,label\n"good, very",pos\n"a ""b""",neg\n', {}),
-        ('\ufefftext,label\r\n"good, very",pos\r\n\r\n"a ""b""",neg', {}),
-        ('label,text\npos,"good, very"\nneg,"a ""b"""\n', {}),
-        ('label;text\npos;good, very\nneg;"a ""b"""\n', {"delimiter": ";"}),
-        ("label,text\npos,'good, very'\nneg,a \"b\"\n", {"quote": "'"}),
-        ('"good, very",pos\n"a ""b""",neg\n', {"columns": ["text", "label"]}),
-        ('"good, very",pos,7\n"a ""b""",neg,8\n', {"columns": ["text", "label", "_"]}),
-        ('review,mark\n"good, very",pos\n"a ""b""",neg\n', {"text": "review", "label": "mark"}),
-        (',text,label\n0,"good, very",pos\n1,"a ""b""",neg\n', {}),
-    ],
-)
+DIALECTS = [
+    ('text,label\n"good, very",pos\n"a ""b""",neg\n', {}),
+    ('\ufefftext,label\r\n"good, very",pos\r\n\r\n"a ""b""",neg', {}),
+    ('label,text\npos,"good, very"\nneg,"a ""b"""\n', {}),
+    ('label;text\npos;good, very\nneg;"a ""b"""\n', {"delimiter": ";"}),
+    ("label,text\npos,'good, very'\nneg,a \"b\"\n", {"quote": "'"}),
+    ('"good, very",pos\n"a ""b""",neg\n', {"columns": ["text", "label"]}),
+    ('"good, very",pos,7\n"a ""b""",neg,8\n', {"columns": ["text", "label", "_"]}),
+    ('review,mark\n"good, very",pos\n"a ""b""",neg\n', {"text": "review", "label": "mark"}),
+    (',text,label\n0,"good, very",pos\n1,"a ""b""",neg\n', {}),
+]
+
+
+@pytest.mark.parametrize(("text", "options"), DIALECTS)
 def test_a_table_of_any_dialect_gives_the_same_records(text: str, options: dict[str, Any], tmp_path: Path) -> None:
     assert bare(read(text, tmp_path, **options)) == TWO
 
@@ -111,19 +111,19 @@ def test_a_file_with_only_a_row_of_names_is_an_error(tmp_path: Path) -> None:
         read("text,label\n", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"delimiter": ""}, r"csv\.delimiter: '' must be one character"),
-        ({"delimiter": "||"}, r"csv\.delimiter: '\|\|' must be one character"),
-        ({"quote": "\n"}, r"csv\.quote: "),
-        ({"separator": ""}, r"csv\.separator: an empty string separates nothing"),
-        ({"columns": ["a", "a"]}, r"csv\.columns: two columns are named 'a'"),
-        ({"columns": ["txt"]}, r"csv\.text: no column is named 'text'; did you mean 'txt'\? \(there is: txt\)"),
-        ({"columns": ["text"], "label": "label"}, r"csv\.label: no column is named 'label'"),
-        ({"words": "word", "sentence": "number"}, r"csv\.sentence: it divides words with tags; name the columns"),
-    ],
-)
+WRONG_OPTIONS = [
+    ({"delimiter": ""}, r"csv\.delimiter: '' must be one character"),
+    ({"delimiter": "||"}, r"csv\.delimiter: '\|\|' must be one character"),
+    ({"quote": "\n"}, r"csv\.quote: "),
+    ({"separator": ""}, r"csv\.separator: an empty string separates nothing"),
+    ({"columns": ["a", "a"]}, r"csv\.columns: two columns are named 'a'"),
+    ({"columns": ["txt"]}, r"csv\.text: no column is named 'text'; did you mean 'txt'\? \(there is: txt\)"),
+    ({"columns": ["text"], "label": "label"}, r"csv\.label: no column is named 'label'"),
+    ({"words": "word", "sentence": "number"}, r"csv\.sentence: it divides words with tags; name the columns"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG_OPTIONS)
 def test_wrong_options_are_refused_before_any_file(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         construct(Csv, **options)

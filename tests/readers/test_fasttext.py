@@ -34,14 +34,14 @@ def test_several_labels_may_be_anywhere_in_the_line() -> None:
     assert lines("#a x\n", prefix="#") == [{"text": "x", "label": "a"}]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("__label__a __label__b x", r"f:1: this line has 2 labels; set the reader's option `multi: true`"),
-        ("x y", r"f:1: this line has no word that begins with .__label__.; label each line"),
-        ("__label__ x", r"f:1: a label is missing after '__label__'; write one"),
-    ],
-)
+BAD = [
+    ("__label__a __label__b x", r"f:1: this line has 2 labels; set the reader's option `multi: true`"),
+    ("x y", r"f:1: this line has no word that begins with .__label__.; label each line"),
+    ("__label__ x", r"f:1: a label is missing after '__label__'; write one"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), BAD)
 def test_a_line_without_its_label_is_an_error(line: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         lines(line)

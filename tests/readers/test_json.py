@@ -20,14 +20,14 @@ def read(content: Any, folder: Path, **options: Any) -> list[dict[str, Any]]:
     return list(construct(Json, **options).read(path))
 
 
-@pytest.mark.parametrize(
-    ("content", "options"),
-    [
-        (ITEMS, {}),
-        ({"version": 1, "data": ITEMS, "more": [1, {}]}, {"list": "data"}),
-        ({"a": {"c": {"b": [1]}, "b": ITEMS}}, {"list": "a.b"}),
-    ],
-)
+LISTS = [
+    (ITEMS, {}),
+    ({"version": 1, "data": ITEMS, "more": [1, {}]}, {"list": "data"}),
+    ({"a": {"c": {"b": [1]}, "b": ITEMS}}, {"list": "a.b"}),
+]
+
+
+@pytest.mark.parametrize(("content", "options"), LISTS)
 def test_a_list_is_read_wherever_it_is(content: Any, options: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "data.json"
     first, second = read(content, tmp_path, **options)
@@ -69,25 +69,25 @@ def test_several_labels_are_a_list_under_any_key(tmp_path: Path) -> None:
         read([{"text": "a", "topics": ["x", "x"]}], tmp_path, labels="topics")
 
 
-@pytest.mark.parametrize(
-    ("content", "options", "message"),
-    [
-        (b"", {}, r":1: this is not a JSON list: a list belongs here; write a list of objects"),
-        (b"[]", {}, r"there is no record in this file"),
-        (b"[1]", {}, r":1: this item of the list is not an object"),
-        (b'[{"text": "a"},\n{"text": "b"}\n{"text": "c"}]', {}, r":3: .*a comma or \] belongs here"),
-        (b'[{"text": "a"},\n{"text": 1}]', {}, r":2: `text` is a number; it must be a string"),
-        (b'[{"text": "a"},\n{"text": "b", "text": "c"}]', {}, r":2: the key 'text' is given twice"),
-        (b'[{"text": "a"},\n{"text": NaN}]', {}, r":2: NaN is not JSON; write null or a number"),
-        (b'[{"text": "a"},\n{"text": "b"', {}, r"this is not JSON .*is the file whole"),
-        (b'[{"text": "a"}]\n[]', {}, r":2: there is text after the end of the JSON"),
-        (b'[{"text": "a"},\n{"text": "\xff"}]', {}, r":2: this is not UTF-8"),
-        (b"[" * 100_000, {}, r"nested too deep"),
-        (b'{"data": []}', {}, r":1: this is not a JSON list: a list belongs here; .* for a list below a key"),
-        (b'{"data": []}', {"list": "date"}, r"no key 'date' in this object"),
-        (b'[{"text": "a", "intent": "x"}]', {"label": "intend"}, r"there is no key `intend`; did you mean 'intent'"),
-    ],
-)
+BAD = [
+    (b"", {}, r":1: this is not a JSON list: a list belongs here; write a list of objects"),
+    (b"[]", {}, r"there is no record in this file"),
+    (b"[1]", {}, r":1: this item of the list is not an object"),
+    (b'[{"text": "a"},\n{"text": "b"}\n{"text": "c"}]', {}, r":3: .*a comma or \] belongs here"),
+    (b'[{"text": "a"},\n{"text": 1}]', {}, r":2: `text` is a number; it must be a string"),
+    (b'[{"text": "a"},\n{"text": "b", "text": "c"}]', {}, r":2: the key 'text' is given twice"),
+    (b'[{"text": "a"},\n{"text": NaN}]', {}, r":2: NaN is not JSON; write null or a number"),
+    (b'[{"text": "a"},\n{"text": "b"', {}, r"this is not JSON .*is the file whole"),
+    (b'[{"text": "a"}]\n[]', {}, r":2: there is text after the end of the JSON"),
+    (b'[{"text": "a"},\n{"text": "\xff"}]', {}, r":2: this is not UTF-8"),
+    (b"[" * 100_000, {}, r"nested too deep"),
+    (b'{"data": []}', {}, r":1: this is not a JSON list: a list belongs here; .* for a list below a key"),
+    (b'{"data": []}', {"list": "date"}, r"no key 'date' in this object"),
+    (b'[{"text": "a", "intent": "x"}]', {"label": "intend"}, r"there is no key `intend`; did you mean 'intent'"),
+]
+
+
+@pytest.mark.parametrize(("content", "options", "message"), BAD)
 def test_a_file_without_records_is_an_error(content: bytes, options: dict, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         read(content, tmp_path, **options)

@@ -27,16 +27,16 @@ def record_of(item: object, **options: Any) -> dict[str, Any]:
 PER = {"start": 0, "end": 4, "label": "PER"}
 
 
-@pytest.mark.parametrize(
-    "span",
-    [
-        PER,
-        [0, 4, "PER"],
-        {"start": 0, "end": 4, "entity_group": "PER", "score": 0.9, "word": "John"},
-        {"start": 0, "end": 4, "entity": "PER", "word": "john"},
-        {"start": 0, "end": 4, "type": "PER", "text": "John"},
-    ],
-)
+SPAN_FORMS = [
+    PER,
+    [0, 4, "PER"],
+    {"start": 0, "end": 4, "entity_group": "PER", "score": 0.9, "word": "John"},
+    {"start": 0, "end": 4, "entity": "PER", "word": "john"},
+    {"start": 0, "end": 4, "type": "PER", "text": "John"},
+]
+
+
+@pytest.mark.parametrize("span", SPAN_FORMS)
 def test_a_text_has_spans_in_any_usual_form(span: object) -> None:
     assert record_of({"text": "John runs", "spans": [span]}) == {"text": "John runs", "spans": [PER]}
 
@@ -47,32 +47,32 @@ META = {"text": "a", "id": 7, "meta": {"x": [1, None]}, "document": "d"}
 ORDERED = [{"start": 0, "end": 3, "label": "A"}, {"start": 3, "end": 6, "label": "B"}]
 
 
-@pytest.mark.parametrize(
-    ("item", "options", "record"),
-    [
-        # Offsets count code points; spans are put in order and may touch.
-        ({"text": "😀é日 John", "spans": [[4, 8, "P"]]}, {}, {"spans": [{"start": 4, "end": 8, "label": "P"}]}),
-        ({"text": "abcdef", "spans": [[3, 6, "B"], [0, 3, "A"]]}, {}, {"spans": ORDERED}),
-        # Words have tags in any scheme.
-        (TAGGED, {"scheme": "BILOU"}, TAGS_OF_X_AND_Y),
-        (TAGGED | {"tags": ["I-X", "I-X", "B-Y"]}, {"ill_formed": "repair"}, TAGS_OF_X_AND_Y),
-        (TAGGED | {"tags": [*"NVN"]}, {"scheme": "none", "joiner": ""}, {"text": "abc", "tags": [*"NVN"]}),
-        ({"words": ["a", "b"], "labels": ["O", "O"]}, {"tags": "labels"}, {"text": "a b", "tags": ["O", "O"]}),
-        # Texts and words may stand alone.
-        *(({"text": text}, {}, {}) for text in ("a", "", "\ud800 \x00")),
-        ({"text": "a", "spans": []}, {}, {"spans": []}),
-        ({"words": ["a", "b"]}, {}, {"text": "a b", "words": ["a", "b"]}),
-        # Options name the keys; other keys are kept as fields.
-        ({"w": ["a"], "t": ["B-X"]}, {"words": "w", "tags": "t"}, {"text": "a", "words": ["a"], "tags": ["B-X"]}),
-        ({"t": "John", "s": [[0, 4, "PER"]]}, {"text": "t", "spans": "s"}, {"text": "John", "spans": [PER]}),
-        (META, {}, META | {"meta.x": [1, None]}),
-        *(({"text": "a", "labels": labels}, {}, {"labels": labels}) for labels in ([], ["x"], ["x", "y"], "x", 3)),
-        # Keys named like common fields do not replace them.
-        ({"text": "a", "where": "b"}, {}, {"source_where": "b"}),
-        ({"words": ["a", "."], "text": "a."}, {}, {"text": "a .", "words": ["a", "."], "source_text": "a."}),
-        ({"text": "a", "tags": ["news"]}, {"tags": "ner"}, {"source_tags": ["news"]}),
-    ],
-)
+OBJECTS = [
+    # Offsets count code points; spans are put in order and may touch.
+    ({"text": "😀é日 John", "spans": [[4, 8, "P"]]}, {}, {"spans": [{"start": 4, "end": 8, "label": "P"}]}),
+    ({"text": "abcdef", "spans": [[3, 6, "B"], [0, 3, "A"]]}, {}, {"spans": ORDERED}),
+    # Words have tags in any scheme.
+    (TAGGED, {"scheme": "BILOU"}, TAGS_OF_X_AND_Y),
+    (TAGGED | {"tags": ["I-X", "I-X", "B-Y"]}, {"ill_formed": "repair"}, TAGS_OF_X_AND_Y),
+    (TAGGED | {"tags": [*"NVN"]}, {"scheme": "none", "joiner": ""}, {"text": "abc", "tags": [*"NVN"]}),
+    ({"words": ["a", "b"], "labels": ["O", "O"]}, {"tags": "labels"}, {"text": "a b", "tags": ["O", "O"]}),
+    # Texts and words may stand alone.
+    *(({"text": text}, {}, {}) for text in ("a", "", "\ud800 \x00")),
+    ({"text": "a", "spans": []}, {}, {"spans": []}),
+    ({"words": ["a", "b"]}, {}, {"text": "a b", "words": ["a", "b"]}),
+    # Options name the keys; other keys are kept as fields.
+    ({"w": ["a"], "t": ["B-X"]}, {"words": "w", "tags": "t"}, {"text": "a", "words": ["a"], "tags": ["B-X"]}),
+    ({"t": "John", "s": [[0, 4, "PER"]]}, {"text": "t", "spans": "s"}, {"text": "John", "spans": [PER]}),
+    (META, {}, META | {"meta.x": [1, None]}),
+    *(({"text": "a", "labels": labels}, {}, {"labels": labels}) for labels in ([], ["x"], ["x", "y"], "x", 3)),
+    # Keys named like common fields do not replace them.
+    ({"text": "a", "where": "b"}, {}, {"source_where": "b"}),
+    ({"words": ["a", "."], "text": "a."}, {}, {"text": "a .", "words": ["a", "."], "source_text": "a."}),
+    ({"text": "a", "tags": ["news"]}, {"tags": "ner"}, {"source_tags": ["news"]}),
+]
+
+
+@pytest.mark.parametrize(("item", "options", "record"), OBJECTS)
 def test_an_object_is_a_record(item: dict, options: dict, record: dict) -> None:
     common = {key: value for key, value in item.items() if key in ("text", "words")}
     assert record_of(item, **options) == common | record
@@ -131,7 +131,6 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     (spans(["0", 4, "X"]), {}, "1:", "span 1 has a string as `start`; it must be a whole number"),
     (spans({"start": 0.0, "end": 4, "label": "X"}), {}, "1:", "span 1 has a number as `start`"),
     (spans([True, 4, "X"]), {}, "1:", "span 1 has a boolean as `start`"),
-    (spans(["X", "0", 4]), {}, "1:", "span 1 has a string as `start`"),
     (spans([0, 4, ""]), {}, "1:", "span 1 has an empty string as `label`; write a string with something in it"),
     (spans([4, 4, "X"]), {}, "1:", "span 1: 4 to 4 is empty or not within the text's 9 code points"),
     (spans([-1, 4, "X"]), {}, "1:", "-1 to 4 is empty or not within"),

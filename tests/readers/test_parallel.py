@@ -89,16 +89,16 @@ def test_files_without_a_line_are_an_error(tmp_path: Path) -> None:
         list(Parallel(fields=SNIPS).read(path))
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"text": "a", "spans": "b"}, r"parallel\.fields: 'spans' cannot be read"),
-        ({"text": "a", "words": "b"}, "a record is `words` or `text`"),
-        ({"text": "a", "tags": "b"}, "`tags` belong to words"),
-        ({"text": "../a"}, r"text: '\.\./a' is not a file's name"),
-        ({"text": "*.*"}, "is not a file's name with at most one"),
-    ],
-)
+WRONG_FIELDS = [
+    ({"text": "a", "spans": "b"}, r"parallel\.fields: 'spans' cannot be read"),
+    ({"text": "a", "words": "b"}, "a record is `words` or `text`"),
+    ({"text": "a", "tags": "b"}, "`tags` belong to words"),
+    ({"text": "../a"}, r"text: '\.\./a' is not a file's name"),
+    ({"text": "*.*"}, "is not a file's name with at most one"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), WRONG_FIELDS)
 def test_wrong_fields_are_refused_before_any_file(fields: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Parallel(fields=fields)

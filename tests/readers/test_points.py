@@ -42,19 +42,19 @@ def test_rows_have_as_many_numbers_as_the_option_width(tmp_path: Path) -> None:
     assert (record["points"], record["pointers"]) == ([[3], [1], [2]], [1, 2, 0])
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("0.1 0.2 0.3 output 1", "3 numbers are not points of 2 each"),
-        ("output 1", "0 numbers"),
-        ("0.1 0.2 1 2", "`output` is in this line 0 times"),
-        ("0.1 0.2 output 1 output 1", "2 times"),
-        ("0.1 x output 1", "'x' is not a number"),
-        *((f"0.1 {number} output 1", f"'{number}' is not finite") for number in ("nan", "inf", "1e39")),
-        ("0.1 0.2 output 2", "'2' is not a position among 1 points"),
-        *((f"0.1 0.2 output {position}", f"'{position}' is not a position") for position in ("0", "-1", "1.0", "²")),
-    ],
-)
+BAD_LINES = [
+    ("0.1 0.2 0.3 output 1", "3 numbers are not points of 2 each"),
+    ("output 1", "0 numbers"),
+    ("0.1 0.2 1 2", "`output` is in this line 0 times"),
+    ("0.1 0.2 output 1 output 1", "2 times"),
+    ("0.1 x output 1", "'x' is not a number"),
+    *((f"0.1 {number} output 1", f"'{number}' is not finite") for number in ("nan", "inf", "1e39")),
+    ("0.1 0.2 output 2", "'2' is not a position among 1 points"),
+    *((f"0.1 0.2 output {position}", f"'{position}' is not a position") for position in ("0", "-1", "1.0", "²")),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), BAD_LINES)
 def test_a_bad_line_is_an_error_with_its_place(tmp_path: Path, line: str, message: str) -> None:
     path = write(tmp_path, f"1 2 output 1\n{line}\n")
     with pytest.raises(DataError) as caught:
@@ -102,22 +102,22 @@ def test_a_recipe_of_a_million_records_is_generated_as_it_is_read(tmp_path: Path
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
-    ("changes", "line", "message"),
-    [
-        ({"task": "hul"}, 2, "no task 'hul'; did you mean 'hull'"),
-        ({"task": "sort"}, 2, "set the reader's option width: 1"),
-        ({"task": "tour", "points": 13}, 3, "from 3 to 12 points"),
-        ({"points": [5]}, 3, "write their number, or [fewest, most]"),
-        ({"points": [8, 5]}, 3, "[8, 5]"),
-        ({"points": 2}, 3, "from 3"),
-        ({"records": 0}, 4, "records is 0"),
-        ({"records": 2_000_000}, 4, "from 1 to 1,000,000"),
-        ({"seed": -1}, 5, "seed is -1"),
-        ({"seed": True}, 5, "seed is True"),
-        ({"sede": 1}, 6, "a recipe has no 'sede'; did you mean 'seed'"),
-    ],
-)
+WRONG_RECIPES = [
+    ({"task": "hul"}, 2, "no task 'hul'; did you mean 'hull'"),
+    ({"task": "sort"}, 2, "set the reader's option width: 1"),
+    ({"task": "tour", "points": 13}, 3, "from 3 to 12 points"),
+    ({"points": [5]}, 3, "write their number, or [fewest, most]"),
+    ({"points": [8, 5]}, 3, "[8, 5]"),
+    ({"points": 2}, 3, "from 3"),
+    ({"records": 0}, 4, "records is 0"),
+    ({"records": 2_000_000}, 4, "from 1 to 1,000,000"),
+    ({"seed": -1}, 5, "seed is -1"),
+    ({"seed": True}, 5, "seed is True"),
+    ({"sede": 1}, 6, "a recipe has no 'sede'; did you mean 'seed'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "line", "message"), WRONG_RECIPES)
 def test_a_wrong_recipe_is_an_error(tmp_path: Path, changes: dict, line: int, message: str) -> None:
     path = recipe(tmp_path, **changes)
     with pytest.raises(DataError) as caught:

@@ -23,26 +23,23 @@ def test_words_stand_between_any_white_space_and_empty_lines_are_skipped(tmp_pat
         ("他从小学毕业。", ["他", "从", "小学", "毕业", "。"]),
         ("用iPhone12打卡拉OK", ["用", "iPhone12", "打", "卡拉OK"]),
     ]
-    assert [record["where"] for record in Segmented().read(tmp_path / "a.txt")] == [
-        f"{tmp_path / 'a.txt'}:{n}" for n in (1, 4)
-    ]
+    places = [f"{tmp_path / 'a.txt'}:{n}" for n in (1, 4)]
+    assert [record["where"] for record in Segmented().read(tmp_path / "a.txt")] == places
 
 
 def test_syllables_of_vietnamese_words_are_joined_by_a_blank(tmp_path: Path) -> None:
-    text = "Tôi yêu Việt_Nam _\n"
-    assert read(tmp_path / "a.txt", text, joiner=" ", syllables="_") == [
-        ("Tôi yêu Việt Nam _", ["Tôi", "yêu", "Việt Nam", "_"])
-    ]
+    records = read(tmp_path / "a.txt", "Tôi yêu Việt_Nam _\n", joiner=" ", syllables="_")
+    assert records == [("Tôi yêu Việt Nam _", ["Tôi", "yêu", "Việt Nam", "_"])]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("今天\n" + "天" * 201, r"a\.txt:2: '天天天.*is a word of 201 characters; separate the words by blanks"),
-        ("Việt__Nam", r"a\.txt:1: the word 'Việt__Nam' has an empty syllable; write one '_'"),
-        ("\n", "nothing in this file"),
-    ],
-)
+BAD = [
+    ("今天\n" + "天" * 201, r"a\.txt:2: '天天天.*is a word of 201 characters; separate the words by blanks"),
+    ("Việt__Nam", r"a\.txt:1: the word 'Việt__Nam' has an empty syllable; write one '_'"),
+    ("\n", "nothing in this file"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BAD)
 def test_a_line_without_words_is_an_error_with_its_place(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         read(tmp_path / "a.txt", text, joiner=" ", syllables="_")

@@ -12,9 +12,8 @@ from seqpipe_plugins.readers.sounds import Sounds
 def test_a_sound_has_its_transcript_beside_it_or_in_a_line_of_its_folder(tmp_path: Path) -> None:
     lines = "84-1-0000 GO ON\n84-1-0001  SHE SAID\n"
     librispeech = {"84/1/84-1-0000.flac": "", "84/1/84-1-0001.flac": "", "84/1/84-1.trans.txt": lines}
-    path = write_files(
-        tmp_path, {"b.WAV": "", "b.txt": "seven\nthree\n", "a/x.y.wav": "", "a/x.y.txt": "né", **librispeech}
-    )
+    beside = {"b.WAV": "", "b.txt": "seven\nthree\n", "a/x.y.wav": "", "a/x.y.txt": "né"}
+    path = write_files(tmp_path, beside | librispeech)
     assert list(Sounds().read(path)) == [
         {"audio": path / "84/1/84-1-0000.flac", "target": "GO ON", "where": f"{path}/84/1/84-1.trans.txt:1"},
         {"audio": path / "84/1/84-1-0001.flac", "target": "SHE SAID", "where": f"{path}/84/1/84-1.trans.txt:2"},
@@ -27,9 +26,8 @@ def test_a_sound_has_its_transcript_beside_it_or_in_a_line_of_its_folder(tmp_pat
 
 
 def test_anything_but_a_folder_of_sounds_is_an_error(tmp_path: Path) -> None:
-    path = write_files(
-        tmp_path, {"none/a.txt": "x", "some/a.wav": "", "some/b.txt": "x", "bad/a.wav": "", "bad/a.txt": ""}
-    )
+    names = ("none/a.txt", "some/a.wav", "some/b.txt", "bad/a.wav", "bad/a.txt")
+    path = write_files(tmp_path, dict.fromkeys(names, "x"))
     (path / "bad" / "a.txt").write_bytes(b"\xff")
     for name, words in {
         "none": "there is no sound in this folder (*.wav, *.flac, *.ogg, *.mp3); name a folder of sounds",

@@ -47,31 +47,27 @@ def test_articles_larger_than_what_is_read_at_once_are_whole_and_have_their_line
     assert [record["where"].split(" ")[0].rsplit(":")[-1] for record in records] == ["2", "3", "4", "5"]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", r"data.json:1: this is not JSON of SQuAD: an object belongs here; write \{"),
-        (b"[]", r"data.json:1: this is not JSON of SQuAD: an object belongs here"),
-        (b'{"data"\n: 3}', r"data.json:2: .* a list belongs here"),
-        (b'{"version": "1"}', r"data.json:1: there is no key 'data' in this object"),
-        (b'{"data": []}', r"data.json: there is no question in this file; write"),
-        (b'{"data": [\n{"paragraphs": [}]}', r"data.json:2: this is not JSON \(Expecting value\); is the file whole\?"),
-        (b'{"data": [{"paragraphs": []}', r"data.json:1: .* a comma or \] belongs here"),
-        (b'{"data": [{"paragraphs": []},]}', r"there is nothing between the comma and \]; leave the comma out"),
-        (b'{"data": []}\n x', r"data.json:2: there is text after the end of the JSON"),
-        (b'{"data": [\n"\xff"]}', r"data.json:2: this is not UTF-8; convert the file"),
-        ({"data": [3]}, r"data.json:1: there is no list `paragraphs` where one belongs"),
-        ({"data": [{"paragraphs": [{"qas": []}]}]}, r"there is no text `context` where one belongs"),
-        ({"data": [{"paragraphs": [{"context": "a", "qas": [4]}]}]}, r"there is no text `question` where one belongs"),
-        (squad({**QA, "answers": None}), r"data.json:1 \(question '7'\): no field 'answers' with the answers"),
-        (
-            squad({**QA, "answers": [{"text": "Ada", "answer_start": 3}]}),
-            r"question '7'\): the answer 'Ada' is not at 3",
-        ),
-        (b'{"data": ' + b"[" * 100_000, r"data.json:1: "),
-    ],
-    ids=range(16),
-)
+MISPLACED = {"text": "Ada", "answer_start": 3}
+BAD = [
+    (b"", r"data.json:1: this is not JSON of SQuAD: an object belongs here; write \{"),
+    (b'{"data"\n: 3}', r"data.json:2: .* a list belongs here"),
+    (b'{"version": "1"}', r"data.json:1: there is no key 'data' in this object"),
+    (b'{"data": []}', r"data.json: there is no question in this file; write"),
+    (b'{"data": [\n{"paragraphs": [}]}', r"data.json:2: this is not JSON \(Expecting value\); is the file whole\?"),
+    (b'{"data": [{"paragraphs": []}', r"data.json:1: .* a comma or \] belongs here"),
+    (b'{"data": [{"paragraphs": []},]}', r"there is nothing between the comma and \]; leave the comma out"),
+    (b'{"data": []}\n x', r"data.json:2: there is text after the end of the JSON"),
+    (b'{"data": [\n"\xff"]}', r"data.json:2: this is not UTF-8; convert the file"),
+    ({"data": [3]}, r"data.json:1: there is no list `paragraphs` where one belongs"),
+    ({"data": [{"paragraphs": [{"qas": []}]}]}, r"there is no text `context` where one belongs"),
+    ({"data": [{"paragraphs": [{"context": "a", "qas": [4]}]}]}, r"there is no text `question` where one belongs"),
+    (squad({**QA, "answers": None}), r"data.json:1 \(question '7'\): no field 'answers' with the answers"),
+    (squad({**QA, "answers": [MISPLACED]}), r"question '7'\): the answer 'Ada' is not at 3"),
+    (b'{"data": ' + b"[" * 100_000, r"data.json:1: "),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), BAD, ids=range(len(BAD)))
 def test_bad_files_are_refused_with_their_place_and_the_fix(tmp_path: Path, content: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(content, tmp_path)

@@ -20,23 +20,22 @@ LINE_READERS = {  # each with the beginning of a file, and the lines of a record
 }
 
 
+BAD_LINES = [
+    (False, b"\xe9t\xe9 O\n", "this line is not UTF-8 (byte 0xe9 at place 1); convert it"),
+    (False, b"abc\xff\n", "byte 0xff at place 4"),
+    (False, b"\xed\xa0\x80 O\n", "not UTF-8"),
+    (False, b"a\0\n", "this line contains a NUL character"),
+    (False, b"a\rb\r", "this line contains a carriage return"),
+    (False, b"a" * 10_000_000 + b" O\n", "longer than 10 MB"),
+    (False, b"a" * 10_000_001, "longer than 10 MB"),
+    (True, "a O\n".encode("utf-16-le"), "a NUL character"),
+    (True, "a O\n".encode("utf-16"), "convert it: iconv -f utf-16"),
+    (True, b"\x1f\x8b\x08\x00abc\n", "compressed with gzip: unpack it, or give it a name that ends in .gz"),
+]
+
+
 @pytest.mark.parametrize("name", LINE_READERS)
-@pytest.mark.parametrize(
-    ("is_first", "line", "message"),
-    [
-        (False, b"\xe9t\xe9 O\n", "this line is not UTF-8 (byte 0xe9 at place 1); convert it"),
-        (False, b"abc\xff\n", "byte 0xff at place 4"),
-        (False, b"\xed\xa0\x80 O\n", "not UTF-8"),
-        (False, b"a\0\n", "this line contains a NUL character"),
-        (False, b"a\rb\r", "this line contains a carriage return"),
-        (False, b"a" * 10_000_000 + b" O\n", "longer than 10 MB"),
-        (False, b"a" * 10_000_001, "longer than 10 MB"),
-        (True, "a O\n".encode("utf-16-le"), "a NUL character"),
-        (True, "a O\n".encode("utf-16"), "convert it: iconv -f utf-16"),
-        (True, b"\x1f\x8b\x08\x00abc\n", "compressed with gzip: unpack it, or give it a name that ends in .gz"),
-    ],
-    ids=range(10),
-)
+@pytest.mark.parametrize(("is_first", "line", "message"), BAD_LINES, ids=range(len(BAD_LINES)))
 def test_a_line_without_text_is_an_error(is_first: bool, line: bytes, message: str, name: str, tmp_path: Path) -> None:
     cls, start, record = LINE_READERS[name]
     before = "" if is_first else f"{start}{record}"

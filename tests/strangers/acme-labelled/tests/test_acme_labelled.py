@@ -17,15 +17,15 @@ def test_another_prefix_a_byte_order_mark_blank_lines_and_carriage_returns() -> 
     check_reader(FastText, content.encode(), RECORDS, prefix="#")
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("no label here", "begin the line with __label__"),
-        ("__label__ no name", "begin the line with __label__"),
-        ("__label__good", "no text after the label 'good'"),
-        ("__label__good __label__fair soup", "a second label"),
-    ],
-)
+BAD = [
+    ("no label here", "begin the line with __label__"),
+    ("__label__ no name", "begin the line with __label__"),
+    ("__label__good", "no text after the label 'good'"),
+    ("__label__good __label__fair soup", "a second label"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), BAD)
 def test_a_bad_line_is_an_error_with_its_place(line: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.txt"
     path.write_text(f"__label__good soup\n{line}\n", encoding="utf-8")

@@ -62,11 +62,8 @@ def spanning_tree(arcs: Tensor, mask: Tensor) -> Tensor:
         return (heads, attached | attach), (attach,)
 
     alone = torch.where(mask, position, 0)  # padding belongs to the first component, where nothing asks for it
-    start = (
-        torch.where(word_pairs, arcs[:, :, 1:], LOWEST),
-        torch.where(mask, arcs[:, :, 0], LOWEST),
-        alone,
-    )
+    words = torch.where(word_pairs, arcs[:, :, 1:], LOWEST)
+    start = (words, torch.where(mask, arcs[:, :, 0], LOWEST), alone)
     rounds = torch.zeros_like(mask.transpose(0, 1))  # (T, B): one step a word
     _, history = scan(contract, start, (rounds,))
     (heads, _), _ = scan(expand, (torch.zeros_like(alone), torch.zeros_like(mask)), history, reverse=True)

@@ -175,13 +175,9 @@ def test_labelled_attachment_needs_head_and_relation() -> None:
     assert BiaffineParser.metrics({}, gold, [{"head": {}, "relation": {}}]) == {"las": 0.0}
 
 
-GOOD = "# text = Ada doesn't sleep\n" + "".join(
-    line(*row.split()) if row else "\n"
-    for row in (
-        *("1 Ada 4 nsubj", "2-3 doesn't _ _", "2 does 4 aux:neg", "3 n't 4 advmod", "3.1 ever _ _", "4 sleep 0 root"),
-        *("", "1 Rain 0 root"),
-    )
-)
+WORDS = ["1 Ada 4 nsubj", "2-3 doesn't _ _", "2 does 4 aux:neg", "3 n't 4 advmod", "3.1 ever _ _", "4 sleep 0 root"]
+GOOD = "# text = Ada doesn't sleep\n" + "".join(line(*row.split()) for row in WORDS)
+GOOD += "\n" + line("1", "Rain", "0", "root")
 
 
 @pytest.mark.parametrize(("subtypes", "relation"), [(True, "aux:neg"), (False, "aux")])
@@ -192,18 +188,18 @@ def test_the_reader_keeps_the_contract_of_readers(subtypes: bool, relation: str)
     check_reader(Dependencies, GOOD, records, subtypes=subtypes)
 
 
-@pytest.mark.parametrize(
-    ("content", "number", "message"),
-    [
-        ("1 Ada\n", 1, "1 columns"),
-        (line("2", "Ada", "0", "root"), 1, "number the words"),
-        (line("1", "", "0", "root"), 1, "the word is empty"),
-        (line("1", "Ada", "1", "root"), 1, "another word of the sentence"),
-        (line("1", "Ada", "0", "root") + line("2", "sleeps", "3", "obj"), 2, "another word of the sentence"),
-        (line("1", "Ada", "_", "root"), 1, "another word of the sentence"),
-        (line("1", "Ada", "0", "root") + line("2", "sleeps", "0", "root"), 1, "2 words have HEAD 0"),
-    ],
-)
+BAD = [
+    ("1 Ada\n", 1, "1 columns"),
+    (line("2", "Ada", "0", "root"), 1, "number the words"),
+    (line("1", "", "0", "root"), 1, "the word is empty"),
+    (line("1", "Ada", "1", "root"), 1, "another word of the sentence"),
+    (line("1", "Ada", "0", "root") + line("2", "sleeps", "3", "obj"), 2, "another word of the sentence"),
+    (line("1", "Ada", "_", "root"), 1, "another word of the sentence"),
+    (line("1", "Ada", "0", "root") + line("2", "sleeps", "0", "root"), 1, "2 words have HEAD 0"),
+]
+
+
+@pytest.mark.parametrize(("content", "number", "message"), BAD)
 def test_a_bad_tree_is_reported_with_its_line(content: str, number: int, message: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.conllu"
     path.write_text(content, encoding="utf-8")
