@@ -1,4 +1,4 @@
-"""Toy readers and tokenizers: one that is sound of each kind, and for each check some with its fault."""
+"""Toy readers and tokenizers: a sound one of each kind, and for each check some that fail it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Decodes(Lines):
 
 
 class Forgives(Lines):
-    """Reads bad bytes as something else."""
+    """Replaces bad bytes."""
 
     def records(self, lines: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(lines, 1):
@@ -105,7 +105,7 @@ class Strips(Lines):
 
 
 class Looks(Lines):
-    """Looks around before it reads."""
+    """Lists another folder before it reads."""
 
     def read(self, path: Path) -> Iterator[dict[str, Any]]:
         with os.scandir(Path(path).absolute().parent.parent) as entries:  # not a list: the folder may be large
@@ -172,7 +172,7 @@ class NoSpecials(Blanks):
 
 
 class Upper:
-    """What Python does in place of data."""
+    """A normalizer in Python, which tokenizer.json cannot store."""
 
     def normalize(self, text: normalizers.NormalizedString) -> None:
         text.map(lambda c: c.upper()[:1])
@@ -210,7 +210,7 @@ class Fetches(Blanks):
 
 
 class Learns(Blanks):
-    """Learns otherwise from words than from texts."""
+    """Trains on lowercased words, but on texts as they are."""
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         return super().train(text if isinstance(text, str) else [word.lower() for word in text] for text in texts)
