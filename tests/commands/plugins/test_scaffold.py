@@ -117,10 +117,13 @@ def test_new_code_is_as_ruff_wants_it(width: int, name: str, tmp_path: Path) -> 
 
 
 @every_kind
-def test_the_example_is_a_right_pipeline(kind: str, packages: Path, site: Path) -> None:
+def test_the_example_is_a_right_pipeline(
+    kind: str, packages: Path, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(site))
     folder = packages / f"toy-{kind}"
     assert f"toy-{kind}" in re.split(r"\W*\s\W*", (folder / "example.yaml").read_text(encoding="utf-8"))
-    done = process("check", "example.yaml", "--static", folder=folder, PYTHONPATH=str(site))
+    done = seqpipe("check", "example.yaml", "--static", folder=folder)
     assert done.code == 0, done.err
 
 
