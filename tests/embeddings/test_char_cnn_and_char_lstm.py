@@ -1,7 +1,5 @@
 """The embeddings of a word's characters, step by step from their equations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -58,19 +56,11 @@ BOTH = pytest.mark.parametrize("build", [partial(CNN, dim=6, widths=[3, 4]), LST
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 7, 5), (2, 1, 20)])
 @pytest.mark.parametrize(("build", "expected"), EMBEDDINGS)
-def test_a_word_s_vector_follows_the_equations(
-    build: Any, expected: Callable[..., Array], shape: tuple[int, int, int]
-) -> None:
+def test_vectors_follow_the_equations(build: Any, expected: Callable[..., Array], shape: tuple[int, int, int]) -> None:
     embedding, chars = build(), words(*shape)
     for word, x in zip(chars.flatten(0, 1).tolist(), embedding(chars).detach().flatten(0, 1).numpy(), strict=True):
         letters = [c for c in word if c]
         assert x == pytest.approx(expected(embedding, letters) if letters else np.zeros(embedding.dim), abs=1e-6)
-
-
-def test_one_width_is_the_library_s_convolution() -> None:
-    cnn, chars = CNN(dim=6), torch.randint(1, 12, (2, 3, 9))
-    x = F.conv1d(cnn.chars(chars.flatten(0, 1)).transpose(1, 2), cnn.filters[0], cnn.bias, padding=1).amax(2)
-    assert torch.allclose(cnn(chars), x.view(2, 3, 6), atol=1e-6)
 
 
 @BOTH

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import contextlib
 import math
 from pathlib import Path
@@ -37,7 +35,10 @@ def embedding(**options: Any) -> Ngrams:
 
 
 def by_hand(ngrams: Ngrams, text: list[list[int]]) -> np.ndarray:
-    """The sum over a text's TF-IDF vectors of words and of characters, each divided by its length."""
+    """The sum over a text's TF-IDF vectors of words and of characters, each divided by its length.
+
+    `TfidfVectorizer(smooth_idf=True, norm="l2")` of scikit-learn gives it where no n-gram occurs twice.
+    """
     table, counts = ngrams.table.weight.detach().numpy(), SIZE.counts
     total = np.zeros(4)
     for places in (range(2), range(2, 4)):
@@ -53,17 +54,6 @@ def test_a_bag_of_n_grams_is_the_sum_over_a_vector_of_length_1() -> None:
     states = bag(ngrams(TEXTS, MASK), MASK)["state"].detach().numpy()
     for text, vector in zip(TEXTS.tolist(), states, strict=True):
         assert vector == pytest.approx(by_hand(ngrams, text), abs=1e-5)
-
-
-def test_a_bag_is_the_tfidf_vector_of_scikit_learn_where_no_n_gram_occurs_twice() -> None:
-    """`TfidfVectorizer(smooth_idf=True, norm="l2")`, whose row is multiplied by the table."""
-    ngrams, text = embedding(words=2, chars=None), TEXTS[:1, :, :2]  # n-grams 1 to 4, once each
-    counts = np.array(SIZE.counts, float)
-    tfidf = np.zeros(9)
-    tfidf[1:5] = np.log((1 + counts[0]) / (1 + counts[1:5])) + 1
-    tfidf /= np.linalg.norm(tfidf)
-    made = Bag(4, pool="sqrtn")(ngrams(text, MASK[:1]), MASK[:1])["state"]
-    assert made.detach().numpy()[0] == pytest.approx(tfidf @ ngrams.table.weight.detach().numpy(), abs=1e-5)
 
 
 def test_naive_bayes_weights_are_the_log_count_ratios_of_wang_and_manning() -> None:

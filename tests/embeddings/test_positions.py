@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,7 @@ def learned(embedding: Positions, length: int) -> Array:
 @pytest.mark.parametrize(
     "options", [{"dim": 1}, {"dim": 6}, {"dim": 7}, {"dim": 5, "positions": "learned", "longest": 3}]
 )
-def test_positions_are_the_paper_s_waves_or_the_learned_table_at_every_length(
-    options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_positions_are_the_paper_s_waves_or_the_learned_table(options: dict[str, Any], tmp_path: Path) -> None:
     embedding = Positions(**options)
     axes = {"mask": ("b", "t")}
     graph = export(tmp_path / "x.onnx", embedding, lambda mask: {"x": embedding(mask)}, axes, mask=ragged(7, 2, 4))

@@ -1,7 +1,5 @@
 """Vector files of every format, good and bad, through the embedding `vectors`."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import struct
@@ -94,9 +92,7 @@ MISSING = [1, 2, 3, WORDS.index("met")]
 
 
 @pytest.mark.parametrize(("train", "missing"), [(False, "trained"), (True, "zero")])
-def test_words_without_a_vector_are_trained_and_with_train_all_words_but_never_the_padding(
-    train: bool, missing: Any, tmp_path: Path
-) -> None:
+def test_words_without_a_vector_are_trained_and_with_train_all_words(train: bool, missing: Any, tmp_path: Path) -> None:
     embedding = Vectors(WORDS, path=write(tmp_path, glove(ROWS)), train=train, missing=missing)
     before = table(embedding).clone()
     embedding.train()
@@ -209,9 +205,7 @@ def test_a_bad_file_is_an_error_with_its_place(content: bytes, place: str, messa
 
 
 @pytest.mark.parametrize("size", [1, 18, 54, 55])
-def test_a_binary_file_is_read_alike_in_chunks_of_any_size(
-    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_binary_file_is_read_in_any_chunks(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqpipe_plugins.embeddings.vectors.CHUNK", size)
     read = [*entries(write(tmp_path, binary(ROWS)), lambda word: True, "auto", None)]
     expected = {word: np.array(row, "f4").tolist() for word, row in ROWS.items()}

@@ -1,7 +1,5 @@
 """Inputs with NaN in the padding, and the outputs for them of PyTorch and of the graph, to compare with equations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -67,9 +65,7 @@ def distance(
     for b, n in enumerate(mask.sum(1).tolist()):
         row = x[b, :n].double().numpy()
         expected = encoded(step, encoder.layers, row, direction, merge, start(b))  # type: ignore[arg-type]
-        for ours, theirs in zip(
-            (output["x"][b, :n], output["state"][b], output["first"][b]), expected, strict=True
-        ):
+        for ours, theirs in zip((output["x"][b, :n], output["state"][b], output["first"][b]), expected, strict=True):
             assert tuple(ours.shape) == theirs.shape
             worst = max(worst, float(np.abs(np.asarray(ours) - theirs).max()))
     return worst

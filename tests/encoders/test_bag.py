@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from cells import Array
-from encoders.equations import noisy, outputs
+from equations import noisy, outputs
 from torch import nn
 
 from seqpipe.errors import UsageError
@@ -28,9 +26,7 @@ def expected(encoder: Bag, row: Array, activation: str) -> Array:
 
 @pytest.mark.parametrize("options", LAYERS)
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_text_is_its_pooled_vectors_and_the_layers_over_them(
-    pool: str, options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_text_is_its_pooled_vectors_and_layers_over_them(pool: str, options: dict[str, Any], tmp_path: Path) -> None:
     encoder = Bag(5, pool=pool, **options).eval()  # type: ignore[arg-type]
     for x, mask, output in outputs(encoder, tmp_path if options == {"hidden": 6} else None):
         assert tuple(output) == tuple(encoder.returns)

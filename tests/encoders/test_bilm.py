@@ -1,7 +1,5 @@
 """Two language models whose states never meet, and the mean of their layers by learned weights."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -112,7 +110,6 @@ def test_a_strange_text_is_less_likely_in_the_bundle_and_its_layers_serve_anothe
         "train": {"epochs": 12, "batch_tokens": 96, "optimizer": {"use": "adamw", "lr": 0.02}, "threads": 1},
     }
     (tmp_path / "lm.yaml").write_text(dump(content))
-    torch.set_num_threads(1)
     done = seqpipe("run", "lm.yaml", "--device", "cpu", "--json", folder=tmp_path)
     assert done.code == 0, done.err
     last = json.loads((tmp_path / "runs/lm/checkpoints/metrics.jsonl").read_text().splitlines()[-1])["dev"]

@@ -1,7 +1,5 @@
 """Encoders in a list, each built on the width of the one before it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,11 +1,9 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cells import Array
-from encoders.equations import assert_rows, outputs
+from equations import assert_rows, outputs
 
 from seqpipe_plugins.encoders.cnn import CNN
 
@@ -25,9 +23,7 @@ def expected(encoder: CNN, row: Array, activation: str) -> Array:
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("widths", [[1], [2], [2, 3, 5], [2, 7]])
-def test_every_window_follows_the_equation_and_sees_zeros_beyond_the_text(
-    widths: list[int], activation: str, tmp_path: Path
-) -> None:
+def test_windows_follow_the_equation_with_zeros_around(widths: list[int], activation: str, tmp_path: Path) -> None:
     encoder = CNN(5, filters=4, widths=widths, activation=activation)  # type: ignore[arg-type]
     in_graph = widths == [2, 3, 5] and activation == "relu"
     for x, mask, output in outputs(encoder, tmp_path if in_graph else None):

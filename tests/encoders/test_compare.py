@@ -1,15 +1,13 @@
 """Comparison of two texts, against the formulas written out token by token in NumPy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
+import equations
 import numpy as np
 import pytest
 import torch
 from cells import Array
-from encoders import equations
-from encoders.equations import arrays
+from equations import arrays
 from exported import export
 from torch import Tensor
 
@@ -89,11 +87,3 @@ def test_the_graph_and_pytorch_compare_two_texts_as_the_formulas_say(tmp_path: P
         for output in (graph(**feed), arrays(encoder(**feed))):
             assert tuple(output) == tuple(encoder.returns)
             assert_follows(encoder, sizes, feed["x"], output)
-
-
-def test_equal_texts_have_everything_in_common() -> None:
-    encoder, vectors = Compare(D, hidden=H).eval(), torch.randn(3, D)
-    x = torch.cat([vectors, torch.randn(1, D), vectors.flip(0)])[None]
-    state = encoder(x, torch.ones(1, 7, dtype=torch.bool), torch.tensor([[1, 1, 1, 1, 2, 2, 2]]))["state"][0]
-    assert torch.allclose(state[[H, H + 1, -4, -3, -2]], torch.ones(5), atol=1e-5)
-    assert state[-1] == 0

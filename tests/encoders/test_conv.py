@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from cells import Array
-from encoders.equations import assert_rows, outputs
+from equations import assert_rows, outputs
 from exported import ragged
 from torch import nn
 
@@ -54,9 +52,7 @@ def expected(encoder: Conv, row: Array, options: dict[str, Any]) -> Array:
 
 
 @pytest.mark.parametrize(("options", "in_graph"), OPTIONS)
-def test_every_layer_follows_its_equation_and_sees_zeros_beyond_the_text(
-    options: dict[str, Any], in_graph: bool, tmp_path: Path
-) -> None:
+def test_layers_follow_the_equation_with_zeros_around(options: dict[str, Any], in_graph: bool, tmp_path: Path) -> None:
     encoder = Conv(5, layers=3, **options).eval()
     for x, mask, output in outputs(encoder, tmp_path if in_graph else None):
         assert output["x"].shape[2] == encoder.dim

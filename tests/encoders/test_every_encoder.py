@@ -1,11 +1,9 @@
 """Checks that hold for all encoders and embeddings with code of their own, with their options in a table."""
 
-from __future__ import annotations
-
 import pytest
 import torch
-from encoders.test_rnn_gru_lstm import CELLS
 from exported import elsewhere, ragged
+from test_rnn_gru_lstm import CELLS
 from torch import Tensor, nn
 
 from seqpipe.config.signature import construct

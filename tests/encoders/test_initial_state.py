@@ -1,7 +1,5 @@
 """Initial states of the recurrent encoders against NumPy: learned, of a label, and of another source's state."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from cells import Array, lstm, one_way, weights_of
-from encoders.equations import AXES, arrays, distance, noisy
-from encoders.test_rnn_gru_lstm import CELLS, SCANS, VARIANTS, Cell
+from equations import AXES, arrays, distance, noisy
 from exported import export, ragged
+from test_rnn_gru_lstm import CELLS, SCANS, VARIANTS, Cell
 from torch import Tensor, nn
 
 from seqpipe.config.signature import construct

@@ -1,7 +1,5 @@
 """Pipelines in which the initial state decides the answer, from the YAML to the bundle, and what is refused."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path
@@ -110,9 +108,7 @@ THREE = {"text": source("text", None) | TWO_STARTS, "title": source("title", Non
         (PACKED, "a column belongs to one text, and packed texts are cut anywhere"),
     ],
 )
-def test_initial_states_that_cannot_be_computed_are_refused(
-    changes: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_initial_states_without_a_source_are_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         load(yaml(tmp_path, **changes))
 

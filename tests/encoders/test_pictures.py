@@ -1,7 +1,5 @@
 """Convolutional encoders of pictures: places in the order of rows, plain convolutions; the bundle of a pipeline."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

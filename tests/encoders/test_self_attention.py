@@ -1,14 +1,12 @@
 """One layer of attention of a text to itself; the scores themselves are tested where attention is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
-from encoders.equations import outputs
+from equations import outputs
 from exported import ragged
 from nn.test_attention import one_query
 
@@ -22,9 +20,7 @@ def build(score: AttentionScore, **options: Any) -> SelfAttention:
 
 @pytest.mark.parametrize("options", [{}, {"residual": True, "combine": True}, {"residual": True, "causal": True}])
 @pytest.mark.parametrize("score", get_args(AttentionScore))
-def test_each_token_attends_to_its_text_as_the_score_says(
-    score: AttentionScore, options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_tokens_attend_to_the_text_by_the_score(score: AttentionScore, options: dict[str, Any], tmp_path: Path) -> None:
     encoder, causal = build(score, **options), options.get("causal", False)
     in_graph = causal and score in ("additive", "multi-head")
     for x, mask, output in outputs(encoder, tmp_path if in_graph else None, dim=6):
@@ -44,8 +40,6 @@ def test_each_token_attends_to_its_text_as_the_score_says(
 
 def test_positions_are_added_to_x() -> None:
     plain, placed = build("dot"), build("dot", positions="learned", longest=3)
-    assert placed.positions is not None
-    assert placed.positions.table is not None
     x, mask = torch.randn(2, 5, 6), ragged(5, 3)
     read = 6**0.5 * x + placed.positions.table[torch.tensor([0, 1, 2, 2, 2])]
     assert torch.allclose(placed(x, mask)["x"], plain(read, mask)["x"], atol=1e-5)

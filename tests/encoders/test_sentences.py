@@ -1,16 +1,14 @@
 """The encoder `sentences`: hierarchical attention's lower half, step by step from the equations."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
+import equations
 import numpy as np
 import pytest
 import torch
 from cells import Array, Step, elman_tanh, gru_after, layer, lstm
-from encoders import equations
-from encoders.equations import arrays, noisy
+from equations import arrays, noisy
 from exported import export, ragged
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """The encoders `pyramid` and `subsample`: fewer rows than they read, step by step from the equations."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from cells import Array, layer, lstm
-from encoders.equations import AXES, arrays, noisy
+from equations import AXES, arrays, noisy
 from exported import elsewhere, export, ragged
 from torch import nn
 
@@ -53,9 +51,7 @@ CASES: list[tuple[nn.Module, Any, int]] = [
 
 
 @pytest.mark.parametrize(("encoder", "expected", "halvings"), CASES)
-def test_the_graph_and_pytorch_follow_the_equations(
-    encoder: nn.Module, expected: Any, halvings: int, tmp_path: Path
-) -> None:
+def test_both_follow_the_equations(encoder: nn.Module, expected: Any, halvings: int, tmp_path: Path) -> None:
     torch.manual_seed(1)
     mask = ragged(9, 4, 7)
     graph = export(tmp_path / "encoder.onnx", encoder, encoder.forward, AXES, x=noisy(mask), mask=mask)
@@ -76,9 +72,7 @@ def test_the_graph_and_pytorch_follow_the_equations(
 
 
 @pytest.mark.parametrize(("encoder", "expected", "halvings"), CASES)
-def test_an_empty_sound_has_no_rows_and_the_device_is_that_of_the_input(
-    encoder: nn.Module, expected: Any, halvings: int
-) -> None:
+def test_an_empty_sound_has_no_rows_and_the_device_is_kept(encoder: nn.Module, expected: Any, halvings: int) -> None:
     output = encoder(torch.randn(2, 3, 5), torch.tensor([[True] * 3, [False] * 3]))
     assert not output["mask"][1].any()
     assert torch.isfinite(output["x"]).all()

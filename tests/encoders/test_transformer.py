@@ -1,12 +1,10 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from encoders.equations import outputs, waves
+from equations import outputs, waves
 from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
@@ -58,9 +56,7 @@ def expected(encoder: Transformer, x: Tensor, mask: Tensor, activation: str, cau
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_layers_are_the_library_s_over_the_paper_s_positions(
-    norm: str, activation: str, causal: bool, positions: str, tmp_path: Path
-) -> None:
+def test_layers_are_of_the_library(norm: str, activation: str, causal: bool, positions: str, tmp_path: Path) -> None:
     encoder = build(layers=2, positions=positions, norm=norm, activation=activation, causal=causal)
     in_graph = positions == "sinusoidal" and (norm, activation, causal) in (
         ("pre", "relu", False),

@@ -1,15 +1,13 @@
 """The encoder `words`: one vector a word of the vectors of its pieces, in PyTorch and in the graph."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
+import equations
 import numpy as np
 import pytest
 import torch
-from encoders import equations
-from encoders.equations import arrays, noisy
+from equations import arrays, noisy
 from exported import export, ragged
 from factory import parts, tagging
 from torch import Tensor

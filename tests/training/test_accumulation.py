@@ -1,7 +1,5 @@
 """A step of accumulated batches is the step of one batch: of every head, of any lengths, in the last window too."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect
@@ -44,8 +42,8 @@ HEADS = [
 
 
 @pytest.fixture(autouse=True)
-def one_thread_and_float32_afterwards() -> Iterator[None]:
-    torch.set_num_threads(1)
+def in_tmp_path_and_float32_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
     yield
     torch.set_default_dtype(torch.float32)
 
@@ -82,9 +80,7 @@ def greatest_difference(first: nn.Module, second: nn.Module) -> float:
 
 
 @pytest.mark.parametrize(("use", "number"), HEADS)
-def test_accumulated_batches_train_every_head_as_one_batch_does(
-    use: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heads_train_as_with_one_batch(use: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options, head = {**made(STAGES["head", use][number], tmp_path)}, OFFERS["head", use].load()
     if "dropout" in inspect.signature(head).parameters:
         options["dropout"] = 0.0
@@ -153,7 +149,6 @@ def history(name: str) -> list[dict[str, Any]]:
 def test_texts_of_any_lengths_give_the_same_dev_loss_however_they_are_accumulated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str, dtype: torch.dtype, rounding: float
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     yaml, teacher = mixed(tmp_path, RUNS[head]), []
     if head == "teacher":
         train_run(load(yaml, ["name=teacher", "train.seed=2"]))
@@ -213,9 +208,7 @@ def test_a_batch_without_items_adds_nothing_even_as_the_first_of_its_step(tmp_pa
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_in_mixed_precision_steps_differ_by_rounding_and_the_scale_is_that_of_steps(
-    tmp_path: Path, precision: str
-) -> None:
+def test_in_mixed_precision_steps_differ_by_rounding_and_the_scale_counts_steps(tmp_path: Path, precision: str) -> None:
     sets = ("embedding={use: lookup, dim: 8}", "head.dropout=0", "train.clip=0.5")
     config = tiny(tmp_path, f"train.precision={precision}", *sets)
     first, several, (before, _) = [], [], parts(config)
@@ -274,10 +267,7 @@ def make_former(config: Config) -> Path:
     return path
 
 
-def test_a_training_begun_with_the_former_rule_is_refused_unless_it_is_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_unfinished_training_by_the_former_rule_is_refused(tmp_path: Path) -> None:
     config, path = stop(tmp_path, "train.accumulate=2")
     for _ in range(2):
         message = r"last\.ckpt: trained by the earlier rule of train\.accumulate; run with --fresh"
@@ -295,10 +285,7 @@ def test_a_training_begun_with_the_former_rule_is_refused_unless_it_is_finished(
     train_run(stop(tmp_path, "name=one")[0])  # steps of one batch are as they were
 
 
-def test_a_stage_whose_training_needs_the_whole_batch_gets_a_note(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_head_that_needs_the_whole_batch_gets_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     yaml, note = labelling(tmp_path, {"head": "vector"}), "  note: head: head 'vector' "
     for accumulate in (1, 2):
         train_run(load(yaml, ["train.epochs=1", f"name=a{accumulate}", f"train.accumulate={accumulate}"]), Console())
@@ -307,9 +294,7 @@ def test_a_stage_whose_training_needs_the_whole_batch_gets_a_note(
     assert notes[0].endswith("needs all texts of a batch, so accumulated batches are not one batch")
 
 
-def test_what_a_head_adds_up_is_of_all_batches_and_its_steps_are_counted_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_buffers_add_up_all_batches_and_count_steps_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny(tmp_path, "head=tags")
     pipeline, batches = parts(config)
     pipeline.head.register_buffer("batches", torch.zeros(2))

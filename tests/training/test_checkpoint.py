@@ -1,7 +1,5 @@
 """A checkpoint is read back to the bit, and one that was damaged is refused."""
 
-from __future__ import annotations
-
 import resource
 from pathlib import Path
 
@@ -76,9 +74,7 @@ def test_weights_also_tied_ones_are_read_again_only_with_their_sha256(tmp_path: 
         checkpoint.load_weights(path, digest)
 
 
-def test_the_best_weights_of_a_run_that_trains_meanwhile_are_the_next_best(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_best_weights_that_are_replaced_meanwhile_are_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def commit(epoch: int) -> None:
         name = f"best-{epoch}.safetensors"
         sha256 = checkpoint.save_weights(tmp_path / name, {"epoch": torch.tensor(epoch)})

@@ -1,7 +1,5 @@
 """Data that misleads is found: texts of dev and test in train, contradicting records, empty targets."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -74,8 +72,7 @@ def test_the_shares_of_one_file_are_compared_as_the_parts_that_they_are(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
-    [("1/12", "11/2"), (":)", ":("), ("कि", "का"), ("?", "!"), ("a", "ä"), ("C++", "C"), (" ", "")],
+    ("first", "second"), [("1/12", "11/2"), (":)", ":("), ("कि", "का"), ("?", "!"), ("a", "ä"), ("C++", "C"), (" ", "")]
 )
 def test_texts_that_differ_by_more_are_new(tmp_path: Path, first: str, second: str) -> None:
     train = [{"text": first, "label": "x"}, {"text": "something else", "label": "y"}]
@@ -124,9 +121,7 @@ def test_each_kind_of_answer_can_contradict(tmp_path: Path, head: Any, first: An
         (SEQ2SEQ, {**TEA, "reply": ["hot", "cold"]}, {**TEA, "reply": "warm"}),
     ],
 )
-def test_another_order_and_several_references_do_not_contradict(
-    tmp_path: Path, head: Any, first: Any, second: Any
-) -> None:
+def test_another_order_and_references_do_not_contradict(tmp_path: Path, head: Any, first: Any, second: Any) -> None:
     assert faults(tmp_path, head, train=[first, second]) == []
 
 

@@ -1,7 +1,5 @@
 """Batches: their order follows from seed and epoch alone, they keep the budget, and hold what the model asks for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

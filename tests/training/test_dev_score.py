@@ -1,7 +1,5 @@
 """`train.metric`: the dev score that it names chooses the weights; one that is not there is told before training."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Several processes train one pipeline: weights equal those of one process, errors are one message, runs resume."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -201,7 +199,6 @@ def test_a_process_that_ends_ends_the_command_with_one_message(tmp_path: Path, s
     folder = tiny(tmp_path / "run")
     command = [sys.executable, "-m", "seqpipe", "run", "tiny.yaml", "--devices", "2", "train.epochs=10000"]
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as running:
-        assert running.stderr is not None
         while "epoch" not in running.stderr.readline():
             assert running.poll() is None
         children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(running.pid)], capture_output=True, text=True)

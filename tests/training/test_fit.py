@@ -1,7 +1,5 @@
 """What is learned before any weight: tokenizers, alphabets, labels; kept in a run and read again as it was."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -166,9 +164,7 @@ def test_a_text_that_the_library_panics_at_is_named_with_its_place(text: str, ta
 
 @pytest.mark.parametrize("features", ["memory", "mapped"])
 @pytest.mark.parametrize("form", ["labels", "targets", "targets without dev", "running text"])
-def test_a_training_tokenizes_no_text_twice(
-    form: str, features: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_are_tokenized_once(form: str, features: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_texts, written = Counter[str](), Counter[str]()
     make_docs, encode = TextSource._make_docs, Text.encode
 

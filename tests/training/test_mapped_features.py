@@ -1,7 +1,5 @@
 """Mapped features: the examples and weights are those in memory; files are shared, remade if damaged, and pruned."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path
@@ -54,9 +52,7 @@ def loaded(form: DataForm) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", [*SOME, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
-def test_mapped_examples_and_batches_are_those_in_memory(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mapped_data_are_those_in_memory(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = load(PIPELINES / f"{name}.yaml")
     monkeypatch.setenv("SEQPIPE_FEATURES", "memory")
     artifacts, data = loaded(form_of(config, tmp_path))
@@ -101,9 +97,7 @@ sizes = st.lists(st.tuples(st.integers(1, 40), st.sampled_from(["a", "b"])), min
 
 
 @given(sizes, st.integers(1, 900), st.none() | st.integers(1, 70), st.integers(0, 9))
-def test_the_order_is_that_of_the_plain_loop(
-    sizes: list[tuple[int, str]], tokens: int, most: int | None, epoch: int
-) -> None:
+def test_order_is_of_the_plain_loop(sizes: list[tuple[int, str]], tokens: int, most: int | None, epoch: int) -> None:
     data = [Example(Doc("", ["w"] * n, [(0, 0)] * n, [4] * n), {name: [0] * n}) for n, name in sizes]
     artifacts: Any = None  # the order needs nothing of them
     order = Batches(artifacts, data, tokens, most, 5).order(epoch)
@@ -159,9 +153,7 @@ def test_features_are_shared_remade_if_damaged_and_pruned_if_no_run_uses_them(
     assert not [name for name in unused if (store / f"{name}.lock").exists()]
 
 
-def test_several_processes_write_the_same_docs_and_report_the_text_that_cannot_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_write_the_same_docs_and_report_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped, "SHARE", 1_000)
     monkeypatch.setenv("SEQPIPE_FEATURES", "mapped")
     docs, config = [], tiny(tmp_path)

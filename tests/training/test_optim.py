@@ -1,7 +1,5 @@
 """A step costs what its batch costs: gradients, optimisers and averages touch only the rows of tables that it reads."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys
@@ -13,15 +11,7 @@ from factory import QUIET, parts, tiny
 from torch import nn
 
 from seqpipe.training import optim
-from seqpipe.training.optim import (
-    OPTIMIZERS,
-    WeightAverage,
-    clip_gradients,
-    coalesce_gradients,
-    gradient_norms,
-    make_optimizer,
-    mean_norms,
-)
+from seqpipe.training.optim import OPTIMIZERS, WeightAverage, coalesce_gradients
 from seqpipe.training.trainer import Trainer
 
 NGRAMS = ("embedding={use: ngrams, dim: 6, words: 1, chars: [2, 3]}", "train.schedule={use: constant}")
@@ -43,7 +33,7 @@ def test_gradients_are_clipped_as_the_library_clips_dense_ones(most: float) -> N
         linear(table(torch.tensor([[1, 2, 2], [5, 1, 7]]))).square().sum().backward()
         if sparse:
             coalesce_gradients(parameters)
-            clip_gradients(parameters, most)
+            optim.clip_gradients(parameters, most)
         else:
             nn.utils.clip_grad_norm_(parameters, most)
         clipped.append([p.grad.to_dense() for p in parameters])
@@ -52,22 +42,20 @@ def test_gradients_are_clipped_as_the_library_clips_dense_ones(most: float) -> N
 
 
 @pytest.mark.parametrize("embedding", [(), NGRAMS])
-def test_gradient_norms_are_those_of_each_stage_and_layer(
-    tmp_path: Path, small_tables: None, embedding: tuple[str, ...]
-) -> None:
+def test_gradient_norms_are_of_stages_or_layers(tmp_path: Path, small_tables: None, embedding: tuple[str, ...]) -> None:
     config = tiny(tmp_path, *embedding, "encoder={use: lstm, hidden: 4, layers: 2}")
     pipeline, batches = parts(config)
-    make_optimizer(pipeline, config)
-    assert gradient_norms(pipeline.stages) == {}
+    optim.make_optimizer(pipeline, config)
+    assert optim.gradient_norms(pipeline.stages) == {}
     pipeline.loss(batches(batches.order(0)[0])).backward()
     assert any(p.grad.is_sparse for p in pipeline.parameters() if p.grad is not None)
     coalesce_gradients(pipeline.parameters())
-    norms = gradient_norms(pipeline.stages)
+    norms = optim.gradient_norms(pipeline.stages)
     for module, norm in ((pipeline, math.hypot(*norms.values())), (pipeline.head, norms["head"])):
         expected = [float(p.grad.to_dense().norm()) for p in module.parameters() if p.grad is not None]
         assert norm == pytest.approx(math.hypot(*expected), rel=1e-5)
     assert {"encoder.layers.0", "encoder.layers.1", "head"} < norms.keys()
-    assert mean_norms([{"a": 1.0}, {"a": 3.0, "b": 1.0}]) == {"a": 2.0, "b": 0.5}
+    assert optim.mean_norms([{"a": 1.0}, {"a": 3.0, "b": 1.0}]) == {"a": 2.0, "b": 0.5}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Stages are wired by the names of their parameters, and a stage that does not do what it states is named."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -54,7 +52,7 @@ class Sums(nn.Module):
 
 
 class Shows(nn.Module):
-    """A head that keeps what it is given."""
+    """A head that keeps its arguments."""
 
     @staticmethod
     def answer(options: Any) -> str:

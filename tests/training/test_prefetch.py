@@ -1,7 +1,5 @@
 """Batches made ahead are those made when they are needed; processes need no guard of a script, and none is left."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os
@@ -9,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections import UserList
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from seqpipe.config.loader import Config
 from seqpipe.errors import TrainingError
 from seqpipe.training import prefetch
 from seqpipe.training.checkpoint import load
-from seqpipe.training.datasets import Example, Windows
+from seqpipe.training.datasets import Windows
 from seqpipe.training.trainer import Trainer
 
 SETTINGS = ("head.dropout=0.5", "train.accumulate=2", "train.average=0.9", "train.checkpoint_steps=2")
@@ -59,11 +57,6 @@ print(multiprocessing.active_children())
 """
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.mark.parametrize("by_name", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_processes_make_the_same_batches_for_a_script_without_a_guard(tmp_path: Path, by_name: bool) -> None:
     np.arange(5000, dtype="<u2").tofile(tmp_path / "tokens.bin")
@@ -78,24 +71,9 @@ def test_processes_make_the_same_batches_for_a_script_without_a_guard(tmp_path: 
     ], done.stderr.decode()
 
 
-class Mapped(Sequence[Example]):
-    """Examples that are no list: as those of a file that is mapped into memory."""
-
-    def __init__(self, examples: Sequence[Example]):
-        self.examples = examples
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.examples[index]
-
-
-def test_small_data_and_machines_without_two_free_cores_start_no_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_data_and_busy_machines_start_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = parts(tiny(tmp_path))[1]
-    mapped = replace(batches, data=Mapped(batches.data))
+    mapped = replace(batches, data=UserList(batches.data))  # no list, as examples of a file mapped into memory
     windows = Windows(np.arange(100, dtype="<u2"), 10, 2)
     counts = {}
     for cores in (1, 2, 3, 16):
@@ -136,9 +114,7 @@ def assert_same(first: Any, second: Any) -> None:
         assert first == second
 
 
-def test_rare_reports_and_batches_of_a_thread_give_the_same_checkpoints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rare_reports_and_a_thread_give_the_same_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self.clone())  # it needs a GPU
     config = tiny(tmp_path, *SETTINGS)
     usual = state_of(config, tmp_path / "usual")
@@ -147,9 +123,7 @@ def test_rare_reports_and_batches_of_a_thread_give_the_same_checkpoints(
 
 
 @pytest.mark.long
-def test_training_from_mapped_data_by_processes_gives_the_same_checkpoints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_and_mapped_data_give_the_same_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, states, counts = tiny(tmp_path, *SETTINGS), [], []
     monkeypatch.setattr(prefetch, "cores", lambda: 3)
     for features in ("memory", "mapped"):

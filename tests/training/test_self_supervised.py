@@ -1,7 +1,5 @@
 """A head that learns from the text itself: what is asked of its class, what is refused, and what is measured."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar

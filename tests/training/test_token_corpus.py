@@ -1,7 +1,5 @@
 """One long text of tokens: the file it lies in, and the windows that are drawn from it."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -98,9 +96,7 @@ def test_stateful_windows_follow_those_of_the_batch_before() -> None:
 
 
 @pytest.mark.parametrize(("stateful", "dev_length"), [(False, 5), (True, len(TEXT.replace("\n\n", "\n")) - 1)])
-def test_training_takes_the_windows_of_its_settings_and_dev_longer_ones_where_states_are_carried(
-    stateful: bool, dev_length: int, tmp_path: Path
-) -> None:
+def test_dev_windows_are_longer_where_training_is_stateful(stateful: bool, dev_length: int, tmp_path: Path) -> None:
     head = {"use": "lm", "context": 5, "stateful": stateful}
     config = load(yaml(tmp_path, head=head), ["data.dev=text.txt", "train.epoch_steps=3"])
     form = data_form(config)

@@ -1,7 +1,5 @@
 """Training is the plain loop it says it is: schedules, averaging, stopping, rates; and it ends clearly."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -126,7 +124,7 @@ def test_accumulated_batches_and_averaged_weights_are_those_of_the_plain_loop(tm
     last, average = plain_loop(config, torch.optim.AdamW)
     weights, progress = trained(config, tmp_path)
     assert_close(average, weights)
-    assert not all(torch.allclose(last[name], weights[name], atol=2e-5) for name in last)
+    assert any(not torch.allclose(last[name], weights[name], atol=2e-5) for name in last)
     batches = parts(config)[1]
     assert progress.step == sum(math.ceil(len(batches.order(epoch)) / 2) for epoch in range(2))
 
@@ -184,9 +182,7 @@ def test_the_lowest_dev_loss_decides_between_equal_dev_scores_and_patience_is_co
         ((1.0, 1.0, 1.0), 3, 0),  # nothing better can come
     ],
 )
-def test_patience_is_counted_once_the_dev_score_has_moved(
-    tmp_path: Path, scores: tuple[float, ...], end: int, best: int
-) -> None:
+def test_patience_starts_with_the_first_move(tmp_path: Path, scores: tuple[float, ...], end: int, best: int) -> None:
     _, progress = trained(tiny(tmp_path, *PATIENT), tmp_path, *scores)
     assert (progress.epoch, progress.best_epoch) == (end, best)
 
@@ -203,8 +199,8 @@ def test_a_resumed_run_still_knows_whether_the_score_had_moved(tmp_path: Path) -
 
 def test_an_error_of_0_ends_training_after_the_patience(tmp_path: Path) -> None:
     config = tiny(tmp_path, *PATIENT, "train.metric=-f1")
-    assert trained(config, tmp_path / "a", 0.0, 0.0, 0.0)[1].epoch == 3
-    assert trained(config, tmp_path / "b", *[1.0] * 9)[1].epoch == 9
+    for error, epochs in ((0.0, 3), (1.0, 9)):
+        assert trained(config, tmp_path / str(epochs), *[error] * epochs)[1].epoch == epochs
 
 
 def test_the_best_weights_the_last_state_and_a_line_of_metrics_for_each_epoch_are_kept(tmp_path: Path) -> None:
@@ -239,9 +235,7 @@ def test_on_a_plateau_the_rate_falls_each_time_the_patience_is_up(tmp_path: Path
         ("{use: cosine, warmup_ratio: 0.5, final_ratio: 0.2}", {0.25: 0.5, 0.5: 1, 0.75: 0.6, 1: 0.2}),
     ],
 )
-def test_schedules_have_the_values_of_their_formulas(
-    tmp_path: Path, schedule: str, expected: dict[float, float]
-) -> None:
+def test_schedules_have_values_of_their_formulas(tmp_path: Path, schedule: str, expected: dict[float, float]) -> None:
     settings = tiny(tmp_path, f"train.schedule={schedule}").train
     assert {share: rate_factor(settings, share) for share in expected} == pytest.approx(expected)
 
@@ -258,7 +252,7 @@ def test_a_stage_with_another_rate_is_another_group(tmp_path: Path) -> None:
 
 def test_the_schedule_keeps_the_ratio_of_the_stages_rates(tmp_path: Path) -> None:
     rates = ("train.optimizer={use: sgd, lr: 1e-9}", "encoder.lr=0.5", "train.schedule=linear")
-    assert moved_stages(tiny(tmp_path, *rates, "train.epochs=1"), tmp_path) == {"encoder"}
+    assert moved_stages(tiny(tmp_path, *rates, "train.epochs=1"), tmp_path, 1e-7) == {"encoder"}
 
 
 def test_a_frozen_stage_keeps_its_weights(tmp_path: Path) -> None:
@@ -266,10 +260,10 @@ def test_a_frozen_stage_keeps_its_weights(tmp_path: Path) -> None:
     assert moved_stages(config, tmp_path) == {"embedding.1", "heads"}
 
 
-def moved_stages(config: Config, folder: Path) -> set[str]:
-    """The stages whose weights differ by more than 1e-7 after training."""
+def moved_stages(config: Config, folder: Path, tolerance: float = 0) -> set[str]:
+    """The stages whose weights differ by more than a tolerance after training."""
     before, (after, _) = parts(config)[0].state_dict(), trained(config, folder)
-    moved = [name for name in after if not torch.allclose(before[name], after[name], atol=1e-7)]
+    moved = [name for name in after if (before[name] - after[name]).abs().max() > tolerance]
     return {re.sub(r"(embedding\.\d|\w+).*", r"\1", name) for name in moved}
 
 
@@ -296,9 +290,7 @@ def test_a_loss_that_is_no_number_ends_training_with_its_place_and_a_cure(tmp_pa
         ("{use: sgd, lr: 1e38, momentum: 0.9, weight_decay: 1e10}", "the weights became NaN or infinite"),
     ],
 )
-def test_a_last_step_that_diverges_ends_training_with_its_place_and_a_cure(
-    tmp_path: Path, settings: str, message: str, dev: bool
-) -> None:
+def test_a_last_step_that_diverges_ends_training(tmp_path: Path, settings: str, message: str, dev: bool) -> None:
     config = tiny(tmp_path, f"train.optimizer={settings}", "train.epochs=1", "train.batch_tokens=9999")
     with pytest.raises(TrainingError, match=rf"{message} in epoch 1, step 1; lower train\.optimizer\.lr, or .*\("):
         trained(config, tmp_path, *[0.5] * dev)
@@ -320,7 +312,7 @@ def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
     config = tiny(tmp_path)
     weights, _ = trained(config, tmp_path, 0.5, 0.4)
     written = (tmp_path / "checkpoints" / "last.ckpt").stat().st_mtime_ns
-    again, progress = trained(config, tmp_path, 0.9)
-    assert same(weights, again)
+    loaded, progress = trained(config, tmp_path, 0.9)
+    assert same(weights, loaded)
     assert progress.done
     assert (tmp_path / "checkpoints" / "last.ckpt").stat().st_mtime_ns == written
