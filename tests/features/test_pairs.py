@@ -122,6 +122,11 @@ def test_attention_weights_have_positions_in_both_texts(tmp_path: Path) -> None:
     assert shown == ["what", "is", "snow", "like", "\n", "it", "is", "white"]
 
 
+def test_a_pair_may_be_pooled_by_a_bag_and_its_state_classified(tmp_path: Path) -> None:
+    changes = {"encoder": {"use": "bag"}, "head": {"use": "label", "pool": "state"}, "tokenizer": "words"}
+    check_export(load(pairing(tmp_path, **changes)), QUIET)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

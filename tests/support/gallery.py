@@ -403,7 +403,7 @@ RECIPES: dict[str, Recipe] = {
             "tokenizer": "words",
             "encoder": {"use": "gru", "hidden": 6},
             "head": "shape",
-            "train": training(12),
+            "train": training(40, 0.05, 24),
         },
         lambda: {"shape": ("head", Shape)},
     ),
