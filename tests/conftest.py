@@ -307,14 +307,6 @@ def vector_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundle of a language model of letters that was trained for a moment."""
-    from served_bundles import train_language_model
-
-    return train_language_model(tmp_path_factory.mktemp("lm"))
-
-
-@pytest.fixture(scope="session")
 def forks() -> Iterator[Forks]:
     """The process in which commands are forked, for clients in an environment with its variables."""
     with Forks() as forks:

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cells import Array
-from encoders.equations import MASKS, waves
+from encoder_equations import MASKS, waves
 from exported import export, ragged
 
 from seqpipe_plugins.embeddings.positions import Positions

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from export.trained import Trained, trained_spans
+from trained_pipeline import Trained, trained_spans
 from factory import LEAN, QUIET, parts, tiny, toy_encoders
 from huggingface_hub import ModelCard
 from tokenizers import Tokenizer, normalizers

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from factory import seqpipe, write_jsonl
-from heads.writers import WORDS, D, V, sources, writer
+from generating_heads import WORDS, D, V, sources, writer
 from torch import Tensor
 
 from seqpipe import load

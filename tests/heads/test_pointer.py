@@ -10,7 +10,7 @@ import pytest
 import torch
 from exported import Graph, elsewhere, export
 from heads import writers
-from heads.writers import D
+from generating_heads import D
 from torch import Tensor
 
 from seqpipe.errors import UsageError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from exported import ragged
-from heads.writers import RECURRENT, sources, writer
+from generating_heads import RECURRENT, sources, writer
 from nn.test_attention import one_query
 from torch import Tensor, nn
 from torch.nn import functional as F

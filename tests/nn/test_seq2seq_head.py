@@ -9,7 +9,7 @@ import sacrebleu
 import torch
 from exported import Graph, elsewhere, export
 from factory import writing
-from heads.writers import COPYING, KINDS, SAMPLED, V, build, output_bias, rows_of, sources, writer
+from generating_heads import COPYING, KINDS, SAMPLED, V, build, output_bias, rows_of, sources, writer
 from torch import Tensor
 from torch.nn import functional as F
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from export.trained import Trained, trained_spans
+from trained_pipeline import Trained, trained_spans
 from factory import QUIET, parts, writing
 from tokenizers import Tokenizer
 
