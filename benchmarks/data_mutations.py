@@ -54,7 +54,7 @@ class Case:
 def damage(data: bytes, dice: random.Random) -> bytes:
     """Return the file with one to four changes of lines, cells, values of its JSON or YAML, or bytes."""
     if dice.random() < 0.5:
-        return fuzzing.changed(data, dice)
+        return fuzzing.mutated(data, dice)
     lines = data.split(b"\n")
     for _ in range(dice.randint(1, 4)):
         at = dice.randrange(len(lines))

@@ -35,7 +35,7 @@ def rows_of(scores: Mapping[str, Any], metrics: Any) -> Iterator[Any]:
 
 def reports(names: list[str], epochs: int) -> None:
     """Train each pipeline, and record what its report is like."""
-    from browsing import faults_of_page, table_rows
+    from rendered_pages import page_faults, table_rows
 
     import seqpipe
     from seqpipe.config.plugins import Plugins
@@ -51,7 +51,7 @@ def reports(names: list[str], epochs: int) -> None:
         metrics = open_bundle(run.bundle_folder, "cpu", Console(-1), Plugins()).predictor.metric_types
         scores = common.seqpipe_json("evaluate", run.bundle.path, "-q")
         expected = [row for values in scores.values() for row in rows_of(values, metrics)]
-        shown, faults = table_rows(report.html), faults_of_page(report.path.absolute())
+        shown, faults = table_rows(report.html), page_faults(report.path.absolute())
         unequal = sum(row not in shown for row in expected)
         figures: dict[str, Any] = {"faults": len(faults), "rows of scores": len(expected), "unequal": unequal}
         figures |= {"s": round(seconds, 2), "kB": len(report.html) // 1000}

@@ -20,12 +20,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import forged
 import numpy as np
 import onnx
 import platformdirs
 import pytest
-from forks import Forks
+import toy_bundles
+from forked_commands import Forks
 from onnx import TensorProto, helper, numpy_helper
 from skipped import lacking_packages
 
@@ -242,7 +242,7 @@ def build() -> Build:
         tokenizer = Words().train([WORDS])
         vocabulary = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
         files = {"model.onnx": graph(vocabulary, leaks), "tokenizer.json": tokenizer.to_str().encode()}
-        forged.write(path, files, manifest(kind))
+        toy_bundles.write_bundle(path, files, manifest(kind))
         return path
 
     return toy
@@ -283,7 +283,7 @@ def opened_sessions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture(scope="session")
 def slow_bundle(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The toy, whose run takes the longer the greater `bias` is, and which explains."""
-    from served_bundles import write_slow_bundle
+    from toy_bundles import write_slow_bundle
 
     return write_slow_bundle(tiny_bundle, tmp_path_factory.mktemp("slow") / "bundle")
 
@@ -301,7 +301,7 @@ def writer_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def vector_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle that answers with two numbers, the sum of what each word has."""
-    from served_bundles import write_vector_bundle
+    from toy_bundles import write_vector_bundle
 
     return write_vector_bundle(tmp_path_factory.mktemp("vectors") / "bundle")
 

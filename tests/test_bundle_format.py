@@ -15,16 +15,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import documents
-import independent
+import doc_pages
 import numpy as np
 import pytest
-from factory import PEOPLE, PLACES, moods, tagging
-from gallery import CONLL, Example, changed, gallery, number_rows, small, training
-from independent import Bundle, RefusedError
+import second_runtime
+from gallery import CONLL, Example, changed_recipe, gallery, number_rows, text_recipe, train_settings
 from jsonschema import Draft202012Validator
-from media_bundles import GREY, IMAGE, MEL, STATED, encoded, in_base64, wav, write_media_bundle
+from media_bundles import GREY, IMAGE, MEL, REFUSED_ENTRIES, image_file, in_base64, wav, write_media_bundle
 from PIL import Image
+from second_runtime import Bundle, RefusedError
+from tiny_pipelines import PEOPLE, PLACES, labelled_texts, write_tagger
 
 from seqpipe import load
 from seqpipe.answers import tagging_schemes as schemes
@@ -40,8 +40,8 @@ from seqpipe.features.kinds.text import Chars
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.serve.openapi import input_schema
 
-PAGE = documents.ROOT / "docs/bundle-format.md"
-NODE = documents.ROOT / "examples/node"
+PAGE = doc_pages.ROOT / "docs/bundle-format.md"
+NODE = doc_pages.ROOT / "examples/node"
 PIECES = (
     *(*PEOPLE, *PLACES, "flew to", "met", "it rains in", "lovely", "sad", "fair", "abc", "fed", "10", "٣"),
     *("don't", "a_b", " ", " ", " ", " ", " . ", " , ", "!", "”", "。", "！」", "\n", "\r\n", "\n \n", "\u3000"),
@@ -81,7 +81,7 @@ def introductions(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 RECIPES = {  # what only this file needs
-    "copying": small(
+    "copying": text_recipe(
         introductions,
         "copying",
         *(80, 10, 10),
@@ -93,28 +93,28 @@ RECIPES = {  # what only this file needs
             "hidden": 24,
             "target_tokenizer": {"use": "words", "pattern": PATTERN, "min_count": 4, "detokenize": True},
         },
-        train=training(8, tokens=128),
+        train=train_settings(8, tokens=128),
     ),
-    "generation": small(  # of subwords, for a label
-        moods,
+    "generation": text_recipe(  # of subwords, for a label
+        labelled_texts,
         "generation",
         tokenizer={"use": "bpe", "max_size": 40},
         embedding={"use": "lookup", "dim": 16, "column": "label"},
         encoder={"use": "transformer", "causal": True, "heads": 2},
         head={"use": "lm", "packed": False},
-        train=training(8),
+        train=train_settings(8),
     ),
-    "fill-mask": small(  # of bytes
-        moods,
+    "fill-mask": text_recipe(  # of bytes
+        labelled_texts,
         "fill-mask",
         tokenizer={"use": "bpe", "max_size": 300, "byte_level": True},
         embedding={"use": "lookup", "dim": 16},
         encoder={"use": "gru", "hidden": 16},
         head="mlm",
-        train=training(4),
+        train=train_settings(4),
     ),
-    "ngrams": changed(
-        tagging,
+    "ngrams": changed_recipe(
+        write_tagger,
         embedding={"use": "ngrams", "dim": 8, "max_size": 150, "lr": 3.0, "weighting": "none"},
         data={"reader": {"use": "conll", "scheme": "none"}, **CONLL},
         head={"use": "tags", "scheme": "none"},
@@ -165,7 +165,7 @@ class Pair:
         self.known: dict[str, Any] = {}
         field = self.ours.manifest.field
         unseen = ("  ", "\u200b\ufe0f", "\u3000\u00ad", "می\u200cخواهم so\u00adft ❤\ufe0f \u2060 \u200cOslo\u200d")
-        given = (*texts(60), *(mood["text"] for mood in moods(9, 5)), *unseen)
+        given = (*texts(60), *(mood["text"] for mood in labelled_texts(9, 5)), *unseen)
         self.inputs = [{"text" if isinstance(field, dict) else field: text} for text in given]
         if isinstance(field, dict):
             self.inputs = [{**record, "numbers": number_rows(i)} for i, record in enumerate(self.inputs)]
@@ -204,12 +204,12 @@ class Pair:
         for options, record in itertools.product([*self.options, *self.drawn], self.inputs):
             ours = self.answer(record, options)
             theirs = attempt(lambda record=record, options=options: self.theirs(record, **options))
-            if not independent.same(ours, theirs):
+            if not second_runtime.matches_golden(ours, theirs):
                 yield f"{record} {options}: {ours} {theirs}"
         if self.ours.manifest.answer["kind"] in ("tags", "spans"):
             for text in texts(30, seed=2):
                 theirs = attempt(lambda text=text: self.theirs.document(text))
-                if not independent.same(self.ours(text, documents=True), theirs):
+                if not second_runtime.matches_golden(self.ours(text, documents=True), theirs):
                     yield f"document {text!r}: {theirs}"
 
 
@@ -229,7 +229,7 @@ def pair_of(bundle_of: Callable[[str], Path]) -> Callable[[str], Pair]:
 
 
 def test_the_second_runtime_shares_no_line_with_seqpipe() -> None:
-    tree = ast.parse(Path(independent.__file__).read_text(encoding="utf-8"))
+    tree = ast.parse(Path(second_runtime.__file__).read_text(encoding="utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     names = {
         n
@@ -277,7 +277,7 @@ def test_every_key_of_a_bundle_stands_in_the_page(bundle_of: Callable[[str], Pat
 
 def test_every_kind_of_answer_and_of_input_has_its_place_in_the_page() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert {*independent.OUTPUTS} == {*ANSWER_KINDS}
+    assert {*second_runtime.OUTPUTS} == {*ANSWER_KINDS}
     for name, kind in ANSWER_KINDS.items():
         section = page.split(f"\n### {name}\n")[1].split("\n### ")[0]
         shared = page.split("\n### text\n")[1].split("\n### ")[0] if issubclass(kind, Text | FillMask) else ""
@@ -300,14 +300,14 @@ def test_the_second_runtime_answers_as_seqpipe_does(pair_of: Callable[[str], Pai
 def test_the_second_runtime_repeats_the_golden_examples(pair_of: Callable[[str], Pair], kind: str) -> None:
     theirs = pair_of(kind).theirs
     assert theirs.manifest["golden"]
-    assert theirs.wrong() == []
+    assert theirs.failed_golden_examples() == []
 
 
 def test_the_second_runtime_continues_a_text_from_the_cache(pair_of: Callable[[str], Pair]) -> None:
     pair, lengths = pair_of("generation"), list[int]()
     for record in pair.inputs[:30]:
-        whole = pair.theirs.in_pieces(record, [7])
-        assert pair.theirs.in_pieces(record, [1, 2, 4]) == whole
+        whole = pair.theirs.generate_in_chunks(record, [7])
+        assert pair.theirs.generate_in_chunks(record, [1, 2, 4]) == whole
         lengths.append(len(whole))
     assert min(lengths) > 1
     assert max(lengths) > 5
@@ -348,7 +348,7 @@ def test_the_answers_compared_are_of_many_kinds(pair_of: Callable[[str], Pair]) 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_run_for_all_texts_answers_as_one_run_each(pair_of: Callable[[str], Pair], kind: str) -> None:
     theirs, inputs = pair_of(kind).theirs, pair_of(kind).inputs
-    assert independent.same(theirs.batch(inputs), [theirs(record) for record in inputs])
+    assert second_runtime.matches_golden(theirs.batch(inputs), [theirs(record) for record in inputs])
 
 
 @pytest.mark.parametrize("longest", [1, 2, 5, 6, 20])
@@ -361,7 +361,7 @@ def test_the_second_runtime_makes_the_same_inputs(pair_of: Callable[[str], Pair]
     feature = Chars(longest, "abcdeÀO你👩")
     size = (len(docs), max(map(len, docs)))
     expected = feature.array(docs, size[1])
-    assert np.array_equal(independent.chars(rows, size, longest, feature.alphabet), expected)
+    assert np.array_equal(second_runtime.chars(rows, size, longest, feature.alphabet), expected)
     made = theirs.sources[""].inputs(rows, wholes)
     assert all(np.array_equal(array, ours.collate(docs)[name]) for name, array in made.items())
 
@@ -371,11 +371,11 @@ def test_the_second_runtime_makes_the_same_inputs(pair_of: Callable[[str], Pair]
 def test_the_second_runtime_reads_the_same_n_grams(words: int, lengths: tuple[int, int] | None, binary: bool) -> None:
     docs = [Doc(text, text.split(), [(0, 0)] * len(text.split()), []) for text in texts(40, seed=6)]
     feature = Ngrams(words, lengths, binary, max_size=300).fit(docs[:20])
-    tokens = [[independent.Token(4, word, 0, 0, None) for word in doc.words] for doc in docs]
+    tokens = [[second_runtime.Token(4, word, 0, 0, None) for word in doc.words] for doc in docs]
     size = (len(docs), max(len(doc.words) for doc in docs))
     expected = feature.array(docs, size[1])
     assert len(np.unique(expected)) > 60
-    assert np.array_equal(independent.ngrams(tokens, size, feature.manifest()), expected)
+    assert np.array_equal(second_runtime.ngrams(tokens, size, feature.manifest()), expected)
 
 
 def triples(doc: Doc) -> list[tuple[int, str, tuple[int, int]]]:
@@ -385,7 +385,7 @@ def triples(doc: Doc) -> list[tuple[int, str, tuple[int, int]]]:
 def test_the_second_runtime_reads_any_tags_as_seqpipe_does() -> None:
     tags = ("O", "B-x", "I-x", "E-x", "S-x", "L-x", "U-x", "I-y", "B", "I", "B-", "I-x-y", "O-x", "NOUN", "Bx", "")
     for some in itertools.chain.from_iterable(itertools.product(tags, repeat=n) for n in range(4)):
-        assert [(label, a, b + 1) for label, a, b in independent.spans(some)] == schemes.spans(some)
+        assert [(label, a, b + 1) for label, a, b in second_runtime.spans(some)] == schemes.spans(some)
 
 
 def test_the_second_runtime_splits_documents_as_seqpipe_does() -> None:
@@ -393,7 +393,7 @@ def test_the_second_runtime_splits_documents_as_seqpipe_does() -> None:
     parts = [*'.!?…。！？"”’)]」』》）\n\r\t \u2028\x1c\x85\ufeff\u200b\u3000aB，', "'"]
     for _ in range(3000):
         text = "".join(dice.choices(parts, k=dice.randint(0, 12)))
-        assert independent.sentences(text) == splitting.sentences(text)
+        assert second_runtime.sentences(text) == splitting.sentences(text)
 
 
 # Pictures and sounds
@@ -406,16 +406,16 @@ def pictures() -> Iterator[Any]:
         colours = draw.integers(0, 256, (rows, columns, 3))
         yield colours.tolist()
         yield (draw.random((rows, columns)) * 255).tolist()
-        yield in_base64(encoded(colours))
-        yield in_base64(encoded(colours[..., 0]))
-        yield f"data:image/png;base64,{in_base64(encoded(colours, mode='P'))}"
-        yield in_base64(encoded(colours, mode="RGBA"))
-        yield in_base64(encoded(colours, mode="LA"))
-        yield in_base64(encoded(colours, mode="1"))
+        yield in_base64(image_file(colours))
+        yield in_base64(image_file(colours[..., 0]))
+        yield f"data:image/png;base64,{in_base64(image_file(colours, mode='P'))}"
+        yield in_base64(image_file(colours, mode="RGBA"))
+        yield in_base64(image_file(colours, mode="LA"))
+        yield in_base64(image_file(colours, mode="1"))
         exif = Image.Exif()
         exif[0x0112] = 6  # turned to the right
-        yield in_base64(encoded(colours, "JPEG", exif=exif, quality=90))
-        yield in_base64(encoded(colours, "JPEG", mode="CMYK"))
+        yield in_base64(image_file(colours, "JPEG", exif=exif, quality=90))
+        yield in_base64(image_file(colours, "JPEG", mode="CMYK"))
 
 
 def sounds() -> Iterator[Any]:
@@ -464,13 +464,13 @@ def test_the_second_runtime_sees_and_hears_as_seqpipe_does(media_bundles: dict[s
         most = 2e-3 / min(entry["deviations"])
         assert theirs({"it": value})["vector"] == pytest.approx(vectors[-1], abs=most, rel=1e-3)
     assert len({*map(str, vectors)}) > 30
-    assert theirs.wrong() == []
+    assert theirs.failed_golden_examples() == []
 
 
 MEDIA_FAULTS = {
-    "pixels between two are dropped": ("picture", "resizing", lambda n, m: np.eye(n)[np.arange(m) * n // m]),
+    "pixels between two are dropped": ("picture", "resize_weights", lambda n, m: np.eye(n)[np.arange(m) * n // m]),
     "another mel scale": ("sound", "mel", lambda f: 2595 * np.log10(1 + f / 700)),
-    "no resampling": ("sound", "resampled", lambda x, rate, wanted: x),
+    "no resampling": ("sound", "resample", lambda x, rate, wanted: x),
 }
 
 
@@ -479,14 +479,14 @@ def test_a_runtime_that_sees_or_hears_otherwise_is_found(
     media_bundles: dict[str, Path], fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind, name, planted = MEDIA_FAULTS[fault]
-    monkeypatch.setattr(independent, name, planted)
+    monkeypatch.setattr(second_runtime, name, planted)
     with pytest.raises(AssertionError):
         test_the_second_runtime_sees_and_hears_as_seqpipe_does(media_bundles, kind)
 
 
-@pytest.mark.parametrize("name", [name for name in STATED if not name.endswith("overflows")])
+@pytest.mark.parametrize("name", [name for name in REFUSED_ENTRIES if not name.endswith("overflows")])
 def test_absurd_pictures_and_sounds_are_refused_by_both(name: str, tmp_path: Path) -> None:
-    entry, changes = STATED[name]
+    entry, changes = REFUSED_ENTRIES[name]
     path = write_media_bundle(tmp_path / "bundle", entry)
     assert refusals(path) == set()
     change(path, lambda manifest: manifest["inputs"]["rows"].update(changes))
@@ -495,52 +495,57 @@ def test_absurd_pictures_and_sounds_are_refused_by_both(name: str, tmp_path: Pat
 
 # Faults that the comparisons above must see
 
-original = {name: getattr(independent, name) for name in ("chars", "polynomial", "spans")}
+original = {name: getattr(second_runtime, name) for name in ("chars", "polynomial", "spans")}
 FAULTS: dict[str, tuple[str, Any, str, Any]] = {
-    "lone surrogates stay": ("spans", independent, "clean", lambda text: text),
-    "the end of a long word is dropped": ("spans", independent, "halves", lambda word, longest: word[:longest]),
-    "the alphabet begins at 3": ("spans", independent, "chars", lambda *given: original["chars"](*given) + 1),
+    "lone surrogates stay": ("spans", second_runtime, "replace_surrogates", lambda text: text),
+    "the end of a long word is dropped": (
+        "spans",
+        second_runtime,
+        "shorten_word",
+        lambda word, longest: word[:longest],
+    ),
+    "the alphabet begins at 3": ("spans", second_runtime, "chars", lambda *given: original["chars"](*given) + 1),
     "n-grams of words are hashed from the left": (
         "ngrams",
-        independent,
+        second_runtime,
         "polynomial",
         lambda start, values: original["polynomial"](start, values if start < 2 else [*values][::-1]),
     ),
-    "n-grams are read as written": ("ngrams", independent, "lowered", lambda word: [*map(ord, word)]),
+    "n-grams are read as written": ("ngrams", second_runtime, "lowercase_code_points", lambda word: [*map(ord, word)]),
     "a span is its first token": (
         "spans",
-        independent,
+        second_runtime,
         "spans",
         lambda tags: [(s[0], s[1], s[1]) for s in original["spans"](tags)],
     ),
     "words are not normalised": (
         "spans",
-        independent.Source,
+        second_runtime.TextSource,
         "id",
         lambda self, word: self.tokenizer.token_to_id(word) or 1,
     ),
-    "special tokens are words": ("text", independent, "SPECIAL", ()),
+    "special tokens are words": ("text", second_runtime, "SPECIAL", ()),
     "words are searched from the start": (
         "spans",
-        independent.Source,
+        second_runtime.TextSource,
         "from_words",
         lambda self, words, text: from_the_start(self, words, text),
     ),
-    "scores are certain": ("tags", independent, "score", lambda value: 1.0),
+    "scores are certain": ("tags", second_runtime, "score", lambda value: 1.0),
     "empty texts have no answer": ("label", Bundle, "empty", lambda self, several: []),
-    "documents are one sentence": ("spans", independent, "sentences", lambda text: [(0, len(text))]),
+    "documents are one sentence": ("spans", second_runtime, "sentences", lambda text: [(0, len(text))]),
     "sentences are not shifted": ("tags", Bundle, "document", lambda self, text: unshifted(self, text)),
 }
 
 
-def from_the_start(theirs: independent.Source, words: Sequence[str], text: str) -> list[independent.Token]:
+def from_the_start(theirs: second_runtime.TextSource, words: Sequence[str], text: str) -> list[second_runtime.Token]:
     places = [text.find(word) for word in words]
     found = [(w, at, at + len(w)) for w, at in zip(words, places, strict=True)]
-    return [independent.Token(theirs.id(word), word, a, b, (a, b)) for word, a, b in found]
+    return [second_runtime.Token(theirs.id(word), word, a, b, (a, b)) for word, a, b in found]
 
 
 def unshifted(theirs: Bundle, text: str) -> list[Any]:
-    return [item for a, b in independent.sentences(text) for item in theirs(text[a:b])]
+    return [item for a, b in second_runtime.sentences(text) for item in theirs(text[a:b])]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -613,7 +618,7 @@ FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
     "a cache that is no list": lambda m: m.update(cache={}),
     "a cache that the graph has not": lambda m: m.update(cache=[CACHE]),
     "format": lambda m: m.update(format="bundle"),
-    **{f"without {key}": (lambda m, key=key: m.pop(key)) for key in independent.KEYS},
+    **{f"without {key}": (lambda m, key=key: m.pop(key)) for key in second_runtime.KEYS},
     "an input of another kind": lambda m: m["inputs"]["chars"].update(kind="runes"),
     "an input more": lambda m: m["inputs"].update(more={"axes": [], "dtype": "int64"}),
     "an answer of another kind": lambda m: m["answer"].update(kind="picture"),
@@ -684,7 +689,7 @@ def test_options_of_every_type_are_fed_as_the_page_says(option: str) -> None:
     value = {"scale": 3, "by": 5, "flag": True}[option]
     ours, theirs = (
         option_arrays(known, {option: value})[option],
-        independent.option_inputs(known, {option: value}),
+        second_runtime.option_inputs(known, {option: value}),
     )
     assert (ours, ours.dtype, ours.shape) == (theirs[option], theirs[option].dtype, ())
 
@@ -718,7 +723,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def node_lines(command: str) -> str:
     """The shell block of its README that begins with this command."""
-    page = documents.blocks((NODE / "README.md").read_text(encoding="utf-8"))
+    page = doc_pages.code_blocks((NODE / "README.md").read_text(encoding="utf-8"))
     (found,) = [block.code for block in page if block.language == "sh" and block.code.startswith(command)]
     return found
 
@@ -743,7 +748,7 @@ def alike(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(alike, one, other))
-    return independent.same(one, other)
+    return second_runtime.matches_golden(one, other)
 
 
 @pytest.mark.nightly(*NODE_PATHS)

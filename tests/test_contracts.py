@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pretrained import bart_of_the_kit, decoder_of_the_kit, of_the_kit, t5_of_the_kit
+from tiny_checkpoints import kit_bart, kit_bert, kit_gpt2, kit_t5
 
 from seqpipe.config.plugins import BUILTIN, Plugins
 from seqpipe.testing import check_embedding, check_encoder, check_head, check_reader, check_tokenizer
@@ -290,15 +290,15 @@ def _rows() -> Iterator[Any]:
 def made(options: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The options with a checkpoint on the disk where they name one."""
     make: dict[Any, Callable[[Path], Path]] = {
-        CHECKPOINT: of_the_kit,
-        CLASSIFIER: partial(of_the_kit, task="SequenceClassification"),
-        TAGGER: partial(of_the_kit, task="TokenClassification"),
-        READER: partial(of_the_kit, task="QuestionAnswering"),
-        DECODER: decoder_of_the_kit,
-        T5: partial(t5_of_the_kit, version="1.0"),
-        T5_1: partial(t5_of_the_kit, version="1.1"),
-        BART: partial(bart_of_the_kit, family="bart"),
-        MARIAN: partial(bart_of_the_kit, family="marian"),
+        CHECKPOINT: kit_bert,
+        CLASSIFIER: partial(kit_bert, task="SequenceClassification"),
+        TAGGER: partial(kit_bert, task="TokenClassification"),
+        READER: partial(kit_bert, task="QuestionAnswering"),
+        DECODER: kit_gpt2,
+        T5: partial(kit_t5, version="1.0"),
+        T5_1: partial(kit_t5, version="1.1"),
+        BART: partial(kit_bart, family="bart"),
+        MARIAN: partial(kit_bart, family="marian"),
     }
     named = options.get("checkpoint")
     return options if named is None else options | {"checkpoint": make[named](folder / "checkpoint")}

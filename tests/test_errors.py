@@ -7,7 +7,7 @@ import shlex
 import tomllib
 
 import pytest
-from documents import ROOT
+from doc_pages import ROOT
 from packaging.requirements import Requirement
 
 from seqpipe.console import text_table

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_placement import faults_on_cuda
-from factory import seqpipe
 from gallery import RECIPES, Example, gallery
 from huggingface_hub import ModelCard
+from tiny_pipelines import seqpipe
 
 from seqpipe import load
 from seqpipe.answers.registry import ANSWER_KINDS

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 from cuda_placement import faults_on_cuda
-from factory import seqpipe
 from huggingface_hub import ModelCard
-from scripts import ROOT
+from repository_scripts import ROOT
 from shipped_pipelines import PIPELINES, paths_of, small
+from tiny_pipelines import seqpipe
 
 from seqpipe import load as load_bundle
 from seqpipe.config.loader import load

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import labelling, seqpipe, write_jsonl, writing
+from tiny_pipelines import seqpipe, write_classifier, write_jsonl, write_seq2seq
 
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.classification import Label, Labels, Score
@@ -96,7 +96,7 @@ def test_a_label_of_one_training_record_has_a_warning(
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose data has a label with a blank, a text without tokens, and too few records."""
     folder = tmp_path_factory.mktemp("moods")
-    labelling(folder, {"head": "label", "train": {"epochs": 1, "threads": 1}})
+    write_classifier(folder, {"head": "label", "train": {"epochs": 1, "threads": 1}})
     write_jsonl(folder / "train.jsonl", [*labelled("lead", " lead", "b", "b"), {"text": "  ", "label": "b"}])
     write_jsonl(folder / "dev.jsonl", labelled("b"))
     write_jsonl(folder / "test.jsonl", labelled("b", "b", "b"))
@@ -136,7 +136,7 @@ def test_check_run_and_evaluate_warn_of_their_data_with_numbers(folder: Path) ->
 def test_check_and_run_count_the_spans_that_they_change(
     tmp_path: Path, option: str, spans: list[Any], message: str
 ) -> None:
-    writing(tmp_path, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
+    write_seq2seq(tmp_path, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
     for name in ("train", "dev", "test"):
         write_jsonl(tmp_path / f"{name}.jsonl", [{"text": f"Ada cat {n}", "spans": spans} for n in range(3)])
     if option == "data.overlaps=longest":

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from factory import seqpipe, write_jsonl
-from gallery import RECIPES, gallery, passages, training
-from independent import Bundle as SecondRuntime
-from independent import same
-from pretrained import checkpoint
+from gallery import RECIPES, gallery, passages, train_settings
+from second_runtime import Bundle as SecondRuntime
+from second_runtime import matches_golden
+from tiny_checkpoints import checkpoint
+from tiny_pipelines import seqpipe, write_jsonl
 from torchmetrics.functional.text import squad
 
 from seqpipe import Model
@@ -72,8 +72,8 @@ def test_the_second_runtime_answers_alike(bundle: Path, model: Model) -> None:
     records = [*passages(12, 6), *({"question": question, "context": context} for question, context in pairs)]
     for options in ({}, {"n_best": 4}, {"n_best": 2, "longest": 1}):
         for record in records:
-            assert same(model(record, **options), independent(record, **options))
-    assert independent.wrong() == []
+            assert matches_golden(model(record, **options), independent(record, **options))
+    assert independent.failed_golden_examples() == []
 
 
 def test_predict_reads_json_lines_and_lines_with_a_tab(bundle: Path, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_checkpoint_answers_from_passages_longer_than_its_window(tmp_path: Pat
     folder = str(checkpoint(tmp_path / "bert", "bert", texts))
     encoder = {"use": "pretrained", "checkpoint": folder, "window": 24, "first": 10, "overlap": 6}
     tokenizer = {"use": "pretrained", "checkpoint": folder, "field": ["question", "context"]}
-    changes = {"encoder": encoder, "embedding": [], "train": training(1), "counts": (40, 6, 6)}
+    changes = {"encoder": encoder, "embedding": [], "train": train_settings(1), "counts": (40, 6, 6)}
     path = pipeline(tmp_path, tokenizer=tokenizer, **changes)
     assert not load(path).inputs[0].embedding
     result = seqpipe("run", path, "--device", "cpu", folder=tmp_path)

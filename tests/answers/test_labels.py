@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from factory import QUIET, labelling, plugins, seqpipe, toy_heads
 from gallery import gallery
 from serving import Server
+from tiny_pipelines import QUIET, plugins, seqpipe, toy_heads, write_classifier
 
 from seqpipe import Model
 from seqpipe import load as open_bundle
@@ -34,7 +34,7 @@ from seqpipe.training.fit import fit_artifacts
 
 
 def labels(folder: Path, *overrides: str) -> Config:
-    return load(labelling(folder), overrides, plugins(**toy_heads()))
+    return load(write_classifier(folder), overrides, plugins(**toy_heads()))
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_a_metric_without_a_direction_stands_behind_and_is_null_in_every_file_if
     value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heads = heads_with(lambda options, gold, predicted: {"correlation": value})
-    config = load(labelling(tmp_path), ["train.epochs=1", "head.use=toys/mean"], plugins(**heads))
+    config = load(write_classifier(tmp_path), ["train.epochs=1", "head.use=toys/mean"], plugins(**heads))
     monkeypatch.chdir(tmp_path)
     run_all(config, QUIET, "cpu")
     scores = (run_all(config, QUIET, "cpu").scores or {})["test"]  # reads what the first run wrote
@@ -113,7 +113,7 @@ def test_a_metric_without_a_direction_stands_behind_and_is_null_in_every_file_if
 def test_a_headline_that_is_no_number_in_any_epoch_is_an_error(value: float, tmp_path: Path) -> None:
     metric = {"score_types": {"correlation": Metric()}}
     heads = heads_with(lambda options, gold, predicted: {"correlation": value}, **metric)
-    config = load(labelling(tmp_path), ["train.epochs=2"], plugins(**heads))
+    config = load(write_classifier(tmp_path), ["train.epochs=2"], plugins(**heads))
     message = "the dev score was NaN or infinite in each of 2 epochs"
     with contextlib.chdir(tmp_path), pytest.raises(TrainingError, match=message):
         run_all(config, QUIET, "cpu")
@@ -178,7 +178,7 @@ def test_metrics_with_another_signature_are_an_error_of_the_yaml(tmp_path: Path)
     heads = heads_with(lambda gold, predicted: {})
     message = r"head 'mean' of toys: `metrics` must be a static method of options, gold, pred"
     with pytest.raises(SeqpipeError, match=message):
-        load(labelling(tmp_path), (), plugins(**heads))
+        load(write_classifier(tmp_path), (), plugins(**heads))
 
 
 def test_check_knows_a_label_that_comes_late_in_the_file(tmp_path: Path) -> None:

@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from factory import QUIET, Watched, parts, reversals, seqpipe, tagging, tiny, train_run, write_jsonl, writing
+from tiny_pipelines import (
+    QUIET,
+    BatchCallback,
+    build_parts,
+    load_tagger,
+    reversals,
+    seqpipe,
+    train_run,
+    write_jsonl,
+    write_seq2seq,
+    write_tagger,
+)
 
 from seqpipe import Model
 from seqpipe import load as open_bundle
@@ -31,7 +42,7 @@ TEXT = "Ada flew to Oslo ."
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained, exported run of two heads."""
     folder = tmp_path_factory.mktemp("joint")
-    result = seqpipe("run", tagging(folder), "--set", HEADS, "--set", LEAN, "--quiet", folder=folder)
+    result = seqpipe("run", write_tagger(folder), "--set", HEADS, "--set", LEAN, "--quiet", folder=folder)
     assert result.code == 0, result.err
     return folder / "runs/tiny"
 
@@ -113,7 +124,7 @@ def test_exact_counts_the_texts_on_which_every_head_is_right(model: Model, tmp_p
 
 def test_the_loss_is_the_weighted_sum_of_the_heads_losses(tmp_path: Path) -> None:
     def loss(heads: str) -> torch.Tensor:
-        pipeline, batches = parts(tiny(tmp_path, LEAN, heads))
+        pipeline, batches = build_parts(load_tagger(tmp_path, LEAN, heads))
         torch.manual_seed(0)
         for parameter in pipeline.parameters():
             torch.nn.init.constant_(parameter, 0.01)
@@ -126,9 +137,11 @@ def test_the_loss_is_the_weighted_sum_of_the_heads_losses(tmp_path: Path) -> Non
 
 
 def test_two_heads_of_one_kind_learn_from_fields_of_their_own(tmp_path: Path) -> None:
-    config = tiny(tmp_path, LEAN, HEADS.replace("{use: crf, name: names, weight: 0.5}", "{use: label, target: topic}"))
+    config = load_tagger(
+        tmp_path, LEAN, HEADS.replace("{use: crf, name: names, weight: 0.5}", "{use: label, target: topic}")
+    )
     assert [head.name for head in config.head] == ["topic", "label"]
-    pipeline, batches = parts(config)
+    pipeline, batches = build_parts(config)
     batch = batches(batches.order(0)[0])
     assert {"topic.label", "label.label"} <= batch.keys()
     assert torch.isfinite(pipeline.loss(batch))
@@ -137,10 +150,10 @@ def test_two_heads_of_one_kind_learn_from_fields_of_their_own(tmp_path: Path) ->
 def test_heads_that_write_have_a_target_tokenizer_each(tmp_path: Path) -> None:
     use = {"use": "seq2seq", "hidden": 8, "target_tokenizer": "chars"}
     heads = [{**use, "name": "back", "target": "reversed"}, {**use, "name": "loud", "target": "loud"}]
-    path = writing(tmp_path, {"head": heads})
+    path = write_seq2seq(tmp_path, {"head": heads})
     write_jsonl(tmp_path / "train.jsonl", [{**row, "loud": row["text"].upper()} for row in reversals(40, 1)])
     config = load(path)
-    artifacts = parts(config)[0].artifacts
+    artifacts = build_parts(config)[0].artifacts
     assert list(artifacts.target_tokenizers) == ["back", "loud"]
     artifacts.save(tmp_path)
     again = Artifacts.load(tmp_path)
@@ -160,7 +173,7 @@ def test_heads_that_write_have_a_target_tokenizer_each(tmp_path: Path) -> None:
 )
 def test_heads_that_do_not_fit_together_are_an_error_with_the_fix(tmp_path: Path, heads: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        tiny(tmp_path, f"head={heads}")
+        load_tagger(tmp_path, f"head={heads}")
 
 
 def test_no_stage_before_several_heads_can_ask_for_the_labels_of_one(tmp_path: Path) -> None:
@@ -172,13 +185,13 @@ def test_no_stage_before_several_heads_can_ask_for_the_labels_of_one(tmp_path: P
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x
 
-    tiny(tmp_path, "encoder=knowing", knowing=("encoder", Knowing))
+    load_tagger(tmp_path, "encoder=knowing", knowing=("encoder", Knowing))
     with pytest.raises(ConfigError, match="asks for 'labels'"):
-        tiny(tmp_path, "encoder=knowing", HEADS, knowing=("encoder", Knowing))
+        load_tagger(tmp_path, "encoder=knowing", HEADS, knowing=("encoder", Knowing))
 
 
 def test_the_gap_between_two_decisions_is_that_of_the_head_that_decided_otherwise(tmp_path: Path) -> None:
-    pipeline, batches = parts(tiny(tmp_path, LEAN, HEADS))
+    pipeline, batches = build_parts(load_tagger(tmp_path, LEAN, HEADS))
     features = batches([0])
     with torch.no_grad():
         decision = pipeline.eval().decide(features, {})
@@ -193,14 +206,14 @@ def test_training_of_several_heads_is_bit_equal_when_it_resumes(tmp_path: Path) 
         if count == 3:
             raise InterruptedError
 
-    config = tiny(tmp_path, LEAN, HEADS, "train.checkpoint_steps=1")
+    config = load_tagger(tmp_path, LEAN, HEADS, "train.checkpoint_steps=1")
     weights = []
     for name in ("whole", "resumed"):
         (tmp_path / name).mkdir()
         with contextlib.chdir(tmp_path / name):
             if name == "resumed":
                 with pytest.raises(InterruptedError):
-                    train_run(config, Watched(stop))
+                    train_run(config, BatchCallback(stop))
             weights.append(train_run(config).state_dict())
     for name, tensor in weights[0].items():
         assert torch.equal(tensor, weights[1][name]), name

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factory import QUIET, Watched, parts, seqpipe, train_run, write_jsonl
-from gallery import LONGER, RECIPES, capitals, gallery, training, write_hulls
-from independent import Bundle, same
+from gallery import LONGER, RECIPES, capitals, gallery, train_settings, write_hulls
+from second_runtime import Bundle, matches_golden
+from tiny_pipelines import QUIET, BatchCallback, build_parts, seqpipe, train_run, write_jsonl
 
 from seqpipe import Model, load
 from seqpipe.answers.pointers import PointerGold, Pointers, PointersTask, same_cycle
@@ -102,7 +102,7 @@ def test_a_runtime_written_from_the_page_answers_the_same(name: str) -> None:
         inputs = [plane(dice, count) for count in (3, 5, 1, 0, 9, 2, 30)]
     for options in ({}, {"beams": 4, "n_best": 3}):
         for record in inputs:
-            assert same(model(record, **options), independent(record, **options))
+            assert matches_golden(model(record, **options), independent(record, **options))
 
 
 def test_the_bundle_scores_as_the_run_and_lists_mistakes(corners: Model, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_behind_an_encoder_of_words_and_beside_another_head_it_points_at_words(t
 
     heads = [{"use": "pointer", "target": "names", "hidden": 8}, {"use": "label", "target": "first"}]
     stages = {"tokenizer": {"use": "wordpiece", "max_size": 24}, "encoder": ["lstm", "words"], "head": heads}
-    small = {"records": records, "counts": (60, 8, 8), "train": training(2), "export": {}}
+    small = {"records": records, "counts": (60, 8, 8), "train": train_settings(2), "export": {}}
     config = names_config(tmp_path, **stages, **small)
     torch.set_num_threads(1)
     with contextlib.chdir(tmp_path):
@@ -198,7 +198,7 @@ def test_behind_an_encoder_of_words_and_beside_another_head_it_points_at_words(t
         assert {*answer} == {"pointer", "label"}
         assert answer["pointer"]["words"] == [text.split()[at] for at in answer["pointer"]["pointers"]]
         for options in ({}, {"pointer.beams": 3, "pointer.n_best": 2}):
-            assert same(model(text, **options), independent(text, **options))
+            assert matches_golden(model(text, **options), independent(text, **options))
 
 
 def test_each_epoch_of_a_recipe_has_points_of_its_own_also_when_it_is_repeated(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_stopped_in_a_later_epoch_training_ends_bit_equal(tmp_path: Path) -> Non
         folder = tmp_path / str(stops)
         folder.mkdir()
         config = points_config(folder, "train.epochs=3", "train.checkpoint_steps=1")
-        _, batches = parts(config)
+        _, batches = build_parts(config)
         last = 2 * len(batches.order(0)) - 2  # in the second epoch
 
         def stop(count: int, last: int = last) -> None:
@@ -230,7 +230,7 @@ def test_stopped_in_a_later_epoch_training_ends_bit_equal(tmp_path: Path) -> Non
         with contextlib.chdir(folder):
             if stops:
                 with pytest.raises(InterruptedError):
-                    train_run(config, Watched(stop))
+                    train_run(config, BatchCallback(stop))
             weights.append(train_run(config).state_dict())
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import QUIET, seqpipe, write_jsonl
 from gallery import RECIPES, gallery, write_pipeline
-from pretrained import t5
+from tiny_checkpoints import t5
+from tiny_pipelines import QUIET, seqpipe, write_jsonl
 
 from seqpipe.answers.fill_mask import SpanInfilling
 from seqpipe.answers.registry import head_answer_from, task_of

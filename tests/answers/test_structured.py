@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factory import plugins
 from gallery import Shape, gallery
+from tiny_pipelines import plugins
 
 from seqpipe import load as open_bundle
 from seqpipe.answers.registry import head_answer_from

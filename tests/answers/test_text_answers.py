@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import forged
 import numpy as np
 import onnxruntime
 import pytest
-from factory import Done, seqpipe
+import toy_bundles
 from gallery import gallery
+from tiny_pipelines import CommandResult, seqpipe
 
 from seqpipe import Model, load
 from seqpipe.errors import DataError, UsageError
@@ -37,11 +37,11 @@ def model(path: Path) -> Model:
     return load(path, "cpu", threads=1)
 
 
-def predict(path: Path, *arguments: str | Path, text: str = "abc\n") -> Done:
+def predict(path: Path, *arguments: str | Path, text: str = "abc\n") -> CommandResult:
     return seqpipe("predict", path, "--device", "cpu", *arguments, stdin=text.encode())
 
 
-def lines(result: Done) -> list[Any]:
+def lines(result: CommandResult) -> list[Any]:
     assert result.code == 0, result.err
     return [json.loads(line) for line in result.out.splitlines()]
 
@@ -174,7 +174,9 @@ def test_a_source_over_the_limit_is_refused_with_its_place_and_never_cut(
     path: Path, model: Model, tmp_path: Path
 ) -> None:
     whole, short = bundle.read(path), tmp_path / "short"
-    forged.write(short, whole.files, forged.plain(whole.manifest) | {"limits": {"tokens": 6}, "golden": []})
+    toy_bundles.write_bundle(
+        short, whole.files, toy_bundles.manifest_content(whole.manifest) | {"limits": {"tokens": 6}, "golden": []}
+    )
     limited = load(short, "cpu", threads=1)
     assert limited("abcdef") == model("abcdef")
     message = "7 tokens exceed the limit of 6; split the text"

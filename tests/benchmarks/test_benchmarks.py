@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts import ROOT, benchmark_script
+from repository_scripts import ROOT, benchmark_script
 
 from seqpipe.config.loader import load
 from seqpipe.config.signature import construct

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from factory import tiers
-from scripts import ROOT, benchmark_script
+from repository_scripts import ROOT, benchmark_script
 from shipped_pipelines import small
+from tiny_pipelines import tiers
 from torch import Tensor
 
 pytestmark = pytest.mark.nightly("benchmarks/cuda*.py", "benchmarks/stage_waits.py", "tests/benchmarks/*")

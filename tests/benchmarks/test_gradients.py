@@ -6,7 +6,7 @@ import math
 from xml.etree import ElementTree
 
 import pytest
-from scripts import ROOT, benchmark_script
+from repository_scripts import ROOT, benchmark_script
 
 pytestmark = pytest.mark.nightly("benchmarks/gradients.py", "tests/benchmarks/*")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripts import benchmark_script
+from repository_scripts import benchmark_script
 
 pytestmark = pytest.mark.nightly("benchmarks/http_load.py", "tests/benchmarks/*")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts import benchmark_script
+from repository_scripts import benchmark_script
 
 PATHS = ("benchmarks/serve.py", "benchmarks/server_process.py", "benchmarks/soak.py", "tests/benchmarks/*")
 pytestmark = pytest.mark.nightly(*PATHS)

@@ -15,7 +15,17 @@ from statistics import mean, stdev
 from typing import Any
 
 import pytest
-from factory import LEAN, Done, command, environ, labelling, process, seqpipe, tagging, write_jsonl
+from tiny_pipelines import (
+    SMALL_TAGGER,
+    CommandResult,
+    command_line,
+    environ,
+    run_process,
+    seqpipe,
+    write_classifier,
+    write_jsonl,
+    write_tagger,
+)
 
 from seqpipe.commands.app import app
 from seqpipe.commands.plugins import app as plugins_app
@@ -29,7 +39,7 @@ TEXT = "Ada flew to Rome .\n"
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which `seqpipe run tiny.yaml` has run."""
     folder = tmp_path_factory.mktemp("cli")
-    tagging(folder)
+    write_tagger(folder)
     done = seqpipe("run", "tiny.yaml", *CRF, "--json", folder=folder)
     assert done.code == 0, done.err
     (folder / "run.json").write_text(done.out)
@@ -37,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def lines_of_json(done: Done) -> list[Any]:
+def lines_of_json(done: CommandResult) -> list[Any]:
     assert done.code == 0, done.err
     return [json.loads(line) for line in done.out.splitlines()]
 
@@ -71,8 +81,8 @@ def test_run_prints_its_progress_and_has_its_scores_as_json(folder: Path) -> Non
 
 
 def test_the_metric_that_chose_the_weights_leads_the_scores(tmp_path: Path) -> None:
-    tagging(tmp_path)
-    done = seqpipe("run", "tiny.yaml", "train.metric=recall", LEAN[0], "-q", folder=tmp_path)
+    write_tagger(tmp_path)
+    done = seqpipe("run", "tiny.yaml", "train.metric=recall", SMALL_TAGGER[0], "-q", folder=tmp_path)
     assert [line.split()[:2] for line in done.err.splitlines()] == [["dev", "recall"], ["test", "recall"]]
     assert ", f1 " in done.err.splitlines()[1]
     card = (tmp_path / "runs/tiny/bundle/README.md").read_text()
@@ -113,8 +123,8 @@ def test_export_writes_the_bundle_again_elsewhere(folder: Path, tmp_path: Path) 
 
 
 def test_a_run_under_several_seeds_has_mean_and_deviation(tmp_path: Path) -> None:
-    tagging(tmp_path)
-    done = seqpipe("run", "tiny.yaml", *LEAN, "train.epochs=7", "--seeds", "2", "--json", folder=tmp_path)
+    write_tagger(tmp_path)
+    done = seqpipe("run", "tiny.yaml", *SMALL_TAGGER, "train.epochs=7", "--seeds", "2", "--json", folder=tmp_path)
     assert done.code == 0, done.err
     summary = json.loads(done.out)["test"]
     values = summary["values"]
@@ -130,7 +140,7 @@ def test_a_run_under_several_seeds_has_mean_and_deviation(tmp_path: Path) -> Non
     assert all(part in done.err for part in ("== seed 2 of 2", "± "))
     assert sorted(os.listdir(tmp_path / "runs")) == ["tiny-seed1", "tiny-seed2"]
     assert (runs[1] / "bundle/model.onnx").exists()
-    changed = seqpipe("train", "tiny.yaml", *LEAN, "name=tiny-seed2", "train.epochs=7", folder=tmp_path)
+    changed = seqpipe("train", "tiny.yaml", *SMALL_TAGGER, "name=tiny-seed2", "train.epochs=7", folder=tmp_path)
     assert "train.seed" in changed.err
 
 
@@ -143,7 +153,7 @@ def on_terminal(*arguments: str, folder: Path, typed: bytes = b"", stdout: bool 
     termios.tcsetwinsize(theirs, (24, 80))
     output = theirs if stdout else subprocess.DEVNULL
     streams: Any = {"stdin": theirs, "stdout": output, "stderr": theirs}
-    child = subprocess.Popen(command(*arguments), cwd=folder, env=environ(**environment), **streams)
+    child = subprocess.Popen(command_line(*arguments), cwd=folder, env=environ(**environment), **streams)
     os.close(theirs)
     os.write(ours, typed)
     written = b""
@@ -214,7 +224,7 @@ def test_progress_has_the_remaining_time(capsys: pytest.CaptureFixture[str], mon
 # Predict
 
 
-def predict(folder: Path, *arguments: str | Path, stdin: str | bytes = "") -> Done:
+def predict(folder: Path, *arguments: str | Path, stdin: str | bytes = "") -> CommandResult:
     data = stdin if isinstance(stdin, bytes) else stdin.encode()
     return seqpipe("predict", folder / "runs/tiny/bundle", "--device", "cpu", *arguments, stdin=data)
 
@@ -270,7 +280,7 @@ def test_predict_refuses_what_it_cannot_do(folder: Path, arguments: Any, stdin: 
 
 
 def test_a_pipe_that_closes_ends_predict_quietly(folder: Path) -> None:
-    call = " ".join(command("predict", "runs/tiny/bundle", "--device", "cpu"))
+    call = " ".join(command_line("predict", "runs/tiny/bundle", "--device", "cpu"))
     line = f"yes Ada left | {call} | head -n 1"
     done = subprocess.run(line, shell=True, cwd=folder, capture_output=True, text=True, env=environ(), timeout=120)
     assert json.loads(done.stdout)[0]["word"] == "Ada"
@@ -303,9 +313,9 @@ def test_a_command_ends_with_the_promised_exit_code(folder: Path, arguments: str
 
 
 def test_a_process_shows_a_traceback_with_debug_alone(tmp_path: Path) -> None:
-    plain = process("verify", "gone", folder=tmp_path)
+    plain = run_process("verify", "gone", folder=tmp_path)
     assert (plain.code, "Traceback" in plain.err) == (6, False)
-    assert "Traceback" in process("--debug", "verify", "gone", folder=tmp_path).err
+    assert "Traceback" in run_process("--debug", "verify", "gone", folder=tmp_path).err
 
 
 @pytest.mark.parametrize(
@@ -368,7 +378,7 @@ def test_a_learning_rate_far_above_the_usual_has_a_warning(folder: Path) -> None
 
 
 def test_a_loss_that_rises_is_warned_of_before_the_export_and_at_the_end(tmp_path: Path) -> None:
-    labelling(tmp_path)
+    write_classifier(tmp_path)
     rate = "train.optimizer={use: sgd, lr: 30}"
     done = seqpipe("run", "moods.yaml", "head={use: label}", rate, "train.epochs=1", folder=tmp_path)
     warning = r"\n  warning: the training loss rose .* divide by ten: train.optimizer.lr: 30"
@@ -390,10 +400,10 @@ def test_init_takes_its_file_as_argument_or_as_option(folder: Path) -> None:
 
 
 def test_a_changed_yaml_ends_with_2_and_fresh_moves_the_run_aside(tmp_path: Path) -> None:
-    tagging(tmp_path)
+    write_tagger(tmp_path)
 
-    def train(*options: str) -> Done:
-        return seqpipe("train", "tiny.yaml", *LEAN, "train.epochs=1", *options, folder=tmp_path)
+    def train(*options: str) -> CommandResult:
+        return seqpipe("train", "tiny.yaml", *SMALL_TAGGER, "train.epochs=1", *options, folder=tmp_path)
 
     assert train("-q").code == 0
     changed = train("--seed", "9")
@@ -408,7 +418,7 @@ def test_a_changed_yaml_ends_with_2_and_fresh_moves_the_run_aside(tmp_path: Path
 
 
 def test_every_problem_of_a_yaml_is_reported_at_once_and_nothing_is_run(tmp_path: Path) -> None:
-    tagging(tmp_path)
+    write_tagger(tmp_path)
     arguments = ("run", "tiny.yaml", "train.epoch=3", "encoder=lsmt", "head.schema=BIOES")
     plain, done = (seqpipe(*arguments, *options, folder=tmp_path) for options in ([], ["--json"]))
     assert (done.code, done.err, plain.out) == (plain.code, plain.err, "") == (2, plain.err, "")
@@ -515,12 +525,12 @@ def test_check_explains_which_stage_provides_and_uses_each_name(folder: Path) ->
 
 def test_check_builds_and_exports_and_its_last_line_repeats_the_overrides_for_a_shell(folder: Path) -> None:
     (folder / "my own").mkdir()
-    tagging(folder / "my own")
+    write_tagger(folder / "my own")
     pattern = r"tokenizer.pattern=\w+|[^\w\s]"
-    done = seqpipe("check", "my own/tiny.yaml", *LEAN, "--set", pattern, "--json", folder=folder)
+    done = seqpipe("check", "my own/tiny.yaml", *SMALL_TAGGER, "--set", pattern, "--json", folder=folder)
     assert done.code == 0, done.err
     assert json.loads(done.out)["decisions"] == 12
     line = done.err.rstrip().rpartition("\nnext: ")[2]
-    assert shlex.split(line) == ["seqpipe", "run", "my own/tiny.yaml", *LEAN, pattern]
+    assert shlex.split(line) == ["seqpipe", "run", "my own/tiny.yaml", *SMALL_TAGGER, pattern]
     wrong = write_jsonl(folder / "no.jsonl", [{"text": "a"}])
     assert seqpipe("check", "tiny.yaml", f"data.train={wrong}", "data.reader=jsonl", folder=folder).code == 3

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import seqpipe
+from tiny_pipelines import seqpipe
 
 from seqpipe import Model, load
 from seqpipe.commands import bench

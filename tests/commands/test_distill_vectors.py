@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from factory import Done, seqpipe, write_jsonl
-from pretrained import checkpoint, decoder, t5
+from tiny_checkpoints import checkpoint, decoder, t5
+from tiny_pipelines import CommandResult, seqpipe, write_jsonl
 
 from seqpipe.config.yaml import dump
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
@@ -31,7 +31,7 @@ def vectors_of(path: Path) -> tuple[list[str], np.ndarray]:
     return [entry.word for entry in listed], np.stack([entry.numbers for entry in listed])
 
 
-def distill(*arguments: str | Path, folder: Path | None = None) -> Done:
+def distill(*arguments: str | Path, folder: Path | None = None) -> CommandResult:
     done = seqpipe("distill-vectors", *arguments, folder=folder)
     assert done.code == 0, done.err
     return done

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Install
-from factory import seqpipe
+from tiny_pipelines import seqpipe
 
 from seqpipe.runtime.environment import Finding, examine
 from seqpipe.version import VERSION

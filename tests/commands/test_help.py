@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import typer
 from conftest import Install
-from factory import process, seqpipe
+from tiny_pipelines import run_process, seqpipe
 
 from seqpipe.commands.app import app
 from seqpipe.commands.help import examples
@@ -105,7 +105,7 @@ def test_components_are_completed_from_a_cache_until_an_installation_changes(ins
     completion = {"_SEQPIPE_COMPLETE": "complete_bash", "COMP_WORDS": "seqpipe run x.yaml encoder = acme-"}
 
     def completed(**more: str) -> tuple[str, int]:
-        done = process(folder=tmp_path, **variables, **completion, COMP_CWORD="5", **more)
+        done = run_process(folder=tmp_path, **variables, **completion, COMP_CWORD="5", **more)
         assert (done.code, done.err) == (0, "")
         return done.out, len(imported.read_text())
 
@@ -120,13 +120,13 @@ def test_components_are_completed_from_a_cache_until_an_installation_changes(ins
     assert completed() == completed() == ("acme-faster\n", 5)
     module.write_text(COUNTED.replace("acme-fast", "acme-edited"))
     assert completed() == ("acme-faster\n", 5)  # the version is the same, so this takes a listing
-    assert "acme-edited" in process("plugins", folder=tmp_path, **variables).out
+    assert "acme-edited" in run_process("plugins", folder=tmp_path, **variables).out
     assert completed() == ("acme-edited\n", 6)
     assert completed(SEQPIPE_PLUGINS="off") == ("\n", 6)
 
 
 def test_bash_puts_no_blank_behind_a_key_and_one_behind_a_value(tmp_path: Path) -> None:
-    script = process("--show-completion", "bash", folder=tmp_path, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    script = run_process("--show-completion", "bash", folder=tmp_path, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
     assert script.code == 0, script.err
     (tmp_path / "seqpipe").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m seqpipe "$@"\n')
     (tmp_path / "seqpipe").chmod(0o755)

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from factory import seqpipe, tagging, write_jsonl
+from tiny_pipelines import seqpipe, write_jsonl, write_tagger
 
 from seqpipe.config.loader import load
 from seqpipe.errors import UsageError
@@ -55,7 +55,7 @@ def test_a_run_of_an_older_form_is_not_resumed(run: Path, tmp_path: Path) -> Non
 
 def test_training_that_starts_from_a_run_of_an_older_form_is_refused(run: Path, tmp_path: Path) -> None:
     tokenizer = {"use": "words", "init": run.name}
-    file = tagging(tmp_path, {"tokenizer": tokenizer, "embedding": "lookup", "head": "crf"})
+    file = write_tagger(tmp_path, {"tokenizer": tokenizer, "embedding": "lookup", "head": "crf"})
     done = seqpipe("train", file.name, folder=tmp_path)
     assert (done.code, OLD_RUN.partition(":")[2] in done.err) == (2, True)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import tagging
+from tiny_pipelines import write_tagger
 
 from seqpipe.config.init_from import counterpart
 from seqpipe.config.loader import load
@@ -20,7 +20,7 @@ BODY = {"use": "seq2seq", "name": "body", "target_tokenizer": {"use": "chars"}}
 @pytest.fixture
 def yaml(tmp_path: Path) -> Path:
     """The tiny tagger's YAML, beside which `run` makes runs."""
-    return tagging(tmp_path)
+    return write_tagger(tmp_path)
 
 
 def run(folder: Path, **stages: Any) -> Path:
@@ -73,7 +73,7 @@ def test_a_bundle_is_refused_with_the_run_that_it_was_exported_from(yaml: Path) 
 
 def test_a_path_from_the_working_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
-    yaml = tagging(tmp_path / "deep")
+    yaml = write_tagger(tmp_path / "deep")
     run(tmp_path / "runs/old", encoder={"use": "lstm"})
     with contextlib.chdir(tmp_path):
         (problem,) = problems(yaml, "encoder.init=runs/old")

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 import pytest
 from bad_yamls import BAD, FULL, GOOD, TOYS, Bad, data, encoded, keys, problems, stage, write
 from conftest import Install
-from factory import seqpipe, write_conll
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import core_schema
+from tiny_pipelines import seqpipe, write_conll
 
 from seqpipe.config import yaml
 from seqpipe.config.json_schema import schema

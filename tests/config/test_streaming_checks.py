@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import tagging
+from tiny_pipelines import write_tagger
 
 from seqpipe.config.loader import load
 from seqpipe.errors import ConfigError
@@ -20,7 +20,7 @@ FITTING: dict[str, Any] = {
 
 def problems(folder: Path, **changes: Any) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        load(tagging(folder, FITTING | changes))
+        load(write_tagger(folder, FITTING | changes))
     assert all(problem.line for problem in caught.value.problems)
     return [f"{problem.key}: {problem.message}" for problem in caught.value.problems]
 
@@ -37,7 +37,7 @@ STREAMING = [
 
 @pytest.mark.parametrize("changes", STREAMING)
 def test_stages_that_wait_for_no_later_token_may_stream(changes: dict[str, Any], tmp_path: Path) -> None:
-    assert load(tagging(tmp_path, FITTING | changes)).name == "tiny"
+    assert load(write_tagger(tmp_path, FITTING | changes)).name == "tiny"
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-import documents
+import doc_pages
 import pytest
 from cuda_placement import faults_on_cuda
-from documents import Block, PageError, Place, blocks, compare, make_place, parse, run_page
-from forks import Forks
-from scripts import load_script
+from doc_pages import Block, Checkout, PageError, check_syntax, code_blocks, compare_output, make_checkout, run_page
+from forked_commands import Forks
+from repository_scripts import load_script
 
 from seqpipe.answers.registry import ANSWER_KINDS, TASKS
 from seqpipe.config.signature import WIRED
 
-DOCS = documents.ROOT / "docs"
+DOCS = doc_pages.ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if "node_modules" not in path.parts)
 LONG = ("plugins/tutorial.md",)  # .ci/run goes through it in an environment that is empty at first
 RUNNABLE = ("sh", "bash", "python")
@@ -31,32 +31,32 @@ NEEDED = {  # packages of the extra `dev` that pages import or start
 
 def runs(name: str, hows: Sequence[str] = ("", "fresh", "long")) -> bool:
     """Return if a page has blocks to run that are marked in one of these ways."""
-    page_blocks = blocks((DOCS / name).read_text(encoding="utf-8"))
-    return any(block.language in RUNNABLE and not block.title and block.how in hows for block in page_blocks)
+    page_blocks = code_blocks((DOCS / name).read_text(encoding="utf-8"))
+    return any(block.language in RUNNABLE and not block.title and block.condition in hows for block in page_blocks)
 
 
 @pytest.fixture
-def place(tmp_path: Path, forks: Forks, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(tmp_path: Path, forks: Forks, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     for name, value in forks.variables.items():
         monkeypatch.setenv(name, value)
-    return make_place(tmp_path, fresh=False)
+    return make_checkout(tmp_path, fresh=False)
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
     """The markers of a page: `nightly`, or `long`, and the program that it needs."""
-    page_blocks = blocks((DOCS / name).read_text(encoding="utf-8"))
-    calls = any("curl " in block.code for block in page_blocks if block.language in RUNNABLE and block.how == "")
-    nightly = pytest.mark.nightly(f"docs/{name}", "tests/support/documents.py")
+    page_blocks = code_blocks((DOCS / name).read_text(encoding="utf-8"))
+    calls = any("curl " in block.code for block in page_blocks if block.language in RUNNABLE and block.condition == "")
+    nightly = pytest.mark.nightly(f"docs/{name}", "tests/support/doc_pages.py")
     return [nightly] + [pytest.mark.long] * (name in LONG) + [pytest.mark.curl] * calls
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in PAGES if runs(name)])
-def test_a_page_does_what_it_says(name: str, place: Place) -> None:
+def test_a_page_does_what_it_says(name: str, place: Checkout) -> None:
     for package in NEEDED.get(name, ()):
         pytest.importorskip(package)
     assert run_page(DOCS / name, place)
-    for pipeline in (documents.ROOT / "pipelines").glob("*.yaml"):  # those that the page has run
+    for pipeline in (doc_pages.ROOT / "pipelines").glob("*.yaml"):  # those that the page has run
         graph = place.folder / "runs" / pipeline.stem / "bundle" / "model.onnx"
         assert not graph.exists() or faults_on_cuda(graph) == []
 
@@ -64,14 +64,16 @@ def test_a_page_does_what_it_says(name: str, place: Place) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", [name for name in PAGES if runs(name, ("long",))])
-def test_a_page_does_what_it_says_at_full_size(name: str, place: Place) -> None:
+def test_a_page_does_what_it_says_at_full_size(name: str, place: Checkout) -> None:
     assert run_page(DOCS / name, place, long=True)
 
 
 def test_pages_that_run_beside_each_other_start_servers_at_ports_of_their_own() -> None:
     pages: dict[str, list[str]] = {}
     for name in filter(runs, PAGES):
-        page_blocks = [block for block in blocks((DOCS / name).read_text(encoding="utf-8")) if block.how != "no"]
+        page_blocks = [
+            block for block in code_blocks((DOCS / name).read_text(encoding="utf-8")) if block.condition != "no"
+        ]
         code = "\n".join(block.code for block in page_blocks if block.language in RUNNABLE)
         for port in sorted(set(re.findall(r"seqpipe serve .*--port (\d+)", code))):
             pages.setdefault(port, []).append(name)
@@ -81,8 +83,8 @@ def test_pages_that_run_beside_each_other_start_servers_at_ports_of_their_own() 
 
 @pytest.mark.parametrize("name", [name for name in PAGES if not runs(name)])
 def test_what_a_page_only_shows_can_be_read(name: str) -> None:
-    for block in blocks((DOCS / name).read_text(encoding="utf-8")):
-        parse(block)
+    for block in code_blocks((DOCS / name).read_text(encoding="utf-8")):
+        check_syntax(block)
 
 
 def generate() -> ModuleType:
@@ -94,7 +96,7 @@ def test_generated_pages_and_tables_are_current(name: str, monkeypatch: pytest.M
     if name == "requirements/README.md":
         pytest.importorskip("piplicenses")
     monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
-    text = (documents.ROOT / name).read_text(encoding="utf-8")
+    text = (doc_pages.ROOT / name).read_text(encoding="utf-8")
     assert text == generate().PAGES[name](), "run: python docs/generate.py"
 
 
@@ -118,7 +120,7 @@ def test_figures_that_are_not_there_are_named() -> None:
 
 
 def test_the_number_of_pipelines_is_written_into_one_sentence() -> None:
-    with_pipelines, number = generate().with_pipelines, len([*documents.ROOT.glob("pipelines/*.yaml")])
+    with_pipelines, number = generate().with_pipelines, len([*doc_pages.ROOT.glob("pipelines/*.yaml")])
     assert with_pipelines("a.md", "See all 7 pipelines, 1 page.") == f"See all {number} pipelines, 1 page."
     assert with_pipelines("a.md", "7 [example pipelines](b.md)") == f"{number} [example pipelines](b.md)"
     for text in ("See all pipelines.", "7 pipelines are more than 5 pipelines."):
@@ -151,7 +153,7 @@ def test_every_file_that_a_page_names_exists(page: str, count: int) -> None:
     paths = set(re.findall(r"`([\w/]+/(?:\w+\.py)?)`", text))
     assert len(paths) > count
     assert [
-        path for path in sorted(paths) if not any((documents.ROOT / at / path).exists() for at in ("", "seqpipe"))
+        path for path in sorted(paths) if not any((doc_pages.ROOT / at / path).exists() for at in ("", "seqpipe"))
     ] == []
 
 
@@ -164,7 +166,7 @@ def page_of(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_blocks_share_folder_variables_and_names(tmp_path: Path, place: Place) -> None:
+def test_blocks_share_folder_variables_and_names(tmp_path: Path, place: Checkout) -> None:
     text = """
 ```sh
 mkdir deep && cd deep && export WORD=one
@@ -208,12 +210,12 @@ two
         ("```sh\ntrue", "this block never ends"),
     ],
 )
-def test_a_page_that_lies_is_found_out(text: str, message: str, tmp_path: Path, place: Place) -> None:
+def test_a_page_that_lies_is_found_out(text: str, message: str, tmp_path: Path, place: Checkout) -> None:
     with pytest.raises(PageError, match=re.escape(message)):
         run_page(page_of(tmp_path, text), place)
 
 
-def test_a_page_that_fails_leaves_no_process_behind(tmp_path: Path, place: Place) -> None:
+def test_a_page_that_fails_leaves_no_process_behind(tmp_path: Path, place: Checkout) -> None:
     os.mkfifo(place.folder / "held")
     held = os.open(place.folder / "held", os.O_RDONLY | os.O_NONBLOCK)
     with pytest.raises(PageError, match="code 1"):
@@ -223,7 +225,7 @@ def test_a_page_that_fails_leaves_no_process_behind(tmp_path: Path, place: Place
     os.close(held)
 
 
-def test_a_block_may_say_that_it_is_not_run(tmp_path: Path, place: Place) -> None:
+def test_a_block_may_say_that_it_is_not_run(tmp_path: Path, place: Checkout) -> None:
     text = "<!-- run: fresh -->\n```sh\nfalse\n```\n<!-- run: no, because it never ends -->\n```sh\nfalse\n```\n"
     assert run_page(page_of(tmp_path, text), place) == 0
     place.fresh = True
@@ -231,7 +233,7 @@ def test_a_block_may_say_that_it_is_not_run(tmp_path: Path, place: Place) -> Non
         run_page(page_of(tmp_path, text), place)
 
 
-def test_a_block_may_say_that_it_is_long(tmp_path: Path, place: Place) -> None:
+def test_a_block_may_say_that_it_is_long(tmp_path: Path, place: Checkout) -> None:
     page = page_of(tmp_path, "<!-- run: long -->\n```sh\nfalse\n```\n```text\nits output\n```\n")
     assert run_page(page, place) == 0
     with pytest.raises(PageError, match="code 1"):
@@ -252,10 +254,10 @@ def test_a_block_may_say_that_it_is_long(tmp_path: Path, place: Place) -> None:
 )
 def test_an_ellipsis_stands_for_anything(expected: str, output: str, same: bool) -> None:
     if same:
-        compare(Block("text", expected, 1), output)
+        compare_output(Block("text", expected, 1), output)
     else:
         with pytest.raises(PageError):
-            compare(Block("text", expected, 1), output)
+            compare_output(Block("text", expected, 1), output)
 
 
 @pytest.mark.parametrize(
@@ -270,13 +272,13 @@ def test_an_ellipsis_stands_for_anything(expected: str, output: str, same: bool)
 def test_numbers_of_json_may_differ_a_little(output: str, same: bool) -> None:
     block = Block("json", '{"a": 0.5, "b": 1}\n', 1)
     if same:
-        compare(block, output)
+        compare_output(block, output)
     else:
         with pytest.raises(PageError):
-            compare(block, output)
+            compare_output(block, output)
 
 
-def test_what_a_page_installs_stays_with_the_page(place: Place) -> None:
+def test_what_a_page_installs_stays_with_the_page(place: Checkout) -> None:
     code, _ = place.shell(
         "python - <<'END'\nimport sysconfig, seqpipe, torch\nprint(sysconfig.get_path('purelib'))\nEND"
     )
@@ -297,8 +299,8 @@ def test_pages_that_type_the_same_run_share_it(tmp_path: Path) -> None:
         (folder / "a.yaml").write_text(yaml)
         path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
         variables = {"PATH": path, "PWD": str(folder), "SEQPIPE_CACHE": str(tmp_path / "cache")}
-        place, block = Place(folder, variables, False), Block("sh", f"{line}\n", 1)
-        with documents.shared_runs(block, place):
+        place, block = Checkout(folder, variables, False), Block("sh", f"{line}\n", 1)
+        with doc_pages.shared_runs(block, place):
             return place.shell(block.code)[1].strip()
 
     assert typed("first", "seqpipe run a.yaml train.epochs=3   # few") == "made"

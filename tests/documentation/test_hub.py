@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
-import documents
+import doc_pages
 import pytest
 from gallery import gallery
 from huggingface_hub import ModelCard
@@ -78,8 +78,8 @@ class Hub(BaseHTTPRequestHandler):
 
 
 def test_the_lines_of_the_page_publish_a_bundle_and_load_it_again(tmp_path: Path) -> None:
-    page = (documents.ROOT / "docs/deploy/recipes.md").read_text(encoding="utf-8")
-    lines = [block.code for block in documents.blocks(page) if "huggingface_hub" in block.code]
+    page = (doc_pages.ROOT / "docs/deploy/recipes.md").read_text(encoding="utf-8")
+    lines = [block.code for block in doc_pages.code_blocks(page) if "huggingface_hub" in block.code]
     assert len(lines) == 2
     folder = Path(shutil.copytree(gallery("label").bundle, tmp_path / "runs/intent-lstm/bundle"))
     (folder / "README.md").write_text((folder / "README.md").read_text() + "\nIt is for tests.\n")

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from documents import ROOT
-from scripts import load_script
+from doc_pages import ROOT
+from repository_scripts import load_script
 from site_search import SiteSearch
 
 if TYPE_CHECKING:

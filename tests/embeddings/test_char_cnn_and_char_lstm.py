@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cells import Array, layer, lstm
-from exported import export
+from exported_graphs import export
+from numpy_cells import Array, layer, lstm
 from torch import Tensor
 from torch.nn import functional as F
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported import export, ragged
-from factory import QUIET, moods
+from exported_graphs import export, ragged_mask
 from gallery import write_pipeline
+from tiny_pipelines import QUIET, labelled_texts
 
 from seqpipe import load as load_bundle
 from seqpipe.config.loader import load
@@ -23,7 +23,7 @@ SIZE = FeatureSize(9, (20, 18, 11, 7, 5, 3, 2, 1, 0))  # texts, then those that 
 TEXTS = torch.tensor(
     [[[1, 0, 5, 6], [2, 3, 7, 0], [4, 0, 8, 5]], [[1, 0, 5, 0], [1, 2, 5, 7], [0, 0, 0, 0]]]
 )  # (B, T, K)
-MASK = ragged(3, 2)
+MASK = ragged_mask(3, 2)
 
 
 def embedding(**options: Any) -> Ngrams:
@@ -82,7 +82,7 @@ def test_padding_changes_nothing(weighting: Any) -> None:
     ngrams = embedding(weighting=weighting)
     made = ngrams(TEXTS, MASK)
     longer = torch.nn.functional.pad(TEXTS, (0, 3, 0, 2))
-    assert torch.allclose(ngrams(longer, ragged(3, 2, 5)[:2])[:, :3], made, atol=1e-6)
+    assert torch.allclose(ngrams(longer, ragged_mask(3, 2, 5)[:2])[:, :3], made, atol=1e-6)
     alone = ngrams(TEXTS[1:, :2], MASK[1:, :2])
     assert torch.allclose(alone, made[1:, :2], atol=1e-6)
     noise = torch.where(MASK[..., None], TEXTS, 7)  # numbers where no token is
@@ -139,7 +139,7 @@ def test_the_graph_gives_the_same_vectors(weighting: str, tmp_path: Path) -> Non
     path = tmp_path / "ngrams.onnx"
     graph = export(path, ngrams, lambda **inputs: {"x": ngrams(**inputs)}, axes, ngrams=TEXTS, mask=MASK)
     for shape in ((1, 1, 2), (1, 6, 3), (4, 9, 20)):
-        mask = ragged(*range(shape[1], shape[1] - shape[0], -1))
+        mask = ragged_mask(*range(shape[1], shape[1] - shape[0], -1))
         numbers = torch.where(mask[..., None], torch.randint(0, 9, shape), 0)
         assert np.abs(graph(ngrams=numbers, mask=mask)["x"] - ngrams(numbers, mask).numpy()).max() < 1e-5
 
@@ -147,7 +147,7 @@ def test_the_graph_gives_the_same_vectors(weighting: str, tmp_path: Path) -> Non
 def test_n_grams_stand_beside_other_embeddings_under_an_lstm(tmp_path: Path) -> None:
     ngrams = {"use": "ngrams", "dim": 4, "chars": [2, 3], "max_size": 50, "lr": 2.0}
     stages = {"tokenizer": "words", "embedding": [{"use": "lookup", "dim": 4}, ngrams], "encoder": "lstm"}
-    yaml = write_pipeline(tmp_path, moods, "beside", **stages, head="label")
+    yaml = write_pipeline(tmp_path, labelled_texts, "beside", **stages, head="label")
     with contextlib.chdir(tmp_path):
         run_all(load(yaml, ["train.epochs=1"]), QUIET, "cpu")
     model = load_bundle(tmp_path / "runs/beside/bundle", "cpu", threads=1)

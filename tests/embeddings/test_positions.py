@@ -3,9 +3,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import Array
 from encoder_equations import MASKS, waves
-from exported import export, ragged
+from exported_graphs import export, ragged_mask
+from numpy_cells import Array
 
 from seqpipe_plugins.embeddings.positions import Positions
 
@@ -21,8 +21,8 @@ def learned(embedding: Positions, length: int) -> Array:
 def test_positions_are_the_paper_s_waves_or_the_learned_table(options: dict[str, Any], tmp_path: Path) -> None:
     embedding = Positions(**options)
     axes = {"mask": ("b", "t")}
-    graph = export(tmp_path / "x.onnx", embedding, lambda mask: {"x": embedding(mask)}, axes, mask=ragged(7, 2, 4))
-    for mask in (*MASKS, ragged(60)):
+    graph = export(tmp_path / "x.onnx", embedding, lambda mask: {"x": embedding(mask)}, axes, mask=ragged_mask(7, 2, 4))
+    for mask in (*MASKS, ragged_mask(60)):
         length, real = mask.shape[1], mask.numpy()[..., None]
         vectors = learned(embedding, length) if "longest" in options else waves(length, options["dim"])
         assert np.abs(embedding(mask).numpy() - np.where(real, vectors, 0.0)).max() < 1e-5
@@ -31,7 +31,7 @@ def test_positions_are_the_paper_s_waves_or_the_learned_table(options: dict[str,
 
 def test_learned_vectors_learn_and_waves_do_not() -> None:
     embedding = Positions(dim=4, positions="learned", longest=8, dropout=0.2)
-    embedding(ragged(5, 3)).sum().backward()
+    embedding(ragged_mask(5, 3)).sum().backward()
     assert embedding.vectors.table.grad[:5].any()
     assert not embedding.vectors.table.grad[5:].any()
     assert not [*Positions(dim=4).parameters()]

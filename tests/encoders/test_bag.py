@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cells import Array
-from equations import noisy, outputs
+from encoder_equations import noisy, outputs
+from numpy_cells import Array
 from torch import nn
 
 from seqpipe.errors import UsageError

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported import ragged
-from factory import seqpipe, write_jsonl
+from exported_graphs import ragged_mask
+from tiny_pipelines import seqpipe, write_jsonl
 from torch.nn import functional as F
 
 from seqpipe import load as open_bundle
@@ -20,7 +20,7 @@ from seqpipe_plugins.encoders.bilm import BiLM
 from seqpipe_plugins.heads.bilm import BiLM as Head
 
 WORDS = Vocabulary([*SPECIALS, *"abcde"])
-MASK = ragged(6, 4, 1)
+MASK = ragged_mask(6, 4, 1)
 X = torch.randn(3, 6, 5, generator=torch.Generator().manual_seed(1))
 
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cells import Array
-from equations import assert_rows, outputs
+from encoder_equations import assert_rows, outputs
+from numpy_cells import Array
 
 from seqpipe_plugins.encoders.cnn import CNN
 

@@ -2,19 +2,19 @@
 
 from pathlib import Path
 
-import equations
+import encoder_equations
 import numpy as np
 import pytest
 import torch
-from cells import Array
-from equations import arrays
-from exported import export
+from encoder_equations import arrays
+from exported_graphs import export
+from numpy_cells import Array
 from torch import Tensor
 
 from seqpipe_plugins.encoders.compare import Compare
 
 D, H = 5, 4
-AXES = {**equations.AXES, "segments": ("b", "t")}
+AXES = {**encoder_equations.AXES, "segments": ("b", "t")}
 
 
 def batch(*sizes: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:

@@ -4,9 +4,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cells import Array
-from equations import assert_rows, outputs
-from exported import ragged
+from encoder_equations import assert_rows, outputs
+from exported_graphs import ragged_mask
+from numpy_cells import Array
 from torch import nn
 
 from seqpipe_plugins.encoders.conv import Conv
@@ -61,6 +61,6 @@ def test_layers_follow_the_equation_with_zeros_around(options: dict[str, Any], i
 
 @pytest.mark.parametrize(("causal", "reached"), [(False, range(13, 28)), (True, range(20, 35))])
 def test_dilated_layers_see_twice_as_far_each(causal: bool, reached: range) -> None:
-    encoder, x, mask = Conv(5, layers=3, causal=causal, gated=True).eval(), torch.randn(1, 41, 5), ragged(41)
+    encoder, x, mask = Conv(5, layers=3, causal=causal, gated=True).eval(), torch.randn(1, 41, 5), ragged_mask(41)
     changed = (encoder(x, mask) != encoder(x.index_fill(1, torch.tensor(20), 2.0), mask)).any(2)[0]
     assert changed.nonzero()[:, 0].tolist() == [*reached]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from exported import elsewhere, ragged
+from exported_graphs import meta_device, ragged_mask
 from test_rnn_gru_lstm import CELLS
 from torch import Tensor, nn
 
@@ -28,8 +28,8 @@ ENCODERS = [
 EMBEDDINGS = [
     (CharCNN({"chars": 12}, dim=6, char_dim=4), torch.ones(2, 3, 4, dtype=torch.int64)),
     (CharLSTM({"chars": 12}, dim=6, char_dim=4), torch.ones(2, 3, 4, dtype=torch.int64)),
-    (Positions(dim=4), ragged(4, 2)),
-    (Positions(dim=4, positions="learned"), ragged(4, 2)),
+    (Positions(dim=4), ragged_mask(4, 2)),
+    (Positions(dim=4, positions="learned"), ragged_mask(4, 2)),
 ]
 WITH_DROPOUT = [
     Bag(5, hidden=30, layers=2, dropout=0.5),
@@ -38,7 +38,7 @@ WITH_DROPOUT = [
     Transformer(5, hidden=6, heads=2, positions="learned", longest=4, dropout=0.2),
     construct(LSTM, 5, {}, hidden=6, layers=2, dropout=0.5),
 ]
-INPUTS = [(encoder, torch.randn(2, 4, 5), ragged(4, 2)) for encoder in ENCODERS]
+INPUTS = [(encoder, torch.randn(2, 4, 5), ragged_mask(4, 2)) for encoder in ENCODERS]
 
 
 def x_of(output: Tensor | dict[str, Tensor]) -> Tensor:
@@ -48,7 +48,7 @@ def x_of(output: Tensor | dict[str, Tensor]) -> Tensor:
 @pytest.mark.parametrize("inputs", [*INPUTS, *EMBEDDINGS], ids=lambda inputs: type(inputs[0]).__name__)
 def test_every_tensor_is_created_on_the_device_of_the_input(inputs: tuple[nn.Module, *tuple[Tensor, ...]]) -> None:
     component, *tensors = inputs
-    with elsewhere():
+    with meta_device():
         output = component(*tensors)
     for tensor in output.values() if isinstance(output, dict) else [output]:
         assert tensor.device.type == "cpu"
@@ -56,7 +56,7 @@ def test_every_tensor_is_created_on_the_device_of_the_input(inputs: tuple[nn.Mod
 
 @pytest.mark.parametrize("encoder", WITH_DROPOUT, ids=lambda encoder: type(encoder).__name__)
 def test_dropout_is_for_training_only_and_every_weight_has_a_gradient(encoder: nn.Module) -> None:
-    x, mask = torch.randn(4, 6, 5), ragged(6, 4, 5, 3)
+    x, mask = torch.randn(4, 6, 5), ragged_mask(6, 4, 5, 3)
     encoder.train()
     assert not torch.equal(x_of(encoder(x, mask)), x_of(encoder(x, mask)))
     output = x_of(encoder(x, mask))

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cells import Array, lstm, one_way, weights_of
-from equations import AXES, arrays, distance, noisy
-from exported import export, ragged
+from encoder_equations import AXES, arrays, distance, noisy
+from exported_graphs import export, ragged_mask
+from numpy_cells import Array, lstm, run_direction, weights_of
 from test_rnn_gru_lstm import CELLS, SCANS, VARIANTS, Cell
 from torch import Tensor, nn
 
@@ -68,7 +68,7 @@ def expected_start(encoder: nn.Module, names: Mapping[str, Tensor], row: int, sh
 
 
 def error(output: Mapping[str, Any], cell: Cell, encoder: Any, names: Mapping[str, Tensor], direction: str) -> float:
-    """The greatest difference at the tokens from the equations."""
+    """The greatest difference at the tokens from the encoder_equations."""
     shape = (2, 2 if direction == "both" else 1, encoder._states, 6)
 
     def start(row: int) -> Array:
@@ -81,7 +81,7 @@ def error(output: Mapping[str, Any], cell: Cell, encoder: Any, names: Mapping[st
 @pytest.mark.parametrize("option", [LEARNED, COLUMN, SOURCE], ids=key)
 @pytest.mark.parametrize("cell", EVERY)
 def test_an_encoder_starts_as_the_equations_say_and_trains_its_start(cell: Cell, option: Any, direction: str) -> None:
-    encoder, names = build(cell, option, direction), inputs(option, ragged(4, 6, 1, 6))
+    encoder, names = build(cell, option, direction), inputs(option, ragged_mask(4, 6, 1, 6))
     output = encoder(**names)
     assert error(arrays(output), cell, encoder, names, direction) < 1e-5
     output["x"].square().sum().backward()
@@ -101,9 +101,9 @@ def test_the_graph_starts_as_the_equations_say_at_sizes_it_never_saw(number: int
     option: Any = (SOURCE, COLUMN, LEARNED)[number % 3]
     direction = DIRECTIONS[(number // 2) % 3]
     encoder = build(cell, option, direction)
-    names = inputs(option, ragged(7, 2, 4)) | {"x": torch.randn(3, 7, 5)}
+    names = inputs(option, ragged_mask(7, 2, 4)) | {"x": torch.randn(3, 7, 5)}
     graph = export(tmp_path / "encoder.onnx", encoder, encoder.forward, EVERY_AXIS, **names)
-    for mask in (ragged(1), ragged(3, 12, 1, 7, 12)):
+    for mask in (ragged_mask(1), ragged_mask(3, 12, 1, 7, 12)):
         names = inputs(option, mask)
         assert error(graph(**names), cell, encoder, names, direction) < 1e-5
     wrong = {**names, "mask": torch.ones_like(names["mask"]), "x": names["x"].nan_to_num()}
@@ -115,9 +115,9 @@ def test_both_directions_of_a_bilm_start_as_the_equations_say(number: int, optio
     torch.manual_seed(1)
     encoder: Any = BiLM(5, SIZES, hidden=6, layers=2, initial_state=option).eval()
     randomise(encoder.initial)
-    example = inputs(option, ragged(7, 2, 4)) | {"x": torch.randn(3, 7, 5)}
+    example = inputs(option, ragged_mask(7, 2, 4)) | {"x": torch.randn(3, 7, 5)}
     graph = export(tmp_path / "encoder.onnx", encoder, encoder.forward, EVERY_AXIS, **example)
-    names = inputs(option, ragged(3, 9, 1))
+    names = inputs(option, ragged_mask(3, 9, 1))
     projected = encoder.input(names["x"]).detach().double().numpy()
     for made in (graph(**names), encoder(**names)):
         for row, length in enumerate((3, 9, 1)):
@@ -125,7 +125,7 @@ def test_both_directions_of_a_bilm_start_as_the_equations_say(number: int, optio
             for number, name in enumerate(("forwards", "backwards")):
                 read = projected[row, :length]
                 for depth, rnn in enumerate(encoder.ways[number]):
-                    states = one_way(lstm, weights_of(rnn), read, bool(number), start[number, depth])
+                    states = run_direction(lstm, weights_of(rnn), read, bool(number), start[number, depth])
                     read = states + read if depth else states
                 assert np.abs(np.asarray(made[name][row, :length]) - read).max() < 1e-5
 
@@ -137,20 +137,20 @@ def test_zeros_add_nothing_to_the_model() -> None:
     learned = construct(GRU, 5, {}, hidden=6, direction="forward", initial_state="learned")
     zero = construct(GRU, 5, {}, hidden=6, direction="forward")
     zero.layers.load_state_dict(learned.layers.state_dict())
-    x, mask = torch.randn(2, 4, 5), ragged(4, 3)
+    x, mask = torch.randn(2, 4, 5), ragged_mask(4, 3)
     assert torch.equal(learned(x, mask)["x"], zero(x, mask)["x"])  # before training it is 0
 
 
 def test_a_given_state_that_is_not_there_is_an_error() -> None:
     encoder = construct(GRU, 5, SIZES, hidden=6, initial_state={"column": "mood"})
     with pytest.raises(UsageError, match="initial_state: it is computed from 'initial_label', which is missing"):
-        encoder(torch.randn(2, 4, 5), ragged(4, 3))
+        encoder(torch.randn(2, 4, 5), ragged_mask(4, 3))
 
 
 @pytest.mark.parametrize("option", [LEARNED, COLUMN], ids=key)
 @pytest.mark.parametrize("cell", [cell for cell in EVERY if cell.operator != "Scan"])
 def test_a_cache_without_tokens_is_the_initial_state(cell: Cell, option: Any) -> None:
-    encoder, mask = build(cell, option, "forward"), ragged(6, 6)
+    encoder, mask = build(cell, option, "forward"), ragged_mask(6, 6)
     names = inputs(option, mask)
     label = {name: tensor for name, tensor in names.items() if name == "initial_label"}
     whole, before, both = encoder(**names)["x"], mask[:, :0], torch.tensor([True, True])
@@ -172,7 +172,7 @@ def test_a_cache_without_tokens_is_the_initial_state(cell: Cell, option: Any) ->
 
 def test_stateful_training_starts_from_the_learned_state_and_trains_it() -> None:
     encoder = build(CELLS[4], LEARNED, "forward").train()
-    x, mask = torch.randn(2, 9, 5), ragged(9, 9)
+    x, mask = torch.randn(2, 9, 5), ragged_mask(9, 9)
     whole = encoder(x, mask)["x"]
     for _ in range(2):  # a second epoch starts from it too
         encoder.set_stateful(2)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import seqpipe, write_jsonl
+from tiny_pipelines import seqpipe, write_jsonl
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load

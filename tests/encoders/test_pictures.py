@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from factory import seqpipe, write_jsonl
 from PIL import Image as Pillow
+from tiny_pipelines import seqpipe, write_jsonl
 from torch import nn
 from torch.nn import functional as F
 

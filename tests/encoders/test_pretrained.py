@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from exported import export, ragged
-from factory import QUIET, parts, seqpipe, tagging
-from independent import Bundle as SecondRuntime
-from pretrained import FAMILIES, checkpoint, rewrite
+from exported_graphs import export, ragged_mask
+from second_runtime import Bundle as SecondRuntime
+from tiny_checkpoints import FAMILIES, change_json, checkpoint
+from tiny_pipelines import QUIET, build_parts, seqpipe, write_tagger
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -142,7 +142,7 @@ def test_the_graph_reads_pairs_as_pytorch_does(folders: dict[str, Path], family:
 
 def rows(folder: Path, *lengths: int) -> tuple[Tensor, Tensor]:
     torch.manual_seed(len(lengths))
-    mask = ragged(*lengths)
+    mask = ragged_mask(*lengths)
     return torch.randint(4, len(vocabulary(folder)), mask.shape), mask
 
 
@@ -237,12 +237,12 @@ def piped(folder: Path, place: Path, **encoder: Any) -> Path:
     """The YAML of a tagger over the words of a checkpoint's pieces."""
     first = {"use": "pretrained", "checkpoint": str(folder), **encoder}
     changes = {"tokenizer": {"use": "pretrained", "checkpoint": str(folder)}, "embedding": []}
-    return tagging(place, changes | {"encoder": [first, {"use": "words"}]})
+    return write_tagger(place, changes | {"encoder": [first, {"use": "words"}]})
 
 
 def test_lower_layers_learn_slower(folders: dict[str, Path], tmp_path: Path) -> None:
     config = load(piped(folders["bert"], tmp_path, layer_decay=0.5, lr=0.01))
-    pipeline, batches = parts(config)
+    pipeline, batches = build_parts(config)
     names = {id(parameter): name for name, parameter in pipeline.named_parameters()}
     optimizer = make_optimizer(pipeline, config)
     rates = {names[id(p)]: group["lr"] for group in optimizer.param_groups for p in group["params"]}
@@ -276,9 +276,9 @@ def test_a_checkpoint_stands_beside_other_embeddings(folders: dict[str, Path], t
     first = {"use": "pretrained", "checkpoint": str(folder), "freeze": True, "layers": [0, 1, 2]}
     changes = {"embedding": [first, {"use": "char-cnn", "dim": 6}], "encoder": [{"use": "lstm", "hidden": 8}, "words"]}
     changes |= {"head": "tags"}
-    path = tagging(tmp_path, {"tokenizer": {"use": "pretrained", "checkpoint": str(folder)}} | changes)
+    path = write_tagger(tmp_path, {"tokenizer": {"use": "pretrained", "checkpoint": str(folder)}} | changes)
     assert check_export(load(path), QUIET).decisions
-    pipeline, batches = parts(load(path))
+    pipeline, batches = build_parts(load(path))
     batch = batches(batches.order(0)[0])
     whole = build(folder, layers=(0, 1, 2))
     expected = whole(batch["ids"], batch["mask"])["x"]
@@ -304,7 +304,7 @@ def test_a_folder_that_is_no_checkpoint_is_refused_with_a_cure(folders: dict[str
         ({"vocab_size": 20}, "the weights have other shapes than config.json says"),
     ):
         folder = shutil.copytree(folders["bert"], tmp_path / message)
-        rewrite(folder / "config.json", **change)
+        change_json(folder / "config.json", **change)
         assert message in str(refused(folder, tmp_path))
     folder = shutil.copytree(folders["bert"], tmp_path / "bare")
     (folder / "model.safetensors").unlink()
@@ -356,7 +356,7 @@ def test_a_checkpoint_that_changed_is_another_run(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "mine", "bert", TEXTS * 3)
     path = piped(folder, tmp_path)
     assert seqpipe("train", path, "train.epochs=1", "--device", "cpu", folder=tmp_path).code == 0
-    rewrite(folder / "config.json", initializer_range=0.5)
+    change_json(folder / "config.json", initializer_range=0.5)
     done = seqpipe("train", path, "train.epochs=1", "--device", "cpu", folder=tmp_path)
     assert done.code == 2
     assert "checkpoint.config.json: the file's content changed" in done.err
@@ -389,7 +389,7 @@ def test_scores_of_pieces_are_read_from_json_as_they_were_written(tmp_path: Path
     first = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
     pieces = [*first, *dict(zip(words, map(float, scores), strict=True)).items(), ("▁", -3.0), ("<mask>", 0.0)]
     transformers.XLMRobertaTokenizer(vocab=pieces).save_pretrained(tmp_path)
-    rewrite(tmp_path / "tokenizer_config.json", model_type="xlm-roberta")
+    change_json(tmp_path / "tokenizer_config.json", model_type="xlm-roberta")
     (tmp_path / "config.json").write_text('{"model_type": "xlm-roberta"}')
     text = pretrained_tokenizer(tmp_path).tokenizer.to_str()
     again = Tokenizer.from_str(text).to_str()

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import cells
+import numpy_cells
 import onnx
 import onnxruntime
 import pytest
 import torch
-from equations import AXES, MASKS, arrays, distance, noisy
-from exported import Graph, export, ragged
+from encoder_equations import AXES, MASKS, arrays, distance, noisy
+from exported_graphs import ExportedGraph, export, ragged_mask
 from torch import Tensor, nn
 
 from seqpipe.config.signature import construct
@@ -31,7 +31,7 @@ def enlarge(encoder: nn.Module, factor: float = 4) -> None:
 class Cell(NamedTuple):
     encoder: type[Recurrent]
     options: dict[str, Any]
-    step: cells.Step
+    step: numpy_cells.Step
     operator: str
 
     def build(self, sizes: dict[str, int] | None = None, **options: Any) -> Recurrent:
@@ -44,34 +44,39 @@ class Cell(NamedTuple):
 
 
 CELLS = [
-    Cell(RNN, {}, cells.elman_tanh, "RNN"),
-    Cell(RNN, {"activation": "relu"}, cells.elman_relu, "RNN"),
-    Cell(GRU, {}, cells.gru_after, "GRU"),
-    Cell(GRU, {"reset": "before"}, cells.gru_before, "GRU"),
-    Cell(LSTM, {}, cells.lstm, "LSTM"),
-    Cell(LSTM, {"peephole": True}, cells.peephole, "LSTM"),
-    Cell(LSTM, {"coupled": True}, cells.coupled, "LSTM"),
-    Cell(LSTM, {"peephole": True, "coupled": True}, cells.coupled_peephole, "LSTM"),
-    Cell(NestedLSTM, {}, cells.nested, "Scan"),
-    Cell(NestedLSTM, {"depth": 3}, cells.nested_three, "Scan"),
+    Cell(RNN, {}, numpy_cells.elman_tanh, "RNN"),
+    Cell(RNN, {"activation": "relu"}, numpy_cells.elman_relu, "RNN"),
+    Cell(GRU, {}, numpy_cells.gru_reset_after, "GRU"),
+    Cell(GRU, {"reset": "before"}, numpy_cells.gru_reset_before, "GRU"),
+    Cell(LSTM, {}, numpy_cells.lstm, "LSTM"),
+    Cell(LSTM, {"peephole": True}, numpy_cells.peephole, "LSTM"),
+    Cell(LSTM, {"coupled": True}, numpy_cells.coupled, "LSTM"),
+    Cell(LSTM, {"peephole": True, "coupled": True}, numpy_cells.coupled_peephole, "LSTM"),
+    Cell(NestedLSTM, {}, numpy_cells.nested_lstm, "Scan"),
+    Cell(NestedLSTM, {"depth": 3}, numpy_cells.nested_lstm_of_depth_3, "Scan"),
 ]
 SCANS = [
-    Cell(GRU, {"reset": "before", "scan": True}, cells.gru_before, "Scan"),
-    Cell(LSTM, {"peephole": True, "scan": True}, cells.peephole, "Scan"),
-    Cell(LSTM, {"coupled": True, "scan": True}, cells.coupled, "Scan"),
+    Cell(GRU, {"reset": "before", "scan": True}, numpy_cells.gru_reset_before, "Scan"),
+    Cell(LSTM, {"peephole": True, "scan": True}, numpy_cells.peephole, "Scan"),
+    Cell(LSTM, {"coupled": True, "scan": True}, numpy_cells.coupled, "Scan"),
 ]
 PEEPHOLE = {"peephole": True}
 VARIANTS = [  # of Greff et al. (2017): each part left out, and full gate recurrence
-    Cell(LSTM, {"input_gate": False, **PEEPHOLE}, cells.greff(without=("i",)), "Scan"),
-    Cell(LSTM, {"forget_gate": False, **PEEPHOLE}, cells.greff(without=("f",)), "Scan"),
-    Cell(LSTM, {"output_gate": False, **PEEPHOLE}, cells.greff(without=("o",)), "Scan"),
-    Cell(LSTM, {"input_activation": False, **PEEPHOLE}, cells.greff(without=("g",)), "Scan"),
-    Cell(LSTM, {"output_activation": False, **PEEPHOLE}, cells.greff(without=("h",)), "Scan"),
-    Cell(LSTM, {"full_gate_recurrence": True, **PEEPHOLE}, cells.greff(full=True), "Scan"),
+    Cell(LSTM, {"input_gate": False, **PEEPHOLE}, numpy_cells.lstm_variant(without=("i",)), "Scan"),
+    Cell(LSTM, {"forget_gate": False, **PEEPHOLE}, numpy_cells.lstm_variant(without=("f",)), "Scan"),
+    Cell(LSTM, {"output_gate": False, **PEEPHOLE}, numpy_cells.lstm_variant(without=("o",)), "Scan"),
+    Cell(LSTM, {"input_activation": False, **PEEPHOLE}, numpy_cells.lstm_variant(without=("g",)), "Scan"),
+    Cell(LSTM, {"output_activation": False, **PEEPHOLE}, numpy_cells.lstm_variant(without=("h",)), "Scan"),
+    Cell(LSTM, {"full_gate_recurrence": True, **PEEPHOLE}, numpy_cells.lstm_variant(full=True), "Scan"),
     Cell(
-        LSTM, {"full_gate_recurrence": True, "coupled": True, **PEEPHOLE}, cells.greff(full=True, coupled=True), "Scan"
+        LSTM,
+        {"full_gate_recurrence": True, "coupled": True, **PEEPHOLE},
+        numpy_cells.lstm_variant(full=True, coupled=True),
+        "Scan",
     ),
-    Cell(LSTM, {"output_gate": False, "output_activation": False}, cells.greff(without=("o", "h")), "Scan"),
+    Cell(
+        LSTM, {"output_gate": False, "output_activation": False}, numpy_cells.lstm_variant(without=("o", "h")), "Scan"
+    ),
 ]
 BACKWARD = {"direction": "backward", "bias": False}
 EXPORTED = [
@@ -94,7 +99,7 @@ class Exported(NamedTuple):
     cell: Cell
     options: dict[str, Any]
     encoder: Recurrent
-    graph: Graph
+    graph: ExportedGraph
     path: Path
 
 
@@ -107,7 +112,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     torch.manual_seed(1)
     cell, options = request.param
     encoder, path = cell.build(**options), tmp_path_factory.mktemp("encoder") / "encoder.onnx"
-    graph = export(path, encoder, encoder.forward, AXES, x=torch.randn(3, 7, 5), mask=ragged(7, 2, 4))
+    graph = export(path, encoder, encoder.forward, AXES, x=torch.randn(3, 7, 5), mask=ragged_mask(7, 2, 4))
     return Exported(cell, options, encoder, graph, path)
 
 
@@ -144,7 +149,7 @@ def test_the_graph_has_one_node_a_layer_whose_weights_are_constants(exported: Ex
 
 def test_a_graph_that_is_told_other_lengths_answers_differently(exported: Exported) -> None:
     cell, options, encoder, graph, _ = exported
-    x, mask = torch.randn(2, 6, 5), ragged(6, 3)
+    x, mask = torch.randn(2, 6, 5), ragged_mask(6, 3)
     output = graph(x=x, mask=torch.ones_like(mask))
     assert distance(output, cell.step, encoder, (x, mask), options) > 1e-3
 
@@ -155,7 +160,7 @@ def test_a_graph_that_is_told_other_lengths_answers_differently(exported: Export
 @pytest.mark.parametrize("cell", [*CELLS, *VARIANTS])
 def test_an_encoder_follows_the_equations_with_every_option(cell: Cell, direction: str, merge: str, bias: bool) -> None:
     options = {"direction": direction, "merge": merge}
-    encoder, x, mask = cell.build(bias=bias, **options).eval(), torch.randn(3, 6, 5), ragged(4, 6, 1)
+    encoder, x, mask = cell.build(bias=bias, **options).eval(), torch.randn(3, 6, 5), ragged_mask(4, 6, 1)
     output = encoder(x, mask)
     assert encoder.dim == output["x"].shape[2] == (12 if (direction, merge) == ("both", "concat") else 6)
     assert distance(arrays(output), cell.step, encoder, (x, mask), options) < 1e-5
@@ -166,7 +171,7 @@ def test_an_encoder_follows_the_equations_with_every_option(cell: Cell, directio
 
 @pytest.mark.parametrize("cell", VARIANTS)
 def test_token_by_token_a_variant_gives_the_same(cell: Cell) -> None:
-    encoder, x, mask = cell.build(direction="forward").eval(), torch.randn(3, 6, 5), ragged(6, 6, 6)
+    encoder, x, mask = cell.build(direction="forward").eval(), torch.randn(3, 6, 5), ragged_mask(6, 6, 6)
     state: Any = tuple(torch.zeros(3, 6) for _ in range(encoder.cache_shape[0]))
     steps = []
     for t in range(6):
@@ -199,7 +204,7 @@ def test_options_that_contradict_each_other_are_refused(encoder: Any, options: d
     "encoder", [construct(LSTM, 5, {}, hidden=6, peephole=True), construct(NestedLSTM, 5, {}, hidden=6, depth=1)]
 )
 def test_without_what_makes_it_a_variant_it_is_the_library_s_lstm(encoder: Recurrent) -> None:
-    library, x, mask = nn.LSTM(5, 6, batch_first=True, bidirectional=True), torch.randn(2, 7, 5), ragged(7, 7)
+    library, x, mask = nn.LSTM(5, 6, batch_first=True, bidirectional=True), torch.randn(2, 7, 5), ragged_mask(7, 7)
     weights = dict(encoder.layers[0].named_parameters())
     for name, weight in library.named_parameters():
         weights[name].data.copy_(weight.data)
@@ -213,18 +218,18 @@ def test_without_what_makes_it_a_variant_it_is_the_library_s_lstm(encoder: Recur
 @pytest.mark.parametrize("cell", CELLS)
 def test_locked_dropout_silences_columns_of_what_a_layer_reads_in_the_whole_row(cell: Cell) -> None:
     encoder = construct(cell.encoder, 40, {}, hidden=6, **cell.options, locked_dropout=0.5)
-    x, mask = torch.randn(3, 9, 40, requires_grad=True), ragged(9, 5, 2)
+    x, mask = torch.randn(3, 9, 40, requires_grad=True), ragged_mask(9, 5, 2)
     (slope,) = torch.autograd.grad(encoder(x, mask)["x"].square().sum(), x)
     silent = (slope == 0)[:, :2].all(1)  # (B, D) a column that nothing depends on
     assert 0.3 < silent.float().mean() < 0.7
-    assert not (slope[mask.unsqueeze(2) & ~silent[:, None]] == 0).any() or cell.step is cells.elman_relu
+    assert not (slope[mask.unsqueeze(2) & ~silent[:, None]] == 0).any() or cell.step is numpy_cells.elman_relu
     assert not slope[(mask.unsqueeze(2) & silent[:, None])].any()
     assert not torch.equal(silent[0], silent[1])
     assert torch.equal(encoder.eval()(x, mask)["x"], encoder(x, mask)["x"])
 
 
 def test_dropout_is_for_several_layers() -> None:
-    encoder, x, mask = construct(LSTM, 5, {}, hidden=6, dropout=0.5), torch.randn(2, 4, 5), ragged(4, 2)
+    encoder, x, mask = construct(LSTM, 5, {}, hidden=6, dropout=0.5), torch.randn(2, 4, 5), ragged_mask(4, 2)
     assert torch.equal(encoder(x, mask)["x"], encoder(x, mask)["x"])
 
 

@@ -6,8 +6,8 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from equations import outputs
-from exported import ragged
+from encoder_equations import outputs
+from exported_graphs import ragged_mask
 from nn.test_attention import one_query
 
 from seqpipe.nn.attention import AttentionScore
@@ -40,6 +40,6 @@ def test_tokens_attend_to_the_text_by_the_score(score: AttentionScore, options: 
 
 def test_positions_are_added_to_x() -> None:
     plain, placed = build("dot"), build("dot", positions="learned", longest=3)
-    x, mask = torch.randn(2, 5, 6), ragged(5, 3)
+    x, mask = torch.randn(2, 5, 6), ragged_mask(5, 3)
     read = 6**0.5 * x + placed.positions.table[torch.tensor([0, 1, 2, 2, 2])]
     assert torch.allclose(placed(x, mask)["x"], plain(read, mask)["x"], atol=1e-5)

@@ -1,27 +1,27 @@
-"""The encoder `sentences`: hierarchical attention's lower half, step by step from the equations."""
+"""The encoder `sentences`: hierarchical attention's lower half, step by step from the encoder_equations."""
 
 from pathlib import Path
 from typing import Any
 
-import equations
+import encoder_equations
 import numpy as np
 import pytest
 import torch
-from cells import Array, Step, elman_tanh, gru_after, layer, lstm
-from equations import arrays, noisy
-from exported import export, ragged
+from encoder_equations import arrays, noisy
+from exported_graphs import export, ragged_mask
+from numpy_cells import Array, Step, elman_tanh, gru_reset_after, layer, lstm
 from torch import Tensor
 
 from seqpipe.errors import UsageError
 from seqpipe_plugins.encoders.sentences import Sentences
 
-AXES = {**equations.AXES, "sentences": ("b", "s", "w")}
+AXES = {**encoder_equations.AXES, "sentences": ("b", "s", "w")}
 DOCUMENTS = [  # the lengths of the sentences of each row
     [[3, 1, 4], [2], [5, 2]],
     [[1]],
     [[7, 2, 1, 1, 3], [1], [4], [2, 2, 9], [1, 1], [12], [6, 5]],
 ]
-STEPS: dict[str, Step] = {"gru": gru_after, "lstm": lstm, "rnn": elman_tanh}
+STEPS: dict[str, Step] = {"gru": gru_reset_after, "lstm": lstm, "rnn": elman_tanh}
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"cell": "lstm", "direction": "forward"},
@@ -36,7 +36,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 def inputs(rows: list[list[int]]) -> dict[str, Tensor]:
-    mask = ragged(*map(sum, rows))
+    mask = ragged_mask(*map(sum, rows))
     array = torch.zeros(len(rows), max(map(len, rows)), max(map(max, rows)), dtype=torch.int64)
     for b, lengths in enumerate(rows):
         at = 0
@@ -47,7 +47,7 @@ def inputs(rows: list[list[int]]) -> dict[str, Tensor]:
 
 
 def sentence(encoder: Sentences, words: Array, options: dict[str, Any]) -> tuple[Array, Array]:
-    """The vector of one sentence (W, D) and the weights of its words (W,), from the published equations."""
+    """The vector of one sentence (W, D) and the weights of its words (W,), from the published encoder_equations."""
     cell, pool = options.get("cell", "gru"), options.get("pool", "attention")
     states, last = words, words[-1]
     if cell != "none":

@@ -1,4 +1,4 @@
-"""The encoders `pyramid` and `subsample`: fewer rows than they read, step by step from the equations."""
+"""The encoders `pyramid` and `subsample`: fewer rows than they read, step by step from the encoder_equations."""
 
 from pathlib import Path
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cells import Array, layer, lstm
-from equations import AXES, arrays, noisy
-from exported import elsewhere, export, ragged
+from encoder_equations import AXES, arrays, noisy
+from exported_graphs import export, meta_device, ragged_mask
+from numpy_cells import Array, layer, lstm
 from torch import nn
 
 from seqpipe_plugins.encoders.conv import Subsample
@@ -53,15 +53,15 @@ CASES: list[tuple[nn.Module, Any, int]] = [
 @pytest.mark.parametrize(("encoder", "expected", "halvings"), CASES)
 def test_both_follow_the_equations(encoder: nn.Module, expected: Any, halvings: int, tmp_path: Path) -> None:
     torch.manual_seed(1)
-    mask = ragged(9, 4, 7)
+    mask = ragged_mask(9, 4, 7)
     graph = export(tmp_path / "encoder.onnx", encoder, encoder.forward, AXES, x=noisy(mask), mask=mask)
     for lengths in LENGTHS:
-        mask = ragged(*lengths)
+        mask = ragged_mask(*lengths)
         feed = {"x": noisy(mask), "mask": mask}
         x = feed["x"].double().numpy()
         for output in (graph(**feed), arrays(encoder(**feed))):
             shorter = [-(-n // 2**halvings) for n in lengths]
-            assert output["mask"].tolist() == ragged(*shorter).tolist()
+            assert output["mask"].tolist() == ragged_mask(*shorter).tolist()
             assert output["x"].shape == (*output["mask"].shape, encoder.dim)
             assert not output["x"][~output["mask"]].any()
             for b, (length, count) in enumerate(zip(lengths, shorter, strict=True)):
@@ -76,5 +76,5 @@ def test_an_empty_sound_has_no_rows_and_the_device_is_kept(encoder: nn.Module, e
     output = encoder(torch.randn(2, 3, 5), torch.tensor([[True] * 3, [False] * 3]))
     assert not output["mask"][1].any()
     assert torch.isfinite(output["x"]).all()
-    with elsewhere():
+    with meta_device():
         encoder(torch.randn(2, 3, 5, device="cpu"), torch.ones(2, 3, dtype=torch.bool, device="cpu"))

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from equations import outputs, waves
+from encoder_equations import outputs, waves
 from torch import Tensor, nn
 
 from seqpipe.errors import UsageError

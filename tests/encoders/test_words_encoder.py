@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-import equations
+import encoder_equations
 import numpy as np
 import pytest
 import torch
-from equations import arrays, noisy
-from exported import export, ragged
-from factory import parts, tagging
+from encoder_equations import arrays, noisy
+from exported_graphs import export, ragged_mask
+from tiny_pipelines import build_parts, write_tagger
 from torch import Tensor
 
 from seqpipe.config.loader import load
@@ -17,7 +17,7 @@ from seqpipe.errors import ConfigError
 from seqpipe_plugins.encoders.words import Words
 
 POOLS: dict[str, Any] = {"first": lambda pieces: pieces[0], "mean": lambda p: p.mean(0), "max": lambda p: p.max(0)}
-AXES = {**equations.AXES, "pieces": ("b", "n")}
+AXES = {**encoder_equations.AXES, "pieces": ("b", "n")}
 STARTS = [  # of the words of each row, and how many pieces the row has
     [([0, 1, 4], 6), ([0], 3), ([0, 1, 2, 3], 4)],
     [([0], 1)],
@@ -26,7 +26,7 @@ STARTS = [  # of the words of each row, and how many pieces the row has
 
 
 def inputs(rows: list[tuple[list[int], int]]) -> dict[str, Tensor]:
-    mask = ragged(*(length for _, length in rows))
+    mask = ragged_mask(*(length for _, length in rows))
     pieces = torch.zeros(len(rows), max(len(starts) for starts, _ in rows), dtype=torch.int64)
     for row, (starts, _) in zip(pieces, rows, strict=True):
         row[: len(starts)] = torch.tensor(starts) + 1
@@ -67,8 +67,8 @@ PIECES = {"tokenizer": {"use": "wordpiece", "max_size": 60, "lowercase": True}}
 @pytest.mark.parametrize("head", [{"use": "crf"}, {"use": "tags", "scheme": "IOB2"}])
 def test_a_tag_for_each_word_is_learned_and_answered_of_pieces(tmp_path: Path, head: dict[str, str]) -> None:
     encoder = [{"use": "lstm", "hidden": 6}, "words"]
-    config = load(tagging(tmp_path, PIECES | {"encoder": encoder, "head": head}))
-    pipeline, batches = parts(config)
+    config = load(write_tagger(tmp_path, PIECES | {"encoder": encoder, "head": head}))
+    pipeline, batches = build_parts(config)
     batch = batches(batches.order(0)[0])
     assert batch["tags"].shape == batch["pieces"].shape
     assert batch["ids"].shape[1] > batch["tags"].shape[1]
@@ -87,4 +87,4 @@ def test_a_tag_for_each_word_is_learned_and_answered_of_pieces(tmp_path: Path, h
 )
 def test_tags_without_a_row_for_each_word_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        parts(load(tagging(tmp_path, changes)))
+        build_parts(load(write_tagger(tmp_path, changes)))

@@ -11,7 +11,7 @@ import onnx
 import pytest
 import torch
 from cuda_placement import copies_to_host, faults_on_cuda, without_kernel
-from exported import export
+from exported_graphs import export
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from factory import LEAN, QUIET, parts, tiny, toy_encoders
+from tiny_pipelines import QUIET, SMALL_TAGGER, build_parts, load_tagger, toy_encoders
 from torch import Tensor, nn
 
 from seqpipe.errors import ExportError, ParityError, TrainingError
@@ -28,7 +28,9 @@ def one_thread() -> None:
     ],
 )
 def test_of_several_encoders_the_one_at_fault_is_named(tmp_path: Path, toy: str, message: str) -> None:
-    config = tiny(tmp_path, *LEAN, f"encoder=[sound, {toy}, {{use: sound, freeze: true}}]", **toy_encoders())
+    config = load_tagger(
+        tmp_path, *SMALL_TAGGER, f"encoder=[sound, {toy}, {{use: sound, freeze: true}}]", **toy_encoders()
+    )
     with pytest.raises(ExportError) as caught:
         check_export(config, QUIET)
     assert f"at fault: encoder.1: encoder {toy!r} of toys: {message}" in str(caught.value)
@@ -57,14 +59,14 @@ class Nan(Toy):
 def test_an_encoder_that_counts_the_padding_in_or_returns_nan_is_named(tmp_path: Path) -> None:
     toys = {"width": ("encoder", Width), "nan": ("encoder", Nan), **toy_encoders()}
     with pytest.raises(ParityError, match="a row alone, without the batch around it") as caught:
-        check_export(tiny(tmp_path, *LEAN, "encoder=width", **toys), QUIET)
+        check_export(load_tagger(tmp_path, *SMALL_TAGGER, "encoder=width", **toys), QUIET)
     assert "encoder 'width' of toys: 'x' of a row depends on other rows and the padding" in str(caught.value)
     with pytest.raises(TrainingError, match=r"encoder.1: encoder 'nan' of toys: `forward` returned NaN or infinity"):
-        check_export(tiny(tmp_path, *LEAN, "encoder=[sound, nan]", **toys), QUIET)
+        check_export(load_tagger(tmp_path, *SMALL_TAGGER, "encoder=[sound, nan]", **toys), QUIET)
 
 
 def test_when_all_stages_are_sound_it_is_the_head_unless_the_error_names_a_stage_or_no_output(tmp_path: Path) -> None:
-    pipeline, _ = parts(tiny(tmp_path, *LEAN, "encoder=sound", **toy_encoders()))
+    pipeline, _ = build_parts(load_tagger(tmp_path, *SMALL_TAGGER, "encoder=sound", **toy_encoders()))
     head = "head: head 'tags' of seqpipe-nlp: the stages before it export and answer the same"
     differ = ParityError("two differ")
     differ.outputs = ["scores"]

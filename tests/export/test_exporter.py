@@ -15,10 +15,10 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from trained_pipeline import Trained, trained_spans
-from factory import LEAN, QUIET, parts, tiny, toy_encoders
 from huggingface_hub import ModelCard
+from tiny_pipelines import QUIET, SMALL_TAGGER, build_parts, load_tagger, toy_encoders
 from tokenizers import Tokenizer, normalizers
+from trained_pipeline import Trained, trained_spans
 
 from seqpipe import load
 from seqpipe.answers.registry import ANSWER_KINDS
@@ -161,11 +161,11 @@ def test_the_model_card_names_labels_scores_and_makers_and_has_a_head_that_the_h
 
 
 def test_licence_and_language_of_the_yaml_stand_in_the_card(trained: Trained, tmp_path: Path) -> None:
-    config = tiny(tmp_path, "export={license: apache-2.0, language: 'no'}")
+    config = load_tagger(tmp_path, "export={license: apache-2.0, language: 'no'}")
     data = card_of(bundle_manifest(trained.pipeline, config, {}, {}).model_copy(update={"parity": PARITY})).data
     assert (data.license, data.language, data.eval_results) == ("apache-2.0", "no", None)
     with pytest.raises(ConfigError, match=r"export.license"):
-        tiny(tmp_path, "export.license=My Own")
+        load_tagger(tmp_path, "export.license=My Own")
 
 
 @pytest.mark.parametrize("kind", ANSWER_KINDS)
@@ -244,8 +244,8 @@ def test_weights_that_changed_after_the_export_are_found(trained: Trained) -> No
 def test_a_pipeline_that_fails_leaves_no_bundle_and_an_old_one_as_it_was(
     tmp_path: Path, toy: str, error: type[Exception]
 ) -> None:
-    config, path = tiny(tmp_path, *LEAN, f"encoder={toy}", **toy_encoders()), tmp_path / "bundle"
-    pipeline, _ = parts(config)
+    config, path = load_tagger(tmp_path, *SMALL_TAGGER, f"encoder={toy}", **toy_encoders()), tmp_path / "bundle"
+    pipeline, _ = build_parts(config)
     records = read(config.data.reader, config.data.train)
     with pytest.raises(error):
         export(pipeline, config, records, path, QUIET)
@@ -259,16 +259,16 @@ def test_a_pipeline_that_fails_leaves_no_bundle_and_an_old_one_as_it_was(
 
 
 def test_an_opset_of_the_yaml_is_the_graphs(tmp_path: Path) -> None:
-    config = tiny(tmp_path, *LEAN, "encoder=sound", "export.opset=20", **toy_encoders())
-    data = to_onnx(parts(config)[0].eval(), {}, config.export.opset)
+    config = load_tagger(tmp_path, *SMALL_TAGGER, "encoder=sound", "export.opset=20", **toy_encoders())
+    data = to_onnx(build_parts(config)[0].eval(), {}, config.export.opset)
     assert {entry.version for entry in onnx.load_from_string(data).opset_import} == {20}
 
 
 def test_a_bundle_states_the_length_for_which_attention_has_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny(tmp_path, *LEAN, "encoder={use: transformer, hidden: 8, heads: 2, layers: 1}")
-    pipeline, _ = parts(config)
+    config = load_tagger(tmp_path, *SMALL_TAGGER, "encoder={use: transformer, hidden: 8, heads: 2, layers: 1}")
+    pipeline, _ = build_parts(config)
     records = read(config.data.reader, config.data.tests["test"])
     for name, value in {"LEAST_LIMIT": 1, "MARGIN": 1000, "MOST_BYTES": 2 * 4 * 300**2}.items():
         monkeypatch.setattr(exporter, name, value)

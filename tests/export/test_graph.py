@@ -8,7 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from factory import LEAN, parts, tiny, toy_encoders
+from tiny_pipelines import SMALL_TAGGER, build_parts, load_tagger, toy_encoders
 from torch import Tensor, nn
 
 from seqpipe.errors import ExportError, PluginError
@@ -57,8 +57,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, bytes]
     """A pipeline with random weights, and its graph."""
     torch.set_num_threads(1)
     lookup = "embedding=[{use: lookup, dim: 4}, {use: letters}]"
-    config = tiny(tmp_path_factory.mktemp("graph"), lookup, "head=crf", letters=("embedding", Letters))
-    pipeline: Pipeline = parts(config)[0].eval()
+    config = load_tagger(tmp_path_factory.mktemp("graph"), lookup, "head=crf", letters=("embedding", Letters))
+    pipeline: Pipeline = build_parts(config)[0].eval()
     return pipeline, to_onnx(pipeline, option_table(config.head[0]), 18)
 
 
@@ -126,7 +126,7 @@ FAULTY = {
 def test_the_same_pipeline_gives_the_same_bytes_and_a_component_that_does_not_export_is_named(tmp_path: Path) -> None:
     def toy(name: str) -> bytes:
         toys = {**toy_encoders(), "raises": ("encoder", Raises)}
-        return to_onnx(parts(tiny(tmp_path, *LEAN, f"encoder={name}", **toys))[0].eval(), {}, 18)
+        return to_onnx(build_parts(load_tagger(tmp_path, *SMALL_TAGGER, f"encoder={name}", **toys))[0].eval(), {}, 18)
 
     assert toy("sound") == toy("sound")
     for name, message in FAULTY.items():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import Install
-from factory import LEAN, QUIET, parts, seqpipe, tagging, tiny, toy_encoders
+from tiny_pipelines import QUIET, SMALL_TAGGER, build_parts, load_tagger, seqpipe, toy_encoders, write_tagger
 from torch import Tensor, nn
 
 from seqpipe.config.loader import Config
@@ -22,7 +22,7 @@ from seqpipe.export.tracing import conversion
 from seqpipe.pipeline.check import check_export
 from seqpipe.training.pipeline import Pipeline
 
-CNN = (*LEAN, "encoder={use: cnn, filters: 8, widths: [2]}")
+CNN = (*SMALL_TAGGER, "encoder={use: cnn, filters: 8, widths: [2]}")
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +41,8 @@ def entries(cache: GraphCache) -> list[Path]:
 
 def built(folder: Path, *overrides: str, seed: int = 1) -> tuple[Config, Pipeline]:
     folder.mkdir(exist_ok=True)
-    config = tiny(folder, *CNN, *overrides, f"train.seed={seed}")
-    return config, parts(config)[0].eval()
+    config = load_tagger(folder, *CNN, *overrides, f"train.seed={seed}")
+    return config, build_parts(config)[0].eval()
 
 
 @pytest.fixture
@@ -209,10 +209,12 @@ class Halved(nn.Module):
 def test_a_graph_that_fails_or_holds_weights_or_unknown_code_is_not_kept(tmp_path: Path, cache: GraphCache) -> None:
     toys = {**toy_encoders(), "halved": ("encoder", Halved)}
     with pytest.raises(ParityError):
-        check_export(tiny(tmp_path, *LEAN, "encoder=nomask", **toys), QUIET, cache)
-    check_export(tiny(tmp_path, *LEAN, "encoder=sound", **toys), QUIET, cache)  # a class made as the program runs
+        check_export(load_tagger(tmp_path, *SMALL_TAGGER, "encoder=nomask", **toys), QUIET, cache)
+    check_export(
+        load_tagger(tmp_path, *SMALL_TAGGER, "encoder=sound", **toys), QUIET, cache
+    )  # a class made as the program runs
     assert entries(cache) == []
-    check_export(tiny(tmp_path, *LEAN, "encoder=halved", **toys), QUIET, cache)
+    check_export(load_tagger(tmp_path, *SMALL_TAGGER, "encoder=halved", **toys), QUIET, cache)
     assert entries(cache) == []
 
 
@@ -231,7 +233,7 @@ def test_commands_keep_graphs_unless_an_option_says_not_to(
     tmp_path: Path, traced: list[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SEQPIPE_CACHE", str(tmp_path / "cache"))
-    tagging(tmp_path)
+    write_tagger(tmp_path)
     graphs = tmp_path / "cache" / "graphs"
     assert seqpipe("check", "tiny.yaml", *CNN, "--no-cache", folder=tmp_path).code == 0
     assert not graphs.exists()

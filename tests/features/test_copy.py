@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from factory import write_jsonl, writing
 from rouge_score.rouge_scorer import RougeScorer
+from tiny_pipelines import write_jsonl, write_seq2seq
 
 from seqpipe.answers.metrics.text import TextCounter
 from seqpipe.answers.registry import head_answer_from, task_of
@@ -89,7 +89,7 @@ RECORDS = [
 def copying(folder: Path, *overrides: str, **changes: object) -> Artifacts:
     words = {"use": "words", "min_count": 5}
     head = {"use": "copy-seq2seq", "hidden": 8, "target_tokenizer": words}
-    path = writing(folder, {"tokenizer": words, "head": head, **changes})
+    path = write_seq2seq(folder, {"tokenizer": words, "head": head, **changes})
     for name in ("train", "dev"):
         write_jsonl(folder / f"{name}.jsonl", RECORDS)
     config = load(path, overrides)

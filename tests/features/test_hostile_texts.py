@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from factory import tiny
+from tiny_pipelines import load_tagger
 from tokenizers import Tokenizer
 
 from seqpipe.config.signature import construct
@@ -76,7 +76,7 @@ def test_a_machine_that_is_busy_for_some_time_is_no_fault(calls: int, monkeypatc
 
 
 def test_check_names_the_text_and_a_fix_of_the_pattern(tmp_path: Path) -> None:
-    config = tiny(tmp_path, f"tokenizer={{use: words, pattern: '{EVIL}'}}")
+    config = load_tagger(tmp_path, f"tokenizer={{use: words, pattern: '{EVIL}'}}")
     message = r"tokenizer 'words' .* cannot split 'a{40}'… .*; write the pattern so that each character"
     with pytest.raises(ConfigError, match=message):
         check_export(config, Console(-1))

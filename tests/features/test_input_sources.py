@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factory import QUIET, parts, seqpipe, train_run
-from gallery import gallery, several_sources, training, write_pipeline
+from gallery import gallery, several_sources, train_settings, write_pipeline
+from tiny_pipelines import QUIET, build_parts, seqpipe, train_run
 
 import seqpipe as package
 from seqpipe.config.dataflow import explain
@@ -50,7 +50,7 @@ def pipeline(folder: Path, **changes: Any) -> Config:
             **IMAGE,
         },
         "head": {"use": "seq2seq", "hidden": 24, "embedding_dim": 8, "target_tokenizer": "words"},
-        "train": training(20, 0.02, 512),
+        "train": train_settings(20, 0.02, 512),
     }
     return load(write_pipeline(folder, records, "several", (72, 9, 12), **content | changes))
 
@@ -169,7 +169,7 @@ def test_the_resolved_file_reads_as_the_same_pipeline(tmp_path: Path) -> None:
 
 
 def test_the_arrays_of_one_named_source_have_no_prefix(tmp_path: Path) -> None:
-    pipe, batches = parts(pipeline(tmp_path, inputs=IMAGE))
+    pipe, batches = build_parts(pipeline(tmp_path, inputs=IMAGE))
     batch = batches([0, 1])
     assert set(batch) == {"matrix", "mask", "target_ids", "target_mask"}
     assert torch.isfinite(pipe.loss(batch))
@@ -278,6 +278,6 @@ def test_every_way_to_combine_exports_and_answers_alike(tmp_path: Path, use: str
     torch.set_num_threads(1)
     options = {"hidden": 16, "combine": combine} | ({"layers": 1} if use.startswith("t") else {})
     config = pipeline(tmp_path, head={"use": use, **options, "target_tokenizer": "words"})
-    pipe, _ = parts(config)
+    pipe, _ = build_parts(config)
     model = export(pipe.eval(), config, records(9), tmp_path / "bundle", QUIET)  # compares, or raises ParityError
     assert model.manifest.parity["decisions"] > 200

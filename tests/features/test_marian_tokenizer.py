@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import transformers
-from pretrained import marian, rewrite, sentencepiece
+from tiny_checkpoints import change_json, marian, sentencepiece
 
 from seqpipe.errors import DataError
 from seqpipe.features.checkpoint_tokenizer import SIDES, pretrained_tokenizer
@@ -49,7 +49,7 @@ def test_letters_that_a_side_lacks_cost_more_than_pieces_that_compete(tmp_path: 
     tokens = ["</s>", "<unk>", ">>fra<<", "▁x", "yz", "▁xy", "▁", "z", "<pad>"]
     vocabulary = {token: i for i, token in enumerate(tokens)}
     (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
-    rewrite(folder / "config.json", vocab_size=len(tokens), pad_token_id=len(tokens) - 1)
+    change_json(folder / "config.json", vocab_size=len(tokens), pad_token_id=len(tokens) - 1)
     original: Any = transformers.MarianTokenizer.from_pretrained(folder)
     tokenizer, ids, _ = pretrained_tokenizer(folder, "source")
     for text, pieces in (("xyz", ["▁x", "yz"]), ("xy z", ["▁xy", "▁", "z"])):
@@ -94,6 +94,6 @@ def test_a_damaged_checkpoint_is_refused(damage: Any, message: str, tmp_path: Pa
     if callable(damage):
         damage(folder)
     else:
-        rewrite(folder / "tokenizer_config.json", **damage)
+        change_json(folder / "tokenizer_config.json", **damage)
     with pytest.raises(DataError, match=message):
         pretrained_tokenizer(folder)

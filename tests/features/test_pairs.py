@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from factory import QUIET, seqpipe, write_jsonl
-from gallery import training, write_pipeline
-from pretrained import checkpoint
+from gallery import train_settings, write_pipeline
+from tiny_checkpoints import checkpoint
+from tiny_pipelines import QUIET, seqpipe, write_jsonl
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load, resolved
@@ -44,7 +44,7 @@ def pairing(folder: Path, **changes: Any) -> Path:
         "embedding": {"use": "lookup", "dim": 12},
         "encoder": {"use": "lstm", "hidden": 32},
         "head": {"use": "label", "pool": "state"},
-        "train": training(20, 0.01, 128),
+        "train": train_settings(20, 0.01, 128),
     }
     return write_pipeline(folder, facts, "facts", (160, 30, 40), **content | changes)
 

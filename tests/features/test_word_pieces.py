@@ -5,10 +5,10 @@ import random
 from pathlib import Path
 from typing import Any
 
-import independent
 import pytest
+import second_runtime
 import transformers
-from pretrained import modernbert_tokenizer, unigram_pieces
+from tiny_checkpoints import modernbert_tokenizer, unigram_pieces
 
 from seqpipe.features.checkpoint_tokenizer import CheckpointTokenizer, pretrained_tokenizer
 from seqpipe.features.sources import TextSource
@@ -130,7 +130,7 @@ def test_white_space_behind_the_last_word_is_no_piece(tokenizers: Any, layout: s
 @every
 def test_a_reader_of_the_format_alone_finds_the_same_pieces(tokenizers: Any, layout: str) -> None:
     tokenizer = tokenizers[layout][0].tokenizer
-    reference = independent.Source("text", tokenizer.to_str().encode(), {}, {"tokens": 9999})
+    reference = second_runtime.TextSource("text", tokenizer.to_str().encode(), {}, {"tokens": 9999})
     texts = any_texts(100)
     records: list[dict[str, Any]] = [*({"text": text} for text in texts), *({"words": text.split()} for text in texts)]
     for record, doc in zip(records, TextSource(tokenizer, {}).docs(records), strict=True):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported import Graph, export, ragged
+from exported_graphs import ExportedGraph, export, ragged_mask
 from torch import Tensor
 
 from seqpipe.errors import UsageError
@@ -30,7 +30,7 @@ def build(**options: Any) -> AnswerSpan:
 def rows(*texts: tuple[int, int], seed: int = 0, windows: bool = False) -> dict[str, Tensor]:
     """Pairs of so many tokens each, a separator between; in windows of 6 tokens of the second text that share 3."""
     torch.manual_seed(seed)
-    mask = ragged(*(first + 1 + second for first, second in texts))
+    mask = ragged_mask(*(first + 1 + second for first, second in texts))
     B, T = mask.shape
     t, firsts = torch.arange(T), torch.tensor([[first + 1] for first, _ in texts])
     segments = torch.where(t < firsts, 1, 2) * mask
@@ -89,7 +89,9 @@ def check(head: AnswerSpan, given: dict[str, Tensor], decision: dict[str, Any], 
 
 
 @pytest.fixture(scope="module", params=[(False, False), (True, False), (True, True)], ids=["plain", "none", "windows"])
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[AnswerSpan, Graph, bool]:
+def pair(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[AnswerSpan, ExportedGraph, bool]:
     no_answer, windows = request.param
     head, example = build(no_answer=no_answer), rows((5, 8), (2, 4), (3, 2), windows=windows)
     given = example if windows else {name: example[name] for name in (*TOKENS, *(["state"] if no_answer else []))}
@@ -98,7 +100,9 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_decision_is_that_of_a_search_through_all_spans(pair: tuple[AnswerSpan, Graph, bool], shape: Any) -> None:
+def test_the_decision_is_that_of_a_search_through_all_spans(
+    pair: tuple[AnswerSpan, ExportedGraph, bool], shape: Any
+) -> None:
     head, graph, windows = pair
     for seed in range(4):
         given = rows(*shape, seed=seed, windows=windows)

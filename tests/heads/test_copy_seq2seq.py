@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factory import seqpipe, write_jsonl
 from generating_heads import WORDS, D, V, sources, writer
+from tiny_pipelines import seqpipe, write_jsonl
 from torch import Tensor
 
 from seqpipe import load

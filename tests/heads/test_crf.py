@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torchcrf
-from exported import Graph, elsewhere, export, ragged
+from exported_graphs import ExportedGraph, export, meta_device, ragged_mask
 from torch import Tensor
 
 from seqpipe.answers.tagging_schemes import allowed, continues
@@ -17,7 +17,7 @@ from seqpipe.nn.calibration import GRID
 from seqpipe_plugins.heads.crf import CRF
 
 LABELS = ("O", "B-a", "E-a", "I-a", "S-a")
-MASK = ragged(5, 1, 3)
+MASK = ragged_mask(5, 1, 3)
 AXES = {"x": ("b", "t"), "mask": ("b", "t"), "n": ("n",)}
 GOLD = torch.tensor([[0, 1, 3, 2, 0], [4, 0, 0, 0, 0], [1, 2, 4, 0, 0]])
 
@@ -118,7 +118,7 @@ def test_calibration_finds_how_much_too_sure_a_field_is(sharpness: float) -> Non
     with torch.no_grad():
         for parameter in crf.parameters():
             parameter.mul_(sharpness)
-    crf.calibrate(crf.evidence(x, ragged(*[4] * 300), torch.from_numpy(np.array(gold))))
+    crf.calibrate(crf.evidence(x, ragged_mask(*[4] * 300), torch.from_numpy(np.array(gold))))
     assert crf.calibration()["temperature"] == pytest.approx(sharpness, rel=0.15)
 
 
@@ -131,7 +131,7 @@ def test_enumeration_sees_planted_faults() -> None:
     late.forbidden[:, 5] = 0  # sentences that may end within a span
     late.forbidden[5, :5] = torch.tensor([0.0, -1e4, 0.0, 0.0, 0.0])
     assert differences(late, continues(LABELS))["of_tag"] < 1e-9  # judged by its own constraints
-    assert not legal(late.decide(torch.randn(40, 5, 6).double(), ragged(*[5] * 40))["tags"], 5)
+    assert not legal(late.decide(torch.randn(40, 5, 6).double(), ragged_mask(*[5] * 40))["tags"], 5)
 
 
 @pytest.mark.parametrize("constraints", [True, False])
@@ -159,7 +159,7 @@ def test_a_weight_adjusts_the_first_tag_of_each_span_in_training_alone() -> None
 
 
 def test_the_best_path_is_pytorch_crf_s_on_long_rows() -> None:
-    crf, mask = head(scale=2), ragged(70, 3, 41)
+    crf, mask = head(scale=2), ragged_mask(70, 3, 41)
     x = torch.randn(3, 70, 6).double()
     peer, emissions = library(crf, x)
     found = [row[:n].tolist() for row, n in zip(crf.decide(x, mask)["tags"], (70, 3, 41), strict=True)]
@@ -184,7 +184,7 @@ def legal(tags: Tensor, length: int) -> bool:
 
 
 def test_a_path_never_breaks_the_scheme_however_strong_the_emissions() -> None:
-    x, mask = 200 * torch.randn(50, 7, 6), ragged(*[7] * 50)
+    x, mask = 200 * torch.randn(50, 7, 6), ragged_mask(*[7] * 50)
     made = head().float().decide(x, mask, n_best=20)
     assert legal(made["tags"], 7)
     assert legal(made["paths"][made["path_scores"] > -1e8], 7)
@@ -204,21 +204,21 @@ def test_equal_paths_are_ordered_by_their_last_tags() -> None:
     crf = CRF(6, ("X", "Y", "Z"), scheme="none")
     for p in crf.parameters():
         torch.nn.init.zeros_(p)
-    made = crf.decide(torch.randn(1, 3, 6), ragged(3), n_best=4)
+    made = crf.decide(torch.randn(1, 3, 6), ragged_mask(3), n_best=4)
     assert made["paths"][0].tolist() == [[0, 0, 0], [1, 0, 0], [2, 0, 0], [0, 1, 0]]
     assert torch.allclose(made["path_scores"], torch.tensor(1 / 27).log().expand(1, 4))
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[CRF, Graph]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[CRF, ExportedGraph]:
     crf, path = head(scale=3, temperature=1.6).float(), tmp_path_factory.mktemp("crf") / "crf.onnx"
     example = {"x": torch.randn(3, 5, 6), "mask": MASK, "n": torch.zeros(7)}
     return crf, export(path, crf, lambda x, mask, n: crf.decide(x, mask, n_best=n.shape[0]), AXES, **example)
 
 
 @pytest.mark.parametrize("n", [1, 2, 6])
-@pytest.mark.parametrize("mask", [ragged(1), ragged(12), ragged(2, 9, 1, 9), ragged(120, 60)])
-def test_the_graph_decides_the_same_with_any_padding(pair: tuple[CRF, Graph], mask: Tensor, n: int) -> None:
+@pytest.mark.parametrize("mask", [ragged_mask(1), ragged_mask(12), ragged_mask(2, 9, 1, 9), ragged_mask(120, 60)])
+def test_the_graph_decides_the_same_with_any_padding(pair: tuple[CRF, ExportedGraph], mask: Tensor, n: int) -> None:
     crf, graph = pair
     x = torch.randn(*mask.shape, 6)
     expected = {name: rows.numpy() for name, rows in crf.decide(x, mask, n_best=n).items()}
@@ -253,7 +253,7 @@ def test_deciding_among_many_tags_needs_memory_for_a_pair_of_tags_once(tmp_path:
 
 def test_everything_is_made_where_the_input_is() -> None:
     crf, x, gold = head().float(), torch.randn(3, 5, 6), torch.zeros(3, 5, dtype=torch.int64)
-    with elsewhere():
+    with meta_device():
         made = crf.decide(x, MASK, n_best=3)
         crf.loss(x, MASK, gold).backward()
     assert {rows.device.type for rows in made.values()} == {"cpu"}

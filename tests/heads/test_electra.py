@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from exported import ragged
+from exported_graphs import ragged_mask
 from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
@@ -25,13 +25,13 @@ def electra(**options: Any) -> Electra:
 
 def corrupted() -> tuple[Electra, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     """A head, x and mask, and what `corrupt_batch` says of them."""
-    head, mask = electra(share=0.6), ragged(9, 7)
+    head, mask = electra(share=0.6), ragged_mask(9, 7)
     names = head.corrupt_batch(torch.where(mask, torch.randint(4, GAP, mask.shape), 0), mask)
     return head, torch.randn(2, 9, 6), mask, {name: names[name] for name in ("replaced", "guessed", "guess_log_p")}
 
 
 def test_only_hidden_tokens_are_replaced_and_what_is_drawn_may_be_right() -> None:
-    head, mask = electra(share=0.5), ragged(60, 50, 40)
+    head, mask = electra(share=0.5), ragged_mask(60, 50, 40)
     ids = torch.where(mask, torch.randint(4, GAP, mask.shape, generator=torch.Generator().manual_seed(2)), 0)
     found = head.corrupt_batch(ids, mask)
     assert not (found["replaced"] & ~found["guessed"]).any()

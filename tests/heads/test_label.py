@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported import Graph, elsewhere, export, ragged
+from exported_graphs import ExportedGraph, export, meta_device, ragged_mask
 from sklearn.metrics import f1_score
 from torch import Tensor
 from torch.nn import functional as F
@@ -32,14 +32,14 @@ def head(pool: Any = "max", **options: Any) -> Label:
     return label
 
 
-def export_head(folder: Path, label: Label, x: Tensor, mask: Tensor) -> Graph:
+def export_head(folder: Path, label: Label, x: Tensor, mask: Tensor) -> ExportedGraph:
     return export(folder / "label.onnx", label, label.decide, AXES, x=x[:3], mask=mask[:3])
 
 
 @pytest.fixture(scope="module", params=POOLS)
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Label, Graph]:
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Label, ExportedGraph]:
     label = head(request.param)
-    return label, export_head(tmp_path_factory.mktemp("label"), label, torch.randn(3, 5, 6), ragged(5, 2, 4))
+    return label, export_head(tmp_path_factory.mktemp("label"), label, torch.randn(3, 5, 6), ragged_mask(5, 2, 4))
 
 
 def attended(label: Label, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -76,7 +76,7 @@ def probabilities(label: Label, x: Tensor, mask: Tensor) -> np.ndarray:
     return softmax(logits(label, x, mask))
 
 
-def decisions(label: Label, graph: Graph, x: Tensor, mask: Tensor) -> list[Any]:
+def decisions(label: Label, graph: ExportedGraph, x: Tensor, mask: Tensor) -> list[Any]:
     """The decisions of PyTorch and of the graph."""
     return [{name: array.numpy() for name, array in label.decide(x, mask).items()}, graph(x=x, mask=mask)]
 
@@ -84,7 +84,11 @@ def decisions(label: Label, graph: Graph, x: Tensor, mask: Tensor) -> list[Any]:
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("hidden", [None, 4])
 def test_probabilities_are_the_softmax_of_the_pooled_text_step_by_step(pool: str, hidden: Any) -> None:
-    label, x, mask = head(pool, hidden=hidden), 3 * torch.randn(40, 7, 6) - 1, ragged(*torch.randint(1, 8, (39,)), 7)
+    label, x, mask = (
+        head(pool, hidden=hidden),
+        3 * torch.randn(40, 7, 6) - 1,
+        ragged_mask(*torch.randint(1, 8, (39,)), 7),
+    )
     decision, expected = label.decide(x, mask), probabilities(label, x, mask)
     assert np.abs(decision["scores"].detach().numpy() - expected).max() < 1e-6
     assert decision["label"].tolist() == expected.argmax(1).tolist()
@@ -98,8 +102,10 @@ def test_probabilities_are_the_softmax_of_the_pooled_text_step_by_step(pool: str
             assert not weights[~real].any()
 
 
-@pytest.mark.parametrize("mask", [ragged(1), ragged(8), ragged(3, 9, 1)])
-def test_the_graph_decides_the_same_whatever_stands_in_the_padding(pair: tuple[Label, Graph], mask: Tensor) -> None:
+@pytest.mark.parametrize("mask", [ragged_mask(1), ragged_mask(8), ragged_mask(3, 9, 1)])
+def test_the_graph_decides_the_same_whatever_stands_in_the_padding(
+    pair: tuple[Label, ExportedGraph], mask: Tensor
+) -> None:
     label, graph = pair
     x = torch.randn(*mask.shape, 6) - 3  # all below zero: a maximum must not find the padding
     decision, expected = (
@@ -111,7 +117,7 @@ def test_the_graph_decides_the_same_whatever_stands_in_the_padding(pair: tuple[L
 
 
 def test_the_state_of_an_encoder_may_stand_for_the_text() -> None:
-    label, x, mask, state = head("state"), torch.randn(3, 4, 6), ragged(4, 2, 1), torch.randn(3, 6)
+    label, x, mask, state = head("state"), torch.randn(3, 4, 6), ragged_mask(4, 2, 1), torch.randn(3, 6)
     decision = label.decide(x, mask, state)
     logits = state @ label.output.weight.T + label.output.bias
     assert torch.allclose(decision["scores"], logits.softmax(1), atol=1e-6)
@@ -127,7 +133,7 @@ def test_the_state_of_an_encoder_may_stand_for_the_text() -> None:
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_the_margin_is_how_much_likelier_an_answer_is_than_another(pool: str) -> None:
-    label, x, mask = head(pool), torch.randn(5, 4, 6), ragged(4, 2, 1, 3, 4)
+    label, x, mask = head(pool), torch.randn(5, 4, 6), ragged_mask(4, 2, 1, 3, 4)
     log_p = np.log(probabilities(label, x, mask))
     own, other = torch.tensor([0, 1, 2, 3, 0]), torch.tensor([3, 0, 1, 2, 1])
     expected = np.abs(log_p[range(5), own] - log_p[range(5), other])
@@ -135,7 +141,7 @@ def test_the_margin_is_how_much_likelier_an_answer_is_than_another(pool: str) ->
 
 
 def test_equally_likely_labels_go_to_the_first_in_torch_and_in_the_graph_and_are_a_tie(tmp_path: Path) -> None:
-    label, x, mask = Label(6, LABELS), torch.randn(3, 5, 6), ragged(5, 2, 4)
+    label, x, mask = Label(6, LABELS), torch.randn(3, 5, 6), ragged_mask(5, 2, 4)
     with torch.no_grad():
         label.output.weight.zero_()
         label.output.bias.copy_(torch.tensor([0.0, 1.0, 0.0, 1.0]))
@@ -147,7 +153,7 @@ def test_equally_likely_labels_go_to_the_first_in_torch_and_in_the_graph_and_are
 
 
 def test_the_loss_is_the_mean_over_texts_and_reaches_every_weight() -> None:
-    label, x, mask, gold = head(), torch.randn(4, 5, 6), ragged(5, 1, 3, 2), torch.tensor([2, 0, 3, 1])
+    label, x, mask, gold = head(), torch.randn(4, 5, 6), ragged_mask(5, 1, 3, 2), torch.tensor([2, 0, 3, 1])
     loss = label.loss(x, mask, gold)
     assert loss.item() == pytest.approx(-np.log(probabilities(label, x, mask)[range(4), gold]).mean(), abs=1e-6)
     loss.backward()
@@ -157,7 +163,7 @@ def test_the_loss_is_the_mean_over_texts_and_reaches_every_weight() -> None:
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.3])
 def test_a_text_of_weight_two_counts_as_two_texts(label_smoothing: float) -> None:
     label = head(class_weights={"good": 2.0}, label_smoothing=label_smoothing)
-    x, mask, gold = torch.randn(3, 5, 6), ragged(5, 2, 4), torch.tensor([2, 0, 2])
+    x, mask, gold = torch.randn(3, 5, 6), ragged_mask(5, 2, 4), torch.tensor([2, 0, 2])
     twice = [0, 0, 1, 2, 2]
     logits = torch.from_numpy(np.log(probabilities(label, x, mask)))[twice]
     expected = F.cross_entropy(logits, gold[twice], reduction="sum", label_smoothing=label_smoothing) / 3
@@ -165,7 +171,7 @@ def test_a_text_of_weight_two_counts_as_two_texts(label_smoothing: float) -> Non
 
 
 def test_dropout_is_for_training_only() -> None:
-    label, x, mask, gold = head(dropout=0.5), torch.randn(2, 4, 6), ragged(4, 2), torch.tensor([0, 1])
+    label, x, mask, gold = head(dropout=0.5), torch.randn(2, 4, 6), ragged_mask(4, 2), torch.tensor([0, 1])
     losses = {label.loss(x, mask, gold).item() for _ in range(5)}
     assert len(losses) > 1
     assert torch.equal(label.decide(x, mask)["scores"], label.eval().decide(x, mask)["scores"])
@@ -174,8 +180,8 @@ def test_dropout_is_for_training_only() -> None:
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_everything_is_made_where_the_input_is(pool: str) -> None:
-    label, x, mask = head(pool), torch.randn(2, 4, 6), ragged(4, 2)
-    with elsewhere():
+    label, x, mask = head(pool), torch.randn(2, 4, 6), ragged_mask(4, 2)
+    with meta_device():
         decision = label.decide(x, mask)
         loss = label.loss(x, mask, decision["label"])
     assert {tensor.device.type for tensor in (*decision.values(), loss)} == {"cpu"}
@@ -191,7 +197,11 @@ def test_balanced_weights_let_every_label_count_the_same_in_all() -> None:
 
 
 def test_each_of_several_labels_has_the_sigmoid_and_is_answered_from_the_threshold_on(tmp_path: Path) -> None:
-    label, x, mask = head("mean", multi=True, threshold=0.3), torch.randn(9, 5, 6), ragged(5, 2, 4, 1, 3, 5, 5, 2, 1)
+    label, x, mask = (
+        head("mean", multi=True, threshold=0.3),
+        torch.randn(9, 5, 6),
+        ragged_mask(5, 2, 4, 1, 3, 5, 5, 2, 1),
+    )
     expected = 1 / (1 + np.exp(-logits(label, x, mask)))
     for decision in decisions(label, export_head(tmp_path, label, x, mask), x, mask):
         assert np.abs(decision["scores"] - expected).max() < 1e-6
@@ -206,7 +216,7 @@ def test_each_of_several_labels_has_the_sigmoid_and_is_answered_from_the_thresho
 
 
 def test_the_loss_of_several_labels_is_the_likelihood_of_their_set_and_weights_count_where_they_are() -> None:
-    label, x, mask = head("mean", multi=True, class_weights={"fair": 3.0}), torch.randn(2, 4, 6), ragged(4, 2)
+    label, x, mask = head("mean", multi=True, class_weights={"fair": 3.0}), torch.randn(2, 4, 6), ragged_mask(4, 2)
     gold = torch.tensor([[1.0, 1, 0, 0], [0, 0, 0, 1]])
     p = label.decide(x, mask)["scores"].detach().double().numpy()
     chosen = np.where(gold.numpy() > 0, np.log(p) * [1, 3, 1, 1], np.log(1 - p))
@@ -218,7 +228,7 @@ def test_the_loss_of_several_labels_is_the_likelihood_of_their_set_and_weights_c
 
 def test_of_two_labels_the_positive_one_is_answered_from_the_threshold_on() -> None:
     torch.manual_seed(2)
-    label, mask = Label(6, ("no", "yes"), pool="mean", threshold=0.7, positive="yes"), ragged(*[3] * 40)
+    label, mask = Label(6, ("no", "yes"), pool="mean", threshold=0.7, positive="yes"), ragged_mask(*[3] * 40)
     x = 3 * torch.randn(40, 3, 6)
     decision = label.decide(x, mask)
     assert decision["label"].tolist() == (decision["scores"][:, 1] >= 0.7).long().tolist()
@@ -237,7 +247,7 @@ def in_scope(label: Label, x: Tensor, mask: Tensor) -> np.ndarray:
 
 
 def test_a_text_whose_likeliest_label_is_under_the_threshold_is_out_of_scope(tmp_path: Path) -> None:
-    label, x, mask = outside(), torch.randn(30, 4, 6), ragged(*[4, 2, 1] * 10)
+    label, x, mask = outside(), torch.randn(30, 4, 6), ragged_mask(*[4, 2, 1] * 10)
     p = in_scope(label, x, mask)
     refused, best = p.max(1) < 0.6, p.max(1)
     assert 5 < refused.sum() < 25
@@ -257,7 +267,7 @@ def test_a_text_whose_likeliest_label_is_under_the_threshold_is_out_of_scope(tmp
 
 
 def test_texts_out_of_scope_teach_nothing_but_by_exposure_that_all_labels_are_alike() -> None:
-    x, mask, gold = torch.randn(3, 4, 6), ragged(4, 2, 3), torch.tensor([0, 3, 2])
+    x, mask, gold = torch.randn(3, 4, 6), ragged_mask(4, 2, 3), torch.tensor([0, 3, 2])
     p = in_scope(outside(), x, mask)
     right = -np.log(p[[0, 2], [0, 2]]).sum()
     assert outside().loss(x, mask, gold).item() == pytest.approx(right / 3, abs=1e-6)
@@ -284,7 +294,7 @@ def test_in_scope_accuracy_and_out_of_scope_recall_stand_beside_accuracy() -> No
 
 
 def test_what_was_chosen_is_told_and_decides_in_the_graph(tmp_path: Path) -> None:
-    label, x, mask = outside(threshold="dev", calibrate=True), torch.randn(60, 4, 6), ragged(*[4, 2, 1] * 20)
+    label, x, mask = outside(threshold="dev", calibrate=True), torch.randn(60, 4, 6), ragged_mask(*[4, 2, 1] * 20)
     gold = torch.randint(0, 4, (60,))
     with torch.no_grad():
         label.calibrate(label.evidence(x, mask, gold))
@@ -303,7 +313,7 @@ def test_what_was_chosen_is_told_and_decides_in_the_graph(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", ["several labels", "a positive label"])
 def test_the_threshold_chosen_on_dev_gives_the_best_micro_f1(kind: str) -> None:
-    x, mask = torch.randn(50, 3, 6), ragged(*[3, 2] * 25)
+    x, mask = torch.randn(50, 3, 6), ragged_mask(*[3, 2] * 25)
     if kind == "several labels":
         label, gold = head("mean", multi=True, threshold="dev"), (torch.rand(50, 4) < 0.3).float()
     else:
@@ -319,7 +329,7 @@ def test_the_threshold_chosen_on_dev_gives_the_best_micro_f1(kind: str) -> None:
 
 def test_a_threshold_per_label_gives_each_frequent_label_its_best_f1_and_a_rare_one_that_of_all(tmp_path: Path) -> None:
     options: dict[str, Any] = {"multi": True, "calibrate": True}
-    label, x, mask = head("mean", threshold="per_label", **options), torch.randn(80, 3, 6), ragged(*[3, 2] * 40)
+    label, x, mask = head("mean", threshold="per_label", **options), torch.randn(80, 3, 6), ragged_mask(*[3, 2] * 40)
     gold = (torch.rand(80, 4) < torch.tensor([0.5, 0.3, 0.2, 0.0])).float()
     gold[:9, 3] = 1.0  # fewer than 10 texts
     common = head("mean", threshold="dev", **options)
@@ -341,7 +351,7 @@ def test_a_threshold_per_label_gives_each_frequent_label_its_best_f1_and_a_rare_
 
 
 def test_dev_data_that_lack_what_is_to_be_chosen_are_told() -> None:
-    label, x, mask = outside(threshold="dev"), torch.randn(2, 3, 6), ragged(3, 2)
+    label, x, mask = outside(threshold="dev"), torch.randn(2, 3, 6), ragged_mask(3, 2)
     with pytest.raises(DataError, match="no dev text has the label of out_of_scope"):
         label.calibrate(label.evidence(x, mask, torch.tensor([0, 1])))
     many = head("mean", multi=True, threshold="dev")

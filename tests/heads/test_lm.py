@@ -7,14 +7,14 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-import forged
 import numpy as np
 import pytest
 import torch
+import toy_bundles
 import transformers
-from factory import QUIET, seqpipe, write_jsonl
 from gallery import gallery
-from pretrained import decoder
+from tiny_checkpoints import decoder
+from tiny_pipelines import QUIET, seqpipe, write_jsonl
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import Config, load
@@ -308,10 +308,10 @@ def test_a_text_is_generated_on_all_cores_if_the_loop_reads_many_weights(
     ],
 )
 def test_a_cache_that_the_graph_has_not_is_refused(gpt2: Peer, change: Any, message: str, tmp_path: Path) -> None:
-    content = forged.plain(gpt2.exported.manifest)
+    content = toy_bundles.manifest_content(gpt2.exported.manifest)
     change(content["cache"])
     with pytest.raises(BundleError, match=message):
-        open_bundle(forged.write(tmp_path / "lm", gpt2.files, content), "cpu", 1)
+        open_bundle(toy_bundles.write_bundle(tmp_path / "lm", gpt2.files, content), "cpu", 1)
 
 
 def test_a_caller_may_ask_for_as_many_tokens_as_a_table_has_positions(tmp_path: Path) -> None:

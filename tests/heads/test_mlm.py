@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported import ragged
-from factory import seqpipe, write_jsonl
-from gallery import RECIPES, Example, cities, gallery, training, write_pipeline
-from pretrained import checkpoint
+from exported_graphs import ragged_mask
+from gallery import RECIPES, Example, cities, gallery, train_settings, write_pipeline
+from tiny_checkpoints import checkpoint
+from tiny_pipelines import seqpipe, write_jsonl
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
@@ -40,7 +40,7 @@ def masked(folder: Path, **changes: Any) -> Path:
 
 
 def test_tokens_are_chosen_by_their_share_and_never_padding_or_special_ones() -> None:
-    mask = ragged(400, 300, 200)
+    mask = ragged_mask(400, 300, 200)
     ids = torch.randint(1, len(WORDS), mask.shape, generator=torch.Generator().manual_seed(1))
     candidates = guessable_tokens(ids, mask, GAP)
     assert torch.equal(candidates, mask & (ids > 3) & (ids != GAP))
@@ -58,7 +58,7 @@ def test_a_short_text_has_one_gap_at_least_and_one_without_a_word_none() -> None
 
 
 def test_the_pieces_of_a_word_are_chosen_together_and_of_an_unknown_one_none() -> None:
-    mask = ragged(9, 7)
+    mask = ragged_mask(9, 7)
     pieces = torch.tensor([[1, 3, 4, 7], [1, 2, 6, 0]])
     begins = word_starts(mask, pieces)
     assert begins.nonzero()[:, 1].tolist() == [0, 2, 3, 6, 0, 1, 5]
@@ -148,7 +148,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_what_was_hidden() -> None:
 def test_the_fillings_are_those_of_the_greatest_products_of_probabilities() -> None:
     head, x = random_head(2)
     ids = torch.tensor([[4, GAP, 5, GAP, GAP], [6, GAP, 7, 0, 0]])
-    mask = ragged(5, 3)
+    mask = ragged_mask(5, 3)
     decision = head.decide(x, mask, ids, n_best=9)
     for row, gaps in enumerate(([1, 3, 4], [1])):
         log_p = [by_hand(head, x[row, t]) for t in gaps]
@@ -291,7 +291,7 @@ def test_pairs_of_texts_learn_which_belong_together(tmp_path: Path) -> None:
         tokenizer={"use": "words", "field": ["text", "more"]},
         encoder={"use": "lstm", "hidden": 64},
         head={"use": "mlm", "next_sentence": True, "share": 0.05, "pool": "max"},
-        train=training(25, 0.005, 256),
+        train=train_settings(25, 0.005, 256),
     )
     done = seqpipe("run", path, "--device", "cpu", folder=tmp_path)
     assert done.code == 0, done.err

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import QUIET
-from gallery import tagged, training, write_pipeline
-from pretrained import checkpoint
+from gallery import tagged, train_settings, write_pipeline
+from tiny_checkpoints import checkpoint
+from tiny_pipelines import QUIET
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
@@ -30,7 +30,7 @@ def test_every_head_works_on_a_checkpoint_at_once_and_reads_texts_longer_than_it
     stage = {"use": "pretrained", "checkpoint": str(checkpoint(tmp_path / "checkpoint", "bert", texts))}
     encoder = [{**stage, "window": 6}, "words"]
     content = {"tokenizer": stage, "embedding": None, "encoder": encoder, "head": HEADS}
-    path = write_pipeline(tmp_path, tagged, "all-heads", (40, 12, 12), **content, train=training(1, 0.01, 128))
+    path = write_pipeline(tmp_path, tagged, "all-heads", (40, 12, 12), **content, train=train_settings(1, 0.01, 128))
     with contextlib.chdir(tmp_path):
         run_all(load(path), QUIET, "cpu")
     answer = open_bundle(tmp_path / "runs" / "all-heads" / "bundle", "cpu")("Ada flew to New York . " * 5)

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import generating_heads
 import numpy as np
 import pytest
 import torch
-from exported import Graph, elsewhere, export
-from heads import writers
+from exported_graphs import ExportedGraph, export, meta_device
 from generating_heads import D
 from torch import Tensor
 
@@ -42,7 +42,7 @@ def pointer(kind: str, **options: Any) -> Pointer:
 
 
 def sources(*lengths: int, seed: int = 0) -> dict[str, Tensor]:
-    return {name: rows for name, rows in writers.sources(*lengths, seed=seed).items() if name != "copy"}
+    return {name: rows for name, rows in generating_heads.sources(*lengths, seed=seed).items() if name != "copy"}
 
 
 def every_answer(kind: str, n: int, longest: int = 3) -> Iterator[list[int]]:
@@ -160,7 +160,7 @@ def test_neither_the_padding_nor_other_rows_change_a_decision(kind: str) -> None
     head, source, search = pointer(kind), sources(5, 2, 7), BeamOptions(beams=3, n_best=2, max_length=8)
     together = head.decide(**source, options=search)
     for b in range(3):
-        alone = head.decide(**writers.rows_of(source, b), options=search)
+        alone = head.decide(**generating_heads.rows_of(source, b), options=search)
         assert torch.equal(alone["pointers"][0], together["pointers"][b, :, : alone["pointers"].shape[2]])
         assert torch.allclose(alone["scores"][0], together["scores"][b], atol=1e-4)
 
@@ -236,13 +236,13 @@ EXPORTED = [pytest.param(kind, marks=[pytest.mark.long] if kind in RARELY else [
 
 
 @pytest.fixture(scope="module", params=EXPORTED)
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pointer, Graph]:
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pointer, ExportedGraph]:
     head, path = pointer(request.param), tmp_path_factory.mktemp("pointer") / "pointer.onnx"
     return head, export(path, head, partial(decide, head), AXES, **inputs((5, 2, 4), (4, 3, 7), 0.5))
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
-def test_the_graph_points_at_the_same(pair: tuple[Pointer, Graph], case: int) -> None:
+def test_the_graph_points_at_the_same(pair: tuple[Pointer, ExportedGraph], case: int) -> None:
     (head, graph), feeds = pair, inputs(*CASES[case], seed=case)
     with torch.no_grad():
         expected = {name: rows.numpy() for name, rows in decide(head, **feeds).items()}
@@ -256,7 +256,7 @@ def test_the_graph_points_at_the_same(pair: tuple[Pointer, Graph], case: int) ->
 
 def test_everything_is_made_on_the_device_of_what_is_source() -> None:
     head, source = pointer("tour"), sources(3, 2)
-    with elsewhere():
+    with meta_device():
         decision = head.decide(**source, options=BeamOptions(beams=2, n_best=2))
         head.score(**source, pointers=decision["pointers"])
         head.explain(**source, pointers=decision["pointers"])

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from factory import QUIET
-from gallery import gallery, training, write_pipeline
+from gallery import gallery, train_settings, write_pipeline
+from tiny_pipelines import QUIET
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import Config, load
@@ -38,7 +38,7 @@ def texts(count: int, seed: int) -> list[dict[str, Any]]:
 
 def pipeline(folder: Path, *overrides: str, **head: Any) -> Config:
     content = {"tokenizer": "words", "embedding": {"use": "lookup", "dim": 12}, "head": head}
-    path = write_pipeline(folder, texts, "topics", (240, 60, 60), **content, train=training(12, 0.03, 128))
+    path = write_pipeline(folder, texts, "topics", (240, 60, 60), **content, train=train_settings(12, 0.03, 128))
     return load(path, overrides)
 
 

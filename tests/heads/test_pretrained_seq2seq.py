@@ -10,9 +10,9 @@ import onnx
 import pytest
 import torch
 import transformers
-from factory import QUIET, seqpipe, write_jsonl
 from onnx import numpy_helper
-from pretrained import bart, checkpoint, decoder, marian, mbart, rewrite, t5
+from tiny_checkpoints import bart, change_json, checkpoint, decoder, marian, mbart, t5
+from tiny_pipelines import QUIET, seqpipe, write_jsonl
 from torch.nn.utils.rnn import pad_sequence
 
 from seqpipe.config.loader import load
@@ -412,8 +412,8 @@ def test_a_language_that_the_checkpoint_lacks_is_refused(peers: Peers, place: st
 
 def test_a_language_is_needed_where_the_checkpoint_names_none(tmp_path: Path) -> None:
     folder = mbart(tmp_path / "mbart", [" ".join(WORDS[:500])])
-    rewrite(folder / "generation_config.json", decoder_start_token_id=None)
-    rewrite(folder / "config.json", decoder_start_token_id=None)
+    change_json(folder / "generation_config.json", decoder_start_token_id=None)
+    change_json(folder / "config.json", decoder_start_token_id=None)
     with pytest.raises(SeqpipeError, match="set the head's `language`"):
         build(tmp_path, folder)
     assert build(tmp_path, folder, head={"language": "ro_RO"}).heads[0].first_token > 3

@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from exported import export, ragged
-from factory import QUIET, seqpipe, write_jsonl
+from exported_graphs import export, ragged_mask
 from gallery import ANSWERS, RECIPES, TOPICS, Example, gallery, questions, write_candidates
-from independent import Bundle, same
 from onnx import numpy_helper
+from second_runtime import Bundle, matches_golden
+from tiny_pipelines import QUIET, seqpipe, write_jsonl
 
 from seqpipe import Model
 from seqpipe import load as open_bundle
@@ -26,7 +26,7 @@ from seqpipe.training.fit import fit_artifacts
 from seqpipe_plugins.heads.retrieval import Retrieval
 
 AXES = {"x": ("b", "t"), "mask": ("b", "t"), "k": ("k",)}
-X, MASK = torch.randn(6, 4, 5, generator=torch.Generator().manual_seed(1)), ragged(4, 2, 1, 3, 4, 2)
+X, MASK = torch.randn(6, 4, 5, generator=torch.Generator().manual_seed(1)), ragged_mask(4, 2, 1, 3, 4, 2)
 CANDIDATES = {"candidates": "candidates.jsonl"}
 
 
@@ -50,7 +50,7 @@ def test_the_graph_ranks_candidates_as_numpy_does_whatever_their_number(tmp_path
         lambda x, mask, k: head.decide(x, mask, k=k.shape[0]),
         AXES,
         x=X[:3],
-        mask=ragged(4, 2, 3),
+        mask=ragged_mask(4, 2, 3),
         k=torch.zeros(7, dtype=torch.long),
     )
     for k in (1, 2, 5, 100):
@@ -139,7 +139,7 @@ def test_the_independent_reader_gives_the_same_answers(example: Example, model: 
     reader = Bundle(example.bundle)
     for text in ("when open", "the bus where", "unknown words", "", "a a a"):
         for options in ({"k": 3}, {"threshold": 0.5}, {"threshold": 1.0}):
-            assert same(reader(text, **options), model(text, **options))
+            assert matches_golden(reader(text, **options), model(text, **options))
 
 
 def test_the_set_is_replaced_without_training(example: Example, model: Model, tmp_path: Path) -> None:

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported import export, ragged
+from exported_graphs import export, ragged_mask
 from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
 from seqpipe_plugins.heads.score import Score
 
 AXES = {"x": ("b", "t"), "mask": ("b", "t")}
-X, MASK = torch.randn(5, 4, 6, generator=torch.Generator().manual_seed(1)), ragged(4, 2, 1, 3, 4)
+X, MASK = torch.randn(5, 4, 6, generator=torch.Generator().manual_seed(1)), ragged_mask(4, 2, 1, 3, 4)
 POOLED = np.array([row[real].mean(0) for row, real in zip(X.double().numpy(), MASK.numpy(), strict=True)])
 GOLD = torch.tensor([70.0, 55, 81, 64, 90])
 
@@ -35,7 +35,7 @@ def test_before_training_it_is_the_linear_layer_and_after_on_the_line_of_the_tar
     head.train().loss(X, MASK, GOLD)
     gold = GOLD.double().numpy()
     expected = gold.mean() + gold.std() * line(head)
-    graph = export(tmp_path / "score.onnx", head, head.decide, AXES, x=X[:3], mask=ragged(4, 2, 3))
+    graph = export(tmp_path / "score.onnx", head, head.decide, AXES, x=X[:3], mask=ragged_mask(4, 2, 3))
     assert np.abs(head.decide(X, MASK)["score"].numpy() - expected).max() < 1e-4  # of 90
     assert np.abs(graph(x=X.masked_fill(~MASK[..., None], float("nan")), mask=MASK)["score"] - expected).max() < 1e-4
 

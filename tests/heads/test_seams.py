@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported import Graph, export, ragged
+from exported_graphs import ExportedGraph, export, ragged_mask
 from torch import Tensor
 
 from seqpipe.answers.tagging_schemes import continues
@@ -18,7 +18,7 @@ LABELS = ("O", "B-a", "I-a")
 SPAN_CONTINUES = continues(LABELS)
 INSIDE = SPAN_CONTINUES.any(0)
 T, D, SEEDS = 10, 6, 12
-MASK = ragged(T, 7, 1)
+MASK = ragged_mask(T, 7, 1)
 EVERY = {n: np.array(list(itertools.product(range(len(LABELS)), repeat=n))) for n in (T, 7, 1)}
 NAMES = ("x", "mask", "other_x", "window", "other_window")
 AXES = dict.fromkeys(NAMES, ("b", "t"))
@@ -160,13 +160,13 @@ def test_planted_faults_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture(scope="module", params=["crf", "tags"])
-def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Graph]:
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ExportedGraph]:
     head = made_head(request.param, 1).float()
     example = {name: one.float() if one.is_floating_point() else one for name, one in rows(0, 0.6).items()}
     return head, export(tmp_path_factory.mktemp("seams") / "head.onnx", head, head.decide, AXES, **example)
 
 
-def test_the_graph_answers_as_pytorch(exported: tuple[Any, Graph]) -> None:
+def test_the_graph_answers_as_pytorch(exported: tuple[Any, ExportedGraph]) -> None:
     head, graph = exported
     for seed in range(SEEDS):
         given = {name: one.float() if one.is_floating_point() else one for name, one in rows(seed, 0.6).items()}

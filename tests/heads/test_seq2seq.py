@@ -5,7 +5,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from exported import ragged
+from exported_graphs import ragged_mask
 from generating_heads import RECURRENT, sources, writer
 from nn.test_attention import one_query
 from torch import Tensor, nn
@@ -122,7 +122,7 @@ def strings(count: int, seed: int) -> dict[str, Tensor]:
     of the whole text can tell."""
     torch.manual_seed(seed)
     lengths = torch.randint(2, LONGEST + 1, (count,))
-    mask = ragged(*lengths.tolist(), LONGEST)[:count]
+    mask = ragged_mask(*lengths.tolist(), LONGEST)[:count]
     letters = torch.where(mask, torch.randint(LETTERS, mask.shape), 0)
     eye, place = torch.eye(LETTERS), torch.eye(LONGEST + 1)
     x = torch.cat([eye[letters], place[torch.arange(LONGEST)].expand(count, -1, -1)], 2)

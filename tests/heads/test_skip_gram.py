@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported import ragged
-from factory import seqpipe
-from gallery import training, write_pipeline
+from exported_graphs import ragged_mask
+from gallery import train_settings, write_pipeline
+from tiny_pipelines import seqpipe
 
 from seqpipe import load as open_bundle
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
@@ -37,7 +37,7 @@ def test_one_update_is_that_of_word2vec() -> None:
     table = torch.nn.Parameter(torch.randn(len(WORDS), 4))
     with torch.no_grad():
         head.contexts.normal_()
-    ids, mask = torch.tensor([[4, 5, 4, 6, 1], [7, 4, 0, 0, 0]]), ragged(5, 2)
+    ids, mask = torch.tensor([[4, 5, 4, 6, 1], [7, 4, 0, 0, 0]]), ragged_mask(5, 2)
     drawn = BatchRandom(False, ids.device)
     rows, at, other = head.pairs(mask & (ids >= 4), drawn)
     wrong = head.sample_words(drawn.uniform(len(rows), 3))
@@ -54,7 +54,7 @@ def test_one_update_is_that_of_word2vec() -> None:
 
 
 def test_pairs_are_words_within_a_window_that_is_drawn() -> None:
-    head, words = SkipGram(4, WORDS, window=3), ragged(12, 5)
+    head, words = SkipGram(4, WORDS, window=3), ragged_mask(12, 5)
     words[0, 4] = False
     counts = np.zeros(4)
     for seed in range(200):
@@ -93,7 +93,7 @@ def test_frequent_words_are_left_out_and_unknown_ones_always() -> None:
 
 def test_a_text_of_unknown_words_keeps_one_and_has_no_pair() -> None:
     head = SkipGram(4, WORDS)
-    ids, mask = torch.tensor([[1, 1, 1], [1, 0, 0]]), ragged(3, 1)
+    ids, mask = torch.tensor([[1, 1, 1], [1, 0, 0]]), ragged_mask(3, 1)
     found = head.corrupt_batch(ids, mask)
     assert found["mask"].sum(1).tolist() == [1, 1]
     loss = head.loss(found["ids"], found["mask"], torch.randn(len(WORDS), 4, requires_grad=True))
@@ -119,7 +119,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tokenizer="words",
         embedding={"use": "lookup", "dim": 12},
         head={"use": "skip-gram", "window": 3, "subsample": 0.05},
-        train=training(15, tokens=128),
+        train=train_settings(15, tokens=128),
     )
     done = seqpipe("run", path, "--device", "cpu", folder=folder)
     assert done.code == 0, done.err

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from factory import QUIET, seqpipe, write_jsonl
-from gallery import training
-from independent import Bundle, same
+from gallery import train_settings
+from second_runtime import Bundle, matches_golden
+from tiny_pipelines import QUIET, seqpipe, write_jsonl
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import Config, load
@@ -49,7 +49,7 @@ def pipeline(folder: Path, **changes: Any) -> Config:
         "data": {"reader": reader, **{part: f"{part}.{suffix}" for part in ("train", "dev", "test")}},
         "inputs": {"text": {**TEXT, "encoder": {"use": "lstm", "hidden": 6}}, "language": LANGUAGE},
         "head": {"use": "crf", "scheme": "none"},
-        "train": training(4, tokens=128),
+        "train": train_settings(4, tokens=128),
         **changes,
     }
     path = folder / "tagger.yaml"
@@ -115,7 +115,7 @@ def test_it_is_verified_and_a_second_runtime_answers_the_same(folder: Path, mode
     records = [{"text": " ".join(words), "language": language} for language, words in sentences(40, 9)]
     expected = Bundle(folder).batch(records)
     assert len({str(answer) for answer in expected}) > 20
-    assert same(expected, [model(record) for record in records])
+    assert matches_golden(expected, [model(record) for record in records])
 
 
 def test_spans_beside_numbers_and_several_heads_export(tmp_path: Path) -> None:

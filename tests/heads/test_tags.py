@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported import Graph, elsewhere, export, ragged
+from exported_graphs import ExportedGraph, export, meta_device, ragged_mask
 from torch import Tensor
 
 from seqpipe.answers.tagging_schemes import continues
@@ -20,13 +20,13 @@ AXES = {"x": ("b", "t"), "mask": ("b", "t")}
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tags, Graph]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tags, ExportedGraph]:
     torch.manual_seed(1)
     tags, path = Tags(6, LABELS, scheme="IOB2"), tmp_path_factory.mktemp("tags") / "tags.onnx"
     with torch.no_grad():
         tags.emissions.weight.mul_(3)
         tags.temperature.fill_(1.6)
-    return tags, export(path, tags, tags.decide, AXES, x=torch.randn(3, 5, 6), mask=ragged(5, 2, 4))
+    return tags, export(path, tags, tags.decide, AXES, x=torch.randn(3, 5, 6), mask=ragged_mask(5, 2, 4))
 
 
 def span_probability(p: np.ndarray, path: list[int], i: int, j: int, span_continues: np.ndarray) -> float:
@@ -40,7 +40,7 @@ def span_probability(p: np.ndarray, path: list[int], i: int, j: int, span_contin
 
 @pytest.mark.parametrize(("scheme", "span_continues"), [("IOB2", continues(LABELS)), ("none", np.zeros((5, 5), bool))])
 def test_opens_and_closes_give_the_probability_of_every_span(scheme: str, span_continues: np.ndarray) -> None:
-    tags, x, mask = Tags(6, LABELS, scheme=scheme), torch.randn(2, 4, 6), ragged(4, 3)
+    tags, x, mask = Tags(6, LABELS, scheme=scheme), torch.randn(2, 4, 6), ragged_mask(4, 3)
     tags.temperature.fill_(0.6)
     made = {name: rows.detach().numpy() for name, rows in tags.decide(x, mask).items()}
     p = (tags.emissions(x) / 0.6).softmax(2).detach().double().numpy()
@@ -56,8 +56,10 @@ def test_opens_and_closes_give_the_probability_of_every_span(scheme: str, span_c
     )
 
 
-@pytest.mark.parametrize("mask", [ragged(1), ragged(8), ragged(3, 9, 1)])
-def test_the_graph_decides_the_same_whatever_stands_in_the_padding(pair: tuple[Tags, Graph], mask: Tensor) -> None:
+@pytest.mark.parametrize("mask", [ragged_mask(1), ragged_mask(8), ragged_mask(3, 9, 1)])
+def test_the_graph_decides_the_same_whatever_stands_in_the_padding(
+    pair: tuple[Tags, ExportedGraph], mask: Tensor
+) -> None:
     tags, graph = pair
     x = torch.randn(*mask.shape, 6)
     made, expected = graph(x=x.masked_fill(~mask[..., None], float("nan")), mask=mask), tags.decide(x, mask)
@@ -67,7 +69,7 @@ def test_the_graph_decides_the_same_whatever_stands_in_the_padding(pair: tuple[T
 
 
 def test_the_score_is_the_log_probability_of_the_tags() -> None:
-    tags, x, mask = Tags(6, LABELS), torch.randn(2, 4, 6), ragged(4, 2)
+    tags, x, mask = Tags(6, LABELS), torch.randn(2, 4, 6), ragged_mask(4, 2)
     made = tags.decide(x, mask)
     expected = torch.where(mask, made["scores"], 1.0).log().sum(1)
     assert torch.allclose(tags.score(x, mask, made["tags"]), expected, atol=1e-5)
@@ -75,7 +77,7 @@ def test_the_score_is_the_log_probability_of_the_tags() -> None:
 
 
 def test_the_loss_is_the_mean_of_real_tokens_and_reaches_every_weight() -> None:
-    tags, x, mask, gold = Tags(6, LABELS), torch.randn(2, 4, 6), ragged(4, 2), torch.randint(0, 5, (2, 4))
+    tags, x, mask, gold = Tags(6, LABELS), torch.randn(2, 4, 6), ragged_mask(4, 2), torch.randint(0, 5, (2, 4))
     loss = tags.loss(x, mask, gold)
     assert loss.item() == pytest.approx(-tags.score(x, mask, gold).sum().item() / 6, abs=1e-6)
     loss.backward()
@@ -91,7 +93,7 @@ def with_logits(tags: Tags) -> tuple[Tags, Tensor, Tensor, Tensor]:
     with torch.no_grad():
         tags.emissions.weight.copy_(torch.eye(5))
         tags.emissions.bias.zero_()
-    return tags, torch.from_numpy(LOGS).float(), ragged(4, 2), torch.from_numpy(GOLD)
+    return tags, torch.from_numpy(LOGS).float(), ragged_mask(4, 2), torch.from_numpy(GOLD)
 
 
 BALANCED = Vocabulary(LABELS, [0, 30, 30, 10, 10])  # spans of the label of each tag
@@ -132,17 +134,17 @@ def test_the_temperature_is_the_likeliest_of_the_tags_and_in_the_state() -> None
     dice = torch.Generator().manual_seed(1)
     z = torch.randn(500, 4, 5, generator=dice)
     drawn = torch.multinomial(z.softmax(2).flatten(0, 1), 1, generator=dice).view(500, 4)
-    sure.calibrate(sure.evidence(3 * z, ragged(*[4] * 500), drawn))
+    sure.calibrate(sure.evidence(3 * z, ragged_mask(*[4] * 500), drawn))
     assert sure.calibration()["temperature"] == pytest.approx(3.0, rel=0.1)
-    p = sure.decide(3 * z, ragged(*[4] * 500))
+    p = sure.decide(3 * z, ragged_mask(*[4] * 500))
     right = p["tags"] == drawn
     assert p["scores"].mean().item() == pytest.approx(right.float().mean().item(), abs=0.03)
     assert sure.state_dict()["temperature"] == sure.temperature
 
 
 def test_everything_is_made_where_the_input_is() -> None:
-    tags, x, mask = Tags(6, LABELS), torch.randn(2, 4, 6), ragged(4, 2)
-    with elsewhere():
+    tags, x, mask = Tags(6, LABELS), torch.randn(2, 4, 6), ragged_mask(4, 2)
+    with meta_device():
         made = tags.decide(x, mask)
     assert {rows.device.type for rows in made.values()} == {"cpu"}
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported import ragged
+from exported_graphs import ragged_mask
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import MarianConfig, MarianMTModel
@@ -66,7 +66,7 @@ def copied(model: Any) -> TransformerDecoder:
 
 def sources(count: int, seed: int) -> tuple[Tensor, Tensor]:
     random = np.random.default_rng(seed)
-    mask = ragged(*random.integers(1, 12, count).tolist())
+    mask = ragged_mask(*random.integers(1, 12, count).tolist())
     ids = torch.from_numpy(random.integers(4, V, tuple(mask.shape)))
     return torch.where(mask, ids, PAD_ID), mask
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported import export, ragged
+from exported_graphs import export, ragged_mask
 from gallery import write_pipeline
 
 from seqpipe.config.loader import load
@@ -17,7 +17,7 @@ from seqpipe_plugins.heads.label import Label
 from seqpipe_plugins.heads.vector import Vector
 
 AXES = {"x": ("b", "t"), "mask": ("b", "t")}
-X, MASK = torch.randn(6, 4, 5, generator=torch.Generator().manual_seed(1)), ragged(4, 2, 1, 3, 4, 2)
+X, MASK = torch.randn(6, 4, 5, generator=torch.Generator().manual_seed(1)), ragged_mask(4, 2, 1, 3, 4, 2)
 POOLED = np.array([row[real].mean(0) for row, real in zip(X.double().numpy(), MASK.numpy(), strict=True)])
 
 
@@ -58,7 +58,7 @@ def test_the_vector_is_the_pooled_text_of_a_width_and_a_length(tmp_path: Path, n
         expected = POOLED @ head.output.weight.detach().double().numpy().T + head.output.bias.detach().double().numpy()
     if normalize:
         expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
-    graph = export(tmp_path / "vector.onnx", head, head.decide, AXES, x=X[:3], mask=ragged(4, 2, 3))
+    graph = export(tmp_path / "vector.onnx", head, head.decide, AXES, x=X[:3], mask=ragged_mask(4, 2, 3))
     polluted = X.masked_fill(~MASK[..., None], float("nan"))
     for found in (head.decide(X, MASK)["vector"].detach().numpy(), graph(x=polluted, mask=MASK)["vector"]):
         assert found.dtype == np.float32

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from factory import Done, seqpipe
-from gallery import training
+from gallery import train_settings
+from tiny_pipelines import CommandResult, seqpipe
 
 from seqpipe import Model, load
 from seqpipe_plugins.tokenizers.lexicon import Lexicon
@@ -18,7 +18,7 @@ SEGMENTER = {
     "embedding": {"use": "lookup", "dim": 24},
     "encoder": {"use": "conv", "layers": 1, "width": 3},
     "head": {"use": "crf", "scheme": "BMES"},
-    "train": training(4, tokens=256),
+    "train": train_settings(4, tokens=256),
 }
 READER = {
     "name": "reader",
@@ -27,7 +27,7 @@ READER = {
     "embedding": {"use": "lookup", "dim": 8},
     "encoder": "bag",
     "head": "label",
-    "train": training(1),
+    "train": train_settings(1),
 }
 
 
@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(folder: Path) -> Done:
+def trained(folder: Path) -> CommandResult:
     done = seqpipe("run", "reader.yaml", "--device", "cpu", folder=folder)
     assert done.code == 0, done.err
     return done
@@ -92,7 +92,7 @@ def test_blanks_in_a_text_are_in_no_word(model: Model) -> None:
     assert all(span["word"].strip() == span["word"] != "" for span in answer)
 
 
-def test_the_lexicon_of_a_run_is_the_words_of_its_bundle(folder: Path, model: Model, trained: Done) -> None:
+def test_the_lexicon_of_a_run_is_the_words_of_its_bundle(folder: Path, model: Model, trained: CommandResult) -> None:
     run = folder / "runs" / "segmenter"
     texts = [row.partition("\t")[0] for row in (folder / "labels.tsv").read_text(encoding="utf-8").split("\n")[1:]]
     sentences = [[span["word"] for span in answer] for answer in model(texts)]
@@ -107,7 +107,7 @@ def test_the_lexicon_of_a_run_is_the_words_of_its_bundle(folder: Path, model: Mo
     assert 0.8 < f1 < 1
 
 
-def test_another_segmenter_makes_another_run(folder: Path, trained: Done) -> None:
+def test_another_segmenter_makes_another_run(folder: Path, trained: CommandResult) -> None:
     manifest = folder / "runs" / "segmenter" / "bundle" / "bundle.json"
     content = manifest.read_bytes()
     manifest.write_bytes(content + b"\n")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from data_files import init_config, write_files
-from pretrained import checkpoint, decoder
+from tiny_checkpoints import checkpoint, decoder
 
 from seqpipe.config import yaml
 from seqpipe.config.loader import Config, load

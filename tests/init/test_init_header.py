@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import seqpipe, write_jsonl
+from tiny_pipelines import seqpipe, write_jsonl
 
 from seqpipe import Pipeline
 from seqpipe.config import loader

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from factory import command, seqpipe
+from tiny_pipelines import command_line, seqpipe
 
 from seqpipe import OpenChoiceError, Pipeline
 from seqpipe.config import loader
@@ -81,7 +81,7 @@ def test_a_choice_is_read_from_a_terminal(tmp_path: Path) -> None:
     leader, follower = pty.openpty()
     with os.fdopen(follower) as terminal:
         streams = {"stdin": terminal, "stderr": terminal, "stdout": subprocess.DEVNULL}
-        process = subprocess.Popen(command("init", "pairs.tsv"), cwd=tmp_path, **streams)
+        process = subprocess.Popen(command_line("init", "pairs.tsv"), cwd=tmp_path, **streams)
     os.write(leader, b"7\n1\n")
     assert process.wait(120) == 0
     os.close(leader)

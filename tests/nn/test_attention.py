@@ -6,7 +6,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from exported import elsewhere, export, ragged
+from exported_graphs import export, meta_device, ragged_mask
 from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
@@ -14,7 +14,7 @@ from seqpipe.nn.attention import Attention, AttentionPool, AttentionScore, Cover
 
 SCORES: tuple[AttentionScore, ...] = get_args(AttentionScore)
 EQUAL = ("dot", "scaled-dot")  # what needs queries as wide as keys
-MASKS = [ragged(1), ragged(9), ragged(2, 1), ragged(3, 12, 1, 7, 12)]
+MASKS = [ragged_mask(1), ragged_mask(9), ragged_mask(2, 1), ragged_mask(3, 12, 1, 7, 12)]
 Array = np.ndarray
 
 
@@ -96,7 +96,7 @@ def assert_follows(attention: Attention, query: Tensor, keys: Tensor, mask: Tens
 @pytest.mark.parametrize("combine", [False, True])
 @pytest.mark.parametrize("score", SCORES)
 def test_every_score_follows_its_equation_whatever_stands_in_the_padding(score: AttentionScore, combine: bool) -> None:
-    attention, mask = build(score, combine=combine), ragged(4, 6, 1)
+    attention, mask = build(score, combine=combine), ragged_mask(4, 6, 1)
     query, keys = given(attention, mask, 3)
     with torch.no_grad():
         made = attention.attend(query, attention.project(keys, mask), mask)
@@ -109,7 +109,7 @@ def test_every_score_follows_its_equation_whatever_stands_in_the_padding(score: 
 
 @pytest.mark.parametrize("score", SCORES)
 def test_the_graph_gives_the_same_for_every_size(score: AttentionScore, tmp_path: Path) -> None:
-    attention, mask = build(score, combine=True), ragged(7, 2, 4)
+    attention, mask = build(score, combine=True), ragged_mask(7, 2, 4)
     axes = {"query": ("b", "n"), "keys": ("b", "t"), "mask": ("b", "t")}
     query, keys = given(attention, mask, 5)
 
@@ -140,7 +140,7 @@ def test_a_text_without_a_real_position_gives_zeros(score: AttentionScore) -> No
 
 @pytest.mark.parametrize("score", SCORES)
 def test_scores_of_any_size_give_weights_that_sum_to_one(score: AttentionScore) -> None:
-    attention, mask = build(score), ragged(4, 6)
+    attention, mask = build(score), ragged_mask(4, 6)
     query, keys = given(attention, mask, 3)
     _, weights = attention(1e6 * query, -1e6 * keys, mask)
     assert torch.allclose(weights.sum(2), torch.ones(2, 3), atol=1e-5)
@@ -150,14 +150,14 @@ def test_scores_of_any_size_give_weights_that_sum_to_one(score: AttentionScore) 
 @pytest.mark.parametrize("score", SCORES)
 def test_every_weight_learns(score: AttentionScore) -> None:
     attention, pool = build(score, combine=True), AttentionPool(6, score=score)
-    mask = ragged(6, 4, 5)
+    mask = ragged_mask(6, 4, 5)
     query, keys = given(attention, mask, 3)
-    (attention(query, keys, mask)[0].square().sum() + pool(query, ragged(3, 2, 3))[0].square().sum()).backward()
+    (attention(query, keys, mask)[0].square().sum() + pool(query, ragged_mask(3, 2, 3))[0].square().sum()).backward()
     assert all(p.grad is not None and p.grad.any() for m in (attention, pool) for p in m.parameters())
 
 
 def test_dropout_silences_weights_in_training_only() -> None:
-    attention, mask = build("additive", dropout=0.5), ragged(4, 6)
+    attention, mask = build("additive", dropout=0.5), ragged_mask(4, 6)
     query, keys = given(attention, mask, 3)
     assert torch.equal(attention(query, keys, mask)[0], attention(query, keys, mask)[0])
     attention.train()
@@ -166,9 +166,9 @@ def test_dropout_silences_weights_in_training_only() -> None:
 
 @pytest.mark.parametrize("score", SCORES)
 def test_everything_is_made_where_the_input_is(score: AttentionScore) -> None:
-    attention, mask = build(score), ragged(4, 2)
+    attention, mask = build(score), ragged_mask(4, 2)
     query, keys = given(attention, mask, 3)
-    with elsewhere():
+    with meta_device():
         assert {tensor.device.type for tensor in attention(query, keys, mask)} == {"cpu"}
 
 

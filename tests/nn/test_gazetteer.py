@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported import export, ragged
+from exported_graphs import export, ragged_mask
 
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.config.signature import construct
@@ -122,7 +122,11 @@ def test_a_decision_is_the_best_of_all_permitted_sequences(case: str, tmp_path: 
 @pytest.mark.parametrize("batches", [20, pytest.param(100, marks=pytest.mark.long)])  # of 100 texts
 def test_no_answer_of_the_graph_is_outside_the_list(batches: int, tmp_path: Path) -> None:
     head, source, tags = build(tmp_path, "crf, IOB2")
-    example = {"x": torch.randn(3, 5, D), "mask": ragged(5, 2, 4), "gazetteer": torch.zeros(3, 5, 7, dtype=torch.int64)}
+    example = {
+        "x": torch.randn(3, 5, D),
+        "mask": ragged_mask(5, 2, 4),
+        "gazetteer": torch.zeros(3, 5, 7, dtype=torch.int64),
+    }
     axes = {"x": ("b", "t"), "mask": ("b", "t"), "gazetteer": ("b", "t", "k")}
     graph = export(tmp_path / "g.onnx", head, head.decide, axes, **example)
     random, count = np.random.default_rng(1), 0

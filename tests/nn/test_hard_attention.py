@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from exported import export, ragged
+from exported_graphs import export, ragged_mask
 from torch import Tensor
 
 from seqpipe.nn.attention import Attention, AttentionScore, GradientEstimator, HardAttention, ProjectedKeys, first
@@ -28,7 +28,7 @@ def both(score: AttentionScore, trained: GradientEstimator = "straight-through")
 
 
 def texts(*lengths: int, queries: int = 3) -> tuple[Tensor, Tensor, Tensor]:
-    mask = ragged(*lengths)
+    mask = ragged_mask(*lengths)
     keys = torch.randn(*mask.shape, D).masked_fill(~mask[..., None], float("nan"))
     return torch.randn(len(mask), queries, D), keys, mask
 

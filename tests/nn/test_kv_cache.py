@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factory import plugins
-from kv_encoder import Attention, Forgetful, OneSlot
+from cached_attention import CachedAttention, ForgetfulAttention, OneSlotAttention
+from tiny_pipelines import plugins
 from torch.nn import Module
 
 from seqpipe import load as open_bundle
@@ -42,7 +42,7 @@ def pipeline(folder: Path, encoder: type[Module]) -> tuple[Any, Pipeline]:
     return config, Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 200))).eval()
 
 
-def bundled(folder: Path, encoder: type[Module] = Attention) -> Model:
+def bundled(folder: Path, encoder: type[Module] = CachedAttention) -> Model:
     """Exports an untrained model as a run does, with the comparison that a run makes."""
     config, model = pipeline(folder, encoder)
     records = [{"text": text, "record_continues": False} for text in ("a bad cat", "on a good", "mat")]
@@ -50,7 +50,7 @@ def bundled(folder: Path, encoder: type[Module] = Attention) -> Model:
 
 
 def test_an_encoder_that_inherits_nothing_passes_the_kit() -> None:
-    assert not check_encoder(Attention).failed
+    assert not check_encoder(CachedAttention).failed
 
 
 def test_a_bundle_continues_its_own_texts_with_the_cache(writer_bundle: Path) -> None:
@@ -65,9 +65,9 @@ def test_a_bundle_continues_its_own_texts_with_the_cache(writer_bundle: Path) ->
 
 def test_an_encoder_that_drops_its_cache_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(ParityError, match="a text in chunks"):
-        bundled(tmp_path, Forgetful)
+        bundled(tmp_path, ForgetfulAttention)
 
 
 def test_the_kit_refuses_the_wrong_number_of_slots() -> None:
     with pytest.raises(AssertionError, match="cache_per_token"):
-        check_encoder(OneSlot)
+        check_encoder(OneSlotAttention)

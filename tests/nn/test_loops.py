@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from exported import Graph, export
+from exported_graphs import ExportedGraph, export
 from torch import Tensor, nn
 
 from seqpipe.nn.loops import State, scan, while_loop
@@ -27,13 +27,13 @@ def sums(x: Tensor) -> dict[str, Tensor]:
 
 
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def graph(tmp_path_factory: pytest.TempPathFactory) -> ExportedGraph:
     path: Path = tmp_path_factory.mktemp("loops") / "loops.onnx"
     return export(path, nn.Identity(), sums, {"x": ("t", "b")}, x=torch.rand(4, 3))
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (9, 2)])
-def test_a_loop_gives_the_same_in_python_and_in_the_graph(graph: Graph, shape: tuple[int, int]) -> None:
+def test_a_loop_gives_the_same_in_python_and_in_the_graph(graph: ExportedGraph, shape: tuple[int, int]) -> None:
     x = torch.rand(shape) + 0.1
     made, expected = graph(x=x), sums(x)
     assert {"Scan", "Loop"} <= set(graph.operators)
@@ -55,5 +55,5 @@ def test_gradients_flow_through_a_scan() -> None:
     assert x.grad[:, 0].tolist() == [4, 3, 2, 1, 0]
 
 
-def test_a_loop_that_is_over_before_it_begins_leaves_its_state(graph: Graph) -> None:
+def test_a_loop_that_is_over_before_it_begins_leaves_its_state(graph: ExportedGraph) -> None:
     assert int(graph(x=torch.full((2, 2), 500.0))["count"]) == 0

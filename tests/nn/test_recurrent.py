@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import cells
 import numpy as np
+import numpy_cells
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,18 +16,23 @@ from seqpipe_plugins.encoders.gru import ResetBefore
 from seqpipe_plugins.encoders.lstm import Variant
 from seqpipe_plugins.encoders.nested_lstm import Nested
 
-Make, Step = Callable[..., Any], cells.Step
+Make, Step = Callable[..., Any], numpy_cells.Step
 LENGTHS = torch.tensor([6, 1, 4])
 RELU = partial(nn.RNN, nonlinearity="relu")
 STEPPED: list[tuple[Make, Step]] = [
-    (ResetBefore, cells.gru_before),
-    (partial(Variant, peephole=True, coupled=False), cells.peephole),
-    (partial(Variant, peephole=False, coupled=True), cells.coupled),
-    (partial(Variant, peephole=True, coupled=True), cells.coupled_peephole),
-    (partial(Nested, depth=2), cells.nested),
-    (partial(Nested, depth=3), cells.nested_three),
+    (ResetBefore, numpy_cells.gru_reset_before),
+    (partial(Variant, peephole=True, coupled=False), numpy_cells.peephole),
+    (partial(Variant, peephole=False, coupled=True), numpy_cells.coupled),
+    (partial(Variant, peephole=True, coupled=True), numpy_cells.coupled_peephole),
+    (partial(Nested, depth=2), numpy_cells.nested_lstm),
+    (partial(Nested, depth=3), numpy_cells.nested_lstm_of_depth_3),
 ]
-CELLS = [(nn.RNN, cells.elman_tanh), (RELU, cells.elman_relu), (nn.GRU, cells.gru_after), (nn.LSTM, cells.lstm)]
+CELLS = [
+    (nn.RNN, numpy_cells.elman_tanh),
+    (RELU, numpy_cells.elman_relu),
+    (nn.GRU, numpy_cells.gru_reset_after),
+    (nn.LSTM, numpy_cells.lstm),
+]
 CELLS += STEPPED
 
 
@@ -50,7 +55,7 @@ def test_a_ragged_layer_follows_the_equations_step_by_step(make: Make, step: Ste
     found = ragged_rnn(rnn, filled, LENGTHS, backward=direction == "backward")
     states, last = (made.detach().numpy() for made in found)
     for b, n in enumerate(LENGTHS.tolist()):
-        expected = cells.layer(step, rnn, x[b, :n].double().numpy(), direction)
+        expected = numpy_cells.layer(step, rnn, x[b, :n].double().numpy(), direction)
         assert states.shape[2] == last.shape[1] == len(expected)
         for d, (each, final, _) in enumerate(expected):
             assert np.abs(states[b, :n, d] - each).max() < 1e-6

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from exported import Graph, export
+from exported_graphs import ExportedGraph, export
 from torch import Tensor, nn
 
 from seqpipe.features.automaton import TextTrie
@@ -260,7 +260,7 @@ def table() -> Table:
 
 
 @pytest.fixture(scope="module")
-def graph(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def graph(table: Table, tmp_path_factory: pytest.TempPathFactory) -> ExportedGraph:
     """Search on that table, with every option: which rows is an input."""
     given = {"prefix": (4, 1), "forbidden": never(5, 4, 1), "allowed": ((4, 5), (5,)), "uniform": torch.rand(6, 4, 5)}
     axes: Any = AXES | {"uniform": ("ub", "uk", "un")} | dict.fromkeys(NUMBERS, ())
@@ -277,7 +277,9 @@ def decide(table: Table, rows: Tensor, **given: Any) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("group", range(len(OPTIONS)), ids=lambda group: str(OPTIONS[group]))
-def test_a_beam_as_wide_as_there_are_prefixes_finds_the_best_of_all(table: Table, graph: Graph, group: int) -> None:
+def test_a_beam_as_wide_as_there_are_prefixes_finds_the_best_of_all(
+    table: Table, graph: ExportedGraph, group: int
+) -> None:
     options, rows = OPTIONS[group], list(range(group, MODELS, len(OPTIONS)))
     given = inputs(rows, ALL, 5, options)
     made, found, sequences = graph(**given), decide(table, **given), every(options)
@@ -290,7 +292,7 @@ def test_a_beam_as_wide_as_there_are_prefixes_finds_the_best_of_all(table: Table
         assert made["scores"][i].tolist() == pytest.approx(log_p, abs=1e-4)
 
 
-def test_narrow_beams_miss_what_wide_ones_find(table: Table, graph: Graph) -> None:
+def test_narrow_beams_miss_what_wide_ones_find(table: Table, graph: ExportedGraph) -> None:
     rows = list(range(MODELS))
     best = [graph(**inputs(rows, beams, 1, {}))["tokens"] for beams in (1, 3, ALL)]
     missed = [int((narrow != best[-1]).any((1, 2)).sum()) for narrow in best[:-1]]
@@ -395,7 +397,7 @@ def test_a_text_that_is_drawn_is_no_longer_than_there_are_numbers() -> None:
     assert [len(one) for one in written(found)] == [6] * 4
 
 
-def test_the_graph_finds_the_same_with_every_option(table: Table, graph: Graph) -> None:
+def test_the_graph_finds_the_same_with_every_option(table: Table, graph: ExportedGraph) -> None:
     rows, cases = list(range(40)), [*OPTIONS, {"early_stopping": True}]
     cases += [{"uniform": torch.rand(40, K, N), "K": K, "temperature": 0.8, "top_p": 0.9, "top_k": 4} for K in (1, 3)]
     for options, K in itertools.product(cases, (1, 2, 5)):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import sacrebleu
 import torch
-from exported import Graph, elsewhere, export
-from factory import writing
+from exported_graphs import ExportedGraph, export, meta_device
 from generating_heads import COPYING, KINDS, SAMPLED, V, build, output_bias, rows_of, sources, writer
+from tiny_pipelines import write_seq2seq
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -52,7 +52,7 @@ def decide(head: Any, alpha: Tensor, beta: Tensor, ngram: Tensor, **source: Any)
     return decision
 
 
-def export_head(path: Path, head: Any) -> Graph:
+def export_head(path: Path, head: Any) -> ExportedGraph:
     example = sources(5, 2, 4) | options(4, 3, 7, 0.5, 0.1, 3)
     return export(path, head, lambda **inputs: decide(head, **inputs), AXES, **example)
 
@@ -61,7 +61,7 @@ EXPORTED = [pytest.param(kind, marks=[pytest.mark.long] if kind in RARELY else [
 
 
 @pytest.fixture(scope="module", params=EXPORTED)
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any, Graph]:
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any, ExportedGraph]:
     head = writer(request.param)
     return request.param, head, export_head(tmp_path_factory.mktemp("writer") / "writer.onnx", head)
 
@@ -78,7 +78,7 @@ CASES: dict[str, tuple[tuple[int, ...], float | None, dict[str, Tensor]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_graph_generates_the_same_texts(pair: tuple[str, Any, Graph], case: str) -> None:
+def test_the_graph_generates_the_same_texts(pair: tuple[str, Any, ExportedGraph], case: str) -> None:
     (kind, head, graph), (lengths, unknown, search) = pair, CASES[case]
     inputs = sources(*lengths, seed=[*CASES].index(case), unknown=unknown) | search
     with torch.no_grad():
@@ -164,7 +164,7 @@ def test_padding_and_beginnings_are_never_generated(kind: str) -> None:
 def test_every_tensor_is_made_where_the_input_is(kind: str) -> None:
     head, source = writer(kind), sources(4, 2)
     search = SearchOptions(beams=3, n_best=2, max_length=5, length_penalty=0.5)
-    with elsewhere():
+    with meta_device():
         decision = head.decide([source], options=search)
         decision |= head.explain([source], tokens=decision["tokens"])
         head.train().loss([source], **TARGETS).backward()
@@ -219,7 +219,7 @@ TEXT_TO_TEXT = {"target": "reversed", "target_tokenizer": "same"}
 
 
 def fitted(folder: Path, **head: Any) -> tuple[Any, Artifacts]:
-    config = load(writing(folder, {"head": TEXT_TO_TEXT | head}))
+    config = load(write_seq2seq(folder, {"head": TEXT_TO_TEXT | head}))
     return config, fit_artifacts(config, read(config.data.reader, config.data.train))
 
 
@@ -249,7 +249,7 @@ def test_lengths_are_no_options_of_a_head_whose_source_determines_them(head: str
     for name in ("max_length", "min_length"):
         with pytest.raises(UsageError, match=f"no decode option '{name}'"):
             [*model.stream([{"text": "abc"}], **{name: 2})]
-    assert {*option_table(*load(writing(tmp_path)).head)} == {*plain.options}
+    assert {*option_table(*load(write_seq2seq(tmp_path)).head)} == {*plain.options}
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -264,7 +264,9 @@ def test_the_tokenizer_of_bleu_is_part_of_the_answer_that_a_bundle_states(head: 
 
 
 def test_a_head_that_fills_spans_states_the_tokenizer_of_bleu_too(tmp_path: Path) -> None:
-    config = load(writing(tmp_path, {"head": {"use": "transformer-decoder", "spans": 0.2, "bleu_tokenize": "char"}}))
+    config = load(
+        write_seq2seq(tmp_path, {"head": {"use": "transformer-decoder", "spans": 0.2, "bleu_tokenize": "char"}})
+    )
     artifacts = fit_artifacts(config, read(config.data.reader, config.data.train))
     assert artifacts.tasks[0].answer["bleu_tokenize"] == "char"
 

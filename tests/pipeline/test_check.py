@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import LEAN, QUIET, labelling, moods, tiny, toy_encoders, write_jsonl, writing
+from tiny_pipelines import (
+    QUIET,
+    SMALL_TAGGER,
+    labelled_texts,
+    load_tagger,
+    toy_encoders,
+    write_classifier,
+    write_jsonl,
+    write_seq2seq,
+)
 from torch import Tensor, nn
 
 from seqpipe.config.loader import Config, load
@@ -26,7 +35,7 @@ LABEL = {"head": {"use": "label"}}
 
 def tagged(folder: Path, late: dict[str, Any]) -> Config:
     """A tagger whose training records are alike but for the last ones."""
-    path = writing(folder, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
+    path = write_seq2seq(folder, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
     write_jsonl(folder / "train.jsonl", [{"text": "it rains", "spans": []}] * EARLY + [late] * LATE)
     write_jsonl(folder / "dev.jsonl", [late])
     write_jsonl(folder / "test.jsonl", [late, late])
@@ -34,7 +43,7 @@ def tagged(folder: Path, late: dict[str, Any]) -> Config:
 
 
 def trained_on(folder: Path, records: list[dict[str, Any]], *overrides: str, **changes: Any) -> Config:
-    path = writing(folder, {"tokenizer": "words", **changes})
+    path = write_seq2seq(folder, {"tokenizer": "words", **changes})
     write_jsonl(folder / "train.jsonl", records)
     write_jsonl(folder / "dev.jsonl", records)
     return load(path, overrides)
@@ -57,17 +66,17 @@ def test_a_late_span_that_cuts_a_word_is_an_error_and_is_counted_where_it_is_wid
 
 def test_words_and_tokens_of_all_records_count(tmp_path: Path) -> None:
     (tmp_path / "words.vec").write_text("late 1 0\nwords 0 1\n")
-    path = labelling(tmp_path, LABEL | {"embedding": {"use": "vectors", "path": "words.vec"}})
+    path = write_classifier(tmp_path, LABEL | {"embedding": {"use": "vectors", "path": "words.vec"}})
     late = [{"text": "late words", "label": "good"}] * LATE
     write_jsonl(tmp_path / "train.jsonl", [{"text": "an early day", "label": "bad"}] * EARLY + late)
     assert build_trial(load(path)).messages[0].startswith("embedding: 2 of 5 words (40.0%) have a vector in words.vec")
-    path = labelling(tmp_path, LABEL | {"tokenizer": {"use": "words", "min_count": 500}})
+    path = write_classifier(tmp_path, LABEL | {"tokenizer": {"use": "words", "min_count": 500}})
     write_jsonl(tmp_path / "train.jsonl", [{"text": f"day {n}", "label": "ab"[n % 2]} for n in range(EARLY)])
     assert "day" in build_trial(load(path)).pipeline.artifacts.vocabulary
 
 
 def test_late_texts_that_cannot_be_written_are_counted(tmp_path: Path) -> None:
-    path = writing(tmp_path, {"data": {"reader": "jsonl", "train": "train.jsonl"}})
+    path = write_seq2seq(tmp_path, {"data": {"reader": "jsonl", "train": "train.jsonl"}})
     late = {"text": "abc", "reversed": "a b  c"}
     write_jsonl(tmp_path / "train.jsonl", [{"text": "ab", "reversed": "ba"}] * 1500 + [late] * LATE)
     (message,) = build_trial(load(path, ["head.target_tokenizer={use: words}"])).messages
@@ -185,8 +194,8 @@ def test_large_data_are_examined_to_their_end_with_all_warnings(
 
 
 def test_late_labels_are_known_and_those_of_dev_alone_are_not(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    path = labelling(tmp_path, LABEL)
-    records = [{"text": f"a sad day {n}", "label": "bad"} for n in range(EARLY)] + moods(LATE, 1)
+    path = write_classifier(tmp_path, LABEL)
+    records = [{"text": f"a sad day {n}", "label": "bad"} for n in range(EARLY)] + labelled_texts(LATE, 1)
     write_jsonl(tmp_path / "train.jsonl", records)
     small = build_trial(load(path))
     request.getfixturevalue("small_sample")
@@ -202,8 +211,8 @@ def test_late_labels_are_known_and_those_of_dev_alone_are_not(tmp_path: Path, re
 
 @pytest.mark.usefixtures("small_sample")
 def test_a_late_long_text_of_large_data_is_the_one_whose_memory_is_measured(tmp_path: Path) -> None:
-    path = labelling(tmp_path, LABEL)
-    records = [*moods(EARLY, 1), {"text": "day " * 50, "label": "bad"}, *moods(LATE, 2)]
+    path = write_classifier(tmp_path, LABEL)
+    records = [*labelled_texts(EARLY, 1), {"text": "day " * 50, "label": "bad"}, *labelled_texts(LATE, 2)]
     write_jsonl(tmp_path / "train.jsonl", records)
     data = build_trial(load(path)).data
     assert data.batches.data[-1].where == f"record {EARLY + 1} ({tmp_path / 'train.jsonl'}:{EARLY + 1})"
@@ -215,7 +224,7 @@ def test_a_late_long_text_of_large_data_is_the_one_whose_memory_is_measured(tmp_
 
 
 def test_a_sound_pipeline_is_built_exported_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = tiny(tmp_path, *LEAN, "encoder=sound", **toy_encoders())
+    config = load_tagger(tmp_path, *SMALL_TAGGER, "encoder=sound", **toy_encoders())
     files = os.listdir(tmp_path)
     result = check_export(config, Console())
     assert os.listdir(tmp_path) == files
@@ -259,13 +268,13 @@ FORWARD = "encoder: encoder 'broken' of toys: `forward`"
 def test_a_component_with_a_planted_fault_is_found(tmp_path: Path, encoder: str, error: Any, message: str) -> None:
     toys = toy_encoders() | {"broken": ("encoder", Broken)}
     with pytest.raises(error, match=message):
-        check_export(tiny(tmp_path, *LEAN, f"encoder={encoder}", **toys), QUIET)
+        check_export(load_tagger(tmp_path, *SMALL_TAGGER, f"encoder={encoder}", **toys), QUIET)
 
 
 def test_an_unknown_metric_is_reported_with_the_scores_there_are(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no dev score 'blue'; did you mean 'bleu'\? \(there is: .*perplexity"):
-        check_export(load(writing(tmp_path), ["train.metric=blue"]), QUIET)
-    file = labelling(tmp_path, {"head": {"use": "label", "target": "label", "calibrate": True}})
+        check_export(load(write_seq2seq(tmp_path), ["train.metric=blue"]), QUIET)
+    file = write_classifier(tmp_path, {"head": {"use": "label", "target": "label", "calibrate": True}})
     for metric in ("accuracy", "-loss"):
         assert check_export(load(file, [f"train.metric={metric}"]), QUIET).decisions
     with pytest.raises(UsageError, match="no dev score 'acuracy'; did you mean 'accuracy'"):
@@ -273,9 +282,9 @@ def test_an_unknown_metric_is_reported_with_the_scores_there_are(tmp_path: Path)
 
 
 def test_many_words_that_the_tokenizer_splits_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    check_export(tiny(tmp_path, *LEAN, r"tokenizer={use: words, pattern: \w}"), Console())
+    check_export(load_tagger(tmp_path, *SMALL_TAGGER, r"tokenizer={use: words, pattern: \w}"), Console())
     message = "words are split differently by the tokenizer in the words joined by spaces: for example"
     assert message in capsys.readouterr().err
-    check_export(tiny(tmp_path, *LEAN), Console())
+    check_export(load_tagger(tmp_path, *SMALL_TAGGER), Console())
     printed = capsys.readouterr().err
     assert ("0.0 % of" in printed, "for example" in printed) == (True, False)

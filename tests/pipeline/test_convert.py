@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from factory import QUIET, seqpipe
-from independent import Bundle as SecondRuntime
-from pretrained import decoder, rewrite, t5
-from scripts import benchmark_script
+from repository_scripts import benchmark_script
+from second_runtime import Bundle as SecondRuntime
+from tiny_checkpoints import change_json, decoder, t5
+from tiny_pipelines import QUIET, seqpipe
 
 from seqpipe import load as open_bundle
 from seqpipe.errors import DataError, ParityError, SeqpipeError, UsageError
@@ -312,7 +312,7 @@ def test_a_damaged_checkpoint_is_refused_with_the_reason(make: Make, tmp_path: P
         ]
     ):
         copy = shutil.copytree(make("bert", "SequenceClassification", **SINGLE), tmp_path / str(number))
-        rewrite(copy / file, **changes)
+        change_json(copy / file, **changes)
         assert message in refusal(copy, out)
     copy = shutil.copytree(make("bert", "SequenceClassification", **SINGLE), tmp_path / "copy")
     weights = copy / "model.safetensors"

@@ -9,7 +9,7 @@ from typing import Any
 
 import fsspec
 import pytest
-from factory import labelling
+from tiny_pipelines import write_classifier
 
 from seqpipe.config import yaml
 from seqpipe.config.loader import Config, load, resolved
@@ -28,7 +28,7 @@ NAMES = ("a.jsonl", "b.jsonl.gz", "c.jsonl")
 @pytest.fixture
 def shards(tmp_path: Path) -> Path:
     """A YAML beside the folder `shards`, which has the records of train.jsonl in three files."""
-    path = labelling(tmp_path, {"head": "label"})
+    path = write_classifier(tmp_path, {"head": "label"})
     (tmp_path / "shards").mkdir()
     lines = (tmp_path / "train.jsonl").read_bytes().splitlines(keepends=True)
     for number, name in enumerate(NAMES):
@@ -94,7 +94,7 @@ def test_a_form_without_files_is_refused_with_its_cure(shards: Path, files: str,
 
 def test_files_that_are_read_together_are_named_once(tmp_path: Path) -> None:
     reader = {"use": "lines", "labels": {"a": "a.*", "b": "b.*"}}
-    path = labelling(tmp_path, {"head": "label", "data": {"reader": reader, "train": "*.txt"}})
+    path = write_classifier(tmp_path, {"head": "label", "data": {"reader": reader, "train": "*.txt"}})
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text("a text\n")
     with pytest.raises(ConfigError, match=r"b\.txt is read together with \S+a\.txt"):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factory import LEAN, seqpipe, tagging, write_conll, write_jsonl
+from tiny_pipelines import SMALL_TAGGER, seqpipe, write_conll, write_jsonl, write_tagger
 
 from seqpipe import DataError, Pipeline, Run, UsageError, compare
 from seqpipe import runs as list_runs
@@ -19,7 +19,7 @@ from seqpipe.console import Progress
 from seqpipe.training import checkpoint
 from seqpipe.training.data_forms import data_form
 
-SETTINGS = (*LEAN, "train.epochs=4", "data.dev=0.25", "data.test=0.2", "train.schedule={use: linear}")
+SETTINGS = (*SMALL_TAGGER, "train.epochs=4", "data.dev=0.25", "data.test=0.2", "train.schedule={use: linear}")
 LR = 0.02
 Crossed = tuple[Run, list[str]]
 
@@ -34,7 +34,7 @@ def crossed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crossed]:
     """A cross-validation with the final model, in whose folder the tests stand, and what was reported of it."""
     folder = tmp_path_factory.mktemp("folds")
     with contextlib.chdir(folder):
-        yield run_with_lines(Pipeline(tagging(folder), SETTINGS).run_folds, 2, final=True)
+        yield run_with_lines(Pipeline(write_tagger(folder), SETTINGS).run_folds, 2, final=True)
 
 
 def texts(run: Run, role: str) -> set[str]:
@@ -125,7 +125,7 @@ def test_a_cross_validation_is_listed_as_finished_and_compared_by_its_answers(cr
 
 def test_an_interrupted_cross_validation_continues_with_its_fold(crossed: Crossed, tmp_path: Path) -> None:
     with contextlib.chdir(tmp_path):
-        pipeline = Pipeline(tagging(tmp_path), SETTINGS)
+        pipeline = Pipeline(write_tagger(tmp_path), SETTINGS)
         with pytest.raises(KeyboardInterrupt):
             pipeline.run_folds(2, device="cpu", progress=stop_at(3, "tiny-fold2"))
         assert not Path("runs/tiny-folds").exists()
@@ -229,12 +229,12 @@ def test_a_group_of_the_data_is_in_one_fold_of_a_pipeline(tmp_path: Path) -> Non
     keys = {"reader": "jsonl", "train": "train.jsonl", "dev": 0.25, "group": "doc"}
     tested: list[str] = []
     for number in (1, 2):
-        config = Pipeline(tagging(tmp_path, {"data": keys}), {"data.fold": [number, 2]}).config
+        config = Pipeline(write_tagger(tmp_path, {"data": keys}), {"data.fold": [number, 2]}).config
         paths: list[Any] = [config.data.train, config.data.dev, config.data.tests["test"]]
         train, dev, test = ({record["doc"] for record in data_form(config).read(path)} for path in paths)
         assert len(train | dev | test) == len(train) + len(dev) + len(test)
         tested += test
     assert sorted(tested) == [f"doc {i}" for i in range(10)]
-    wrong = Pipeline(tagging(tmp_path, {"data": keys | {"group": "page"}})).config
+    wrong = Pipeline(write_tagger(tmp_path, {"data": keys | {"group": "page"}})).config
     with pytest.raises(DataError, match=r"train\.jsonl:1: no field 'page', which data\.group names"):
         data_form(wrong).read(wrong.data.train)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from factory import LEAN, QUIET, seqpipe, tagging, tiny
+from tiny_pipelines import QUIET, SMALL_TAGGER, load_tagger, seqpipe, write_tagger
 
 from seqpipe import Pipeline, Run
 from seqpipe.config.loader import load
@@ -28,7 +28,7 @@ SMALL = {"embedding": {"use": "lookup", "dim": 4}, "train": {"epochs": 1, "threa
 def pipeline(folder: Path, name: str, **changes: Any) -> Path:
     """A tiny pipeline in the folder `yaml`, beside the folder of runs."""
     (folder / "yaml").mkdir(exist_ok=True)
-    path = tagging(folder / "yaml", {"name": name, "encoder": {"use": "lstm", "hidden": 4}, **SMALL, **changes})
+    path = write_tagger(folder / "yaml", {"name": name, "encoder": {"use": "lstm", "hidden": 4}, **SMALL, **changes})
     return path.rename(path.with_name(f"{name}.yaml"))
 
 
@@ -202,7 +202,7 @@ def test_a_tokenizer_that_cuts_words_is_warned_of_and_scored_on_raw_text(
     monkeypatch.chdir(tmp_path)
     letters = r"tokenizer={use: words, pattern: \w}"
     scores = full_run.run_all(
-        tiny(tmp_path, *LEAN, letters, "train.epochs=6", "train.batch_size=4"), Console(0), "cpu"
+        load_tagger(tmp_path, *SMALL_TAGGER, letters, "train.epochs=6", "train.batch_size=4"), Console(0), "cpu"
     ).scores
     assert scores is not None
     raw = scores["test (raw)"]

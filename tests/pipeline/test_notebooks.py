@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import OUTPUTS, ROOT, SHELLS, Block, blocks, compare, copy_checkout
-from factory import seqpipe, tagging
-from scripts import load_script
+from doc_pages import OUTPUTS, ROOT, SHELLS, Block, code_blocks, compare_output, copy_checkout
+from repository_scripts import load_script
+from tiny_pipelines import seqpipe, write_tagger
 
 from seqpipe.training import progress
 from seqpipe.training.progress import Interrupts
@@ -27,10 +27,10 @@ COURSE = sorted((ROOT / "docs" / "course").glob("*.md"))
 START = """
 from pathlib import Path
 import torch
-from factory import LEAN, tagging
+from tiny_pipelines import SMALL_TAGGER, write_tagger
 from seqpipe import Pipeline
 torch.set_num_threads(1)
-pipeline = Pipeline(tagging(Path()), [*LEAN, "train.epochs=300"])
+pipeline = Pipeline(write_tagger(Path()), [*SMALL_TAGGER, "train.epochs=300"])
 """
 
 
@@ -123,7 +123,7 @@ def test_an_interrupt_of_the_kernel_saves_a_checkpoint_from_which_the_same_cell_
 
 def test_an_error_has_the_text_of_the_command(kernel: Kernel, tmp_path: Path) -> None:
     reply = kernel("Pipeline('tiny.yaml', {'encoder.hiden': 3})")
-    command = seqpipe("check", tagging(tmp_path), "--set", "encoder.hiden=3", folder=tmp_path)
+    command = seqpipe("check", write_tagger(tmp_path), "--set", "encoder.hiden=3", folder=tmp_path)
     assert command.err.splitlines()[0] in reply.error
     assert reply.error.endswith("encoder.hiden: 'lstm' has no such option; did you mean 'hidden'?")
 
@@ -149,7 +149,7 @@ def test_a_notebook_is_what_jupytext_makes_of_its_script(script: Path) -> None:
 
 
 def test_a_csv_becomes_a_run_a_bundle_and_an_answer_in_at_most_six_lines_of_the_page() -> None:
-    page = blocks((ROOT / "docs" / "python.md").read_text(encoding="utf-8"))
+    page = code_blocks((ROOT / "docs" / "python.md").read_text(encoding="utf-8"))
     code = next(block.code for block in page if block.language == "python")  # which the test of the page runs
     assert all(part in code for part in (".csv", ".run()", ".bundle", "show("))
     assert len([line for line in code.splitlines() if line]) <= 6
@@ -188,10 +188,10 @@ def test_every_notebook_runs_from_its_first_cell_to_its_last(script: Path, tmp_p
 
 def course_cells(page: Path) -> list[tuple[Block, Block | None]]:
     """The blocks of a page that are cells of its notebook, each with the output that the page expects, or None."""
-    page_blocks = [*blocks(page.read_text(encoding="utf-8"))]
+    page_blocks = [*code_blocks(page.read_text(encoding="utf-8"))]
     pairs = []
     for block, after in zip(page_blocks, [*page_blocks[1:], Block("", "", 0)], strict=True):
-        if block.how not in ("long", "no") and (block.title or block.language in ("python", *SHELLS)):
+        if block.condition not in ("long", "no") and (block.title or block.language in ("python", *SHELLS)):
             expects = not block.title and not after.title and after.language in OUTPUTS
             pairs.append((block, after if expects else None))
     return pairs
@@ -215,7 +215,7 @@ def test_the_notebook_of_a_page_has_its_code_its_formulas_and_its_pictures(page:
         magic = f"%%writefile {block.title}\n" if block.title else "%%bash -e\n" if block.language in SHELLS else ""
         assert cell.source.rstrip() == f"{magic}{block.code}".rstrip()
     prose = "\n".join(cell.source for cell in book.cells if cell.cell_type == "markdown")
-    formulas = [block for block in blocks(page.read_text(encoding="utf-8")) if block.language == "math"]
+    formulas = [block for block in code_blocks(page.read_text(encoding="utf-8")) if block.language == "math"]
     assert prose.count("$$") == 2 * len(formulas) > 0
     assert [mark for mark in ("$`", "`$", "<!--", "](../") if mark in prose] == []
     assert [name for cell in book.cells for name in cell.get("attachments", {})] != []
@@ -230,4 +230,4 @@ def test_the_notebook_of_a_page_prints_its_outputs(page: Path, tmp_path: Path, m
     cells = filter(is_of_the_page, execute(course_notebook(page), tmp_path, 600))
     for (_, expected), cell in zip(course_cells(page), cells, strict=True):
         if expected:
-            compare(expected, "".join(output.text for output in cell.outputs if output.output_type == "stream"))
+            compare_output(expected, "".join(output.text for output in cell.outputs if output.output_type == "stream"))

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import LEAN, Done, process, seqpipe, tagging
-from pretrained import checkpoint
+from tiny_checkpoints import checkpoint
+from tiny_pipelines import SMALL_TAGGER, CommandResult, run_process, seqpipe, write_tagger
 
 from seqpipe import ConfigError, Pipeline, UsageError
 from seqpipe.config.plugins import Plugins
@@ -38,7 +38,7 @@ def register_encoders():
     return {"window": Window}
 '''
 FILE = Path("my_encoder.py")
-SHORT = (*LEAN, "encoder=window", "train.epochs=1")
+SHORT = (*SMALL_TAGGER, "encoder=window", "train.epochs=1")
 BROKEN = "the plugin is broken: "
 FAULTS = {
     "syntax": (PLUGIN.replace("self.dim, self", "self.dim self"), f"my_encoder.py:12: {BROKEN}SyntaxError"),
@@ -56,17 +56,17 @@ FAULTS = {
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a YAML and a plugin in one file, in which the tests stand."""
-    tagging(tmp_path)
+    write_tagger(tmp_path)
     monkeypatch.chdir(tmp_path)
     FILE.write_text(PLUGIN)
     return tmp_path
 
 
-def with_plugin(command: str, *arguments: str | Path) -> Done:
+def with_plugin(command: str, *arguments: str | Path) -> CommandResult:
     return seqpipe(command, *arguments, "--plugin", "my_encoder.py")
 
 
-def static_check(*overrides: str) -> Done:
+def static_check(*overrides: str) -> CommandResult:
     return with_plugin("check", "tiny.yaml", "--static", *overrides)
 
 
@@ -81,7 +81,7 @@ def test_a_run_with_a_plugin_file_makes_a_bundle_that_answers_without_it(folder:
     assert with_plugin("export", "runs/tiny").code == 0
     assert with_plugin("evaluate", "runs/tiny", "--device", "cpu").code == 0
     FILE.unlink()
-    answered = process("predict", "runs/tiny/bundle", folder=folder, stdin=b"Ada flew to Rome\n")
+    answered = run_process("predict", "runs/tiny/bundle", folder=folder, stdin=b"Ada flew to Rome\n")
     assert (answered.code, answered.err.count("plugin")) == (0, 0), answered.err
     assert seqpipe("verify", "runs/tiny/bundle").code == 0
     assert seqpipe("evaluate", "runs/tiny/bundle").code == 0

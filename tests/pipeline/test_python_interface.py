@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import LEAN, begin_run, seqpipe, tagging, tiny, write_jsonl
+from tiny_pipelines import SMALL_TAGGER, begin_run, load_tagger, seqpipe, write_jsonl, write_tagger
 
 from seqpipe import Bundle, BundleError, ConfigError, DataError, Pipeline, Run, UsageError
 from seqpipe.config.run_layout import HISTORY
@@ -33,12 +33,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reported]:
     """A run made from Python, in whose folder the tests stand, and what was reported of it."""
     folder, reports = tmp_path_factory.mktemp("python"), list[Progress]()
     with contextlib.chdir(folder):
-        yield Pipeline(tagging(folder), LEAN).run(device="cpu", progress=reports.append), reports
+        yield Pipeline(write_tagger(folder), SMALL_TAGGER).run(device="cpu", progress=reports.append), reports
 
 
 def test_a_run_is_what_the_command_makes_of_the_same_yaml(finished: Reported, tmp_path: Path) -> None:
     run, reports = finished
-    command = seqpipe("run", tagging(tmp_path), *LEAN, "--device", "cpu", "--json", folder=tmp_path)
+    command = seqpipe("run", write_tagger(tmp_path), *SMALL_TAGGER, "--device", "cpu", "--json", folder=tmp_path)
     assert command.code == 0
     printed = json.loads(command.out)
     assert run.scores == printed["scores"]
@@ -95,7 +95,7 @@ def test_a_notebook_shows_curves_and_rows_as_a_table(finished: Reported, monkeyp
 
 
 def test_a_run_without_scores_and_one_whose_dev_scores_are_not_finite_are_shown_too(folder: Path) -> None:
-    run = begin_run(tiny(folder))
+    run = begin_run(load_tagger(folder))
     assert "<h2>tiny</h2>" in run._repr_html_()
     row = {"epoch": 1, "step": 6, "loss": 0.5, "dev": {"f1": None, "loss": None}, "lr": 0.1, "seconds": 1}
     row |= {"best": False, "gradients": {}}
@@ -129,7 +129,9 @@ def test_each_step_is_reported_from_its_start_to_its_end(finished: Reported) -> 
 
 
 def test_nothing_is_printed_and_a_mapping_has_overrides(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    pipeline = Pipeline(tagging(folder), {"embedding": {"use": "lookup", "dim": 8}, "head": "tags", "train.epochs": 1})
+    pipeline = Pipeline(
+        write_tagger(folder), {"embedding": {"use": "lookup", "dim": 8}, "head": "tags", "train.epochs": 1}
+    )
     check = pipeline.check()
     pipeline.run(device="cpu")
     assert check.export is not None
@@ -139,8 +141,8 @@ def test_nothing_is_printed_and_a_mapping_has_overrides(folder: Path, capfd: pyt
 
 
 def test_a_check_has_the_warnings_that_the_command_prints(folder: Path) -> None:
-    overrides = [*LEAN, r"tokenizer={use: words, pattern: '\w'}"]
-    warnings = Pipeline(tagging(folder), overrides).check().warnings
+    overrides = [*SMALL_TAGGER, r"tokenizer={use: words, pattern: '\w'}"]
+    warnings = Pipeline(write_tagger(folder), overrides).check().warnings
     assert any("split differently" in warning for warning in warnings)
     printed = seqpipe("check", "tiny.yaml", *overrides).err
     assert all(f"warning: {warning}\n" in printed for warning in warnings)
@@ -157,7 +159,7 @@ def test_a_check_has_the_warnings_that_the_command_prints(folder: Path) -> None:
     ],
 )
 def test_an_error_is_the_one_that_the_command_line_shows(overrides: Any, kind: Any, work: str, folder: Path) -> None:
-    file = tagging(folder)
+    file = write_tagger(folder)
     (folder / "broken.conll").write_text("Ada B-PER\nleft\n")
     with pytest.raises(kind) as caught:
         getattr(Pipeline(file, overrides), work)()
@@ -168,9 +170,9 @@ def test_an_error_is_the_one_that_the_command_line_shows(overrides: Any, kind: A
 
 
 def test_a_mapping_may_take_the_place_of_a_file(folder: Path) -> None:
-    file = tagging(folder)
+    file = write_tagger(folder)
     content = parse(file.read_bytes(), str(file)).data
-    assert Pipeline(content, LEAN).config == Pipeline(file, LEAN).config
+    assert Pipeline(content, SMALL_TAGGER).config == Pipeline(file, SMALL_TAGGER).config
     assert Pipeline({key: value for key, value in content.items() if key != "name"}).name == "pipeline"
     content["train"]["epohs"] = content["train"].pop("epochs")
     with pytest.raises(ConfigError, match=r"pipeline: train.epohs: 'train' has no such key; did you mean 'epochs'\?"):
@@ -181,7 +183,7 @@ def test_a_mapping_may_take_the_place_of_a_file(folder: Path) -> None:
 
 def test_an_override_may_be_any_plain_value_or_a_path(folder: Path) -> None:
     moved = folder / "a folder" / "train.conll"
-    file = tagging(folder)
+    file = write_tagger(folder)
     moved.parent.mkdir()
     (folder / "train.conll").rename(moved)
     changes = {"data.train": moved, "name": "other", "train.patience": None, "train.clip": 1e-05}
@@ -196,7 +198,7 @@ def test_an_exception_of_the_callback_ends_the_work_which_goes_on_later(folder: 
         if progress.text == "training" and "epoch 2" in progress.note:
             raise EnoughError
 
-    pipeline, reports = Pipeline(tagging(folder), LEAN), list[Progress]()
+    pipeline, reports = Pipeline(write_tagger(folder), SMALL_TAGGER), list[Progress]()
     with pytest.raises(EnoughError):
         pipeline.train(device="cpu", progress=stop)
     run = Run("runs/tiny")
@@ -221,7 +223,7 @@ def test_a_function_is_called_after_each_epoch_and_may_end_the_training(folder: 
         histories.append(history)
         return len(history) == 3
 
-    pipeline = Pipeline(tagging(folder), (*LEAN, "train.epochs=9"))
+    pipeline = Pipeline(write_tagger(folder), (*SMALL_TAGGER, "train.epochs=9"))
     run = pipeline.run(device="cpu", on_epoch=is_enough, progress=reports.append)
     assert [len(history) for history in histories] == [1, 2, 3]
     assert histories[-1] == run.history
@@ -236,7 +238,7 @@ def test_a_function_is_called_after_each_epoch_and_may_end_the_training(folder: 
 
 
 def test_an_exception_of_the_function_ends_the_work_which_goes_on_with_the_next_epoch(folder: Path) -> None:
-    pipeline, lengths = Pipeline(tagging(folder), LEAN), list[int]()
+    pipeline, lengths = Pipeline(write_tagger(folder), SMALL_TAGGER), list[int]()
 
     def fail(history: Rows) -> None:
         raise ZeroDivisionError
@@ -249,7 +251,7 @@ def test_an_exception_of_the_function_ends_the_work_which_goes_on_with_the_next_
 
 
 def test_a_pipeline_trains_in_a_thread_with_a_bar_in_a_folder(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    pipeline, results = Pipeline(tagging(folder), LEAN), list[Run]()
+    pipeline, results = Pipeline(write_tagger(folder), SMALL_TAGGER), list[Run]()
     options: Any = {"device": "cpu", "runs": folder / "elsewhere", "progress": True}
     thread = threading.Thread(target=lambda: results.append(pipeline.train(**options)))
     thread.start()

@@ -12,8 +12,18 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import Install
-from factory import LEAN, QUIET, Watched, begin_run, seqpipe, tagging, tiny, train_run, write_conll
 from gallery import gallery
+from tiny_pipelines import (
+    QUIET,
+    SMALL_TAGGER,
+    BatchCallback,
+    begin_run,
+    load_tagger,
+    seqpipe,
+    train_run,
+    write_conll,
+    write_tagger,
+)
 
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
@@ -86,9 +96,9 @@ def test_the_saved_yaml_is_the_same_pipeline_with_every_setting(finished: Path, 
 
 
 def test_the_saved_yaml_has_the_versions(folder: Path, install: Install, capsys: pytest.CaptureFixture[str]) -> None:
-    code = "from factory import toy_encoders\nfrom seqpipe.plugin import hookimpl\n@hookimpl\n"
+    code = "from tiny_pipelines import toy_encoders\nfrom seqpipe.plugin import hookimpl\n@hookimpl\n"
     install("seqpipe-toy", f"{code}def register_encoders(): return {{'sound': toy_encoders()['sound'][1]}}\n")
-    run = begin_run(load(tagging(folder), ["encoder=[sound]", "plugins.allow=[seqpipe-toy]"]))
+    run = begin_run(load(write_tagger(folder), ["encoder=[sound]", "plugins.allow=[seqpipe-toy]"]))
     keys = ("data.reader", "tokenizer", "embedding.0", "embedding.1", "head")
     versions = dict.fromkeys(keys, f"seqpipe-nlp {VERSION}") | {"encoder": "seqpipe-toy 1.0"}
     assert load(run.folder / "pipeline.yaml").plugins.versions == versions
@@ -102,7 +112,7 @@ def test_the_saved_yaml_has_the_versions(folder: Path, install: Install, capsys:
     run.checkpoints.mkdir()
     (run.checkpoints / "last.ckpt").touch()
     with pytest.raises(UsageError, match=r"components.encoder sound: seqpipe-toy 1.0 -> seqpipe-toy 1.1"):
-        begin_run(load(tagging(folder), ["encoder=sound"]))
+        begin_run(load(write_tagger(folder), ["encoder=sound"]))
 
 
 def test_a_changed_yaml_is_refused_naming_every_change(finished: Path) -> None:
@@ -128,7 +138,7 @@ def test_changed_data_is_refused_naming_the_file_and_moved_data_is_not(finished:
 
 
 def test_a_test_set_named_train_hides_nothing(folder: Path) -> None:
-    config = tiny(folder, "data.test={train: test.conll, dev: dev.conll}")
+    config = load_tagger(folder, "data.test={train: test.conll, dev: dev.conll}")
     before = fingerprint(config)
     write_conll(folder / "train.conll", 20, 99)
     assert differences(before, fingerprint(config)) == ["data.train: the file's content changed"]
@@ -138,7 +148,7 @@ def test_every_file_that_belongs_to_the_data_counts(folder: Path) -> None:
     for name, line in (("a.in", "x"), ("a.out", "O"), ("a.label", "y")):
         (folder / name).write_text(f"{line}\n" * 3)
     reader = "data.reader={use: parallel, fields: {words: '*.in', tags: '*.out', topic: '*.label'}}"
-    config = tiny(folder, reader, "data.train=a.in", "data.dev=null", "data.test=null", "train.patience=null")
+    config = load_tagger(folder, reader, "data.train=a.in", "data.dev=null", "data.test=null", "train.patience=null")
     before = fingerprint(config)
     assert len(before["data"]["train"]) == 3
     (folder / "a.label").write_text("z\n" * 3)
@@ -151,18 +161,18 @@ def test_every_file_that_belongs_to_the_data_counts(folder: Path) -> None:
 def test_a_file_that_an_option_names_counts_by_its_content_and_may_move(folder: Path) -> None:
     vectors = folder / "some.vec"
     vectors.write_text("Ada 1 2\nOslo 3 4\n")
-    config = tiny(folder, "embedding=[{use: vectors, path: some.vec}]")
+    config = load_tagger(folder, "embedding=[{use: vectors, path: some.vec}]")
     before = fingerprint(config)
     (folder / "moved").mkdir()
     shutil.copy(vectors, folder / "moved")
-    moved = tiny(folder, "embedding=[{use: vectors, path: moved/some.vec}]")
+    moved = load_tagger(folder, "embedding=[{use: vectors, path: moved/some.vec}]")
     assert differences(before, fingerprint(moved)) == []
     vectors.write_text("Ada 1 2\nOslo 3 5\n")
     assert differences(before, fingerprint(config)) == ["embedding.path: the file's content changed"]
 
 
 def test_fresh_moves_the_old_run_aside_if_no_mode_is_wrong(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tiny(folder, *LEAN)
+    config = load_tagger(folder, *SMALL_TAGGER)
     for number in range(3):
         (begin_run(config, fresh=number > 0).folder / f"mark-{number}").touch()
     monkeypatch.setenv("SEQPIPE_FEATURES", "maped")
@@ -176,10 +186,10 @@ def test_fresh_moves_the_old_run_aside_if_no_mode_is_wrong(folder: Path, monkeyp
 def test_a_folder_that_is_no_run_is_left_alone(folder: Path) -> None:
     run = folder / "runs/tiny"
     run.mkdir(parents=True)
-    begin_run(tiny(folder))  # an empty one is taken
+    begin_run(load_tagger(folder))  # an empty one is taken
     (run / "run.json").rename(run / "thesis.tex")
     with pytest.raises(UsageError, match="exists and is not a run; give the YAML another name: or move the folder"):
-        begin_run(tiny(folder), fresh=True)
+        begin_run(load_tagger(folder), fresh=True)
     with pytest.raises(UsageError, match=r"not a run \(no run.json\)"):
         open_run(run, QUIET)
 
@@ -189,7 +199,7 @@ def test_a_run_that_was_killed_as_it_began_begins(folder: Path) -> None:
     run.mkdir(parents=True)
     (run / "pipeline.yaml").write_text("name: ti")
     (run / ".run.json.x.part").write_text("{")
-    begin_run(tiny(folder))
+    begin_run(load_tagger(folder))
     assert sorted(os.listdir(run)) == [".lock", "pipeline.yaml", "run.json"]
     open_run(run, QUIET)
 
@@ -200,18 +210,18 @@ def test_an_untrained_run_has_nothing_to_show(folder: Path) -> None:
     def stop(count: int) -> None:
         raise StopError
 
-    config = tiny(folder, *LEAN, "train.checkpoint_steps=1")
+    config = load_tagger(folder, *SMALL_TAGGER, "train.checkpoint_steps=1")
     with pytest.raises(UsageError, match="not trained yet; run `seqpipe train` or `seqpipe run` first"):
         load_trained(begin_run(config))
     with pytest.raises(StopError):
-        train_run(config, Watched(stop))
+        train_run(config, BatchCallback(stop))
     with pytest.raises(UsageError, match="stopped before the first epoch ended"):
         load_trained(open_run(folder / "runs/tiny", QUIET))
 
 
 def test_parity_is_shown_on_test_else_dev_else_train(folder: Path) -> None:
     def sizes(*overrides: str) -> int:
-        return len(data_form(tiny(folder, *overrides)).compared_records(folder))
+        return len(data_form(load_tagger(folder, *overrides)).compared_records(folder))
 
     assert [sizes(), sizes("data.test=null"), sizes("data.test=null", "data.dev=null")] == [16, 12, 36]
 
@@ -228,7 +238,7 @@ def test_a_device_that_is_not_there_is_an_error() -> None:
 
 @pytest.mark.parametrize("name", ["dev", "test"])
 def test_a_label_that_training_never_saw_stops_before_training_with_its_place(folder: Path, name: str) -> None:
-    config = tiny(folder, *LEAN)
+    config = load_tagger(folder, *SMALL_TAGGER)
     (folder / f"{name}.conll").write_text("Ada\tB-PER\n\nAda\tB-ORG\n")
     message = rf"the {name} set has 1 label that training never saw: 'ORG' \(.*{name}\.conll:3\)\n.*unseen_labels: miss"
     with pytest.raises(DataError, match=message):
@@ -237,13 +247,13 @@ def test_a_label_that_training_never_saw_stops_before_training_with_its_place(fo
 
 
 def test_unseen_labels_are_listed_or_count_as_missed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config, dev = tiny(folder, *LEAN, "train.epochs=1"), folder / "dev.conll"
+    config, dev = load_tagger(folder, *SMALL_TAGGER, "train.epochs=1"), folder / "dev.conll"
     dev.write_text("".join(f"Ada\tB-{label}\n\n" for label in ("per", "A", "B", "C", "D", "PER")))
     examples = f"'per' ({dev}:1, training has 'PER'); 'A' ({dev}:3); 'B' ({dev}:5); and 2 more"
     message = f"the dev set has 5 labels that training never saw: {examples}"
     with pytest.raises(DataError, match=re.escape(f"{message}\n")):
         train_run(config)
-    train_run(load(config.file, [*LEAN, "train.epochs=1", "data.unseen_labels=miss"]), Console())
+    train_run(load(config.file, [*SMALL_TAGGER, "train.epochs=1", "data.unseen_labels=miss"]), Console())
     assert f"{message}; such a label counts as missed" in capsys.readouterr().err
 
 
@@ -261,7 +271,7 @@ def untrained(config: Config) -> Path:
 
 
 def test_a_run_that_never_trained_keeps_nothing_of_other_data(folder: Path) -> None:
-    config = tiny(folder, *LEAN)
+    config = load_tagger(folder, *SMALL_TAGGER)
     run = untrained(config)
     (run / "tokens").mkdir()
     (run / "tokens/train.bin").write_bytes(b"of other texts")
@@ -279,9 +289,9 @@ def test_a_run_killed_as_it_starts_anew_starts_anew_again(folder: Path, monkeypa
     def kill(path: Path, data: str) -> None:
         raise KilledError
 
-    config = tiny(folder, *LEAN)
+    config = load_tagger(folder, *SMALL_TAGGER)
     run = untrained(config)
-    changed = load(config.file, [*LEAN, "tokenizer=chars"])
+    changed = load(config.file, [*SMALL_TAGGER, "tokenizer=chars"])
     monkeypatch.setattr("seqpipe.files.write", kill)
     with pytest.raises(KilledError):
         begin_run(changed)
@@ -292,7 +302,7 @@ def test_a_run_killed_as_it_starts_anew_starts_anew_again(folder: Path, monkeypa
 
 
 def test_the_rows_of_all_epochs_are_there_after_a_kill_between_checkpoint_and_rows(folder: Path) -> None:
-    config = tiny(folder, *LEAN)
+    config = load_tagger(folder, *SMALL_TAGGER)
     train_run(config)
     path = folder / "runs/tiny/checkpoints/metrics.jsonl"
     whole = path.read_text()
@@ -305,15 +315,15 @@ def test_the_rows_of_all_epochs_are_there_after_a_kill_between_checkpoint_and_ro
     ("path", "kind"), [("runs", "file"), ("runs/tiny", "file"), ("runs", "link"), ("runs/tiny/checkpoints", "file")]
 )
 def test_a_file_in_the_place_of_a_folder_is_named_with_a_cure(folder: Path, path: str, kind: str) -> None:
-    tagging(folder)
+    write_tagger(folder)
     (folder / path).parent.mkdir(parents=True, exist_ok=True)
     if "checkpoints" in path:
-        begin_run(tiny(folder, *LEAN))
+        begin_run(load_tagger(folder, *SMALL_TAGGER))
     if kind == "link":
         (folder / path).symlink_to("nowhere")
     else:
         (folder / path).touch()
-    result = seqpipe("train", "tiny.yaml", *LEAN)
+    result = seqpipe("train", "tiny.yaml", *SMALL_TAGGER)
     assert result.code == 2
     fault = {"file": "a file, where a folder is needed", "link": "a link to a folder that does not exist"}[kind]
     assert f"{path}: is {fault}; move it, or work in another folder" in result.err
@@ -324,7 +334,7 @@ def test_a_folder_that_may_not_be_written_into_is_named_with_a_cure(path: str) -
     folder = Path(tempfile.mkdtemp(prefix="seqpipe-"))  # everybody may go in, as into no folder of pytest's
     try:
         with contextlib.chdir(folder):
-            config = tiny(folder, *LEAN)
+            config = load_tagger(folder, *SMALL_TAGGER)
             (folder / path).mkdir(parents=True, exist_ok=True)
             for closed in (folder / path, *(folder / path).parents[: len(Path(path).parts)]):
                 closed.chmod(0o555)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import LEAN, QUIET, Child, begin_run, seqpipe, tagging, tiers, tiny
 from gallery import gallery
+from tiny_pipelines import QUIET, SMALL_TAGGER, ForkedCommand, begin_run, load_tagger, seqpipe, tiers, write_tagger
 
 from seqpipe import files
 from seqpipe.config.loader import load
@@ -80,15 +80,15 @@ def test_who_only_reads_a_run_needs_no_lock(command: str, tmp_path: Path) -> Non
 
 
 def test_a_training_names_itself_and_a_killed_one_is_not_in_the_way(tmp_path: Path) -> None:
-    tagging(tmp_path, {"head": "tags", "train": {"epochs": 100_000, "batch_tokens": 48, "threads": 1}})
-    trainer = Child(tmp_path, "train", "tiny.yaml")
+    write_tagger(tmp_path, {"head": "tags", "train": {"epochs": 100_000, "batch_tokens": 48, "threads": 1}})
+    trainer = ForkedCommand(tmp_path, "train", "tiny.yaml")
     trainer.wait_for("epoch   2/")
     refused = seqpipe("train", "tiny.yaml", folder=tmp_path)
     assert refused.code == 2
     assert NAMED.format(pid=trainer.process.pid) in refused.err
     os.kill(trainer.process.pid or 0, signal.SIGKILL)
     trainer.end()
-    trainer = Child(tmp_path, "train", "tiny.yaml", "--resume")
+    trainer = ForkedCommand(tmp_path, "train", "tiny.yaml", "--resume")
     trainer.wait_for("resuming from epoch")
     assert json.loads((tmp_path / "runs/tiny/.lock").read_text())["pid"] == trainer.process.pid
     os.kill(trainer.process.pid or 0, signal.SIGTERM)
@@ -96,10 +96,10 @@ def test_a_training_names_itself_and_a_killed_one_is_not_in_the_way(tmp_path: Pa
 
 
 def test_every_seed_is_a_run_with_a_lock_of_its_own(folder: Path) -> None:
-    file = tagging(folder)
+    file = write_tagger(folder)
 
     def load_seed(overrides: Any) -> Any:
-        return load(file, [*LEAN, *overrides])
+        return load(file, [*SMALL_TAGGER, *overrides])
 
     with run_lock(folder / "runs/tiny-seed2"), pytest.raises(UsageError, match="tiny-seed2: process"):
         run_seeds(load_seed, begin_run, "tiny", 2, QUIET)
@@ -115,7 +115,7 @@ def test_the_lock_ends_with_the_block_also_after_an_error(folder: Path) -> None:
 
 
 def test_a_fresh_run_has_the_lock_of_its_new_folder(folder: Path) -> None:
-    config = tiny(folder, *LEAN)
+    config = load_tagger(folder, *SMALL_TAGGER)
     begin_run(config)
     with start_run(config, QUIET, fresh=True) as run:
         assert (folder / "runs/tiny.1/run.json").exists()
@@ -161,7 +161,7 @@ def test_a_writer_without_a_name_yet_is_waited_for(folder: Path, monkeypatch: py
 
 
 def test_a_run_is_locked_for_all_that_is_written_below_it_and_nothing_else_is(folder: Path) -> None:
-    run = begin_run(tiny(folder, *LEAN)).folder.resolve()
+    run = begin_run(load_tagger(folder, *SMALL_TAGGER)).folder.resolve()
     (folder / "link").symlink_to(run)
     (run / "deeper").mkdir()
     for path in (run, run / "deeper", folder / "link", folder / "runs/tiny"):
@@ -215,7 +215,7 @@ def test_windows_locks_by_its_own_call(folder: Path) -> None:
 
 
 def test_what_another_process_writes_into_a_run_is_not_taken_for_torn(folder: Path) -> None:
-    config = tiny(folder, *LEAN)
+    config = load_tagger(folder, *SMALL_TAGGER)
     run = begin_run(config).folder
     with files.writing(run / "predictions.jsonl") as temporary:  # as `predict -o` does, without a lock
         temporary.write_text("one")
@@ -250,7 +250,7 @@ def compete(folder: Path, delay: float, refusals: int, how: str) -> None:
 
 @pytest.mark.parametrize("rounds", tiers(12, long=200, seconds=900))
 def test_processes_that_lock_at_random_times_lose_nothing(rounds: int, tmp_path: Path) -> None:
-    Child.server.set_forkserver_preload(["seqpipe.pipeline.full_run", "seqpipe.commands.app", "test_run_lock"])
+    ForkedCommand.server.set_forkserver_preload(["seqpipe.pipeline.full_run", "seqpipe.commands.app", "test_run_lock"])
     dice = random.Random(5)
     for number in range(rounds):
         folder = tmp_path / str(number) / "run"
@@ -258,7 +258,7 @@ def test_processes_that_lock_at_random_times_lose_nothing(rounds: int, tmp_path:
         hows = dice.choices(["plain", "killed", "fresh"], k=dice.choice([2, 3]))
         refusals = dice.choice([0, len(hows) - 1])  # the writers may miss each other, or all but one are refused
         calls = [(folder, dice.uniform(0, 0.01), refusals, how) for how in hows]
-        writers = [Child.server.Process(target=compete, args=call) for call in calls]
+        writers = [ForkedCommand.server.Process(target=compete, args=call) for call in calls]
         for writer in writers:
             writer.start()
         for writer in writers:
@@ -276,7 +276,7 @@ def test_processes_that_lock_at_random_times_lose_nothing(rounds: int, tmp_path:
 
 
 def test_the_next_export_removes_what_a_killed_one_left_beside_its_output(folder: Path) -> None:
-    run = begin_run(tiny(folder, *LEAN)).folder
+    run = begin_run(load_tagger(folder, *SMALL_TAGGER)).folder
     left, others = (run / f".{name}.0123456789abcdef.part" for name in ("other[1]", "other"))
     left.mkdir()
     others.mkdir()

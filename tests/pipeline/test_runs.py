@@ -8,8 +8,8 @@ from html import escape
 from pathlib import Path
 
 import pytest
-from factory import QUIET, seqpipe
 from gallery import gallery
+from tiny_pipelines import QUIET, seqpipe
 
 import seqpipe as library
 from seqpipe import Bundle, Run, UsageError

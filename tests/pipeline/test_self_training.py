@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from factory import LEAN, QUIET, plugins, tagging, write_conll, write_jsonl
+from tiny_pipelines import QUIET, SMALL_TAGGER, plugins, write_conll, write_jsonl, write_tagger
 
 from seqpipe import ConfigError, DataError, Pipeline, Run, UsageError
 from seqpipe.answers import tagging_schemes as schemes
@@ -136,9 +136,9 @@ def test_an_interrupted_self_training_ends_bit_equal(trained: tuple[Run, str], t
 def test_tags_of_a_pseudo_label_are_those_of_the_answer(tmp_path: Path, head: str, reference: str) -> None:
     write_conll(tmp_path / "more.conll", 20, 5)
     reader = ["data.reader={use: conll, scheme: none}"] if reference == "tags" else []
-    overrides = [LEAN[0], f"head={head}", *reader]
+    overrides = [SMALL_TAGGER[0], f"head={head}", *reader]
     with contextlib.chdir(tmp_path):
-        run = Pipeline(tagging(tmp_path), [*overrides, "train.epochs=10"]).train(device="cpu")
+        run = Pipeline(write_tagger(tmp_path), [*overrides, "train.epochs=10"]).train(device="cpu")
         model, records = load_trained(run), [{"text": "Ada flew to Oslo ."}, {"text": ""}, {"text": "Bob Ray left"}]
         rows, answering = pseudo_labels(model, run.config, records, "cpu"), predictor(model, run.config)
         answers: list[Any] = [*answering.stream([records[0], records[2]])]

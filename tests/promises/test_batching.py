@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from conftest import TAG_OF, WORDS, Build
-from factory import tiers
+from tiny_pipelines import tiers
 
 from seqpipe import Model, load
 from seqpipe.runtime.model import same_answer

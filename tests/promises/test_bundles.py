@@ -10,7 +10,7 @@ from pathlib import Path
 
 import onnxruntime
 import pytest
-from factory import tiers
+from tiny_pipelines import tiers
 
 from seqpipe import load
 from seqpipe.errors import BundleError

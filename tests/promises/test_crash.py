@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from factory import QUIET, Child, Done, kill_at, seqpipe, tagging, tiers
+from tiny_pipelines import QUIET, CommandResult, ForkedCommand, kill_at, seqpipe, tiers, write_tagger
 
 from seqpipe.config.loader import load
 from seqpipe.pipeline.full_run import run_all
@@ -29,16 +29,16 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def killed(child: Child) -> bool:
+def killed(child: ForkedCommand) -> bool:
     """Whether a command was killed before its end."""
     code = child.end()
     assert code in (0, -signal.SIGKILL), child.told.read_text()
     return code != 0
 
 
-def finished(folder: Path, *arguments: str, kill: tuple[str, float] | None = None) -> Done:
-    child = Child(folder, *arguments, kill=kill)
-    return Done(child.end(), "", child.told.read_text())
+def finished(folder: Path, *arguments: str, kill: tuple[str, float] | None = None) -> CommandResult:
+    child = ForkedCommand(folder, *arguments, kill=kill)
+    return CommandResult(child.end(), "", child.told.read_text())
 
 
 def state(folder: Path) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Calls:
 
 @pytest.mark.parametrize("dev", [True, False])
 def test_whatever_a_run_names_is_there_at_every_call_that_changes_a_file(tmp_path: Path, dev: bool) -> None:
-    path = tagging(tmp_path, SETTINGS)
+    path = write_tagger(tmp_path, SETTINGS)
     changes = ["embedding={use: lookup, dim: 8}", "train.epochs=4", *([] if dev else ["data.dev=null"])]
     config, run = load(path, changes), tmp_path / "runs/tiny"
     best: set[str] = set()
@@ -115,7 +115,7 @@ def test_whatever_a_run_names_is_there_at_every_call_that_changes_a_file(tmp_pat
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a training that nothing disturbed."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    tagging(folder, SETTINGS)
+    write_tagger(folder, SETTINGS)
     done = finished(folder, "train", "tiny.yaml")
     assert done.code == 0, done.err
     return folder
@@ -138,7 +138,7 @@ INSIDE = ("write_bytes", "replace", "fsync", "write_bytes")  # half-way through 
 def test_after_kills_at_random_moments_training_ends_bit_equal(
     counts: tuple[int, int], tmp_path: Path, undisturbed: Path, elsewhere: dict[str, str]
 ) -> None:
-    tagging(tmp_path, SETTINGS)
+    write_tagger(tmp_path, SETTINGS)
     run, dice, before = tmp_path / "runs/tiny", random.Random(7), 0
     seconds = sum(row["seconds"] for row in state(undisturbed)["progress"]["history"])
     anywhere, inside = counts
@@ -146,7 +146,7 @@ def test_after_kills_at_random_moments_training_ends_bit_equal(
     dice.shuffle(kills)
     while kills:
         when = dice.uniform(0, seconds) if kills[-1] == "training" else dice.randint(1, 30)
-        child = Child(tmp_path, "train", "tiny.yaml", "-q", kill=(kills[-1], when), environment=elsewhere)
+        child = ForkedCommand(tmp_path, "train", "tiny.yaml", "-q", kill=(kills[-1], when), environment=elsewhere)
         interrupted = killed(child)
         assert_whole(run)  # never torn
         last = run / "checkpoints/last.ckpt"
@@ -173,8 +173,8 @@ def test_killed_while_exporting_the_bundle_is_absent_or_whole(
     path, cache = tmp_path / "runs/tiny/bundle", tmp_path / "cache"
     environment = {**elsewhere, "SEQPIPE_CACHE": str(cache)}
 
-    def export(kill: tuple[str, float] | None = None) -> Child:
-        return Child(tmp_path, "export", "runs/tiny", "-q", kill=kill, environment=environment)
+    def export(kill: tuple[str, float] | None = None) -> ForkedCommand:
+        return ForkedCommand(tmp_path, "export", "runs/tiny", "-q", kill=kill, environment=environment)
 
     assert killed(export(("write_bytes", 2)))
     assert not path.exists()
@@ -197,7 +197,7 @@ def test_killed_while_exporting_the_bundle_is_absent_or_whole(
     whole, copy, rewrites = bundle.read(path), path.with_name("copy"), 0
     for how, most in (("write_bytes", 4), ("fsync", 8), ("replace", 3)):
         for when in range(1, most + 1):
-            writer = Child.server.Process(target=rewrite, args=(whole, copy, how, when))
+            writer = ForkedCommand.server.Process(target=rewrite, args=(whole, copy, how, when))
             writer.start()
             writer.join()
             rewrites += writer.exitcode == -signal.SIGKILL

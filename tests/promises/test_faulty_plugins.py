@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import Install
-from factory import LEAN, Done, seqpipe, tagging
+from tiny_pipelines import SMALL_TAGGER, CommandResult, seqpipe, write_tagger
 
 OWNER = "acme-faults"
 NAMED = "acme-faults 0.7"
@@ -57,12 +57,12 @@ def folder(tmp_path: Path, install: Install) -> Iterator[None]:
     """The current folder has a YAML, and a sound plugin is installed."""
     torch.set_num_threads(1)
     install("acme-sound", SOUND, version="1.0")
-    tagging(tmp_path)
+    write_tagger(tmp_path)
     with contextlib.chdir(tmp_path):
         yield
 
 
-def check(*overrides: str) -> Done:
+def check(*overrides: str) -> CommandResult:
     return seqpipe("check", "tiny.yaml", "--static", *overrides)
 
 
@@ -94,7 +94,7 @@ def test_a_component_that_goes_wrong_is_named_with_its_distribution(fault: str, 
     code, exit_code, message = UNUSABLE[fault]
     install(OWNER, code, version="0.7")
     everything_else_works()
-    done = seqpipe("check", "tiny.yaml", *LEAN, "encoder=[sound, faulty]")
+    done = seqpipe("check", "tiny.yaml", *SMALL_TAGGER, "encoder=[sound, faulty]")
     assert (done.code, OWNER in done.err, message in done.err) == (exit_code, True, True), done.err
     assert "encoder.1" in done.err
     assert "Traceback" not in done.err

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import fuzzing
 import pytest
-from factory import tiers
-from fuzzing import Run, changed, corpus, readers, survives, targets
+from fuzzing import TargetFunction, mutated, reader_examples, run_target, stored_inputs, targets
 from gallery import gallery
+from tiny_pipelines import tiers
 
-NAMES = ["manifest", "tokenizer", "graph", "yaml", "init", "requests", *(f"reader-{use}" for use in readers())]
-Targets = dict[str, tuple[list[bytes], Run]]
+NAMES = ["manifest", "tokenizer", "graph", "yaml", "init", "requests", *(f"reader-{use}" for use in reader_examples())]
+Targets = dict[str, tuple[list[bytes], TargetFunction]]
 COSTLY = ("manifest", "tokenizer", "yaml", "init", "requests")  # milliseconds each
 SEARCHED = 3600  # seconds of the search with coverage, over all targets
 
@@ -34,14 +34,14 @@ def found(bundles: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.mark.parametrize("name", NAMES)
 def test_random_changes_are_answered_or_refused(name: str, count: int, found: Targets) -> None:
     seeds, run = found[name]
-    inputs = [*seeds, *corpus(name)]
+    inputs = [*seeds, *stored_inputs(name)]
     for data in inputs:
-        survives(run, data)
+        run_target(run, data)
     dice = random.Random(f"{name} {count}")
     for _ in range(count if name in COSTLY else 5 * count):
-        data = changed(dice.choice(inputs), dice)
+        data = mutated(dice.choice(inputs), dice)
         try:
-            survives(run, data)
+            run_target(run, data)
         except Exception as error:
             raise AssertionError(f"{name}: {data[:2000]!r}") from error
 
@@ -51,7 +51,7 @@ def test_a_target_that_raises_anything_else_is_found() -> None:
         raise KeyError("planted")
 
     with pytest.raises(KeyError):
-        survives(planted, b"x")
+        run_target(planted, b"x")
 
 
 @pytest.mark.long

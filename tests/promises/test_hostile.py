@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 import pytest
 import toy_bundles as toy
-from factory import Done, seqpipe
 from onnx import TensorProto, helper, numpy_helper
+from tiny_pipelines import CommandResult, seqpipe
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from toy_bundles import manifest_content, node, write_bundle
 
@@ -569,7 +569,7 @@ def test_a_bundle_may_be_pinned_by_the_sha256_of_its_manifest(tiny_bundle: Path,
 # ── --untrusted ──────────────────────────────────────────────────────────────
 
 
-def untrusted(path: Path, *arguments: str) -> Done:
+def untrusted(path: Path, *arguments: str) -> CommandResult:
     return seqpipe("verify", path, "--untrusted", *arguments)
 
 

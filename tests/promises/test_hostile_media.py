@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from media_bundles import GREY, IMAGE, MEL, STATED, encoded, in_base64, png, wav, write_media_bundle
+from media_bundles import GREY, IMAGE, MEL, REFUSED_ENTRIES, image_file, in_base64, png, wav, write_media_bundle
 from serving import Server
 from toy_bundles import manifest_content, write_bundle
 
@@ -45,9 +45,9 @@ def stated(path: Path, entry: dict[str, Any], changes: dict[str, Any], **content
     return write_bundle(path, read.files, manifest | content)
 
 
-@pytest.mark.parametrize("name", STATED)
+@pytest.mark.parametrize("name", REFUSED_ENTRIES)
 def test_a_kind_of_absurd_sizes_is_refused(name: str, tmp_path: Path) -> None:
-    entry, changes = STATED[name]
+    entry, changes = REFUSED_ENTRIES[name]
     path = write_media_bundle(tmp_path / "bundle", entry)
     content = json.loads((path / "bundle.json").read_text(encoding="utf-8"))
     content["inputs"]["rows"] |= changes
@@ -83,7 +83,7 @@ def test_two_features_that_read_one_value_differently_are_refused(tmp_path: Path
 
 # Inputs
 
-WHOLE = encoded(PIXELS)
+WHOLE = image_file(PIXELS)
 HEADER = struct.pack("<HHIIHH", 1, 1, 16_000, 32_000, 2, 16)
 
 
@@ -100,9 +100,9 @@ HOSTILE: dict[str, tuple[str, Any, str]] = {
     "a decompression bomb": ("picture", png(9_000, 9_000, bytes(9_001 * 9_000)), "81,000,000|9,000 x 9,000"),
     "a PNG without pixels": ("picture", png(0, 9), "cannot be decoded|without pixels"),
     "the beginning of a PNG": ("picture", WHOLE[:20], "cannot be decoded as PNG or JPEG"),
-    "a truncated JPEG": ("grey", encoded(PIXELS, "JPEG")[:-40], "cannot be decoded as PNG or JPEG"),
+    "a truncated JPEG": ("grey", image_file(PIXELS, "JPEG")[:-40], "cannot be decoded as PNG or JPEG"),
     "a PNG of few lines": ("grey", png(100, 100, bytes(300)), "cannot be decoded as PNG or JPEG"),
-    "a GIF": ("picture", encoded(PIXELS, "GIF"), "cannot be decoded as PNG or JPEG"),
+    "a GIF": ("picture", image_file(PIXELS, "GIF"), "cannot be decoded as PNG or JPEG"),
     "no byte of a picture": ("picture", "", "cannot be decoded as PNG or JPEG"),
     "a file of the host": ("picture", "/etc/hostname", "not base64|cannot be decoded"),
     "an address of a file": ("picture", "file:///etc/hostname", "not base64"),
@@ -217,7 +217,7 @@ def test_a_file_over_the_limits_of_a_request_is_refused_and_one_of_megabytes_ans
     assert server.post("/v1/sound", {"inputs": {"it": minute}}).status == 200
     assert server.post("/v1/sound", {"inputs": {"it": minute * 2}}).status == 413
     noise = np.random.default_rng(1).integers(0, 256, (900, 1000, 3))
-    assert server.post("/v1/picture", {"inputs": {"it": in_base64(encoded(noise))}}).status == 200  # 2.7 MB
+    assert server.post("/v1/picture", {"inputs": {"it": in_base64(image_file(noise))}}).status == 200  # 2.7 MB
 
 
 def test_the_server_describes_the_forms_of_a_picture_and_of_a_sound(server: Server) -> None:

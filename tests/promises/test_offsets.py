@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from factory import tiers
+from tiny_pipelines import tiers
 
 from seqpipe import Model
 from seqpipe.features.sources import TextSource

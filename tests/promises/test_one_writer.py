@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from factory import Child, tagging, tiers
+from tiny_pipelines import ForkedCommand, tiers, write_tagger
 
 from seqpipe.runtime import bundle
 from seqpipe.training import checkpoint
@@ -27,13 +27,13 @@ COMMANDS = (["run", "tiny.yaml"], ["train", "tiny.yaml"], ["run", "tiny.yaml", "
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     """The best weights of a training that nothing disturbed."""
     folder = tmp_path_factory.mktemp("alone")
-    tagging(folder, SETTINGS)
-    assert Child(folder, "train", "tiny.yaml").end() == 0
+    write_tagger(folder, SETTINGS)
+    assert ForkedCommand(folder, "train", "tiny.yaml").end() == 0
     return checkpoint.load_best(folder / "runs/tiny/checkpoints")
 
 
 def run_again(folder: Path) -> None:
-    last = Child(folder, "run", "tiny.yaml")
+    last = ForkedCommand(folder, "run", "tiny.yaml")
     assert last.end() == 0, last.told.read_text()
 
 
@@ -43,12 +43,12 @@ def test_random_starts_of_commands_lose_nothing(rounds: int, tmp_path: Path, alo
     for number in range(rounds):
         folder = tmp_path / str(number)
         folder.mkdir()
-        tagging(folder, SETTINGS)
+        write_tagger(folder, SETTINGS)
         children = []
         for i in range(2 + number % 2):
             arguments = COMMANDS[0] if not i else dice.choice(COMMANDS)
             kill = ("seconds", dice.uniform(0.1, 0.6)) if dice.random() < 0.3 else None
-            children.append((Child(folder, *arguments, kill=kill, name=str(i)), arguments, kill))
+            children.append((ForkedCommand(folder, *arguments, kill=kill, name=str(i)), arguments, kill))
             time.sleep(dice.choice([0, dice.uniform(0, 1)]))
         for child, arguments, kill in children:
             code, log = child.end(), child.told.read_text()

@@ -24,8 +24,8 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from documents import ROOT
-from factory import QUIET, process, seqpipe, tagging, writing
+from doc_pages import ROOT
+from tiny_pipelines import QUIET, run_process, seqpipe, write_seq2seq, write_tagger
 
 from seqpipe.config.loader import load
 from seqpipe.errors import ParityError
@@ -106,7 +106,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         for need in load(path, runs=False, files=False).needs:
             if need.run:
                 run(need.run.stem)
-        done = process("run", path, "--device", "cpu", folder=folder)
+        done = run_process("run", path, "--device", "cpu", folder=folder)
         assert done.code == 0, f"{name}: {done.err[-2_000:]}"
         return folder / "runs" / name
 
@@ -118,7 +118,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
     """Two pipelines of the tests' own: tags by a CRF, and texts by a recurrent decoder."""
     torch.set_num_threads(1)
     found = {}
-    for name, written in (("tags", tagging), ("texts", writing)):
+    for name, written in (("tags", write_tagger), ("texts", write_seq2seq)):
         folder = tmp_path_factory.mktemp(name)
         path = written(folder)
         done = seqpipe("train", path, "train.epochs=4", folder=folder)
@@ -170,7 +170,7 @@ def test_a_shipped_pipeline_is_accepted_with_other_roundings(trained: Trained, n
             chosen.gate()
     for variable, value in (("MKL_CBWR", "COMPATIBLE"), ("ATEN_CPU_CAPABILITY", "default")):
         bundle = tmp_path / variable
-        done = process("export", trained(name), "-o", bundle, folder=tmp_path, **{variable: value})
+        done = run_process("export", trained(name), "-o", bundle, folder=tmp_path, **{variable: value})
         assert done.code == 0, f"{variable}={value}: {done.err[-2_000:]}"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from factory import QUIET, Watched, labelling, tiny, train_run, writing
+from tiny_pipelines import QUIET, BatchCallback, load_tagger, train_run, write_classifier, write_seq2seq
 
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
@@ -46,7 +46,7 @@ Pipeline = Callable[..., Config]  # made in a folder, with overrides
 
 
 def of_tiny(*fixed: str) -> Pipeline:
-    return lambda folder, *more: tiny(folder, *fixed, *more)
+    return lambda folder, *more: load_tagger(folder, *fixed, *more)
 
 
 def of(write: Callable[..., Path], changes: dict[str, Any]) -> Pipeline:
@@ -57,10 +57,10 @@ SHORT = {"average-accumulate": of_tiny(*EVERYTHING), "momentum-patience": of_tin
 LONG = {
     "average-accumulate": of_tiny(*EVERYTHING, *SMALL, "train.epochs=4"),
     "momentum-patience": of_tiny(*MOMENTUM, *SMALL),
-    "seq2seq": of(writing, SEQ2SEQ),
-    "classifier": of(labelling, CLASSIFIER),
-    "masked-words": of(labelling, MASKED),
-    "stateful": of(labelling, STATEFUL),
+    "seq2seq": of(write_seq2seq, SEQ2SEQ),
+    "classifier": of(write_classifier, CLASSIFIER),
+    "masked-words": of(write_classifier, MASKED),
+    "stateful": of(write_classifier, STATEFUL),
 }
 
 
@@ -118,12 +118,12 @@ def terminated() -> None:
     signal.raise_signal(signal.SIGTERM)
 
 
-def at(batch: int, do: Callable[[], None]) -> Watched:
-    return Watched(lambda count: do() if count == batch else None)
+def at(batch: int, do: Callable[[], None]) -> BatchCallback:
+    return BatchCallback(lambda count: do() if count == batch else None)
 
 
 def batches_of(folder: Path, config: Config) -> tuple[dict[str, Any], int]:
-    console = Watched(lambda count: None)
+    console = BatchCallback(lambda count: None)
     return trained(folder, config, console), console.count
 
 
@@ -172,7 +172,7 @@ def test_a_cut_at_any_batch_goes_back_to_the_last_checkpoint(tmp_path: Path, pip
 
 
 def test_the_comparison_sees_a_run_that_forgets_where_it_was(tmp_path: Path) -> None:
-    config = tiny(tmp_path, *EVERYTHING)
+    config = load_tagger(tmp_path, *EVERYTHING)
     expected = trained(tmp_path / "whole", config)
     for part, forget in (
         ("progress", lambda state: state["progress"].update(position=state["progress"]["position"] - 2)),

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from factory import Child, command, environ, seqpipe, tagging
+from tiny_pipelines import ForkedCommand, command_line, environ, seqpipe, write_tagger
 
 from seqpipe.training import checkpoint
 
@@ -16,10 +16,10 @@ SETTINGS = {"head": "tags", "train": {"epochs": 100_000, "batch_tokens": 48, "th
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_training_and_the_same_command_goes_on(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    tagging(tmp_path, SETTINGS)
+    write_tagger(tmp_path, SETTINGS)
     before = 0
     for line in ("training tiny", "resuming from epoch", "resuming from epoch"):
-        trainer = Child(tmp_path, "train", "tiny.yaml")
+        trainer = ForkedCommand(tmp_path, "train", "tiny.yaml")
         trainer.wait_for(line)
         while trainer.steps < 3 + before % 7:
             assert trainer.process.is_alive()
@@ -36,8 +36,8 @@ def test_a_signal_ends_training_and_the_same_command_goes_on(tmp_path: Path, num
 
 
 def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
-    tagging(tmp_path, SETTINGS)
-    trainer = Child(tmp_path, "train", "tiny.yaml")
+    write_tagger(tmp_path, SETTINGS)
+    trainer = ForkedCommand(tmp_path, "train", "tiny.yaml")
     trainer.wait_for("epoch   1/")
     os.kill(trainer.process.pid or 0, signal.SIGTERM)
     os.kill(trainer.process.pid or 0, signal.SIGTERM)
@@ -45,8 +45,8 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
 
 
 def test_the_shell_sees_the_same_exit_code(tmp_path: Path) -> None:
-    tagging(tmp_path, SETTINGS)
-    line = command("train", "tiny.yaml")
+    write_tagger(tmp_path, SETTINGS)
+    line = command_line("train", "tiny.yaml")
     trainer = subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environ())
     assert trainer.stderr is not None
     assert any("epoch " in line for line in trainer.stderr)
@@ -57,7 +57,7 @@ def test_the_shell_sees_the_same_exit_code(tmp_path: Path) -> None:
 
 
 def test_resume_refuses_to_begin(tmp_path: Path) -> None:
-    tagging(tmp_path)
+    write_tagger(tmp_path)
     none = seqpipe("train", "tiny.yaml", "--resume", folder=tmp_path)
     assert none.code == 2
     assert "is not a run yet; omit --resume to start one" in none.err

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SURE
-from documents import ROOT
+from doc_pages import ROOT
 from packaging.requirements import Requirement
 
 from seqpipe.version import VERSION

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import faults_of_page, table_rows
-from factory import QUIET, seqpipe, tagging
 from gallery import gallery
+from rendered_pages import page_faults, table_rows
+from tiny_pipelines import QUIET, seqpipe, write_tagger
 
 from seqpipe import Bundle, Run
 from seqpipe.answers.metrics.numbers import score_rows
@@ -65,7 +65,7 @@ def test_it_opens_in_chromium_and_is_accessible(folder: Path, tmp_path: Path) ->
     facts["warnings"].append("dev: a record is also in " + "/a/very/long/path" * 9)  # breaks on a phone
     (run / "facts.json").write_text(json.dumps(facts))
     path = Run(run).report().path
-    assert faults_of_page(path) == []
+    assert page_faults(path) == []
     page = path.read_text()
     assert len(page) < 2_000_000
     assert "<script" not in page
@@ -78,7 +78,7 @@ def test_it_opens_in_chromium_and_is_accessible(folder: Path, tmp_path: Path) ->
 @pytest.mark.chromium
 @pytest.mark.parametrize("name", ["label", "text"])
 def test_other_families_open_in_chromium_too(name: str, tmp_path: Path) -> None:
-    assert faults_of_page(Run(gallery(name).copy(tmp_path).run).report().path) == []
+    assert page_faults(Run(gallery(name).copy(tmp_path).run).report().path) == []
 
 
 def test_a_report_by_field_has_the_scores_of_each_value(folder: Path, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_the_report_of_a_bundle_answers_a_data_file(folder: Path, tmp_path: Path
 
 
 def test_a_run_that_explodes_is_explained(tmp_path: Path) -> None:
-    path, endless = tagging(tmp_path, SHORT), "{use: sgd, lr: 1e38, momentum: 0.9, weight_decay: 1e10}"
+    path, endless = write_tagger(tmp_path, SHORT), "{use: sgd, lr: 1e38, momentum: 0.9, weight_decay: 1e10}"
     done = seqpipe("run", path, f"train.optimizer={endless}", "--device", "cpu", folder=tmp_path)
     assert done.code != 0
     assert "lower train.optimizer.lr" in done.err
@@ -119,7 +119,7 @@ def test_a_run_that_explodes_is_explained(tmp_path: Path) -> None:
 def test_a_run_without_the_libraries_names_their_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQPIPE_REPORT", "on")
     monkeypatch.setattr("seqpipe.pipeline.report.find_spec", lambda name: None)
-    done = seqpipe("run", tagging(tmp_path, SHORT), "train.epochs=1", "--device", "cpu", folder=tmp_path)
+    done = seqpipe("run", write_tagger(tmp_path, SHORT), "train.epochs=1", "--device", "cpu", folder=tmp_path)
     assert done.code == 0
     assert f"no report.html: the report needs matplotlib and Jinja2: {install_command('report')}" in done.err
     assert not (tmp_path / "runs/tiny/report.html").exists()

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from documents import ROOT, blocks
+from doc_pages import ROOT, code_blocks
 
 from seqpipe import Model
 
 PAGE = ROOT / "docs" / "deploy" / "batch.md"
-RECIPES = {block.title: block.code for block in blocks(PAGE.read_text(encoding="utf-8")) if block.title}
+RECIPES = {block.title: block.code for block in code_blocks(PAGE.read_text(encoding="utf-8")) if block.title}
 PACKAGES = {"pool_job.py": "json", "spark_job.py": "pyspark", "dask_job.py": "dask", "datasets_job.py": "datasets"}
 TEXTS = ["Anna calls Ben", "in New York", "", "Anna " * 5_000, *["Bern calls Zoe"] * 40]  # the fourth is too long
 

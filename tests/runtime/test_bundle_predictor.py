@@ -3,12 +3,12 @@
 import json
 from pathlib import Path
 
-import forged
 import numpy as np
 import onnx
 import pytest
-from factory import seqpipe
+import toy_bundles
 from onnx import numpy_helper
+from tiny_pipelines import seqpipe
 
 from seqpipe import load
 from seqpipe.answers.base import AnswerKind
@@ -98,7 +98,7 @@ def labelling_bundle(tiny_bundle: Path, path: Path, width: int) -> Path:
     answer = {"kind": "label", "labels": ["a", "b", "c"], "target": None}
     changes = {"answer": answer, "options": {}, "inputs": inputs, "outputs": ["label", "scores"], "golden": []}
     files = {**content.files, "model.onnx": model.SerializeToString()}
-    return forged.write(path, files, forged.plain(content.manifest) | changes)
+    return toy_bundles.write_bundle(path, files, toy_bundles.manifest_content(content.manifest) | changes)
 
 
 def test_labels_that_the_bundle_lacks_are_refused(tiny_bundle: Path, tmp_path: Path) -> None:

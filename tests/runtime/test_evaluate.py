@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from conftest import Build
-from factory import QUIET, moods, parts, reversals, sentences, seqpipe, write_jsonl
 from gallery import gallery, several_labels, tagged
 from seqeval.metrics import f1_score, precision_score, recall_score
+from tiny_pipelines import QUIET, build_parts, labelled_texts, reversals, seqpipe, tagged_sentences, write_jsonl
 
 from seqpipe import Model
 from seqpipe.answers.metrics.f1 import SPLIT
@@ -102,13 +102,13 @@ def test_tags_are_counted_word_by_word_and_a_word_that_the_model_splits_otherwis
 
 ALL_PLACES = "\n".join(
     "".join(f"{word}\t{tag.replace('PER', 'LOC')}\n" for word, tag in zip(*sentence, strict=True))
-    for sentence in sentences(16, 3)
+    for sentence in tagged_sentences(16, 3)
 )
 WRONG_TARGETS: dict[str, Any] = {
     "spans": ALL_PLACES,
     "tags": ALL_PLACES,
     "multi-head": [{**record, "tags": ["B-LOC"] * len(record["tags"])} for record in tagged(16, 3)],
-    "label": [{**record, "label": "bad"} for record in moods(12, 3)],
+    "label": [{**record, "label": "bad"} for record in labelled_texts(12, 3)],
     "labels": [{**record, "labels": ["bad"]} for record in several_labels(12, 3)],
     "text": [{**record, "reversed": record["text"]} for record in reversals(8, 3)],
 }
@@ -136,7 +136,7 @@ def test_a_file_of_errors_is_sorted_by_confidence_and_is_data_again(kind: str, t
     assert [(line.pop("where"), line.pop("source_where")) for line in again] == places
     assert again == wrong
     sets = [f"data.{part}={tmp_path / 'wrong.jsonl'}" for part in ("train", "dev", "test")]
-    _, batches = parts(load(example.yaml, ["data.reader={use: jsonl, text: null}", *sets]))
+    _, batches = build_parts(load(example.yaml, ["data.reader={use: jsonl, text: null}", *sets]))
     assert len(batches.data) == len(wrong)
 
 

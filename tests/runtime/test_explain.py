@@ -20,14 +20,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, ClassVar
 
-import forged
 import numpy as np
 import pytest
 import torch
-from documents import ROOT
-from factory import QUIET, labelling, parts, plugins, seqpipe, toy_heads
+import toy_bundles
+from doc_pages import ROOT
 from gallery import gallery
 from PIL import Image
+from tiny_pipelines import QUIET, build_parts, plugins, seqpipe, toy_heads, write_classifier
 from torch import Tensor, nn
 
 from seqpipe import Model, load, show
@@ -530,14 +530,16 @@ TOYS = {"echo": Echo, "joined": Joined, "lost": Lost}
 def config(folder: Path, **changes: Any) -> Config:
     toys = {name: ("head", toy) for name, toy in HEADS.items()} | {name: ("encoder", toy) for name, toy in TOYS.items()}
     head = {"use": changes.pop("use", "rising"), "order": changes.pop("order", ["bad", "fine", "good"])}
-    path = labelling(folder, {"head": head, "export": {"explain": True}, **changes})
+    path = write_classifier(folder, {"head": head, "export": {"explain": True}, **changes})
     return load_config(path, (), plugins(**toys))
 
 
 def exported(folder: Path, **changes: Any) -> Model:
     torch.set_num_threads(1)
     toy = config(folder, **changes)
-    return export(parts(toy)[0].eval(), toy, read(toy.data.reader, toy.data.tests["test"]), folder / "bundle", QUIET)
+    return export(
+        build_parts(toy)[0].eval(), toy, read(toy.data.reader, toy.data.tests["test"]), folder / "bundle", QUIET
+    )
 
 
 @pytest.fixture(scope="module")
@@ -575,7 +577,7 @@ def test_every_stages_weights_are_taken_where_they_are_made_and_an_ordinary_run_
 def test_without_explain_the_graph_has_no_weights_and_the_error_names_the_cure(tmp_path: Path) -> None:
     model = exported(tmp_path, encoder="echo", export={"explain": False})
     assert [output.name for output in model.session.get_outputs()] == ["label", "scores"]
-    assert "explain" not in forged.plain(model.manifest)
+    assert "explain" not in toy_bundles.manifest_content(model.manifest)
     with pytest.raises(UsageError, match=r"export: \{explain: true\}.*seqpipe export RUN --set export\.explain=true"):
         model.explain("a day", method="attention")
     assert model.explain("a day").attentions[0].measure == "log-probability"
@@ -648,7 +650,9 @@ def test_a_bundle_that_misstates_its_weights_is_refused(
     change: Any, message: str, looking_at: Path, tmp_path: Path
 ) -> None:
     content = bundle.read(looking_at)
-    forged.write(tmp_path / "bundle", content.files, {**forged.plain(content.manifest), "explain": change})
+    toy_bundles.write_bundle(
+        tmp_path / "bundle", content.files, {**toy_bundles.manifest_content(content.manifest), "explain": change}
+    )
     with pytest.raises(BundleError, match=message):
         load(tmp_path / "bundle", "cpu")
 
@@ -664,7 +668,7 @@ def test_a_document_is_explained_at_both_levels_by_a_command_without_torch(tmp_p
     assert (sentences.name, sentences.over) == ("head.attention", "sentences")
     assert [text[a:b] for a, b in sentences.places] == ["A lovely day.", "Sad!", "No"]
     assert sentences.weights.tolist() == pytest.approx([1 / 6, 2 / 6, 3 / 6])
-    assert forged.plain(model.manifest)["explain"] == {
+    assert toy_bundles.manifest_content(model.manifest)["explain"] == {
         "encoder.word_attention": {"over": "words", "axis": "sequence_length"},
         "head.attention": {"over": "sentences", "axis": "sentence_count"},
     }
@@ -683,7 +687,7 @@ def test_a_document_is_explained_at_both_levels_by_a_command_without_torch(tmp_p
 
 def test_a_trained_run_is_exported_again_with_weights(tmp_path: Path) -> None:
     train = {"epochs": 1, "batch_tokens": 64, "threads": 1}
-    labelling(tmp_path, {"encoder": {"use": "self-attention"}, "head": "label", "train": train})
+    write_classifier(tmp_path, {"encoder": {"use": "self-attention"}, "head": "label", "train": train})
     assert seqpipe("run", "moods.yaml", folder=tmp_path).code == 0
     without = seqpipe("explain", "runs/moods/bundle", "a day", "--method", "attention", folder=tmp_path)
     assert (without.code, "--set export.explain=true" in without.err) == (2, True)

@@ -15,9 +15,9 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-import forged
 import pytest
-from factory import seqpipe
+import toy_bundles
+from tiny_pipelines import seqpipe
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from seqpipe import Model, load
@@ -87,7 +87,9 @@ def test_conll_is_read_by_the_options_of_a_reader_of_conll(tiny_bundle: Path, tm
         ({"use": "conll", "options": {"words": 1}}, "1 Anna O\n2 in O\n\n1 Bern O\n"),
         ({"use": "jsonl", "options": {"words": "tokens"}}, "Anna O\nin O\n\nBern O\n"),
     ):
-        forged.write(tmp_path / "bundle", content.files, {**forged.plain(content.manifest), "reader": reader})
+        toy_bundles.write_bundle(
+            tmp_path / "bundle", content.files, {**toy_bundles.manifest_content(content.manifest), "reader": reader}
+        )
         assert predicted(load(tmp_path / "bundle", "cpu"), tmp_path, "a.conll", source) == SHORT_CONLL
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from factory import seqpipe, tiers
 from gallery import Recipe
 from serving import Server
+from tiny_pipelines import seqpipe, tiers
 
 from seqpipe import Model, UsageError, load
 from seqpipe.answers.text import GeneratedText, Generation

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from factory import parts
+from tiny_pipelines import build_parts
 from torch.nn import functional as F
 
 from seqpipe.config.loader import load
@@ -66,7 +66,7 @@ def peer(folder: Path, export: bool = True, **changes: Any) -> Peer:
     content = {"name": "pairs", "data": data, "tokenizer": "words", "embedding": {"use": "lookup", "dim": 12}}
     path.write_text(dump(content | changes), encoding="utf-8")
     config = load(path)
-    pipeline = parts(config)[0].eval()
+    pipeline = build_parts(config)[0].eval()
     with torch.no_grad():
         for parameter in pipeline.parameters():
             parameter.mul_(2)  # large enough for mistakes to show

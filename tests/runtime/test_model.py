@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from forged import plain, write
 from onnx import helper
+from toy_bundles import manifest_content, write_bundle
 
 from seqpipe import Model, load
 from seqpipe.errors import BundleError, DataError, UsageError
@@ -162,7 +162,9 @@ def test_weights_of_products_are_counted_and_those_in_loops_apart() -> None:
 
 def forged(source: Path, folder: Path, files: dict[str, bytes] | None = None, **changes: Any) -> Path:
     content = bundle.read(source)
-    return write(folder / "forged", {**content.files, **(files or {})}, plain(content.manifest) | changes)
+    return write_bundle(
+        folder / "forged", {**content.files, **(files or {})}, manifest_content(content.manifest) | changes
+    )
 
 
 def test_a_bundle_without_golden_examples_is_refused_unless_it_says_why(tiny_bundle: Path, tmp_path: Path) -> None:

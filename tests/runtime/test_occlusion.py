@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import GUESS, SURE
-from factory import moods, seqpipe, write_jsonl
 from gallery import gallery
+from tiny_pipelines import labelled_texts, seqpipe, write_jsonl
 
 from seqpipe import Model, load
 from seqpipe.errors import UsageError
@@ -43,7 +43,7 @@ def test_an_importance_is_the_drop_of_the_log_probability_without_the_word(label
 
 
 def test_a_planted_word_comes_first_in_texts_and_for_its_label(labeller: Model) -> None:
-    records = moods(30, 7)
+    records = labelled_texts(30, 7)
     for record in records:
         (importance,) = labeller.explain(record["text"], faithfulness=False).attentions
         start, end = importance.places[int(importance.weights.argmax())]
@@ -137,7 +137,7 @@ def test_the_command_explains_several_texts_files_and_data(tmp_path: Path) -> No
     single = seqpipe("explain", bundle, texts[0])
     assert "drop of its log-probability without each word:\n" in single.out
     assert "area under the deletion curve: " in single.out
-    command = ("explain", bundle, "--data", write_jsonl(tmp_path / "data.jsonl", moods(12, 4)), "--top", "1")
+    command = ("explain", bundle, "--data", write_jsonl(tmp_path / "data.jsonl", labelled_texts(12, 4)), "--top", "1")
     head, *table = (line.split() for line in seqpipe(*command).out.splitlines())
     assert head == ["label", "word", "importance", "count"]
     rows = json.loads(seqpipe(*command, "--json").out)

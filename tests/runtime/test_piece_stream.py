@@ -10,10 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import forged
 import pytest
-from factory import command, environ, sentences, seqpipe
+import toy_bundles
 from streamed_bundles import streaming_bundle
+from tiny_pipelines import command_line, environ, seqpipe, tagged_sentences
 
 from seqpipe import Model, load
 from seqpipe.errors import BundleError, DataError, UsageError
@@ -25,7 +25,7 @@ from seqpipe.runtime.model import same_answer
 
 FORWARD = {"hidden": 6, "direction": "forward"}
 HARD = ["", "  ", "Ada", " Ada\t\u00a0in  Rome .\u3000", "Dee Dee Fox met Bob Ray.", "e\u0301 Ꮎ 👩‍💻 New York"]
-TEXTS = [" ".join(words) for words, _ in sentences(12, 5)] + HARD
+TEXTS = [" ".join(words) for words, _ in tagged_sentences(12, 5)] + HARD
 
 
 TAGS, SPANS = {"use": "tags", "scheme": "none"}, {"use": "tags", "scheme": "IOB2"}
@@ -166,14 +166,16 @@ def test_what_a_bundle_cannot_do_in_pieces_is_refused(tiny: Model, spans: Path, 
     cache = tuple(entry for entry in content.manifest.cache if entry.input != "past.head")
     with pytest.raises(BundleError, match=r"disagree about past\.head"):
         Model(bundle.BundleContent(spans, content.manifest.model_copy(update={"cache": cache}), content.files))
-    forged.write(tmp_path / "odd", content.files, {**forged.plain(content.manifest), "streaming": True})
+    toy_bundles.write_bundle(
+        tmp_path / "odd", content.files, {**toy_bundles.manifest_content(content.manifest), "streaming": True}
+    )
     with pytest.raises(BundleError, match="streaming: must be an object"):
         load(tmp_path / "odd")
 
 
 def test_the_command_writes_a_tag_before_the_next_piece_is_there(tagger: Path, tmp_path: Path) -> None:
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": environ()}
-    with subprocess.Popen(command("predict", tagger, "--stream"), cwd=tmp_path, **pipes) as process:
+    with subprocess.Popen(command_line("predict", tagger, "--stream"), cwd=tmp_path, **pipes) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         lines = []
@@ -193,13 +195,15 @@ def test_the_command_streams_spans_words_and_labels(spans: Path, classifier: Pat
     model, texts = load(spans), [text for text in TEXTS if "\u3000" not in text]
     done = seqpipe("predict", spans, "--stream", stdin="\n".join(texts).encode())
     assert same_answer(texts_of(done.out), [*map(model, texts), []], 1e-5)
-    columns = "\n\n".join("\n".join(words) for words, _ in sentences(12, 5)).encode()
+    columns = "\n\n".join("\n".join(words) for words, _ in tagged_sentences(12, 5)).encode()
     whole = seqpipe("predict", spans, "--format", "conll", stdin=columns)
     assert seqpipe("predict", spans, "--format", "conll", "--stream", stdin=columns).out == whole.out
     # A bundle's own reader of columns says where the words are.
     content = bundle.read(spans)
     reader = {"use": "conll", "options": {"words": 1}}
-    numbered = forged.write(tmp_path / "numbered", content.files, {**forged.plain(content.manifest), "reader": reader})
+    numbered = toy_bundles.write_bundle(
+        tmp_path / "numbered", content.files, {**toy_bundles.manifest_content(content.manifest), "reader": reader}
+    )
     rows = b"".join(b"7 " + line if line.strip() else line for line in columns.splitlines(keepends=True))
     assert seqpipe("predict", numbered, "--format", "conll", "--stream", stdin=rows).out == whole.out
     assert "B-" in whole.out

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import process, seqpipe, tiers
+from tiny_pipelines import run_process, seqpipe, tiers
 
 from seqpipe import Model
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
@@ -127,7 +127,7 @@ def test_faults_before_processes_start_are_reported_once(tiny_bundle: Path, tmp_
         done = seqpipe(*command, *changes, folder=tmp_path)
         assert (done.code, done.err.count(problem), "a process failed" in done.err) == (2, 1, False)
         assert not (tmp_path / "out").exists()
-    assert process(*command, "in.txt", folder=tmp_path).code == 0
+    assert run_process(*command, "in.txt", folder=tmp_path).code == 0
     again = seqpipe(*command, "in.txt", folder=tmp_path)
     assert (again.code, again.err.count("has answers already; add --resume to continue")) == (2, 1)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from process_cases import FORKS, ONCE
+from process_cases import FORKS, NEW_PROCESSES
 from process_cases import __file__ as program
 
 import seqpipe
@@ -39,7 +39,7 @@ def wrong_tries(case: str, path: Path, tries: int, *more: str) -> str:
 LARGE = ("single", "grandchild", "sys_exit", "busy")  # a model whose texts are each answered by several threads
 CASES = [
     *((function.__name__, FEW) for function in FORKS),
-    *((function.__name__, 1) for function in ONCE),  # processes that were started anew
+    *((function.__name__, 1) for function in NEW_PROCESSES),  # processes that were started anew
     *((name, 2, "large") for name in LARGE),
 ]
 LONG = [pytest.mark.long, pytest.mark.timeout(3600)]

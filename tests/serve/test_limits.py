@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from gallery import gallery
-from prometheus_page import value
-from serving import Reply, Server, ask, at_once
+from serving import Reply, Server, call_in_threads, metric_value, send_request
 from toy_bundles import manifest_content, write_bundle
 
 from seqpipe.runtime import bundle
@@ -73,7 +72,7 @@ def test_a_full_queue_refuses_requests_until_clients_leave_and_what_it_holds_is_
 
     def waiting() -> tuple[float | None, ...]:
         page = held.get("/metrics").body
-        return tuple(value(page, f"seqpipe_queue_{name}", bundle="slow") for name in ("items", "tokens"))
+        return tuple(metric_value(page, f"seqpipe_queue_{name}", bundle="slow") for name in ("items", "tokens"))
 
     def fill() -> list[socket.socket]:
         clients = [socket.create_connection(("127.0.0.1", held.port)) for _ in range(ROWS - 1)]
@@ -84,7 +83,7 @@ def test_a_full_queue_refuses_requests_until_clients_leave_and_what_it_holds_is_
 
     options = f"--threads 1 --delay-ms 600000 --max-waiting-tokens {2 * ROWS} --timeout 90"
     with Server(slow_bundle, *options.split()) as held:
-        for reply in at_once([lambda: asked(held, 0, X_Request_Timeout="0.3")] * 9):
+        for reply in call_in_threads([lambda: asked(held, 0, X_Request_Timeout="0.3")] * 9):
             assert (reply.status, reply.json["error"][:19]) == (504, "no answer within 0.")
         assert waiting() == (0, 0)
         for client in fill():
@@ -94,7 +93,7 @@ def test_a_full_queue_refuses_requests_until_clients_leave_and_what_it_holds_is_
         reply = held.post("/v1/slow", {"inputs": "Anna Anna"})  # three tokens
         assert (reply.status, reply.headers["retry-after"]) == (429, "1")
         assert reply.json["error"].startswith("too many requests are waiting; try again in ")
-        assert value(held.get("/metrics").body, "seqpipe_batch_items_sum", bundle="slow") == 0
+        assert metric_value(held.get("/metrics").body, "seqpipe_batch_items_sum", bundle="slow") == 0
         assert held.post("/v1/slow", {"inputs": "Anna"}).status == 200
         for client in clients:
             assert client.recv(100).startswith(b"HTTP/1.1 200 OK\r\n")
@@ -117,7 +116,7 @@ def test_a_run_ends_at_the_latest_deadline_of_its_batch(server: Server) -> None:
     with server.connection() as busy:
         busy.sendall(raw(endless, "X-Request-Timeout: 0.3\r\n"))
         time.sleep(0.1)  # where that is too short, the two are run one after the other, and get the same answers
-        replies = at_once([lambda s=s: asked(server, 10, X_Request_Timeout=s) for s in ("0.5", "60")])
+        replies = call_in_threads([lambda s=s: asked(server, 10, X_Request_Timeout=s) for s in ("0.5", "60")])
     assert [reply.status for reply in replies] == [504, 200]
 
 
@@ -364,7 +363,7 @@ def test_after_a_body_that_was_too_large_the_connection_goes_on(server: Server) 
         connection.request("POST", "/v1/slow", body, encode_chunked=chunked)
         response = connection.getresponse()
         assert (response.status, b"over 20,000 bytes" in response.read()) == (413, True)
-        assert ask(connection, "POST", "/v1/slow", {"inputs": "Anna"}).status == 200
+        assert send_request(connection, "POST", "/v1/slow", {"inputs": "Anna"}).status == 200
     connection.close()
 
 
@@ -432,5 +431,5 @@ def test_what_is_written_is_counted(writer: Server) -> None:
         body = {"model": "writer", "prompt": ["a"] * count, "n": 3, "max_tokens": 40, "seed": 1}
         assert writer.post("/v1/completions", body).status == expected
     page = writer.get("/metrics").body
-    assert value(page, "seqpipe_queue_tokens", bundle="writer") == 0
-    assert (value(page, "seqpipe_tokens_total", bundle="writer") or 0) < 60  # of the inputs alone
+    assert metric_value(page, "seqpipe_queue_tokens", bundle="writer") == 0
+    assert (metric_value(page, "seqpipe_tokens_total", bundle="writer") or 0) < 60  # of the inputs alone

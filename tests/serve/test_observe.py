@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from prometheus_page import value
+from serving import metric_value
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
@@ -74,7 +74,7 @@ def test_a_request_is_one_line_without_texts() -> None:
         "tokens": 7, "queued": 0.25, "peer": "192.0.2.7",
     }  # fmt: skip
     assert "secret" not in server.stream.getvalue()
-    assert value(server.metrics.render()[0], "seqpipe_requests_total", bundle="ner", code="200") == 1
+    assert metric_value(server.metrics.render()[0], "seqpipe_requests_total", bundle="ner", code="200") == 1
 
 
 def test_the_path_of_no_route_is_not_logged() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from gallery import gallery
-from prometheus_page import value
-from serving import Server, at_once
+from serving import Server, call_in_threads, metric_value
 
 TOKEN = "a-token-of-the-tests-0123456789"
 SECRET = "Zanzibar"
@@ -55,7 +54,9 @@ def test_all_but_health_needs_the_token(server: Server) -> None:
 )
 def test_a_request_is_logged_and_counted_without_its_texts(server: Server, body: Any, status: int, items: int) -> None:
     request_id = f"test-{status}-{items}-{len(str(body))}"
-    before = value(ask(server, "GET", "/metrics").body, "seqpipe_requests_total", bundle="toy", code=str(status)) or 0
+    before = (
+        metric_value(ask(server, "GET", "/metrics").body, "seqpipe_requests_total", bundle="toy", code=str(status)) or 0
+    )
     reply = ask(server, "POST", "/v1/toy", body, X_Request_Id=request_id)
     assert (reply.status, reply.headers["x-request-id"]) == (status, request_id)
     assert reply.json.get("request_id") == (None if status == 200 else request_id)
@@ -66,7 +67,7 @@ def test_a_request_is_logged_and_counted_without_its_texts(server: Server, body:
     assert (line["tokens"] > 0) == (items > 0)
     assert SECRET not in server.log
     page = ask(server, "GET", "/metrics").body
-    assert value(page, "seqpipe_requests_total", bundle="toy", code=str(status)) == before + 1
+    assert metric_value(page, "seqpipe_requests_total", bundle="toy", code=str(status)) == before + 1
 
 
 def test_a_client_that_leaves_a_stream_is_a_499(server: Server) -> None:
@@ -89,13 +90,13 @@ def test_a_browser_is_told_which_origin_may_call(server: Server) -> None:
 
 
 def test_batches_are_measured_by_stage(server: Server) -> None:
-    at_once([lambda: ask(server, "POST", "/v1/toy", {"inputs": ["Bern"] * 4})] * 8)
+    call_in_threads([lambda: ask(server, "POST", "/v1/toy", {"inputs": ["Bern"] * 4})] * 8)
     page = ask(server, "GET", "/metrics").body
     for stage in ("features", "run"):
-        assert (value(page, "seqpipe_batch_seconds_sum", bundle="toy", stage=stage) or 0) > 0
-    assert (value(page, "seqpipe_batch_items_sum", bundle="toy") or 0) >= 32
-    assert value(page, "seqpipe_queue_items", bundle="toy") == 0
-    assert value(page, "process_resident_memory_bytes") is not None
+        assert (metric_value(page, "seqpipe_batch_seconds_sum", bundle="toy", stage=stage) or 0) > 0
+    assert (metric_value(page, "seqpipe_batch_items_sum", bundle="toy") or 0) >= 32
+    assert metric_value(page, "seqpipe_queue_items", bundle="toy") == 0
+    assert metric_value(page, "process_resident_memory_bytes") is not None
 
 
 def test_nothing_of_a_browser_is_allowed_by_default_and_nothing_logged_on_request(tiny_bundle: Path) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from media_bundles import IMAGE, encoded, wav, write_media_bundle
+from media_bundles import IMAGE, image_file, wav, write_media_bundle
 from page_cases import CASES, CHINESE, HEBREW, PICTURE, POINTS, PROMPT, STORY, WAKE, Case, recorded_app
 from PIL import Image
 from serving import Server, running_app
@@ -549,7 +549,11 @@ def test_a_picture_is_chosen_or_dropped_and_sent(page: Page, url: str, requests:
     show(page, url, "digit")
     expect(page.locator("img.picture")).to_have_js_property("naturalWidth", 8)
     noise = np.random.default_rng(1).integers(0, 256, (900, 1200, 3))
-    whole, webp, large = encoded(noise[:6, :5]), encoded(noise[:60, :50], "WEBP"), encoded(noise, compress_level=0)
+    whole, webp, large = (
+        image_file(noise[:6, :5]),
+        image_file(noise[:60, :50], "WEBP"),
+        image_file(noise, compress_level=0),
+    )
     choose(page, "image", "small.png", whole)
     answer(page)
     assert sent(requests, "image") == whole
@@ -620,7 +624,7 @@ def test_attention_is_drawn_on_the_places_of_a_picture(page: Page, url: str) -> 
 @chromium
 def test_a_picture_is_sent_by_curl_and_python_from_its_file(page: Page, real: Server, tmp_path: Path) -> None:
     show(page, real.url, "vision")
-    whole = encoded(np.random.default_rng(2).integers(0, 256, (30, 40, 3)))
+    whole = image_file(np.random.default_rng(2).integers(0, 256, (30, 40, 3)))
     (tmp_path / "it's.png").write_bytes(whole)
     choose(page, "it", "it's.png", whole)
     answer(page)

@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from junk import refusals
-from serving import Server
+from serving import Server, malformed_statuses
 
 pytest_plugins = ["protocol_server"]
 
@@ -29,6 +28,6 @@ STREAM = {"stream": True, "stream_options": {"include_usage": True}}
     ],
 )
 def test_junk_is_no_internal_error(server: Server, path: str, body: dict[str, Any], answered: int) -> None:
-    statuses = refusals(server, path, body)
+    statuses = malformed_statuses(server, path, body)
     assert set(statuses) <= {200, 400, 404, 413, 422 if path.startswith("/v2") else 404}
     assert statuses.count(200) >= answered

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_page import value
-from serving import Server, ask, at_once
+from serving import Server, call_in_threads, metric_value, send_request
 from toy_bundles import STUCK, manifest_content, write_bundle, write_stuck_bundle
 
 from seqpipe import Model, load
@@ -156,7 +155,7 @@ def test_versions_take_over_while_clients_ask(server: Server, models: dict[str, 
     def client() -> None:
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)) as connection:
             while not ended.is_set():
-                reply = ask(connection, "POST", "/v1/toy", {"inputs": TEXTS})
+                reply = send_request(connection, "POST", "/v1/toy", {"inputs": TEXTS})
                 assert reply.status == 200, reply.body
                 (version,) = [version for version, answers in expected.items() if answers == reply.json["answers"]]
                 seen[version] += 1
@@ -169,7 +168,7 @@ def test_versions_take_over_while_clients_ask(server: Server, models: dict[str, 
         finally:
             ended.set()
 
-    at_once([operator, *[client] * 4])
+    call_in_threads([operator, *[client] * 4])
     assert min(seen.values()) > 3
 
 
@@ -194,7 +193,9 @@ def test_a_bundle_that_is_refused_leaves_the_old_one(
     server: Server, models: dict[str, Model], folder: Path, version: str | None, told: str
 ) -> None:
     server.post(LOAD, to("9"))
-    counted = value(server.get("/metrics").body, "seqpipe_bundle_loads_total", bundle="toy", result="refused") or 0
+    counted = (
+        metric_value(server.get("/metrics").body, "seqpipe_bundle_loads_total", bundle="toy", result="refused") or 0
+    )
     reply = server.post(LOAD, to(version) if version else {})
     is_there = version != "12"
     assert reply.status == (422 if is_there else 404)
@@ -204,7 +205,7 @@ def test_a_bundle_that_is_refused_leaves_the_old_one(
     assert words(server) == models["9"](TEXTS)
     assert server.get("/v2/health/ready").status == 200
     page = server.get("/metrics").body
-    assert value(page, "seqpipe_bundle_loads_total", bundle="toy", result="refused") == counted + is_there
+    assert metric_value(page, "seqpipe_bundle_loads_total", bundle="toy", result="refused") == counted + is_there
     shown = entry(server, "toy")
     assert (shown["version"], shown["state"]) == ("9", "READY")
     assert (told in shown["reason"]) == is_there
@@ -219,7 +220,7 @@ def test_a_bundle_is_unloaded_and_loaded_again(server: Server) -> None:
     assert [entry["name"] for entry in server.post("/v2/repository/index", {"ready": True}).json] == ["plain"]
     assert entry(server, "toy") == {"name": "toy", "version": "", "state": "UNAVAILABLE", "reason": "not loaded"}
     page = server.get("/metrics").body
-    assert value(page, "seqpipe_bundle_loaded_timestamp_seconds", bundle="toy") == 0
+    assert metric_value(page, "seqpipe_bundle_loaded_timestamp_seconds", bundle="toy") == 0
     assert server.post(LOAD, to("2")).json["state"] == "READY"
     assert server.post("/v1/toy", {"inputs": "Bern"}).status == 200
 

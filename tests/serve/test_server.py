@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from factory import QUIET, process, seqpipe
-from prometheus_page import value
-from serving import READY_S, Reply, Server, at_once
+from serving import READY_S, Reply, Server, call_in_threads, metric_value
+from tiny_pipelines import QUIET, run_process, seqpipe
 from toy_bundles import STUCK, manifest_content, write_bundle, write_stuck_bundle
 
 from seqpipe import Model
@@ -98,7 +97,7 @@ def test_a_bundle_that_is_damaged_or_fails_its_golden_examples_is_refused(tiny_b
         (tmp_path / "other", "answers differ on this machine", "1"),
         (damaged, "model.onnx: damaged", "2"),
     ):
-        done = process("serve", f"toy={path}", "--port", "0", "--processes", processes, folder=tmp_path)
+        done = run_process("serve", f"toy={path}", "--port", "0", "--processes", processes, folder=tmp_path)
         assert (done.code, message in done.err, "Traceback" in done.err) == (6, True, False), done.err
 
 
@@ -231,7 +230,7 @@ def test_a_server_that_ends_answers_what_it_accepted_and_takes_no_more(slow_bund
         """The requests that wait, and those that were run."""
         page = server.get("/metrics").body
         names = ("seqpipe_queue_items", "seqpipe_batch_items_count")
-        return sum(value(page, name, bundle="slow") or 0 for name in names)
+        return sum(metric_value(page, name, bundle="slow") or 0 for name in names)
 
     with Server(slow_bundle, "--threads", "1") as server, server.connection() as idle:
         idle.sendall(b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -304,7 +303,7 @@ def test_processes_share_a_port_and_count_together_and_one_that_dies_is_replaced
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
     def assert_answers() -> None:
-        replies = at_once([lambda: server.post("/v1/toy", {"inputs": "Anna in Bern"})] * 20)
+        replies = call_in_threads([lambda: server.post("/v1/toy", {"inputs": "Anna in Bern"})] * 20)
         assert [reply.json for reply in replies] == [{"answer": tiny("Anna in Bern")}] * 20
 
     with Server(tiny_bundle, "--processes", "2", "--threads", "1") as server:
@@ -312,7 +311,7 @@ def test_processes_share_a_port_and_count_together_and_one_that_dies_is_replaced
         assert len(before) == 2
         assert_answers()
         pages = [server.get("/metrics").body for _ in range(8)]
-        assert {value(page, "seqpipe_requests_total", bundle="toy", code="200") for page in pages} == {20}
+        assert {metric_value(page, "seqpipe_requests_total", bundle="toy", code="200") for page in pages} == {20}
         assert [path.name.rpartition("-")[0] for path in tmp_path.iterdir()] == ["seqpipe-metrics"]
         os.kill(before[0], signal.SIGKILL)
         server.wait_for(r"a process of the server has ended; process \d+ replaces it")

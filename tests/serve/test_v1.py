@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Server, at_once, events
+from serving import Server, call_in_threads, server_sent_events
 
 from seqpipe import Model
 
@@ -29,7 +29,7 @@ def test_concurrent_requests_of_all_forms_have_the_answers_of_the_model(server: 
         bodies.append({"inputs": inputs, "options": options, "documents": documents})
         answers = slow(inputs, documents=documents, **options)
         expected.append({"answers": answers} if isinstance(inputs, list) else {"answer": answers})
-    replies = at_once([lambda body=body: server.post("/v1/slow", body) for body in bodies])
+    replies = call_in_threads([lambda body=body: server.post("/v1/slow", body) for body in bodies])
     assert [reply.json for reply in replies] == expected
     assert {(reply.status, reply.headers["content-type"]) for reply in replies} == {(200, "application/json")}
 
@@ -82,7 +82,7 @@ def test_an_input_without_an_answer_may_be_skipped(server: Server, slow: Model) 
 
 def test_a_bad_input_fails_its_own_request_alone(server: Server, slow: Model) -> None:
     texts = [LONG if i % 3 == 0 else "Anna in Bern" for i in range(60)]
-    replies = at_once([lambda text=text: server.post("/v1/slow", {"inputs": text}) for text in texts])
+    replies = call_in_threads([lambda text=text: server.post("/v1/slow", {"inputs": text}) for text in texts])
     for text, reply in zip(texts, replies, strict=True):
         if text is LONG:
             assert (reply.status, reply.json["error"][:22]) == (422, "record 1: 1,001 tokens")
@@ -131,8 +131,8 @@ def test_a_description_says_what_a_client_may_send(server: Server, slow: Model) 
 def test_a_stream_is_the_answer_in_pieces(server: Server, lm: Model, options: dict[str, Any]) -> None:
     body = {"inputs": "a good", "stream": True, "options": options}
     whole = lm("a good", **options)["generated_text"]
-    for reply in at_once([lambda: server.post("/v1/lm", body)] * 5):
-        *pieces, last = events(reply.body)
+    for reply in call_in_threads([lambda: server.post("/v1/lm", body)] * 5):
+        *pieces, last = server_sent_events(reply.body)
         assert reply.headers["content-type"].startswith("text/event-stream")
         assert len(pieces) > 1
         assert "a good" + "".join(data["text"] for _, data in pieces) == whole

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from cells import Array, Step, encoded
-from exported import export, ragged
+from exported_graphs import export, ragged_mask
+from numpy_cells import Array, Step, run_encoder
 from torch import Tensor, nn
 
 AXES = {"x": ("b", "t"), "mask": ("b", "t")}
-MASKS = [ragged(1), ragged(9), ragged(2, 1), ragged(3, 12, 1, 7, 12)]
+MASKS = [ragged_mask(1), ragged_mask(9), ragged_mask(2, 1), ragged_mask(3, 12, 1, 7, 12)]
 
 
 def noisy(mask: Tensor, dim: int = 5) -> Tensor:
@@ -34,7 +34,7 @@ def outputs(
 
     calls: list[Callable[..., dict[str, Array]]] = [lambda x, mask: arrays(call(x, mask))]
     if folder:
-        example = ragged(7, 2, 4)
+        example = ragged_mask(7, 2, 4)
         calls.append(export(folder / "encoder.onnx", encoder, call, AXES, x=noisy(example, dim), mask=example))
     for mask in MASKS:
         for run in calls:
@@ -64,7 +64,7 @@ def distance(
     direction, merge = options.get("direction", "both"), options.get("merge", "concat")
     for b, n in enumerate(mask.sum(1).tolist()):
         row = x[b, :n].double().numpy()
-        expected = encoded(step, encoder.layers, row, direction, merge, start(b))  # type: ignore[arg-type]
+        expected = run_encoder(step, encoder.layers, row, direction, merge, start(b))  # type: ignore[arg-type]
         for ours, theirs in zip((output["x"][b, :n], output["state"][b], output["first"][b]), expected, strict=True):
             assert tuple(ours.shape) == theirs.shape
             worst = max(worst, float(np.abs(np.asarray(ours) - theirs).max()))

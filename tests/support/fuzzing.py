@@ -22,7 +22,7 @@ from typing import Any
 from unittest import mock
 
 import yaml
-from scripts import ROOT
+from repository_scripts import ROOT
 from toy_bundles import write_bundle
 
 import seqpipe
@@ -36,8 +36,8 @@ from seqpipe.runtime.graph_check import refusal_reason
 from seqpipe.runtime.manifest import MANIFEST
 
 CORPUS = ROOT / "tests" / "fuzz"
-Run = Callable[[bytes], None]
-Targets = dict[str, tuple[list[bytes], Run]]  # by name, the first inputs and the function
+TargetFunction = Callable[[bytes], None]
+Targets = dict[str, tuple[list[bytes], TargetFunction]]  # by name, the first inputs and the function
 _VALUES: tuple[Any, ...] = (
     None, True, 0, -1, 1, 2**31, 2**63, 2**64, 10**30, 0.5, float("nan"), float("inf"), 1e308, "", " ", "text", "\x00",
     "\ud800", "\u202e", "../..", "/dev/zero", "a" * 5000, "(a*)*b", [], [[]], {}, {"": None}, [None], [0] * 1000, "{}",
@@ -47,7 +47,7 @@ _BYTES = (
 )  # fmt: skip
 
 
-def readers() -> dict[str, tuple[dict[str, Any], bytes]]:
+def reader_examples() -> dict[str, tuple[dict[str, Any], bytes]]:
     """Options of each reader, and a file that it reads."""
     question = {"id": "1", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}]}
     squad = {"data": [{"title": "t", "paragraphs": [{"context": "Ada lives in Rome.", "qas": [question]}]}]}
@@ -70,7 +70,7 @@ def readers() -> dict[str, tuple[dict[str, Any], bytes]]:
     }
 
 
-def requests(bundles: Mapping[str, Path], stack: contextlib.ExitStack) -> tuple[list[bytes], Run]:
+def requests(bundles: Mapping[str, Path], stack: contextlib.ExitStack) -> tuple[list[bytes], TargetFunction]:
     """The first requests to a server of these bundles, and a function that sends one: no status may be 500."""
     from starlette.testclient import TestClient
 
@@ -160,15 +160,15 @@ def targets(bundles: Mapping[str, Path], folder: Path, stack: contextlib.ExitSta
         "graph": ([files["model.onnx"]], graph),
         "yaml": (yamls, lambda data: loader.load(input_file(data), files=False, runs=False)),
         "requests": requests(bundles, stack),
-        "init": ([data for _, data in readers().values()], first_yaml),
+        "init": ([data for _, data in reader_examples().values()], first_yaml),
     }
-    for use, (options, example) in readers().items():
+    for use, (options, example) in reader_examples().items():
         reader = construct(Plugins().find("reader", use).load(), **options)
         by_name[f"reader-{use}"] = ([example], partial(read, reader=reader))
     return by_name
 
 
-def survives(run: Run, data: bytes) -> None:
+def run_target(run: TargetFunction, data: bytes) -> None:
     """Run a target on bytes: anything but an error of seqpipe is raised."""
     with contextlib.suppress(SeqpipeError), contextlib.redirect_stderr(io.StringIO()):
         run(data)
@@ -183,7 +183,7 @@ def _places(value: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
             yield from _places(value[key], depth + 1)
 
 
-def changed(data: bytes, dice: random.Random) -> bytes:
+def mutated(data: bytes, dice: random.Random) -> bytes:
     """The bytes with one to four changes: of the values within, where they are JSON or YAML, or of the bytes."""
     value: Any = None
     for parse in (json.loads, yaml.safe_load) if dice.random() < 0.6 else ():
@@ -235,7 +235,7 @@ def _changed_bytes(data: bytes, dice: random.Random) -> bytes:
             return data[:at] + bytes(byte ^ 1 << dice.randrange(8) for byte in data[at:end]) + data[end:]
 
 
-def corpus(name: str) -> list[bytes]:
+def stored_inputs(name: str) -> list[bytes]:
     """The inputs of earlier searches for a target, in order of their names."""
     return [path.read_bytes() for path in sorted((CORPUS / name).glob("*")) if path.is_file()]
 
@@ -259,7 +259,7 @@ def main() -> None:
 
     def mutator(data: bytes, most: int, seed: int) -> bytes:
         dice = random.Random(seed)
-        return changed(data, dice)[:most] if dice.random() < 0.7 else bytes(atheris.Mutate(data, most))
+        return mutated(data, dice)[:most] if dice.random() < 0.7 else bytes(atheris.Mutate(data, most))
 
     packages = ("seqpipe", "seqpipe_plugins")
     for function in gc.get_objects():
@@ -268,7 +268,7 @@ def main() -> None:
     options = [f"-max_total_time={arguments.seconds}", "-timeout=30", "-rss_limit_mb=4096", "-max_len=65536"]
     options += ["-print_final_stats=1", f"-artifact_prefix={new_inputs}/crash-"]
     command = [sys.argv[0], *options, str(new_inputs), str(first)]
-    atheris.Setup(command, lambda data: survives(run, data), custom_mutator=mutator)
+    atheris.Setup(command, lambda data: run_target(run, data), custom_mutator=mutator)
     atheris.Fuzz()
 
 

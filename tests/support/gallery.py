@@ -21,19 +21,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from factory import (
+from filelock import FileLock
+from tiny_pipelines import (
     QUIET,
-    labelling,
-    moods,
+    labelled_texts,
     plugins,
     reversals,
-    sentences,
-    tagging,
+    tagged_sentences,
     toy_heads,
+    write_classifier,
     write_jsonl,
-    writing,
+    write_seq2seq,
+    write_tagger,
 )
-from filelock import FileLock
 from torch import Tensor, nn
 
 from seqpipe.config.loader import load
@@ -76,7 +76,7 @@ class Example:
         return Example(Path(shutil.copytree(self.folder, folder, dirs_exist_ok=True)))
 
 
-def training(epochs: int, lr: float = 0.02, tokens: int = 48) -> dict[str, Any]:
+def train_settings(epochs: int, lr: float = 0.02, tokens: int = 48) -> dict[str, Any]:
     """The key `train` of a small pipeline."""
     return {"epochs": epochs, "batch_tokens": tokens, "optimizer": {"use": "adamw", "lr": lr}, "threads": 1}
 
@@ -89,7 +89,7 @@ def write_pipeline(
         write_jsonl(folder / f"{part}.jsonl", records(count, seed))
     data = {"reader": "jsonl"} | {part: f"{part}.jsonl" for part in PARTS} | content.pop("data", {})
     path = folder / f"{name}.yaml"
-    defaults = {"embedding": {"use": "lookup", "dim": 8}, "train": training(6)}
+    defaults = {"embedding": {"use": "lookup", "dim": 8}, "train": train_settings(6)}
     path.write_text(dump({"name": name, "data": data} | (defaults if "inputs" not in content else {}) | content))
     return path
 
@@ -98,13 +98,13 @@ def write_pipeline(
 
 
 def several_labels(count: int, seed: int) -> list[dict[str, Any]]:
-    rows = [(record["text"], record["label"]) for record in moods(count, seed)]
+    rows = [(record["text"], record["label"]) for record in labelled_texts(count, seed)]
     return [{"text": text, "labels": ["any", label][: 1 + i % 2]} for i, (text, label) in enumerate(rows)]
 
 
 def numbered(count: int, seed: int) -> list[dict[str, Any]]:
     """Texts with a score that their label gives away."""
-    return [{**record, "score": 2.0 * "bfg".index(record["label"][0])} for record in moods(count, seed)]
+    return [{**record, "score": 2.0 * "bfg".index(record["label"][0])} for record in labelled_texts(count, seed)]
 
 
 TOPICS = {"hours": ("open", "closed", "when"), "price": ("cost", "much", "pay"), "way": ("where", "bus", "street")}
@@ -164,7 +164,7 @@ def cities(count: int, seed: int) -> list[dict[str, Any]]:
 def tagged(count: int, seed: int) -> list[dict[str, Any]]:
     """Sentences with what a head of each kind needs as its target."""
     rows = []
-    for i, (words, tags) in enumerate(sentences(count, seed)):
+    for i, (words, tags) in enumerate(tagged_sentences(count, seed)):
         labels = sorted({tag.partition("-")[2] for tag in tags if tag != "O"}) + ["EVEN"] * (len(words) % 2 == 0)
         rows.append({"words": words, "tags": tags, "label": "ab"[i % 2], "labels": labels, "score": len(words) / 3})
     return rows
@@ -173,7 +173,7 @@ def tagged(count: int, seed: int) -> list[dict[str, Any]]:
 def parsed(count: int, seed: int) -> list[dict[str, Any]]:
     """Sentences with a value for each field of the head `Shape`."""
     rows = []
-    for words, tags in sentences(count, seed):
+    for words, tags in tagged_sentences(count, seed):
         pairs = [(i, i + 1) for i in range(len(words) - 1) if "O" not in tags[i : i + 2]]
         rows.append(
             {
@@ -200,7 +200,7 @@ def several_sources(count: int, seed: int) -> list[dict[str, Any]]:
     """A text and rows of numbers, and the first letters of the text."""
     return [
         {**record, "numbers": number_rows(i), "target": record["text"][: 3 + i % 4]}
-        for i, record in enumerate(moods(count, 3))
+        for i, record in enumerate(labelled_texts(count, 3))
     ]
 
 
@@ -293,7 +293,7 @@ def write_hulls(folder: Path) -> Path:
         "data": {"reader": "points"} | {part: f"{part}.json" for part in PARTS},
         "inputs": {"it": {"field": "points", "embedding": {"use": "linear", "dim": 16}}},
         "head": {"use": "pointer", "task": "hull", "close": True, "hidden": 16, "score": "bilinear"},
-        "train": training(8, 0.01, 128),
+        "train": train_settings(8, 0.01, 128),
     }
     path = folder / "corners.yaml"
     path.write_text(dump(content))
@@ -306,10 +306,10 @@ def write_reversals(folder: Path) -> Path:
         "embedding": {"use": "lookup", "dim": 16},
         "encoder": {"use": "lstm", "hidden": 24},
         "head": {"use": "seq2seq", "hidden": 32, "target": "reversed", "target_tokenizer": "same"},
-        "train": training(7, 0.015, 256) | {"schedule": {"use": "cosine"}},
+        "train": train_settings(7, 0.015, 256) | {"schedule": {"use": "cosine"}},
         "export": {"explain": True},
     }
-    path = writing(folder, content)
+    path = write_seq2seq(folder, content)
     write_jsonl(folder / "train.jsonl", reversals(1000, 1))
     return path
 
@@ -329,13 +329,13 @@ class Recipe:
             run_all(config, QUIET, "cpu")
 
 
-def small(records: Records, name: str, *counts: int, **content: Any) -> Recipe:
+def text_recipe(records: Records, name: str, *counts: int, **content: Any) -> Recipe:
     """A recipe of records of texts and the keys of a YAML."""
     return Recipe(write_pipeline, {"records": records, "name": name, "counts": counts or (60, 12, 12), **content})
 
 
-def changed(write: Callable[..., Path], **changes: Any) -> Recipe:
-    """A recipe of a pipeline of `factory`, with changes of its YAML."""
+def changed_recipe(write: Callable[..., Path], **changes: Any) -> Recipe:
+    """A recipe of a pipeline of `tiny_pipelines`, with changes of its YAML."""
     return Recipe(lambda folder: write(folder, changes))
 
 
@@ -350,17 +350,19 @@ HEADS = [
     {"use": "crf", "name": "names"},
 ]
 RECIPES: dict[str, Recipe] = {
-    "spans": changed(tagging, train=training(12)),
-    "tags": changed(
-        tagging,
+    "spans": changed_recipe(write_tagger, train=train_settings(12)),
+    "tags": changed_recipe(
+        write_tagger,
         embedding={"use": "lookup", "dim": 8},
         data={"reader": {"use": "conll", "scheme": "none"}, **CONLL},
         head={"use": "crf", "scheme": "none"},
     ),
-    "label": changed(labelling, encoder={"use": "lstm", "hidden": 8}, head="label", train=training(12, 0.03, 64)),
-    "labels": small(several_labels, "several-labels", tokenizer="words", head={"use": "label", "multi": True}),
-    "score": small(numbered, "numbered", tokenizer="words", head={"use": "score", "pool": "mean"}),
-    "vector": small(moods, "similar", tokenizer="words", head="vector"),
+    "label": changed_recipe(
+        write_classifier, encoder={"use": "lstm", "hidden": 8}, head="label", train=train_settings(12, 0.03, 64)
+    ),
+    "labels": text_recipe(several_labels, "several-labels", tokenizer="words", head={"use": "label", "multi": True}),
+    "score": text_recipe(numbered, "numbered", tokenizer="words", head={"use": "score", "pool": "mean"}),
+    "vector": text_recipe(labelled_texts, "similar", tokenizer="words", head="vector"),
     "candidate": Recipe(
         write_candidates,
         {
@@ -368,10 +370,10 @@ RECIPES: dict[str, Recipe] = {
             "tokenizer": "words",
             "embedding": {"use": "lookup", "dim": 16},
             "head": "retrieval",
-            "train": training(5, tokens=256),
+            "train": train_settings(5, tokens=256),
         },
     ),
-    "span": small(
+    "span": text_recipe(
         passages,
         "passages",
         *(180, 24, 30),
@@ -380,9 +382,9 @@ RECIPES: dict[str, Recipe] = {
         embedding={"use": "lookup", "dim": 16},
         encoder={"use": "lstm", "hidden": 24},
         head={"use": "answer-span", "no_answer": True},
-        train=training(12, 0.01, 256),
+        train=train_settings(12, 0.01, 256),
     ),
-    "pointers": small(
+    "pointers": text_recipe(
         capitals,
         "names",
         *(300, 30, 40),
@@ -390,7 +392,7 @@ RECIPES: dict[str, Recipe] = {
         embedding={"use": "lookup", "dim": 12},
         encoder={"use": "lstm", "hidden": 12},
         head={"use": "pointer", "target": "names", "hidden": 12, "score": "bilinear"},
-        train=training(8, 0.01, 128),
+        train=train_settings(8, 0.01, 128),
         export={"explain": True},
     ),
     "points": Recipe(write_hulls),
@@ -403,21 +405,21 @@ RECIPES: dict[str, Recipe] = {
             "tokenizer": "words",
             "encoder": {"use": "gru", "hidden": 6},
             "head": "shape",
-            "train": training(40, 0.05, 24),
+            "train": train_settings(40, 0.05, 24),
         },
         lambda: {"shape": ("head", Shape)},
     ),
     "text": Recipe(write_reversals),
-    "generation": small(
-        moods,
+    "generation": text_recipe(
+        labelled_texts,
         "lm",
         tokenizer="chars",
         embedding={"use": "lookup", "dim": 24},
         encoder={"use": "gru", "hidden": 24, "direction": "forward"},
         head={"use": "lm", "packed": False},
-        train=training(6, 0.03, 128),
+        train=train_settings(6, 0.03, 128),
     ),
-    "fill-mask": small(
+    "fill-mask": text_recipe(
         cities,
         "gaps",
         *(200, 20, 30),
@@ -425,28 +427,30 @@ RECIPES: dict[str, Recipe] = {
         embedding={"use": "lookup", "dim": 24},
         encoder={"use": "transformer", "layers": 1, "heads": 2, "dropout": 0.0},
         head={"use": "mlm", "tie": True},
-        train=training(25, 0.01, 256),
+        train=train_settings(25, 0.01, 256),
     ),
-    "span-infilling": small(
-        moods,
+    "span-infilling": text_recipe(
+        labelled_texts,
         "infilling",
         tokenizer={"use": "bpe", "max_size": 100},
         embedding={"use": "lookup", "dim": 16},
         encoder={"use": "transformer", "heads": 2, "layers": 1},
         head={"use": "transformer-decoder", "heads": 2, "layers": 1, "spans": 0.15},
-        train=training(1),
+        train=train_settings(1),
     ),
-    "multi-head": small(tagged, "joint", *(60, 16, 16), tokenizer=WORDS, encoder=LSTM, head=HEADS, train=training(12)),
-    "int8": changed(tagging, train=training(12), export={"precision": "int8"}),
-    "streaming": changed(
-        tagging,
+    "multi-head": text_recipe(
+        tagged, "joint", *(60, 16, 16), tokenizer=WORDS, encoder=LSTM, head=HEADS, train=train_settings(12)
+    ),
+    "int8": changed_recipe(write_tagger, train=train_settings(12), export={"precision": "int8"}),
+    "streaming": changed_recipe(
+        write_tagger,
         encoder={**LSTM, "direction": "forward"},
         head={"use": "tags"},
-        train=training(12),
+        train=train_settings(12),
         export={"streaming": True},
     ),
-    "plugin": Recipe(labelling, components=toy_heads),
-    "sources": small(
+    "plugin": Recipe(write_classifier, components=toy_heads),
+    "sources": text_recipe(
         several_sources,
         "several",
         *(60, 8, 8),
@@ -459,7 +463,7 @@ RECIPES: dict[str, Recipe] = {
             "rows": {"field": "numbers", "embedding": {"use": "linear", "dim": 4}},
         },
         head={"use": "seq2seq", "hidden": 16, "embedding_dim": 8, "target_tokenizer": "chars"},
-        train=training(8, tokens=96),
+        train=train_settings(8, tokens=96),
     ),
 }
 
@@ -472,7 +476,7 @@ def root() -> Path:
     """The folder of the models that these sources make."""
     key = hashlib.sha256()
     files = [path for name in ("seqpipe", "plugins") for path in (ROOT / name).rglob("*")]
-    files += [Path(__file__), Path(__file__).with_name("factory.py")]
+    files += [Path(__file__), Path(__file__).with_name("tiny_pipelines.py")]
     for path in sorted(files):
         if path.is_file() and path.suffix != ".pyc":
             key.update(f"{path.relative_to(ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from exported import ragged
+from exported_graphs import ragged_mask
 from torch import Tensor
 
 from seqpipe.nn.layers import EOS_ID
@@ -75,7 +75,7 @@ def writer(kind: str, ending: float | None = None, **options: Any) -> Any:
 def sources(*lengths: int, seed: int = 0, unknown: float | None = 0.5) -> dict[str, Tensor]:
     """Texts of which about so large a fraction of words is in no vocabulary, or just the last; words repeat."""
     torch.manual_seed(seed)
-    mask = ragged(*lengths)
+    mask = ragged_mask(*lengths)
     x = torch.where(mask[..., None], torch.randn(*mask.shape, D), torch.nan)
     state = torch.randn(len(mask), D)
     copy = torch.randint(4, 10, mask.shape)

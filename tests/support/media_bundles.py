@@ -23,7 +23,7 @@ MEL: dict[str, Any] = {
     "lowest": 0.0, "highest": 8_000.0, "means": [-8.0] * 20, "deviations": [4.0] * 20,
 }  # fmt: skip
 # Entries that a runtime refuses: a kind, and the changes of its entry.
-STATED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+REFUSED_ENTRIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a million rows": (IMAGE, {"height": 10**6}),
     "a million columns": (GREY, {"width": 10**6}),
     "no row": (IMAGE, {"height": 0}),
@@ -83,7 +83,7 @@ def in_base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def encoded(pixels: np.ndarray, form: str = "PNG", mode: str | None = None, **options: Any) -> bytes:
+def image_file(pixels: np.ndarray, form: str = "PNG", mode: str | None = None, **options: Any) -> bytes:
     """A picture as a file of this form."""
     file, image = io.BytesIO(), Image.fromarray(pixels.astype(np.uint8))
     (image.convert(mode) if mode else image).save(file, form, **options)

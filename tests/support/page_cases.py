@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from media_bundles import encoded, in_base64, wav
+from media_bundles import image_file, in_base64, wav
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -114,7 +114,7 @@ PROMPT = "Once upon a time"
 STORY = ", a small fox lived by the river."
 
 
-PICTURE = in_base64(encoded(np.arange(64).reshape(8, 8) * 4))
+PICTURE = in_base64(image_file(np.arange(64).reshape(8, 8) * 4))
 SOUND = in_base64(wav(np.sin(np.arange(4_000) / 9) / 2))
 
 

@@ -282,12 +282,12 @@ FORKS: tuple[Case, ...] = (
 )
 FORKS += (grandchild, locked, busy, amid_answers, pools_by_fork, prefork, asyncio_executors, data_loader)
 FORKS += (thread_counts, cuda)
-ONCE = (executors_of_new_processes, joblib)
+NEW_PROCESSES = (executors_of_new_processes, joblib)
 
 if __name__ == "__main__":
     # Python from 3.12 on warns of what these cases are about: a fork in a process with threads.
     warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning)
     if sys.argv[4:] == ["large"]:
         session.LARGE = 0
-    case = {function.__name__: function for function in (*FORKS, *ONCE)}[sys.argv[1]]
+    case = {function.__name__: function for function in (*FORKS, *NEW_PROCESSES)}[sys.argv[1]]
     print(case(sys.argv[2], int(sys.argv[3])))

@@ -82,7 +82,7 @@ class Server:
         """Send one request on a new connection; a body that is not bytes is sent as JSON."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
-            return ask(connection, method, path, body, headers)
+            return send_request(connection, method, path, body, headers)
         finally:
             connection.close()
 
@@ -137,14 +137,16 @@ def running_app(app: ASGIApp) -> Iterator[str]:
     thread.join()
 
 
-def events(body: bytes) -> list[tuple[str, Any]]:
+def server_sent_events(body: bytes) -> list[tuple[str, Any]]:
     """Server-sent events, each with its kind."""
     blocks = body.decode().removesuffix("\n\n").split("\n\n")
     lines = [dict(line.split(": ", 1) for line in block.split("\n")) for block in blocks]
     return [(event.get("event", "message"), json.loads(event["data"])) for event in lines]
 
 
-def ask(connection: HTTPConnection, method: str, path: str, body: Any = None, headers: Headers = None) -> Reply:
+def send_request(
+    connection: HTTPConnection, method: str, path: str, body: Any = None, headers: Headers = None
+) -> Reply:
     """One request on a connection that stays open."""
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     connection.request(method, path, data, dict(headers or {}))
@@ -152,7 +154,7 @@ def ask(connection: HTTPConnection, method: str, path: str, body: Any = None, he
     return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
 
 
-def at_once(calls: list[Any]) -> list[Any]:
+def call_in_threads(calls: list[Any]) -> list[Any]:
     """The results of calls in a thread each, in order; the first exception of a call is raised."""
     with ThreadPoolExecutor(len(calls)) as pool:
         return [future.result() for future in [pool.submit(call) for call in calls]]
@@ -229,7 +231,7 @@ def malformed_statuses(server: Server, path: str, body: dict[str, Any]) -> list[
     """The statuses of all malformed requests; every response but those of status 200 gives a reason."""
     connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
     try:
-        replies = [ask(connection, "POST", path, changed) for changed in malformed_bodies(body)]
+        replies = [send_request(connection, "POST", path, changed) for changed in malformed_bodies(body)]
     finally:
         connection.close()
     assert all(reply.json["error"] for reply in replies if reply.status != 200)

@@ -5,8 +5,8 @@ import json
 import re
 from pathlib import Path
 
-from pretrained import checkpoint
-from scripts import ROOT
+from repository_scripts import ROOT
+from tiny_checkpoints import checkpoint
 
 from seqpipe.config.loader import load
 from seqpipe.training.tiny_bert import checkpoint_texts

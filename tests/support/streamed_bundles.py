@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from factory import tagging
+from tiny_pipelines import write_tagger
 
 from seqpipe.config.loader import Config, load
 from seqpipe.export.exporter import bundle_files, bundle_manifest
@@ -21,7 +21,7 @@ EMBEDDING = [{"use": "lookup", "dim": 6}, {"use": "char-cnn", "dim": 4, "char_di
 def streaming_pipeline(folder: Path, encoder: Any, **changes: Any) -> tuple[Config, Pipeline]:
     """A pipeline that answers in pieces, with weights so large that its answers vary."""
     changes = {"embedding": EMBEDDING, "head": {"use": "tags"}, "export": {"streaming": True}} | changes
-    config = load(tagging(folder, {"encoder": encoder, **changes}))
+    config = load(write_tagger(folder, {"encoder": encoder, **changes}))
     torch.manual_seed(3)
     pipeline = Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 100))).eval()
     with torch.no_grad():

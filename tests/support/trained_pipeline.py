@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from factory import QUIET
 from gallery import gallery
+from tiny_pipelines import QUIET
 
 from seqpipe import Model, load
 from seqpipe.config.loader import Config

@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from scripts import load_script
+from repository_scripts import load_script
 
 
 class Tensor:

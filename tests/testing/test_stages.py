@@ -5,7 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from faults import FAULTS, SOUND, AsksForMore, Chooses, Sound, SoundColumn, SoundLabel, Swallows
+from faulty_stages import (
+    FAULTS,
+    SOUND_STAGES,
+    AnyOptions,
+    CalibratedLabel,
+    Sound,
+    SoundColumn,
+    SoundLabel,
+    UnknownInput,
+)
 from torch import Tensor, nn
 
 from seqpipe.testing import Report, check_embedding, check_encoder, check_head, report, stages
@@ -27,9 +36,9 @@ def examined(bench: Bench, *others: Check, without: Collection[str] = ()) -> Rep
         return run_checks("toy", [check for check in [*stage_checks(bench), *others] if check.name not in without])
 
 
-@pytest.mark.parametrize("kind", SOUND)
+@pytest.mark.parametrize("kind", SOUND_STAGES)
 def test_a_sound_stage_passes_every_check(kind: str) -> None:
-    result = CHECKS[kind](SOUND[kind])
+    result = CHECKS[kind](SOUND_STAGES[kind])
     assert not result.failed
     assert {finding.state for finding in result.findings} == {"ok"}
     assert set(SLOW) < {finding.check for finding in result.findings}
@@ -63,7 +72,7 @@ class BeginsAtZero(SoundLabel):
         nn.init.zeros_(self.linear.bias)
 
 
-@pytest.mark.parametrize("cls", [Chooses, BeginsAtZero])
+@pytest.mark.parametrize("cls", [CalibratedLabel, BeginsAtZero])
 def test_a_head_that_chooses_on_dev_and_one_whose_labels_are_equally_likely_at_first_pass(
     cls: type, tmp_path: Path
 ) -> None:
@@ -106,7 +115,7 @@ def test_words_out_of_the_vocabulary_differ_by_their_place_for_a_head_that_copie
 
 
 def test_every_check_of_stages_has_a_planted_fault() -> None:
-    choosing = type("Choosing", (AsksForMore,), {"needs_dev": Chooses.needs_dev, "corrupt_batch": len})
+    choosing = type("Choosing", (UnknownInput,), {"needs_dev": CalibratedLabel.needs_dev, "corrupt_batch": len})
     kinds = [report(Subject(kind, choosing, {})) for kind in ("encoder", "head")]
     names = {finding.check for kind_report in kinds for finding in kind_report.findings}
     assert names - {"import"} == set().union(*(expected for *_, expected in FAULTS.values()))  # see test_isolation
@@ -116,7 +125,7 @@ def test_every_check_of_stages_has_a_planted_fault() -> None:
     ("cls", "options", "messages"),
     [
         (
-            Swallows,
+            AnyOptions,
             {},
             [
                 "2 of 4 checks failed",
@@ -127,7 +136,7 @@ def test_every_check_of_stages_has_a_planted_fault() -> None:
             ],
         ),
         (Sound, {"droput": 0.1}, ["droput: there is no such option"]),
-        (AsksForMore, {}, ["asks for 'memory', which nothing provides"]),
+        (UnknownInput, {}, ["asks for 'memory', which nothing provides"]),
     ],
 )
 def test_faults_are_reported_together_with_their_fixes(cls: type, options: dict[str, float], messages: Any) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from factory import QUIET, sentences, tagging
-from gallery import training
+from gallery import train_settings
+from tiny_pipelines import QUIET, tagged_sentences, write_tagger
 from tokenizers import Tokenizer
 
 import seqpipe
@@ -111,10 +111,10 @@ def test_tokenizers_keep_the_contract_with_a_form(cls: type, options: dict[str, 
 
 def test_a_bundle_reads_full_width_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    normal = {"tokenizer": {"use": "words", "normalize": "NFKC"}, "head": "tags", "train": training(5, 0.05)}
-    run_all(load(tagging(tmp_path, normal)), QUIET, "cpu")
+    normal = {"tokenizer": {"use": "words", "normalize": "NFKC"}, "head": "tags", "train": train_settings(5, 0.05)}
+    run_all(load(write_tagger(tmp_path, normal)), QUIET, "cpu")
     model = seqpipe.load("runs/tiny/bundle")
-    narrow = [" ".join(words) for words, _ in sentences(4, seed=3)]
+    narrow = [" ".join(words) for words, _ in tagged_sentences(4, seed=3)]
     wide = ["".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text) for text in narrow]
     plain, answers = ([span for answer in model(texts) for span in answer] for texts in (narrow, wide))
     assert plain

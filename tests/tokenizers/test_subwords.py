@@ -6,9 +6,9 @@ import sys
 from itertools import pairwise
 from typing import Any
 
-import independent
 import numpy as np
 import pytest
+import second_runtime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
@@ -200,7 +200,7 @@ def test_characters_are_those_of_each_piece_and_pieces_point_at_first_ones() -> 
 def test_the_second_runtime_has_the_same_pieces_words_and_sentences(name: str) -> None:
     kinds = {"sentences": Sentences(), "lines": Sentences("lines"), "pieces": Pieces()}
     entries = {"ids": {}, "mask": {}, **{key: kind.manifest() for key, kind in kinds.items()}}
-    second = independent.Source("text", TRAINED[name].to_str().encode(), entries, {"tokens": 9999})
+    second = second_runtime.TextSource("text", TRAINED[name].to_str().encode(), entries, {"tokens": 9999})
     records = [record for text in TRICKY for record in ({"text": text}, {"words": text.split(" ")})]
     source = TextSource(TRAINED[name], kinds)
     pairs = [(record, doc) for record, doc in zip(records, source.docs(records), strict=True) if len(doc)]

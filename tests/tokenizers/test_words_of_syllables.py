@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import seqpipe, tagging
-from gallery import training
+from gallery import train_settings
+from tiny_pipelines import seqpipe, write_tagger
 
 from seqpipe import load
 from seqpipe.config.signature import construct
@@ -66,9 +66,9 @@ def run(treebank: Path) -> Path:
         "embedding": {"use": "lookup", "dim": 16},
         "encoder": {"use": "conv", "layers": 1},
         "head": {"use": "tags", "scheme": "none"},
-        "train": training(12, 0.03, 64),
+        "train": train_settings(12, 0.03, 64),
     }
-    result = seqpipe("run", tagging(treebank.parent, content), "--device", "cpu", folder=treebank.parent)
+    result = seqpipe("run", write_tagger(treebank.parent, content), "--device", "cpu", folder=treebank.parent)
     assert result.code == 0, result.err
     return treebank.parent / "runs/tiny"
 

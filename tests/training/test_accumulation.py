@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from factory import QUIET, Watched, labelling, parts, plugins, tiny, train_run
 from gallery import write_pipeline
 from test_contracts import OFFERS, STAGES, made
+from tiny_pipelines import QUIET, BatchCallback, build_parts, load_tagger, plugins, train_run, write_classifier
 from torch import Tensor, nn
 
 from seqpipe.config.contract import declaration
@@ -191,11 +191,11 @@ class Known(nn.Module):
 @pytest.mark.parametrize("heads", [1, 2])
 def test_a_batch_without_items_adds_nothing_even_as_the_first_of_its_step(tmp_path: Path, heads: int) -> None:
     head = [{"name": f"h{i}", "use": "known", "target": "label"} for i in range(heads)]
-    config = load(labelling(tmp_path, {"head": head}), (), plugins(known=("head", Known)))
+    config = load(write_classifier(tmp_path, {"head": head}), (), plugins(known=("head", Known)))
     torch.set_default_dtype(torch.float64)
     trained = []
     for accumulate in (1, 4):
-        pipeline, batches = parts(config)
+        pipeline, batches = build_parts(config)
         pipeline.double()
         batch = batches(range(20))
         label = next(tensor for name, tensor in batch.items() if name.endswith("label"))
@@ -210,10 +210,10 @@ def test_a_batch_without_items_adds_nothing_even_as_the_first_of_its_step(tmp_pa
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_in_mixed_precision_steps_differ_by_rounding_and_the_scale_counts_steps(tmp_path: Path, precision: str) -> None:
     sets = ("embedding={use: lookup, dim: 8}", "head.dropout=0", "train.clip=0.5")
-    config = tiny(tmp_path, f"train.precision={precision}", *sets)
-    first, several, (before, _) = [], [], parts(config)
+    config = load_tagger(tmp_path, f"train.precision={precision}", *sets)
+    first, several, (before, _) = [], [], build_parts(config)
     for accumulate, trained in ((1, first), (3, several)):
-        pipeline, batches = parts(config)
+        pipeline, batches = build_parts(config)
         order = [[0, 1, 2, 3, 4, 5], [6, 7]] if accumulate == 1 else [[0], [1, 2, 3], [4, 5], [6], [7]]
         update = {"epochs": 1, "accumulate": accumulate, "optimizer": SGD(lr=1.0)}
         settings = replace(config, train=config.train.model_copy(update=update))
@@ -233,8 +233,8 @@ def test_in_mixed_precision_steps_differ_by_rounding_and_the_scale_counts_steps(
 
 def test_the_pass_that_counts_has_the_random_numbers_of_the_step_and_leaves_no_trace(tmp_path: Path) -> None:
     heads = "head=[{name: spans, use: crf, dropout: 0.5}, {name: topics, use: label, target: topic}]"
-    config = tiny(tmp_path, heads, "train.accumulate=3", "train.epochs=1")
-    pipeline, batches = parts(config)
+    config = load_tagger(tmp_path, heads, "train.accumulate=3", "train.epochs=1")
+    pipeline, batches = build_parts(config)
     masks: list[Tensor] = []
     pipeline.heads[0].dropout.register_forward_hook(lambda m, _, x: masks.append(x == 0) if m.training else None)
     Trainer(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET).train()
@@ -248,14 +248,14 @@ def test_the_pass_that_counts_has_the_random_numbers_of_the_step_and_leaves_no_t
 
 def stop(folder: Path, *settings: str) -> tuple[Config, Path]:
     """A training that a former version began, and its checkpoint."""
-    config = tiny(folder, "train.epochs=2", "train.checkpoint_steps=1", *settings)
+    config = load_tagger(folder, "train.epochs=2", "train.checkpoint_steps=1", *settings)
 
     def cut(batch: int) -> None:
         if batch == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_run(config, Watched(cut))
+        train_run(config, BatchCallback(cut))
     return config, make_former(config)
 
 
@@ -286,7 +286,7 @@ def test_an_unfinished_training_by_the_former_rule_is_refused(tmp_path: Path) ->
 
 
 def test_a_head_that_needs_the_whole_batch_gets_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    yaml, note = labelling(tmp_path, {"head": "vector"}), "  note: head: head 'vector' "
+    yaml, note = write_classifier(tmp_path, {"head": "vector"}), "  note: head: head 'vector' "
     for accumulate in (1, 2):
         train_run(load(yaml, ["train.epochs=1", f"name=a{accumulate}", f"train.accumulate={accumulate}"]), Console())
         notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith(note)]
@@ -295,8 +295,8 @@ def test_a_head_that_needs_the_whole_batch_gets_a_note(tmp_path: Path, capsys: p
 
 
 def test_buffers_add_up_all_batches_and_count_steps_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tiny(tmp_path, "head=tags")
-    pipeline, batches = parts(config)
+    config = load_tagger(tmp_path, "head=tags")
+    pipeline, batches = build_parts(config)
     pipeline.head.register_buffer("batches", torch.zeros(2))
     pipeline.head.register_buffer("steps", torch.zeros((), dtype=torch.int64))
     loss = type(pipeline.head).loss

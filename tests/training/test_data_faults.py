@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import seqpipe, write_jsonl
+from tiny_pipelines import seqpipe, write_jsonl
 
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from factory import tiny, write_jsonl, writing
+from tiny_pipelines import load_tagger, write_jsonl, write_seq2seq
 
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import ConfigError, DataError
@@ -39,7 +39,7 @@ def test_the_order_is_a_function_of_seed_and_epoch_whatever_ran_before() -> None
 
 
 def test_a_batch_of_tags_is_padded_with_zeros(tmp_path: Path) -> None:
-    artifacts, data, _ = prepared(tiny(tmp_path))
+    artifacts, data, _ = prepared(load_tagger(tmp_path))
     some = sorted(data, key=lambda example: len(example.doc))[:: len(data) // 4]
     batch, lengths = collate(artifacts, some), [len(example.doc) for example in some]
     B, T = len(some), max(lengths)
@@ -54,7 +54,7 @@ def test_a_batch_of_tags_is_padded_with_zeros(tmp_path: Path) -> None:
 
 
 def test_a_batch_of_texts_ends_each_target_and_has_its_mask(tmp_path: Path) -> None:
-    yaml = writing(tmp_path)
+    yaml = write_seq2seq(tmp_path)
     write_jsonl(tmp_path / "train.jsonl", [{"text": "ab", "reversed": "ba"}, {"text": "a", "reversed": "a"}])
     batch = collate(*prepared(load(yaml))[:2])
     a, b = 4, 5
@@ -63,7 +63,7 @@ def test_a_batch_of_texts_ends_each_target_and_has_its_mask(tmp_path: Path) -> N
 
 
 def test_empty_texts_are_left_out_and_nothing_else_is(tmp_path: Path) -> None:
-    yaml = writing(tmp_path)
+    yaml = write_seq2seq(tmp_path)
     write_jsonl(tmp_path / "train.jsonl", [{"text": "", "reversed": ""}, {"text": "ab", "reversed": "ba"}])
     assert [example.doc.text for example in prepared(load(yaml))[1]] == ["ab"]
     write_jsonl(tmp_path / "train.jsonl", [{"text": " ", "reversed": ""}])
@@ -73,7 +73,7 @@ def test_empty_texts_are_left_out_and_nothing_else_is(tmp_path: Path) -> None:
 
 def tagged(folder: Path, records: list[dict[str, Any]], *overrides: str) -> tuple[list[str], list[str]]:
     """The tags of the first text, and the warnings, of a tagger of records with spans."""
-    yaml = writing(folder, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
+    yaml = write_seq2seq(folder, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
     write_jsonl(folder / "train.jsonl", records)
     artifacts, data, warnings = prepared(load(yaml, overrides))
     return [artifacts.tasks[0].labels[tag] for tag in data[0].targets["tags"]], warnings
@@ -145,7 +145,7 @@ def test_spans_that_overlap_once_widened_follow_the_rule_and_are_counted(tmp_pat
 
 
 def test_only_the_first_records_are_read_when_no_more_are_asked_for(tmp_path: Path) -> None:
-    yaml = writing(tmp_path)
+    yaml = write_seq2seq(tmp_path)
     with (tmp_path / "train.jsonl").open("a") as file:
         file.write("not JSON\n")
     reader = load(yaml).data.reader
@@ -155,7 +155,7 @@ def test_only_the_first_records_are_read_when_no_more_are_asked_for(tmp_path: Pa
 
 
 def test_labels_that_training_never_saw_are_named_once(tmp_path: Path) -> None:
-    artifacts, *_ = prepared(tiny(tmp_path))
+    artifacts, *_ = prepared(load_tagger(tmp_path))
     record = {"words": ["a", "b"], "text": "a b", "tags": ["B-PER", "B-ORG"]}
     assert list(unseen_labels(artifacts, [record, record])) == [("ORG", record)]
 
@@ -187,7 +187,7 @@ def test_spans_that_all_count_otherwise_have_that_count_as_the_cure(offsets: str
 
 def test_offsets_are_for_readers_of_spans_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the reader 'conll' reads no offsets of spans; delete it"):
-        tiny(tmp_path, "data.offsets=bytes")
+        load_tagger(tmp_path, "data.offsets=bytes")
 
 
 def test_one_wrong_span_keeps_its_own_message(tmp_path: Path) -> None:

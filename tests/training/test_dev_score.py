@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from factory import QUIET, begin_run, write_jsonl, writing
+from tiny_pipelines import QUIET, begin_run, write_jsonl, write_seq2seq
 
 from seqpipe.config.loader import load
 from seqpipe.config.run_layout import HISTORY
@@ -46,7 +46,7 @@ def test_the_weights_of_the_least_perplexity_loss_or_word_error_rate_are_kept(
     tmp_path: Path, metric: str, expected: Callable[[Pipeline, Batches], float] | None
 ) -> None:
     changes = {"train": {**TRAIN, "metric": metric, "optimizer": {"use": "adamw", "lr": 0.05}}}
-    config = load(writing(tmp_path, changes))
+    config = load(write_seq2seq(tmp_path, changes))
     for name in ("train", "dev") if metric == "wer" else ():
         write_jsonl(tmp_path / f"{name}.jsonl", [{"text": x, "reversed": f"{x} is it"} for x in "abcdefgh" * 4])
     run = begin_run(config)
@@ -67,7 +67,7 @@ def test_the_weights_of_the_least_perplexity_loss_or_word_error_rate_are_kept(
 
 
 def test_an_unknown_score_is_an_error_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = begin_run(load(writing(tmp_path, {"train": {**TRAIN, "metric": "blue"}})))
+    run = begin_run(load(write_seq2seq(tmp_path, {"train": {**TRAIN, "metric": "blue"}})))
     with pytest.raises(UsageError, match="there is no dev score 'blue'; did you mean 'bleu'"):
         train_run(run, Console())
     assert not (run.checkpoints / HISTORY).exists()
@@ -75,7 +75,7 @@ def test_an_unknown_score_is_an_error_before_training(tmp_path: Path, capsys: py
 
 
 def test_without_dev_there_is_no_score_to_choose_by(tmp_path: Path) -> None:
-    file = writing(tmp_path, {"train": {**TRAIN, "metric": "bleu"}})
+    file = write_seq2seq(tmp_path, {"train": {**TRAIN, "metric": "bleu"}})
     with pytest.raises(ConfigError, match=r"train.metric: it needs the dev score; write data.dev, or delete metric"):
         load(file, ["data.dev=null"])
     config = load(file)

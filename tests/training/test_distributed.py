@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import factory
 import pytest
+import tiny_pipelines
 import torch
-from factory import write_conll
+from tiny_pipelines import write_conll
 
 from seqpipe.commands.options import join_devices
 from seqpipe.errors import EnvError, UsageError
@@ -145,7 +145,7 @@ def test_two_processes_train_as_one_with_two_heads_sparse_gradients_and_empty_sh
 )
 def test_a_head_that_needs_the_whole_batch_is_refused_by_name(tmp_path: Path, head: str) -> None:
     with pytest.raises(UsageError, match=r"head: head .* needs all texts of a batch.*train on one device"):
-        refuse_batch_dependent(factory.tiny(tmp_path, f"head={head}"))
+        refuse_batch_dependent(tiny_pipelines.load_tagger(tmp_path, f"head={head}"))
 
 
 def test_more_processes_than_cuda_devices_are_refused() -> None:

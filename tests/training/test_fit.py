@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import labelling, plugins, tiny, train_run, write_jsonl, writing
+from tiny_pipelines import load_tagger, plugins, train_run, write_classifier, write_jsonl, write_seq2seq
 from tokenizers import Tokenizer, models
 from torch import nn
 
@@ -28,21 +28,27 @@ def artifacts_of(config: Config) -> Artifacts:
 
 
 def test_labels_are_every_tag_of_the_scheme(tmp_path: Path) -> None:
-    artifacts = artifacts_of(tiny(tmp_path))
+    artifacts = artifacts_of(load_tagger(tmp_path))
     assert artifacts.tasks[0].labels == ("O", *(f"{p}-{label}" for label in ("LOC", "PER") for p in "BIES"))
     stated = {"kind": "spans", "target": None, "scheme": "BIOES"}
     assert artifacts.kind.manifest() == {**stated, "labels": list(artifacts.tasks[0].labels)}
-    assert artifacts_of(tiny(tmp_path, "head.scheme=IOB2")).tasks[0].labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    assert artifacts_of(load_tagger(tmp_path, "head.scheme=IOB2")).tasks[0].labels == (
+        "O",
+        "B-LOC",
+        "I-LOC",
+        "B-PER",
+        "I-PER",
+    )
 
 
 def test_plain_tags_are_the_labels_as_they_stand(tmp_path: Path) -> None:
-    artifacts = artifacts_of(tiny(tmp_path, "head.scheme=none", "data.reader.scheme=none"))
+    artifacts = artifacts_of(load_tagger(tmp_path, "head.scheme=none", "data.reader.scheme=none"))
     assert artifacts.tasks[0].labels == ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
     assert artifacts.kind.kind == "tags"
 
 
 def test_the_vocabulary_counts_lowercased_words_and_the_alphabet_is_of_the_words_as_written(tmp_path: Path) -> None:
-    config = tiny(tmp_path)
+    config = load_tagger(tmp_path)
     artifacts = artifacts_of(config)
     assert artifacts.vocabulary[:4] == SPECIALS
     words = [word for record in read(config.data.reader, config.data.train) for word in record["words"]]
@@ -52,7 +58,7 @@ def test_the_vocabulary_counts_lowercased_words_and_the_alphabet_is_of_the_words
 
 
 def test_what_was_saved_is_read_again_as_it_was(tmp_path: Path) -> None:
-    for make in (lambda folder: tiny(folder), lambda folder: load(writing(folder))):
+    for make in (lambda folder: load_tagger(folder), lambda folder: load(write_seq2seq(folder))):
         config = make(tmp_path)
         artifacts = artifacts_of(config)
         artifacts.save(tmp_path)
@@ -67,7 +73,7 @@ def test_what_was_saved_is_read_again_as_it_was(tmp_path: Path) -> None:
 
 def test_a_target_tokenizer_is_the_same_or_learned_from_the_targets(tmp_path: Path) -> None:
     records = [{"text": "ab", "reversed": "xy"}] * 3
-    yaml = writing(tmp_path)
+    yaml = write_seq2seq(tmp_path)
     write_jsonl(tmp_path / "train.jsonl", records)
     same = artifacts_of(load(yaml))
     assert same.tasks[0].target_vocabulary == same.vocabulary == (*SPECIALS, "a", "b", "x", "y")  # it learns of both
@@ -76,13 +82,13 @@ def test_a_target_tokenizer_is_the_same_or_learned_from_the_targets(tmp_path: Pa
 
 
 def test_data_without_what_the_head_learns_names_the_record_and_what_it_has(tmp_path: Path) -> None:
-    yaml, chars = writing(tmp_path), "head.target_tokenizer={use: chars}"
+    yaml, chars = write_seq2seq(tmp_path), "head.target_tokenizer={use: chars}"
     with pytest.raises(DataError, match=r"train\.jsonl:1: no field 'answer'; the record has: .*reversed"):
         artifacts_of(load(yaml, ["head.target=answer", chars]))
     write_jsonl(tmp_path / "train.jsonl", [{"text": "a", "reversed": 3}])
     with pytest.raises(DataError, match="'reversed' must be a text, or a list of texts any of which is right, not int"):
         artifacts_of(load(yaml, [chars]))
-    config = tiny(tmp_path)
+    config = load_tagger(tmp_path)
     (tmp_path / "train.conll").write_text("a\tO\nb\tO\n")
     with pytest.raises(DataError, match="has no span"):
         artifacts_of(config)
@@ -98,7 +104,7 @@ def test_a_head_that_writes_text_says_that_it_needs_a_target_tokenizer(tmp_path:
 
         def decide(self, x: Any) -> Any: ...
 
-    yaml = writing(tmp_path, {"head": {"use": "writer", "target": "reversed"}})
+    yaml = write_seq2seq(tmp_path, {"head": {"use": "writer", "target": "reversed"}})
     config = load(yaml, plugins=plugins(writer=("head", Writer)))
     with pytest.raises(UsageError, match=r"head: 'writer' answers with text; add `target_tokenizer: same`"):
         artifacts_of(config)
@@ -116,11 +122,11 @@ def test_a_tokenizer_of_a_plugin_that_breaks_the_rules_is_named(tmp_path: Path) 
                 return tokenizer
 
         with pytest.raises(PluginError, match=rf"tokenizer 'toy' of toys: .*{message}"):
-            artifacts_of(tiny(tmp_path, "tokenizer={use: toy}", toy=("tokenizer", Toy)))
+            artifacts_of(load_tagger(tmp_path, "tokenizer={use: toy}", toy=("tokenizer", Toy)))
 
 
 def test_the_share_of_unknown_words_is_counted_by_tokens(tmp_path: Path) -> None:
-    artifacts = artifacts_of(tiny(tmp_path))
+    artifacts = artifacts_of(load_tagger(tmp_path))
     docs = artifacts.featurizer.docs([{"text": "ada flew to zanzibar"}, {"text": ""}])
     assert unknown_share(docs) == pytest.approx(1 / 4)
     assert unknown_share([]) == 0
@@ -135,7 +141,7 @@ def unwritable(task: FittedTask, texts: list[str], longest: int | None) -> list[
 
 
 def test_target_texts_that_change_when_encoded_and_decoded_are_counted_before_training(tmp_path: Path) -> None:
-    artifacts = artifacts_of(load(writing(tmp_path)))
+    artifacts = artifacts_of(load(write_seq2seq(tmp_path)))
     (task,) = artifacts.tasks
     texts = ["abc def", "abc", "ab, c", "a"]
     task = replace(task, target_tokenizer=Words().train(texts))
@@ -154,7 +160,7 @@ def test_target_texts_that_change_when_encoded_and_decoded_are_counted_before_tr
 
 @pytest.mark.parametrize(("text", "target"), [("a" * 60, "b"), ("a", "a" * 60)])
 def test_a_text_that_the_library_panics_at_is_named_with_its_place(text: str, target: str, tmp_path: Path) -> None:
-    file = writing(tmp_path)
+    file = write_seq2seq(tmp_path)
     write_jsonl(tmp_path / "train.jsonl", [{"text": "ab", "reversed": "ba"}, {"text": text, "reversed": target}])
     words = "{use: words, pattern: '([a-z0-9]+[.-]?)+@[a-z]+|\\w+'}"
     config = load(file, [f"tokenizer={words}", f"head.target_tokenizer={words}"])
@@ -181,12 +187,12 @@ def test_texts_are_tokenized_once(form: str, features: str, tmp_path: Path, monk
     monkeypatch.setenv("SEQPIPE_FEATURES", features)
     monkeypatch.chdir(tmp_path)
     if form == "labels":
-        yaml, texts = labelling(tmp_path, {"head": "label"}), ("train", "dev")
+        yaml, texts = write_classifier(tmp_path, {"head": "label"}), ("train", "dev")
     elif form == "running text":
         stages = {"head": {"use": "lm", "context": 5}, "encoder": {"use": "gru", "hidden": 8, "direction": "forward"}}
-        yaml, texts = labelling(tmp_path, stages), ("train",)
+        yaml, texts = write_classifier(tmp_path, stages), ("train",)
     else:
-        yaml, texts = writing(tmp_path), ("train", "dev")
+        yaml, texts = write_seq2seq(tmp_path), ("train", "dev")
     config = load(yaml, ["data={reader: jsonl, train: train.jsonl}"] if "without" in form else [])
     train_run(config)
     for counter in (read_texts, *([written] if "targets" in form else [])):
@@ -197,7 +203,7 @@ def test_texts_are_tokenized_once(form: str, features: str, tmp_path: Path, monk
 
 
 def test_texts_without_any_token_are_an_error(tmp_path: Path) -> None:
-    file = writing(tmp_path, {"tokenizer": "words"})
+    file = write_seq2seq(tmp_path, {"tokenizer": "words"})
     write_jsonl(tmp_path / "train.jsonl", [{"text": "  ", "reversed": "a"}] * 3)
     with pytest.raises(DataError, match="the training texts have no tokens: all are blank, or the tokenizer's pattern"):
         artifacts_of(load(file, ["head.target_tokenizer={use: chars}"]))

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factory import QUIET, seqpipe, tiny, train_run
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_pipelines import QUIET, load_tagger, seqpipe, train_run
 
 from seqpipe.config.loader import Config, load
 from seqpipe.config.run_layout import FEATURES, MAPPED
@@ -110,7 +110,7 @@ def test_a_run_from_mapped_features_ends_with_the_same_weights(tmp_path: Path, m
     results = []
     for mode in ("memory", "mapped"):
         monkeypatch.setenv("SEQPIPE_FEATURES", mode)
-        train_run(tiny(tmp_path, f"name={mode}", "data.dev=0.2"), QUIET)
+        train_run(load_tagger(tmp_path, f"name={mode}", "data.dev=0.2"), QUIET)
         (best,) = Path("runs", mode, "checkpoints").glob("best-*.safetensors")
         results.append((best.read_bytes(), json.loads(Path("runs", mode, "facts.json").read_text())))
     assert results[0] == results[1]
@@ -127,7 +127,7 @@ def test_features_are_shared_remade_if_damaged_and_pruned_if_no_run_uses_them(
 
     def load_as(name: str, *overrides: str) -> dict[Path, int]:
         """Return when each file of values was written, after a run of this name has loaded its data."""
-        loaded(form_of(tiny(tmp_path, f"name={name}", *overrides), tmp_path))
+        loaded(form_of(load_tagger(tmp_path, f"name={name}", *overrides), tmp_path))
         return {path: path.stat().st_mtime_ns for path in store.glob("*/*.values")}
 
     first = load_as("first")
@@ -156,7 +156,7 @@ def test_features_are_shared_remade_if_damaged_and_pruned_if_no_run_uses_them(
 def test_processes_write_the_same_docs_and_report_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped, "SHARE", 1_000)
     monkeypatch.setenv("SEQPIPE_FEATURES", "mapped")
-    docs, config = [], tiny(tmp_path)
+    docs, config = [], load_tagger(tmp_path)
     for processes in (1, 2):
         artifacts, data = loaded(form_of(config, tmp_path / str(processes), processes=processes))
         docs.append([*data.batches.data.docs])

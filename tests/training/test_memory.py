@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from documents import ROOT
-from factory import QUIET
+from doc_pages import ROOT
 from gallery import write_pipeline
-from scripts import load_script
+from repository_scripts import load_script
+from tiny_pipelines import QUIET
 from torch import Tensor
 
 from seqpipe.config.loader import Config, load

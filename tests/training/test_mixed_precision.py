@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from factory import QUIET, Watched, parts, tiny, train_run
 from test_contracts import OFFERS, STAGES, made
+from tiny_pipelines import QUIET, BatchCallback, build_parts, load_tagger, train_run
 from torch import Tensor, nn
 
 from seqpipe.config.loader import Config
@@ -71,8 +71,8 @@ def ended(folder: Path, config: Config, console: Any = QUIET) -> dict[str, Any]:
 def test_training_is_in_this_precision_and_dev_scores_and_weights_in_fp32(tmp_path: Path, precision: str) -> None:
     seen: list[torch.dtype] = []
     sets = ("encoder=spy", "embedding={use: lookup, dim: 8}", f"train.precision={precision}", "train.epochs=1")
-    config = tiny(tmp_path, *sets, spy=("encoder", Spy))
-    state = ended(tmp_path / "run", config, Watched(lambda batch: seen.append(Spy.seen)))
+    config = load_tagger(tmp_path, *sets, spy=("encoder", Spy))
+    state = ended(tmp_path / "run", config, BatchCallback(lambda batch: seen.append(Spy.seen)))
     assert {*seen} == {torch.bfloat16 if precision == "bf16" else torch.float32}
     assert Spy.seen == torch.float32  # the last that ran was dev
     assert state["scaler"] == {}
@@ -83,10 +83,10 @@ def test_training_is_in_this_precision_and_dev_scores_and_weights_in_fp32(tmp_pa
 
 def test_matrix_products_of_training_have_their_precision_and_others_that_of_before(tmp_path: Path) -> None:
     precisions: list[str] = []
-    console = Watched(lambda batch: precisions.append(torch.get_float32_matmul_precision()))
+    console = BatchCallback(lambda batch: precisions.append(torch.get_float32_matmul_precision()))
     torch.set_float32_matmul_precision("high")
     try:
-        ended(tmp_path / "run", tiny(tmp_path, "train.matmul_precision=medium", "train.epochs=1"), console)
+        ended(tmp_path / "run", load_tagger(tmp_path, "train.matmul_precision=medium", "train.epochs=1"), console)
         assert {*precisions} == {"medium"}
         assert torch.get_float32_matmul_precision() == "high"
     finally:
@@ -94,7 +94,7 @@ def test_matrix_products_of_training_have_their_precision_and_others_that_of_bef
 
 
 def test_what_a_device_cannot_do_is_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tiny(tmp_path, "train.precision=fp16")
+    config = load_tagger(tmp_path, "train.precision=fp16")
     with pytest.raises(EnvError, match=r"fp16 needs a GPU \(--device cuda\); on a CPU use bf16 or fp32"):
         ended(tmp_path / "run", config)
     assert not list(tmp_path.glob("run/runs/*/checkpoints"))
@@ -108,8 +108,8 @@ def test_what_a_device_cannot_do_is_refused_before_training(tmp_path: Path, monk
 
 def scaled(folder: Path) -> Trainer:
     """A training in fp16 whose gradients are on the CPU, with a scale of 8 that grows after each step."""
-    config = tiny(folder, "train.precision=fp16", "train.clip=0.5", "embedding={use: lookup, dim: 8}")
-    pipeline, batches = parts(config)
+    config = load_tagger(folder, "train.precision=fp16", "train.clip=0.5", "embedding={use: lookup, dim: 8}")
+    pipeline, batches = build_parts(config)
     training = Trainer(pipeline, config, batches, None, folder, QUIET)
     training._scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=1)
     return training
@@ -124,7 +124,7 @@ def test_gradients_are_unscaled_before_they_are_clipped(tmp_path: Path, monkeypa
     def clip(parameters: Any, most: float) -> None:
         norms.append(torch.stack([p.grad.norm() for p in parameters if p.grad is not None]).norm().item())
 
-    plain, _ = parts(training.config)
+    plain, _ = build_parts(training.config)
     plain.loss(batch).backward()
     clip(plain.parameters(), 0.5)
     monkeypatch.setattr("seqpipe.training.optim.clip_gradients", clip)

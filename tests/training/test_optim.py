@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from factory import QUIET, parts, tiny
+from tiny_pipelines import QUIET, build_parts, load_tagger
 from torch import nn
 
 from seqpipe.training import optim
@@ -43,8 +43,8 @@ def test_gradients_are_clipped_as_the_library_clips_dense_ones(most: float) -> N
 
 @pytest.mark.parametrize("embedding", [(), NGRAMS])
 def test_gradient_norms_are_of_stages_or_layers(tmp_path: Path, small_tables: None, embedding: tuple[str, ...]) -> None:
-    config = tiny(tmp_path, *embedding, "encoder={use: lstm, hidden: 4, layers: 2}")
-    pipeline, batches = parts(config)
+    config = load_tagger(tmp_path, *embedding, "encoder={use: lstm, hidden: 4, layers: 2}")
+    pipeline, batches = build_parts(config)
     optim.make_optimizer(pipeline, config)
     assert optim.gradient_norms(pipeline.stages) == {}
     pipeline.loss(batches(batches.order(0)[0])).backward()
@@ -73,8 +73,8 @@ def test_gradient_norms_are_of_stages_or_layers(tmp_path: Path, small_tables: No
 def test_a_step_moves_the_rows_of_its_batch_alone_unless_every_row_has_a_gradient(
     tmp_path: Path, small_tables: None, embedding: tuple[str, ...], optimizer: str, sparse: bool
 ) -> None:
-    config = tiny(tmp_path, *embedding, f"train.optimizer={optimizer}")
-    pipeline, batches = parts(config)
+    config = load_tagger(tmp_path, *embedding, f"train.optimizer={optimizer}")
+    pipeline, batches = build_parts(config)
     trainer = Trainer(pipeline, config, batches, None, tmp_path, QUIET)
     table = next(module for module in pipeline.modules() if isinstance(module, nn.Embedding | nn.EmbeddingBag))
     before, gradients = table.weight.detach().clone(), []

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import moods, parts, seqpipe, tiny
 from gallery import several_labels, write_pipeline
+from tiny_pipelines import build_parts, labelled_texts, load_tagger, seqpipe
 
 from seqpipe import Run
 from seqpipe.answers.types import Metric
@@ -22,7 +22,7 @@ def outcome(
     folder: Path, scores: list[float], *more: str, metric: str = "f1", losses: tuple[float, float] = (0.9, 0.5)
 ) -> dict[str, Any]:
     """The outcome of a training of at most 5 epochs with patience 2 that had these dev scores, and the last losses."""
-    config = tiny(folder, "train.epochs=5", "train.patience=2", *more)
+    config = load_tagger(folder, "train.epochs=5", "train.patience=2", *more)
     progress, sign = Progress(first_loss=losses[0]), -1 if metric == "perplexity" else 1
     for score in scores:
         assert not progress.done
@@ -98,8 +98,8 @@ def test_a_loss_is_measured_by_that_of_a_uniform_guess(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("head", [{"use": "label", "label_smoothing": 0.1}, {"use": "label", "multi": True}])
 def test_a_head_whose_weights_are_zero_has_the_loss_of_a_uniform_guess(tmp_path: Path, head: dict[str, Any]) -> None:
-    records = several_labels if "multi" in head else moods
-    pipeline, batches = parts(load(write_pipeline(tmp_path, records, "zeros", tokenizer="words", head=head)))
+    records = several_labels if "multi" in head else labelled_texts
+    pipeline, batches = build_parts(load(write_pipeline(tmp_path, records, "zeros", tokenizer="words", head=head)))
     for weights in pipeline.head.parameters():
         weights.data.zero_()
     pipeline.eval()
@@ -126,7 +126,7 @@ def test_a_divergence_is_warned_of_and_a_healthy_training_is_not(tmp_path: Path,
 
 
 def test_without_dev_data_the_last_epoch_is_kept_without_a_report(tmp_path: Path) -> None:
-    config = tiny(tmp_path, "data.dev=null", "train.epochs=1")
+    config = load_tagger(tmp_path, "data.dev=null", "train.epochs=1")
     progress = Progress(first_loss=0.75, history=[{"epoch": 1, "step": 3, "loss": 0.5}])
     progress.improve(-0.5)
     progress.next_epoch(config.train, improved=True)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from factory import parts, tiny
+from tiny_pipelines import build_parts, load_tagger
 from torch import Tensor, nn
 
 from seqpipe.answers.classification import LabelTask
@@ -84,7 +84,7 @@ STAGES = ("embedding={use: lengths}", "encoder=[{use: sums, times: 3}, {use: sum
 
 
 def toy(folder: Path, *overrides: str, **toys: tuple[str, type]) -> Pipeline:
-    return parts(tiny(folder, *STAGES, *overrides, **{**TOYS, **toys}))[0]
+    return build_parts(load_tagger(folder, *STAGES, *overrides, **{**TOYS, **toys}))[0]
 
 
 def test_each_stage_is_given_what_its_parameters_name(tmp_path: Path) -> None:
@@ -109,19 +109,19 @@ def test_embeddings_are_concatenated_in_their_order_and_their_widths_added(tmp_p
 
 
 def test_decode_options_have_the_defaults_of_the_signature(tmp_path: Path) -> None:
-    config = tiny(tmp_path, *STAGES, **TOYS)
+    config = load_tagger(tmp_path, *STAGES, **TOYS)
     assert option_table(config.head[0]) == {
         "many": {"type": "size", "default": 2, "minimum": 1, "maximum": 100_000},
         "scale": {"type": "float", "default": 0.5, "minimum": None, "maximum": None},
     }
-    pipeline, _ = parts(config)
+    pipeline, _ = build_parts(config)
     assert pipeline.decide(FEATURES, {})["scores"].max() == 0.5
     assert pipeline.decide(FEATURES, {"scale": torch.tensor(0.25)})["scores"].max() == 0.25
 
 
 def test_the_predictor_answers_without_dropout_and_leaves_training_mode_as_it_was(tmp_path: Path) -> None:
-    config = tiny(tmp_path, "encoder.dropout=0.5", "head.dropout=0.5")
-    pipeline, _ = parts(config)
+    config = load_tagger(tmp_path, "encoder.dropout=0.5", "head.dropout=0.5")
+    pipeline, _ = build_parts(config)
     calls: list[int] = []
     model = predictor(pipeline, config, before=lambda: calls.append(1))
     records = read(config.data.reader, config.data.dev or tmp_path)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factory import QUIET, Watched, environ, parts, tagging, tiny, train_run
+from tiny_pipelines import QUIET, BatchCallback, build_parts, environ, load_tagger, train_run, write_tagger
 from torch import Tensor, nn
 
 from seqpipe.config.loader import Config
@@ -72,7 +72,7 @@ def test_processes_make_the_same_batches_for_a_script_without_a_guard(tmp_path: 
 
 
 def test_small_data_and_busy_machines_start_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = parts(tiny(tmp_path))[1]
+    batches = build_parts(load_tagger(tmp_path))[1]
     mapped = replace(batches, data=UserList(batches.data))  # no list, as examples of a file mapped into memory
     windows = Windows(np.arange(100, dtype="<u2"), 10, 2)
     counts = {}
@@ -87,7 +87,7 @@ def test_small_data_and_busy_machines_start_no_process(tmp_path: Path, monkeypat
 
 def state_of(config: Config, folder: Path, **changes: Any) -> dict[str, Any]:
     """The last checkpoint of a training whose trainer has these attributes."""
-    pipeline, batches = parts(config)
+    pipeline, batches = build_parts(config)
     trainer = Trainer(pipeline, config, batches, None, folder, QUIET)
     for name, value in changes.items():
         setattr(trainer.prefetcher if name == "pins" else trainer, name, value)
@@ -116,7 +116,7 @@ def assert_same(first: Any, second: Any) -> None:
 
 def test_rare_reports_and_a_thread_give_the_same_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self.clone())  # it needs a GPU
-    config = tiny(tmp_path, *SETTINGS)
+    config = load_tagger(tmp_path, *SETTINGS)
     usual = state_of(config, tmp_path / "usual")
     assert usual["progress"]["history"][0]["gradients"]
     assert_same(state_of(config, tmp_path / "ahead", report_batches=5, pins=True), usual)
@@ -124,13 +124,13 @@ def test_rare_reports_and_a_thread_give_the_same_checkpoints(tmp_path: Path, mon
 
 @pytest.mark.long
 def test_processes_and_mapped_data_give_the_same_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, states, counts = tiny(tmp_path, *SETTINGS), [], []
+    config, states, counts = load_tagger(tmp_path, *SETTINGS), [], []
     monkeypatch.setattr(prefetch, "cores", lambda: 3)
     for features in ("memory", "mapped"):
         monkeypatch.setenv("SEQPIPE_FEATURES", features)
         (tmp_path / features).mkdir()
         with contextlib.chdir(tmp_path / features):
-            train_run(config, Watched(lambda count: counts.append(len(multiprocessing.active_children()))))
+            train_run(config, BatchCallback(lambda count: counts.append(len(multiprocessing.active_children()))))
         states.append(read_state(tmp_path / features / "runs/tiny/checkpoints"))
     assert counts[0] == 0
     assert counts[-1] > 0
@@ -150,7 +150,7 @@ main()
 
 @pytest.mark.long
 def test_a_signal_of_the_terminal_ends_training_and_its_processes_after_a_checkpoint(tmp_path: Path) -> None:
-    tagging(tmp_path)
+    write_tagger(tmp_path)
     (tmp_path / "script.py").write_text(RUN)
     options: dict[str, Any] = {"cwd": tmp_path, "env": environ(SEQPIPE_FEATURES="mapped"), "stderr": subprocess.PIPE}
     process = subprocess.Popen([sys.executable, "script.py"], start_new_session=True, text=True, **options)
@@ -190,9 +190,9 @@ class Overflows(nn.Module):
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_a_late_report_names_the_step_and_the_stage_of_a_loss_that_is_no_number(tmp_path: Path, optimizer: str) -> None:
     sets = ("encoder=overflows", "embedding={use: lookup, dim: 8}", f"train.optimizer={{use: {optimizer}, lr: 0.1}}")
-    config, messages = tiny(tmp_path, *sets, overflows=("encoder", Overflows)), []
+    config, messages = load_tagger(tmp_path, *sets, overflows=("encoder", Overflows)), []
     for report_batches in (1, 8):
-        pipeline, batches = parts(config)
+        pipeline, batches = build_parts(config)
         sizes = [int(batches(rows)["mask"].sum()) for rows in batches.order(0)]
         Overflows.limit = next(size for size in sizes[2:] if size not in sizes[:2])
         trainer = Trainer(pipeline, config, batches, None, tmp_path / str(report_batches), QUIET)

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from factory import plugins, seqpipe
 from gallery import write_pipeline
+from tiny_pipelines import plugins, seqpipe
 from torch import Tensor, nn
 
 from seqpipe.config.contract import metric_types

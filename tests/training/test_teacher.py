@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 import torch
-from factory import (
+from gallery import train_settings, write_pipeline
+from test_token_corpus import yaml as write_language_model
+from tiny_pipelines import (
     QUIET,
-    Watched,
-    labelling,
-    moods,
+    BatchCallback,
+    labelled_texts,
     plugins,
-    sentences,
     seqpipe,
-    tagging,
+    tagged_sentences,
     toy_heads,
     train_run,
+    write_classifier,
     write_jsonl,
-    writing,
+    write_seq2seq,
+    write_tagger,
 )
-from gallery import training, write_pipeline
-from test_token_corpus import yaml as write_language_model
 from torch.nn import functional as F
 
 from seqpipe.config.loader import Config, load, resolved
@@ -70,10 +70,12 @@ def lesson(config: Config) -> tuple[Pipeline, Any, list[Any]]:
 
 def multi_labelling(folder: Path) -> Path:
     def records(count: int, seed: int) -> list[dict[str, Any]]:
-        return [{"text": row["text"], "labels": [row["label"], row["text"][-5]]} for row in moods(count, seed)]
+        return [{"text": row["text"], "labels": [row["label"], row["text"][-5]]} for row in labelled_texts(count, seed)]
 
     head = {**LABEL, "multi": True}
-    return write_pipeline(folder, records, "moods", (24, 12, 12), tokenizer="words", head=head, train=training(6, 0.05))
+    return write_pipeline(
+        folder, records, "moods", (24, 12, 12), tokenizer="words", head=head, train=train_settings(6, 0.05)
+    )
 
 
 def language_model(folder: Path) -> Path:
@@ -82,10 +84,10 @@ def language_model(folder: Path) -> Path:
 
 
 HEADS = {
-    "label": lambda folder: labelling(folder, {"head": LABEL}),
+    "label": lambda folder: write_classifier(folder, {"head": LABEL}),
     "labels": multi_labelling,
-    "tags": lambda folder: tagging(folder, {"head": "tags"}),
-    "crf": tagging,
+    "tags": lambda folder: write_tagger(folder, {"head": "tags"}),
+    "crf": write_tagger,
     "lm": language_model,
 }
 
@@ -123,9 +125,9 @@ def test_the_probability_of_a_tag_is_the_sum_over_all_sequences_with_it() -> Non
 
 
 def test_the_loss_is_the_weighted_sum_of_labels_and_teacher_or_of_the_teacher_alone(tmp_path: Path) -> None:
-    yaml = labelling(tmp_path, {"head": {**LABEL, "class_weights": {"bad": 3.0}}})
+    yaml = write_classifier(tmp_path, {"head": {**LABEL, "class_weights": {"bad": 3.0}}})
     teach(yaml)
-    write_jsonl(tmp_path / "more.jsonl", [{**row, "label": "unknown"} for row in moods(9, 5)])
+    write_jsonl(tmp_path / "more.jsonl", [{**row, "label": "unknown"} for row in labelled_texts(9, 5)])
     pipeline, batches, answers = lesson(student(yaml, "data.unlabelled=more.jsonl"))
     assert len(answers) == 60 + 9
     order = batches.order(0)
@@ -145,7 +147,7 @@ def test_the_loss_is_the_weighted_sum_of_labels_and_teacher_or_of_the_teacher_al
 
 
 def test_labels_are_matched_by_name(tmp_path: Path) -> None:
-    yaml = labelling(tmp_path, {"head": LABEL})
+    yaml = write_classifier(tmp_path, {"head": LABEL})
     run = teach(yaml)
     _, _, before = lesson(student(yaml))
     learned = json.loads((run / "learned.json").read_text())
@@ -160,7 +162,7 @@ def test_labels_are_matched_by_name(tmp_path: Path) -> None:
 
 
 def test_a_bundle_without_its_run_teaches_labels_as_its_run_does(tmp_path: Path) -> None:
-    yaml = labelling(tmp_path, {"head": LABEL})
+    yaml = write_classifier(tmp_path, {"head": LABEL})
     done = seqpipe("run", yaml, "name=teacher", "train.epochs=1")
     assert done.code == 0, done.err
     of_run = student(yaml, path="runs/teacher/bundle")
@@ -171,11 +173,11 @@ def test_a_bundle_without_its_run_teaches_labels_as_its_run_does(tmp_path: Path)
     for first, second in zip(by_run, by_bundle, strict=True):
         torch.testing.assert_close(first[""], second[""], atol=1e-5, rtol=0)
     with pytest.raises(UsageError, match="alone answers with label, and the head 'tags' with tags"):
-        lesson(load(tagging(tmp_path, {"head": {"use": "tags", "scheme": "none"}}), ["train.teacher=alone"]))
+        lesson(load(write_tagger(tmp_path, {"head": {"use": "tags", "scheme": "none"}}), ["train.teacher=alone"]))
 
 
 def test_the_texts_of_a_beam_search_are_targets_beside_those_of_the_records(tmp_path: Path) -> None:
-    yaml = writing(tmp_path)
+    yaml = write_seq2seq(tmp_path)
     teach(yaml, "train.epochs=3", "data.dev=null")
     write_jsonl(tmp_path / "more.jsonl", [{"text": "abc"}, {"text": "fed"}])
     pipeline, batches, answers = lesson(student(yaml, "data.unlabelled=more.jsonl", beams=2))
@@ -200,10 +202,10 @@ def test_the_texts_of_a_beam_search_are_targets_beside_those_of_the_records(tmp_
 
 def test_several_heads_and_parts_of_long_texts_keep_the_answers_about_their_words(tmp_path: Path) -> None:
     heads = [{"use": "label", "multi": True, "weight": 0.5}, {"use": "crf"}]
-    yaml = tagging(tmp_path, {"data": {"reader": "jsonl", "train": "train.jsonl"}, "head": heads})
-    records = [{"words": words, "tags": tags, "labels": [tags[0]]} for words, tags in sentences(12, 1)]
+    yaml = write_tagger(tmp_path, {"data": {"reader": "jsonl", "train": "train.jsonl"}, "head": heads})
+    records = [{"words": words, "tags": tags, "labels": [tags[0]]} for words, tags in tagged_sentences(12, 1)]
     write_jsonl(tmp_path / "train.jsonl", records)
-    write_jsonl(tmp_path / "more.jsonl", [{"words": words} for words, _ in sentences(6, 2)])
+    write_jsonl(tmp_path / "more.jsonl", [{"words": words} for words, _ in tagged_sentences(6, 2)])
     teach(yaml)
     cut = ["train.max_tokens=5", "train.too_long=truncate", "data.unlabelled=more.jsonl", "train.precision=bf16"]
     pipeline, batches, answers = lesson(student(yaml, *cut))
@@ -218,9 +220,9 @@ def test_several_heads_and_parts_of_long_texts_keep_the_answers_about_their_word
 
 
 def test_a_run_resumes_bit_equal_without_its_teacher(tmp_path: Path) -> None:
-    yaml = labelling(tmp_path, {"head": {**LABEL, "dropout": 0.3}})
+    yaml = write_classifier(tmp_path, {"head": {**LABEL, "dropout": 0.3}})
     teach(yaml)
-    write_jsonl(tmp_path / "more.jsonl", moods(20, 7))
+    write_jsonl(tmp_path / "more.jsonl", labelled_texts(20, 7))
     settings = ["data.unlabelled=more.jsonl", "train.epochs=2", "train.accumulate=2", "train.checkpoint_steps=1"]
 
     def stop(count: int) -> None:
@@ -229,7 +231,7 @@ def test_a_run_resumes_bit_equal_without_its_teacher(tmp_path: Path) -> None:
 
     whole = train_run(student(yaml, *settings, "name=whole"))
     with pytest.raises(KeyboardInterrupt):
-        train_run(student(yaml, *settings, "name=cut"), Watched(stop))
+        train_run(student(yaml, *settings, "name=cut"), BatchCallback(stop))
     shutil.rmtree("runs/teacher")
     resumed = train_run(student(yaml, *settings, "name=cut"))
     for name, weights in whole.state_dict().items():
@@ -241,9 +243,9 @@ def test_a_run_resumes_bit_equal_without_its_teacher(tmp_path: Path) -> None:
 
 
 def test_a_teacher_that_does_not_fit_is_refused_with_the_fix(tmp_path: Path) -> None:
-    yaml = labelling(tmp_path, {"head": LABEL})
+    yaml = write_classifier(tmp_path, {"head": LABEL})
     run = teach(yaml)
-    write_jsonl(tmp_path / "train.jsonl", [*moods(20, 1), {"text": "so what", "label": "neutral"}])
+    write_jsonl(tmp_path / "train.jsonl", [*labelled_texts(20, 1), {"text": "so what", "label": "neutral"}])
     with pytest.raises(UsageError, match=r"runs/teacher has other labels: it lacks 1, 'neutral'; both need"):
         build_trial(student(yaml))  # as `seqpipe check` does
     changes = ["head={use: mean, order: [bad, fine, good]}", f"train.teacher={json.dumps(TAUGHT)}"]
@@ -263,7 +265,7 @@ def test_a_teacher_that_does_not_fit_is_refused_with_the_fix(tmp_path: Path) -> 
 
 
 def test_a_teacher_that_reads_other_words_is_refused(tmp_path: Path) -> None:
-    yaml = tagging(tmp_path, {"data": {"reader": "jsonl", "train": "train.jsonl"}, "head": "tags"})
+    yaml = write_tagger(tmp_path, {"data": {"reader": "jsonl", "train": "train.jsonl"}, "head": "tags"})
     records = [{"text": "Ada-Bob ran", "spans": [{"start": 0, "end": 7, "label": "PER"}]}] * 4
     write_jsonl(tmp_path / "train.jsonl", records)
     teach(yaml, "tokenizer={use: words}", "data.misaligned=widen", "train.batch_tokens=48")

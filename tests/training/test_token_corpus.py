@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factory import Child, seqpipe
+from tiny_pipelines import ForkedCommand, seqpipe
 
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
@@ -118,7 +118,7 @@ def test_training_that_was_killed_resumes_bit_equal(tmp_path: Path, stateful: bo
         folder = tmp_path / name
         folder.mkdir()
         if kill:
-            assert Child(folder, "train", path, "--device", "cpu", "-q", kill=kill).end() < 0
+            assert ForkedCommand(folder, "train", path, "--device", "cpu", "-q", kill=kill).end() < 0
         assert seqpipe("train", path, "--device", "cpu", folder=folder).code == 0
         weights.append(load_weights(*best(folder / "runs" / "lm" / "checkpoints")))
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])

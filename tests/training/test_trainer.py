@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from factory import QUIET, Watched, parts, tiny, train_run
+from tiny_pipelines import QUIET, BatchCallback, build_parts, load_tagger, train_run
 
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import HISTORY
@@ -34,7 +34,7 @@ def test_a_small_model_trains_on_one_thread_and_others_on_one_more_for_every_hal
 ) -> None:
     monkeypatch.setattr(training, "cores", lambda: available)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
-    pipeline, _ = parts(tiny(tmp_path))
+    pipeline, _ = build_parts(load_tagger(tmp_path))
     table = torch.nn.Embedding(1_000_000, 10)  # which does not count
     layer = torch.nn.Linear(2_000, 1_000 if encoder == "wide" else 10)
     assert training.thread_count(torch.nn.ModuleList([pipeline, table, layer])) == threads  # type: ignore[arg-type]
@@ -44,15 +44,15 @@ def test_a_run_leaves_the_number_of_threads_as_it_was(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     torch.set_num_threads(3)
     seen: list[int] = []
-    console = Watched(lambda count: seen.append(torch.get_num_threads()))
-    train_run(tiny(tmp_path, "train.epochs=1", "train.threads=2"), console)
+    console = BatchCallback(lambda count: seen.append(torch.get_num_threads()))
+    train_run(load_tagger(tmp_path, "train.epochs=1", "train.threads=2"), console)
     assert {*seen} == {2}
     assert torch.get_num_threads() == 3
 
 
 def trained(config: Config, folder: Path, *scores: Any) -> tuple[Weights, Progress]:
     """The weights and progress after training with these dev scores, one an epoch; an exception is raised."""
-    pipeline, batches = parts(config)
+    pipeline, batches = build_parts(config)
     left = iter(scores)
 
     def evaluate(check_interrupt: Callable[[], None]) -> Mapping[str, Any]:
@@ -73,7 +73,7 @@ def metrics_of(folder: Path) -> list[dict[str, Any]]:
 
 def plain_loop(config: Config, optimizer: type[torch.optim.Optimizer], **options: Any) -> tuple[Weights, Weights]:
     """What anybody would write: the last weights and their moving average."""
-    pipeline, batches = parts(config)
+    pipeline, batches = build_parts(config)
     settings, step = config.train, 0
     steps = optimizer(pipeline.parameters(), lr=settings.optimizer.lr, **options)
     average = {name: p.detach().clone() for name, p in pipeline.named_parameters()}
@@ -113,34 +113,34 @@ def same(first: Weights, second: Weights) -> bool:
     ],
 )
 def test_training_is_the_plain_loop(tmp_path: Path, optimizer: Any, settings: str, options: dict[str, Any]) -> None:
-    config = tiny(tmp_path, f"train.optimizer={settings}", "train.clip=0.5")
+    config = load_tagger(tmp_path, f"train.optimizer={settings}", "train.clip=0.5")
     expected, _ = plain_loop(config, optimizer, **options)
     assert_close(expected, trained(config, tmp_path)[0])
 
 
 def test_accumulated_batches_and_averaged_weights_are_those_of_the_plain_loop(tmp_path: Path) -> None:
     schedule = "train.schedule={use: linear, warmup_ratio: 0.3}"
-    config = tiny(tmp_path, "train.accumulate=2", "train.average=0.9", schedule)
+    config = load_tagger(tmp_path, "train.accumulate=2", "train.average=0.9", schedule)
     last, average = plain_loop(config, torch.optim.AdamW)
     weights, progress = trained(config, tmp_path)
     assert_close(average, weights)
     assert any(not torch.allclose(last[name], weights[name], atol=2e-5) for name in last)
-    batches = parts(config)[1]
+    batches = build_parts(config)[1]
     assert progress.step == sum(math.ceil(len(batches.order(epoch)) / 2) for epoch in range(2))
 
 
 def test_the_seed_alone_decides_the_weights_dropout_included(tmp_path: Path) -> None:
     dropout = ("head.dropout=0.5", "embedding.0.rare_dropout=0.5")
-    config = tiny(tmp_path, *dropout)
+    config = load_tagger(tmp_path, *dropout)
     weights, _ = trained(config, tmp_path / "first")
     torch.manual_seed(123)
     assert same(weights, trained(config, tmp_path / "second")[0])
-    assert not same(weights, trained(tiny(tmp_path, *dropout, "train.seed=2"), tmp_path / "third")[0])
+    assert not same(weights, trained(load_tagger(tmp_path, *dropout, "train.seed=2"), tmp_path / "third")[0])
 
 
 def test_dropout_masks_differ_by_step_and_epoch(tmp_path: Path) -> None:
-    config = tiny(tmp_path, "head.dropout=0.5")
-    pipeline, batches = parts(config)
+    config = load_tagger(tmp_path, "head.dropout=0.5")
+    pipeline, batches = build_parts(config)
     masks: list[tuple[bool, ...]] = []
     pipeline.head.dropout.register_forward_hook(
         lambda module, _, x: masks.append(tuple((x == 0).flatten()[:40].tolist())) if module.training else None
@@ -151,7 +151,7 @@ def test_dropout_masks_differ_by_step_and_epoch(tmp_path: Path) -> None:
 
 
 def test_without_a_dev_set_the_weights_are_those_of_the_last_epoch(tmp_path: Path) -> None:
-    config = tiny(tmp_path, "train.epochs=3")
+    config = load_tagger(tmp_path, "train.epochs=3")
     weights, progress = trained(config, tmp_path)
     assert progress.best_epoch == 2
     assert_close(plain_loop(config, torch.optim.AdamW)[0], weights)
@@ -159,16 +159,16 @@ def test_without_a_dev_set_the_weights_are_those_of_the_last_epoch(tmp_path: Pat
 
 def test_with_a_dev_set_the_weights_are_those_of_the_best_epoch_and_patience_ends_training(tmp_path: Path) -> None:
     scores = (0.1, 0.5, 0.4, 0.5, 0.6)
-    weights, progress = trained(tiny(tmp_path, "train.epochs=9", "train.patience=2"), tmp_path / "a", *scores)
+    weights, progress = trained(load_tagger(tmp_path, "train.epochs=9", "train.patience=2"), tmp_path / "a", *scores)
     assert (progress.epoch, progress.best_epoch, progress.best) == (4, 1, 0.5)  # an equal score is not a better one
-    assert_close(trained(tiny(tmp_path, "train.epochs=2"), tmp_path / "b")[0], weights)
-    _, patient = trained(tiny(tmp_path, "train.epochs=5", "train.patience=3"), tmp_path / "c", *scores)
+    assert_close(trained(load_tagger(tmp_path, "train.epochs=2"), tmp_path / "b")[0], weights)
+    _, patient = trained(load_tagger(tmp_path, "train.epochs=5", "train.patience=3"), tmp_path / "c", *scores)
     assert (patient.epoch, patient.best_epoch) == (5, 4)
 
 
 def test_the_lowest_dev_loss_decides_between_equal_dev_scores_and_patience_is_counted_on(tmp_path: Path) -> None:
     scores = [{"f1": f1, "loss": loss} for f1, loss in ((0.5, 0.9), (0.4, 0.1), (0.5, 0.7), (0.5, 0.8))]
-    _, progress = trained(tiny(tmp_path, "train.epochs=9", "train.patience=3"), tmp_path, *scores)
+    _, progress = trained(load_tagger(tmp_path, "train.epochs=9", "train.patience=3"), tmp_path, *scores)
     assert (progress.epoch, progress.best_epoch, progress.best_loss) == (4, 2, 0.7)
 
 
@@ -183,12 +183,12 @@ def test_the_lowest_dev_loss_decides_between_equal_dev_scores_and_patience_is_co
     ],
 )
 def test_patience_starts_with_the_first_move(tmp_path: Path, scores: tuple[float, ...], end: int, best: int) -> None:
-    _, progress = trained(tiny(tmp_path, *PATIENT), tmp_path, *scores)
+    _, progress = trained(load_tagger(tmp_path, *PATIENT), tmp_path, *scores)
     assert (progress.epoch, progress.best_epoch) == (end, best)
 
 
 def test_a_resumed_run_still_knows_whether_the_score_had_moved(tmp_path: Path) -> None:
-    config, scores = tiny(tmp_path, *PATIENT), (0.0, 0.0, 0.0, 0.1, 0.0, 0.0, 0.9)
+    config, scores = load_tagger(tmp_path, *PATIENT), (0.0, 0.0, 0.0, 0.1, 0.0, 0.0, 0.9)
     for killed in (2, 5):
         folder = tmp_path / f"killed-{killed}"
         with pytest.raises(ZeroDivisionError):
@@ -198,7 +198,7 @@ def test_a_resumed_run_still_knows_whether_the_score_had_moved(tmp_path: Path) -
 
 
 def test_an_error_of_0_ends_training_after_the_patience(tmp_path: Path) -> None:
-    config = tiny(tmp_path, *PATIENT, "train.metric=-f1")
+    config = load_tagger(tmp_path, *PATIENT, "train.metric=-f1")
     for error, epochs in ((0.0, 3), (1.0, 9)):
         assert trained(config, tmp_path / str(epochs), *[error] * epochs)[1].epoch == epochs
 
@@ -206,7 +206,7 @@ def test_an_error_of_0_ends_training_after_the_patience(tmp_path: Path) -> None:
 def test_the_best_weights_the_last_state_and_a_line_of_metrics_for_each_epoch_are_kept(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / ".last.ckpt.abc.part").write_bytes(b"half")  # of a process that was killed
-    trained(tiny(tmp_path, "train.epochs=3"), tmp_path, 0.25, 0.5, 0.125)
+    trained(load_tagger(tmp_path, "train.epochs=3"), tmp_path, 0.25, 0.5, 0.125)
     files = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert files == ["best-0002.safetensors", "last.ckpt", HISTORY]
     rows = metrics_of(tmp_path)
@@ -217,7 +217,7 @@ def test_the_best_weights_the_last_state_and_a_line_of_metrics_for_each_epoch_ar
 
 
 def test_on_a_plateau_the_rate_falls_each_time_the_patience_is_up(tmp_path: Path) -> None:
-    config = tiny(tmp_path, "train.epochs=7", "train.schedule={use: plateau, factor: 0.1, patience: 2}")
+    config = load_tagger(tmp_path, "train.epochs=7", "train.schedule={use: plateau, factor: 0.1, patience: 2}")
     _, progress = trained(config, tmp_path, 0.5, 0.4, 0.4, 0.4, 0.6, 0.1, 0.1)
     rates = [row["lr"] for row in progress.history]
     assert rates == pytest.approx([0.02, 0.02, 0.02, 0.002, 0.002, 0.002, 0.002])
@@ -236,13 +236,13 @@ def test_on_a_plateau_the_rate_falls_each_time_the_patience_is_up(tmp_path: Path
     ],
 )
 def test_schedules_have_values_of_their_formulas(tmp_path: Path, schedule: str, expected: dict[float, float]) -> None:
-    settings = tiny(tmp_path, f"train.schedule={schedule}").train
+    settings = load_tagger(tmp_path, f"train.schedule={schedule}").train
     assert {share: rate_factor(settings, share) for share in expected} == pytest.approx(expected)
 
 
 def test_a_stage_with_another_rate_is_another_group(tmp_path: Path) -> None:
-    config = tiny(tmp_path, "encoder.lr=0.5", "embedding.0.freeze=true")
-    pipeline, _ = parts(config)
+    config = load_tagger(tmp_path, "encoder.lr=0.5", "embedding.0.freeze=true")
+    pipeline, _ = build_parts(config)
     groups = make_optimizer(pipeline, config).param_groups
     assert {group["lr"]: sum(p.numel() for p in group["params"]) for group in groups} == {
         0.02: sum(p.numel() for part in (pipeline.embedding[1], pipeline.head) for p in part.parameters()),
@@ -252,17 +252,17 @@ def test_a_stage_with_another_rate_is_another_group(tmp_path: Path) -> None:
 
 def test_the_schedule_keeps_the_ratio_of_the_stages_rates(tmp_path: Path) -> None:
     rates = ("train.optimizer={use: sgd, lr: 1e-9}", "encoder.lr=0.5", "train.schedule=linear")
-    assert moved_stages(tiny(tmp_path, *rates, "train.epochs=1"), tmp_path, 1e-7) == {"encoder"}
+    assert moved_stages(load_tagger(tmp_path, *rates, "train.epochs=1"), tmp_path, 1e-7) == {"encoder"}
 
 
 def test_a_frozen_stage_keeps_its_weights(tmp_path: Path) -> None:
-    config = tiny(tmp_path, "embedding.0.freeze=true", "encoder.freeze=true")
+    config = load_tagger(tmp_path, "embedding.0.freeze=true", "encoder.freeze=true")
     assert moved_stages(config, tmp_path) == {"embedding.1", "heads"}
 
 
 def moved_stages(config: Config, folder: Path, tolerance: float = 0) -> set[str]:
     """The stages whose weights differ by more than a tolerance after training."""
-    before, (after, _) = parts(config)[0].state_dict(), trained(config, folder)
+    before, (after, _) = build_parts(config)[0].state_dict(), trained(config, folder)
     moved = [name for name in after if (before[name] - after[name]).abs().max() > tolerance]
     return {re.sub(r"(embedding\.\d|\w+).*", r"\1", name) for name in moved}
 
@@ -270,12 +270,12 @@ def moved_stages(config: Config, folder: Path, tolerance: float = 0) -> set[str]
 def test_if_every_stage_is_frozen_there_is_nothing_to_train(tmp_path: Path) -> None:
     frozen = [f"{stage}.freeze=true" for stage in ("embedding.0", "embedding.1", "encoder", "head")]
     with pytest.raises(TrainingError, match="every stage is frozen"):
-        trained(tiny(tmp_path, *frozen), tmp_path)
+        trained(load_tagger(tmp_path, *frozen), tmp_path)
 
 
 def test_a_loss_that_is_no_number_ends_training_with_its_place_and_a_cure(tmp_path: Path) -> None:
-    config = tiny(tmp_path)
-    pipeline, batches = parts(config)
+    config = load_tagger(tmp_path)
+    pipeline, batches = build_parts(config)
     with torch.no_grad():
         pipeline.head.emissions.bias[0] = math.nan
     with pytest.raises(TrainingError, match=r"the loss became nan in epoch 1, step 1; lower train\.optimizer\.lr"):
@@ -291,14 +291,14 @@ def test_a_loss_that_is_no_number_ends_training_with_its_place_and_a_cure(tmp_pa
     ],
 )
 def test_a_last_step_that_diverges_ends_training(tmp_path: Path, settings: str, message: str, dev: bool) -> None:
-    config = tiny(tmp_path, f"train.optimizer={settings}", "train.epochs=1", "train.batch_tokens=9999")
+    config = load_tagger(tmp_path, f"train.optimizer={settings}", "train.epochs=1", "train.batch_tokens=9999")
     with pytest.raises(TrainingError, match=rf"{message} in epoch 1, step 1; lower train\.optimizer\.lr, or .*\("):
         trained(config, tmp_path, *[0.5] * dev)
     assert not list((tmp_path / "checkpoints").glob("best-*"))
 
 
 def test_a_dev_score_of_nan_is_never_the_best(tmp_path: Path) -> None:
-    config = tiny(tmp_path, "train.epochs=5")
+    config = load_tagger(tmp_path, "train.epochs=5")
     _, progress = trained(config, tmp_path / "a", math.nan, 0.2, math.nan, 0.4, 0.1)
     assert (progress.best_epoch, progress.best) == (3, 0.4)
     assert [row["best"] for row in progress.history] == [False, True, False, True, False]
@@ -309,7 +309,7 @@ def test_a_dev_score_of_nan_is_never_the_best(tmp_path: Path) -> None:
 
 
 def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
-    config = tiny(tmp_path)
+    config = load_tagger(tmp_path)
     weights, _ = trained(config, tmp_path, 0.5, 0.4)
     written = (tmp_path / "checkpoints" / "last.ckpt").stat().st_mtime_ns
     loaded, progress = trained(config, tmp_path, 0.9)

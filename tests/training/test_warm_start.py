@@ -8,10 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import factory
 import pytest
+import tiny_pipelines
 import torch
-from factory import QUIET, labelling, parts, plugins, seqpipe, tagging, train_run, write_jsonl, writing
+from tiny_pipelines import (
+    QUIET,
+    build_parts,
+    plugins,
+    seqpipe,
+    train_run,
+    write_classifier,
+    write_jsonl,
+    write_seq2seq,
+    write_tagger,
+)
 from torch import Tensor
 
 from seqpipe.config.loader import Config, load, resolved
@@ -62,7 +72,7 @@ def new(tmp_path: Path, old_folder: New) -> New:
 
 def words(folder: Path) -> Path:
     """The tiny tagger, in the folder `new` on data with other words, letters and labels."""
-    yaml = tagging(folder)
+    yaml = write_tagger(folder)
     if folder.name == "new":
         (folder / "train.conll").write_text(CONLL)
     return yaml
@@ -70,7 +80,7 @@ def words(folder: Path) -> Path:
 
 def moods(folder: Path) -> Path:
     """Texts with labels, in the folder `new` with one besides `good` that is new."""
-    yaml = labelling(folder)
+    yaml = write_classifier(folder)
     texts = [{"text": f"a awkward {word} day", "label": "awkward"} for word in "xyz"]
     for name in ("train", "dev", "test") if folder.name == "new" else ():
         write_jsonl(folder / f"{name}.jsonl", [*texts, {"text": "a lovely day", "label": "good"}])
@@ -83,7 +93,7 @@ def weights_of(run: Path) -> dict[str, Tensor]:
 
 def started(config: Config) -> tuple[Pipeline, dict[str, Tensor], list[str]]:
     """A pipeline after its warm start, its weights before it, and the report."""
-    pipeline, _ = parts(config)
+    pipeline, _ = build_parts(config)
     fresh = {name: tensor.clone() for name, tensor in pipeline.state_dict().items()}
     return pipeline, fresh, warm_start(pipeline, config)
 
@@ -168,7 +178,7 @@ def test_a_temperature_that_was_chosen_on_dev_is_not_taken(tmp_path: Path, new: 
 
 
 def toy(**more: Any) -> tuple[str, type]:
-    kind, cls = factory.toy_heads()["mean"]
+    kind, cls = tiny_pipelines.toy_heads()["mean"]
     return kind, type("Mean", (cls,), more)
 
 
@@ -183,7 +193,7 @@ def test_a_class_without_names_of_its_rows_is_refused_where_the_labels_differ(tm
             started(config)
     right = toy(rows={"output.weight": ("labels",), "output.bias": ("labels",)})
     started(load(yaml, [f"head.init={OLD}"], plugins(mean=right)))
-    pipeline, _, _ = started(load(labelling(yaml.parent), [f"head.init={OLD}"], plugins(mean=toy())))
+    pipeline, _, _ = started(load(write_classifier(yaml.parent), [f"head.init={OLD}"], plugins(mean=toy())))
     assert torch.equal(pipeline.head.output.weight, weights_of(tmp_path / "old/runs/old")["heads.0.output.weight"])
 
 
@@ -219,7 +229,7 @@ def test_another_scheme_or_width_is_refused(new: New, stage: str, change: str, m
 
 def test_heads_are_found_by_their_names_then_by_their_places(tmp_path: Path, new: New) -> None:
     head = "{{use: label, target: topic, name: {}}}"
-    yaml = new(tagging, f"head=[{head.format('first')}, {head.format('second')}]", LOOKUP)
+    yaml = new(write_tagger, f"head=[{head.format('first')}, {head.format('second')}]", LOOKUP)
     names = (f"{name}, init: {OLD}" for name in ("second", "third"))
     pipeline, _, report = started(load(yaml, [f"head=[{', '.join(map(head.format, names))}]", LOOKUP]))
     old = weights_of(tmp_path / "old/runs/old")["heads.1.output.weight"]
@@ -262,7 +272,7 @@ def test_a_vocabulary_of_which_the_run_knows_hardly_any_word_gets_a_note(new: Ne
 @pytest.mark.parametrize("init", ["", f", init: {OLD}"])
 def test_a_decoder_keeps_the_rows_of_its_target_tokens(tmp_path: Path, new: New, init: str) -> None:
     writer = "head={{use: seq2seq, hidden: 16, target: reversed, target_tokenizer: {{use: chars{0}}}{1}}}"
-    yaml, run = new(writing, writer.format("", "")), tmp_path / "old/runs/old"
+    yaml, run = new(write_seq2seq, writer.format("", "")), tmp_path / "old/runs/old"
     write_jsonl(yaml.parent / "train.jsonl", [{"text": "abxy", "reversed": "yxba"}, {"text": "cd", "reversed": "dc"}])
     pipeline, fresh, report = started(load(yaml, [writer.format(init, f", init: {OLD}")]))
     old, weights = weights_of(run), pipeline.state_dict()
@@ -337,14 +347,14 @@ def test_a_change_of_the_run_that_it_started_from_makes_another_run(tmp_path: Pa
         train_run(config)
         learned.write_text(learned.read_text() + " ")
         with pytest.raises(UsageError, match=r"encoder.init: the learned.json of the run changed"):
-            factory.begin_run(config)
+            tiny_pipelines.begin_run(config)
 
 
 def test_a_run_is_not_started_from_itself_and_nothing_is_moved(tmp_path: Path, new: New) -> None:
-    new(tagging)
+    new(write_tagger)
     config = load(tmp_path / "old/tiny.yaml", ["name=old", "encoder.init=runs/old"])
     with contextlib.chdir(tmp_path / "old"), pytest.raises(ConfigError, match="names this run's own folder") as caught:
-        factory.begin_run(config, fresh=True)
+        tiny_pipelines.begin_run(config, fresh=True)
     assert caught.value.problems[0].key == "encoder.init"
     assert (tmp_path / "old/runs/old").exists()
 
@@ -367,7 +377,7 @@ def test_frozen_stages_keep_what_they_started_from_and_a_resumed_run_is_not_star
     for place, console in (("whole", QUIET), ("cut", Cut(-1))):
         (tmp_path / place).mkdir()
         with contextlib.chdir(tmp_path / place):
-            opened = factory.begin_run(config)
+            opened = tiny_pipelines.begin_run(config)
             with contextlib.suppress(KeyboardInterrupt):
                 train_run(config, console)
             if place == "cut":

@@ -15,14 +15,14 @@ from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
-import forged
 import pytest
+import toy_bundles
 import yaml
 from conftest import Build, manifest
-from deployed import check_serve, deploy
-from factory import Done, command, seqpipe
+from deploy_targets import check_serve, deploy
 from pydantic import ValidationError
 from serving import Server
+from tiny_pipelines import CommandResult, command_line, seqpipe
 
 from seqpipe.commands import deploy as deploy_commands
 from seqpipe.runtime.model import verify_bundle
@@ -36,7 +36,7 @@ every_target = pytest.mark.parametrize("target", TARGETS)
 # Every target
 
 
-def refuse(target: str, bundle: Path, output: Path, *options: str) -> Done:
+def refuse(target: str, bundle: Path, output: Path, *options: str) -> CommandResult:
     """The command, which fails and leaves nothing behind."""
     before = sorted(output.parent.rglob("*"))
     done = seqpipe("deploy", target, bundle, "-o", output, *TARGETS[target], *options)
@@ -73,7 +73,7 @@ def test_an_empty_folder_is_taken_and_any_other_refused(target: str, tiny_bundle
 @every_target
 def test_a_bundle_of_int8_is_refused_for_cuda_but_not_the_cpu(target: str, tiny_bundle: Path, tmp_path: Path) -> None:
     files = {name: (tiny_bundle / name).read_bytes() for name in ("model.onnx", "tokenizer.json")}
-    bundle = forged.write(tmp_path / "int8", files, manifest() | {"parity": {"precision": "int8"}})
+    bundle = toy_bundles.write_bundle(tmp_path / "int8", files, manifest() | {"parity": {"precision": "int8"}})
     done = refuse(target, bundle, tmp_path / "deployed", "--cuda")
     assert (done.code, "--cuda: onnxruntime has no CUDA kernels for the int8 of this bundle" in done.err) == (2, True)
     deploy(target, bundle, tmp_path / "deployed", *TARGETS[target])
@@ -380,7 +380,7 @@ def members(group: str) -> set[str]:
 @pytest.mark.systemd
 def test_the_server_makes_no_system_call_that_the_unit_forbids(unit: Path, tiny_bundle: Path) -> None:
     trace = unit.parent / "trace"
-    server = command("serve", tiny_bundle, "--port", "0")
+    server = command_line("serve", tiny_bundle, "--port", "0")
     with subprocess.Popen(["strace", "-f", "-o", trace, *server], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         ready = re.search(r"http://\S+:\d+(?=: ready)", process.stderr.readline())

@@ -14,10 +14,10 @@ import onnxruntime
 import pytest
 import triton_backend
 from conftest import Build
-from factory import seqpipe
 from google.protobuf import json_format, text_format
 from serving import Server
-from sums_toy import build_sums
+from tiny_pipelines import seqpipe
+from toy_bundles import write_sum_bundle
 from triton_backend import InferenceRequest as Request
 
 from seqpipe import load
@@ -66,7 +66,7 @@ def repository(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture(scope="module")
 def sums_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_sums(tmp_path_factory.mktemp("sums") / "bundle")
+    return write_sum_bundle(tmp_path_factory.mktemp("sums") / "bundle")
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Install
-from factory import Done, environ, process, seqpipe
-from forks import Forks, write_client
+from forked_commands import Forks, write_client
+from tiny_pipelines import CommandResult, environ, run_process, seqpipe
 
 from seqpipe import __version__
 from seqpipe.commands.plugins import LICENSES, write_package
@@ -132,11 +132,11 @@ def test_the_example_is_a_right_pipeline(
 def test_the_example_runs_and_its_bundle_needs_no_plugin(kind: str, packages: Path, site: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(packages / f"toy-{kind}", tmp_path / "package")
     for command in ("check", "run"):
-        done = process(command, "example.yaml", folder=folder, PYTHONPATH=str(site))
+        done = run_process(command, "example.yaml", folder=folder, PYTHONPATH=str(site))
         assert done.code == 0, done.err
     bundle = f"runs/toy-{kind}/bundle"
-    assert process("verify", bundle, folder=folder, SEQPIPE_PLUGINS="off").code == 0
-    answered = process("predict", bundle, folder=folder, stdin=b"Ada flew to Rome\n", SEQPIPE_PLUGINS="off")
+    assert run_process("verify", bundle, folder=folder, SEQPIPE_PLUGINS="off").code == 0
+    answered = run_process("predict", bundle, folder=folder, stdin=b"Ada flew to Rome\n", SEQPIPE_PLUGINS="off")
     assert json.loads(answered.out)
 
 
@@ -144,8 +144,8 @@ def test_the_example_runs_and_its_bundle_needs_no_plugin(kind: str, packages: Pa
 
 
 def test_installed_packages_are_listed_shown_and_checked_by_their_names(site: Path) -> None:
-    def plugins(*arguments: str) -> Done:
-        return process("plugins", *arguments, folder=site, PYTHONPATH=str(site))
+    def plugins(*arguments: str) -> CommandResult:
+        return run_process("plugins", *arguments, folder=site, PYTHONPATH=str(site))
 
     listing = plugins().out
     for kind in KINDS:

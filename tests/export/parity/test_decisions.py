@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factory import parts, tiny, writing
+from tiny_pipelines import build_parts, load_tagger, write_seq2seq
 
 from seqpipe.config.loader import load
 from seqpipe.errors import ParityError
@@ -27,8 +27,8 @@ Change = Callable[[Arrays, Arrays], None]
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Run]:
     """A pipeline with random weights, and how PyTorch runs it."""
     torch.set_num_threads(1)
-    config = tiny(tmp_path_factory.mktemp("parity"), "head=tags")
-    pipeline, _ = parts(config)
+    config = load_tagger(tmp_path_factory.mktemp("parity"), "head=tags")
+    pipeline, _ = build_parts(config)
     return pipeline, predictor(pipeline, config).run
 
 
@@ -130,8 +130,8 @@ def test_a_run_that_fails_is_a_difference(both: tuple[Pipeline, Run]) -> None:
 
 def equal_tags(folder: Path, best: float = 0.0) -> tuple[Pipeline, Run]:
     """A pipeline to which every tag is as good as any other, but for the first."""
-    config = tiny(folder, "head=tags")
-    pipeline, _ = parts(config)
+    config = load_tagger(folder, "head=tags")
+    pipeline, _ = build_parts(config)
     with torch.no_grad():
         pipeline.head.emissions.weight.zero_()
         pipeline.head.emissions.bias.zero_()[0] = best
@@ -185,8 +185,8 @@ def writes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Run]:
 
 def random_writer(folder: Path) -> tuple[Pipeline, Run]:
     """A pipeline with random weights that writes texts of 100 tokens, whatever it reads."""
-    config = load(writing(folder))
-    pipeline, _ = parts(config)
+    config = load(write_seq2seq(folder))
+    pipeline, _ = build_parts(config)
     with torch.no_grad():
         pipeline.head.vocabulary.output.bias[EOS_ID] = -100.0
     run, defaults = predictor(pipeline, config).run, option_arrays(option_table(*config.head), {})
@@ -264,7 +264,7 @@ def test_float64_is_no_reference_where_it_is_farther_than_roundings_explain(both
 
 
 def test_copies_with_other_roundings_differ_in_the_last_bit_of_weights_and_in_no_whole_number(tmp_path: Path) -> None:
-    pipeline, _ = parts(tiny(tmp_path, "head=tags"))
+    pipeline, _ = build_parts(load_tagger(tmp_path, "head=tags"))
     pipeline.head.order = torch.nn.Parameter(torch.arange(5), requires_grad=False)
     judge = Judge(pipeline, {})
     copies = judge.noisily(lambda copied: (copied.head.order.clone(), copied.head.emissions.weight.clone()))
@@ -304,7 +304,7 @@ def test_a_head_without_float64_is_judged_by_a_fixed_bound_and_named(
 def test_tags_of_equal_vectors_tie_by_construction_and_the_refusal_says_so(tmp_path: Path) -> None:
     constructed = r"equal\. All tokens of a text have the same vector, .* tie by construction"
     for encoder, message in (("bag", constructed), ("lstm", "equal$")):
-        pipeline, _ = parts(tiny(tmp_path, f"encoder={encoder}", "head=tags"))
+        pipeline, _ = build_parts(load_tagger(tmp_path, f"encoder={encoder}", "head=tags"))
         parity = DecisionParity(pipeline, dict, dict, {}, Tally(decisions=1_000, ties=5))
         with pytest.raises(ParityError, match=f"too many to call them {message}"):
             parity.resolve_ties()

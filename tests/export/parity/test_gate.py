@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trained_pipeline import Trained, trained_spans
-from factory import QUIET, parts, writing
+from tiny_pipelines import QUIET, build_parts, write_seq2seq
 from tokenizers import Tokenizer
+from trained_pipeline import Trained, trained_spans
 
 from seqpipe import Model, load
 from seqpipe.answers.registry import answer_from
@@ -43,8 +43,8 @@ def tags(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 @pytest.fixture(scope="module")
 def writer(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("writer")
-    config = load_config(writing(folder))
-    pipeline, batches = parts(config)
+    config = load_config(write_seq2seq(folder))
+    pipeline, batches = build_parts(config)
     Trainer(pipeline, config, batches, None, folder / "checkpoints", QUIET).train()
     return Trained(config, pipeline, folder)
 

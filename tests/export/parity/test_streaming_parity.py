@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factory import tiers
-from pretrained import decoder
 from streamed_bundles import streaming_pipeline
+from tiny_checkpoints import decoder
+from tiny_pipelines import tiers
 from torch import Tensor
 
 from seqpipe.config.loader import Config

@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from factory import QUIET, labelling, seqpipe
 from onnx import TensorProto, numpy_helper, parser
+from tiny_pipelines import QUIET, seqpipe, write_classifier
 
 from seqpipe import load
 from seqpipe.config.loader import load as load_config
@@ -126,7 +126,7 @@ def test_sums_of_two_products_fit_16_bits_whichever_two_of_four_are_added() -> N
 
 def yaml(folder: Path) -> Path:
     wide = {"embedding": {"use": "lookup", "dim": 64}, "encoder": {"use": "transformer", "heads": 2}}
-    return labelling(folder, {**wide, "head": "label", "export": {"precision": "int8"}})
+    return write_classifier(folder, {**wide, "head": "label", "export": {"precision": "int8"}})
 
 
 def test_a_bundle_in_int8_answers_alike_and_is_smaller(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from exported import Graph, export, ragged
+from exported_graphs import ExportedGraph, export, ragged_mask
 from torch import Tensor, nn
 
 from seqpipe.export.tracing.conversion import onnx_model
@@ -31,12 +31,15 @@ class Called(nn.Module):
         return self.call(*inputs)
 
 
-def graph_of(path: Path, call: Callable[..., Mapping[str, Tensor]], module: nn.Module | None = None) -> Graph:
+def graph_of(path: Path, call: Callable[..., Mapping[str, Tensor]], module: nn.Module | None = None) -> ExportedGraph:
     return export(path / "graph.onnx", module or nn.Identity(), call, AXES, **example(4, 3))
 
 
 def assert_same(
-    graph: Graph, call: Callable[..., Mapping[str, Tensor]], *inputs: Mapping[str, Tensor], tolerance: float = 1e-6
+    graph: ExportedGraph,
+    call: Callable[..., Mapping[str, Tensor]],
+    *inputs: Mapping[str, Tensor],
+    tolerance: float = 1e-6,
 ) -> None:
     """The graph answers as the function does, on shapes that the exporter never saw."""
     for feed in inputs or [example(*shape) for shape in SHAPES]:
@@ -284,8 +287,8 @@ def test_layers_of_pytorch_export_as_the_page_says(tmp_path: Path) -> None:
     torch.manual_seed(0)
     fine = Fine().eval()
     axes = {"x": ("b", "t", ""), "mask": ("b", "t")}
-    graph = export(tmp_path / "graph.onnx", fine, fine, axes, x=torch.rand(3, 5, 8), mask=ragged(5, 2, 3))
-    masks = [ragged(*lengths) for lengths in ([1], [2, 7], [3, 1, 2, 3])]
+    graph = export(tmp_path / "graph.onnx", fine, fine, axes, x=torch.rand(3, 5, 8), mask=ragged_mask(5, 2, 3))
+    masks = [ragged_mask(*lengths) for lengths in ([1], [2, 7], [3, 1, 2, 3])]
     assert_same(graph, fine, *({"x": torch.randn(*mask.shape, 8), "mask": mask} for mask in masks), tolerance=1e-5)
 
 

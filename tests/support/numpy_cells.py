@@ -42,14 +42,14 @@ def elman_relu(p: Weights, x: Array, state: State) -> State:
     return (np.maximum(gates(p, x, state[0]), 0),)
 
 
-def gru_after(p: Weights, x: Array, state: State) -> State:
+def gru_reset_after(p: Weights, x: Array, state: State) -> State:
     (h,) = state
     (r, z, n), (hr, hz, hn) = np.split(p["W"] @ x + p["b"], 3), np.split(p["R"] @ h + p["c"], 3)
     r, z = sigmoid(r + hr), sigmoid(z + hz)
     return (z * h + (1 - z) * np.tanh(n + r * hn),)
 
 
-def gru_before(p: Weights, x: Array, state: State) -> State:
+def gru_reset_before(p: Weights, x: Array, state: State) -> State:
     (h,) = state
     (r, z, n), (R_r, R_z, R_n), (c_r, c_z, c_n) = (np.split(v, 3) for v in (p["W"] @ x + p["b"], p["R"], p["c"]))
     r, z = sigmoid(r + R_r @ h + c_r), sigmoid(z + R_z @ h + c_z)
@@ -86,10 +86,12 @@ def nested_of_depth(depth: int) -> Step:
     return step
 
 
-nested, nested_three = nested_of_depth(2), nested_of_depth(3)
+nested_lstm, nested_lstm_of_depth_3 = nested_of_depth(2), nested_of_depth(3)
 
 
-def greff(*, without: tuple[str, ...] = (), coupled: bool = False, full: bool = False, peephole: bool = False) -> Step:
+def lstm_variant(
+    *, without: tuple[str, ...] = (), coupled: bool = False, full: bool = False, peephole: bool = False
+) -> Step:
     """A variant of Greff et al. (2017, section II): without names i, f, o, or the tanh of input (g) or output (h)."""
     names = [gate for gate in "ifo" if gate not in without and not (coupled and gate == "f")]
     blocks = [block for block in "ifgo" if block == "g" or block in names]
@@ -115,10 +117,14 @@ def greff(*, without: tuple[str, ...] = (), coupled: bool = False, full: bool = 
     return step
 
 
-peephole, coupled, coupled_peephole = greff(peephole=True), greff(coupled=True), greff(coupled=True, peephole=True)
+peephole, coupled, coupled_peephole = (
+    lstm_variant(peephole=True),
+    lstm_variant(coupled=True),
+    lstm_variant(coupled=True, peephole=True),
+)
 
 
-def one_way(step: Step, p: Weights, row: Array, backward: bool, start: Start = None) -> Array:
+def run_direction(step: Step, p: Weights, row: Array, backward: bool, start: Start = None) -> Array:
     """The states (T, H) of one row (T, D), each where its token stands, from `start` (S, H) or from zeros."""
     state: State = (np.zeros(p["R"].shape[1]),) * STATES.get(step, 1)
     if start is not None:
@@ -136,12 +142,14 @@ def layer(step: Step, rnn: nn.Module, row: Array, direction: str, start: Start =
     directions = []
     for number, backward in enumerate({"forward": [False], "backward": [True], "both": [False, True]}[direction]):
         weights = weights_of(rnn, "_reverse" if backward and direction == "both" else "")
-        states = one_way(step, weights, row, backward, None if start is None else start[number])
+        states = run_direction(step, weights, row, backward, None if start is None else start[number])
         directions.append((states, states[0 if backward else -1], states[-1 if backward else 0]))
     return directions
 
 
-def encoded(step: Step, layers: nn.ModuleList, row: Array, direction: str, merge: str, start: Start = None) -> State:
+def run_encoder(
+    step: Step, layers: nn.ModuleList, row: Array, direction: str, merge: str, start: Start = None
+) -> State:
     """The outputs of an encoder for one row: x (T, D'), state (D',) and first (D',).
 
     `start` holds the initial states (layers, directions, S, H), each layer's h first; without it they are 0.

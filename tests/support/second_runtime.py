@@ -87,7 +87,7 @@ Rows = Sequence[Tokens]
 # From a record to tokens, and from tokens to the inputs of the graph
 
 
-class Source:
+class TextSource:
     """A text of each record: its tokens, and the graph inputs computed from them."""
 
     target_tokenizers: Mapping[str, Tokenizer]  # by file name
@@ -141,7 +141,7 @@ class Source:
         return f"{first}\n{second}", tokens
 
     def from_text(self, text: str) -> list[Token]:
-        text = clean(text)
+        text = replace_surrogates(text)
         encoding = self.tokenizer.encode(text, add_special_tokens=False)
         if self.raw:
             tokens = [text_token(i, a, b, text) for i, (a, b) in zip(encoding.ids, encoding.offsets, strict=True)]
@@ -197,8 +197,8 @@ class Source:
             refuse_if(start < 0, f"{word!r} is not in the text")
             end = start + len(word)
             places.append((start, end))
-            tokens.append(Token(self.id(clean(word)), clean(word), start, end, (start, end)))
-        return self.split_words(places, clean(text)) if self.splits_words else tokens
+            tokens.append(Token(self.id(replace_surrogates(word)), replace_surrogates(word), start, end, (start, end)))
+        return self.split_words(places, replace_surrogates(text)) if self.splits_words else tokens
 
     def split_words(self, places: Sequence[Offsets], text: str) -> list[Token]:
         """The pieces of words with these offsets."""
@@ -279,7 +279,7 @@ class NumericSource:
         return {self.name: array, "mask": mask}
 
 
-def clean(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     return "".join("\ufffd" if "\ud800" <= point <= "\udfff" else point for point in text)
 
 
@@ -380,11 +380,11 @@ def pad_grid(rows: Sequence[Sequence[Sequence[int]]], size: tuple[int, int]) -> 
 
 
 def chars(rows: Rows, size: tuple[int, int], longest: int, alphabet: str) -> np.ndarray:
-    kept = [[halves(token.word, longest) for token in tokens] for tokens in rows]
+    kept = [[shorten_word(token.word, longest) for token in tokens] for tokens in rows]
     return pad_grid([[[alphabet.find(point) + 2 for point in word] for word in words] for words in kept], size)
 
 
-def halves(word: str, longest: int) -> str:
+def shorten_word(word: str, longest: int) -> str:
     """The beginning and the end of a word that is too long."""
     half = longest // 2
     return word if len(word) <= longest else word[: longest - half] + word[len(word) - half :]
@@ -420,7 +420,7 @@ def ngram_numbers(words: Sequence[str], numbers: Mapping[int, int], entry: Entry
         for count in range(1, entry["words"] + 1):
             backward = hashes[max(0, t + 1 - count) : t + 1][::-1]
             row.append(numbers.get(polynomial(2, backward), 0) if len(backward) == count else 0)
-        points = [ord("<"), *lowered(word), ord(">")]
+        points = [ord("<"), *lowercase_code_points(word), ord(">")]
         for start, count in itertools.product(range(len(points)), range(shortest, longest + 1)):
             value = polynomial(1, points[start : start + count])
             if start + count <= len(points) and value in numbers:
@@ -429,7 +429,7 @@ def ngram_numbers(words: Sequence[str], numbers: Mapping[int, int], entry: Entry
     return text
 
 
-def lowered(word: str) -> list[int]:
+def lowercase_code_points(word: str) -> list[int]:
     return [ord(lower) for point in word[:40] for lower in point.lower()]
 
 
@@ -441,7 +441,7 @@ def polynomial(start: int, values: Iterable[int]) -> int:
 
 
 def word_hash(word: str) -> int:
-    h = polynomial(0, lowered(word))
+    h = polynomial(0, lowercase_code_points(word))
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
         h = (h ^ h >> shift) * factor % 2**32
     return h
@@ -520,11 +520,13 @@ def picture(value: Any, entry: Entry) -> np.ndarray:
         pixels = (pixels @ [19595, 38470, 7471] + 32768) // 65536
     if pixels.ndim == 2:
         pixels = np.stack([pixels] * entry["channels"], 2)
-    rows, columns = (resizing(n, m) for n, m in zip(pixels.shape, (entry["height"], entry["width"]), strict=False))
+    rows, columns = (
+        resize_weights(n, m) for n, m in zip(pixels.shape, (entry["height"], entry["width"]), strict=False)
+    )
     return np.einsum("yi,xj,ijc->yxc", rows, columns, pixels / 255, optimize=True).reshape(entry["height"], -1)
 
 
-def resizing(n: int, m: int) -> np.ndarray:
+def resize_weights(n: int, m: int) -> np.ndarray:
     """The weights (m, n) of n numbers for each of m."""
     scale = n / m
     distances = np.arange(n) + 0.5 - (np.arange(m)[:, None] + 0.5) * scale
@@ -570,10 +572,10 @@ def wav_samples(data: bytes, target_rate: int) -> np.ndarray:
     else:
         whole = [int.from_bytes(sample, "little", signed=bits > 8) - 128 * (bits == 8) for sample in samples]
         numbers = np.array(whole) / 2 ** (bits - 1)
-    return resampled(numeric_array(numbers.reshape(-1, channels).mean(1), -8, 8), rate, target_rate)
+    return resample(numeric_array(numbers.reshape(-1, channels).mean(1), -8, 8), rate, target_rate)
 
 
-def resampled(x: np.ndarray, rate: int, target_rate: int) -> np.ndarray:
+def resample(x: np.ndarray, rate: int, target_rate: int) -> np.ndarray:
     if rate == target_rate:
         return x
     c, m = 0.95 * min(1, target_rate / rate), np.arange(-(-len(x) * target_rate // rate))
@@ -624,7 +626,7 @@ class Bundle:
             inputs = {name.removeprefix(source): e for name, e in entries.items() if name.startswith(source)}
             if "ids" in inputs:
                 file, limits = files[f"tokenizer.{source}json"], self.manifest["limits"]
-                self.sources[source] = Source(value, file, inputs, limits, self.generates, self.raw)
+                self.sources[source] = TextSource(value, file, inputs, limits, self.generates, self.raw)
                 targets = {f"target_tokenizer.{head}json": target for head, target in self.targets.items()}
                 self.sources[source].target_tokenizers = targets
             else:
@@ -735,7 +737,7 @@ class Bundle:
         def state(output: bytes) -> int:
             return max(i for i, beginning in enumerate(states) if output.endswith(beginning))
 
-        prompt = clean(self.prompt(text, tokens)[0]).encode() if self.generates else b""
+        prompt = replace_surrogates(self.prompt(text, tokens)[0]).encode() if self.generates else b""
         arcs = [(state(prompt), 0, 0), *([(-1, 1, -1)] if "[UNK]" in texts else [])]
         for (number, beginning), (i, piece) in itertools.product(enumerate(states), enumerate(pieces)):
             if piece:
@@ -839,7 +841,7 @@ class Bundle:
             answer = {"generated_text": "", "score": 1.0} | ({"words": []} if kind == "fill-mask" else {})
         return [answer] if several else answer
 
-    def in_pieces(self, record: Record, sizes: Sequence[int]) -> list[int]:
+    def generate_in_chunks(self, record: Record, sizes: Sequence[int]) -> list[int]:
         """The tokens that continue a prompt, by as many runs of the graph as there are sizes, with the cache."""
         (text, tokens), generated = self.sources[""].record(record), list[int]()
         feeds = self.sources[""].inputs([tokens], [text], [record])
@@ -862,10 +864,10 @@ class Bundle:
             for item in self(text[a:b])
         ]
 
-    def wrong(self) -> list[int]:
+    def failed_golden_examples(self) -> list[int]:
         """Numbers of the golden examples that this machine answers otherwise."""
         examples = enumerate(self.manifest["golden"])
-        return [i for i, e in examples if not same(self(e["record"], **e.get("options", {})), e["answer"])]
+        return [i for i, e in examples if not matches_golden(self(e["record"], **e.get("options", {})), e["answer"])]
 
 
 def open_bundle(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -1185,12 +1187,12 @@ def split_tag(tag: str) -> tuple[str, str] | None:
     return {"L": "E", "U": "S"}.get(prefix, prefix), label or "_"
 
 
-def same(answer: Any, golden: Any) -> bool:
+def matches_golden(answer: Any, golden: Any) -> bool:
     """Compare an answer with a golden example."""
     if isinstance(answer, float) and isinstance(golden, float):
         return abs(answer - golden) <= 0.0001
     if isinstance(answer, list) and isinstance(golden, list):
-        return len(answer) == len(golden) and all(map(same, answer, golden))
+        return len(answer) == len(golden) and all(map(matches_golden, answer, golden))
     if isinstance(answer, dict) and isinstance(golden, dict):
-        return answer.keys() == golden.keys() and all(same(answer[key], golden[key]) for key in answer)
+        return answer.keys() == golden.keys() and all(matches_golden(answer[key], golden[key]) for key in answer)
     return (type(answer) is type(golden) or isinstance(answer, str)) and bool(answer == golden)

@@ -11,7 +11,7 @@ from seqpipe.nn.incremental import CacheSlots, PrefixCache
 State = tuple[Tensor, ...]
 
 
-class Attention(nn.Module):
+class CachedAttention(nn.Module):
     """One head of causal self-attention: x + softmax(Q K / sqrt(D)) V."""
 
     cache_per_token = True
@@ -65,11 +65,11 @@ class Attention(nn.Module):
         return torch.where(seen, scores, -1e9).softmax(2) @ values
 
 
-class OneSlot(Attention):
+class OneSlotAttention(CachedAttention):
     cache_per_token = False
 
 
-class Forgetful(Attention):
+class ForgetfulAttention(CachedAttention):
     """Drops the cache of an earlier run."""
 
     def import_cache(self, cache: Tensor) -> State:

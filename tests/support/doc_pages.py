@@ -1,6 +1,6 @@
 """Run the code blocks of a page of the documentation in order, in a copy of the checkout.
 
-`python tests/support/documents.py [--fresh] [--long] PAGE…` runs pages; `run_page` is the same for tests.
+`python tests/support/doc_pages.py [--fresh] [--long] PAGE…` runs pages; `run_page` is the same for tests.
 
 | block | action |
 |---|---|
@@ -38,8 +38,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from forks import ADDRESS, write_client
-from scripts import ROOT
+from forked_commands import ADDRESS, write_client
+from repository_scripts import ROOT
 
 SHELLS, OUTPUTS = ("sh", "bash"), ("text", "json")
 JSON_TOLERANCE = 0.001  # of expected numbers that are not whole
@@ -47,7 +47,7 @@ COMMANDS = ("seqpipe", "pytest", "pip", "mkdocs")
 FORKED = ("seqpipe", "pytest")  # of these, those that may be forks
 _FENCE = re.compile(r"^ *(?P<fence>`{3,}|~{3,})(?P<info>[^`\n]*)\n", re.MULTILINE)
 _BLOCK = re.compile(_FENCE.pattern + r"(?P<code>.*?)^[ \t]*(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
-_MARK = re.compile(r"<!-- run: (?P<how>fresh|long|no)\b[^\n]*-->[^\n]*\s*\Z")  # before a block
+_MARK = re.compile(r"<!-- run: (?P<condition>fresh|long|no)\b[^\n]*-->[^\n]*\s*\Z")  # before a block
 _EXIT = re.compile(r"# exit code (\d+)$", re.MULTILINE)
 
 
@@ -63,11 +63,11 @@ class Block:
     code: str
     line: int
     title: str = ""
-    how: str = ""
+    condition: str = ""
 
 
 @dataclass
-class Place:
+class Checkout:
     """A copy of the checkout in which pages run, and the variables of its environment."""
 
     folder: Path
@@ -138,29 +138,29 @@ for line in sys.stdin:
 """
 
 
-def blocks(page: str) -> Iterator[Block]:
+def code_blocks(page: str) -> Iterator[Block]:
     """The fenced blocks of a page in order; PageError for one that never ends."""
     end = 0
     for match in _BLOCK.finditer(page):
         mark, title = _MARK.search(page, end, match.start()), re.search(r'title="([^"]*)"', match["info"])
         language, end = match["info"].strip().split(" ")[0].strip("{}."), match.end()
         line = page.count("\n", 0, match.start()) + 1
-        how = mark["how"] if mark else ""
+        how = mark["condition"] if mark else ""
         yield Block(language, textwrap.dedent(match["code"]), line, title[1] if title else "", how)
     if opening := _FENCE.search(page, end):
         line = page.count("\n", 0, opening.start()) + 1
         raise PageError(f"line {line}: this block never ends; close it with {opening['fence']}")
 
 
-def run_page(path: Path, place: Place, long: bool = False) -> int:
+def run_page(path: Path, place: Checkout, long: bool = False) -> int:
     """Run the blocks of a page in order and return their number; PageError at the first that fails."""
     skipped = {"no", *(() if place.fresh else ("fresh",)), *(() if long else ("long",))}
     count, output, runnable = 0, None, ("python", *SHELLS)
-    page = [*blocks(path.read_text(encoding="utf-8"))]
+    page = [*code_blocks(path.read_text(encoding="utf-8"))]
     try:
         for block, after in itertools.zip_longest(page, page[1:]):
             try:
-                if block.how in skipped:
+                if block.condition in skipped:
                     output = None
                     continue
                 if block.title:
@@ -173,10 +173,10 @@ def run_page(path: Path, place: Place, long: bool = False) -> int:
                         output = _run(block, place)
                     count += 1
                 elif block.language in OUTPUTS and output is not None:
-                    compare(block, output)
+                    compare_output(block, output)
                     output = None
                 else:
-                    parse(block)
+                    check_syntax(block)
             except PageError as error:
                 raise PageError(f"{path}:{block.line}: {error}") from None
     finally:
@@ -184,7 +184,7 @@ def run_page(path: Path, place: Place, long: bool = False) -> int:
     return count
 
 
-def _run(block: Block, place: Place) -> str:
+def _run(block: Block, place: Checkout) -> str:
     """The output of a block, which ends as its comment states."""
     code, output = (place.python if block.language == "python" else place.shell)(block.code)
     stated = _EXIT.search(block.code)
@@ -198,7 +198,7 @@ _RUN = re.compile(r"^seqpipe run (\S+\.yaml)((?: [\w.=/-]+)*)(?:  +#.*)?$", re.M
 
 
 @contextlib.contextmanager
-def shared_runs(block: Block, place: Place) -> Iterator[None]:
+def shared_runs(block: Block, place: Checkout) -> Iterator[None]:
     """Share the runs of `seqpipe run` between pages with the same command: the second then has nothing to do.
 
     The command itself checks that the run is of the same files. Nothing is shared with a fresh environment, nor if
@@ -229,7 +229,7 @@ def shared_runs(block: Block, place: Place) -> Iterator[None]:
             part.rename(shared)
 
 
-def compare(block: Block, output: str) -> None:
+def compare_output(block: Block, output: str) -> None:
     """PageError unless the output is what the block says."""
     if block.language == "json":
         try:
@@ -274,7 +274,7 @@ def _tidy(text: str) -> str:
     return "".join(f"{line.rstrip()}\n" for line in text.strip("\n").splitlines())
 
 
-def parse(block: Block) -> None:
+def check_syntax(block: Block) -> None:
     """PageError for data that cannot be read."""
     readers = {"yaml": yaml.safe_load, "json": json_values, "toml": tomllib.loads}
     try:
@@ -286,7 +286,7 @@ def parse(block: Block) -> None:
 _KEPT = ("HOME", "LANG", "TMPDIR", "OMP_NUM_THREADS", "SEQPIPE_CACHE", ADDRESS)  # of the variables around a page
 
 
-def make_place(parent: Path, fresh: bool) -> Place:
+def make_checkout(parent: Path, fresh: bool) -> Checkout:
     """Copy the checkout into `parent`, and make an environment beside it."""
     folder, environment = parent / "seqpipe", parent / "env"
     copy_checkout(folder)
@@ -302,7 +302,7 @@ def make_place(parent: Path, fresh: bool) -> Place:
         variables |= {"PIP_NO_INDEX": "1", "PYTEST_ADDOPTS": "-n 0"}
     variables |= {"PYTHONUTF8": "1", "HF_HUB_OFFLINE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "COLUMNS": "120"}
     path = os.pathsep.join([*map(str, paths), os.environ["PATH"]])
-    return Place(folder, variables | {"PATH": path, "VIRTUAL_ENV": str(environment), "PWD": str(folder)}, fresh)
+    return Checkout(folder, variables | {"PATH": path, "VIRTUAL_ENV": str(environment), "PWD": str(folder)}, fresh)
 
 
 def copy_checkout(folder: Path) -> None:
@@ -351,7 +351,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as parent:
         folder = options.place or Path(parent)
         folder.mkdir(exist_ok=True)
-        place = make_place(folder, options.fresh)
+        place = make_checkout(folder, options.fresh)
         for page in options.pages:
             place.variables["PWD"] = str(place.folder)
             try:

@@ -126,7 +126,7 @@ class DoublesOption(Plain, caught_by={ROUND_TRIP}):
         super().__init__(dim)
 
 
-class Swallows(Plain, caught_by={ROUND_TRIP, UNKNOWN}):
+class AnyOptions(Plain, caught_by={ROUND_TRIP, UNKNOWN}):
     def __init__(self, dim: int, **options: Any):
         super().__init__(dim)
 
@@ -143,7 +143,7 @@ class DeviationOfOneWord(Plain, caught_by={SHAPES}):
         return y + (x * real).pow(2).sum(1, keepdim=True) / (n - 1)  # no spread of one word
 
 
-class AsksForMore(Plain, caught_by={BUILT}):
+class UnknownInput(Plain, caught_by={BUILT}):
     def forward(self, x: Tensor, memory: Tensor) -> Tensor:  # type: ignore[override]
         return x
 
@@ -374,7 +374,7 @@ class SumsPadding(SoundLabel, caught_by={PADDING, BATCHES, PARITY}):
         return self.linear(x.mean(1)).log_softmax(1)
 
 
-class Chooses(SoundLabel):
+class CalibratedLabel(SoundLabel):
     """The sharpness of its probabilities is chosen on dev: that of the mean of the logits."""
 
     sharpness: Tensor
@@ -400,7 +400,7 @@ class Chooses(SoundLabel):
         return {"sharpness": self.sharpness.item()}
 
 
-class CalibrationIsNotSaved(Chooses, caught_by={CHOSEN}):
+class CalibrationIsNotSaved(CalibratedLabel, caught_by={CHOSEN}):
     def calibrate(self, evidence: Mapping[str, Tensor]) -> None:
         self.sharpness = 1 - evidence["right"].mean()
         self.choice = self.sharpness.item()
@@ -409,12 +409,12 @@ class CalibrationIsNotSaved(Chooses, caught_by={CHOSEN}):
         return {"sharpness": getattr(self, "choice", 1.0)}
 
 
-class CalibrationOfTensors(Chooses, caught_by={CHOSEN}):
+class CalibrationOfTensors(CalibratedLabel, caught_by={CHOSEN}):
     def calibration(self) -> dict[str, Any]:
         return {"sharpness": self.sharpness}
 
 
-class MeanOfEvidence(Chooses, caught_by={CHOSEN}):
+class MeanOfEvidence(CalibratedLabel, caught_by={CHOSEN}):
     def evidence(self, x: Tensor, mask: Tensor, label: Tensor) -> dict[str, Tensor]:
         return {"right": super().evidence(x, mask, label)["right"].mean(0, keepdim=True)}
 
@@ -448,4 +448,4 @@ class LossOfOneId(FaultyMasking, caught_by={CORRUPTION}):
         return super().loss(x, mask, torch.full_like(target_ids, 4), target_mask)
 
 
-SOUND = {"encoder": Sound, "embedding": SoundWords, "head": SoundLabel}
+SOUND_STAGES = {"encoder": Sound, "embedding": SoundWords, "head": SoundLabel}

@@ -63,7 +63,7 @@ def kit_vocabulary_size(folder: Path, roles: Sequence[str] = ("pad", "unk", "bos
     return tokenizer.get_vocab_size()
 
 
-def of_the_kit(folder: Path, task: str = "") -> Path:
+def kit_bert(folder: Path, task: str = "") -> Path:
     """The checkpoint of a BERT whose tokens are the words of the conformance kit, with a head for a task."""
     size = kit_vocabulary_size(folder, ("pad", "unk", "cls", "sep"))
     torch.manual_seed(1)
@@ -91,7 +91,7 @@ def decoder(folder: Path, family: str, texts: Sequence[str]) -> Path:
     return _decoder(folder, family, tokenizer.get_vocab_size(), tie=False)
 
 
-def decoder_of_the_kit(folder: Path) -> Path:
+def kit_gpt2(folder: Path) -> Path:
     """The checkpoint of a language model whose tokens are the words of the conformance kit."""
     return _decoder(folder, "gpt2", kit_vocabulary_size(folder), tie=True)
 
@@ -135,7 +135,7 @@ def t5(folder: Path, version: str, texts: Sequence[str], **changes: Any) -> Path
     return _t5(folder, version, len(pieces) + 3, 3.0, T5 | changes)
 
 
-def t5_of_the_kit(folder: Path, version: str, width: int = 6) -> Path:
+def kit_t5(folder: Path, version: str, width: int = 6) -> Path:
     """The checkpoint of a T5 whose tokens are the words of the conformance kit."""
     sizes = {"d_model": width, "d_kv": 4, "d_ff": 8, "num_heads": 2, "eos_token_id": 3}
     return _t5(folder, version, kit_vocabulary_size(folder), 1.0, T5 | sizes)
@@ -201,7 +201,7 @@ def modernbert_tokenizer(texts: Sequence[str]) -> Any:
     return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **NAMES)
 
 
-def rewrite(file: Path, **changes: Any) -> None:
+def change_json(file: Path, **changes: Any) -> None:
     """Changes keys of a JSON file."""
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
@@ -263,7 +263,7 @@ def marian(folder: Path, source: Sequence[str], target: Sequence[str], *, apart:
     return _bart(folder, "marian", sizes["vocab"], ids, config | changes)
 
 
-def bart_of_the_kit(folder: Path, family: str, width: int = 6) -> Path:
+def kit_bart(folder: Path, family: str, width: int = 6) -> Path:
     """The checkpoint of a BART or a Marian whose tokens are the words of the conformance kit."""
     ids: dict[str, Any] = {"bos_token_id": 2, "pad_token_id": 0, "eos_token_id": 3, "forced_eos_token_id": 3}
     start = {"bart": {"decoder_start_token_id": 3, "forced_bos_token_id": 2}, "marian": {"decoder_start_token_id": 0}}

@@ -47,7 +47,7 @@ def tiers(commit: Any, long: Any, seconds: int = 300) -> list[Any]:
     return [commit, pytest.param(long, marks=[pytest.mark.long, pytest.mark.timeout(seconds)])]
 
 
-def sentences(count: int, seed: int) -> list[tuple[list[str], list[str]]]:
+def tagged_sentences(count: int, seed: int) -> list[tuple[list[str], list[str]]]:
     """Words with their IOB2 tags; the same for the same seed."""
     dice = random.Random(seed)
     found = []
@@ -66,7 +66,7 @@ def sentences(count: int, seed: int) -> list[tuple[list[str], list[str]]]:
 def write_conll(path: Path, count: int, seed: int) -> Path:
     blocks = [
         f"# topic = {'ab'[i % 2]}\n" + "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
-        for i, (words, tags) in enumerate(sentences(count, seed))
+        for i, (words, tags) in enumerate(tagged_sentences(count, seed))
     ]
     path.write_text("\n".join(blocks))
     return path
@@ -83,7 +83,7 @@ def reversals(count: int, seed: int) -> list[dict[str, Any]]:
     return [{"text": text, "reversed": text[::-1]} for text in texts]
 
 
-def tagging(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
+def write_tagger(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
     """Writes data and the YAML of a tiny BiLSTM-CRF."""
     for name, count, seed in (("train", 36, 1), ("dev", 12, 2), ("test", 16, 3)):
         write_conll(folder / f"{name}.conll", count, seed)
@@ -101,7 +101,7 @@ def tagging(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
     return path
 
 
-def writing(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
+def write_seq2seq(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
     """Writes data and the YAML of a tiny pipeline that writes text."""
     for name, count, seed in (("train", 40, 1), ("dev", 8, 2), ("test", 8, 3)):
         write_jsonl(folder / f"{name}.jsonl", reversals(count, seed))
@@ -126,12 +126,12 @@ def plugins(**toys: tuple[str, type]) -> Plugins:
     return found
 
 
-def tiny(folder: Path, *overrides: str, **toys: tuple[str, type]) -> Config:
+def load_tagger(folder: Path, *overrides: str, **toys: tuple[str, type]) -> Config:
     """The checked tiny pipeline, with overrides and toy components."""
-    return load(tagging(folder), overrides, plugins(**toys))
+    return load(write_tagger(folder), overrides, plugins(**toys))
 
 
-class Watched(Console):
+class BatchCallback(Console):
     """A quiet console that calls back at every batch of training, counted from 1."""
 
     def __init__(self, at_batch: Any):
@@ -148,7 +148,7 @@ class Watched(Console):
 
 
 @dataclass(frozen=True)
-class Done:
+class CommandResult:
     """How a command ended, and what it wrote."""
 
     code: int
@@ -156,7 +156,7 @@ class Done:
     err: str
 
 
-def seqpipe(*arguments: str | Path, stdin: bytes = b"", folder: Path | None = None) -> Done:
+def seqpipe(*arguments: str | Path, stdin: bytes = b"", folder: Path | None = None) -> CommandResult:
     """Runs the command in this process: all of it but the interpreter's start."""
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
     given = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
@@ -172,16 +172,18 @@ def seqpipe(*arguments: str | Path, stdin: bytes = b"", folder: Path | None = No
         except SystemExit as end:
             code = end.code or 0
     out.flush()
-    return Done(code, out.buffer.getvalue().decode(), err.getvalue())
+    return CommandResult(code, out.buffer.getvalue().decode(), err.getvalue())
 
 
-def process(*arguments: str | Path, folder: Path, stdin: bytes = b"", **environment: str) -> Done:
+def run_process(*arguments: str | Path, folder: Path, stdin: bytes = b"", **environment: str) -> CommandResult:
     """Runs the command as a process of its own."""
-    done = subprocess.run(command(*arguments), cwd=folder, input=stdin, capture_output=True, env=environ(**environment))
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    done = subprocess.run(
+        command_line(*arguments), cwd=folder, input=stdin, capture_output=True, env=environ(**environment)
+    )
+    return CommandResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def command(*arguments: str | Path) -> list[str]:
+def command_line(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "seqpipe", *map(str, arguments)]
 
 
@@ -189,7 +191,7 @@ def environ(**more: str) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", **more}
 
 
-def parts(config: Config) -> tuple[Any, Any]:
+def build_parts(config: Config) -> tuple[Any, Any]:
     """The pipeline at its first weights, and the batches, as a run makes them."""
     import torch
 
@@ -219,7 +221,7 @@ def train_run(config: Config, console: Console = QUIET, device: str = "cpu") -> 
         return training.train_run(started, console, device)
 
 
-LEAN = ("embedding={use: lookup, dim: 8}", "head=tags")  # of the tiny pipeline, what exports in a second or two
+SMALL_TAGGER = ("embedding={use: lookup, dim: 8}", "head=tags")  # of the tiny pipeline, what exports in a second or two
 
 
 def toy_encoders() -> dict[str, tuple[str, type]]:
@@ -294,7 +296,7 @@ def toy_encoders() -> dict[str, tuple[str, type]]:
     return {toy.__name__.lower(): ("encoder", toy) for toy in toys}
 
 
-def moods(count: int, seed: int) -> list[dict[str, Any]]:
+def labelled_texts(count: int, seed: int) -> list[dict[str, Any]]:
     """Texts with a label that a word of theirs gives away; the same for the same seed."""
     dice = random.Random(seed)
     told = {"bad": ("awful", "sad"), "fine": ("fair", "usual"), "good": ("lovely", "glad")}
@@ -302,10 +304,10 @@ def moods(count: int, seed: int) -> list[dict[str, Any]]:
     return [{"text": f"a {dice.choice(told[label])} {dice.choice('xyz')} day", "label": label} for label in labels]
 
 
-def labelling(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
+def write_classifier(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
     """Writes data and the YAML of a tiny pipeline that labels texts, with the toy head `mean`."""
     for name, count, seed in (("train", 60, 1), ("dev", 12, 2), ("test", 12, 3)):
-        write_jsonl(folder / f"{name}.jsonl", moods(count, seed))
+        write_jsonl(folder / f"{name}.jsonl", labelled_texts(count, seed))
     content: dict[str, Any] = {
         "name": "moods",
         "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"},
@@ -357,7 +359,7 @@ def toy_heads() -> dict[str, tuple[str, type]]:
     return {"mean": ("head", Mean)}
 
 
-class Child:
+class ForkedCommand:
     """A command in a process of its own, forked where torch is imported already, that may be told when to be killed.
 
     Of several at once in a folder each has a `name`.

@@ -21,7 +21,7 @@ Axes = Mapping[str, tuple[str, ...]]
 _OUT = "out."  # an input and an output of one name are refused
 
 
-class Graph:
+class ExportedGraph:
     """An exported function: call it with named tensors, get named arrays."""
 
     def __init__(self, path: Path):
@@ -49,7 +49,7 @@ class _Wrapper(nn.Module):
         return tuple(self.call(**dict(zip(self.names, tensors, strict=True))).values())
 
 
-def export(path: Path, module: nn.Module, call: Call, axes: Axes, **example: Tensor) -> Graph:
+def export(path: Path, module: nn.Module, call: Call, axes: Axes, **example: Tensor) -> ExportedGraph:
     """Export `call` of named tensors; `axes` names the dynamic axes of each. Example sizes differ, 2 or more."""
     module.eval().requires_grad_(False)
     names = list(example)
@@ -63,16 +63,16 @@ def export(path: Path, module: nn.Module, call: Call, axes: Axes, **example: Ten
     rewrite_linear_layers(model.graph)
     fill_weights(model, dict(wrapper.named_parameters()) | dict(wrapper.named_buffers()))
     onnx.save(model, path)
-    graph = Graph(path)
+    graph = ExportedGraph(path)
     assert {entry.domain for entry in graph.model.opset_import} == {""}
     return graph
 
 
-def elsewhere() -> torch.device:
+def meta_device() -> torch.device:
     """In `with elsewhere():` a tensor that is created without a device is on the device meta, apart from all others."""
     return torch.device("meta")
 
 
-def ragged(*lengths: int) -> Tensor:
+def ragged_mask(*lengths: int) -> Tensor:
     """A mask with rows of these lengths."""
     return torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]  # (B, T)

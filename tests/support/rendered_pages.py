@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 
-def faults_of_page(path: Path) -> list[str]:
+def page_faults(path: Path) -> list[str]:
     """The faults of a page: messages of its console, requests, scrolling to the side, violations by axe."""
     sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import typer
-from factory import seqpipe
+from tiny_pipelines import seqpipe
 
 from seqpipe.commands.app import app
 

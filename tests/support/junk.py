@@ -1,1 +1,0 @@
-from serving import malformed_statuses as refusals  # noqa: F401

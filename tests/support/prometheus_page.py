@@ -1,1 +1,0 @@
-from serving import metric_value as value  # noqa: F401
