@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from skipped import lacking_packages, main
 
-pytestmark = pytest.mark.nightly("try.py", "tests/releases/*")
+pytestmark = pytest.mark.nightly("try.py", "pyproject.toml", "tests/*")
 
 ROOT = Path(__file__).parents[2]
 PROJECT = """
