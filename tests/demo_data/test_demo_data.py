@@ -2,16 +2,18 @@
 
 import base64
 import csv
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,8 @@ import pytest
 pytestmark = pytest.mark.nightly("pipelines/data/*", "plugins/seqpipe_plugins/readers/*", "tests/demo_data/*")
 
 DATA = Path(__file__).parents[2] / "pipelines" / "data"
-CORPORA = ("assistant-en", "assistant-zh")
-SIZES = {"train": 3000, "dev": 400, "test": 500, "test-new-templates": 500}
+ASSISTANTS = ("assistant-en", "assistant-zh")
+PARTS = ("train", "dev", "test", "test-new-templates", "answers")
 ESPEAK = " 1.51 "  # the version whose sounds are stored
 OPEN = {"city", "person", "song", "artist", "food", "place"}
 LABELS = OPEN | {"time", "date", "amount", "device", "room"}
@@ -55,32 +57,82 @@ class Sentence:
         return " ".join(part for part in parts if re.fullmatch(r"\w+", part))
 
 
-def read_conll(path: Path) -> list[Sentence]:
-    sentences = []
-    for block in path.read_text(encoding="utf-8").removesuffix("\n\n").split("\n\n"):
-        intent, *rows = block.split("\n")
-        words, tags = zip(*(row.split("\t") for row in rows), strict=True)
-        sentences.append(Sentence(words, tags, intent.removeprefix("# intent = ")))
-    return sentences
+def conll_sentence(block: str) -> Sentence:
+    intent, *rows = block.split("\n")
+    words, tags = zip(*(row.split("\t") for row in rows), strict=True)
+    return Sentence(words, tags, intent.removeprefix("# intent = "))
 
 
-def read_jsonl(path: Path) -> list[Sentence]:
-    sentences = []
-    for row in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
-        tags = ["O"] * len(row["text"])
-        for span in row["spans"]:
-            start, end, label = span["start"], span["end"], span["label"]
-            assert 0 <= start < end <= len(tags), f"a span outside its text: {row}"
-            assert set(tags[start:end]) == {"O"}, f"two spans on one character: {row}"
-            tags[start:end] = [f"B-{label}"] + [f"I-{label}"] * (end - start - 1)
-        sentences.append(Sentence(tuple(row["text"]), tuple(tags), row["intent"]))
-    return sentences
+def jsonl_sentence(row: Mapping[str, Any]) -> Sentence:
+    tags = ["O"] * len(row["text"])
+    for span in row["spans"]:
+        start, end, label = span["start"], span["end"], span["label"]
+        assert 0 <= start < end <= len(tags), f"a span outside its text: {row}"
+        assert set(tags[start:end]) == {"O"}, f"two spans on one character: {row}"
+        tags[start:end] = [f"B-{label}"] + [f"I-{label}"] * (end - start - 1)
+    return Sentence(tuple(row["text"]), tuple(tags), row["intent"])
 
 
 @cache
-def load(corpus: str, part: str) -> list[Sentence]:
-    read, suffix = (read_conll, "conll") if corpus == "assistant-en" else (read_jsonl, "jsonl")
-    return read(DATA / corpus / f"{part}.{suffix}")
+def read(corpus: str, part: str) -> list[Any]:
+    """The records of a file, in the form of its tests."""
+    (path,) = (DATA / corpus).glob(f"{part}.*")
+    text = path.read_text(encoding="utf-8").removesuffix("\n\n")
+    match path.suffix:
+        case ".conll":
+            return [*map(conll_sentence, text.split("\n\n"))]
+        case ".conllu":  # the words of each sentence, with their tags
+            blocks = [block.split("\n") for block in text.strip().split("\n\n")]
+            rows = [[line.split("\t") for line in block if not line.startswith("#")] for block in blocks]
+            return [[(cells[1], cells[3]) for cells in sentence] for sentence in rows]
+        case ".csv":
+            return [*csv.DictReader(io.StringIO(text))]
+        case ".json":  # paragraphs, each with its questions
+            return [paragraph for article in json.loads(text)["data"] for paragraph in article["paragraphs"]]
+        case ".jsonl":
+            rows = [*map(json.loads, text.splitlines())]
+            return [*map(jsonl_sentence, rows)] if corpus in ASSISTANTS else rows
+    return text.split("\n\n") if corpus == "tales" else text.splitlines()
+
+
+def plain(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def by_text(record: Mapping[str, str]) -> str:
+    return record["text"].lower()
+
+
+def by_words(record: Mapping[str, str]) -> str:
+    return plain(record["text"])
+
+
+CORPORA: dict[str, tuple[Sequence[int], Callable[[Any], object]]] = {  # the sizes of parts, and what stands once
+    **dict.fromkeys(ASSISTANTS, ([3000, 400, 500, 500], Sentence.key)),
+    "chat": ([5000, 300, 500, 500], by_text),
+    "couplets": ([6000, 300, 500, 500], by_text),
+    "dates": ([8000, 400, 500, 500], itemgetter("text")),
+    "faq": ([1500, 200, 300, 300, 20], by_text),
+    "letters": ([500, 150, 250, 250], by_words),
+    "notices": ([4000, 300, 500, 500], by_text),
+    "pairs": ([3000, 300, 500, 500], itemgetter("text", "text_pair")),
+    "questions": ([370, 40, 60, 60], itemgetter("context")),
+    "reverse": ([16_000, 300, 300], by_text),
+    "reviews": ([2500, 400, 500, 500], by_words),
+    "segments": ([2000, 250, 400, 400], lambda line: line.replace(" ", "")),
+    "tales": ([1000, 100, 100], str),
+    "treebank": ([1200, 250, 350, 350], lambda sentence: " ".join(form.lower() for form, _ in sentence)),
+    "verses": ([3000, 200, 200], by_text),
+}
+
+
+def parts(corpus: str) -> dict[str, list[Any]]:
+    """The records of each part of a corpus."""
+    return {part: read(corpus, part) for part in PARTS[: len(CORPORA[corpus][0])]}
+
+
+def records(corpus: str) -> list[Any]:
+    return [record for part in parts(corpus).values() for record in part]
 
 
 def illegal(tags: Iterable[str]) -> list[str]:
@@ -134,10 +186,16 @@ def test_the_scripts_write_the_files_again_byte_for_byte(tmp_path: Path, hash_se
 
 
 @pytest.mark.parametrize("corpus", CORPORA)
-@pytest.mark.parametrize("part", SIZES)
-def test_every_file_has_its_size_and_legal_tags(corpus: str, part: str) -> None:
-    sentences = load(corpus, part)
-    assert len(sentences) == SIZES[part]
+def test_every_file_has_its_size_and_no_record_stands_twice(corpus: str) -> None:
+    sizes, key = CORPORA[corpus]
+    assert [len(part) for part in parts(corpus).values()] == sizes
+    assert len({key(record) for record in records(corpus)}) == sum(sizes)
+
+
+@pytest.mark.parametrize("corpus", ASSISTANTS)
+@pytest.mark.parametrize("part", PARTS[:4])
+def test_every_file_has_legal_tags_and_all_intents_and_labels(corpus: str, part: str) -> None:
+    sentences = read(corpus, part)
     assert [s for s in sentences if illegal(s.tags)] == []
     assert {s.intent for s in sentences} == INTENTS
     assert {label for s in sentences for label, _ in s.names()} == LABELS
@@ -149,16 +207,9 @@ def test_a_planted_illegal_tag_is_found(tags: tuple[str, ...]) -> None:
     assert illegal(tags)
 
 
-@pytest.mark.parametrize("part", SIZES)
-def test_english_words_are_split_at_every_mark(part: str) -> None:
-    for sentence in load("assistant-en", part):
+def test_english_words_are_split_at_every_mark() -> None:
+    for sentence in records("assistant-en"):
         assert all(re.fullmatch(r"\w+|[^\w\s]", word) for word in sentence.words)
-
-
-@pytest.mark.parametrize("corpus", CORPORA)
-def test_no_sentence_stands_twice_even_in_another_case_or_punctuation(corpus: str) -> None:
-    keys = [sentence.key() for part in SIZES for sentence in load(corpus, part)]
-    assert len(keys) == len(set(keys)) == sum(SIZES.values())
 
 
 def test_a_planted_copy_in_other_case_and_punctuation_is_found() -> None:
@@ -166,19 +217,19 @@ def test_a_planted_copy_in_other_case_and_punctuation_is_found() -> None:
     assert shared([one.key()], [other.key()])
 
 
-@pytest.mark.parametrize("corpus", CORPORA)
+@pytest.mark.parametrize("corpus", ASSISTANTS)
 @pytest.mark.parametrize("part", ["test", "test-new-templates"])
 def test_most_open_class_names_of_test_are_absent_from_train(corpus: str, part: str) -> None:
-    names, known = ([n for s in load(corpus, p) for n in s.names()] for p in (part, "train"))
+    names, known = ([n for s in read(corpus, p) for n in s.names()] for p in (part, "train"))
     assert unseen(names, known) > 0.5
     for label in OPEN:
         assert unseen([name for name in names if name[0] == label], known) > 0.5, label
     assert unseen(known, known) == 0
 
 
-@pytest.mark.parametrize("corpus", CORPORA)
+@pytest.mark.parametrize("corpus", ASSISTANTS)
 def test_the_new_templates_share_no_frame_with_train_and_test_shares_many(corpus: str) -> None:
-    train, test, new = ([s.frame() for s in load(corpus, p)] for p in ("train", "test", "test-new-templates"))
+    train, test, new = ([s.frame() for s in read(corpus, p)] for p in ("train", "test", "test-new-templates"))
     assert shared(train, new) == set()
     assert sum(frame in set(train) for frame in test) > len(test) / 3
 
@@ -191,62 +242,40 @@ def test_no_template_is_written_twice(language: str) -> None:
 
 
 def test_the_sentences_of_the_readme_are_in_no_file_and_their_names_not_in_train() -> None:
-    keys = {sentence.key() for part in SIZES for sentence in load("assistant-en", part)}
+    keys = {sentence.key() for sentence in records("assistant-en")}
     assert "wake me at seven in lausanne" not in keys
-    assert not any(
-        "Lausanne" in sentence.words or "lausanne" in sentence.words for sentence in load("assistant-en", "train")
-    )
-    chinese = ["".join(sentence.words) for sentence in load("assistant-zh", "train")]
+    words = {word.lower() for sentence in read("assistant-en", "train") for word in sentence.words}
+    assert "lausanne" not in words
+    chinese = ["".join(sentence.words) for sentence in read("assistant-zh", "train")]
     assert not any(name in text for text in chinese for name in ("周杰伦", "稻香", "洛桑"))
 
 
 def test_some_words_are_names_of_two_kinds_in_train() -> None:
     kinds: dict[str, set[str]] = {}
-    for sentence in load("assistant-en", "train"):
+    for sentence in read("assistant-en", "train"):
         for label, surface in sentence.names():
             kinds.setdefault(surface, set()).add(label)
     assert {"person", "date"} <= kinds["june"]
     assert sum(len(labels) > 1 for labels in kinds.values()) >= 5
 
 
-def test_every_reversal_is_right_and_no_string_stands_twice() -> None:
-    strings: list[str] = []
-    for part, size in {"train": 16000, "dev": 300, "test": 300}.items():
-        rows = [
-            json.loads(row) for row in (DATA / "reverse" / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()
-        ]
-        assert len(rows) == size
-        assert all(row["reversed"] == "".join(reversed(row["text"])) for row in rows)
-        strings += [row["text"] for row in rows]
-    assert len(strings) == len(set(strings))
-    assert {len(text) for text in strings} == set(range(1, 9))
+def test_every_reversal_is_right() -> None:
+    assert all(row["reversed"] == "".join(reversed(row["text"])) for row in records("reverse"))
+    assert {len(row["text"]) for row in records("reverse")} == set(range(1, 9))
 
 
-def written(folder: str, part: str) -> list[dict[str, str]]:
-    return [json.loads(row) for row in (DATA / folder / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-def test_every_date_is_one_and_no_text_stands_twice() -> None:
-    texts: list[str] = []
-    for part, size in {"train": 8000, "dev": 400, "test": 500, "test-new-templates": 500}.items():
-        rows = written("dates", part)
-        assert len(rows) == size
-        for row in rows:
-            day = date.fromisoformat(row["target"])
-            assert 1900 <= day.year < 2100
-            numbers = {int(number) for number in re.findall(r"\d+", row["text"])}
-            assert numbers <= {day.day, day.month, day.year, day.year % 100}
-            for word in re.findall(r"[a-z]+day", row["text"].lower()):
-                assert word == f"{day:%A}".lower()
-        texts += [row["text"] for row in rows]
-    assert len(texts) == len(set(texts))
+def test_every_date_is_that_of_its_text() -> None:
+    for row in records("dates"):
+        day = date.fromisoformat(row["target"])
+        assert 1900 <= day.year < 2100
+        numbers = {int(number) for number in re.findall(r"\d+", row["text"])}
+        assert numbers <= {day.day, day.month, day.year, day.year % 100}
+        for word in re.findall(r"[a-z]+day", row["text"].lower()):
+            assert word == f"{day:%A}".lower()
 
 
 def test_a_notice_repeats_names_that_training_never_saw_among_others_of_their_kind() -> None:
-    parts = {"train": 4000, "dev": 300, "test": 500, "test-new-templates": 500}
-    rows = {part: written("notices", part) for part in parts}
-    assert {part: len(some) for part, some in rows.items()} == parts
-    assert len({row["text"] for some in rows.values() for row in some}) == sum(parts.values())
+    rows = parts("notices")
     known = {word for row in rows["train"] for word in re.findall(r"\w+(?:[-.,]\w+)*", row["text"])}
     for part, some in rows.items():
         for row in some:
@@ -266,14 +295,8 @@ NOTICED = {"Pay", "The", "CHF", "EUR", "USD", "New", "Upper", "Port"} | {
 }
 
 
-def test_tales_end_with_what_they_began_with_and_none_stands_twice() -> None:
-    tales: list[str] = []
-    for part, size in {"train": 1000, "dev": 100, "test": 100}.items():
-        found = (DATA / "tales" / f"{part}.txt").read_text(encoding="utf-8").split("\n\n")
-        assert len(found) == size
-        tales += found
-    assert len({*tales}) == len(tales)
-    for tale in tales:
+def test_tales_end_with_what_they_began_with() -> None:
+    for tale in records("tales"):
         named = re.match(r"(\w+) the (\w+) lived", tale)
         assert named
         assert f"{named[1]} found " in tale
@@ -281,42 +304,30 @@ def test_tales_end_with_what_they_began_with_and_none_stands_twice() -> None:
 
 def test_verses_have_four_lines_of_one_length_and_every_second_answers_the_first() -> None:
     answers: dict[str, set[str]] = {}
-    for part, size in {"train": 3000, "dev": 200, "test": 200}.items():
-        rows = written("verses", part)
-        assert len(rows) == size
-        for row in rows:
-            lines = row["text"].split("\n")
-            assert [len(line) for line in lines] in ([5] * 4, [7] * 4)
-            for first, second in zip(lines[0] + lines[2], lines[1] + lines[3], strict=True):
-                answers.setdefault(first, set()).add(second)
-    assert all(len(found) == 1 for found in answers.values())
+    for row in records("verses"):
+        lines = row["text"].split("\n")
+        assert [len(line) for line in lines] in ([5] * 4, [7] * 4)
+        for first, second in zip(lines[0] + lines[2], lines[1] + lines[3], strict=True):
+            answers.setdefault(first, set()).add(second)
+    assert all(len(characters) == 1 for characters in answers.values())
 
 
 def test_lines_of_a_couplet_answer_each_other_word_by_word() -> None:
     answers: dict[str, set[str]] = {}
-    for part, size in {"train": 6000, "dev": 300, "test": 500, "test-new-templates": 500}.items():
-        rows = written("couplets", part)
-        assert len(rows) == size
-        for row in rows:
-            assert len(row["text"]) == len(row["target"])
-            assert len(row["text"]) in (5, 7)
-            for first, second in zip(row["text"], row["target"], strict=True):
-                answers.setdefault(first, set()).add(second)
-                answers.setdefault(second, set()).add(first)
-    assert all(len(found) == 1 for found in answers.values())
+    for row in records("couplets"):
+        assert len(row["text"]) in (5, 7)
+        for first, second in zip(row["text"], row["target"], strict=True):
+            answers.setdefault(first, set()).add(second)
+            answers.setdefault(second, set()).add(first)
+    assert all(len(characters) == 1 for characters in answers.values())
 
 
 def test_every_reply_of_the_counter_follows_from_what_was_said_last() -> None:
-    replies: dict[str, str] = {}
     said: dict[str, set[str]] = {}
-    for part, size in {"train": 5000, "dev": 300, "test": 500, "test-new-templates": 500}.items():
-        rows = written("chat", part)
-        assert len(rows) == size
+    for part, rows in parts("chat").items():
         for row in rows:
             *before, guest = row["text"].split(" | ")
             assert len(before) in (0, 2)
-            assert row["text"] not in replies
-            replies[row["text"]] = row["target"]
             if before:  # the clerk's last turn: what was ordered is said again, in the price too
                 count, *_, drink = before[1].partition(",")[0].split()
                 if row["target"].startswith("I bring"):
@@ -330,23 +341,9 @@ def test_every_reply_of_the_counter_follows_from_what_was_said_last() -> None:
     assert not said["test-new-templates"] & said["train"]
 
 
-def read_csv(part: str) -> list[dict[str, str]]:
-    with (DATA / "reviews" / f"{part}.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_pairs_are_balanced_and_neither_half_tells_the_label() -> None:
-    sizes = {"train": 3000, "dev": 300, "test": 500, "test-new-templates": 500}
-    seen: set[tuple[str, str]] = set()
-    for part, size in sizes.items():
-        with (DATA / "pairs" / f"{part}.csv").open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        assert len(rows) == size
-        assert sum(row["label"] == "answers" for row in rows) == size // 2
-        pairs = {(row["text"], row["text_pair"]) for row in rows}
-        assert len(pairs) == size
-        assert not pairs & seen
-        seen |= pairs
+    for rows in parts("pairs").values():
+        assert 2 * sum(row["label"] == "answers" for row in rows) == len(rows)
         for half in ("text", "text_pair"):
             for word in {word for row in rows for word in plain(row[half]).split()}:
                 labels = [row["label"] for row in rows if word in plain(row[half]).split()]
@@ -354,70 +351,41 @@ def test_pairs_are_balanced_and_neither_half_tells_the_label() -> None:
                     assert 0.3 < labels.count("answers") / len(labels) < 0.7, word
 
 
-def plain(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text.lower()))
-
-
-def test_reviews_are_balanced_and_none_stands_twice() -> None:
-    files = {part: read_csv(part) for part in ("train", "dev", "test", "test-new-templates")}
-    assert [len(rows) for rows in files.values()] == [2500, 400, 500, 500]
-    texts = [plain(row["text"]) for rows in files.values() for row in rows]
-    assert len({*texts}) == len(texts)
-    for rows in files.values():
+def test_reviews_are_balanced() -> None:
+    for rows in parts("reviews").values():
         assert {row["label"] for row in rows} == {"positive", "negative"}
         assert 0.45 < sum(row["label"] == "positive" for row in rows) / len(rows) < 0.55
 
 
 def test_no_word_of_a_review_tells_its_label() -> None:
     """Each word that is not rare stands in reviews of both labels: the best bag of one word is near chance."""
-    rows = read_csv("train")
+    rows = read("reviews", "train")
     for word in {word for row in rows for word in plain(row["text"]).split()}:
         labels = [row["label"] for row in rows if word in plain(row["text"]).split()]
         if len(labels) > 40:
             assert 0.2 < labels.count("positive") / len(labels) < 0.8, word
 
 
-def test_every_question_of_the_library_has_an_answer_and_none_stands_twice() -> None:
-    files = {part: written("faq", part) for part in ("train", "dev", "test", "test-new-templates", "answers")}
-    assert [len(rows) for rows in files.values()] == [1500, 200, 300, 300, 20]
-    texts = [row["text"].lower() for rows in files.values() for row in rows]
-    assert len({*texts}) == len(texts)
+def test_every_question_of_the_library_has_an_answer() -> None:
+    files = parts("faq")
     labels = {row["label"] for row in files["answers"]}
     assert all({row["label"] for row in rows} == labels for rows in files.values())
     assert all(row["answer"] for row in files["answers"])
 
 
-def read_letters(part: str) -> list[dict[str, str]]:
-    return [json.loads(line) for line in (DATA / "letters" / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-def test_letters_have_several_sentences_and_none_stands_twice() -> None:
-    rows = {part: read_letters(part) for part in ("train", "dev", "test", "test-new-templates")}
-    assert [len(some) for some in rows.values()] == [500, 150, 250, 250]
-    texts = [plain(row["text"]) for some in rows.values() for row in some]
-    assert len({*texts}) == len(texts)
-    assert {row["label"] for row in rows["test"]} == {"refund", "replace", "cancel", "repair"}
-    counts = [len(re.findall(r"[.!]( |$)", row["text"])) for row in rows["train"]]
-    assert min(counts) == 4
-    assert max(counts) == 9
+def test_letters_have_several_sentences() -> None:
+    assert {row["label"] for row in read("letters", "test")} == {"refund", "replace", "cancel", "repair"}
+    counts = [len(re.findall(r"[.!]( |$)", row["text"])) for row in read("letters", "train")]
+    assert (min(counts), max(counts)) == (4, 9)
 
 
 def test_what_others_got_stands_in_letters_of_every_wish() -> None:
     for phrase in ("full refund", "a replacement", "a cancellation", "a repair"):
-        assert len({row["label"] for row in read_letters("train") if phrase in row["text"]}) == 4, phrase
-
-
-def read_treebank(part: str) -> list[list[tuple[str, str]]]:
-    blocks = (DATA / "treebank" / f"{part}.conllu").read_text(encoding="utf-8").strip().split("\n\n")
-    rows = [[line.split("\t") for line in block.split("\n") if not line.startswith("#")] for block in blocks]
-    return [[(cells[1], cells[3]) for cells in sentence] for sentence in rows]
+        assert len({row["label"] for row in read("letters", "train") if phrase in row["text"]}) == 4, phrase
 
 
 def test_the_treebanks_words_are_of_several_kinds_and_many_of_test_are_unseen() -> None:
-    files = {part: read_treebank(part) for part in ("train", "dev", "test", "test-new-templates")}
-    assert [len(sentences) for sentences in files.values()] == [1200, 250, 350, 350]
-    sentences = [" ".join(form.lower() for form, _ in one) for some in files.values() for one in some]
-    assert len({*sentences}) == len(sentences)
+    files = parts("treebank")
     kinds: dict[str, set[str]] = {}
     for form, tag in (pair for sentence in files["train"] for pair in sentence):
         kinds.setdefault(form.lower(), set()).add(tag)
@@ -433,32 +401,20 @@ def test_the_treebanks_words_are_of_several_kinds_and_many_of_test_are_unseen() 
 
 
 def test_a_quarter_of_the_segmented_words_is_unseen_and_some_characters_are_split_in_two_ways() -> None:
-    sizes = {"train": 2000, "dev": 250, "test": 400, "test-new-templates": 400}
-    files = {part: (DATA / "segments" / f"{part}.txt").read_text(encoding="utf-8").splitlines() for part in sizes}
-    assert {part: len(lines) for part, lines in files.items()} == sizes
-    texts = [line.replace(" ", "") for lines in files.values() for line in lines]
-    assert len({*texts}) == len(texts)
+    files = parts("segments")
     known = {word for line in files["train"] for word in line.split()}
     for part in ("dev", "test", "test-new-templates"):
         words = [word for line in files[part] for word in line.split()]
         assert 0.2 < sum(word not in known for word in words) / len(words) < 0.5
-        for joined, apart in (("小学", "小 学"), ("才能", "才 能"), ("学生会", "学生 会"), ("个人", "个 人")):
-            assert part == "test-new-templates" or any(f" {joined} " in f" {line} " for line in files[part])
-            assert part == "test-new-templates" or any(f" {apart} " in f" {line} " for line in files[part])
-
-
-def read_questions(part: str) -> list[dict[str, Any]]:
-    """Paragraphs, each with its questions."""
-    content = json.loads((DATA / "questions" / f"{part}.json").read_text(encoding="utf-8"))
-    return [paragraph for article in content["data"] for paragraph in article["paragraphs"]]
+        if part != "test-new-templates":
+            lines = [f" {line} " for line in files[part]]
+            for joined, apart in (("小学", "小 学"), ("才能", "才 能"), ("学生会", "学生 会"), ("个人", "个 人")):
+                assert any(f" {joined} " in line for line in lines)
+                assert any(f" {apart} " in line for line in lines)
 
 
 def test_answers_stand_where_they_are_said_to_and_a_quarter_of_the_questions_has_none() -> None:
-    files = {part: read_questions(part) for part in ("train", "dev", "test", "test-new-templates")}
-    assert [len(some) for some in files.values()] == [370, 40, 60, 60]
-    passages = [one["context"] for some in files.values() for one in some]
-    assert len({*passages}) == len(passages)
-    for some in files.values():
+    for some in parts("questions").values():
         asked = [(one["context"], qa) for one in some for qa in one["qas"]]
         assert len({qa["id"] for _, qa in asked}) == len(asked) == 4 * len(some)
         assert 0.2 < sum(qa["is_impossible"] for _, qa in asked) / len(asked) < 0.4
@@ -469,10 +425,10 @@ def test_answers_stand_where_they_are_said_to_and_a_quarter_of_the_questions_has
 
 
 def test_questions_of_the_new_templates_are_asked_in_ways_of_their_own() -> None:
-    asked = {part: {qa["question"] for one in read_questions(part) for qa in one["qas"]} for part in ("train", "test")}
-    new = {qa["question"] for one in read_questions("test-new-templates") for qa in one["qas"]}
-    assert not shared(new, asked["train"])
-    assert len(shared(asked["test"], asked["train"])) > 10
+    files = parts("questions").items()
+    questions = {part: {qa["question"] for one in paragraphs for qa in one["qas"]} for part, paragraphs in files}
+    assert not shared(questions["test-new-templates"], questions["train"])
+    assert len(shared(questions["test"], questions["train"])) > 10
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -514,10 +470,7 @@ def test_points_have_the_answers_that_the_package_finds(task: str) -> None:
 
 
 def test_new_voices_share_neither_accent_nor_variant_and_the_sounds_say_digits() -> None:
-    rows = {
-        part: [json.loads(line) for line in (DATA / "spoken-digits" / f"{part}.jsonl").read_text().splitlines()]
-        for part in ("train", "dev", "test", "test-new-voices")
-    }
+    rows = {part: read("spoken-digits", part) for part in ("train", "dev", "test", "test-new-voices")}
     assert sum((DATA / "spoken-digits" / f"{part}.jsonl").stat().st_size for part in rows) < 1_000_000
     voices = {part: {row["voice"] for row in records} for part, records in rows.items()}
     known = {name for part in ("train", "dev", "test") for voice in voices[part] for name in voice.split("+")}
