@@ -25,14 +25,6 @@ def test_it_computes_what_the_paper_says() -> None:
     np.testing.assert_allclose(outputs, np.array(expected), atol=1e-5)
 
 
-def test_two_layers_of_width_three_see_two_neighbours_on_each_side() -> None:
-    encoder = GatedConv(4, hidden=8, width=3, layers=2)
-    x = torch.randn(1, 9, 4, requires_grad=True)
-    encoder(x, torch.ones(1, 9).bool())[0, 4].sum().backward()
-    assert x.grad is not None
-    assert (x.grad[0].abs().sum(-1) > 0).tolist() == [False] * 2 + [True] * 5 + [False] * 2
-
-
 def test_an_even_width_is_refused() -> None:
     with pytest.raises(UsageError, match="write 5"):
         GatedConv(4, width=4)

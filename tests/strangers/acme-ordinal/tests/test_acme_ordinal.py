@@ -47,12 +47,6 @@ def test_the_decision_has_the_smallest_expected_error() -> None:
     assert torch.equal(head.ranks[decided["label"]], (by_rank @ apart).argmin(1))
 
 
-def test_two_labels_are_logistic_regression() -> None:
-    head = head_with([0.5], ["no", "yes"], ["no", "yes"])
-    loss = head.loss(*texts(2.0), torch.tensor([1]))
-    assert loss.item() == pytest.approx(np.log1p(np.exp(-1.5)), abs=1e-6)
-
-
 def test_far_texts_keep_a_finite_loss_and_a_gradient() -> None:
     head = head_with([-1.0, 0.0, 1.0])
     head.loss(*texts(500.0), torch.tensor([LABELS.index("poor")])).backward()

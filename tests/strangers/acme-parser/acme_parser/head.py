@@ -1,14 +1,14 @@
 """The biaffine dependency parser: the head and the relation of each word."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from acme_parser.tree import best_heads, spanning_tree
+from acme_parser.tree import spanning_tree
 from seqpipe.plugin import Metric
 
 MASKED_LOGIT = -1e4
@@ -34,14 +34,13 @@ class BiaffineParser(nn.Module):
     """Scores every word as the head of every other word by a biaffine product (Dozat and Manning 2017).
 
     p(head of i = j) is a softmax over j of s(dependent_i, head_j); p(relation | i, j) a softmax over relations of
-    another biaffine product; each vector is an MLP of x, and the root has a learned x.
+    another biaffine product; each vector is an MLP of x, and the root has a learned x. It decides for the tree with the
+    greatest probability.
 
     Args:
         arc_dim: Width of the MLPs of arcs.
         relation_dim: Width of the MLPs of relations.
         dropout: Dropout probability of x and of the MLPs.
-        decoding: mst: the tree with the greatest probability; greedy: each word's best head. Both have exactly one
-            root; greedy heads may have cycles.
     """
 
     answer = "structured"
@@ -61,10 +60,8 @@ class BiaffineParser(nn.Module):
         arc_dim: PositiveInt = 200,
         relation_dim: PositiveInt = 64,
         dropout: Annotated[float, Field(ge=0, lt=1)] = 0.33,
-        decoding: Literal["greedy", "mst"] = "mst",
     ):
         super().__init__()
-        self.decoding = decoding
         self.root = nn.Parameter(torch.randn(dim) / dim**0.5)
         self.dropout = nn.Dropout(dropout)
         self.arc_dependent, self.arc_head = _mlp(dim, arc_dim, dropout), _mlp(dim, arc_dim, dropout)
@@ -85,7 +82,7 @@ class BiaffineParser(nn.Module):
     def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
         x = self._with_root(x, mask)
         arcs = self._arcs(x, mask)  # (B, T, 1 + T)
-        head = (spanning_tree if self.decoding == "mst" else best_heads)(arcs, mask)  # (B, T)
+        head = spanning_tree(arcs, mask)  # (B, T)
         p_relation, relation = self._relations(x, mask, head).exp().max(2)
         p_head = arcs.gather(2, _column(head, mask))[..., 0].exp()
         return {"head": head, "relation": relation, "head_scores": p_head, "relation_scores": p_relation}

@@ -11,15 +11,9 @@ class Dependencies:
     """Reads the words, heads and relations of CoNLL-U sentences; `heads` count from 0, null is the root.
 
     Ranges (1-2) and empty nodes (1.1) are skipped. The text is the words with blanks between them.
-
-    Args:
-        subtypes: Whether relations keep their subtypes, such as nmod:poss.
     """
 
     fields = ("text", "words", "heads", "relations", "where")
-
-    def __init__(self, *, subtypes: bool = True):
-        self.subtypes = subtypes
 
     def read(self, path: Path) -> Iterator[dict[str, Any]]:
         """The sentences of a UTF-8 file, one at a time."""
@@ -53,7 +47,7 @@ class Dependencies:
                 raise DataError(f"{path}:{number}: HEAD {head!r}; give the ID of another word of the sentence, or 0")
             words.append(word)
             heads.append(int(head) - 1 if head != "0" else None)
-            relations.append(relation if self.subtypes else relation.partition(":")[0])
+            relations.append(relation)
         where = f"{path}:{rows[0][0]}"
         if heads.count(None) != 1:
             raise DataError(f"{where}: {heads.count(None)} words have HEAD 0; a tree has one root")

@@ -1,4 +1,4 @@
-"""Heads from the scores of arcs, in tensors that export: the maximum spanning tree, and the best head of each word."""
+"""Heads from the scores of arcs, in tensors that export: the maximum spanning tree."""
 
 import torch
 from torch import Tensor
@@ -6,23 +6,6 @@ from torch import Tensor
 from seqpipe.plugin import State, scan, while_loop
 
 LOWEST = -1e9  # the score of an arc that cannot be
-
-
-def best_heads(arcs: Tensor, mask: Tensor) -> Tensor:
-    """Return the best head of each word such that exactly one word is the root; there may be cycles.
-
-    Args:
-        arcs: (B, T, 1 + T), the scores of each word's heads: of the root, then of each word.
-        mask: (B, T).
-
-    Returns:
-        (B, T) int64: positions, -1 for the root.
-    """
-    words = torch.where(_word_pairs(mask), arcs[:, :, 1:], LOWEST)
-    best, head = words.max(2)  # (B, T)
-    gain = torch.where(mask, arcs[:, :, 0] - best, LOWEST)  # of the root in place of the best word
-    position = torch.arange(mask.shape[1], device=mask.device)
-    return torch.where(position == gain.argmax(1, keepdim=True), -1, head)
 
 
 def spanning_tree(arcs: Tensor, mask: Tensor) -> Tensor:
@@ -33,7 +16,12 @@ def spanning_tree(arcs: Tensor, mask: Tensor) -> Tensor:
     of T words needs T rounds at most. Expansion goes through the rounds in reverse: a component keeps the arc
     that it chose unless a larger one was entered inside it.
 
-    Args and result: as of `best_heads`.
+    Args:
+        arcs: (B, T, 1 + T), the scores of each word's heads: of the root, then of each word.
+        mask: (B, T).
+
+    Returns:
+        (B, T) int64: positions, -1 for the root.
     """
     word_pairs = _word_pairs(mask)
     position = torch.arange(mask.shape[1], device=mask.device)

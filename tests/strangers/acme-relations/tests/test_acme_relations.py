@@ -1,10 +1,3 @@
-import json
-import subprocess
-import sys
-from itertools import product
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from acme_relations.head import Relations
@@ -12,59 +5,6 @@ from acme_relations.head import Relations
 from seqpipe.plugin import check_head
 
 LABELS = {"relations": ["none", "lives-in", "works-for"], "topic": ["home", "work"]}
-PEOPLE, FIRMS, TOWNS = ["Ada", "Ben", "Cleo", "Dan"], ["Acme", "Globex", "Initech"], ["Bern", "Oslo", "Lima"]
-
-PIPELINE = """
-name: relations
-data: {reader: {use: jsonl}, train: train.jsonl, dev: dev.jsonl}
-tokenizer: {use: words}
-embedding: {use: lookup, dim: 32}
-encoder: {use: lstm, hidden: 32}
-head: {use: relations, hidden: 16}
-train: {epochs: 15, batch_tokens: 128, optimizer: {use: adamw, lr: 0.02}, schedule: linear}
-"""
-
-# A machine with neither PyTorch nor this package.
-DEPLOYMENT = """
-import json, sys
-sys.modules["torch"] = sys.modules["acme_relations"] = None
-import seqpipe
-model = seqpipe.load("runs/relations/bundle")
-print(json.dumps(model("Cleo works for Acme and Dan lives in Oslo")))
-"""
-
-
-def record(facts: list[str], labels: list[str], topic: str) -> dict[str, Any]:
-    """One fact or two; a fact has four words, from a person to a firm or a town."""
-    text = " and ".join(facts)
-    pairs = [{"from": 5 * i, "to": 5 * i + 3, "label": label} for i, label in enumerate(labels)]
-    return {"text": text, "words": text.split(), "relations": pairs, "topic": topic}
-
-
-def records() -> list[dict[str, Any]]:
-    """Sentences of two facts and of one; the topic is that of the first."""
-    facts = [(f"{who} works for {firm}", "works-for", "work") for who in PEOPLE for firm in FIRMS]
-    facts += [(f"{who} lives in {town}", "lives-in", "home") for who in PEOPLE for town in TOWNS]
-    double = [record([a, b], [label, other], topic) for (a, label, topic), (b, other, _) in product(facts, facts[::5])]
-    return double + [record([fact], [label], topic) for fact, label, topic in facts]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the run of a pipeline that ended in a verified bundle."""
-    folder = tmp_path_factory.mktemp("relations")
-    (folder / "relations.yaml").write_text(PIPELINE, encoding="utf-8")
-    rows = records()
-    for name, part in (("train", rows), ("dev", rows[::3])):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part), encoding="utf-8")
-    python(folder, "-m", "seqpipe", "run", "relations.yaml")
-    return folder
-
-
-def python(folder: Path, *arguments: str) -> str:
-    process = subprocess.run([sys.executable, "-P", *arguments], cwd=folder, capture_output=True, text=True)
-    assert process.returncode == 0, process.stdout + process.stderr
-    return process.stdout
 
 
 @pytest.mark.parametrize("outside", ["none", "unrelated"])
@@ -97,19 +37,3 @@ def test_pair_recall_ignores_the_relation() -> None:
     answer = [{"relations": {(first, second): "lives-in", (third, first): "lives-in"}, "topic": "work"}]
     assert Relations.metrics({}, gold, answer) == {"pair_recall": 0.5}
     assert Relations.metrics({}, [{"relations": {}}], [{"relations": {}}]) == {"pair_recall": 0.0}
-
-
-def test_the_bundle_answers_without_torch_and_without_this_package(folder: Path) -> None:
-    answer = json.loads(python(folder, "-c", DEPLOYMENT))
-    relations = {(pair["from"], pair["to"], pair["label"]) for pair in answer["relations"]}
-    assert relations == {(0, 3, "works-for"), (5, 8, "lives-in")}
-    assert all(pair["score"] > 0.5 for pair in answer["relations"])
-    assert (answer["topic"], [word["word"] for word in answer["words"]][3]) == ("work", "Acme")
-
-
-def test_the_bundle_is_verified_and_scored(folder: Path) -> None:
-    python(folder, "-m", "seqpipe", "verify", "runs/relations/bundle")
-    answered = python(folder, "-m", "seqpipe", "evaluate", "runs/relations/bundle", "--data", "dev.jsonl", "--json")
-    scores = json.loads(answered)["dev.jsonl"]
-    assert next(iter(scores)) == "relations_f1"  # what the first field is scored by is the headline
-    assert min(scores["relations_f1"], scores["topic_accuracy"], scores["pair_recall"]) > 0.95
