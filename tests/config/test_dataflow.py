@@ -161,14 +161,6 @@ def test_a_decode_option_may_have_any_name_but_those_that_stages_read() -> None:
     assert messages([Lookup], [], Fine) == []
 
 
-def test_features_of_one_name_must_be_equal() -> None:
-    long = variant(Chars, features={"chars": seqpipe.plugin.Chars(longest=99)})
-    (message,) = messages([Chars, long], [], Tagger)
-    first, second = (f"Chars(longest={longest}, alphabet='', normalize=None)" for longest in (99, 20))
-    assert f"feature 'chars' is {first} here and {second} in" in message
-    assert "embedding.0 ('chars')" in message
-
-
 def test_the_answer_kind_may_depend_on_the_options() -> None:
     assert head_task(component("head", Tagger, {"scheme": "none"})) is TagsTask
     assert head_task(component("head", Tagger, {"scheme": "BIOES"})) is SpansTask

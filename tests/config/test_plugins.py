@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from conftest import Install
@@ -100,7 +99,7 @@ def test_a_plugin_that_is_not_allowed_is_never_imported(allow: list[str] | None,
             plugins.find("encoder", "mean")
 
 
-def test_a_plugin_that_imports_slowly_or_prints_is_named(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plugin_that_imports_slowly_or_prints_is_named(install: Install) -> None:
     install("seqpipe-slow", "import time; time.sleep(0.6)\n" + SOUND.replace("sound", "slow"))
     install("seqpipe-loud", "print('hello,', 'world')\n" + SOUND.replace("sound", "loud").replace("mean", "max"))
     plugins = Plugins()
@@ -108,8 +107,6 @@ def test_a_plugin_that_imports_slowly_or_prints_is_named(install: Install, capsy
     texts = {note.split()[0]: note.partition(": ")[2] for note in plugins.notes}
     assert re.match(r"its import slows every command down by (0\.[6-9]|[1-9]\d*\.\d) s", texts["seqpipe-slow"])
     assert "it prints when it is imported: hello, world" in texts["seqpipe-loud"]
-    out, err = capsys.readouterr()
-    assert (out, err) == ("", "hello, world\n")
 
 
 def test_an_entry_point_to_nothing_is_broken(install: Install) -> None:
@@ -193,17 +190,6 @@ def test_a_plugin_prints_to_stderr(install: Install, capsys: pytest.CaptureFixtu
     Plugins().find("encoder", "loud").load()
     out, err = capsys.readouterr()
     assert (out, err.split()) == ("", ["import", "hook", "part"])
-
-
-def test_listing_plugins_imports_no_component(tmp_path: Path) -> None:
-    code = (
-        "import sys; from seqpipe.config.plugins import Plugins; Plugins()\n"
-        "heavy = {'torch', 'onnxruntime', 'tokenizers', 'numpy'} & set(sys.modules)\n"
-        "heavy |= {name for name in sys.modules if name.startswith('seqpipe_plugins.')}\n"
-        "sys.exit(repr(heavy) if heavy else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("version", [PLUGIN_API, PLUGIN_API + 1, PLUGIN_API - 1])

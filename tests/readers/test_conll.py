@@ -1,7 +1,5 @@
 """Column files, good and bad, through the conll reader."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +67,7 @@ def test_columns_schemes_and_patterns_give_the_same_words(options: dict, text: s
     assert [(record["words"], record["tags"]) for record in read(text, tmp_path, **options)] == SENTENCES
 
 
+IO_TAGS = ["B-PER", "I-PER", "O", "B-LOC", "B-PER"]
 UNUSUAL = [
     ({"separator": "tab"}, "New York\tB-X\n \tO\n", "words", ["New York", " "]),
     ({"separator": "\t"}, "New York\tB-X\n \tO\n", "words", ["New York", " "]),
@@ -79,6 +78,9 @@ UNUSUAL = [
     ({}, "#\tO\ntag\tO\n", "words", ["#", "tag"]),
     ({}, "# a remark\n# newdoc\n# id = O\ntag O\n", "words", ["tag"]),
     ({"comment": None, "scheme": "none"}, "# O\ntag O\n", "words", ["#", "tag"]),
+    ({"scheme": "IO", "outside": "_"}, "Ida PER\nHolm PER\nin _\nOslo LOC\nOtto PER\n", "tags", IO_TAGS),
+    ({"scheme": "IOE2", "ill_formed": "repair"}, "Ida I-PER\nHolm I-PER\nin O\n", "tags", IO_TAGS[:3]),
+    ({"scheme": "BMES", "joiner": ""}, "小\tB\n学\tE\n生\tS\n", "tags", ["B-_", "I-_", "B-_"]),
     ({"comment": "%"}, "% remark\n# B\ntag O\n", "words", ["#", "tag"]),
 ]
 
@@ -162,13 +164,6 @@ def test_a_bad_line_is_an_error(text: str, options: dict, line: int, message: st
     assert message in str(caught.value)
 
 
-def test_the_records_before_a_bad_line_are_read(tmp_path: Path) -> None:
-    records = Conll().records(["a O\n", "\n", "b O\n", "\n", "c X\n"], "data")
-    assert [next(records)["text"], next(records)["text"]] == ["a", "b"]
-    with pytest.raises(DataError, match="data:5: 'X' is not a tag of IOB2"):
-        next(records)
-
-
 @pytest.mark.parametrize("text", ["\n \n\n", "# id = 1\n", "-DOCSTART- O\n\n"])
 def test_a_file_without_a_sentence_is_an_error(text: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"data\.conll: there is nothing in this file"):
@@ -217,21 +212,6 @@ def test_a_file_without_empty_lines_is_stopped(monkeypatch: pytest.MonkeyPatch) 
     assert len(list(Conll().records(["a O\n"] * 5, "x"))) == 1
 
 
-def test_words_that_look_like_comments_are_words() -> None:
-    words, tags = ["# x", "#", "-", "New York", "日本"], ["O", "O", "B-A", "I-A", "B-A-b"]
-    lines = [*(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)), "\n"] * 2
-    for record in Conll(separator="tab", comment=None).records(lines, "x"):
-        assert (record["words"], record["tags"]) == (words, tags)
-
-
-def test_readers_schemes_and_metrics_import_no_torch() -> None:
-    readers = ("conll", "conllu", "csv", "json", "lines", "parallel")
-    modules = ", ".join(f"seqpipe_plugins.readers.{name}" for name in readers)
-    modules += ", seqpipe.answers.tagging_schemes, seqpipe.answers.registry"
-    command = [sys.executable, "-c", f"import sys, {modules}; print('torch' in sys.modules)"]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
-
-
 SPELLINGS = [
     ({"scheme": "BMES"}, ["B-PER", "M-PER", "E-PER", "O", "S-LOC", "S-LOC"]),
     ({"scheme": "IOE1"}, ["I-PER", "I-PER", "I-PER", "O", "E-LOC", "I-LOC"]),
@@ -246,21 +226,6 @@ SPELLINGS = [
 def test_schemes_and_spellings_of_tags_give_the_same_spans(options: dict, tags: list[str], tmp_path: Path) -> None:
     (record,) = read("".join(f"w{i} {tag}\n" for i, tag in enumerate(tags)), tmp_path, **options)
     assert record["tags"] == ["B-PER", "I-PER", "I-PER", "O", "B-LOC", "B-LOC"]
-
-
-def test_tags_of_word_segmentation_are_words_without_a_label(tmp_path: Path) -> None:
-    (record,) = read("小\tB\n学\tE\n生\tS\n", tmp_path, scheme="BMES", joiner="")
-    assert (record["text"], record["tags"]) == ("小学生", ["B-_", "I-_", "B-_"])
-
-
-def test_equal_tags_in_a_row_are_one_entity_in_io(tmp_path: Path) -> None:
-    (record,) = read("Ida PER\nHolm PER\nin _\nOslo LOC\nOtto PER\n", tmp_path, scheme="IO", outside="_")
-    assert record["tags"] == ["B-PER", "I-PER", "O", "B-LOC", "B-PER"]
-
-
-def test_the_end_of_a_span_may_be_missing_in_ioe(tmp_path: Path) -> None:
-    (record,) = read("Ida I-PER\nHolm I-PER\nin O\n", tmp_path, scheme="IOE2", ill_formed="repair")
-    assert record["tags"] == ["B-PER", "I-PER", "O"]
 
 
 def test_sentences_that_cannot_be_read_are_left_out_with_their_places() -> None:

@@ -39,14 +39,7 @@ def test_ranges_and_empty_nodes_are_not_words() -> None:
     (record,) = read(DONT)
     upos = ["PRON", "AUX", "PART", "PUNCT"]
     features, deprel = ["_", "_", "Polarity=Neg", "_"], ["nsubj", "aux", "_", "_"]
-    columns = {
-        "upos": upos,
-        "lemma": ["_"] * 4,
-        "xpos": ["_"] * 4,
-        "head": ["_"] * 4,
-        "feats": features,
-        "deprel": deprel,
-    }
+    columns = {**dict.fromkeys(("lemma", "xpos", "head"), ["_"] * 4), "upos": upos, "feats": features, "deprel": deprel}
     common = {"text": "I don't.", "words": ["I", "do", "n't", "."], "tags": upos, "where": "x:4"}
     assert record == common | columns | {"sent_id": "a-1"}
     assert locate(record["words"], record["text"]) == [(0, 1), (2, 4), (4, 7), (7, 8)]
@@ -84,6 +77,7 @@ def test_line_ends_and_a_byte_order_mark_change_nothing(change: Any, tmp_path: P
 
 
 BAD = [
+    (row(1, "a") + "\nb\n", {}, 3, "1 columns"),
     ("1\ta\tNOUN\n", {}, 1, "3 columns in this line; CoNLL-U has 10 separated by tabs; use the reader conll"),
     (row(1, "a") + row(3, "b"), {}, 2, "word 3 is where word 2 should be; number the words from 1"),
     (row(1, "a") + row(1, "b"), {}, 2, "end each sentence by an empty line"),
@@ -104,16 +98,3 @@ def test_a_bad_line_is_an_error(text: str, options: dict, line: int, message: st
         read(text, **options)
     assert str(caught.value).startswith(f"x:{line}: ")
     assert message in str(caught.value)
-
-
-def test_the_records_before_a_bad_line_are_read() -> None:
-    records = Conllu().records([row(1, "a"), "\n", "b\n"], "x")
-    assert next(records)["words"] == ["a"]
-    with pytest.raises(DataError, match="x:3: 1 columns"):
-        next(records)
-
-
-def test_a_sentence_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqpipe_plugins.readers.LONGEST_SENTENCE", 5)
-    with pytest.raises(DataError, match="x:6: a sentence of over 5 lines"):
-        read("".join(row(i, "a") for i in range(1, 10)))

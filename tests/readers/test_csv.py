@@ -94,7 +94,6 @@ BAD: list[tuple[str, dict[str, Any], int, str]] = [
     ("text,y\na,nan\n", {"numbers": ["y"]}, 2, "'nan' in column 'y' is not a number"),
     ("text,y\na b,O\n", {"words": "text", "tags": "y"}, 2, "1 tags for 2 words"),
     ("text,y\na,1\nb,2\n", {"indicators": ["y"]}, 3, "'2' in column 'y' is neither 0 nor 1"),
-    ("text\ra\rb", {}, 1, "this line contains a carriage return"),
 ]
 
 

@@ -52,23 +52,6 @@ def test_nested_keys_have_dotted_names(tmp_path: Path) -> None:
     assert line == record
 
 
-def test_words_spans_and_pairs_are_read_as_in_lines(tmp_path: Path) -> None:
-    words = {"tokens": ["in", "Bern"], "ner": ["O", "S-c"]}
-    (record,) = read([words], tmp_path, words="tokens", tags="ner", scheme="BIOES")
-    assert (record["text"], record["tags"]) == ("in Bern", ["O", "B-c"])
-    entities = [{"start": 3, "end": 7, "entity": "city", "value": "Bern"}]
-    (record,) = read([{"text": "in Bern", "entities": entities}], tmp_path, spans="entities")
-    assert record["spans"] == [{"start": 3, "end": 7, "label": "city"}]
-    (record,) = read([{"a": "x", "b": {"c": "y"}}], tmp_path, text=None)
-    assert (record["a"], record["b.c"]) == ("x", "y")
-
-
-def test_several_labels_are_a_list_under_any_key(tmp_path: Path) -> None:
-    assert read([{"text": "a", "topics": ["x", "y"]}], tmp_path, labels="topics")[0]["labels"] == ["x", "y"]
-    with pytest.raises(DataError, match=r"`labels` has 'x' twice"):
-        read([{"text": "a", "topics": ["x", "x"]}], tmp_path, labels="topics")
-
-
 BAD = [
     (b"", {}, r":1: this is not a JSON list: a list belongs here; write a list of objects"),
     (b"[]", {}, r"there is no record in this file"),

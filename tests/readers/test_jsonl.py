@@ -33,6 +33,7 @@ SPAN_FORMS = [
     {"start": 0, "end": 4, "entity_group": "PER", "score": 0.9, "word": "John"},
     {"start": 0, "end": 4, "entity": "PER", "word": "john"},
     {"start": 0, "end": 4, "type": "PER", "text": "John"},
+    {"start": 0, "end": 4, "entity": "PER", "value": "John"},
 ]
 
 
@@ -64,6 +65,8 @@ OBJECTS = [
     ({"w": ["a"], "t": ["B-X"]}, {"words": "w", "tags": "t"}, {"text": "a", "words": ["a"], "tags": ["B-X"]}),
     ({"t": "John", "s": [[0, 4, "PER"]]}, {"text": "t", "spans": "s"}, {"text": "John", "spans": [PER]}),
     (META, {}, META | {"meta.x": [1, None]}),
+    ({"a": "x", "b": {"c": "y"}}, {"text": None}, {"a": "x", "b": {"c": "y"}, "b.c": "y"}),
+    ({"text": "a", "topics": ["x", "y"]}, {"labels": "topics"}, {"topics": ["x", "y"], "labels": ["x", "y"]}),
     *(({"text": "a", "labels": labels}, {}, {"labels": labels}) for labels in ([], ["x"], ["x", "y"], "x", 3)),
     # Keys named like common fields do not replace them.
     ({"text": "a", "where": "b"}, {}, {"source_where": "b"}),
@@ -76,13 +79,6 @@ OBJECTS = [
 def test_an_object_is_a_record(item: dict, options: dict, record: dict) -> None:
     common = {key: value for key, value in item.items() if key in ("text", "words")}
     assert record_of(item, **options) == common | record
-
-
-@pytest.mark.parametrize(
-    "text", ['\ufeff{"text": "a"}\r\n\r\n  {"text": "b"}  ', '{"text": "a"}\n\n \n{"text": "b"}\n']
-)
-def test_line_ends_blank_lines_and_a_byte_order_mark_change_nothing(text: str, tmp_path: Path) -> None:
-    assert [record["text"] for record in read(text, tmp_path)] == ["a", "b"]
 
 
 def spans(*spans: object, text: str = "John runs") -> str:
@@ -114,6 +110,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ('{"text": "a", "labels": ["x", ""]}\n', {}, "1:", "item 2 of `labels` is an empty string"),
     ('{"text": "a", "labels": [1]}\n', {}, "1:", "item 1 of `labels` is a number; write a string"),
     ('{"text": "a", "labels": ["x", "y", "x"]}\n', {}, "1:", "`labels` has 'x' twice; write each label once"),
+    ('{"text": "a", "topics": ["x", "x"]}\n', {"labels": "topics"}, "1:", "`labels` has 'x' twice"),
     ('{"words": ["a", "b"], "labels": ["O", "O"]}\n', {}, "1:", "set the reader's option `tags: labels`"),
     ('{"words": ["a"], "spans": []}\n', {}, "1:", "this line is split into words; give the words `tags`"),
     ('{"words": "a b"}\n', {}, "1:", "`words` is a string; it must be a list of strings"),
