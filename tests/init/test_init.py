@@ -145,7 +145,6 @@ TABLES: list[tuple[Rows, str, str, str, dict[str, Any], str | None]] = [
     (REVIEWS, "a.csv", table(REVIEWS, ",", "text,label"), "csv", {}, None),
     (REVIEWS, "a.csv", table(REVIEWS, ",", "label,text", (1, 0)), "csv", {}, None),
     (REVIEWS, "a.csv", table(REVIEWS, ",", "id,a,b", (2, 0, 1)), "csv", {"text": "a", "label": "b"}, None),
-    (REVIEWS, "a.csv", table(REVIEWS, ";", "text;label"), "csv", {"delimiter": ";"}, None),
     (REVIEWS, "a.csv", table(REVIEWS, ","), "csv", {"columns": COLUMNS}, None),
     (REVIEWS, "a.tsv", table(REVIEWS, "\t", "text\tlabel"), "tsv", {}, None),
     (REVIEWS, "a.tsv", table(REVIEWS, "\t", "", (1, 2, 0)), "tsv", {"columns": ["label", "_", "text"]}, None),
@@ -228,11 +227,10 @@ BERN = {"text": "in Bern", "spans": [{"start": 3, "end": 7, "label": "city"}]}
 BEIJING = {"text": "在北京", "spans": [{"start": 1, "end": 3, "label": "city"}]}
 NOUNS = "the DET\ndog NOUN\nbarks VERB\n\ncats NOUN\n\n"
 ILL_FORMED = "in O\nZug I-city\n\n" + conll() * 5 + "is O\nBern I-city\n\n" * 2
-REPAIRED = {"tags": ["O", "B-city"]}
+BROKEN = "# Note: 3 sentences break IOB2's rules"
 POEM = "床前明月光\t疑是地上霜\n举头望明月\t低头思故乡\n白日依山尽\t黄河入海流\n欲穷千里目\t更上一层楼\n"
 TRANSLATIONS = "".join(f"the dog sees cat {n}.\tder Hund sieht Katze {n}.\n" for n in range(9))
 SQUAD_AS_TEXT = jsonl({"text": '{"data": [{"paragraphs": []}]}', "label": "x"}, {"text": "a", "label": "y"})
-CHINESE_LABELS = jsonl({"text": "好天气", "label": "x"}, {"text": "不好", "label": "y"})
 # A plural name is that of several labels, even if they are in one list.
 PLURALS, SPLIT = ["classes", "genres"], {"separator": ","}
 SEVERAL = "".join(f"a text of some words {n}\tx{n % 3},y{n % 3}\n" for n in range(9)) + "another text\tx1\n" * 9
@@ -240,14 +238,12 @@ FEW_NUMBERS: Rows = [(text, number % 5) for number, (text, _) in enumerate(PRICE
 CASES = [
     Case(conll("{0}\t{1}\tnoun\t3"), use="conll", options={"tags": 1}, first={"tags": TAGS["IOB2"][0].split()}),
     Case(NOUNS, use="conll", options={"scheme": "none"}, line="# Tags: NOUN 2, DET 1, VERB 1"),
-    Case(ILL_FORMED, use="conll", options={"ill_formed": "repair"}, line="# Note: 3 sentences break IOB2's rules"),
-    Case(ILL_FORMED, use="conll", options={"ill_formed": "repair"}, first=REPAIRED),
+    Case(ILL_FORMED, "a.conll", "conll", {"ill_formed": "repair"}, line=BROKEN, first={"tags": ["O", "B-city"]}),
     Case(conll() + "A1 O\nB2 O\n\n", use="conll"),  # few words end in digits
     Case("\ufeff" + jsonl(BERN, {"text": "你", "spans": []}, {"text": "a"}), line="# Entities: city 1"),
     Case(jsonl(BEIJING, {"text": "ok", "spans": []}, {"text": "好"}), tokenizer="chars"),
     Case(jsonl(BERN | {"label": "travel"}) * 2),
     Case(jsonl({"words": ["a", "day"], "label": "x"}, {"words": ["b"], "label": "y"}), head="label"),
-    Case(CHINESE_LABELS, tokenizer="chars", head="label"),
     Case(SQUAD_AS_TEXT, "a.jsonl", head="label"),
     Case(POEM, "a.tsv", "tsv", PAIR, "chars", "seq2seq", "target_tokenizer: {use: chars}"),
     Case(TRANSLATIONS, "a.tsv", "tsv", PAIR, "words", "seq2seq", "target_tokenizer: {use: words, detokenize: true}"),
@@ -346,27 +342,22 @@ WITHOUT_EXAMPLES = [
     (b'{"text": "a", "label": "x"}\n{"text": "b"}\n', ":2: no 'label' in this object"),
     (b'{"text": "a"}\n{"text": "b", "label": 1}\n', ":1: no 'label' in this object"),
     (b'{"text": "a b", "label": 0.5}\n{"text": "b c", "label": 1.0}\n', "has few numbers with a fraction"),
-    (b'{"text": "a", "label": ["x", "y"]}\n', "one JSON object without a list of objects"),
     (b'{"text": "a"}\n{"text": "b", "spans": [[0, 9, "x"]]}\n', ":2: span 1: 0 to 9"),
     (b'{"text": "a b", "labels": ["x"]}\n{"text": "b c"}\n', ":2: no 'labels' in this object"),
     (b'{"words": ["a"], "label": "x"}\n{"words": ["b"]}\n', ":2: no 'label' in this object"),
     (b'{"question": "a", "context": "b", "answers": []}\n{"question": "a"}\n', ":2: no 'context' in this object"),
     (b'{"question": "a", "context": "b", "answers": "b"}\n' * 2, ":1: field 'answers' is str; write"),
-    (b"text\tlabel\tmore\n" + b"a b\tx\nb b\ty\n" * 9, ":1: the first line has 3 cells, but the rows have 2"),
     (b'{"text": \n', ":1"),
     (b"a O\n\xff\xfe O\n", ":2: this line is not UTF-8"),
-    (b"\x89PNG\r\n\x1a\n\x00\x00", r"is binary data \(a picture\)"),
     (b'{"text": "a", "target": "b"}\n{"text": "c"}\n', ":2: no 'target' in this object; write one in every object"),
     (objects(PRICES, "score").encode() + b'{"text": "a"}\n', ":29: no 'score' in this object"),
     (IDENTIFIERS, "nothing to learn in it: the columns are 1 identifiers or row numbers, 2 texts"),
     (UNTAGGED, "words without tags: no column of upos, xpos, deprel is filled"),
     (b'{"text": "a", "label": "x"}\n', "there is one record in it; give a file with many examples"),
-    (b"in O\nBern B-city\n", "one record in it; .*; an empty line ends each sentence"),
     (b'{"text": "a", "label": "x"}\n' * 3, "every text has the same label, 'x'; give examples of at least two"),
     (b"a X\nb X\n\n" * 3, "every word has the same label, 'X'"),
     (b"in O\nBern O\n\n" * 3, "no record has a span; mark what is to be found"),
     (b'{"text": "in Bern", "spans": []}\n' * 3, "nothing to learn in it"),
-    (b"1\tO\n2\tB-city\n\n" * 3, "words of every record count 1 2 3 …; remove the column of numbers"),
     (b'{"words": ["1", "2"], "tags": ["O", "B-x"]}\n' * 3, "count 1 2 3 …; write the words themselves"),
     (b'text,label\n"good food,a\nbad,b\nnice,a\n', OPEN_QUOTE),
     (b'text;label\n"good food;a\nbad;b\nnice;a\n', OPEN_QUOTE),
@@ -386,8 +377,6 @@ def test_a_file_without_examples_to_learn_from_is_refused(content: bytes, messag
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing: there is no such file"):
         init_yaml(tmp_path / "nothing")
-    with pytest.raises(DataError, match=r"there is no file \*\.txt in the folders of this folder"):
-        init_yaml(tmp_path)
 
 
 def test_a_parquet_table_is_treated_like_json(tmp_path: Path) -> None:
@@ -403,20 +392,20 @@ def test_a_parquet_table_is_treated_like_json(tmp_path: Path) -> None:
 
 
 ENTITY_BATCHES = [
-    ({}, 512),
-    ({"records": 3000}, 1024),
-    ({"words": 120}, 512),
-    ({"words": 121}, 256),
-    ({"records": 9000, "words": 300_000}, 256),
-    ({"words": 121, "unspaced": True}, 512),
-    ({"words": 121, "label_kind": "Tags"}, 512),
+    ({}, "512  # padded"),
+    ({"records": 3000}, "1024  # padded"),
+    ({"words": 120}, "512  # padded"),
+    ({"words": 121}, "256  # padded tokens a batch; few, because entities are rare: 4 in 121 words\n"),
+    ({"records": 9000, "words": 300_000}, "256  # padded"),
+    ({"words": 121, "unspaced": True}, "512  # padded"),
+    ({"words": 121, "label_kind": "Tags"}, "512  # padded"),
 ]
 
 
-@pytest.mark.parametrize(("change", "tokens"), ENTITY_BATCHES)
-def test_rare_entities_get_smaller_batches(change: dict[str, Any], tokens: int) -> None:
+@pytest.mark.parametrize(("change", "line"), ENTITY_BATCHES)
+def test_rare_entities_get_smaller_batches(change: dict[str, Any], line: str) -> None:
     summary = DataSummary("conll", records=20, words=60, labels=Counter({"person": 3, "city": 1}))
-    assert f"  batch_tokens: {tokens}  # padded" in model_yaml(replace(summary, **change), has_dev=False)
+    assert f"\n  batch_tokens: {line}" in model_yaml(replace(summary, **change), has_dev=False)
 
 
 GPU_BATCHES = [
@@ -440,14 +429,6 @@ def test_gpus_get_large_batches(kind: str, words: int, memory: int, line: str, m
     assert ("GPU" in batch) == ("; " in line or "GPU" in line)
 
 
-def test_the_yaml_has_the_reason_for_small_batches(tmp_path: Path) -> None:
-    sentence = "".join(f"word{n}\tO\n" for n in range(40))
-    config = init_config(tmp_path, f"Bern\tB-city\n{sentence}\n" * 4, "train.conll")
-    assert config.train.batch_tokens == 256
-    line = "  batch_tokens: 256  # padded tokens a batch; few, because entities are rare: 4 in 164 words"
-    assert line in yaml_text(config).splitlines()
-
-
 @pytest.mark.parametrize("key", [None, "data.all"])
 def test_a_large_json_list_is_sampled(key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqpipe.init.summary.WHOLE", 1_000)
@@ -458,7 +439,6 @@ def test_a_large_json_list_is_sampled(key: str | None, tmp_path: Path, monkeypat
     assert stated(config) == ({"list": key} if key else {})
     assert "about 1,000 records" in yaml_text(config)
     assert "# Labels: n 6" in yaml_text(config)
-    config.file.unlink()
     with pytest.raises(DataError, match=r"a\.json:1:.*this is not JSON"):
         init_config(tmp_path, content[:-9] + '"x}' + content[-9:], "a.json")
 
@@ -471,7 +451,6 @@ def test_a_large_file_of_an_annotation_tool_is_sampled(tmp_path: Path, monkeypat
     for content in (json.dumps(items), "\n".join(map(json.dumps, items))):
         config = init_config(tmp_path, content, "a.json")
         assert "about 1,001 records" in yaml_text(config)
-        config.file.unlink()
     values[550] |= {"start": 2, "end": 9, "labels": ["time"]}
     with pytest.raises(DataError, match=r"a\.json:552: .*is empty or not within the text"):
         init_config(tmp_path, json.dumps(items).replace('{"data"', '\n{"data"'), "a.json")

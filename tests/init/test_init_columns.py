@@ -18,10 +18,7 @@ from seqpipe.init import init_yaml
 
 def init_text(folder: Path, content: str, name: str, **options: Any) -> str:
     """The YAML that `init` writes for a file of this content."""
-    write_files(folder, {name: content})
-    yaml = folder / "init.yaml"
-    yaml.unlink(missing_ok=True)
-    return init_yaml(folder / name, yaml, **options).read_text()
+    return init_config(folder, content, name, **options).file.read_text()
 
 
 def refusal(data: Path, **options: Any) -> str:
@@ -107,7 +104,6 @@ TAGGED_FILES = [
 @pytest.mark.parametrize(("name", "content"), TAGGED_FILES)
 def test_tags_of_entities_are_read_as_plain_tags_for_the_task_tags(name: str, content: str, tmp_path: Path) -> None:
     entities = init_config(tmp_path, content, name, task="crf")
-    entities.file.unlink()
     plain = init_config(tmp_path, content, name, task="tags")
     assert [config.head[0].options["scheme"] for config in (plain, entities)] == ["none", "BIOES"]
     assert plain.data.reader.options["scheme"] == "none" != entities.data.reader.options["scheme"]
@@ -130,7 +126,6 @@ VECTORS = [f"word{n} {' '.join(['-0.25', '1.5e-05'] * 50)}\n" for n in range(60)
 MARKED_PAIRS = [f"IN: walk {'and run ' * (n % 7)}left OUT: I_WALK I_LEFT {n}\n" for n in range(400)]
 
 
-IDENTIFIERS = ["paper_id\ttitle\n", *(f"Sk{letter}xYo\tOn the topic {letter}\n" for letter in LETTERS)]
 NO_LABELS = [f"{LETTERS[n % 3]} of the {LETTERS[n % 2]} boats {n}\n" for n in range(40)]
 FORMATS = [
     ("a.pdf", b"%PDF-1.7\n", "is a PDF, which no reader supports; .*pdftotext"),
@@ -146,7 +141,6 @@ FORMATS = [
     ("data", zip_of("word/document.xml"), "is a document"),
     ("data", zip_of("a.csv"), "an archive"),
     ("a.txt", "".join(MARKED_PAIRS).encode(), r"pairs of texts after IN: and OUT:; .*cat .*a\.txt \| sed -E"),
-    ("a.tsv", "".join(IDENTIFIERS).encode(), "'paper_id' identifiers"),
     ("a.txt", "".join(VECTORS).encode(), "is a file of word vectors; name the file in `embedding"),
     ("a.txt", "".join(NO_LABELS).encode(), ""),
 ]
@@ -171,7 +165,6 @@ def test_a_format_without_a_reader_or_for_another_task_is_refused(
 
 
 PARALLEL = [
-    (("train.en", "train.ja"), "text: '*.en', target: '*.ja'"),
     (("train.tgt", "train.src"), "text: '*.src', target: '*.tgt'"),
     (("seq.in", "seq.out", "label"), "words: seq.in, tags: seq.out, label: label"),
 ]

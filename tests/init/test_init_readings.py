@@ -31,10 +31,10 @@ def small(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "heads"),
-    [("pairs.tsv", SCORES, ["score", "seq2seq"]), ("names.conll", TWO_COLUMNS, ["crf", "crf"])],
-)
+TWO_READINGS = [("pairs.tsv", SCORES, ["score", "seq2seq"]), ("names.conll", TWO_COLUMNS, ["crf", "crf"])]
+
+
+@pytest.mark.parametrize(("name", "content", "heads"), TWO_READINGS)
 def test_each_of_two_equally_good_readings_has_a_command(name: str, content: str, heads: list, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     done = seqpipe("init", name, folder=tmp_path)

@@ -18,4 +18,5 @@ def write_files(folder: Path, files: dict[str, str]) -> Path:
 def init_config(folder: Path, content: str, name: str, **options: Any) -> Config:
     """The checked configuration that `init` writes for a file of this content."""
     write_files(folder, {name: content})
+    (folder / "init.yaml").unlink(missing_ok=True)
     return load(init_yaml(folder / name, folder / "init.yaml", **options))
