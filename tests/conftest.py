@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import platformdirs
 import pytest
 import toy_bundles
 from forked_commands import Forks
-from onnx import TensorProto, helper, numpy_helper
 from skipped import lacking_packages
+from toy_bundles import AXES, BOOL, FLOAT, INT64, node
 
 from seqpipe import Model, load
 from seqpipe.plugin import Chars
@@ -161,77 +160,56 @@ def graph(vocabulary: list[str], leaks: bool = False) -> bytes:
         "bias": np.array(0, np.float32),  # a decode option: added to the evidence for O
     }
     nodes = [
-        helper.make_node("Gather", ["chars", "first"], ["letter"], axis=2),  # (B, T)
-        helper.make_node("Gather", ["capital", "letter"], ["capitalised"]),
-        helper.make_node("Equal", ["ids", "unknown"], ["is_unknown"]),
-        helper.make_node("And", ["capitalised", "is_unknown"], ["name"]),
-        helper.make_node("Where", ["name", "virtual", "ids"], ["row"]),
-        helper.make_node("Gather", ["table", "row"], ["evidence"]),  # (B, T, L)
-        helper.make_node("Mul", ["outside", "bias"], ["shift"]),
-        helper.make_node("Add", ["evidence", "shift"], ["shifted"]),
-        helper.make_node("LogSoftmax", ["shifted"], ["logs"], axis=-1),
-        helper.make_node("ArgMax", ["logs"], ["best"], axis=-1, keepdims=0),
-        helper.make_node("Cast", ["mask"], ["whole"], to=TensorProto.INT64),
-        helper.make_node("Cast", ["mask"], ["real"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", ["best", "whole"], ["tags"]),
-        helper.make_node("ReduceMax", ["logs", "last"], ["highest"], keepdims=0),
-        helper.make_node("Shape", ["ids"], ["length"], start=1, end=2),
-        helper.make_node("Cast", ["length"], ["long"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", ["long", "leak"], ["leaked"]),
-        helper.make_node("Sub", ["highest", "leaked"], ["log"]),
-        helper.make_node("Exp", ["log"], ["probability"]),
-        helper.make_node("Mul", ["probability", "real"], ["scores"]),
-        helper.make_node("CumSum", ["log", "step"], ["until"]),
-        helper.make_node("CumSum", ["log", "step"], ["before"], exclusive=1),
-        helper.make_node("Neg", ["before"], ["unopened"]),
-        helper.make_node("Mul", ["unopened", "real"], ["opens"]),
-        helper.make_node("Mul", ["until", "real"], ["closes"]),
+        node("Gather", ["chars", "first"], ["letter"], axis=2),  # (B, T)
+        node("Gather", ["capital", "letter"], ["capitalised"]),
+        node("Equal", ["ids", "unknown"], ["is_unknown"]),
+        node("And", ["capitalised", "is_unknown"], ["name"]),
+        node("Where", ["name", "virtual", "ids"], ["row"]),
+        node("Gather", ["table", "row"], ["evidence"]),  # (B, T, L)
+        node("Mul", ["outside", "bias"], ["shift"]),
+        node("Add", ["evidence", "shift"], ["shifted"]),
+        node("LogSoftmax", ["shifted"], ["logs"], axis=-1),
+        node("ArgMax", ["logs"], ["best"], axis=-1, keepdims=0),
+        node("Cast", ["mask"], ["whole"], to=INT64),
+        node("Cast", ["mask"], ["real"], to=FLOAT),
+        node("Mul", ["best", "whole"], ["tags"]),
+        node("ReduceMax", ["logs", "last"], ["highest"], keepdims=0),
+        node("Shape", ["ids"], ["length"], start=1, end=2),
+        node("Cast", ["length"], ["long"], to=FLOAT),
+        node("Mul", ["long", "leak"], ["leaked"]),
+        node("Sub", ["highest", "leaked"], ["log"]),
+        node("Exp", ["log"], ["probability"]),
+        node("Mul", ["probability", "real"], ["scores"]),
+        node("CumSum", ["log", "step"], ["until"]),
+        node("CumSum", ["log", "step"], ["before"], exclusive=1),
+        node("Neg", ["before"], ["unopened"]),
+        node("Mul", ["unopened", "real"], ["opens"]),
+        node("Mul", ["until", "real"], ["closes"]),
     ]
-    axes = ["batch_size", "sequence_length"]
-    made = helper.make_graph(
-        nodes,
-        "toy",
-        [
-            helper.make_tensor_value_info("ids", TensorProto.INT64, axes),
-            helper.make_tensor_value_info("mask", TensorProto.BOOL, axes),
-            helper.make_tensor_value_info("chars", TensorProto.INT64, [*axes, "word_length"]),
-            helper.make_tensor_value_info("bias", TensorProto.FLOAT, []),
-        ],
-        [
-            helper.make_tensor_value_info("tags", TensorProto.INT64, axes),
-            *(helper.make_tensor_value_info(name, TensorProto.FLOAT, axes) for name in ("scores", "opens", "closes")),
-        ],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    onnx.checker.check_model(model)
-    return bytes(model.SerializeToString())
+    inputs = {"ids": (INT64, AXES), "mask": (BOOL, AXES), "chars": (INT64, [*AXES, "word_length"]), "bias": (FLOAT, [])}
+    outputs = {"tags": (INT64, AXES), **dict.fromkeys(("scores", "opens", "closes"), (FLOAT, AXES))}
+    return toy_bundles.onnx_model(nodes, inputs, outputs, constants)
 
 
 def manifest(kind: str = "spans") -> dict[str, Any]:
-    axes = ["batch_size", "sequence_length"]
     city = {"entity_group": "city", "score": round(SURE**2, 6), "word": "New York", "start": 9, "end": 17}
     anna = {"entity_group": "person", "score": SURE, "word": "Anna", "start": 0, "end": 4}
     golden = [{"record": {"text": "Anna in\r\nNew York"}, "answer": [anna, city]}] if kind == "spans" else []
     answer = {"kind": kind, "labels": list(LABELS), "target": None}
-    return {
-        "name": "toy",
-        "field": "text",
-        "inputs": {
-            "ids": {"axes": axes, "dtype": "int64"},
-            "mask": {"axes": axes, "dtype": "bool"},
-            "chars": {**ALPHABET.manifest(), "axes": list(ALPHABET.axes), "dtype": "int64"},
-        },
+    inputs = {
+        "ids": {"axes": AXES, "dtype": "int64"},
+        "mask": toy_bundles.MASK,
+        "chars": {**ALPHABET.manifest(), "axes": list(ALPHABET.axes), "dtype": "int64"},
+    }
+    changes: dict[str, Any] = {
         "outputs": ["tags", "scores", "opens", "closes"],
         "options": {"bias": {"type": "float", "default": 0.0, "minimum": -20, "maximum": 20}},
         "answer": answer | {"scheme": "IOB2"} if kind == "spans" else answer,
         "limits": {"tokens": 1000},
         "reader": {"use": "conll", "options": {}},
         "golden": golden,
-        "metrics": {},
-        "parity": {},
-        "made_with": {},
     }
+    return toy_bundles.toy_manifest("toy", kind, inputs, **changes)
 
 
 @pytest.fixture(scope="session")
@@ -283,9 +261,7 @@ def opened_sessions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture(scope="session")
 def slow_bundle(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The toy, whose run takes the longer the greater `bias` is, and which explains."""
-    from toy_bundles import write_slow_bundle
-
-    return write_slow_bundle(tiny_bundle, tmp_path_factory.mktemp("slow") / "bundle")
+    return toy_bundles.write_slow_bundle(tiny_bundle, tmp_path_factory.mktemp("slow") / "bundle")
 
 
 @pytest.fixture(scope="session")
@@ -301,9 +277,7 @@ def writer_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def vector_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle that answers with two numbers, the sum of what each word has."""
-    from toy_bundles import write_vector_bundle
-
-    return write_vector_bundle(tmp_path_factory.mktemp("vectors") / "bundle")
+    return toy_bundles.write_vector_bundle(tmp_path_factory.mktemp("vectors") / "bundle")
 
 
 @pytest.fixture(scope="session")

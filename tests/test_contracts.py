@@ -26,15 +26,24 @@ BART, MARIAN = Path("a BART of the same words"), Path("a Marian of the same word
 STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("tokenizer", "bpe"): [
         {"max_size": 120},
-        {"max_size": 120, "min_count": 3, "lowercase": True, "strip_accents": True},
+        {"max_size": 120, "min_count": 3, "lowercase": True, "strip_accents": True, "normalize": "NFKC"},
         {"byte_level": True, "max_size": 300},
     ],
-    ("tokenizer", "chars"): [{}, {"keep_spaces": False, "fold_digits": True}],
+    ("tokenizer", "chars"): [{}, {"keep_spaces": False, "fold_digits": True, "normalize": "NFKC"}],
     ("tokenizer", "lexicon"): [{"path": TOY_LEXICON}, {"path": TOY_LEXICON, "lowercase": True, "min_count": 2}],
     ("tokenizer", "pretrained"): [{"checkpoint": CHECKPOINT}, {"checkpoint": CHECKPOINT, "normalize": "NFKC"}],
-    ("tokenizer", "unigram"): [{"max_size": 150}, {"max_size": 150, "lowercase": True, "strip_accents": True}],
-    ("tokenizer", "wordpiece"): [{"max_size": 180}, {"max_size": 180, "lowercase": True, "strip_accents": True}],
-    ("tokenizer", "words"): [{}, {"lowercase": True, "fold_digits": True, "min_count": 2}],
+    ("tokenizer", "unigram"): [
+        {"max_size": 150, "normalize": "NFC"},
+        {"max_size": 150, "lowercase": True, "strip_accents": True},
+    ],
+    ("tokenizer", "wordpiece"): [
+        {"max_size": 180, "normalize": "NFKD"},
+        {"max_size": 180, "lowercase": True, "strip_accents": True},
+    ],
+    ("tokenizer", "words"): [
+        *({}, {"normalize": "NFKC"}),
+        {"lowercase": True, "fold_digits": True, "min_count": 2, "normalize": "NFD"},
+    ],
     ("embedding", "char-cnn"): [{"dim": 6, "char_dim": 4, "widths": [2, 3], "dropout": 0.1}],
     ("embedding", "char-lstm"): [{"dim": 6, "char_dim": 4, "dropout": 0.1}],
     ("embedding", "elmo"): [
@@ -176,10 +185,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"checkpoint": BART, "dropout": 0.1},
         {"checkpoint": MARIAN, "label_smoothing": 0.1},
     ],
-    ("head", "score"): [
-        {"dropout": 0.1, "hidden": 5},
-        {"pool": "attention", "loss": "huber", "bounds": [-5.0, 13.0]},
-    ],
+    ("head", "score"): [{"dropout": 0.1, "hidden": 5}, {"pool": "attention", "loss": "huber", "bounds": [-5.0, 13.0]}],
     ("head", "seq2seq"): [
         {"hidden": 6, "embedding_dim": 4, "layers": 2, "dropout": 0.1},
         {"cell": "lstm", "hidden": 6, "attention": "multi-head", "heads": 2, "input_feeding": False},

@@ -67,10 +67,7 @@ def test_the_new_file_stands_beside_the_old_one_until_it_is_done(tmp_path: Path)
 @pytest.mark.parametrize("writer", [files.writing, files.writing_folder])
 @pytest.mark.parametrize(("number", "message"), [(errno.ENOSPC, "disk is full"), (errno.EROFS, "cannot be written")])
 def test_a_full_or_closed_disk_is_named_and_nothing_changes(
-    writer: Callable[[Path], AbstractContextManager[Path]],
-    number: int,
-    message: str,
-    tmp_path: Path,
+    writer: Callable[[Path], AbstractContextManager[Path]], number: int, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(EnvError, match=f"out: .*{message}"), writer(tmp_path / "out"):
         raise OSError(number, os.strerror(number))
