@@ -5,12 +5,13 @@
     python benchmarks/mutations.py --list                which they are and which tests are nearest, without running any
     python benchmarks/mutations.py --minutes 25          those that can be begun in this time, in a random order
     python benchmarks/mutations.py --json FILE           the outcomes as JSON too
+    python benchmarks/mutations.py --keys FILE           those with these keys, a line each, as --list prints them
 
 A mutation is a function of `seqpipe/` or `plugins/`, an operator and a change of text: it is found by names, not by
 line, and a change elsewhere draws the same ones. The tests run in a scratch copy of the checkout, with `-x`, in the
 order of their nearness: files named after the module, those that import it, those that use its name as a word (as YAMLs
-do), then those of the modules that import it. A mutation is caught if a test fails that passes without it; tests that
-did not end within the limit caught nothing.
+do), then those of the modules that import it. A mutation is caught if a test fails that passes three times without it;
+tests that did not end within the limit caught nothing.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from mutation_operators import OPERATORS, Mutation, mutations, sources
 from nearest_tests import nearest_tests
 
 ROOT = Path(__file__).resolve().parent.parent
+CONFIRMATIONS = 3  # runs of a test without the mutation that it caught
 TEST_SECONDS = 60  # of one test: it takes less without a mutation
 EQUIVALENT = {  # mutations that change no behaviour, by their key, with the reason
     "seqpipe/answers/text.py Generation.decode: 0 -> -1": "a decoder looks at one token before another at most",
@@ -75,6 +77,17 @@ def draw(root: Path, seed: int, count: int) -> list[Mutation]:
         share = count // len(OPERATORS) + (number < count % len(OPERATORS))
         drawn += [min(by_function[key], key=lambda mutation: rank(mutation.key)) for key in places[:share]]
     return drawn
+
+
+def named(root: Path, keys: Sequence[str]) -> list[Mutation]:
+    """The mutations with these keys, the first of each; the keys of others are errors."""
+    first: dict[str, Mutation] = {}
+    for path in sources(root):
+        for mutation in mutations(path, root):
+            first.setdefault(mutation.key, mutation)
+    if unknown := [key for key in keys if key not in first]:
+        raise SystemExit("no mutation of these sources has the key:\n" + "\n".join(unknown))
+    return [first[key] for key in keys]
 
 
 def scratch(folder: Path) -> Path:
@@ -143,7 +156,7 @@ def confirm(outcomes: Sequence[Outcome], root: Path) -> list[Outcome]:
     caught = sorted({outcome.detail for outcome in outcomes if outcome.name == "caught"})
     tests, files = [name for name in caught if "::" in name], [name for name in caught if name.endswith(".py")]
     red: set[str] = set()
-    for chosen, options in ((tests, []), (files, ["--collect-only"])):
+    for chosen, options in (*[(tests, [])] * CONFIRMATIONS, (files, ["--collect-only"])):
         code, output = run_tests(root, chosen, 600, *options) if chosen else (0, "")
         if code is None:
             raise SystemExit("the tests that failed did not end in 10 minutes without a mutation; run fewer at a time")
@@ -184,8 +197,11 @@ def main() -> None:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--minutes", type=float, default=math.inf, help="no mutation is begun later than this")
     parser.add_argument("--json", type=Path, help="file for the outcomes")
+    parser.add_argument("--keys", type=Path, help="file with the keys of mutations to try in place of a draw")
     arguments = parser.parse_args()
     chosen = [*enumerate(draw(ROOT, arguments.seed, arguments.count), 1)]
+    if arguments.keys:
+        chosen = [*enumerate(named(ROOT, arguments.keys.read_text(encoding="utf-8").splitlines()), 1)]
     chosen = [(number, mutation) for number, mutation in chosen if not arguments.only or number in arguments.only]
     if arguments.list:
         for number, mutation in chosen:
