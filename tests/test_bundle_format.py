@@ -68,7 +68,7 @@ def texts(count: int, seed: int = 1) -> list[str]:
     return ["".join(dice.choices(PIECES, k=dice.randint(0, 14))) for _ in range(count)]
 
 
-PATTERN = r"\w+|[^\w\s]"
+WORDS = {"use": "words", "pattern": r"\w+|[^\w\s]", "min_count": 4}
 
 
 def introductions(count: int, seed: int) -> list[dict[str, Any]]:
@@ -85,14 +85,10 @@ RECIPES = {  # what only this file needs
         introductions,
         "copying",
         *(80, 10, 10),
-        tokenizer={"use": "words", "pattern": PATTERN, "min_count": 4},
+        tokenizer=WORDS,
         embedding={"use": "lookup", "dim": 12},
         encoder={"use": "lstm", "hidden": 16},
-        head={
-            "use": "copy-seq2seq",
-            "hidden": 24,
-            "target_tokenizer": {"use": "words", "pattern": PATTERN, "min_count": 4, "detokenize": True},
-        },
+        head={"use": "copy-seq2seq", "hidden": 24, "target_tokenizer": WORDS | {"detokenize": True}},
         train=train_settings(8, tokens=128),
     ),
     "generation": text_recipe(  # of subwords, for a label
@@ -182,12 +178,9 @@ class Pair:
         if "n_best" in self.ours.manifest.options:
             beams = "beams" in self.ours.manifest.options
             self.options += [{"n_best": 3} | ({"beams": 4, "max_length": 7} if beams else {})]
+        prefix = "prefix" in self.ours.manifest.options
         drawn = {"seed": 7, "beams": 2, "n_best": 2, "temperature": 1.3, "max_length": 9}
-        drawn |= (
-            {"prefix": [4]}
-            if "prefix" in self.ours.manifest.options
-            else {"stop": ["e", "an "], "repetition_penalty": 1.2}
-        )
+        drawn |= {"prefix": [4]} if prefix else {"stop": ["e", "an "], "repetition_penalty": 1.2}
         # Node's program draws nothing, and makes no automata.
         self.drawn = [drawn, {"temperature": 0, "forbidden": ["a", "er", "n b"], "max_length": 12}]
         self.drawn = self.drawn if "uniform" in self.ours.manifest.options else []
@@ -231,12 +224,9 @@ def pair_of(bundle_of: Callable[[str], Path]) -> Callable[[str], Pair]:
 def test_the_second_runtime_shares_no_line_with_seqpipe() -> None:
     tree = ast.parse(Path(second_runtime.__file__).read_text(encoding="utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-    names = {
-        n
-        for node in imports
-        for n in ([node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
-    }
-    foreign = {str(name).split(".")[0] for name in names} - sys.stdlib_module_names
+    names = {a.name for node in imports for a in ([*node.names] if isinstance(node, ast.Import) else [])}
+    names |= {str(node.module) for node in imports if isinstance(node, ast.ImportFrom)}
+    foreign = {name.partition(".")[0] for name in names} - sys.stdlib_module_names
     assert foreign == {"PIL", "numpy", "onnxruntime", "tokenizers"}
 
 
@@ -269,10 +259,8 @@ def test_every_answer_fits_the_json_schema_of_its_kind(pair_of: Callable[[str], 
 def test_every_key_of_a_bundle_stands_in_the_page(bundle_of: Callable[[str], Path], kind: str) -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert described(page, bundle_of(kind)) == []
-    assert described(page.replace("| `limits` |", "| limits |").replace("`axes`", "axes"), bundle_of(kind)) == [
-        "limits",
-        "axes",
-    ]
+    damaged = page.replace("| `limits` |", "| limits |").replace("`axes`", "axes")
+    assert described(damaged, bundle_of(kind)) == ["limits", "axes"]
 
 
 def test_every_kind_of_answer_and_of_input_has_its_place_in_the_page() -> None:
@@ -314,9 +302,8 @@ def test_the_second_runtime_continues_a_text_from_the_cache(pair_of: Callable[[s
 
 
 def test_gaps_are_filled_with_many_tokens(pair_of: Callable[[str], Pair]) -> None:
-    words = [
-        word for record in pair_of("fill-mask").inputs for word in pair_of("fill-mask").answer(record, {})["words"]
-    ]
+    pair = pair_of("fill-mask")
+    words = [word for record in pair.inputs for word in pair.answer(record, {})["words"]]
     assert len(words) > 80
     assert len({*words}) > 3
 
@@ -357,7 +344,8 @@ def test_the_second_runtime_makes_the_same_inputs(pair_of: Callable[[str], Pair]
     records = [*({"text": text} for text in texts(40, seed=3)), *SPLIT]
     read = [theirs.sources[""].record(record) for record in records]
     docs, wholes, rows = ours.docs(records), [text for text, _ in read], [tokens for _, tokens in read]
-    assert [[(t.id, t.word, (t.start, t.end)) for t in row] for row in rows] == [triples(doc) for doc in docs]
+    expected = [[*zip(doc.ids, doc.words, doc.offsets, strict=True)] for doc in docs]
+    assert [[(t.id, t.word, (t.start, t.end)) for t in row] for row in rows] == expected
     feature = Chars(longest, "abcdeÀO你👩")
     size = (len(docs), max(map(len, docs)))
     expected = feature.array(docs, size[1])
@@ -376,10 +364,6 @@ def test_the_second_runtime_reads_the_same_n_grams(words: int, lengths: tuple[in
     expected = feature.array(docs, size[1])
     assert len(np.unique(expected)) > 60
     assert np.array_equal(second_runtime.ngrams(tokens, size, feature.manifest()), expected)
-
-
-def triples(doc: Doc) -> list[tuple[int, str, tuple[int, int]]]:
-    return list(zip(doc.ids, doc.words, doc.offsets, strict=True))
 
 
 def test_the_second_runtime_reads_any_tags_as_seqpipe_does() -> None:
@@ -496,45 +480,24 @@ def test_absurd_pictures_and_sounds_are_refused_by_both(name: str, tmp_path: Pat
 # Faults that the comparisons above must see
 
 original = {name: getattr(second_runtime, name) for name in ("chars", "polynomial", "spans")}
-FAULTS: dict[str, tuple[str, Any, str, Any]] = {
-    "lone surrogates stay": ("spans", second_runtime, "replace_surrogates", lambda text: text),
-    "the end of a long word is dropped": (
-        "spans",
-        second_runtime,
-        "shorten_word",
-        lambda word, longest: word[:longest],
-    ),
-    "the alphabet begins at 3": ("spans", second_runtime, "chars", lambda *given: original["chars"](*given) + 1),
+FAULTS: dict[str, tuple[str, str, Any]] = {
+    "lone surrogates stay": ("spans", "replace_surrogates", lambda text: text),
+    "the end of a long word is dropped": ("spans", "shorten_word", lambda word, longest: word[:longest]),
+    "the alphabet begins at 3": ("spans", "chars", lambda *arguments: original["chars"](*arguments) + 1),
     "n-grams of words are hashed from the left": (
         "ngrams",
-        second_runtime,
         "polynomial",
         lambda start, values: original["polynomial"](start, values if start < 2 else [*values][::-1]),
     ),
-    "n-grams are read as written": ("ngrams", second_runtime, "lowercase_code_points", lambda word: [*map(ord, word)]),
-    "a span is its first token": (
-        "spans",
-        second_runtime,
-        "spans",
-        lambda tags: [(s[0], s[1], s[1]) for s in original["spans"](tags)],
-    ),
-    "words are not normalised": (
-        "spans",
-        second_runtime.TextSource,
-        "id",
-        lambda self, word: self.tokenizer.token_to_id(word) or 1,
-    ),
-    "special tokens are words": ("text", second_runtime, "SPECIAL", ()),
-    "words are searched from the start": (
-        "spans",
-        second_runtime.TextSource,
-        "from_words",
-        lambda self, words, text: from_the_start(self, words, text),
-    ),
-    "scores are certain": ("tags", second_runtime, "score", lambda value: 1.0),
-    "empty texts have no answer": ("label", Bundle, "empty", lambda self, several: []),
-    "documents are one sentence": ("spans", second_runtime, "sentences", lambda text: [(0, len(text))]),
-    "sentences are not shifted": ("tags", Bundle, "document", lambda self, text: unshifted(self, text)),
+    "n-grams are read as written": ("ngrams", "lowercase_code_points", lambda word: [*map(ord, word)]),
+    "a span is its first token": ("spans", "spans", lambda tags: [(s[0], s[1], s[1]) for s in original["spans"](tags)]),
+    "words are not normalised": ("spans", "TextSource.id", lambda self, word: self.tokenizer.token_to_id(word) or 1),
+    "special tokens are words": ("text", "SPECIAL", ()),
+    "words are searched from the start": ("spans", "TextSource.from_words", lambda *given: from_the_start(*given)),
+    "scores are certain": ("tags", "score", lambda value: 1.0),
+    "empty texts have no answer": ("label", "Bundle.empty", lambda self, several: []),
+    "documents are one sentence": ("spans", "sentences", lambda text: [(0, len(text))]),
+    "sentences are not shifted": ("tags", "Bundle.document", lambda self, text: unshifted(self, text)),
 }
 
 
@@ -552,8 +515,8 @@ def unshifted(theirs: Bundle, text: str) -> list[Any]:
 def test_a_runtime_that_leaves_a_rule_of_the_page_is_found(
     pair_of: Callable[[str], Pair], fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind, place, name, planted = FAULTS[fault]
-    monkeypatch.setattr(place, name, planted)
+    kind, name, planted = FAULTS[fault]
+    monkeypatch.setattr(f"second_runtime.{name}", planted)
     assert next(pair_of(kind).differences(), None)
 
 
@@ -603,13 +566,8 @@ def renamed(manifest: dict[str, Any], name: str) -> None:
     manifest["files"][name] = manifest["files"].pop("tokenizer.json")
 
 
-CACHE = {
-    "input": "past.0",
-    "output": "present.0",
-    "axes": ["past_batch_size", "past_length", 2, 8],
-    "dtype": "float32",
-    "grows": True,
-}
+CACHE = {"input": "past.0", "output": "present.0", "dtype": "float32", "grows": True}
+CACHE["axes"] = ["past_batch_size", "past_length", 2, 8]
 FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
     "an older version": lambda m: m.update(version=1),
     "a newer version": lambda m: m.update(version=5),
@@ -652,21 +610,14 @@ def test_a_bundle_sealed_by_the_page_is_opened_by_both(copy: Path) -> None:
     [
         *(("spans", {"n_best": value}) for value in (0, 100_001, True, 1.0, "2", None)),
         ("spans", {"nbest": 2}),
-        ("text", {"n_best": 3}),
-        ("text", {"length_penalty": -0.1}),
-        ("text", {"length_penalty": 1e39}),
-        ("text", {"min_length": 2**63}),
-        ("text", {"min_length": 100}),
+        *(("text", {"length_penalty": value}) for value in (-0.1, 1e39)),
+        *(("text", {"min_length": value}) for value in (2**63, 100)),
+        *(("text", {"prefix": value}) for value in ([4, 1_000_000], [3])),
+        *(("text", {"forbidden": value}) for value in ([3], "")),
+        *(("text", {"seed": value}) for value in (-1, True)),
+        *(("text", {"n_best": 3}), ("text", {"temperature": 0.5}), ("text", {"top_p": 0, "seed": 1})),
         ("text", {"min_length": 5, "max_length": 5}),
         ("text", {"prefix": [4] * 6, "max_length": 6}),
-        ("text", {"prefix": [4, 1_000_000]}),
-        ("text", {"forbidden": [3]}),
-        ("text", {"forbidden": ""}),
-        ("text", {"prefix": [3]}),
-        ("text", {"temperature": 0.5}),
-        ("text", {"top_p": 0, "seed": 1}),
-        ("text", {"seed": -1}),
-        ("text", {"seed": True}),
         ("label", {"n_best": 0}),
     ],
 )
@@ -679,24 +630,22 @@ def test_decode_options_out_of_their_bounds_are_refused_by_both(
         pair_of(kind).theirs("in Rome", **options)
 
 
-@pytest.mark.parametrize("option", ["scale", "by", "flag"])
-def test_options_of_every_type_are_fed_as_the_page_says(option: str) -> None:
-    known = {
-        "scale": {"type": "float", "default": 0.5, "minimum": None, "maximum": None},
-        "by": {"type": "int", "default": 2, "minimum": None, "maximum": None},
-        "flag": {"type": "bool", "default": False, "minimum": None, "maximum": None},
-    }
-    value = {"scale": 3, "by": 5, "flag": True}[option]
-    ours, theirs = (
-        option_arrays(known, {option: value})[option],
-        second_runtime.option_inputs(known, {option: value}),
-    )
-    assert (ours, ours.dtype, ours.shape) == (theirs[option], theirs[option].dtype, ())
+@pytest.mark.parametrize(("kind", "value"), [("float", 3), ("int", 5), ("bool", True)])
+def test_options_of_every_type_are_fed_as_the_page_says(kind: str, value: Any) -> None:
+    known = {"scale": {"type": kind, "default": 0, "minimum": None, "maximum": None}}
+    ours, theirs = (feed(known, {"scale": value})["scale"] for feed in (option_arrays, second_runtime.option_inputs))
+    assert (ours, ours.dtype, ours.shape) == (theirs, theirs.dtype, ())
 
 
 # Node
 
 NODE_PATHS = ("examples/node/*", "docs/bundle-format.md", "tests/test_bundle_format.py")
+
+
+def of_node(test: Callable[..., None]) -> Callable[..., None]:
+    return pytest.mark.timeout(900)(pytest.mark.nightly(*NODE_PATHS)(test))
+
+
 NODE_KINDS = ("spans", "tags", "text", "label", "structured", "other field", "ngrams")
 DRIVER = """
 import { open } from "./bundle.mjs";
@@ -751,8 +700,7 @@ def alike(one: Any, other: Any) -> bool:
     return second_runtime.matches_golden(one, other)
 
 
-@pytest.mark.nightly(*NODE_PATHS)
-@pytest.mark.timeout(900)
+@of_node
 @pytest.mark.parametrize("kind", NODE_KINDS)
 def test_node_answers_as_seqpipe_does(node: Path, pair_of: Callable[[str], Pair], kind: str) -> None:
     pair = pair_of(kind)
@@ -763,23 +711,20 @@ def test_node_answers_as_seqpipe_does(node: Path, pair_of: Callable[[str], Pair]
             assert alike(pair.ours(record, **options), answer), (record, options)
 
 
-@pytest.mark.nightly(*NODE_PATHS)
-@pytest.mark.timeout(900)
+@of_node
 def test_a_node_program_that_counts_utf_16_units_is_found(node: Path, pair_of: Callable[[str], Pair]) -> None:
     program = (node / "bundle.mjs").read_text(encoding="utf-8")
     assert program.count("points: [...text]") == 1
+    utf_16 = program.replace("points: [...text]", 'points: text.split("")')
     try:
-        (node / "bundle.mjs").write_text(
-            program.replace("points: [...text]", 'points: text.split("")'), encoding="utf-8"
-        )
+        (node / "bundle.mjs").write_text(utf_16, encoding="utf-8")
         (theirs,) = in_node(node, pair_of("tags").path, [[pair_of("tags").inputs, {}]])
     finally:
         (node / "bundle.mjs").write_text(program, encoding="utf-8")
     assert not alike(pair_of("tags").ours(pair_of("tags").inputs), theirs)
 
 
-@pytest.mark.nightly(*NODE_PATHS)
-@pytest.mark.timeout(900)
+@of_node
 def test_the_commands_of_the_node_page_do_what_it_says(node: Path, pair_of: Callable[[str], Pair]) -> None:
     shutil.copytree(pair_of("spans").path, node / "bundle", dirs_exist_ok=True)
     answers = [json.loads(line) for line in shell(node_lines("node predict.mjs"), node).splitlines()]
@@ -788,8 +733,7 @@ def test_the_commands_of_the_node_page_do_what_it_says(node: Path, pair_of: Call
     assert alike(ours(texts) + ours(texts, n_best=3), answers)
 
 
-@pytest.mark.nightly(*NODE_PATHS)
-@pytest.mark.timeout(900)
+@of_node
 def test_node_refuses_a_damaged_bundle(node: Path, copy: Path) -> None:
     model = copy / "model.onnx"
     model.write_bytes(model.read_bytes()[:-1] + b"!")
