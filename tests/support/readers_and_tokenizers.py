@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -21,9 +21,25 @@ CONTENT = "Anna calls\tgreet\nrain\tweather\n"
 EXPECTED = [{"text": "Anna calls", "label": "greet"}, {"text": "rain", "label": "weather"}]
 
 
-class Lines:
+class Fault:
+    """Base of components with a planted fault, each with the checks that catch it."""
+
+    faults: ClassVar[dict[str, tuple[type, set[str]]]]
+
+    def __init_subclass__(cls, caught_by: set[str] | None = None):
+        super().__init_subclass__()
+        if caught_by:
+            cls.faults[cls.__name__] = (cls, caught_by)
+
+
+READER_FAULTS: dict[str, tuple[type, set[str]]] = {}
+TOKENIZER_FAULTS: dict[str, tuple[type, set[str]]] = {}
+
+
+class Lines(Fault):
     """A text and its label a line."""
 
+    faults = READER_FAULTS
     fields = ("text", "label", "where")
 
     def __init__(self, *, separator: str = "\t"):
@@ -45,34 +61,34 @@ class Lines:
         return f"{name}:{number}"
 
 
-class Whole(Lines):
+class Whole(Lines, caught_by={STREAMS}):
     """Has all lines in memory before the first record."""
 
     def read(self, path: Path) -> Iterator[dict[str, Any]]:
         yield from self.records(Path(path).read_bytes().splitlines(keepends=True), str(path))
 
 
-class AList(Lines):
+class AList(Lines, caught_by={STREAMS}):
     def read(self, path: Path) -> Any:
         return list(super().read(path))
 
 
-class Misspells(Lines):
+class Misspells(Lines, caught_by={"members are spelt correctly"}):
     def chagnes(self, path: Path) -> bool:
         return True
 
 
-class FromZero(Lines):
+class FromZero(Lines, caught_by={WHERE}):
     def where(self, name: str, number: int) -> str:
         return f"{name}:{number - 1}"
 
 
-class Nowhere(Lines):
+class Nowhere(Lines, caught_by={WHERE}):
     def where(self, name: str, number: int) -> str:
         return f"line {number}"
 
 
-class Decodes(Lines):
+class Decodes(Lines, caught_by={BAD}):
     """Leaves bad bytes to Python."""
 
     def records(self, lines: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
@@ -81,7 +97,7 @@ class Decodes(Lines):
             yield {"text": text, "label": label, "where": f"{name}:{number}"}
 
 
-class Forgives(Lines):
+class Forgives(Lines, caught_by={BAD}):
     """Replaces bad bytes."""
 
     def records(self, lines: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
@@ -90,7 +106,7 @@ class Forgives(Lines):
             yield {"text": text, "label": label, "where": f"{name}:{number}"}
 
 
-class SaysNoLine(Lines):
+class SaysNoLine(Lines, caught_by={BAD}):
     def records(self, lines: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
         try:
             yield from super().records(lines, name)
@@ -98,13 +114,13 @@ class SaysNoLine(Lines):
             raise DataError(f"{name}: a line is bad; mend it") from None
 
 
-class Strips(Lines):
+class Strips(Lines, caught_by={RECORDS}):
     def records(self, lines: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
         for record in super().records(lines, name):
             yield {**record, "text": record["text"].split()[0]}
 
 
-class Looks(Lines):
+class Looks(Lines, caught_by={ACCESS}):
     """Lists another folder before it reads."""
 
     def read(self, path: Path) -> Iterator[dict[str, Any]]:
@@ -113,32 +129,15 @@ class Looks(Lines):
         yield from super().read(path)
 
 
-class Kwargs(Lines):
+class Kwargs(Lines, caught_by={"options round-trip", UNKNOWN}):
     def __init__(self, **options: Any):
         super().__init__()
 
 
-READER_FAULTS: Mapping[str, tuple[type, set[str]]] = {
-    cls.__name__: (cls, expected)
-    for cls, expected in (
-        (Whole, {STREAMS}),
-        (AList, {STREAMS}),
-        (FromZero, {WHERE}),
-        (Nowhere, {WHERE}),
-        (Decodes, {BAD}),
-        (Forgives, {BAD}),
-        (SaysNoLine, {BAD}),
-        (Strips, {RECORDS}),
-        (Looks, {ACCESS}),
-        (Kwargs, {"options round-trip", UNKNOWN}),
-        (Misspells, {"members are spelt correctly"}),
-    )
-}
-
-
-class Blanks:
+class Blanks(Fault):
     """Splits at blanks."""
 
+    faults = TOKENIZER_FAULTS
     normalizer: normalizers.Normalizer = normalizers.Sequence([])
     splitter: pre_tokenizers.PreTokenizer = pre_tokenizers.WhitespaceSplit()
 
@@ -149,12 +148,12 @@ class Blanks:
         return word_level(texts, normalizer=self.normalizer, splitter=self.splitter, min_count=self.min_count)
 
 
-class NoTokenizer(Blanks):
+class NoTokenizer(Blanks, caught_by={TRAINS}):
     def train(self, texts: Iterable[str | list[str]]) -> Any:
         return super().train(texts).to_str()
 
 
-class Shuffles(Blanks):
+class Shuffles(Blanks, caught_by={SEEDS}):
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         tokenizer = super().train(texts)
         known = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
@@ -163,7 +162,7 @@ class Shuffles(Blanks):
         return tokenizer
 
 
-class NoSpecials(Blanks):
+class NoSpecials(Blanks, caught_by={SPECIAL}):
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         tokenizer = super().train(texts)
         known = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
@@ -178,21 +177,21 @@ class Upper:
         text.map(lambda c: c.upper()[:1])
 
 
-class Custom(Blanks):
+class Custom(Blanks, caught_by={DATA}):
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         tokenizer = super().train(texts)
         tokenizer.normalizer = normalizers.Normalizer.custom(Upper())
         return tokenizer
 
 
-class Unfolds(Blanks):
+class Unfolds(Blanks, caught_by={OFFSETS, WORDS}):
     """One code point becomes several tokens."""
 
     normalizer = normalizers.Lowercase()  # of İ
     splitter = pre_tokenizers.Split("", "isolated")
 
 
-class Marks(Blanks):
+class Marks(Blanks, caught_by={OFFSETS, WORDS}):
     """A word has another token in a text than alone."""
 
     splitter = pre_tokenizers.Metaspace()
@@ -203,29 +202,14 @@ class Marks(Blanks):
         return tokenizer
 
 
-class Fetches(Blanks):
+class Fetches(Blanks, caught_by={ACCESS}):
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         Path("/etc/passwd").exists() and Path("/etc/passwd").read_bytes()
         return super().train(texts)
 
 
-class Learns(Blanks):
+class Learns(Blanks, caught_by={WORDS}):
     """Trains on lowercased words, but on texts as they are."""
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         return super().train(text if isinstance(text, str) else [word.lower() for word in text] for text in texts)
-
-
-TOKENIZER_FAULTS: Mapping[str, tuple[type, set[str]]] = {
-    cls.__name__: (cls, expected)
-    for cls, expected in (
-        (NoTokenizer, {TRAINS}),
-        (Shuffles, {SEEDS}),
-        (NoSpecials, {SPECIAL}),
-        (Custom, {DATA}),
-        (Unfolds, {OFFSETS, WORDS}),
-        (Marks, {OFFSETS, WORDS}),
-        (Learns, {WORDS}),
-        (Fetches, {ACCESS}),
-    )
-}
