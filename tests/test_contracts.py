@@ -41,7 +41,8 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"max_size": 180, "lowercase": True, "strip_accents": True},
     ],
     ("tokenizer", "words"): [
-        *({}, {"normalize": "NFKC"}),
+        {},
+        {"normalize": "NFKC"},
         {"lowercase": True, "fold_digits": True, "min_count": 2, "normalize": "NFD"},
     ],
     ("embedding", "char-cnn"): [{"dim": 6, "char_dim": 4, "widths": [2, 3], "dropout": 0.1}],

@@ -176,9 +176,7 @@ def test_a_perfect_answer_equals_the_reference() -> None:
         (Spans(LABELS), {"text": "a", "where": "x:3"}, "spans"),
     ],
 )
-def test_a_record_without_reference_is_an_error_that_says_where(
-    kind: AnswerKind, record: dict[str, Any], field: str
-) -> None:
+def test_a_record_without_reference_is_named(kind: AnswerKind, record: dict[str, Any], field: str) -> None:
     with pytest.raises(DataError, match=f"x:3: no field '{field}' to compare with; it has: text"):
         task_of(kind).gold(record)
 

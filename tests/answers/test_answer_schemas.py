@@ -85,9 +85,7 @@ def test_every_answer_kind_is_in_the_table() -> None:
 
 
 @EVERY
-def test_the_schema_of_a_kind_allows_its_answers_and_alternatives(
-    kind: AnswerKind, answer: Any, alternative: Any
-) -> None:
+def test_a_schema_allows_the_answers_of_its_kind(kind: AnswerKind, answer: Any, alternative: Any) -> None:
     for options, empty in (({}, kind.empty(False)), ({"n_best": {}}, kind.empty(True))):
         assert fits(kind.schema(options), answer)
         assert fits(kind.schema(options), empty)

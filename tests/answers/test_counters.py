@@ -127,9 +127,7 @@ def test_a_text_without_a_number_is_counted_and_numbers_that_are_all_equal_expla
 
 
 @pytest.mark.parametrize("block", [1, 7, 512])
-def test_precision_at_one_is_that_of_the_nearest_neighbour_by_cosine(
-    block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_precision_at_one_is_of_the_nearest_neighbour_by_cosine(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numbers, "BLOCK", block)
     dice = np.random.default_rng(5)
     labels, vectors = dice.choice(list("abc"), 60), dice.normal(0, 1, (60, 4)) * dice.uniform(0.1, 9, (60, 1))

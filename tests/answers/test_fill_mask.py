@@ -9,7 +9,7 @@ from tokenizers import AddedToken
 
 from seqpipe.answers.fill_mask import FillMask
 from seqpipe.answers.metrics.text import FillingCounter
-from seqpipe.answers.registry import head_answer_from, task_of
+from seqpipe.answers.registry import task_of
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
 from seqpipe.features.sources import TextSource
@@ -120,14 +120,6 @@ def test_fillings_that_do_not_exist_are_left_out() -> None:
     nothing = {"generated_text": "walk", "score": 1.0, "words": []}
     assert kind.answers([doc], decision) == [[nothing]]
     assert kind.empty(True) == [{**nothing, "generated_text": ""}]
-
-
-def test_a_manifest_describes_it() -> None:
-    kind = filled("words", 0.2)
-    manifest = {"kind": "fill-mask", "target": None, "token": MASK, "share": 0.2, "fields": ["text"]}
-    again = head_answer_from(manifest, kind.tokenizer)
-    assert isinstance(again, FillMask)
-    assert again.manifest() == kind.manifest() == manifest
 
 
 def test_its_scores_count_hidden_words_and_whole_texts() -> None:

@@ -1,19 +1,15 @@
 """A list of heads shares what is below it: losses weighted, one graph, one answer with a part for each."""
 
-import contextlib
 import json
 from pathlib import Path
 
 import pytest
 import torch
 from tiny_pipelines import (
-    QUIET,
-    BatchCallback,
     build_parts,
     load_tagger,
     reversals,
-    seqpipe,
-    train_run,
+    succeed,
     write_jsonl,
     write_seq2seq,
     write_tagger,
@@ -28,10 +24,9 @@ from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.types import Metric
 from seqpipe.config.loader import load
 from seqpipe.errors import ConfigError
-from seqpipe.pipeline.run_folder import load_trained, open_run
 from seqpipe.runtime.evaluate import evaluate, headline, headlines
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.evaluation import option_table, predictor
+from seqpipe.training.evaluation import option_table
 
 HEADS = "head=[{use: label, target: topic, name: topic}, {use: crf, name: names, weight: 0.5}]"
 LEAN = "embedding={use: lookup, dim: 8}"
@@ -42,8 +37,7 @@ TEXT = "Ada flew to Oslo ."
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained, exported run of two heads."""
     folder = tmp_path_factory.mktemp("joint")
-    result = seqpipe("run", write_tagger(folder), "--set", HEADS, "--set", LEAN, "--quiet", folder=folder)
-    assert result.code == 0, result.err
+    succeed("run", write_tagger(folder), "--set", HEADS, "--set", LEAN, "--quiet", folder=folder)
     return folder / "runs/tiny"
 
 
@@ -52,16 +46,11 @@ def model(run: Path) -> Model:
     return open_bundle(run / "bundle", "cpu")
 
 
-def test_an_answer_has_a_part_for_each_head_and_equals_that_of_pytorch(run: Path, model: Model) -> None:
-    records = [{"text": TEXT}, {"text": ""}, {"text": "nobody came ."}]
-    answers = model(records)
+def test_an_answer_has_a_part_for_each_head(model: Model) -> None:
+    answers = model([TEXT, "", "nobody came ."])
     assert [list(answer) for answer in answers] == [["topic", "names"]] * 3
     assert answers[0]["topic"]["label"] in ("a", "b")
     assert answers[1] == {"topic": {"label": None, "score": 0.0}, "names": []}
-    trained = open_run(run, QUIET)
-    for expected, answer in zip(predictor(load_trained(trained), trained.config).stream(records), answers, strict=True):
-        assert answer["topic"]["label"] == expected["topic"]["label"]
-        assert [span["word"] for span in answer["names"]] == [span["word"] for span in expected["names"]]
 
 
 def test_a_head_of_labels_takes_n_best_beside_the_others(model: Model) -> None:
@@ -91,7 +80,6 @@ def test_a_bundle_of_several_heads_names_outputs_options_and_answers_by_head(run
     assert len(several["names"]) == 2
     assert several["topic"] == model(TEXT)["topic"]
     assert model("", **{"names.n_best": 2})["names"] == [{"spans": [], "score": 1.0}]
-    assert model.verify() == []
     card = (run / "bundle/README.md").read_text()
     assert ("`topic`" in card, "| test | names.f1 |" in card) == (True, True)
 
@@ -136,17 +124,6 @@ def test_the_loss_is_the_weighted_sum_of_the_heads_losses(tmp_path: Path) -> Non
     assert both.item() == pytest.approx(2 * alone[0].item() + alone[1].item() / 2, rel=1e-6)
 
 
-def test_two_heads_of_one_kind_learn_from_fields_of_their_own(tmp_path: Path) -> None:
-    config = load_tagger(
-        tmp_path, LEAN, HEADS.replace("{use: crf, name: names, weight: 0.5}", "{use: label, target: topic}")
-    )
-    assert [head.name for head in config.head] == ["topic", "label"]
-    pipeline, batches = build_parts(config)
-    batch = batches(batches.order(0)[0])
-    assert {"topic.label", "label.label"} <= batch.keys()
-    assert torch.isfinite(pipeline.loss(batch))
-
-
 def test_heads_that_write_have_a_target_tokenizer_each(tmp_path: Path) -> None:
     use = {"use": "seq2seq", "hidden": 8, "target_tokenizer": "chars"}
     heads = [{**use, "name": "back", "target": "reversed"}, {**use, "name": "loud", "target": "loud"}]
@@ -166,7 +143,6 @@ def test_heads_that_write_have_a_target_tokenizer_each(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("heads", "message"),
     [
-        ("[{use: tags}, {use: tags}]", "two heads are called 'tags'; give one of them another name"),
         ("[{use: tags, name: a.b}]", "should be text matching"),
         ("[{use: tags}, {use: seq2seq, target: x}]", "its constructor asks for 'target_vocabulary'"),
     ],
@@ -199,21 +175,3 @@ def test_the_gap_between_two_decisions_is_that_of_the_head_that_decided_otherwis
         assert not pipeline.gaps(features, decision, decision).any()
         gaps = pipeline.gaps(features, decision, {**decision, "topic.label": 1 - decision["topic.label"]})
         assert gaps.amax().item() == pytest.approx((p[0].log() - p[1].log()).abs().item(), rel=1e-4)
-
-
-def test_training_of_several_heads_is_bit_equal_when_it_resumes(tmp_path: Path) -> None:
-    def stop(count: int) -> None:
-        if count == 3:
-            raise InterruptedError
-
-    config = load_tagger(tmp_path, LEAN, HEADS, "train.checkpoint_steps=1")
-    weights = []
-    for name in ("whole", "resumed"):
-        (tmp_path / name).mkdir()
-        with contextlib.chdir(tmp_path / name):
-            if name == "resumed":
-                with pytest.raises(InterruptedError):
-                    train_run(config, BatchCallback(stop))
-            weights.append(train_run(config).state_dict())
-    for name, tensor in weights[0].items():
-        assert torch.equal(tensor, weights[1][name]), name

@@ -31,6 +31,7 @@ from seqpipe_plugins.tokenizers.words import Words
 
 FIELDS = {"mood": {"per": "text", "type": "label"}, "head": {"per": "word", "type": "position"}}
 SETTINGS: dict[str, dict[str, Any]] = {"structured": {"fields": FIELDS}, "spans": {"scheme": "BIOES"}}
+SETTINGS["fill-mask"] = {"share": 0.2}
 LABELS: dict[str, tuple[str, ...]] = {"structured": ("mood/bad", "mood/good"), "spans": ("O", "B-a", "I-a")}
 CANDIDATES = [{"text": "first", "label": "a"}, {"text": "second", "label": "b", "answer": "yes"}]
 SIDES: dict[str, tuple[Any, Any]] = {  # a reference, and what was predicted
@@ -74,9 +75,7 @@ def test_there_are_these_kinds() -> None:
 
 @pytest.mark.parametrize("target", [None, "field"])
 @pytest.mark.parametrize("name", ANSWER_KINDS)
-def test_a_kind_is_built_again_from_the_json_of_its_manifest(
-    name: str, target: str | None, tokenizer: Tokenizer
-) -> None:
+def test_a_kind_is_built_again_from_its_manifest(name: str, target: str | None, tokenizer: Tokenizer) -> None:
     kind = created(name, tokenizer, target)
     again = head_answer_from(json.loads(json.dumps(kind.manifest())), tokenizer)
     assert type(again) is type(kind) is ANSWER_KINDS[name]
@@ -117,12 +116,6 @@ def test_an_unknown_kind_is_refused_and_a_misspelt_one_names_the_nearest(kind: A
         head_answer_from({}, None)
 
 
-@pytest.mark.parametrize("name", [name for name, kind in ANSWER_KINDS.items() if kind.needs_tokenizer])
-def test_a_kind_of_text_needs_its_tokenizer(name: str, tokenizer: Tokenizer) -> None:
-    with pytest.raises(BundleError, match=f"answer kind '{name}' lacks its target tokenizer; export it again"):
-        head_answer_from(created(name, tokenizer).manifest(), None)
-
-
 @pytest.mark.parametrize("name", [*ANSWER_KINDS])
 def test_a_manifest_that_lacks_a_key_is_an_error_and_no_kind(name: str, tokenizer: Tokenizer) -> None:
     manifest = created(name, tokenizer).manifest()
@@ -132,19 +125,14 @@ def test_a_manifest_that_lacks_a_key_is_an_error_and_no_kind(name: str, tokenize
             head_answer_from({name: value for name, value in manifest.items() if name != key}, tokenizer)
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "message"),
-    [
-        ("label", {"labels": 3}, r"the answer kind 'label' has no setting 'labels' \(there is: out_of_scope\)"),
-        ("score", {"labels": 3}, r"the answer kind 'score' has no setting 'labels' \(there is: none\)"),
-        ("spans", {}, "spans need the setting `scheme`, one of IOB1, IOB2, BIOES, BILOU, BMES, not 'none'"),
-    ],
-)
-def test_unknown_and_missing_settings_are_refused(name: str, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        check_settings(TASKS[name], settings)
+def test_settings_are_completed_and_missing_ones_refused() -> None:
+    with pytest.raises(
+        ValueError, match="need the setting `scheme`, one of IOB1, IOB2, BIOES, BILOU, BMES, not 'none'"
+    ):
+        check_settings(TASKS["spans"], {})
+    with pytest.raises(ValueError, match=r"the answer kind 'score' has no setting 'labels' \(there is: none\)"):
+        check_settings(TASKS["score"], {"labels": 3})
     assert check_settings(LabelTask, {}) == {"out_of_scope": None}
-    assert check_settings(TASKS["spans"], {"scheme": "BIOES"}) == {"scheme": "BIOES"}
 
 
 def test_several_heads_are_one_kind_and_a_head_alone_keeps_its_kind(tokenizer: Tokenizer) -> None:

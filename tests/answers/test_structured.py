@@ -471,9 +471,6 @@ def test_a_manifest_states_every_field_and_is_data() -> None:
     assert again.fields == kind.fields
     assert manifest["fields"][0] == {**GOOD, "labels": ["bad", "good"]}
     assert manifest["fields"][5] == {"name": "head", "per": "word", "type": "position", "target": "heads"}
-    for docs in ([DOC, ONE], []):
-        arrays = {name: array[: len(docs)] for name, array in decision().items()}
-        assert again.answers(docs, arrays) == kind.answers(docs, arrays)
 
 
 GOOD = {"name": "mood", "per": "text", "type": "label", "target": "mood", "labels": ["a", "b"]}
@@ -503,7 +500,6 @@ def test_a_hostile_manifest_is_refused(fields: Any) -> None:
 def test_a_head_with_a_field_of_each_sort_is_trained_and_its_bundle_needs_no_code_of_it() -> None:
     example = gallery("structured")
     model, scores = open_bundle(example.bundle, "cpu"), example.scores
-    assert model.verify() == []
     assert model.manifest.outputs == ("tag", "head", "size", "mood", "length", "name", "next", "weight")
     assert next(iter(scores)) == "tag_accuracy"
     assert min(scores[name] for name in ("tag_accuracy", "head_accuracy", "length_pearson", "next_f1")) > 0.9

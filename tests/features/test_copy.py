@@ -9,12 +9,11 @@ from rouge_score.rouge_scorer import RougeScorer
 from tiny_pipelines import write_jsonl, write_seq2seq
 
 from seqpipe.answers.metrics.text import TextCounter
-from seqpipe.answers.registry import head_answer_from, task_of
+from seqpipe.answers.registry import task_of
 from seqpipe.answers.text import TargetCensus, Text
 from seqpipe.config.loader import load
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Doc, ExtendedVocabulary, Record
-from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.kinds.text import Copy
 from seqpipe.features.sources import TextSource
 from seqpipe.pipeline.check import build_trial
@@ -68,17 +67,6 @@ def test_a_text_is_written_with_the_words_of_its_source_and_read_back() -> None:
         assert kind.encode(written, doc("Bo BO")) == [expected]
     decision = {"tokens": np.array([[ids]]), "scores": np.log([[0.5]])}
     assert kind.answers([source], decision) == [{"generated_text": text, "score": 0.5}]
-
-
-def test_a_manifest_describes_copying() -> None:
-    again = feature_from(COPY.manifest(), {"target_tokenizer.json": TARGET})
-    assert again == COPY
-    assert again.array([doc("Ada")], 1).tolist() == [[V]]
-    manifest = Text(TARGET, "summary", VOCABULARY).manifest()
-    assert manifest == {"kind": "text", "target": "summary", "copies": {"same": False}}
-    assert head_answer_from(manifest, TARGET).manifest() == manifest
-    with pytest.raises(KeyError):
-        feature_from(COPY.manifest(), {})
 
 
 RECORDS = [

@@ -57,15 +57,6 @@ def test_with_another_field_the_words_are_not_read() -> None:
     assert doc.words == ["Bern"]
 
 
-def test_lone_surrogates_keep_their_place_and_are_returned_unchanged() -> None:
-    whole, split = docs({"text": "Anna \ud800 Bern"}, {"words": ["a\udc00", "Bern"]})
-    for doc, words, written in (
-        (whole, ["Anna", "\ufffd", "Bern"], ["Anna", "\ud800", "Bern"]),
-        (split, ["a\ufffd", "Bern"], ["a\udc00", "Bern"]),
-    ):
-        assert (doc.words, [doc.text[start:end] for start, end in doc.offsets]) == (words, written)
-
-
 def test_texts_and_split_words_may_be_mixed_and_stay_in_order() -> None:
     records = [{"text": "Anna"}, {"words": ["Bern", "."]}, {"text": ""}, {"words": []}, {"text": "calls"}]
     assert [doc.words for doc in featurizer().docs(records)] == [["Anna"], ["Bern", "."], [], [], ["calls"]]
@@ -105,13 +96,6 @@ def test_characters_are_the_words_as_written_with_1_for_the_unknown() -> None:
     batch = source.collate(docs({"text": "Bern xa"}, {"text": "a"}))
     assert batch["chars"].tolist() == [[[2, 4, 6, 5], [1, 3, 0, 0]], [[3, 0, 0, 0], [0, 0, 0, 0]]]
     assert source.features["chars"].size == 7
-
-
-@pytest.mark.parametrize(("longest", "kept"), [(4, "abef"), (5, "abcef"), (6, "abcdef"), (1, "a")])
-def test_a_long_word_keeps_both_ends(longest: int, kept: str) -> None:
-    chars = fitted_chars("abcdef", longest=longest)
-    row = featurizer(chars=chars).collate(docs({"words": ["abcdef"]}))["chars"][0, 0]
-    assert "".join(chars.alphabet[i - 2] for i in row) == kept
 
 
 def test_fitting_does_not_change_the_declared_feature() -> None:

@@ -50,13 +50,6 @@ def test_a_picture_is_resized_as_by_pillow(before: tuple[int, int], size: tuple[
         np.testing.assert_allclose(rows[:, :, c], expected, rtol=0, atol=1e-6)
 
 
-def test_grey_is_that_of_pillow_and_a_grey_picture_has_three_equal_channels() -> None:
-    grey = np.asarray(Pillow.fromarray(COLOURS).convert("L"))
-    assert np.array_equal(Image(23, 41).rows(COLOURS, "p"), (grey / 255).astype(np.float32))
-    rows = Image(23, 41, 3).rows(grey, "p").reshape(23, 41, 3)
-    assert np.array_equal(rows, np.repeat(grey[..., None] / 255, 3, 2).astype(np.float32))
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_form_of_a_picture_is_the_same_picture(tmp_path: Path, channels: int) -> None:
     data, feature = encoded(COLOURS), Image(9, 13, channels)

@@ -66,18 +66,11 @@ def test_a_feature_is_of_a_text_or_of_numbers_and_names_the_cure(feature: Featur
         (Ngrams(chars=(1, 21)).manifest(), "chars (1, 21) above 20"),
         (Ngrams().manifest() | {"normalize": "lower"}, "ngrams.normalize: 'lower' is not one of NFC, NFD, NFKC, NFKD"),
         ({"kind": "matrix", "means": [0.0], "deviations": [0.0]}, "deviations that are not above 0"),
-        (Image(0, 3, 1, (0.0,), (1.0,)).manifest(), "image: 0 rows of 3 pixels are not between 1 and 4,096"),
-        (Image(3, 3, 1, (0.0,), (-1.0,)).manifest(), "deviations that are not above 0"),
         ({"kind": "matrix", "means": [float("nan")], "deviations": [1.0]}, "means that are not finite"),
-        (MEL | {"rate": 2**31}, "mel: a rate of 2,147,483,648"),
-        (MEL | {"fft": 10**9}, "window 400 and fft 1,000,000,000; the fft must be even"),
         (MEL | {"fft": 401}, "the fft must be even, at least the window"),
-        (MEL | {"hop": 0}, "mel: a hop of 0"),
-        (MEL | {"hop": 1}, "mel: a hop of 1"),
         (MEL | {"highest": 8001}, "which must be from 0 to half the rate"),
         (MEL | {"lowest": float("nan")}, "mel: lowest nan"),
         (MEL | {"means": [float("nan")]}, "mel: means that are not finite"),
-        (MEL | {"bands": 0, "means": [], "deviations": []}, "mel: 0 bands"),
     ],
 )
 def test_values_that_no_fitted_feature_has_are_out_of_bounds(manifest: dict[str, object], words: str) -> None:

@@ -39,9 +39,7 @@ def test_the_longest_or_the_first_of_overlapping_spans_remain() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), max_size=9), st.sampled_from(["longest", "first"]))
-def test_remaining_spans_never_overlap_and_each_dropped_span_meets_a_kept_one(
-    sizes: list[tuple[int, int]], rule: Overlaps
-) -> None:
+def test_remaining_spans_never_overlap_and_dropped_ones_meet_one(sizes: list[tuple[int, int]], rule: Overlaps) -> None:
     places = [(start, start + length) for start, length in sizes]
     kept = select_spans(places, rule)
     assert all(places[a][1] <= places[b][0] for a, b in itertools.pairwise(kept))

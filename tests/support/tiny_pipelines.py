@@ -175,6 +175,13 @@ def seqpipe(*arguments: str | Path, stdin: bytes = b"", folder: Path | None = No
     return CommandResult(code, out.buffer.getvalue().decode(), err.getvalue())
 
 
+def succeed(*arguments: str | Path, stdin: bytes = b"", folder: Path | None = None) -> CommandResult:
+    """Runs a command in this process that has to end without an error."""
+    result = seqpipe(*arguments, stdin=stdin, folder=folder)
+    assert result.code == 0, result.err
+    return result
+
+
 def run_process(*arguments: str | Path, folder: Path, stdin: bytes = b"", **environment: str) -> CommandResult:
     """Runs the command as a process of its own."""
     done = subprocess.run(

@@ -1,23 +1,16 @@
 """`normalize` of the tokenizers: other forms of a text are read alike, and places are those of the text as given."""
 
 import unicodedata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from gallery import train_settings
-from tiny_pipelines import QUIET, tagged_sentences, write_tagger
 from tokenizers import Tokenizer
 
-import seqpipe
-from seqpipe.config.loader import load
 from seqpipe.config.signature import construct
 from seqpipe.features.encoding import form_of
 from seqpipe.features.kinds import text as kinds
 from seqpipe.features.sources import TextSource
-from seqpipe.pipeline.full_run import run_all
-from seqpipe.testing import check_tokenizer
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.unigram import Unigram
@@ -91,32 +84,3 @@ def test_accents_are_removed_of_decomposed_letters_too(form: Any) -> None:
     assert composed.ids == decomposed.ids
     assert [decomposed.text[a:b] for a, b in decomposed.word_offsets] in (["cafe\u0301", "au"], ["cafe", "au"])
     assert form_of(construct(BPE, strip_accents=True).train(["cafe"])) is None
-
-
-@pytest.mark.parametrize(
-    ("cls", "options"),
-    [
-        (Words, {"normalize": "NFKC"}),
-        (Words, {"normalize": "NFD", "lowercase": True}),
-        (Chars, {"normalize": "NFKC"}),
-        (WordPiece, {"normalize": "NFKD", "max_size": 180}),
-        (BPE, {"normalize": "NFKC", "max_size": 300}),
-        (Unigram, {"normalize": "NFC", "max_size": 150}),
-    ],
-)
-def test_tokenizers_keep_the_contract_with_a_form(cls: type, options: dict[str, Any]) -> None:
-    result = check_tokenizer(cls, **options)
-    assert not result.failed, str(result)
-
-
-def test_a_bundle_reads_full_width_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    normal = {"tokenizer": {"use": "words", "normalize": "NFKC"}, "head": "tags", "train": train_settings(5, 0.05)}
-    run_all(load(write_tagger(tmp_path, normal)), QUIET, "cpu")
-    model = seqpipe.load("runs/tiny/bundle")
-    narrow = [" ".join(words) for words, _ in tagged_sentences(4, seed=3)]
-    wide = ["".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text) for text in narrow]
-    plain, answers = ([span for answer in model(texts) for span in answer] for texts in (narrow, wide))
-    assert plain
-    words = [unicodedata.normalize("NFKC", span["word"]) for span in answers]
-    assert [{**span, "word": word} for span, word in zip(answers, words, strict=True)] == plain

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gallery import train_settings
-from tiny_pipelines import seqpipe, write_tagger
+from tiny_pipelines import seqpipe, succeed, write_tagger
 
 from seqpipe import load
 from seqpipe.config.signature import construct
@@ -45,9 +45,7 @@ def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (BPE, {"byte_level": True, "max_size": 300}),
     ],
 )
-def test_a_word_of_several_syllables_is_one_word_with_the_offsets_of_all(
-    treebank: Path, cls: type, options: dict[str, Any]
-) -> None:
+def test_a_word_of_several_syllables_has_the_offsets_of_all(treebank: Path, cls: type, options: dict[str, Any]) -> None:
     records = list(Conllu().read(treebank))
     source = TextSource(construct(cls, **options).train([record["words"] for record in records]), {})
     for record, doc in zip(records, source.docs(records), strict=True):
@@ -68,8 +66,7 @@ def run(treebank: Path) -> Path:
         "head": {"use": "tags", "scheme": "none"},
         "train": train_settings(12, 0.03, 64),
     }
-    result = seqpipe("run", write_tagger(treebank.parent, content), "--device", "cpu", folder=treebank.parent)
-    assert result.code == 0, result.err
+    succeed("run", write_tagger(treebank.parent, content), "--device", "cpu", folder=treebank.parent)
     return treebank.parent / "runs/tiny"
 
 
