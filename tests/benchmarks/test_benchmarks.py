@@ -34,22 +34,12 @@ def test_it():
 """
 
 
-@pytest.fixture(scope="module")
-def pipelines() -> Any:
-    return benchmark_script("pipelines")
+chart, common, mutations, pipelines, report = map(
+    benchmark_script, ("chart", "common", "mutations", "pipelines", "report")
+)
 
 
-@pytest.fixture(scope="module")
-def common() -> Any:
-    return benchmark_script("common")
-
-
-@pytest.fixture(scope="module")
-def mutations() -> Any:
-    return benchmark_script("mutations")
-
-
-def test_every_pipeline_has_a_row_that_says_what_was_measured_and_counted(pipelines: Any) -> None:
+def test_every_pipeline_has_a_row_that_says_what_was_measured_and_counted() -> None:
     text = pipelines.PAGE.read_text(encoding="utf-8")
     assert pipelines.table(text, pipelines.records()) == text, "run `python benchmarks/pipelines.py --only`"
     rows = [match[1] for line in text.split("\n") if (match := pipelines.ROW.match(line))]
@@ -57,7 +47,7 @@ def test_every_pipeline_has_a_row_that_says_what_was_measured_and_counted(pipeli
     assert pipelines.with_start("elmo-tagger") == ["bilm", "elmo-tagger"]
 
 
-def test_the_readme_has_the_score_of_its_example_that_was_measured(pipelines: Any) -> None:
+def test_the_readme_has_the_score_of_its_example_that_was_measured() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (score,) = re.findall(r"This model's (.*) is measured on generated data", text)
     assert score == pipelines.shown("ner", pipelines.records()["ner"]["scores"]["test"])
@@ -85,7 +75,7 @@ def test_the_readme_has_the_scores_on_real_data_that_were_measured() -> None:
 
 
 def test_a_row_is_stale_if_its_data_changed_or_it_says_something_else(
-    pipelines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = "| [`intent-zh.yaml`](pipelines/intent-zh.yaml) | intents | 1.0 % accuracy | | | 9 s |"
     record = {"scores": {"test": {"accuracy": 0.934}}, "seconds": 16.2, "date": "2026-11-23"}
@@ -114,7 +104,7 @@ def changes(found: list[Any]) -> set[tuple[str, str]]:
     return {(one.before, one.after) for one in found}
 
 
-def test_each_operator_changes_what_it_says(mutations: Any, tmp_path: Path) -> None:
+def test_each_operator_changes_what_it_says(tmp_path: Path) -> None:
     root = toy(tmp_path)
     found = [*mutations.mutations(root / "seqpipe" / "toy.py", root)]
     assert changes(found) == {
@@ -131,7 +121,7 @@ def test_each_operator_changes_what_it_says(mutations: Any, tmp_path: Path) -> N
         assert " ".join(text[one.start : one.end].split()) == one.before
 
 
-def test_what_is_drawn_follows_from_the_seed_and_from_names_not_from_lines(mutations: Any, tmp_path: Path) -> None:
+def test_what_is_drawn_follows_from_the_seed_and_from_names_not_from_lines(tmp_path: Path) -> None:
     one = mutations.draw(toy(tmp_path / "one"), seed=1, count=5)
     other = mutations.draw(toy(tmp_path / "other", code=f"import os\n\n\nGREATEST = 9\n{TOY}"), seed=1, count=5)
     assert [mutation.key for mutation in one] == [mutation.key for mutation in other]
@@ -140,20 +130,17 @@ def test_what_is_drawn_follows_from_the_seed_and_from_names_not_from_lines(mutat
     assert len(drawn) > 1
 
 
-def test_a_mutation_is_caught_by_a_test_that_fails_and_taken_back(mutations: Any, tmp_path: Path) -> None:
+def test_a_mutation_is_caught_by_a_test_that_fails_and_taken_back(tmp_path: Path) -> None:
     root = toy(tmp_path)
     found = {one.after: one for one in mutations.mutations(root / "seqpipe" / "toy.py", root)}
     assert mutations.nearest_tests(found["pass"], root) == ["tests/test_toy.py"]
-    caught = mutations.try_mutation(found["number <= limit"], root, 60)
-    survived = mutations.try_mutation(found["min(limit - 1, number)"], root, 60)
-    assert [(one.name, one.detail) for one in mutations.confirm([caught, survived], root)] == [
-        ("caught", "tests/test_toy.py::test_it"),
-        ("survived", "tests/test_toy.py"),
-    ]
+    tried = [mutations.try_mutation(found[after], root, 60) for after in ("number <= limit", "min(limit - 1, number)")]
+    outcomes = [(one.name, one.detail) for one in mutations.confirm(tried, root)]
+    assert outcomes == [("caught", "tests/test_toy.py::test_it"), ("survived", "tests/test_toy.py")]
     assert (root / "seqpipe" / "toy.py").read_text() == TOY
 
 
-def test_a_test_that_fails_anyway_catches_nothing(mutations: Any, tmp_path: Path) -> None:
+def test_a_test_that_fails_anyway_catches_nothing(tmp_path: Path) -> None:
     root = toy(tmp_path, test=TEST.replace("[1, 2]", "[7]"))
     mutation = mutations.draw(root, seed=1, count=1)[0]
     (outcome,) = mutations.confirm([mutations.try_mutation(mutation, root, 60)], root)
@@ -176,17 +163,15 @@ def results(**question: Any) -> dict[str, Any]:
 
 
 def test_results_and_chart_are_what_the_json_says() -> None:
-    report = benchmark_script("report")
     contents = report.load()
     assert report.stale(contents) == [], "run `python benchmarks/report.py`"
     assert report.SUMMARY.read_text(encoding="utf-8").count("\n") <= report.MOST_LINES
-    chart = benchmark_script("chart")
-    picture = chart.chart(chart.bars(contents))
-    assert chart.PICTURE.read_text(encoding="utf-8") == picture, "run `python benchmarks/chart.py`"
+    assert chart.PICTURE.read_text(encoding="utf-8") == chart.chart(chart.bars(contents)), (
+        "run `python benchmarks/chart.py`"
+    )
 
 
 def test_the_chart_draws_a_slower_tool_to_the_right_of_one_and_a_faster_one_to_the_left() -> None:
-    chart = benchmark_script("chart")
     bars = [chart.Bar("faster", 0.25, 0.25), chart.Bar("range", 0.9, 1.5), chart.Bar("slower", 4.0, 4.0)]
     svg = chart.chart({"tools": bars})
     drawn = re.findall(r'<rect class="(faster|slower)" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', svg)
@@ -199,7 +184,6 @@ def test_the_chart_draws_a_slower_tool_to_the_right_of_one_and_a_faster_one_to_t
 
 
 def test_links_into_the_results_resolve() -> None:
-    report = benchmark_script("report")
     texts = {path.resolve(): text for path, text in report.pages(report.load()).items()}
     links = [(path, link) for path, text in texts.items() for link in re.findall(r"\]\(([^)\s]+)\)", text)]
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
@@ -216,7 +200,6 @@ def test_links_into_the_results_resolve() -> None:
 
 
 def test_a_page_shows_figures_peer_ratio_what_was_asked_and_the_machine() -> None:
-    report = benchmark_script("report")
     text = report.page("counting", results())
     for line in (
         "| | texts/s | F1 | peer | ratio | asked |",
@@ -243,7 +226,6 @@ def test_a_page_shows_figures_peer_ratio_what_was_asked_and_the_machine() -> Non
     ],
 )
 def test_a_fault_in_a_file_of_results_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    report = benchmark_script("report")
     (tmp_path / "counting.json").write_text(json.dumps(results(**change)), encoding="utf-8")
     with pytest.raises(SystemExit) as error:
         report.load(tmp_path)
@@ -254,7 +236,6 @@ def test_a_fault_in_a_file_of_results_is_named(change: dict[str, Any], message: 
 def test_rows_that_a_benchmark_records_replace_older_ones_and_keep_what_people_wrote(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = benchmark_script("report")
     common = sys.modules["common"]
     monkeypatch.setattr(common, "RECORDED", tmp_path / "recorded")
     monkeypatch.setattr(report, "RESULTS", tmp_path)
@@ -284,14 +265,11 @@ def test_rows_that_a_benchmark_records_replace_older_ones_and_keep_what_people_w
 def test_a_table_is_printed_and_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = benchmark_script("common")
     monkeypatch.setattr(common, "RECORDED", tmp_path)
     table = common.Table("counting", "speed", "side", "texts/s", "F1", "change", "code")
     table.row("ours", "1,204", "0.97", "+1.5", "a | b", peer="theirs", ratio=2.5)
-    printed = (
-        "| side | texts/s | F1 | change | code |\n|---|---|---|---|---|\n| ours | 1,204 | 0.97 | +1.5 | a \\| b |\n"
-    )
-    assert capsys.readouterr().out == printed
+    header, row = "| side | texts/s | F1 | change | code |", "| ours | 1,204 | 0.97 | +1.5 | a \\| b |"
+    assert capsys.readouterr().out == f"{header}\n|---|---|---|---|---|\n{row}\n"
     content = json.loads((tmp_path / "counting.json").read_text(encoding="utf-8"))
     (row,) = content["questions"]["speed"]["rows"]
     assert row["figures"] == {"texts/s": 1204, "F1": 0.97, "change": "+1.5", "code": "a | b"}
@@ -303,7 +281,7 @@ CONFIGS = sorted(path for path in (ROOT / "benchmarks").glob("*/*.yaml") if "../
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_data_paths_of_a_yaml_lead_into_the_folder_of_data(common: Any, tmp_path: Path, path: Path) -> None:
+def test_data_paths_of_a_yaml_lead_into_the_folder_of_data(tmp_path: Path, path: Path) -> None:
     folder = tmp_path / "my data: all"
     files = re.findall(r"(train|dev|test): \.\./data/(\S+)", path.read_text(encoding="utf-8"))
     assert len(files) == path.read_text(encoding="utf-8").count("../data/")
@@ -338,7 +316,7 @@ def test_every_encoder_is_compared_with_torch_or_named_as_left_out() -> None:
     assert all(encoders._ratio(name, options(6), 1, 4, 6) > 0 for name, options in encoders.ENCODERS.values())
 
 
-def test_missing_data_is_an_error_that_names_the_option_and_the_variable(common: Any, tmp_path: Path) -> None:
+def test_missing_data_is_an_error_that_names_the_option_and_the_variable(tmp_path: Path) -> None:
     for folder, path in ((None, "no folder"), (tmp_path, str(tmp_path / "ncbi_disease" / "train.tsv"))):
         with pytest.raises(SystemExit) as error:
             common.data_overrides(ROOT / "benchmarks" / "ner" / "ncbi.yaml", folder)
@@ -349,14 +327,12 @@ def test_missing_data_is_an_error_that_names_the_option_and_the_variable(common:
 def test_the_variable_is_the_default_of_the_option(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "ner.py"), "quality", "ncbi"]
     variable, option = tmp_path / "variable", tmp_path / "option"
+    of_variable = {"SEQPIPE_DATA": str(variable)}
+    message = "no folder of data sets: give --data FOLDER, or set the environment variable SEQPIPE_DATA"
     for environment, more, named in (
-        ({}, [], "no folder of data sets: give --data FOLDER, or set the environment variable SEQPIPE_DATA"),
-        ({"SEQPIPE_DATA": str(variable)}, [], f"{variable / 'ncbi_disease' / 'train.tsv'}: not found"),
-        (
-            {"SEQPIPE_DATA": str(variable)},
-            ["--data", str(option)],
-            f"{option / 'ncbi_disease' / 'train.tsv'}: not found",
-        ),
+        ({}, [], message),
+        (of_variable, [], f"{variable / 'ncbi_disease' / 'train.tsv'}: not found"),
+        (of_variable, ["--data", str(option)], f"{option / 'ncbi_disease' / 'train.tsv'}: not found"),
     ):
         clean = {key: value for key, value in os.environ.items() if key != "SEQPIPE_DATA"}
         done = subprocess.run([*command, *more], env=clean | environment, capture_output=True, text=True)

@@ -1,17 +1,16 @@
 """benchmarks/http_load.py against servers that are slow, stall, refuse, hang up or talk nonsense."""
 
 import asyncio
-import contextlib
 import re
-import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from repository_scripts import benchmark_script
+from threaded_server import ThreadedServer
 
 pytestmark = pytest.mark.nightly("benchmarks/http_load.py", "tests/benchmarks/*")
 
@@ -21,52 +20,23 @@ Settings, Tally = http_load.Settings, http_load.Tally
 Behave = Callable[["Toy", asyncio.StreamWriter, int], Awaitable[None]]
 
 
-class Toy:
-    """A server in a thread: what it does with request number N is given; it counts what it gets at a time."""
+class Toy(ThreadedServer):
+    """A server that does with request number N what `behave` does; it counts what it gets at a time."""
 
     def __init__(self, behave: Behave):
         self.behave, self.count, self.now, self.most = behave, 0, 0, 0
         self.bodies: set[bytes] = set()
         self.began, self.has_stalled = time.monotonic(), False
-        self._loop = asyncio.new_event_loop()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while not writer.is_closing():
-                self.head = await reader.readuntil(b"\r\n\r\n")
-                length = re.search(rb"content-length: (\d+)", self.head.lower())
-                self.bodies.add(await reader.readexactly(int(length[1]) if length else 0))
-                self.count, self.now = self.count + 1, self.now + 1
-                self.most = max(self.most, self.now)
-                await self.behave(self, writer, self.count)
-                self.now -= 1
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass  # the client or the test is done
-        finally:
-            writer.close()
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator["Toy"]:
-        self._server = self._loop.run_until_complete(asyncio.start_server(self.serve, "127.0.0.1", 0))
-        self.port = self._server.sockets[0].getsockname()[1]
-        thread = threading.Thread(target=self._loop.run_forever)
-        thread.start()
-        try:
-            yield self
-        finally:
-            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            thread.join()
-            self._loop.close()
-
-    async def _stop(self) -> None:
-        await asyncio.sleep(0.02)  # for what was just accepted
-        self._server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0.01)  # for transports to close
+        while not writer.is_closing():
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", head.lower())
+            self.bodies.add(await reader.readexactly(int(length[1]) if length else 0))
+            self.count, self.now = self.count + 1, self.now + 1
+            self.most = max(self.most, self.now)
+            await self.behave(self, writer, self.count)
+            self.now -= 1
 
 
 def reply(writer: asyncio.StreamWriter, code: int = 200, header: str = "") -> None:
@@ -173,6 +143,9 @@ def test_codes_are_counted_each_with_its_latency_and_only_answers_in_time_are_go
     assert 0 < result["in_time_per_second"] <= 0.55 * result["per_second"]
 
 
+LOOPS = [(ClosedLoop, (2,)), (OpenLoop, (100.0, 1))]
+
+
 async def hang_up(toy: Toy, writer: asyncio.StreamWriter, number: int) -> None:
     if number % 2:
         reply(writer)
@@ -190,14 +163,10 @@ async def talk_nonsense(toy: Toy, writer: asyncio.StreamWriter, number: int) -> 
 
 @pytest.mark.parametrize(
     ("behave", "reason"),
-    [
-        (hang_up, "connection closed without an answer"),
-        (wait, "no answer within 0.1 s"),
-        (talk_nonsense, "no HTTP: "),
-    ],
+    [(hang_up, "connection closed without an answer"), (wait, "no answer within 0.1 s"), (talk_nonsense, "no HTTP: ")],
     ids=["hangs up", "waits", "talks nonsense"],
 )
-@pytest.mark.parametrize(("kind", "arguments"), [(ClosedLoop, (2,)), (OpenLoop, (100.0, 1))], ids=["closed", "open"])
+@pytest.mark.parametrize(("kind", "arguments"), LOOPS, ids=["closed", "open"])
 def test_requests_without_an_answer_are_counted(
     behave: Behave, reason: str, kind: Any, arguments: tuple[Any, ...]
 ) -> None:
@@ -209,7 +178,7 @@ def test_requests_without_an_answer_are_counted(
     assert 0 < count + answered <= toy.count
 
 
-@pytest.mark.parametrize(("kind", "arguments"), [(ClosedLoop, (2,)), (OpenLoop, (100.0, 1))], ids=["closed", "open"])
+@pytest.mark.parametrize(("kind", "arguments"), LOOPS, ids=["closed", "open"])
 def test_a_server_that_is_gone_is_a_failure_of_each_request(kind: Any, arguments: tuple[Any, ...]) -> None:
     with Toy(answer).running() as toy:
         port = toy.port
@@ -244,13 +213,8 @@ def test_an_answer_in_chunks_is_one_answer() -> None:
 
 def test_answers_are_counted_by_code_and_failures_by_reason() -> None:
     tally = Tally(0.0, 2.0, 0.5)
-    for code, scheduled, now in (
-        (200, 0.5, 0.75),
-        (200, 0.5, 1.5),
-        (429, 1.0, 1.001),
-        (200, 1.0, 9.0),
-        (200, -1.0, 0.1),
-    ):
+    times = ((200, 0.5, 0.75), (200, 0.5, 1.5), (429, 1.0, 1.001), (200, 1.0, 9.0), (200, -1.0, 0.1))
+    for code, scheduled, now in times:
         tally.answer(code, scheduled, now)
     tally.failure("connection closed", 1.0)
     result = tally.data()

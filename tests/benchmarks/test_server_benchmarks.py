@@ -3,14 +3,14 @@
 import asyncio
 import json
 import sys
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from repository_scripts import benchmark_script
+from threaded_server import ThreadedServer
 
 PATHS = ("benchmarks/serve.py", "benchmarks/server_process.py", "benchmarks/soak.py", "tests/benchmarks/*")
 pytestmark = pytest.mark.nightly(*PATHS)
@@ -32,18 +32,11 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
 
-@pytest.fixture(scope="module")
-def server_process() -> Any:
-    return benchmark_script("server_process")
-
-
-@pytest.fixture(scope="module")
-def soak() -> Any:
-    return benchmark_script("soak")
+server_process = benchmark_script("server_process")
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_processor_time_and_memory_are_those_of_all_processes_of_a_server(server_process: Any) -> None:
+def test_processor_time_and_memory_are_those_of_all_processes_of_a_server() -> None:
     with server_process.Process([sys.executable, "-c", CHILDREN, "{port}"], None) as process:
         while process.cpu() < 0.3:
             assert process.process.poll() is None
@@ -54,57 +47,26 @@ def test_processor_time_and_memory_are_those_of_all_processes_of_a_server(server
         assert time.monotonic() < end
 
 
-def test_a_server_that_does_not_start_is_reported_with_its_log(server_process: Any) -> None:
+def test_a_server_that_does_not_start_is_reported_with_its_log() -> None:
     command = [sys.executable, "-c", "raise SystemExit('no such bundle')"]
     with pytest.raises(SystemExit, match=r"(?s)does not start:.*no such bundle"), server_process.Process(command, None):
         pass
 
 
-class Liar:
+class Liar(ThreadedServer):
     """A server whose answer to a text is its length; each fault is planted by a text."""
 
-    def __init__(self) -> None:
-        self.port = 0
-        self._loop = asyncio.new_event_loop()
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._run()))
-        self._thread.start()
-        self._started.wait()
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join()
-        self._loop.close()
-
-    async def _run(self) -> None:
-        self._end = asyncio.Event()
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        self._started.set()
-        await self._end.wait()
-        server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0.01)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                if not head.startswith(b"POST"):
-                    self._send(writer, 405 if head.startswith(b"DELETE") else 400)
-                    continue
-                length = int(head.lower().split(b"content-length: ")[1].split()[0])
-                if length > 1 << 20:
-                    self._send(writer, 413)
-                    continue
-                await self._answer(writer, head.split()[1], await reader.readexactly(length))
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass  # the client has left, or the test is done
-        finally:
-            writer.close()
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            if not head.startswith(b"POST"):
+                self._send(writer, 405 if head.startswith(b"DELETE") else 400)
+                continue
+            length = int(head.lower().split(b"content-length: ")[1].split()[0])
+            if length > 1 << 20:
+                self._send(writer, 413)
+                continue
+            await self._answer(writer, head.split()[1], await reader.readexactly(length))
 
     async def _answer(self, writer: asyncio.StreamWriter, path: bytes, body: bytes) -> None:
         try:
@@ -127,11 +89,12 @@ class Liar:
         writer.write(head.encode() + body)
 
 
-@pytest.fixture
-def liar() -> Iterator[Liar]:
-    server = Liar()
-    yield server
-    server.stop()
+def soak_run(texts: list[str], count: int, disturb: Callable[[], Any], seconds: float) -> Any:
+    """The soak of so many requests, at its end."""
+    with Liar().running() as liar:
+        run = benchmark_script("soak").Soak(liar.port, "toy", texts, [*map(len, texts)], count, retries=False)
+        asyncio.run(run.run(disturb, seconds))
+    return run
 
 
 @pytest.mark.parametrize(
@@ -139,21 +102,19 @@ def liar() -> Iterator[Liar]:
     [(["honest", "true"], ""), (["honest", "lie"], "wrong: status 200"), (["honest", "vanish"], "lost")],
     ids=["nothing", "a wrong answer", "a lost answer"],
 )
-def test_the_soak_sees_what_is_wrong(soak: Any, liar: Liar, texts: list[str], fault: str) -> None:
+def test_the_soak_sees_what_is_wrong(texts: list[str], fault: str) -> None:
     disturbed: list[int] = []
-    run = soak.Soak(liar.port, "toy", texts, [len(text) for text in texts], 400, retries=False)
-    asyncio.run(run.run(lambda: disturbed.append(1), 0.01))
+    run = soak_run(texts, 400, lambda: disturbed.append(1), 0.01)
     assert disturbed
     assert {name.partition(",")[0] for name in run.faults} == ({fault} if fault else set())
     assert run.codes["left"] > 10
     assert {"200", "404", "405", "413", "422"} <= {*run.codes}
 
 
-def test_the_soak_sees_a_malformed_request_that_is_accepted(soak: Any, liar: Liar, monkeypatch: Any) -> None:
+def test_the_soak_sees_a_malformed_request_that_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     async def accept(self: Liar, writer: asyncio.StreamWriter, path: bytes, body: bytes) -> None:
         self._send(writer, 200, {"answer": 6, "answers": [6] * 8})
 
     monkeypatch.setattr(Liar, "_answer", accept)
-    run = soak.Soak(liar.port, "toy", ["honest"], [6], 300, retries=False)
-    asyncio.run(run.run(lambda: None, 0.1))
+    run = soak_run(["honest"], 300, lambda: None, 0.1)
     assert any(fault.startswith("status 200 for b'POST /v1/toy") for fault in run.faults)
