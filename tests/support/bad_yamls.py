@@ -329,24 +329,12 @@ WHOLE_FILES = [
     ("a: [", "1:5: ", "with a bracket still open"),
     ("#" * 1_000_001, "1:1: ", "at most 1,000,000"),
     (GOOD + "---\nname: b\n", "9:1: ", "a second document"),
-    (
-        "name: x\n",
-        "1:1: data, 1:1: tokenizer, 1:1: head",
-        "missing; write head: {use: NAME} (there is: mute, tagger, writer)",
-    ),
+    ("name: x\n", "1:1: data, 1:1: tokenizer, 1:1: head", "write head: {use: NAME} (there is: mute, tagger, writer)"),
     (GOOD.replace("tokenizer: {use: words}\n", ""), "1:1: tokenizer", "there is: words"),
-    (
-        stage(data="x").replace("  reader: lines\n  train: train.txt\n  dev: dev.txt\n", ""),
-        "1:7: data",
-        "a mapping of keys, not 'x'",
-    ),
+    ("data: x\n" + GOOD.split("\n", 4)[4], "1:7: data", "a mapping of keys, not 'x'"),
     (data(*READER) + "train: {patience: 3}\n", "8:19: train.patience", "write data.dev, or delete patience"),
     (data(*READER) + "train: {schedule: plateau}\n", "8:19: train.schedule.use", "needs the dev score"),
-    (
-        GOOD.replace("embedding: {use: lookup}\n", ""),
-        "6:16: encoder",
-        "asks for 'dim', and there is no x yet: add one, such as `embedding: lookup`",
-    ),
+    (GOOD.replace("embedding: {use: lookup}\n", ""), "6:16: encoder", "no x yet: add one, such as `embedding: lookup`"),
     (data("train: train.txt"), "1:1: data.reader", "there is: lines"),
     (data("reader: lines"), "1:1: data.train", "Training data."),
     (data("reader: lines", "train:"), "3:9: data.train", "should be a path or a list of paths, not null"),
@@ -399,11 +387,7 @@ LINE_9 = [
     ("export: {opset: 17}", "9:17: export.opset", "from 18 to 23, not 17"),
     ("export: {format: onnx}", "9:10: export.format", "there is: precision, opset"),
     ("plugins: {allow: acme}", "9:18: plugins.allow", "should be a list, each a distribution with versions"),
-    (
-        "plugins: {allow: ['acme>=']}",
-        "9:19: plugins.allow.0",
-        "'acme>=' is not a distribution with versions, such as 'acme-conv>=1,<2'",
-    ),
+    ("plugins: {allow: ['acme>=']}", "9:19: plugins.allow.0", "distribution with versions, such as 'acme-conv>=1,<2'"),
     ("plugins: {versions: {acme: 1.0}}", "9:28: plugins.versions.acme", "should be"),
     ("plugins: {deny: []}", "9:11: plugins.deny", "there is: allow, versions"),
 ]
@@ -420,11 +404,7 @@ INPUTS = [
         "delete one of them",
     ),
     ("{a: {tokenizer: words, embedding: lokup}}", "5:43: inputs.a.embedding.use", "did you mean 'lookup'?"),
-    (
-        "{a: {field: x, embedding: lookup}}",
-        "5:35: inputs.a.embedding, 5:35: inputs.a.embedding",
-        "the source has no tokenizer; add one",
-    ),
+    ("{a: {field: x, embedding: lookup}}", "5:35: inputs.a.embedding, 5:35: inputs.a.embedding", "tokenizer; add one"),
     (
         "{a: {tokenizer: words, embedding: lookup}, b: {tokenizer: words}}",
         "6:13: head",
@@ -433,11 +413,7 @@ INPUTS = [
 ]
 # Values of `data.reader`: text, places, words.
 READERS = [
-    (
-        "{use: lines, seperator: x}",
-        "2:24: data.reader.seperator",
-        "'lines' has no such option; did you mean 'separator'?",
-    ),
+    ("{use: lines, seperator: x}", "2:24: data.reader.seperator", "no such option; did you mean 'separator'?"),
     ("{use: lines, header: no}", "2:32: data.reader.header", "true or false, not 'no'; write false"),
     ("{use: lines, header: 1}", "2:32: data.reader.header", "true or false, not 1"),
     ("{use: lines, separator: 1}", "2:35: data.reader.separator", "should be text, not 1"),
@@ -457,11 +433,7 @@ DATA = [
     ("test: {a: 3}", "4:13: data.test.a", "3 does not fit here"),
     ("test: {a b: train.txt}", "4:15: data.test.a b", "does not fit here"),
     ("misaligned: ignore", "4:15: data.misaligned", "'error', 'widen' or 'skip', not 'ignore'"),
-    (
-        "valid: dev.txt",
-        "4:3: data.valid",
-        "there is: reader, train, dev, test, add, group, split_seed, fold, unlabelled, candidates, bad_rows",
-    ),
+    ("v: 1", "4:3: data.v", "reader, train, dev, test, add, group, split_seed, fold, unlabelled, candidates, bad_rows"),
     ("overlaps: last", "4:13: data.overlaps", "'error', 'longest' or 'first', not 'last'"),
     ("tests: dev.txt", "4:3: data.tests", "did you mean 'test'?"),
 ]
@@ -502,18 +474,10 @@ ENCODERS = [
     ("[mean, 3]", "7:17: encoder.1", "not 3"),
     ("{use: others/mean}", "7:16: encoder.use", "no encoder named 'others/mean'"),
     ("gone", "7:10: encoder.use", "encoder 'gone' of toys 1.0 cannot be loaded"),
-    (
-        "greedy",
-        "7:10: encoder.use",
-        "encoder 'greedy' of toys: bad_yamls.Greedy: '**options' would accept a misspelt option",
-    ),
+    ("greedy", "7:10: encoder.use", "'greedy' of toys: bad_yamls.Greedy: '**options' would accept a misspelt option"),
     ("{use: mean, hiden: 3}", "7:22: encoder.hiden", "'mean' has no such option; did you mean 'hidden'?"),
     ("{use: mean, heads: 3}", "7:22: encoder.heads", "there is: hidden, dropout, use, init, freeze, lr"),
-    (
-        "{use: mean, hidden: '3'}",
-        "7:30: encoder.hidden",
-        "should be a whole number above 0, not '3'; write 3 without quotes",
-    ),
+    ("{use: mean, hidden: '3'}", "7:30: encoder.hidden", "a whole number above 0, not '3'; write 3 without quotes"),
     ("{use: mean, hidden: 0}", "7:30: encoder.hidden", "a whole number above 0, not 0"),
     ("{use: mean, hidden: -1}", "7:30: encoder.hidden", "not -1"),
     ("{use: mean, hidden: 3.0}", "7:30: encoder.hidden", "not 3.0; write 3"),
@@ -531,16 +495,8 @@ ENCODERS = [
     ("{use: mean, lr: .inf}", "7:26: encoder.lr", "not .inf"),
     ("{use: mean, freeze: yes}", "7:30: encoder.freeze", "write true"),
     ("{use: mean, name: a}", "7:22: encoder.name", "has no meaning here, only beside the `use` of a head"),
-    (
-        "[{use: mean}, {use: mean, init: runs/a}]",
-        "7:42: encoder.1.init",
-        "name a folder that `seqpipe train` or `seqpipe run` wrote",
-    ),
-    (
-        "{use: maen, weight: 2, lr: x}",
-        "7:16: encoder.use, 7:22: encoder.weight, 7:37: encoder.lr",
-        "did you mean 'mean'?",
-    ),
+    ("[mean, {use: mean, init: runs/a}]", "7:35: encoder.1.init", "folder that `seqpipe train` or `seqpipe run` wrote"),
+    ("{use: maen, weight: 2, lr: x}", "7:16: encoder.use, 7:22: encoder.weight, 7:37: encoder.lr", "you mean 'mean'?"),
     ("lost", "7:10: encoder, 7:10: encoder", "asks for 'masks', which nothing provides; did you mean 'mask'?"),
 ]
 # Values of `head`: text, places, words.
@@ -573,11 +529,7 @@ TRAIN = [
     ("{epochs: 1, epochs: 2}", "9:20: train.epochs", "duplicate key (first in line 9)"),
     ("{seed: 99999999999999999999}", "9:15: train.seed", "too large"),
     ("{clip: 1e999}", "9:15: train.clip", "too large"),
-    (
-        "{epochs: 012, epochs: 0, seeds: 1}",
-        "9:17: train.epochs, 9:22: train.epochs, 9:33: train.seeds",
-        "duplicate key",
-    ),
+    ("{epochs: 012, epochs: 0, seeds: 1}", "9:17: train.epochs, 9:22: train.epochs, 9:33: train.seeds", "duplicate"),
     ("{epoch: 3}", "9:9: train.epoch", "did you mean 'epochs'?"),
     ("{dropout: 0.5}", "9:9: train.dropout", "'train' has no such key (there is: epochs,"),
     ("{epochs: 0}", "9:17: train.epochs", "a whole number above 0, not 0"),
