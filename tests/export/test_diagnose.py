@@ -17,16 +17,16 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize(
-    ("toy", "message"),
-    [
-        ("unrolled", "the pipeline does not export"),
-        ("nomask", "'x' of real tokens depends on values in the padding; use `mask`"),
-        ("baked", "'x' differs between PyTorch and the graph"),
-        ("rough", "'x' differs between PyTorch and the graph"),
-        ("fails", "its graph fails at another shape than the example's"),
-    ],
-)
+AT_FAULT = [
+    ("unrolled", "the pipeline does not export"),
+    ("nomask", "'x' of real tokens depends on values in the padding; use `mask`"),
+    ("baked", "'x' differs between PyTorch and the graph"),
+    ("rough", "'x' differs between PyTorch and the graph"),
+    ("fails", "its graph fails at another shape than the example's"),
+]
+
+
+@pytest.mark.parametrize(("toy", "message"), AT_FAULT)
 def test_of_several_encoders_the_one_at_fault_is_named(tmp_path: Path, toy: str, message: str) -> None:
     config = load_tagger(
         tmp_path, *SMALL_TAGGER, f"encoder=[sound, {toy}, {{use: sound, freeze: true}}]", **toy_encoders()

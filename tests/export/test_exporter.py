@@ -18,7 +18,7 @@ import torch
 from huggingface_hub import ModelCard
 from tiny_pipelines import QUIET, SMALL_TAGGER, build_parts, load_tagger, toy_encoders
 from tokenizers import Tokenizer, normalizers
-from trained_pipeline import Trained, trained_spans
+from trained_pipeline import Trained, trained_example
 
 from seqpipe import load
 from seqpipe.answers.registry import ANSWER_KINDS
@@ -40,7 +40,7 @@ from seqpipe.version import VERSION
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """A trained pipeline, exported with scores."""
-    trained = trained_spans(tmp_path_factory.mktemp("export"))
+    trained = trained_example("spans", tmp_path_factory.mktemp("export"))
     trained.bundle = trained.folder / "bundle"
     trained.export("bundle", scores={"test": {"f1": 0.5, "precision": 0.5}})
     return trained
@@ -148,9 +148,8 @@ def test_the_model_card_names_labels_scores_and_makers_and_has_a_head_that_the_h
     for part in ("# tiny", "`B-PER`", "| test | f1 | 50.00 |", "- torch: ", "- encoder lstm: seqpipe-nlp", "agreed on"):
         assert part in card
     (megabytes,) = re.findall(r"files have ([0-9.]+) MB", card)
-    assert sum(path.stat().st_size for path in trained.bundle.iterdir()) / 1e6 == pytest.approx(
-        float(megabytes), abs=0.1
-    )
+    size = sum(path.stat().st_size for path in trained.bundle.iterdir())
+    assert size / 1e6 == pytest.approx(float(megabytes), abs=0.1)
     assert "train: train.conll" in card.partition("```yaml")[2]
     data = ModelCard(card).data
     assert (data.library_name, data.pipeline_tag, data.tags) == ("seqpipe", "token-classification", ["seqpipe", "onnx"])
@@ -226,18 +225,6 @@ def test_a_bundle_that_reads_words_otherwise_is_refused(trained: Trained) -> Non
     model = bundled_with(trained, featurizer=TextSource(tokenizer, featurizer.features))
     with pytest.raises(ParityError, match=r"test\.conll:\d+ .+ differently from .+: its input 'ids' differs"):
         verify_parity(trained.comparison(model), trained.records, QUIET)
-
-
-def test_weights_that_changed_after_the_export_are_found(trained: Trained) -> None:
-    weight = trained.pipeline.head.emissions.weight
-    exported = weight.detach().clone()
-    with torch.no_grad():
-        weight += 0.05 * torch.randn_like(weight)
-        try:
-            with pytest.raises(ParityError, match="decisions differ"):
-                verify_parity(trained.comparison(), trained.records, QUIET)
-        finally:
-            weight.copy_(exported)
 
 
 @pytest.mark.parametrize(("toy", "error"), [("nomask", ParityError), ("unrolled", ExportError)])

@@ -22,12 +22,9 @@ from seqpipe.training.pipeline import Pipeline
 class Trained:
     """A pipeline, its config and test records, its bundle, and a folder for further bundles."""
 
-    def __init__(self, config: Config, pipeline: Pipeline, folder: Path, bundle: Path | None = None):
-        self.config, self.pipeline, self.folder = config, pipeline, folder
+    def __init__(self, config: Config, pipeline: Pipeline, folder: Path, bundle: Path):
+        self.config, self.pipeline, self.folder, self.bundle = config, pipeline, folder, bundle
         self.records: list[Record] = read(config.data.reader, config.data.tests["test"])
-        self.bundle = bundle or folder / "bundle"
-        if bundle is None:
-            self.export("bundle")
 
     def export(self, name: str, records: list[Record] | None = None, **options: Any) -> Model:
         """Export the pipeline to a new bundle; its graph is traced once."""
@@ -44,9 +41,9 @@ class Trained:
         return replace(self.config, export=self.config.export.model_copy(update=export))
 
 
-def trained_spans(folder: Path) -> Trained:
-    """The model `spans` of the gallery."""
+def trained_example(name: str, folder: Path) -> Trained:
+    """A model of the gallery; further bundles of it go to the folder."""
     torch.set_num_threads(1)
-    example = gallery("spans")
+    example = gallery(name)
     run = open_run(example.run, QUIET)
     return Trained(run.config, load_trained(run), folder, example.bundle)

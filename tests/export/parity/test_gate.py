@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_pipelines import QUIET, build_parts, write_seq2seq
+from tiny_pipelines import QUIET
 from tokenizers import Tokenizer
-from trained_pipeline import Trained, trained_spans
+from trained_pipeline import Trained, trained_example
 
 from seqpipe import Model, load
 from seqpipe.answers.registry import answer_from
 from seqpipe.config.loader import Config
-from seqpipe.config.loader import load as load_config
 from seqpipe.errors import ParityError
 from seqpipe.export.exporter import bundle_manifest, golden_examples
 from seqpipe.export.parity import gate
@@ -32,21 +31,16 @@ from seqpipe.runtime.model import same_answer
 from seqpipe.runtime.session import GraphSession
 from seqpipe.training.datasets import read
 from seqpipe.training.evaluation import option_table, option_trials
-from seqpipe.training.trainer import Trainer
 
 
 @pytest.fixture(scope="module")
 def tags(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return trained_spans(tmp_path_factory.mktemp("tags"))
+    return trained_example("spans", tmp_path_factory.mktemp("tags"))
 
 
 @pytest.fixture(scope="module")
 def writer(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    folder = tmp_path_factory.mktemp("writer")
-    config = load_config(write_seq2seq(folder))
-    pipeline, batches = build_parts(config)
-    Trainer(pipeline, config, batches, None, folder / "checkpoints", QUIET).train()
-    return Trained(config, pipeline, folder)
+    return trained_example("text", tmp_path_factory.mktemp("writer"))
 
 
 def refusal(trained: Trained, model: Model | None = None) -> str:
