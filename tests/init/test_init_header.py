@@ -112,12 +112,6 @@ def test_a_first_record_stays_a_record(rows: int, sign: str, tmp_path: Path) -> 
         (tmp_path / "init.yaml").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize(("head", "columns"), [(["English", "Deutsch"], None), (None, ["text", "target"])])
-def test_pairs_of_texts_may_have_a_header(head: list[str] | None, columns: list[str] | None, tmp_path: Path) -> None:
-    texts = sentences(40)
-    assert read(table(tmp_path, head, texts[:20], texts[20:], sign="\t"))[1]["columns"] == columns
-
-
 def test_pairs_that_are_sorted_by_length_have_no_header(tmp_path: Path) -> None:
     texts = sorted(["go", "hi", "run", "stop", "wait", "hello", "thanks", *sentences(40)], key=len)
     data = table(tmp_path, None, texts, [f"{text} {text[:2]}" for text in texts], sign="\t")

@@ -120,29 +120,21 @@ def test_a_run_trains_on_what_the_shares_leave_and_scores_the_parts_that_it_writ
     done = seqpipe("run", "shop.yaml", "train.epochs=1", "--device", "cpu", folder=tmp_path)
     assert done.code == 0, done.err
     assert "warning: 3 records are left out of " in done.err
-    places = [f"{tmp_path}/shop.csv:{line}: " for line in (12, 52, 62)]
-    assert all(place in done.err for place in places)
-    assert "157 examples" in done.err
-    assert "test: 20 records" in done.err
-    parts = {
-        role: [json.loads(line) for line in (tmp_path / "runs/shop/data" / f"{role}.jsonl").read_text().splitlines()]
-        for role in ("dev", "test")
-    }
-    assert {role: len(records) for role, records in parts.items()} == {"dev": 20, "test": 20}
-    assert sum(record["label"] == "no" for record in parts["test"]) == 5
+    texts = [*(f"{tmp_path}/shop.csv:{line}: " for line in (12, 52, 62)), "157 examples", "test: 20 records"]
+    assert [text for text in texts if text not in done.err] == []
+    dev, test = ((tmp_path / f"runs/shop/data/{role}.jsonl").read_text().splitlines() for role in ("dev", "test"))
+    assert (len(dev), len(test)) == (20, 20)
+    assert sum(json.loads(line)["label"] == "no" for line in test) == 5
     again = json.loads(seqpipe("evaluate", "runs/shop/bundle", "--json", folder=tmp_path).out)
-    scores = json.loads((tmp_path / "runs/shop/metrics.json").read_text())
-    assert again["scores" if "scores" in again else "test"] in (scores, scores["test"])
+    assert again["test"] == json.loads((tmp_path / "runs/shop/metrics.json").read_text())["test"]
     changed = seqpipe("run", "shop.yaml", "train.epochs=1", "data.split_seed=2", "--device", "cpu", folder=tmp_path)
-    assert changed.code == 2
-    assert "data.split_seed" in changed.err
+    assert (changed.code, "data.split_seed" in changed.err) == (2, True)
 
 
 def test_a_share_must_be_one_and_bad_rows_a_reader_that_can(tmp_path: Path) -> None:
     small(tmp_path / "shop.csv")
     seqpipe("init", "shop.csv", folder=tmp_path)
     too_much = seqpipe("check", "shop.yaml", "data.dev=0.7", folder=tmp_path)
-    assert too_much.code == 2
-    assert "data.dev" in too_much.err
+    assert (too_much.code, "data.dev" in too_much.err) == (2, True)
     other = seqpipe("check", "shop.yaml", "data.reader={use: folders}", folder=tmp_path)
     assert "the reader 'folders' cannot leave records out; delete the key" in other.err

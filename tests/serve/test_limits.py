@@ -309,6 +309,7 @@ def test_many_requests_at_once_are_no_large_headers(server: Server) -> None:
 
 LARGE, GET_V1 = b"y" * 200_000, b"GET /v1 HTTP/1.1\r\n"
 CLOSE = "Connection: close\r\n"
+UPGRADE = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
 REQUESTS: dict[str, tuple[bytes, bytes]] = {
     "a header": (HEAD + b"X: " + LARGE + b"\r\n\r\n", b"431 "),
     "a header without end": (HEAD + b"X: " + LARGE, b"431 "),
@@ -324,12 +325,7 @@ REQUESTS: dict[str, tuple[bytes, bytes]] = {
     "a foreign host": (GET_V1 + b"Host: evil.example\r\n\r\n", b"421 "),
     "a host with a port": (GET_V1 + b"Host: localhost:1\r\nConnection: close\r\n\r\n", b"200 "),
     "HTTP 1.0 without a host": (b"GET /v1 HTTP/1.0\r\n\r\n", b"200 "),
-    "an upgrade of the protocol": (
-        raw(
-            b'{"inputs": "Anna"}', "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
-        ),
-        b"200 ",
-    ),
+    "an upgrade of the protocol": (raw(b'{"inputs": "Anna"}', UPGRADE), b"200 "),
 }
 
 
@@ -390,22 +386,22 @@ def writer() -> Iterator[Server]:
         yield running
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"max_length": 101}, "max_length: 101 is not between 1 and 100"),  # the default, which exceeds --max-length
-        ({"beams": 4}, "beams: 4 is not between 1 and 3"),
-        ({"beams": 3, "n_best": 4}, "n_best: 4 is not between 1 and 3"),
-        ({"beams": 10**30}, "is not between 1 and 3"),
-    ],
-)
-def test_more_than_the_server_allows_is_refused(writer: Server, options: dict[str, Any], told: str) -> None:
+EXCESSIVE: list[tuple[dict[str, Any], str]] = [
+    ({"max_length": 101}, "max_length: 101 is not between 1 and 100"),  # the default, which exceeds --max-length
+    ({"beams": 4}, "beams: 4 is not between 1 and 3"),
+    ({"beams": 3, "n_best": 4}, "n_best: 4 is not between 1 and 3"),
+    ({"beams": 10**30}, "is not between 1 and 3"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), EXCESSIVE)
+def test_more_than_the_server_allows_is_refused(writer: Server, options: dict[str, Any], message: str) -> None:
     for more in ({}, {"stream": True}, {"documents": True}):
         reply = writer.post("/v1/writer", {"inputs": "a good", "options": options, **more})
-        assert (reply.status, told in reply.json["error"]) == (422, True)
+        assert (reply.status, message in reply.json["error"]) == (422, True)
     tensor = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a good"]}
     reply = writer.post("/v2/models/writer/infer", {"inputs": [tensor], "parameters": options})
-    assert (reply.status, told in reply.json["error"]) == (422, True)
+    assert (reply.status, message in reply.json["error"]) == (422, True)
 
 
 def test_the_bounds_of_the_server_are_described_and_hold_for_completions(writer: Server) -> None:

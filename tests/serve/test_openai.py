@@ -186,16 +186,16 @@ def test_a_wrong_request_is_refused_by_name(
     assert (error.value.param, error.value.type) == (parameter, "invalid_request_error")
 
 
-@pytest.mark.parametrize(
-    ("text", "stops", "kept", "held"),
-    [
-        ("abc", (), ("abc", False), 0),
-        ("abc", ("cd",), ("abc", False), 1),
-        ("abcd", ("cd", "b"), ("a", True), 0),
-        ("aab", ("abab", "bb"), ("aab", False), 2),
-        ("", ("x",), ("", False), 0),
-    ],
-)
+STOPPED: list[tuple[str, tuple[str, ...], tuple[str, bool], int]] = [
+    ("abc", (), ("abc", False), 0),
+    ("abc", ("cd",), ("abc", False), 1),
+    ("abcd", ("cd", "b"), ("a", True), 0),
+    ("aab", ("abab", "bb"), ("aab", False), 2),
+    ("", ("x",), ("", False), 0),
+]
+
+
+@pytest.mark.parametrize(("text", "stops", "kept", "held"), STOPPED)
 def test_a_text_that_may_be_the_beginning_of_a_stop_text_is_held_back(
     text: str, stops: tuple[str, ...], kept: tuple[str, bool], held: int
 ) -> None:

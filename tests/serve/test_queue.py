@@ -67,10 +67,10 @@ def test_tokens_that_are_written_wait_with_those_that_are_read() -> None:
     assert (queue.tokens, [waiting.tokens for waiting in queue.take()], queue.tokens) == (100, [8, 8], 0)
 
 
-@pytest.mark.parametrize(
-    ("run", "expected"),
-    [(1, [["8", "8"], ["100", "100"], ["500", "500"]]), (5_000, [["8", "8", "100", "100", "500", "500"]])],
-)
+PLANS = [(1, [["8", "8"], ["100", "100"], ["500", "500"]]), (5_000, [["8", "8", "100", "100", "500", "500"]])]
+
+
+@pytest.mark.parametrize(("run", "expected"), PLANS)
 def test_the_time_of_runs_decides_which_lengths_go_together(run: int, expected: list[list[str]]) -> None:
     queue = filled(*(job(str(n), tokens=n) for _ in range(2) for n in (8, 100, 500)))
     for padded in range(1, 1_000, 100):
@@ -167,23 +167,6 @@ def test_the_time_to_try_again_follows_from_what_waits_and_the_speed() -> None:
     for _ in range(3):
         queue.done([job("done", tokens=20)], 1.0)
     assert refusal(queue, job("b")).headers == {"Retry-After": "5"}
-
-
-def test_a_worker_waits_until_there_is_work() -> None:
-    queue, taken = BatchQueue(100), [threading.Event(), threading.Event()]
-
-    def work() -> None:
-        for event, expected in zip(taken, (["a"], []), strict=True):
-            if names(queue.take()) == expected:
-                event.set()
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    queue.put([job("a")])
-    assert taken[0].wait(SOON)
-    assert worker.is_alive()
-    queue.close()
-    assert taken[1].wait(SOON)
 
 
 def test_with_a_delay_the_oldest_waits_for_others_but_a_full_batch_and_a_call_do_not() -> None:

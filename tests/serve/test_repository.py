@@ -104,12 +104,10 @@ def test_versions_are_ordered_as_numbers(tmp_path: Path) -> None:
     assert versions(tmp_path) == ["9", "v9.1", "9.1.1", "10", "2026-11-23"]
 
 
-@pytest.mark.parametrize(
-    "name", ["..", ".", "", "../toy", "toy/2", "/etc", "toy\0", "toy\n", "-x", "models", "a" * 101]
-)
-def test_no_name_leads_elsewhere(folder: Path, name: str) -> None:
-    with pytest.raises(UsageError):
-        locate(folder, name)
+def test_no_name_leads_elsewhere(folder: Path) -> None:
+    for name in ("..", ".", "", "../toy", "toy/2", "/etc", "toy\0", "toy\n", "-x", "models", "a" * 101):
+        with pytest.raises(UsageError):
+            locate(folder, name)
 
 
 @pytest.mark.parametrize("version", ["..", "../plain", "2/../..", "", "3", "/", "2/"])
@@ -130,11 +128,6 @@ def test_links_are_refused(folder: Path, tmp_path: Path) -> None:
         assert error.value.status == 422
     assert names(tmp_path) == ["other"]
     assert locate(tmp_path, "other", "1").folder == tmp_path / "other" / "1"
-
-
-def test_a_repository_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--repository: .*none: no such folder"):
-        bundles(tmp_path / "none")
 
 
 # The server
@@ -184,31 +177,32 @@ def test_a_request_that_came_before_is_answered_by_the_version_after(server: Ser
         assert json.loads(response.read())["answers"] == models["2"](TEXTS)
 
 
+BROKEN = [("10", "answers differ"), ("11", "damaged"), (None, "damaged"), ("12", "there is: 2, 9, 10, 11")]
+
+
 @pytest.mark.usefixtures("broken")
-@pytest.mark.parametrize(
-    ("version", "told"),
-    [("10", "answers differ"), ("11", "damaged"), (None, "damaged"), ("12", "there is: 2, 9, 10, 11")],
-)
+@pytest.mark.parametrize(("version", "reason"), BROKEN)
 def test_a_bundle_that_is_refused_leaves_the_old_one(
-    server: Server, models: dict[str, Model], folder: Path, version: str | None, told: str
+    server: Server, models: dict[str, Model], folder: Path, version: str | None, reason: str
 ) -> None:
+    def refused_loads() -> float:
+        page = server.get("/metrics").body
+        return metric_value(page, "seqpipe_bundle_loads_total", bundle="toy", result="refused") or 0
+
     server.post(LOAD, to("9"))
-    counted = (
-        metric_value(server.get("/metrics").body, "seqpipe_bundle_loads_total", bundle="toy", result="refused") or 0
-    )
+    counted = refused_loads()
     reply = server.post(LOAD, to(version) if version else {})
     is_there = version != "12"
     assert reply.status == (422 if is_there else 404)
-    assert told in reply.json["error"]
+    assert reason in reply.json["error"]
     assert str(folder) not in reply.json["error"]
     assert ("still answers" in reply.json["error"]) == is_there
     assert words(server) == models["9"](TEXTS)
     assert server.get("/v2/health/ready").status == 200
-    page = server.get("/metrics").body
-    assert metric_value(page, "seqpipe_bundle_loads_total", bundle="toy", result="refused") == counted + is_there
+    assert refused_loads() == counted + is_there
     shown = entry(server, "toy")
     assert (shown["version"], shown["state"]) == ("9", "READY")
-    assert (told in shown["reason"]) == is_there
+    assert (reason in shown["reason"]) == is_there
     server.post(LOAD, to("9"))
     assert entry(server, "toy")["reason"] == ""
 
@@ -240,22 +234,22 @@ def test_a_load_goes_on_when_its_client_leaves(server: Server) -> None:
     assert server.post("/v1/toy", {"inputs": "Bern"}).status == 200
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
-        (LOAD, {"parameters": {"config": "{}"}}, 422),
-        (LOAD, {"parameters": {"file:model.onnx": "AA=="}}, 422),
-        (LOAD, {"parameters": {"version": 2}}, 422),
-        (LOAD, {"parameters": []}, 422),
-        (LOAD, {"path": "/tmp/bundle"}, 422),
-        (LOAD, [], 422),
-        ("/v2/repository/models/..%2F..%2Fetc/load", {}, 404),
-        ("/v2/repository/models/%2e%2e/load", {}, 422),
-        ("/v2/repository/models/notes/load", {}, 422),
-        ("/v2/repository/models/none/load", {}, 404),
-        ("/v2/repository/models/README/load", {}, 404),
-    ],
-)
+UNLOADABLE: list[tuple[str, Any, int]] = [
+    (LOAD, {"parameters": {"config": "{}"}}, 422),
+    (LOAD, {"parameters": {"file:model.onnx": "AA=="}}, 422),
+    (LOAD, {"parameters": {"version": 2}}, 422),
+    (LOAD, {"parameters": []}, 422),
+    (LOAD, {"path": "/tmp/bundle"}, 422),
+    (LOAD, [], 422),
+    ("/v2/repository/models/..%2F..%2Fetc/load", {}, 404),
+    ("/v2/repository/models/%2e%2e/load", {}, 422),
+    ("/v2/repository/models/notes/load", {}, 422),
+    ("/v2/repository/models/none/load", {}, 404),
+    ("/v2/repository/models/README/load", {}, 404),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "status"), UNLOADABLE)
 def test_nothing_else_can_be_loaded(server: Server, path: str, body: Any, status: int) -> None:
     before = server.get("/v1").json
     reply = server.post(path, body)

@@ -80,29 +80,13 @@ def test_an_input_without_an_answer_may_be_skipped(server: Server, slow: Model) 
     assert five["error"].startswith("record 3: must be an object")
 
 
-def test_a_bad_input_fails_its_own_request_alone(server: Server, slow: Model) -> None:
-    texts = [LONG if i % 3 == 0 else "Anna in Bern" for i in range(60)]
-    replies = call_in_threads([lambda text=text: server.post("/v1/slow", {"inputs": text}) for text in texts])
-    for text, reply in zip(texts, replies, strict=True):
-        if text is LONG:
-            assert (reply.status, reply.json["error"][:22]) == (422, "record 1: 1,001 tokens")
-        else:
-            assert reply.json == {"answer": slow(text)}
-
-
-@pytest.mark.parametrize(
-    ("path", "status", "message"),
-    [
-        ("/v1/slwo", 404, "no bundle 'slwo'; did you mean 'slow'?"),
-        ("/v1/a/b", 404, "Not Found"),
-        ("/nope", 404, "Not Found"),
-        ("/v1", 405, "Method Not Allowed"),
-    ],
-)
-def test_an_unknown_path_gets_an_error(server: Server, path: str, status: int, message: str) -> None:
+@pytest.mark.parametrize("path", ["/v1/a/b", "/nope", "/v1", "/v1/slwo"])
+def test_an_unknown_path_gets_an_error(server: Server, path: str) -> None:
+    unknown = "no bundle 'slwo'; did you mean 'slow'?; GET /v1 lists all bundles"
+    errors = {"/v1": (405, "Method Not Allowed"), "/v1/slwo": (404, unknown)}
     reply = server.post(path, {"inputs": "Anna"})
-    assert (reply.status, [*reply.json]) == (status, ["error", "request_id"])
-    assert reply.json["error"].startswith(message)
+    assert (reply.status, reply.json["error"]) == errors.get(path, (404, "Not Found"))
+    assert reply.json["request_id"] == reply.headers["x-request-id"]
 
 
 def test_an_explanation_is_that_of_the_model(server: Server, slow: Model) -> None:
@@ -143,15 +127,6 @@ def test_an_error_before_the_first_piece_is_a_status(server: Server) -> None:
     for options, message in (({"beams": 2}, "stream: only a single"), ({"beasm": 2}, "no decode option")):
         reply = server.post("/v1/lm", {"inputs": "a good", "stream": True, "options": options})
         assert (reply.status, reply.json["error"][: len(message)]) == (422, message)
-
-
-@pytest.mark.parametrize(
-    "value", [5, None, True, {"a": 1}, [1], [[1]], ["a", 2], "a", 1e999, -1, 10**30, "\ud800", [None]]
-)
-def test_no_option_makes_an_internal_error(server: Server, value: Any) -> None:
-    for name in server.get("/v1/lm").json["options"]:
-        body = {"inputs": "a good", "options": {name: value, "seed" if name != "seed" else "max_length": 3}}
-        assert server.post("/v1/lm", body).status in (200, 400, 422), body
 
 
 def test_a_stream_is_finished_before_the_server_ends(letters_bundle: Path, lm: Model) -> None:
