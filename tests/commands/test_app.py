@@ -22,6 +22,7 @@ from tiny_pipelines import (
     environ,
     run_process,
     seqpipe,
+    succeed,
     write_classifier,
     write_jsonl,
     write_tagger,
@@ -32,7 +33,6 @@ from seqpipe.commands.plugins import app as plugins_app
 from seqpipe.console import Console
 
 CRF = ("embedding={use: lookup, dim: 8}", "train.epochs=8")
-TEXT = "Ada flew to Rome .\n"
 
 
 @pytest.fixture(scope="module")
@@ -40,16 +40,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which `seqpipe run tiny.yaml` has run."""
     folder = tmp_path_factory.mktemp("cli")
     write_tagger(folder)
-    done = seqpipe("run", "tiny.yaml", *CRF, "--json", folder=folder)
-    assert done.code == 0, done.err
+    done = succeed("run", "tiny.yaml", *CRF, "--json", folder=folder)
     (folder / "run.json").write_text(done.out)
     (folder / "run.err").write_text(done.err)
     return folder
-
-
-def lines_of_json(done: CommandResult) -> list[Any]:
-    assert done.code == 0, done.err
-    return [json.loads(line) for line in done.out.splitlines()]
 
 
 # One score everywhere
@@ -87,16 +81,13 @@ def test_the_metric_that_chose_the_weights_leads_the_scores(tmp_path: Path) -> N
     assert ", f1 " in done.err.splitlines()[1]
     card = (tmp_path / "runs/tiny/bundle/README.md").read_text()
     assert card.index("| dev | recall |") < card.index("| test | recall |") < card.index("| test | f1 |")
-    longer = seqpipe("train", "runs/tiny/pipeline.yaml", "train.epochs=3", "--fresh", folder=tmp_path)
+    again = ("train", "runs/tiny/pipeline.yaml", "train.epochs=3", "--seed", "9")
+    changed, longer = (seqpipe(*again, *options, folder=tmp_path) for options in ([], ["--fresh"]))
+    assert (changed.code, "train.seed: 1 -> 9" in changed.err) == (2, True)
     assert (longer.code, "epoch   3/3" in longer.err) == (0, True), longer.err
+    assert "the old run is now runs/tiny.1" in longer.err
+    assert "next: seqpipe evaluate runs/tiny" in longer.err
     assert (tmp_path / "runs/tiny.1/bundle").exists()
-
-
-def test_run_and_bundle_and_the_training_have_the_same_score(folder: Path) -> None:
-    trained = json.loads((folder / "run.json").read_text())["scores"]
-    for target in ("runs/tiny", "runs/tiny/bundle"):
-        assert json.loads(seqpipe("evaluate", target, "--json", folder=folder).out) == trained
-    assert json.loads((folder / "runs/tiny/bundle/bundle.json").read_text())["metrics"] == trained
 
 
 def test_evaluate_scores_a_file_a_group_raw_text_and_lists_errors(folder: Path) -> None:
@@ -114,29 +105,16 @@ def test_evaluate_scores_a_file_a_group_raw_text_and_lists_errors(folder: Path) 
     assert raw == {"test": raw["test"], "test (raw)": raw["test"]}  # the toy data splits as the tokenizer does
 
 
-def test_export_writes_the_bundle_again_elsewhere(folder: Path, tmp_path: Path) -> None:
-    assert seqpipe("export", "runs/tiny", "-o", tmp_path / "bundle", "-q", folder=folder).code == 0
-    verified = seqpipe("verify", tmp_path / "bundle", "--json")
-    assert (verified.code, json.loads(verified.out)["golden"] > 4) == (0, True)
-    assert "golden examples answered the same on cpu" in verified.err
-    assert (tmp_path / "bundle/model.onnx").read_bytes() == (folder / "runs/tiny/bundle/model.onnx").read_bytes()
-
-
 def test_a_run_under_several_seeds_has_mean_and_deviation(tmp_path: Path) -> None:
     write_tagger(tmp_path)
-    done = seqpipe("run", "tiny.yaml", *SMALL_TAGGER, "train.epochs=7", "--seeds", "2", "--json", folder=tmp_path)
-    assert done.code == 0, done.err
+    done = succeed("run", "tiny.yaml", *SMALL_TAGGER, "train.epochs=7", "--seeds", "2", "--json", folder=tmp_path)
     summary = json.loads(done.out)["test"]
     values = summary["values"]
     runs = [tmp_path / f"runs/tiny-seed{seed}" for seed in (1, 2)]
     assert values == [json.loads((run / "metrics.json").read_text())["test"]["f1"] for run in runs]
     assert values[0] != values[1]
-    assert summary == {
-        "metric": "f1",
-        "values": values,
-        "mean": mean(values),
-        "deviation": pytest.approx(stdev(values)),
-    }
+    deviation = pytest.approx(stdev(values))
+    assert summary == {"metric": "f1", "values": values, "mean": mean(values), "deviation": deviation}
     assert all(part in done.err for part in ("== seed 2 of 2", "± "))
     assert sorted(os.listdir(tmp_path / "runs")) == ["tiny-seed1", "tiny-seed2"]
     assert (runs[1] / "bundle/model.onnx").exists()
@@ -236,42 +214,15 @@ def test_predict_prompts_on_a_terminal_and_nowhere_else(folder: Path) -> None:
     assert predict(folder, stdin="Ada left\n").err == ""
 
 
-def test_n_best_are_alternatives_best_first(folder: Path) -> None:
-    (alternatives,) = lines_of_json(predict(folder, "--n-best", "3", stdin=TEXT))
-    scores = [alternative["score"] for alternative in alternatives]
-    assert (len(scores), scores) == (3, sorted(scores, reverse=True))
-    (best,) = lines_of_json(predict(folder, stdin=TEXT))
-    assert [span["word"] for span in best] == [span["word"] for span in alternatives[0]["spans"]] == ["Ada", "Rome"]
-    assert lines_of_json(predict(folder, "--option", "n_best=3", stdin=TEXT)) == [alternatives]
-
-
-def test_documents_are_split_into_sentences_with_offsets_into_the_document(folder: Path) -> None:
-    text = "nobody came . Ada left . Cho flew to Lima ."
-    (spans,) = lines_of_json(predict(folder, "--documents", stdin=text + "\n"))
-    assert all(text[span["start"] : span["end"]] == span["word"] for span in spans)
-    assert [span["word"] for span in spans] == ["Ada", "Cho", "Lima"]
-
-
-def test_conll_that_is_evaluated_can_be_answered_too(folder: Path, tmp_path: Path) -> None:
-    done = predict(folder, "-i", folder / "test.conll", "-o", tmp_path / "out.conll")
-    assert (done.code, done.out) == (0, "")
-    rows = [line.split("\t") for line in (tmp_path / "out.conll").read_text().splitlines()]
-    given = (folder / "test.conll").read_text().splitlines()
-    assert [row[0] for row in rows][:-1] == [line.split("\t")[0] for line in given if not line.startswith("# ")]
-    tags = {row[1] for row in rows if len(row) == 2}
-    assert {"O", "B-PER"} < tags <= {"O", "B-PER", "I-PER", "B-LOC", "I-LOC"}
-
-
 @pytest.mark.parametrize(
     ("arguments", "stdin", "code", "message"),
     [
         (["--option", "n_best"], "a\n", 2, "must be KEY=VALUE"),
         (["--option", "nbest=2"], "a\n", 2, "no decode option 'nbest'; did you mean 'n_best'?"),
-        (["--n-best", "0"], "a\n", 2, "n_best: 0 is not between 1 and 100"),
+        (["--option", f"n_best={2**70}"], "a\n", 2, f"--option n_best={2**70}: this number is too large"),
         (["--beams", "2"], "a\n", 2, "no decode option 'beams' (there is: n_best)"),
         (["--documents", "--n-best", "2"], "a\n", 2, "documents have no n_best"),
         (["-i", "gone.txt"], "", 3, "gone.txt: there is no such file"),
-        ([], b"fine\n\xff\xfe\n", 3, "standard input:2: byte 1 is not UTF-8"),
     ],
 )
 def test_predict_refuses_what_it_cannot_do(folder: Path, arguments: Any, stdin: Any, code: int, message: str) -> None:
@@ -399,21 +350,6 @@ def test_init_takes_its_file_as_argument_or_as_option(folder: Path) -> None:
         assert (done.code, "seqpipe init train.csv" in done.err) == (2, True)
 
 
-def test_a_changed_yaml_ends_with_2_and_fresh_moves_the_run_aside(tmp_path: Path) -> None:
-    write_tagger(tmp_path)
-
-    def train(*options: str) -> CommandResult:
-        return seqpipe("train", "tiny.yaml", *SMALL_TAGGER, "train.epochs=1", *options, folder=tmp_path)
-
-    assert train("-q").code == 0
-    changed = train("--seed", "9")
-    assert (changed.code, "train.seed: 1 -> 9" in changed.err) == (2, True)
-    fresh = train("--seed", "9", "--fresh")
-    assert (fresh.code, "the old run is now runs/tiny.1" in fresh.err) == (0, True)
-    assert "next: seqpipe evaluate runs/tiny" in fresh.err
-    assert train("--seed", "9", "--resume").code == 0
-
-
 # JSON
 
 
@@ -437,15 +373,12 @@ WITH_JSON = [  # with the exit code, and for an error its kind and message
     (["run", "tiny.yaml", "--more", "2", "--data-add", "x"], 2, "UsageError", "--more with --data-add: each is"),
     (["run", "tiny.yaml", "--final"], 2, "UsageError", "--final trains on all data after --folds"),
     (["run", "tiny.yaml", "--folds", "1"], 2, "UsageError", "'--folds'"),
-    (["run", "tiny.yaml", "--more", "1", "name=gone"], 2, "UsageError", "runs/gone is not trained yet"),
-    (["run", "tiny.yaml", "--data-add", "x", "name=gone"], 2, "ConfigError", "data.add.0: no such file"),
     (["check", "tiny.yaml", "--static"], 0, "", ""),
     (["check", "unread.yaml"], 2, "ConfigError", "unread.yaml:1:"),
     (["check", "tiny.yaml", "--explain", "encoder=lsmt"], 2, "ConfigError", "did you mean 'lstm'"),
     (["check", "tiny.yaml", "--explain", "data.dev=unread.yaml"], 3, "DataError", "unread.yaml"),
     (["evaluate", "runs/tiny/bundle", "--by", "colour"], 3, "DataError", "no field 'colour' to split by"),
     (["evaluate", "runs/tiny/bundle", "--beams", "many"], 2, "UsageError", "'--beams'"),
-    (["evaluate", "runs/tiny/bundle", "--beams", "5"], 2, "UsageError", "no decode option 'beams' (there is: n_best)"),
     (["compare", "runs/tiny", "runs/tiny/bundle", "--no-speed"], 0, "", ""),
     (["runs"], 0, "", ""),
     (["verify", "gone"], 6, "BundleError", "no such folder"),
@@ -527,8 +460,7 @@ def test_check_builds_and_exports_and_its_last_line_repeats_the_overrides_for_a_
     (folder / "my own").mkdir()
     write_tagger(folder / "my own")
     pattern = r"tokenizer.pattern=\w+|[^\w\s]"
-    done = seqpipe("check", "my own/tiny.yaml", *SMALL_TAGGER, "--set", pattern, "--json", folder=folder)
-    assert done.code == 0, done.err
+    done = succeed("check", "my own/tiny.yaml", *SMALL_TAGGER, "--set", pattern, "--json", folder=folder)
     assert json.loads(done.out)["decisions"] == 12
     line = done.err.rstrip().rpartition("\nnext: ")[2]
     assert shlex.split(line) == ["seqpipe", "run", "my own/tiny.yaml", *SMALL_TAGGER, pattern]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_pipelines import seqpipe
+from tiny_pipelines import succeed
 
 from seqpipe import Model, load
 from seqpipe.commands import bench
@@ -47,8 +47,7 @@ def test_percentiles_are_latencies_that_were_measured() -> None:
 
 def test_a_result_has_every_measurement(tiny_bundle: Path) -> None:
     options = ["--seconds", "1", "--batches", "1,64", "--clients", "2", "--threads", "1", "--json"]
-    done = seqpipe("bench", tiny_bundle, *options)
-    assert done.code == 0, done.err
+    done = succeed("bench", tiny_bundle, *options)
     result = json.loads(done.out)
     start, one_by_one = result["start"], result["one_by_one"]
     assert result["inputs"] == 1

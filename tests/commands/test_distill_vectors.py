@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from gallery import train_settings, write_pipeline
 from tiny_checkpoints import checkpoint, decoder, t5
-from tiny_pipelines import CommandResult, seqpipe, write_jsonl
+from tiny_pipelines import seqpipe, succeed, write_jsonl
 
-from seqpipe.config.yaml import dump
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
 from seqpipe.features.vocabulary import vocabulary_of
 from seqpipe.nn.pretrained import SIF, principal_components, zipf_weights
@@ -29,12 +30,6 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def vectors_of(path: Path) -> tuple[list[str], np.ndarray]:
     listed = [*entries(path, lambda word: True, "auto", None)]
     return [entry.word for entry in listed], np.stack([entry.numbers for entry in listed])
-
-
-def distill(*arguments: str | Path, folder: Path | None = None) -> CommandResult:
-    done = seqpipe("distill-vectors", *arguments, folder=folder)
-    assert done.code == 0, done.err
-    return done
 
 
 def sentence_vectors(folder: Path, words: Sequence[str]) -> np.ndarray:
@@ -57,7 +52,7 @@ def test_the_vectors_of_words_are_those_of_transformers_but_for_a_rotation(famil
     words = [*dict.fromkeys([*words, *(word[:2] for word in words), *(word[::-1] for word in words)])]
     (tmp_path / "words.txt").write_text("\n".join(["", *words, "of", ""]))
     arguments = ["--vocabulary", "words.txt", "--dim", "16", "--weighting", "none", "-o", "words.vec"]
-    distill(folder, *arguments, folder=tmp_path)
+    succeed("distill-vectors", folder, *arguments, folder=tmp_path)
     listed, rows = vectors_of(tmp_path / "words.vec")
     assert listed == words
     assert rows.shape == (len(words), 16)
@@ -66,7 +61,7 @@ def test_the_vectors_of_words_are_those_of_transformers_but_for_a_rotation(famil
 
 def test_every_token_has_a_vector_the_same_in_both_formats_and_each_time(bert: Path, tmp_path: Path) -> None:
     for name, more in (("a.vec", []), ("b.vec", []), ("c.bin", ["--binary"])):
-        done = distill(bert, "-o", tmp_path / name, "--dim", "8", *more)
+        done = succeed("distill-vectors", bert, "-o", tmp_path / name, "--dim", "8", *more)
         assert f"8 wide -> {tmp_path / name}" in done.err
         assert f"tokenizer: {{use: pretrained, checkpoint: {bert}}}" in done.err
     assert (tmp_path / "a.vec").read_bytes() == (tmp_path / "b.vec").read_bytes()
@@ -91,29 +86,26 @@ def test_weights_follow_zipfs_law_and_components_are_those_of_the_covariance() -
     assert principal_components(rows[::-1], 2)[::-1] == pytest.approx(projected, abs=1e-4)
 
 
-def pipeline(folder: Path, **changes: object) -> Path:
-    for name in ("train", "dev"):
-        records = [{"text": text, "label": "place" if "in" in text else "other"} for text in TEXTS * 2]
-        write_jsonl(folder / f"{name}.jsonl", records)
-    content = {
-        "name": "tiny",
-        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl"},
+def labelled(count: int, seed: int) -> list[dict[str, Any]]:
+    return [{"text": text, "label": "place" if "in" in text else "other"} for text in TEXTS * count]
+
+
+def pipeline(folder: Path, **changes: Any) -> Path:
+    content: dict[str, Any] = {
         "tokenizer": {"use": "words", "lowercase": True},
         "embedding": {"use": "static", "path": "tiny.vec"},
         "head": {"use": "label", "pool": "mean"},
-        "train": {"epochs": 8, "optimizer": {"use": "adamw", "lr": 0.05}, "threads": 1},
+        "train": train_settings(8, 0.05, 512),
     }
-    (folder / "tiny.yaml").write_text(dump(content | changes))
-    return folder / "tiny.yaml"
+    return write_pipeline(folder, labelled, "tiny", (2, 2, 2), **content | changes)
 
 
 def test_a_bundle_trained_from_the_file_needs_neither_it_nor_the_checkpoint(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "bert", "bert", TEXTS * 3)
-    distill(folder, "-o", tmp_path / "tiny.vec", "--dim", "12")
+    succeed("distill-vectors", folder, "-o", tmp_path / "tiny.vec", "--dim", "12")
     embedding = [{"use": "static", "path": "tiny.vec"}, {"use": "lookup", "dim": 4}]
     pipeline(tmp_path, tokenizer={"use": "pretrained", "checkpoint": str(folder)}, embedding=embedding)
-    done = seqpipe("run", "tiny.yaml", "--device", "cpu", folder=tmp_path)
-    assert done.code == 0, done.err
+    succeed("run", "tiny.yaml", "--device", "cpu", folder=tmp_path)
     folder.rename(tmp_path / "elsewhere")
     (tmp_path / "tiny.vec").unlink()
     model = load(tmp_path / "runs/tiny/bundle", "cpu")
@@ -121,7 +113,7 @@ def test_a_bundle_trained_from_the_file_needs_neither_it_nor_the_checkpoint(tmp_
 
 
 def test_the_words_are_those_of_a_pipelines_training_and_unlabelled_texts(bert: Path, tmp_path: Path) -> None:
-    distill(bert, "--pipeline", pipeline(tmp_path), "-o", tmp_path / "tiny.vec", "--dim", "8")
+    succeed("distill-vectors", bert, "--pipeline", pipeline(tmp_path), "-o", tmp_path / "tiny.vec", "--dim", "8")
     words, _ = vectors_of(tmp_path / "tiny.vec")
     assert words[0] == "in"
     assert {*words} == {word for text in TEXTS for word in text.lower().replace(",", " ,").replace("!", " !").split()}
@@ -132,15 +124,15 @@ def test_the_words_are_those_of_a_pipelines_training_and_unlabelled_texts(bert: 
     assert len([*embedding.parameters()]) == 1
     assert [*Static(vocabulary, path=tmp_path / "tiny.vec", train=False).parameters()] == []
     write_jsonl(tmp_path / "more.jsonl", [{"text": "rainin"}])
-    sets = {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl", "unlabelled": "more.jsonl"}
-    file = pipeline(tmp_path, data=sets, train={"self_training": {"rounds": 1}})
-    distill(bert, "--pipeline", file, "-o", tmp_path / "tiny.vec", "--dim", "8")
+    file = pipeline(tmp_path, data={"unlabelled": "more.jsonl"}, train={"self_training": {"rounds": 1}})
+    succeed("distill-vectors", bert, "--pipeline", file, "-o", tmp_path / "tiny.vec", "--dim", "8")
     assert {"in", "rainin"} < {*vectors_of(tmp_path / "tiny.vec")[0]}
 
 
 def test_words_that_the_tokenizer_does_not_know_have_no_vector(bert: Path, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("hello\n数学\nworld\nteacher\n")
-    done = distill(bert, "--vocabulary", tmp_path / "words.txt", "-o", tmp_path / "words.vec", "--dim", "2")
+    arguments = ("--vocabulary", "words.txt", "-o", "words.vec", "--dim", "2")
+    done = succeed("distill-vectors", bert, *arguments, folder=tmp_path)
     assert f"1 of 4 words are unknown to the tokenizer of {bert} and have no vector" in done.err
     assert vectors_of(tmp_path / "words.vec")[0] == ["hello", "world", "teacher"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Install
-from tiny_pipelines import seqpipe
+from tiny_pipelines import succeed
 
 from seqpipe.runtime.environment import Finding, examine
 from seqpipe.version import VERSION
@@ -56,7 +56,6 @@ def test_a_broken_plugin_is_noted(install: Install) -> None:
 
 
 def test_the_command_prints_a_line_for_each_finding() -> None:
-    done = seqpipe("doctor")
-    assert done.code == 0, done.err
+    done = succeed("doctor")
     assert done.out.splitlines()[0].startswith(f"ok    seqpipe: {VERSION}, Python 3.")
     assert len([line for line in done.out.splitlines() if not line.startswith(" ")]) >= len(examine())

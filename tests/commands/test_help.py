@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import typer
 from conftest import Install
-from tiny_pipelines import run_process, seqpipe
+from tiny_pipelines import run_process, seqpipe, succeed
 
 from seqpipe.commands.app import app
 from seqpipe.commands.help import examples
@@ -35,8 +35,7 @@ PATHS = [*paths()]
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path or "seqpipe")
 def test_a_help_has_examples_and_plain_words_within_80_columns(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    done = seqpipe(*path.split(), "--help")
-    assert done.code == 0, done.err
+    done = succeed(*path.split(), "--help")
     assert f"\nExamples:\n  seqpipe {path}".rstrip() in done.out
     assert max(map(len, done.out.splitlines())) <= 80
     cut = [line for line in done.out.splitlines() if line.endswith("...") and "[KEY=VALUE]..." not in line]
@@ -57,8 +56,7 @@ def complete(monkeypatch: pytest.MonkeyPatch) -> Complete:
         variables |= {"_TYPER_COMPLETE_FISH_ACTION": "get-args", "COMP_CWORD": str(word)}
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        done = seqpipe()
-        assert done.code == 0, done.err
+        done = succeed()
         return done.out
 
     return run_completion

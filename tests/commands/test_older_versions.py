@@ -32,9 +32,7 @@ OLD_RUN = "learned.json: has format 1, of an older seqpipe; this one reads forma
         *((f"{command} version-1", 2, f"version-1/{OLD_RUN}") for command in ("export", "evaluate", "vectors")),
     ],
 )
-def test_an_older_bundle_or_run_is_refused_with_file_and_cure(
-    arguments: str, code: int, message: str, run: Path
-) -> None:
+def test_an_older_bundle_or_run_is_refused_with_its_cure(arguments: str, code: int, message: str, run: Path) -> None:
     done = seqpipe(*arguments.split(), folder=run.parent)
     assert (done.code, message in done.err) == (code, True)
     assert "`seqpipe run PIPELINE.yaml --fresh`" in done.err

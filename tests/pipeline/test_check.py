@@ -64,25 +64,6 @@ def test_a_late_span_that_cuts_a_word_is_an_error_and_is_counted_where_it_is_wid
     assert any(warning.startswith(f"{LATE} of {LATE} spans begin or end within") for warning in widened.data.warnings)
 
 
-def test_words_and_tokens_of_all_records_count(tmp_path: Path) -> None:
-    (tmp_path / "words.vec").write_text("late 1 0\nwords 0 1\n")
-    path = write_classifier(tmp_path, LABEL | {"embedding": {"use": "vectors", "path": "words.vec"}})
-    late = [{"text": "late words", "label": "good"}] * LATE
-    write_jsonl(tmp_path / "train.jsonl", [{"text": "an early day", "label": "bad"}] * EARLY + late)
-    assert build_trial(load(path)).messages[0].startswith("embedding: 2 of 5 words (40.0%) have a vector in words.vec")
-    path = write_classifier(tmp_path, LABEL | {"tokenizer": {"use": "words", "min_count": 500}})
-    write_jsonl(tmp_path / "train.jsonl", [{"text": f"day {n}", "label": "ab"[n % 2]} for n in range(EARLY)])
-    assert "day" in build_trial(load(path)).pipeline.artifacts.vocabulary
-
-
-def test_late_texts_that_cannot_be_written_are_counted(tmp_path: Path) -> None:
-    path = write_seq2seq(tmp_path, {"data": {"reader": "jsonl", "train": "train.jsonl"}})
-    late = {"text": "abc", "reversed": "a b  c"}
-    write_jsonl(tmp_path / "train.jsonl", [{"text": "ab", "reversed": "ba"}] * 1500 + [late] * LATE)
-    (message,) = build_trial(load(path, ["head.target_tokenizer={use: words}"])).messages
-    assert message.startswith(f"warning: head: {LATE} of {1500 + LATE:,} texts (")
-
-
 def corpus(folder: Path, lines: list[str], **head: Any) -> Config:
     """A language model of a text with these lines."""
     (folder / "train.txt").write_text("".join(f"{line}\n" for line in lines))
@@ -173,9 +154,7 @@ def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_sample")
-def test_large_data_are_examined_to_their_end_with_all_warnings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_data_are_examined_to_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     late = [{"text": "Adas left it", "spans": [[0, 3, "PER"]]}, {"text": "", "spans": []}]
     records = [{"text": f"it rains {n}", "spans": [[3, 8, "PER"]]} for n in range(EARLY)] + late * LATE
     config = tagged(tmp_path, late[0])
@@ -246,7 +225,7 @@ class Broken(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         if self.fault == "raises":
             raise KeyError("missing")
-        return x * float("nan") if self.fault == "nan" else x[..., :-1]
+        return x * float("nan")
 
 
 FORWARD = "encoder: encoder 'broken' of toys: `forward`"
@@ -256,12 +235,9 @@ FORWARD = "encoder: encoder 'broken' of toys: `forward`"
     ("encoder", "error", "message"),
     [
         ("unrolled", ExportError, "the pipeline does not export"),
-        ("nomask", ParityError, "depends on values in the padding"),
-        ("baked", ParityError, "decisions differ between PyTorch and onnxruntime"),
         ("rough", ParityError, r"(scores|opens|closes) differs by \d"),
         ("fails", ParityError, "onnxruntime fails at shape"),
         ("{use: broken, fault: raises}", PluginError, f"{FORWARD} raised KeyError: 'missing'"),
-        ("{use: broken, fault: shape}", PluginError, rf"{FORWARD} returned x of shape .*, not \(B, T, 8\) as"),
         ("{use: broken, fault: nan}", TrainingError, "the loss of the first batch is nan"),
     ],
 )
@@ -277,14 +253,3 @@ def test_an_unknown_metric_is_reported_with_the_scores_there_are(tmp_path: Path)
     file = write_classifier(tmp_path, {"head": {"use": "label", "target": "label", "calibrate": True}})
     for metric in ("accuracy", "-loss"):
         assert check_export(load(file, [f"train.metric={metric}"]), QUIET).decisions
-    with pytest.raises(UsageError, match="no dev score 'acuracy'; did you mean 'accuracy'"):
-        check_export(load(file, ["train.metric=acuracy"]), QUIET)
-
-
-def test_many_words_that_the_tokenizer_splits_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    check_export(load_tagger(tmp_path, *SMALL_TAGGER, r"tokenizer={use: words, pattern: \w}"), Console())
-    message = "words are split differently by the tokenizer in the words joined by spaces: for example"
-    assert message in capsys.readouterr().err
-    check_export(load_tagger(tmp_path, *SMALL_TAGGER), Console())
-    printed = capsys.readouterr().err
-    assert ("0.0 % of" in printed, "for example" in printed) == (True, False)

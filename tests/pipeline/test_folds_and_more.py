@@ -13,7 +13,7 @@ import pytest
 import torch
 from tiny_pipelines import SMALL_TAGGER, seqpipe, write_conll, write_jsonl, write_tagger
 
-from seqpipe import DataError, Pipeline, Run, UsageError, compare
+from seqpipe import Pipeline, Run, UsageError, compare
 from seqpipe import runs as list_runs
 from seqpipe.console import Progress
 from seqpipe.training import checkpoint
@@ -71,9 +71,7 @@ def test_each_record_is_answered_by_the_run_that_was_not_trained_on_it(crossed: 
     assert any("== fold 2 of 2" in line for line in lines)
 
 
-def test_scores_of_a_cross_validation_are_those_of_all_answers_with_mean_and_deviation(
-    crossed: Crossed,
-) -> None:
+def test_scores_of_a_cross_validation_are_those_of_all_answers_with_mean_and_deviation(crossed: Crossed) -> None:
     scores, folds = crossed[0].scores or {}, [(Run(path).scores or {})["test"] for path in crossed[0].folds]
     correct, gold, predicted = (sum(fold[key] for fold in folds) for key in ("correct", "gold", "predicted"))
     assert correct > 5
@@ -235,6 +233,3 @@ def test_a_group_of_the_data_is_in_one_fold_of_a_pipeline(tmp_path: Path) -> Non
         assert len(train | dev | test) == len(train) + len(dev) + len(test)
         tested += test
     assert sorted(tested) == [f"doc {i}" for i in range(10)]
-    wrong = Pipeline(write_tagger(tmp_path, {"data": keys | {"group": "page"}})).config
-    with pytest.raises(DataError, match=r"train\.jsonl:1: no field 'page', which data\.group names"):
-        data_form(wrong).read(wrong.data.train)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tiny_pipelines import QUIET, SMALL_TAGGER, load_tagger, seqpipe, write_tagger
+from tiny_pipelines import QUIET, SMALL_TAGGER, load_tagger, seqpipe, succeed, write_tagger
 
 from seqpipe import Pipeline, Run
 from seqpipe.config.loader import load
@@ -44,8 +44,7 @@ def test_check_names_the_run_that_is_needed_and_run_makes_it_once(tmp_path: Path
     assert "needs runs/first: the run of yaml/first.yaml, which is run first" in checked.err
     assert (checked.code, json.loads(checked.out)) == (0, {"file": str(path), "doubtful": [], "needs": ["runs/first"]})
     assert not (tmp_path / "runs").exists()
-    done = seqpipe("train", path, "--device", "cpu", folder=tmp_path)
-    assert done.code == 0, done.err
+    done = succeed("train", path, "--device", "cpu", folder=tmp_path)
     assert "second needs runs/first: the run of yaml/first.yaml" in done.err
     assert done.err.index("training first") < done.err.index("training second")
     assert "encoder: starts from runs/first" in done.err
@@ -169,12 +168,9 @@ def test_few_lines_stand_below_each_other_and_many_are_joined() -> None:
 
 def test_the_answers_of_a_bundle_are_shown_with_their_texts(capsys: pytest.CaptureFixture[str]) -> None:
     passage = f"{WORDS} Ada\nlives in Oslo. {WORDS}"
-    start = passage.index("Ada")
+    a = passage.index("Ada")
     golden: list[dict[str, Any]] = [
-        {
-            "record": {"question": "Who?", "text": passage},
-            "answer": {"answer": "Ada", "start": start, "end": start + 3},
-        },
+        {"record": {"question": "Who?", "text": passage}, "answer": {"answer": "Ada", "start": a, "end": a + 3}},
         {"record": {"words": ["a", "b"]}, "answer": {"answer": "", "start": 0, "end": 0}},
         {"record": {"points": [[0.125, 0.25]] * 40}, "answer": {"answer": "0 1"}},
         {"record": {"text": "left out"}, "answer": {"answer": "c"}, "options": {"n_best": 3}},

@@ -2,16 +2,14 @@
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from doc_pages import OUTPUTS, ROOT, SHELLS, Block, code_blocks, compare_output, copy_checkout
+from doc_pages import ROOT, SHELLS, code_blocks
 from repository_scripts import load_script
-from tiny_pipelines import seqpipe, write_tagger
 
 from seqpipe.training import progress
 from seqpipe.training.progress import Interrupts
@@ -121,13 +119,6 @@ def test_an_interrupt_of_the_kernel_saves_a_checkpoint_from_which_the_same_cell_
     assert epochs == [str(epoch) for epoch in range(1, trained + 3)]
 
 
-def test_an_error_has_the_text_of_the_command(kernel: Kernel, tmp_path: Path) -> None:
-    reply = kernel("Pipeline('tiny.yaml', {'encoder.hiden': 3})")
-    command = seqpipe("check", write_tagger(tmp_path), "--set", "encoder.hiden=3", folder=tmp_path)
-    assert command.err.splitlines()[0] in reply.error
-    assert reply.error.endswith("encoder.hiden: 'lstm' has no such option; did you mean 'hidden'?")
-
-
 def test_a_second_interrupt_ends_the_cell_and_not_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # that of a kernel
@@ -159,13 +150,6 @@ def code_cells(book: Any) -> list[Any]:
     return [cell for cell in book.cells if cell.cell_type == "code"]
 
 
-def execute(book: Any, folder: Path, timeout: int) -> list[Any]:
-    """Run a notebook from its first cell to its last; return the cells with code."""
-    resources = {"metadata": {"path": str(folder)}}
-    nbclient.NotebookClient(book, timeout=timeout, kernel_name="python3", resources=resources).execute()
-    return code_cells(book)
-
-
 def test_the_notebook_that_trains_and_ships_runs(kernel: Kernel) -> None:
     book = nbformat.read(SCRIPTS[0].with_suffix(".ipynb"), 4)
     replies = [kernel(cell.source) for cell in code_cells(book)]
@@ -179,39 +163,28 @@ def test_the_notebook_that_trains_and_ships_runs(kernel: Kernel) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_every_notebook_runs_from_its_first_cell_to_its_last(script: Path, tmp_path: Path) -> None:
-    cells = execute(nbformat.read(script.with_suffix(".ipynb"), 4), tmp_path, 200)
-    assert [cell for cell in cells if not cell.execution_count] == []
+    book = nbformat.read(script.with_suffix(".ipynb"), 4)
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(book, timeout=200, kernel_name="python3", resources=resources).execute()
+    assert [cell for cell in code_cells(book) if not cell.execution_count] == []
 
 
 # The course
-
-
-def course_cells(page: Path) -> list[tuple[Block, Block | None]]:
-    """The blocks of a page that are cells of its notebook, each with the output that the page expects, or None."""
-    page_blocks = [*code_blocks(page.read_text(encoding="utf-8"))]
-    pairs = []
-    for block, after in zip(page_blocks, [*page_blocks[1:], Block("", "", 0)], strict=True):
-        if block.condition not in ("long", "no") and (block.title or block.language in ("python", *SHELLS)):
-            expects = not block.title and not after.title and after.language in OUTPUTS
-            pairs.append((block, after if expects else None))
-    return pairs
 
 
 def course_notebook(page: Path) -> Any:
     return nbformat.reads(load_script(NOTEBOOKS / "make.py").course_notebook(page), 4)
 
 
-def is_of_the_page(cell: Any) -> bool:
-    return not cell.source.startswith("!mkdir")
-
-
 @pytest.mark.parametrize("page", COURSE, ids=lambda page: page.stem)
 def test_the_notebook_of_a_page_has_its_code_its_formulas_and_its_pictures(page: Path) -> None:
     book = course_notebook(page)
     nbformat.validate(book)
-    cells = [*filter(is_of_the_page, code_cells(book))]
+    cells = [cell for cell in code_cells(book) if not cell.source.startswith("!mkdir")]
+    blocks = [block for block in code_blocks(page.read_text(encoding="utf-8")) if block.condition not in ("long", "no")]
+    blocks = [block for block in blocks if block.title or block.language in ("python", *SHELLS)]
     assert len(cells) > 2
-    for (block, _), cell in zip(course_cells(page), cells, strict=True):
+    for block, cell in zip(blocks, cells, strict=True):
         magic = f"%%writefile {block.title}\n" if block.title else "%%bash -e\n" if block.language in SHELLS else ""
         assert cell.source.rstrip() == f"{magic}{block.code}".rstrip()
     prose = "\n".join(cell.source for cell in book.cells if cell.cell_type == "markdown")
@@ -219,15 +192,3 @@ def test_the_notebook_of_a_page_has_its_code_its_formulas_and_its_pictures(page:
     assert prose.count("$$") == 2 * len(formulas) > 0
     assert [mark for mark in ("$`", "`$", "<!--", "](../") if mark in prose] == []
     assert [name for cell in book.cells for name in cell.get("attachments", {})] != []
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("page", COURSE, ids=lambda page: page.stem)
-def test_the_notebook_of_a_page_prints_its_outputs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy_checkout(tmp_path)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    cells = filter(is_of_the_page, execute(course_notebook(page), tmp_path, 600))
-    for (_, expected), cell in zip(course_cells(page), cells, strict=True):
-        if expected:
-            compare_output(expected, "".join(output.text for output in cell.outputs if output.output_type == "stream"))

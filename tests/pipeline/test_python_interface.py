@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_pipelines import SMALL_TAGGER, begin_run, load_tagger, seqpipe, write_jsonl, write_tagger
+from tiny_pipelines import SMALL_TAGGER, begin_run, load_tagger, seqpipe, succeed, write_jsonl, write_tagger
 
 from seqpipe import Bundle, BundleError, ConfigError, DataError, Pipeline, Run, UsageError
 from seqpipe.config.run_layout import HISTORY
@@ -38,8 +38,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reported]:
 
 def test_a_run_is_what_the_command_makes_of_the_same_yaml(finished: Reported, tmp_path: Path) -> None:
     run, reports = finished
-    command = seqpipe("run", write_tagger(tmp_path), *SMALL_TAGGER, "--device", "cpu", "--json", folder=tmp_path)
-    assert command.code == 0
+    command = succeed("run", write_tagger(tmp_path), *SMALL_TAGGER, "--device", "cpu", "--json", folder=tmp_path)
     printed = json.loads(command.out)
     assert run.scores == printed["scores"]
     assert run.outcome == printed["training"]
@@ -191,21 +190,29 @@ def test_an_override_may_be_any_plain_value_or_a_path(folder: Path) -> None:
     assert (config.data.train, config.name, config.train.patience, config.train.clip) == (moved, "other", None, 1e-05)
 
 
-def test_an_exception_of_the_callback_ends_the_work_which_goes_on_later(folder: Path) -> None:
-    class EnoughError(Exception): ...
+class EnoughError(Exception): ...
 
-    def stop(progress: Progress) -> None:
-        if progress.text == "training" and "epoch 2" in progress.note:
-            raise EnoughError
 
-    pipeline, reports = Pipeline(write_tagger(folder), SMALL_TAGGER), list[Progress]()
+def stop_in_epoch_2(progress: Progress) -> None:
+    if progress.text == "training" and "epoch 2" in progress.note:
+        raise EnoughError
+
+
+def stop_after_epoch(history: Rows) -> None:
+    raise EnoughError
+
+
+@pytest.mark.parametrize("callback", [{"progress": stop_in_epoch_2}, {"on_epoch": stop_after_epoch}], ids=str)
+def test_an_exception_of_a_callback_ends_the_work_which_goes_on_later(callback: Any, folder: Path) -> None:
+    pipeline, reports, lengths = Pipeline(write_tagger(folder), SMALL_TAGGER), list[Progress](), list[int]()
     with pytest.raises(EnoughError):
-        pipeline.train(device="cpu", progress=stop)
+        pipeline.train(device="cpu", **callback)
     run = Run("runs/tiny")
     assert len(run.history) == 1
     with pytest.raises(UsageError, match="has no bundle yet"):
         _ = run.bundle
-    assert len(pipeline.train(device="cpu", progress=reports.append).history) == 2
+    pipeline.train(device="cpu", progress=reports.append, on_epoch=lambda history: lengths.append(len(history)))
+    assert lengths == [2]
     assert any("resuming from epoch 2" in report.text for report in reports)
 
 
@@ -235,19 +242,6 @@ def test_a_function_is_called_after_each_epoch_and_may_end_the_training(folder: 
     assert training[-1].done == training[-1].total  # a bar is complete, though epochs are missing
     assert pipeline.run(on_epoch=histories.append).history == run.history
     assert len(histories) == 3
-
-
-def test_an_exception_of_the_function_ends_the_work_which_goes_on_with_the_next_epoch(folder: Path) -> None:
-    pipeline, lengths = Pipeline(write_tagger(folder), SMALL_TAGGER), list[int]()
-
-    def fail(history: Rows) -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        pipeline.train(device="cpu", on_epoch=fail)
-    assert len(Run("runs/tiny").history) == 1
-    pipeline.train(device="cpu", on_epoch=lambda history: lengths.append(len(history)))
-    assert lengths == [2]
 
 
 def test_a_pipeline_trains_in_a_thread_with_a_bar_in_a_folder(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,23 +1,19 @@
 """A run folder has one writer: the second is refused, naming the first; one that was killed is not in the way."""
 
-import contextlib
 import errno
 import fcntl
 import json
 import os
-import random
-import re
 import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gallery import gallery
-from tiny_pipelines import QUIET, SMALL_TAGGER, ForkedCommand, begin_run, load_tagger, seqpipe, tiers, write_tagger
+from tiny_pipelines import QUIET, SMALL_TAGGER, ForkedCommand, begin_run, load_tagger, seqpipe, write_tagger
 
 from seqpipe import files
 from seqpipe.config.loader import load
@@ -224,55 +220,6 @@ def test_what_another_process_writes_into_a_run_is_not_taken_for_torn(folder: Pa
         begin_run(config)
     assert (run / "predictions.jsonl").read_text() == "one"
     assert not list(run.glob(".*.part"))
-
-
-def compete(folder: Path, delay: float, refusals: int, how: str) -> None:
-    """Adds one to a counter, not atomically, under the lock, once others were refused; exits with 2 if refused."""
-    time.sleep(delay)
-    try:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(run_lock(folder))
-            counter = folder / "counter"
-            if how == "fresh" and counter.exists():
-                files.move_aside(folder)
-                stack.enter_context(run_lock(folder))
-            count = int(counter.read_text()) if counter.exists() else 0
-            deadline = time.monotonic() + 60
-            while len([*folder.parent.glob("refused-*")]) < refusals and time.monotonic() < deadline:
-                time.sleep(0.002)
-            counter.write_text(str(count + 1))
-            if how == "killed":
-                os.kill(os.getpid(), signal.SIGKILL)
-    except UsageError as error:
-        (folder.parent / f"refused-{os.getpid()}").write_text(str(error))
-        sys.exit(2)
-
-
-@pytest.mark.parametrize("rounds", tiers(12, long=200, seconds=900))
-def test_processes_that_lock_at_random_times_lose_nothing(rounds: int, tmp_path: Path) -> None:
-    ForkedCommand.server.set_forkserver_preload(["seqpipe.pipeline.full_run", "seqpipe.commands.app", "test_run_lock"])
-    dice = random.Random(5)
-    for number in range(rounds):
-        folder = tmp_path / str(number) / "run"
-        folder.parent.mkdir()
-        hows = dice.choices(["plain", "killed", "fresh"], k=dice.choice([2, 3]))
-        refusals = dice.choice([0, len(hows) - 1])  # the writers may miss each other, or all but one are refused
-        calls = [(folder, dice.uniform(0, 0.01), refusals, how) for how in hows]
-        writers = [ForkedCommand.server.Process(target=compete, args=call) for call in calls]
-        for writer in writers:
-            writer.start()
-        for writer in writers:
-            writer.join()
-        codes = [writer.exitcode for writer in writers]
-        expected = {"killed": -signal.SIGKILL}
-        assert all(code in (2, expected.get(how, 0)) for code, how in zip(codes, hows, strict=True)), (hows, codes)
-        counted = sum(int(path.read_text()) for path in folder.parent.glob("run*/counter"))
-        assert counted == len(hows) - codes.count(2) > 0
-        assert codes.count(2) >= refusals
-        for message in folder.parent.glob("refused-*"):
-            assert int(re.findall(r"process (\d+)", message.read_text())[0]) in [writer.pid for writer in writers]
-        with run_lock(folder):
-            pass
 
 
 def test_the_next_export_removes_what_a_killed_one_left_beside_its_output(folder: Path) -> None:

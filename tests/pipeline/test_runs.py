@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from gallery import gallery
-from tiny_pipelines import QUIET, seqpipe
+from tiny_pipelines import QUIET, seqpipe, succeed
 
 import seqpipe as library
 from seqpipe import Bundle, Run, UsageError
@@ -75,8 +75,7 @@ def test_a_bundle_in_int8_or_outside_of_runs_answers_the_records_itself(folder: 
 
 
 def test_the_command_prints_what_python_returns_and_ends_with_1_if_a_run_is_worse(folder: Path) -> None:
-    done = seqpipe("compare", "runs/a", "runs/b", "runs/a/int8", "--examples", "1")
-    assert done.code == 0, done.err
+    done = succeed("compare", "runs/a", "runs/b", "runs/a/int8", "--examples", "1")
     tests = library.compare("runs/a", "runs/b", "runs/a/int8", speed=False).tests
     assert len(tests) == 2
     assert all(test.sentence in done.out for test in tests)

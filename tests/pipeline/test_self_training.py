@@ -178,7 +178,6 @@ def test_the_confidence_in_several_labels_is_that_of_the_least_certain_one(tmp_p
         (["data.unlabelled=null"], "train.self_training: it needs texts; name them in data.unlabelled, or delete"),
         (["data.dev=null"], "train.self_training: it needs the dev score; write data.dev, or delete self_training"),
         (["head={use: vector}"], "'vector' answers with neither labels nor tags, which train.self_training needs"),
-        (["train.self_training.rounds=0"], "train.self_training.rounds: should be a whole number above 0, not 0"),
         (["train.self_training.round=1"], "'self_training' has no such key; did you mean 'rounds'?"),
         (["train.self_training=2"], "train.self_training: should be a mapping of keys, not 2"),
         (["data.unlabelled=none.jsonl"], "data.unlabelled: no such file 'none.jsonl'"),

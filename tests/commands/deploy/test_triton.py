@@ -16,7 +16,7 @@ import triton_backend
 from conftest import Build
 from google.protobuf import json_format, text_format
 from serving import Server
-from tiny_pipelines import seqpipe
+from tiny_pipelines import succeed
 from toy_bundles import write_sum_bundle
 from triton_backend import InferenceRequest as Request
 
@@ -31,8 +31,7 @@ TEXTS = ["Anna in New York", "Ben meets Alice", "", "calls", "Bern in New York .
 
 
 def deploy(bundle: Path, repository: Path, *options: str) -> Path:
-    done = seqpipe("deploy", "triton", bundle, "-o", repository, *options)
-    assert done.code == 0, done.err
+    succeed("deploy", "triton", bundle, "-o", repository, *options)
     return repository
 
 
@@ -143,8 +142,7 @@ def test_a_batch_of_requests_is_answered_at_once(toy: Any, tiny_bundle: Path, mo
     responses = toy.execute([Request({"text": [next(rest) for _ in range(size)]}) for size in sizes])
     assert calls == [60]
     assert [len(answers(response)) for response in responses] == sizes
-    predicted = seqpipe("predict", tiny_bundle, stdin="\n".join(texts).encode() + b"\n")
-    assert predicted.code == 0, predicted.err
+    predicted = succeed("predict", tiny_bundle, stdin="\n".join(texts).encode() + b"\n")
     answered = [answer for response in responses for answer in answers(response)]
     assert answered == [json.loads(line) for line in predicted.out.splitlines()]
     assert len({json.dumps(answer) for answer in answered}) > 15
@@ -210,8 +208,7 @@ def test_the_model_is_clean_python(repository: Path) -> None:
 
 
 def test_on_a_gpu_both_models_run_there(repository: Path, tiny_bundle: Path, tmp_path: Path) -> None:
-    done = seqpipe("deploy", "triton", tiny_bundle, "-o", tmp_path / "models", "--cuda", "--name", "people")
-    assert done.code == 0, done.err
+    done = succeed("deploy", "triton", tiny_bundle, "-o", tmp_path / "models", "--cuda", "--name", "people")
     assert "--gpus all" in done.err
     assert "seqpipe-nlp[gpu]==" in done.err
     text_model, config = (config_of(tmp_path / "models", name) for name in ("people", "people_graph"))
