@@ -93,9 +93,7 @@ def test_a_text_without_a_label_is_missed_and_is_no_label_of_its_own() -> None:
 
 def test_scores_of_several_labels_are_those_of_scikit_learn() -> None:
     dice = random.Random(1)
-    gold, predicted = (
-        [[label for label in "abcd" if dice.random() < 0.3] for _ in range(200)] for _ in ("gold", "predicted")
-    )
+    gold, predicted = ([[label for label in "abcd" if dice.random() < 0.3] for _ in range(200)] for _ in range(2))
     scores = scored("labels", gold, predicted)
     assert list(scores)[:3] == ["micro_f1", "macro_f1", "exact_match"]
     matrices = [[[label in labels for label in "abcd"] for labels in side] for side in (gold, predicted)]

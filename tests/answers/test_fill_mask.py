@@ -93,11 +93,8 @@ def test_a_piece_continues_the_word_before_or_begins_one(name: str, text: str, t
 def test_the_hidden_words_depend_on_the_text_alone() -> None:
     question = task_of(filled("words")).question
     hidden = question({"text": TEXTS[0]})["text"]
-    assert question({"text": TEXTS[0], "where": "a:1", "words": ["x"]}) == {
-        "text": hidden,
-        "where": "a:1",
-        "words": None,
-    }
+    record = {"text": TEXTS[0], "where": "a:1", "words": ["x"]}
+    assert question(record) == {"text": hidden, "where": "a:1", "words": None}
     assert question({"words": TEXTS[0].split()})["text"] == hidden
     assert question({"text": ""}) == {"text": "", "words": None}
     with pytest.raises(DataError, match="no text in the field 'text'; it has: words, label"):

@@ -126,9 +126,7 @@ def test_a_manifest_that_lacks_a_key_is_an_error_and_no_kind(name: str, tokenize
 
 
 def test_settings_are_completed_and_missing_ones_refused() -> None:
-    with pytest.raises(
-        ValueError, match="need the setting `scheme`, one of IOB1, IOB2, BIOES, BILOU, BMES, not 'none'"
-    ):
+    with pytest.raises(ValueError, match="the setting `scheme`, one of IOB1, IOB2, BIOES, BILOU, BMES, not 'none'"):
         check_settings(TASKS["spans"], {})
     with pytest.raises(ValueError, match=r"the answer kind 'score' has no setting 'labels' \(there is: none\)"):
         check_settings(TASKS["score"], {"labels": 3})

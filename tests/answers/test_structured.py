@@ -19,7 +19,6 @@ from seqpipe.answers.types import EACH_WORD, WHOLE_TEXT, SpanRules, UnseenLabelE
 from seqpipe.config.loader import load
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Doc
-from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.predictor import number_outputs, refuse_nan
 from seqpipe.training.datasets import collate, examples, read
 from seqpipe.training.fit import fit_artifacts
@@ -266,11 +265,7 @@ def test_a_label_that_training_never_saw_is_an_error_of_its_own() -> None:
         ("relation", ["knows"], "field 'relation': 'knows' is not a pair; write"),
         ("relation", [{"from": 0, "to": 1}], "field 'relation': .* is not a pair; write"),
         *(
-            (
-                "relation",
-                [{"from": a, "to": b, "label": "a"}],
-                rf"field 'relation': \({a}, {b}\) are not positions of 3",
-            )
+            ("relation", [{"from": a, "to": b, "label": "a"}], rf"field 'relation': \({a}, {b}\) are not positions of")
             for a, b in ((0, 3), (-1, 0), (True, 0))
         ),
         ("relation", [{"from": 0, "to": 1, "label": "knows"}] * 2, r"has the pair \(0, 1\) twice; delete one"),
@@ -508,10 +503,6 @@ def test_a_head_with_a_field_of_each_sort_is_trained_and_its_bundle_needs_no_cod
     assert 0.5 < answer["words"][0]["tag_score"] <= 1
     assert empty["words"] == empty["next"] == []
     assert empty["mood"] is None
-    config = load(example.yaml, (), plugins(shape=("head", Shape)))
-    assert evaluate(model.predictor, read(config.data.reader, config.data.tests["test"]))[""] == pytest.approx(
-        scores, rel=1e-5
-    )
 
 
 def test_batches_hold_padded_words_and_pairs() -> None:

@@ -69,9 +69,8 @@ def test_no_text_that_is_accepted_holds_a_forbidden_one(name: str, texts: list[s
             decoded = tokenizer.decode(ids, skip_special_tokens=False)
             assert not any(text in decoded for text in texts)
             assert automaton.after(b"".join(written.pieces[i] for i in ids)) == state
-    assert refused > 3 or not any(
-        text in tokenizer.decode(tokenizer.encode(line).ids) for line in CORPUS for text in texts
-    )
+    lines = [tokenizer.decode(tokenizer.encode(line).ids) for line in CORPUS]
+    assert refused > 3 or not any(text in line for line in lines for text in texts)
 
 
 def test_copied_words_have_arcs_behind_those_of_the_vocabulary() -> None:

@@ -69,9 +69,8 @@ def test_a_text_is_written_with_the_words_of_its_source_and_read_back() -> None:
     assert kind.answers([source], decision) == [{"generated_text": text, "score": 0.5}]
 
 
-RECORDS = [
-    {"text": f"{name} owes {debt} CHF .", "target": f"{debt} from {name}"} for name, debt in (("Ada", 7), ("Bo", 8)) * 4
-]
+DEBTS = (("Ada", 7), ("Bo", 8))
+RECORDS = [{"text": f"{name} owes {n} CHF .", "target": f"{n} from {name}"} for name, n in DEBTS * 4]
 
 
 def copying(folder: Path, *overrides: str, **changes: object) -> Artifacts:
@@ -113,16 +112,12 @@ def test_check_reports_the_percentage_of_targets_that_survive(tmp_path: Path) ->
     assert "texts (50.0%) change when encoded and decoded: 'from, x' as 'from x'" in second
     assert "set detokenize: true" in second
     (message,) = build_trial(load(tmp_path / "backward.yaml")).messages
-    assert message.startswith(
-        "head: 100.0 % of 8 texts survive encoding and decoding; 0 have a word that is in neither"
-    )
-    assert message.endswith("the target vocabulary nor the source")
+    assert message.startswith("head: 100.0 % of 8 texts survive encoding and decoding; 0 have a word that is in ")
+    assert message.endswith(" neither the target vocabulary nor the source")
 
 
 def test_tokenizers_that_split_words_copy_only_where_they_are_one(tmp_path: Path) -> None:
-    message = (
-        r"head: .*it copies whole tokens, but one of the two tokenizers splits words: write target_tokenizer: same"
-    )
+    message = "head: .*copies whole tokens, but one of the two tokenizers splits words: write target_tokenizer: same"
     for override in ("tokenizer={use: bpe}", "head.target_tokenizer={use: bpe}"):
         with pytest.raises(ConfigError, match=message):
             copying(tmp_path, override)

@@ -81,10 +81,7 @@ def test_values_that_no_fitted_feature_has_are_out_of_bounds(manifest: dict[str,
     ("manifest", "message"),
     [
         ({"kind": "pixels"}, "unknown feature kind 'pixels'; update seqpipe"),
-        (
-            {"kind": "sentences", "split": "verse"},
-            "unknown feature kind 'sentences' with split 'verse'; update seqpipe",
-        ),
+        ({"kind": "sentences", "split": "verse"}, "unknown feature kind 'sentences' with split 'verse'; update"),
         ({"kind": "matrix", "means": [0.0], "deviations": [1.0, 1.0]}, "'matrix' with 1 means and 2 deviations"),
         (MEL | {"bands": 2}, "unknown feature kind 'mel' without whole numbers, or of other bands"),
         *(

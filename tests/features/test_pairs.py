@@ -134,9 +134,8 @@ def test_a_first_text_that_leaves_no_room_for_the_second_is_refused_before_train
     write_jsonl(tmp_path / "train.jsonl", [*facts(19, 1), {**long, "label": "wrong"}])
     result = seqpipe("train", path, "train.epochs=1", "--device", "cpu", folder=tmp_path)
     assert result.code == 3
-    assert (
-        "train.jsonl:20: the first text has 10 tokens, and at most 9 leave room for the second; shorten" in result.err
-    )
+    message = "train.jsonl:20: the first text has 10 tokens, and at most 9 leave room for the second; shorten"
+    assert message in result.err
     assert "epoch" not in result.err
 
     write_jsonl(tmp_path / "train.jsonl", facts(19, 1))

@@ -39,12 +39,8 @@ TRICKY = [
     "",
     " \n",
 ]
-CORPUS = [
-    *TRICKY,
-    "Ada met Bo in Oslo.",
-    "Ada and Bo are in Oslo and in Rome.",
-    "the theatre there, then their theme",
-] * 3
+PLAIN = ("Ada met Bo in Oslo.", "Ada and Bo are in Oslo and in Rome.", "the theatre there, then their theme")
+CORPUS = [*TRICKY, *PLAIN] * 3
 MAKERS: dict[str, Any] = {
     "wordpiece": construct(WordPiece, max_size=400),
     "wordpiece folded": construct(WordPiece, max_size=400, lowercase=True, strip_accents=True),
