@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
-import tomllib
 
 import pytest
-from doc_pages import ROOT
 from packaging.requirements import Requirement
+from repository_scripts import PROJECT, ROOT
 
 from seqpipe.console import text_table
 from seqpipe.errors import DataError, install_command
@@ -26,7 +25,7 @@ def test_the_columns_of_a_table_are_as_wide_as_their_widest_cell_on_a_terminal()
     assert text_table([]) == []
 
 
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+EXTRAS = PROJECT["optional-dependencies"]
 
 
 def packages(command: str) -> set[Requirement]:

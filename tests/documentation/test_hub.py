@@ -87,14 +87,8 @@ def test_the_lines_of_the_page_publish_a_bundle_and_load_it_again(tmp_path: Path
         threading.Thread(target=server.serve_forever, daemon=True).start()
         variables = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HUB_OFFLINE": "0"}
         variables |= {"HF_TOKEN": "hf_test", "HF_HOME": str(tmp_path / "cache"), "HF_HUB_DISABLE_TELEMETRY": "1"}
-        result = subprocess.run(
-            [sys.executable, "-c", "\n".join(lines)],
-            cwd=tmp_path,
-            env=os.environ | variables,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [sys.executable, "-c", "\n".join(lines)]
+        result = subprocess.run(command, cwd=tmp_path, env=os.environ | variables, capture_output=True, text=True)
         server.shutdown()
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() in load(folder, "cpu").labels

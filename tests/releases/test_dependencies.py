@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from repository_scripts import PROJECT, ROOT
 from torch import nn
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "requirements" / "README.md"
 PACKAGES = (ROOT / "seqpipe", ROOT / "plugins" / "seqpipe_plugins")
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PINS = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M))
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-import tomllib
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from repository_scripts import PROJECT, ROOT
 
 from seqpipe.config.plugins import BUILTIN
 from seqpipe.version import VERSION
 
 pytestmark = pytest.mark.nightly("pyproject.toml", "README.md", "docs/*", "requirements/*", "tests/releases/*")
 
-ROOT = Path(__file__).parents[2]
 FOLDERS = ("seqpipe", "plugins", "docs", "tests", "benchmarks", "pipelines", ".ci")
 ENDINGS = (".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".mjs", "")
 OLD = re.compile(
@@ -89,7 +90,7 @@ def test_an_installation_from_an_index_is_found_in_any_quotes(text: str) -> None
 
 
 def test_the_lines_that_install_name_this_wheel_and_extras_that_exist() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    extras = PROJECT["optional-dependencies"]
     texts = shown()
     wheels = {path: {*re.findall(r"seqpipe_nlp-([\d.]+)-py3", text)} for path, text in texts.items()}
     assert len([path for path, versions in wheels.items() if versions]) > 5
@@ -102,25 +103,19 @@ def test_the_lines_that_install_name_this_wheel_and_extras_that_exist() -> None:
 
 
 def test_the_distribution_is_ours_and_holds_the_built_in_components() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["name"] == BUILTIN == "seqpipe-nlp"
+    assert PROJECT["name"] == BUILTIN == "seqpipe-nlp"
     assert metadata.version(BUILTIN) == VERSION
-    assert list(project["scripts"]) == list(project["entry-points"]) == ["seqpipe"]
+    assert list(PROJECT["scripts"]) == list(PROJECT["entry-points"]) == ["seqpipe"]
 
 
 def test_the_extra_for_development_has_every_other_but_those_of_gpus_and_of_ray() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    included = {"dev"}
-    while (
-        more := {
-            name
-            for extra in included
-            for requirement in extras[extra]
-            if requirement.startswith("seqpipe-nlp[")
-            for name in requirement.partition("[")[2].rstrip("]").split(",")
-        }
-        - included
-    ):
+    included, extras = {"dev"}, PROJECT["optional-dependencies"]
+    while more := {name for extra in included for name in nested(extras[extra])} - included:
         included |= more
     assert {*extras} - included == {"gpu", "ray"}
+
+
+def nested(requirements: Sequence[str]) -> set[str]:
+    """The extras that an extra names."""
+    texts = [text for text in requirements if text.startswith("seqpipe-nlp[")]
+    return {name for text in texts for name in Requirement(text).extras}

@@ -6,18 +6,17 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from repository_scripts import PROJECT, ROOT
 from skipped import lacking_packages, main
 
 pytestmark = pytest.mark.nightly("try.py", "pyproject.toml", "tests/*")
 
-ROOT = Path(__file__).parents[2]
-PROJECT = """
+TOY_PROJECT = """
 [project]
 name = "seqpipe-nlp"
 version = "1"
@@ -50,7 +49,7 @@ def checkout(tmp_path: Path) -> Path:
     folder = tmp_path / "a checkout"
     (folder / "seqpipe").mkdir(parents=True)
     shutil.copy(ROOT / "try.py", folder)
-    (folder / "pyproject.toml").write_text(PROJECT)
+    (folder / "pyproject.toml").write_text(TOY_PROJECT)
     (folder / "constraints.txt").write_text("")
     (folder / "backend.py").write_text(BACKEND)
     (folder / "seqpipe" / "__main__.py").write_text(MODULE.format(name="seqpipe", code=0))
@@ -114,18 +113,14 @@ def test_an_unknown_word_is_refused_with_the_usage(checkout: Path) -> None:
 
 
 def test_packages_that_are_not_here_are_named_as_pip_takes_them() -> None:
-    reasons = [
-        "could not import 'axe_playwright_python.sync': No module",
-        "needs Chromium",
-        "could not import 'pandas'",
-    ]
+    reasons = ["could not import 'axe_playwright_python.sync': No", "needs Chromium", "could not import 'pandas'"]
     assert lacking_packages(reasons) == ["axe-playwright-python", "pandas"]
 
 
 def test_every_package_that_a_test_may_lack_is_one_of_the_extra_for_development() -> None:
     """So that the last lines of pytest never name a package of a stranger; tests marked `long` may need others."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    known = {canonicalize_name(Requirement(text).name) for extra in extras.values() for text in extra}
+    extras = PROJECT["optional-dependencies"].values()
+    known = {canonicalize_name(Requirement(text).name) for extra in extras for text in extra}
     modules = [
         module
         for path in (ROOT / "tests").rglob("*.py")

@@ -495,7 +495,7 @@ ENCODERS = [
     ("{use: mean, lr: .inf}", "7:26: encoder.lr", "not .inf"),
     ("{use: mean, freeze: yes}", "7:30: encoder.freeze", "write true"),
     ("{use: mean, name: a}", "7:22: encoder.name", "has no meaning here, only beside the `use` of a head"),
-    ("[mean, {use: mean, init: runs/a}]", "7:35: encoder.1.init", "folder that `seqpipe train` or `seqpipe run` wrote"),
+    ("[{use: mean}, {use: mean, init: runs/a}]", "7:42: encoder.1.init", "that `seqpipe train` or `seqpipe run` wrote"),
     ("{use: maen, weight: 2, lr: x}", "7:16: encoder.use, 7:22: encoder.weight, 7:37: encoder.lr", "you mean 'mean'?"),
     ("lost", "7:10: encoder, 7:10: encoder", "asks for 'masks', which nothing provides; did you mean 'mask'?"),
 ]
