@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from promises.test_resume import assert_equal
 from tiny_pipelines import QUIET, CommandResult, ForkedCommand, kill_at, seqpipe, tiers, write_tagger
 
 from seqpipe.config.loader import load
@@ -45,16 +45,9 @@ def state(folder: Path) -> dict[str, Any]:
     return checkpoint.load(folder / "runs" / "tiny" / "checkpoints" / "last.ckpt")
 
 
-def same(first: Any, second: Any) -> bool:
-    if isinstance(first, torch.Tensor):
-        return torch.equal(first, second)
-    if isinstance(first, dict):
-        return first.keys() == second.keys() and all(same(first[key], second[key]) for key in first)
-    return bool(first == second)
-
-
 def assert_same_training(expected: Path, folder: Path) -> None:
-    assert all(same(state(expected)[part], state(folder)[part]) for part in ("weights", "average", "optimizer"))
+    for part in ("weights", "average", "optimizer"):
+        assert_equal(state(expected)[part], state(folder)[part], part)
 
 
 def assert_whole(run: Path) -> None:

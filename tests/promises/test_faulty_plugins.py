@@ -1,4 +1,4 @@
-"""A broken plugin breaks only itself, and says whose it is: fourteen kinds of fault, through the command."""
+"""A broken plugin breaks only itself, and says whose it is: ten kinds of fault, through the command."""
 
 import contextlib
 from collections.abc import Iterator
@@ -31,13 +31,6 @@ def encoder(forward: str, more: str = "") -> str:
     return HOOK % ("faulty", "acme_faults:Encoder") + ENCODER % (more, forward)
 
 
-# What goes wrong when the plugin is read: it is listed, and whoever asks for its encoder is message.
-UNREADABLE = {
-    "its import fails": ("import nothing_of_that_name", "ModuleNotFoundError"),
-    "its import ends the process": ("raise SystemExit(0)", "SystemExit: 0"),
-    "a hook that does not exist": (encoder("x").replace("register_encoders", "register_encodes"), "unknown hook"),
-    "no table": (encoder("x").replace("{'faulty': 'acme_faults:Encoder'}", "3"), "a dict of names"),
-}
 # What goes wrong when its encoder is used: the command fails, and says whose it is.
 UNUSABLE = {
     "an attribute that is not there": (HOOK % ("faulty", "acme_faults:Lost"), 2, "has no attribute 'Lost'"),
@@ -74,19 +67,13 @@ def everything_else_works() -> None:
     assert check("encoder=sound").code == 0
 
 
-@pytest.mark.parametrize("fault", UNREADABLE)
-def test_a_plugin_that_cannot_be_read_is_listed_and_named_where_it_is_missed(fault: str, install: Install) -> None:
-    code, message = UNREADABLE[fault]
-    install(OWNER, code, version="0.7")
+def test_a_plugin_that_cannot_be_read_is_listed_and_named_where_it_is_missed(install: Install) -> None:
+    install(OWNER, "raise SystemExit(0)", version="0.7")
     everything_else_works()
-    listed = seqpipe("plugins").out
-    assert f"broken: {NAMED} (toy): " in listed
-    assert message in listed
+    assert f"broken: {NAMED} (toy): SystemExit: 0" in seqpipe("plugins").out
     done = check("encoder=faulty")
-    assert done.code == 2
-    assert "no encoder named 'faulty'" in done.err
-    assert f"{NAMED} is broken: " in done.err
-    assert message in done.err
+    assert (done.code, "no encoder named 'faulty'" in done.err) == (2, True)
+    assert f"{NAMED} is broken: SystemExit: 0" in done.err
 
 
 @pytest.mark.parametrize("fault", UNUSABLE)

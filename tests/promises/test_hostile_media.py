@@ -96,18 +96,13 @@ def chunked(*chunks: tuple[bytes, bytes]) -> bytes:
 # The bundle's kind, the value as JSON has it (bytes in base64), and words of the error.
 HOSTILE: dict[str, tuple[str, Any, str]] = {
     "a PNG of 10⁵ × 10⁵ pixels": ("picture", png(10**5, 10**5, bytes(1000)), "pixels"),
-    "a PNG of 2³¹ - 1 rows": ("grey", png(1, 2**31 - 1), "pixels"),
     "a decompression bomb": ("picture", png(9_000, 9_000, bytes(9_001 * 9_000)), "81,000,000|9,000 x 9,000"),
     "a PNG without pixels": ("picture", png(0, 9), "cannot be decoded|without pixels"),
-    "the beginning of a PNG": ("picture", WHOLE[:20], "cannot be decoded as PNG or JPEG"),
     "a truncated JPEG": ("grey", image_file(PIXELS, "JPEG")[:-40], "cannot be decoded as PNG or JPEG"),
     "a PNG of few lines": ("grey", png(100, 100, bytes(300)), "cannot be decoded as PNG or JPEG"),
     "a GIF": ("picture", image_file(PIXELS, "GIF"), "cannot be decoded as PNG or JPEG"),
     "no byte of a picture": ("picture", "", "cannot be decoded as PNG or JPEG"),
-    "a file of the host": ("picture", "/etc/hostname", "not base64|cannot be decoded"),
-    "an address of a file": ("picture", "file:///etc/hostname", "not base64"),
     "an address": ("picture", "https://example.org/a.png", "not base64"),
-    "another data URL": ("picture", "data:text/plain,hello", "not base64|cannot be decoded"),
     "pixels of 10⁴⁰⁰": ("grey", [[1, 10**400]], "must be a picture"),
     "pixels that are texts": ("grey", [["1", "2"]], "must be a picture"),
     "pixels that are objects": ("grey", [[{}, None]], "must be a picture"),
@@ -141,11 +136,6 @@ def test_a_hostile_picture_or_sound_is_refused_within_limits(name: str, models: 
         tracemalloc.stop()
     assert len(str(refused.value)) < 500
     assert "field 'it'" in str(refused.value)
-
-
-def test_what_is_whole_is_answered_beside_what_is_not(models: dict[str, Model]) -> None:
-    for name, good in (("picture", in_base64(WHOLE)), ("grey", WHOLE), ("sound", in_base64(wav(TONE)))):
-        assert len(models[name]({"it": good})["vector"]) == 3
 
 
 # Files of the host
@@ -227,14 +217,9 @@ def test_the_server_describes_the_forms_of_a_picture_and_of_a_sound(server: Serv
     for name in ("picture", "sound"):
         assert server.get(f"/v1/{name}").json["inputs"] == [{"name": "it", "type": name}]
         valid = Draft202012Validator(document["components"]["schemas"][f"{name}.Input"]).is_valid
-        assert valid({"it": "aGVsbG8="})
-        assert valid("aGVsbG8=")
-        assert not valid({"it": 7})
-        assert not valid({})
+        assert [*map(valid, ({"it": "aGVsbG8="}, "aGVsbG8=", {"it": 7}, {}))] == [True, True, False, False]
     picture = Draft202012Validator(document["components"]["schemas"]["picture.Input"]).is_valid
-    assert picture({"it": [[0, 255], [1, 2]]})
-    assert picture({"it": [[[0, 1, 2]]]})
-    assert not picture({"it": [[256]]})
+    assert [picture({"it": it}) for it in ([[0, 255], [1, 2]], [[[0, 1, 2]]], [[256]])] == [True, True, False]
 
 
 def test_the_open_inference_protocol_has_a_picture_as_text(server: Server, models: dict[str, Model]) -> None:

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Install
 
 TRAINING = {"torch", "onnx", "onnxscript", "torchcrf", "safetensors"}
 RUNTIME = {"numpy", "tokenizers", "onnxruntime"}
@@ -79,16 +78,6 @@ def test_completion_imports_neither_torch_nor_onnxruntime(words: str, monkeypatc
     monkeypatch.setenv("_SEQPIPE_COMPLETE", "complete_zsh")
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"seqpipe run x.yaml {words}")
     assert imported(command()).isdisjoint(TRAINING | RUNTIME)
-
-
-def test_listing_20_plugins_imports_no_torch(tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    hook = "from seqpipe.plugin import hookimpl\n\n@hookimpl\n"
-    hook += "def register_encoders():\n    return {'acme-%d': 'torch:nn'}\n"
-    for i in range(20):
-        install(f"acme-{i}", hook % i)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
-    listing = "\nfrom seqpipe.config.plugins import Plugins\nassert len(Plugins().names('encoder')) >= 21"
-    assert imported(command("plugins") + listing).isdisjoint(TRAINING | RUNTIME)
 
 
 def test_a_bundle_runs_where_training_is_not_installed(tiny_bundle: Path) -> None:

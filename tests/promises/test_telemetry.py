@@ -1,7 +1,7 @@
 """A process that loads a bundle tells nobody and leaves nothing behind: onnxruntime's telemetry is off."""
 
-import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -87,30 +87,18 @@ def test_an_import_that_was_too_early_is_reported() -> None:
     assert on in printed(code, **{VARIABLE: "0"})
 
 
-def imports_of_onnxruntime(path: Path) -> list[int]:
-    """The lines of a file that import onnxruntime itself."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-        if any(name.split(".")[0] == "onnxruntime" for name in names):
-            found.append(node.lineno)
-    return found
+IMPORT = re.compile(r"^\s*(?:from onnxruntime\b|import (?:[\w.]+(?: as \w+)?, )*onnxruntime\b)", re.MULTILINE)
 
 
 def test_onnxruntime_is_imported_in_one_place() -> None:
-    files = [*PACKAGE.rglob("*.py"), *(ROOT / "plugins").rglob("*.py")]
-    assert [path.name for path in files if imports_of_onnxruntime(path)] == ["onnx_runtime.py"]
-    texts = {path.name for path in PACKAGE.rglob("*.txt") if "import onnxruntime" in path.read_text(encoding="utf-8")}
-    assert texts == set()
+    files = [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.txt"), *(ROOT / "plugins").rglob("*.py")]
+    assert [path.name for path in files if IMPORT.search(path.read_text(encoding="utf-8"))] == ["onnx_runtime.py"]
 
 
-def test_an_import_beside_it_would_be_found(tmp_path: Path) -> None:
-    file = tmp_path / "planted.py"
+def test_an_import_beside_it_would_be_found() -> None:
     planted = ["import onnxruntime as ort", "from onnxruntime.capi import x", "def f():\n  import numpy, onnxruntime"]
-    for line in (*planted, "from seqpipe.runtime.onnx_runtime import onnxruntime"):
-        file.write_text(line)
-        assert bool(imports_of_onnxruntime(file)) == (line in planted)
+    assert all(map(IMPORT.search, planted))
+    assert not IMPORT.search("from seqpipe.runtime.onnx_runtime import onnxruntime")
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)

@@ -30,12 +30,13 @@ def test_the_token_opens_and_health_and_the_page_need_none(client: TestClient) -
         assert client.get(path).text == "hello"
 
 
-@pytest.mark.parametrize(
-    "given", [None, "", TOKEN, "Bearer", "Bearer ", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", f"Basic {TOKEN}"]
-)
+WRONG = [None, "", TOKEN, "Bearer", "Bearer ", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", f"Basic {TOKEN}"]
+
+
+@pytest.mark.parametrize("header", WRONG)
 @pytest.mark.parametrize("path", ["/v1", "/metrics", "/unknown", "/v2/health/ready/x", "//v2/health/live", "/page"])
-def test_without_the_token_is_401(client: TestClient, path: str, given: str | None) -> None:
-    response = client.get(path, headers={} if given is None else {"Authorization": given})
+def test_without_the_token_is_401(client: TestClient, path: str, header: str | None) -> None:
+    response = client.get(path, headers={} if header is None else {"Authorization": header})
     assert response.status_code == 401
     assert response.headers["WWW-Authenticate"] == "Bearer"
     assert "Authorization: Bearer" in response.json()["error"]

@@ -56,6 +56,7 @@ def sized(size: Any, **other: Any) -> dict[str, Any]:
     return {**tensor(**other), "parameters": {"binary_data_size": size}}
 
 
+SHARED = {"shared_memory_region": "x"}
 REFUSED = {
     "no JSON": ((b"{", None), "the body is not JSON"),
     "deep": ((b"[" * 100_000, None), "the body is not JSON"),
@@ -75,10 +76,7 @@ REFUSED = {
     "a number": (body(tensor(["a", 3])), "an element of BYTES must be a text, not int"),
     "no data": (body(tensor(None)), "data must be a list of texts, not NoneType"),
     "twice": (body(tensor(), tensor()), "input 'text' occurs twice"),
-    "shared memory": (
-        body(tensor(parameters={"shared_memory_region": "x"})),
-        "the parameter 'shared_memory_region' is not supported",
-    ),
+    "shared memory": (body(tensor(parameters=SHARED)), "the parameter 'shared_memory_region' is not supported"),
     "no parameters": (body(tensor(parameters=[1])), "parameters must be an object"),
     "more than there is": (body(sized(9), binary=b"\1\0\0\0a"), "binary_data_size is 9, but 5 bytes are left"),
     "no size": (body(sized("5"), binary=b"\1\0\0\0a"), "binary_data_size is '5'"),
@@ -127,13 +125,9 @@ def test_json_has_null_for_a_number_that_is_missing_and_binary_data_nan() -> Non
 def test_what_is_plain_of_an_answer_has_an_output_of_its_own() -> None:
     kinds = MultiHead({"intent": Label(("a",)), "slots": Spans(("O", "B-x")), "near": Vector(("a",)), "stars": Score()})
     outputs = outputs_of(kinds)
-    assert {name: output.datatype for name, output in outputs.items()} == {
-        "answer_json": "BYTES",
-        "intent.label": "BYTES",
-        "intent.score": "FP32",
-        "near.vector": "FP32",
-        "stars.score": "FP32",
-    }
+    types = dict.fromkeys(("answer_json", "intent.label"), "BYTES")
+    types |= dict.fromkeys(("intent.score", "near.vector", "stars.score"), "FP32")
+    assert {name: output.datatype for name, output in outputs.items()} == types
     answers = [
         {"intent": {"label": "a", "score": 0.5}, "slots": [], "near": {"vector": [1.0, 2.0]}, "stars": {"score": 3.0}},
         {"intent": {"label": None, "score": 0.0}, "slots": [], "near": {"vector": None}, "stars": {"score": None}},
