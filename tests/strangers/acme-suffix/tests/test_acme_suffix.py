@@ -23,10 +23,3 @@ def test_a_word_is_the_sum_of_its_parts() -> None:
     a, b, c, d = 2, 3, 4, 5
     assert torch.allclose(x[0], ending[b] + ending[28 + a] + beginning[c] + anywhere[[c, a, b]].amax(0))
     assert torch.allclose(x[1], ending[d] + ending[28] + beginning[d] + anywhere[d])  # nothing stands before d
-
-
-def test_words_with_the_same_letters_differ_by_their_ending_alone() -> None:
-    suffix = Suffix({"chars": 28}, n=3, dim=4)
-    x = suffix(spelled("abcdefg", "acbdefg", "abcdegf"))[0]
-    assert torch.allclose(x[0], x[1])
-    assert not torch.allclose(x[0], x[2])
