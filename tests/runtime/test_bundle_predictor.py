@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import toy_bundles
 from onnx import numpy_helper
 from tiny_pipelines import seqpipe
+from toy_bundles import changed_bundle
 
 from seqpipe import load
 from seqpipe.answers.base import AnswerKind
@@ -27,15 +27,13 @@ TWO = [Doc("a b", ["a", "b"], [(0, 1), (2, 3)], [4, 5]), Doc("a", ["a"], [(0, 1)
 @pytest.fixture(scope="module")
 def overflowing(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A toy that computes NaN for the word Zoe."""
-    content = bundle.read(tiny_bundle)
-    model = onnx.load_from_string(content.files["model.onnx"])
+    model = onnx.load(tiny_bundle / "model.onnx")
     (table,) = (tensor for tensor in model.graph.initializer if tensor.name == "table")
     numbers = numpy_helper.to_array(table).copy()
     numbers[-1] = -np.inf  # of unknown words with a capital; its softmax is NaN
     table.CopyFrom(numpy_helper.from_array(numbers, "table"))
-    path = tmp_path_factory.mktemp("overflowing") / "bundle"
-    bundle.write(path, {**content.files, "model.onnx": model.SerializeToString()}, content.manifest)
-    return path
+    files = {"model.onnx": model.SerializeToString()}
+    return changed_bundle(tiny_bundle, tmp_path_factory.mktemp("overflowing") / "bundle", files)
 
 
 def test_an_answer_that_would_hold_nan_names_its_record(overflowing: Path) -> None:
@@ -61,18 +59,18 @@ def test_nan_behind_the_end_of_a_text_means_nothing() -> None:
         refuse_nan(number_outputs(Tags(["O"])), TWO, {"scores": scores[::-1]})
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "number"),
-    [
-        (Score(), "score", np.nan),
-        (Score(), "score", np.inf),
-        (Vector(["a"]), "vector", -np.inf),
-        (Label(["a"]), "scores", np.nan),
-        (Spans(["O"]), "closes", np.nan),
-        (Spans(["O"]), "path_scores", np.nan),
-        (MultiHead({"how": Label(["a"])}), "how.scores", np.nan),
-    ],
-)
+NUMBERS = [
+    (Score(), "score", np.nan),
+    (Score(), "score", np.inf),
+    (Vector(["a"]), "vector", -np.inf),
+    (Label(["a"]), "scores", np.nan),
+    (Spans(["O"]), "closes", np.nan),
+    (Spans(["O"]), "path_scores", np.nan),
+    (MultiHead({"how": Label(["a"])}), "how.scores", np.nan),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "number"), NUMBERS)
 def test_every_kind_of_number_is_looked_at(kind: AnswerKind, name: str, number: float) -> None:
     array = np.full((2,) if name == "score" else (2, 1), 0.5, np.float32)
     refuse_nan(number_outputs(kind), TWO, {name: array})
@@ -93,12 +91,10 @@ def labelling_bundle(tiny_bundle: Path, path: Path, width: int) -> Path:
             size = Constant <value_ints = [1, {width}]> ()
             scores = Expand (number, size)
         }}""")
-    content = bundle.read(tiny_bundle)
-    inputs = {name: entry for name, entry in content.manifest.inputs.items() if name != "chars"}
+    inputs = {name: entry for name, entry in bundle.read(tiny_bundle).manifest.inputs.items() if name != "chars"}
     answer = {"kind": "label", "labels": ["a", "b", "c"], "target": None}
     changes = {"answer": answer, "options": {}, "inputs": inputs, "outputs": ["label", "scores"], "golden": []}
-    files = {**content.files, "model.onnx": model.SerializeToString()}
-    return toy_bundles.write_bundle(path, files, toy_bundles.manifest_content(content.manifest) | changes)
+    return changed_bundle(tiny_bundle, path, {"model.onnx": model.SerializeToString()}, **changes)
 
 
 def test_labels_that_the_bundle_lacks_are_refused(tiny_bundle: Path, tmp_path: Path) -> None:

@@ -30,15 +30,14 @@ def test_outputs_become_the_inputs_of_the_next_run() -> None:
     assert next_inputs(ENTRIES, outputs) == {"past.ids": 0, "past.0": 1, "past.1": 2}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        *({"input": 1}, {"output": ["present.0"]}, {"axes": "axes"}, {"axes": ["past_batch_size"]}, {"axes": 3}),
-        *({"dtype": "int64"}, {"grows": 1}, {"grows": "no"}, {"axes": ["past_batch_size", "past_state", 4, 16]}),
-        *("input", "output", "axes", "dtype", "grows"),
-    ],
-    ids=str,
-)
+WRONG_KEYS = [
+    *({"input": 1}, {"output": ["present.0"]}, {"axes": "axes"}, {"axes": ["past_batch_size"]}, {"axes": 3}),
+    *({"dtype": "int64"}, {"grows": 1}, {"grows": "no"}, {"axes": ["past_batch_size", "past_state", 4, 16]}),
+    *("input", "output", "axes", "dtype", "grows"),
+]
+
+
+@pytest.mark.parametrize("change", WRONG_KEYS, ids=str)
 def test_an_entry_with_a_wrong_or_missing_key_is_refused(change: dict[str, Any] | str) -> None:
     entry = json.loads(ENTRIES[1].model_dump_json())
     assert CacheEntry.model_validate(entry) == ENTRIES[1]

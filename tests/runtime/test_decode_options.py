@@ -58,21 +58,21 @@ def test_options_become_inputs_and_a_size_the_length_of_one() -> None:
     assert (arrays["penalty"], arrays["steps"], arrays["greedy"]) == (2.0, 9, False)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"beam": 3}, r"no decode option 'beam'; did you mean 'beams'\? \(there is: beams, n_best, penalty"),
-        ({"beams": 0}, "beams: 0 is not between 1 and 100"),
-        ({"beams": 101}, "beams: 101 is not between"),
-        ({"beams": 2.0}, "beams: must be int, not 2.0"),
-        ({"beams": True}, "beams: must be int, not True"),
-        ({"beams": "3"}, "beams: must be int, not '3'"),
-        ({"penalty": float("nan")}, "penalty: nan is not at least 0"),
-        ({"penalty": False}, "penalty: must be float, not False"),
-        ({"greedy": 1}, "greedy: must be bool, not 1"),
-        ({"n_best": 6}, "n_best: 6 answers need as many beams; beams is 5"),
-    ],
-)
+WRONG_OPTIONS = [
+    ({"beam": 3}, r"no decode option 'beam'; did you mean 'beams'\? \(there is: beams, n_best, penalty"),
+    ({"beams": 0}, "beams: 0 is not between 1 and 100"),
+    ({"beams": 101}, "beams: 101 is not between"),
+    ({"beams": 2.0}, "beams: must be int, not 2.0"),
+    ({"beams": True}, "beams: must be int, not True"),
+    ({"beams": "3"}, "beams: must be int, not '3'"),
+    ({"penalty": float("nan")}, "penalty: nan is not at least 0"),
+    ({"penalty": False}, "penalty: must be float, not False"),
+    ({"greedy": 1}, "greedy: must be bool, not 1"),
+    ({"n_best": 6}, "n_best: 6 answers need as many beams; beams is 5"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), WRONG_OPTIONS)
 def test_a_wrong_option_is_named(values: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         option_arrays(OPTIONS, values)
@@ -105,51 +105,44 @@ def test_tokens_of_one_of_several_heads_are_its_own() -> None:
     assert resolved.of(docs("a", "b"))["title.uniform"].shape == (2, 1, 20)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (
-            {"prefix": "new zurich"},
-            r"prefix: 'zurich' is not a token of the target vocabulary, .*; .* \('new zurich'\)",
-        ),
-        ({"prefix": "\ud800"}, r"prefix: '\\ud800' is not a token of the target vocabulary"),
-        ({"prefix": [4, 7]}, "prefix: 7 is not a token of the target vocabulary, which has 7; choose others"),
-        ({"prefix": [-1]}, "prefix: -1 is not a token"),
-        ({"prefix": [True]}, "prefix: True is not a token"),
-        ({"prefix": ["new", "[EOS]"]}, r"prefix: '\[EOS\]' cannot occur in a text; leave it out"),
-        ({"forbidden": [0]}, "forbidden: 0 cannot occur in a text"),
-        ({"forbidden": ["zurich"]}, "forbidden: 'zurich' is not a token of the target vocabulary"),
-        ({"prefix": 3}, "prefix: must be a text, a list of tokens, or a list of their ids, not 3"),
-        ({"prefix": "new york", "max_length": 2}, "prefix: 2 tokens leave nothing to generate of max_length 2"),
-        ({"min_length": 20}, "min_length: 20 tokens and an end exceed max_length 20"),
-        ({"min_length": -1}, "min_length: -1 is not at least 0"),
-        ({"beams": 0}, "beams: 0 is not between 1 and 100"),
-        ({"temperature": 0.5}, "temperature: it has an effect only with sampling: give seed too"),
-        ({"seed": -1}, "seed: must be a whole number from 0, not -1"),
-        ({"seed": 1.5}, "seed: must be a whole number from 0, not 1.5"),
-        ({"uniform": 3}, "uniform: samples are generated from a seed; give a whole number as seed"),
-    ],
-)
+IMPOSSIBLE_OPTIONS = [
+    ({"prefix": "new zurich"}, r"prefix: 'zurich' is not a token of the target vocabulary, .* \('new zurich'\)"),
+    ({"prefix": "\ud800"}, r"prefix: '\\ud800' is not a token of the target vocabulary"),
+    ({"prefix": [4, 7]}, "prefix: 7 is not a token of the target vocabulary, which has 7; choose others"),
+    ({"prefix": [-1]}, "prefix: -1 is not a token"),
+    ({"prefix": [True]}, "prefix: True is not a token"),
+    ({"prefix": ["new", "[EOS]"]}, r"prefix: '\[EOS\]' cannot occur in a text; leave it out"),
+    ({"forbidden": [0]}, "forbidden: 0 cannot occur in a text"),
+    ({"forbidden": ["zurich"]}, "forbidden: 'zurich' is not a token of the target vocabulary"),
+    ({"prefix": 3}, "prefix: must be a text, a list of tokens, or a list of their ids, not 3"),
+    ({"prefix": "new york", "max_length": 2}, "prefix: 2 tokens leave nothing to generate of max_length 2"),
+    ({"min_length": 20}, "min_length: 20 tokens and an end exceed max_length 20"),
+    ({"min_length": -1}, "min_length: -1 is not at least 0"),
+    ({"beams": 0}, "beams: 0 is not between 1 and 100"),
+    ({"temperature": 0.5}, "temperature: it has an effect only with sampling: give seed too"),
+    ({"seed": -1}, "seed: must be a whole number from 0, not -1"),
+    ({"seed": 1.5}, "seed: must be a whole number from 0, not 1.5"),
+    ({"uniform": 3}, "uniform: samples are generated from a seed; give a whole number as seed"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), IMPOSSIBLE_OPTIONS)
 def test_options_that_no_text_can_meet_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         resolve_options(WRITER, values, TEXT)
 
 
-@pytest.mark.parametrize(
-    ("known", "value", "message"),
-    [
-        (
-            {"type": "int", "minimum": 0},
-            2**63,
-            "n: 9223372036854775808 is more than the graph's numbers hold; choose a",
-        ),
-        (FLOAT, 1e39, r"n: 1e\+39 is more than the graph's numbers hold"),
-        (FLOAT, float("inf"), "n: inf is more than the graph's numbers hold"),
-        (PROBABILITY, 0, "n: 0 is not above 0 and at most 1"),
-        (PROBABILITY, 1.5, "n: 1.5 is not above 0 and at most 1"),
-        ({**FLOAT, "maximum": 1}, -0.5, "n: -0.5 is not between 0 and 1"),
-    ],
-)
+OUT_OF_BOUNDS = [
+    ({"type": "int", "minimum": 0}, 2**63, "n: 9223372036854775808 is more than the graph's numbers hold"),
+    (FLOAT, 1e39, r"n: 1e\+39 is more than the graph's numbers hold"),
+    (FLOAT, float("inf"), "n: inf is more than the graph's numbers hold"),
+    (PROBABILITY, 0, "n: 0 is not above 0 and at most 1"),
+    (PROBABILITY, 1.5, "n: 1.5 is not above 0 and at most 1"),
+    ({**FLOAT, "maximum": 1}, -0.5, "n: -0.5 is not between 0 and 1"),
+]
+
+
+@pytest.mark.parametrize(("known", "value", "message"), OUT_OF_BOUNDS)
 def test_messages_state_bounds_in_words(known: dict[str, Any], value: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         resolve_options({"n": {"default": 1} | known}, {"n": value})

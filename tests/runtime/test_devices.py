@@ -12,7 +12,6 @@ from typing import Any
 import onnx
 import pytest
 import toy_bundles
-from conftest import manifest
 from tiny_pipelines import seqpipe
 
 from seqpipe import load
@@ -249,8 +248,7 @@ def test_what_else_needs_cudnn_is_an_error_of_the_run_with_its_cure(
 def test_a_bundle_of_int8_is_refused_on_cuda_and_runs_on_the_cpu(
     tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    files = {name: (tiny_bundle / name).read_bytes() for name in ("model.onnx", "tokenizer.json")}
-    toy_bundles.write_bundle(tmp_path / "bundle", files, manifest() | {"parity": {"precision": "int8"}})
+    toy_bundles.changed_bundle(tiny_bundle, tmp_path / "bundle", parity={"precision": "int8"})
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
     cure = "use the CPU, or export it with precision: fp32"
     reason = f"onnxruntime has no CUDA kernels for the int8 of this bundle; {cure}"

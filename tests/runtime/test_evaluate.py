@@ -226,16 +226,16 @@ def test_the_test_sets_of_the_run_around_a_bundle_are_found(build: Build, tmp_pa
 SCORES = {"mean": 0.5, "rated": {"mae": 0.25, "pearson": -0.5, "labels": {"a": {"f1": 1.0}}}, "own": {"distance": 3.0}}
 
 
-@pytest.mark.parametrize(
-    ("metric", "name", "value", "good"),
-    [
-        (None, "mean", 0.5, 0.5),
-        ("rated.pearson", "rated.pearson", -0.5, -0.5),
-        ("rated.mae", "rated.mae", 0.25, -0.25),
-        ("-rated.mae", "rated.mae", 0.25, -0.25),
-        ("-own.distance", "own.distance", 3.0, -3.0),
-    ],
-)
+DECIDING = [
+    (None, "mean", 0.5, 0.5),
+    ("rated.pearson", "rated.pearson", -0.5, -0.5),
+    ("rated.mae", "rated.mae", 0.25, -0.25),
+    ("-rated.mae", "rated.mae", 0.25, -0.25),
+    ("-own.distance", "own.distance", 3.0, -3.0),
+]
+
+
+@pytest.mark.parametrize(("metric", "name", "value", "good"), DECIDING)
 def test_the_deciding_score_is_told_as_it_is_and_more_of_its_goodness_is_better(
     metric: str | None, name: str, value: float, good: float
 ) -> None:

@@ -23,12 +23,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-import toy_bundles
 from doc_pages import ROOT
 from gallery import gallery
 from PIL import Image
 from tiny_pipelines import QUIET, build_parts, plugins, seqpipe, toy_heads, write_classifier
 from torch import Tensor, nn
+from toy_bundles import changed_bundle, manifest_content
 
 from seqpipe import Model, load, show
 from seqpipe.answers.classification import Label
@@ -45,7 +45,6 @@ from seqpipe.explain.views import views
 from seqpipe.export.exporter import export
 from seqpipe.features.document import Doc, join_pair
 from seqpipe.plugin import Sentences
-from seqpipe.runtime import bundle
 from seqpipe.runtime.explanation import Attention, Explanation, Figure, Origin, attention
 from seqpipe.training.datasets import read
 
@@ -537,9 +536,8 @@ def config(folder: Path, **changes: Any) -> Config:
 def exported(folder: Path, **changes: Any) -> Model:
     torch.set_num_threads(1)
     toy = config(folder, **changes)
-    return export(
-        build_parts(toy)[0].eval(), toy, read(toy.data.reader, toy.data.tests["test"]), folder / "bundle", QUIET
-    )
+    records = read(toy.data.reader, toy.data.tests["test"])
+    return export(build_parts(toy)[0].eval(), toy, records, folder / "bundle", QUIET)
 
 
 @pytest.fixture(scope="module")
@@ -577,7 +575,7 @@ def test_every_stages_weights_are_taken_where_they_are_made_and_an_ordinary_run_
 def test_without_explain_the_graph_has_no_weights_and_the_error_names_the_cure(tmp_path: Path) -> None:
     model = exported(tmp_path, encoder="echo", export={"explain": False})
     assert [output.name for output in model.session.get_outputs()] == ["label", "scores"]
-    assert "explain" not in toy_bundles.manifest_content(model.manifest)
+    assert "explain" not in manifest_content(model.manifest)
     with pytest.raises(UsageError, match=r"export: \{explain: true\}.*seqpipe export RUN --set export\.explain=true"):
         model.explain("a day", method="attention")
     assert model.explain("a day").attentions[0].measure == "log-probability"
@@ -594,14 +592,14 @@ def test_words_and_empty_texts_and_long_ones_are_explained_as_they_are_predicted
         looking.explain("a", beams=2)
 
 
-@pytest.mark.parametrize(
-    ("use", "error", "message"),
-    [
-        ("filled", ParityError, r"explain\.head\.attention is not 0 in the padding"),
-        ("rough", ParityError, r"explain\.head\.attention differs by"),
-        ("silent", PluginError, r"head: head 'silent' of toys: it returned no 'coverage'"),
-    ],
-)
+WRONG_WEIGHTS = [
+    ("filled", ParityError, r"explain\.head\.attention is not 0 in the padding"),
+    ("rough", ParityError, r"explain\.head\.attention differs by"),
+    ("silent", PluginError, r"head: head 'silent' of toys: it returned no 'coverage'"),
+]
+
+
+@pytest.mark.parametrize(("use", "error", "message"), WRONG_WEIGHTS)
 def test_weights_are_returned_as_stated_compared_with_pytorchs_and_0_in_the_padding(
     use: str, error: type[Exception], message: str, tmp_path: Path
 ) -> None:
@@ -610,21 +608,15 @@ def test_weights_are_returned_as_stated_compared_with_pytorchs_and_0_in_the_padd
     assert not (tmp_path / "bundle").exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"use": "mean"}, r"export\.explain: no stage has attention weights; use one that has"),
-        ({"use": "choosing", "order": ["bad", "good"]}, r"export\.explain: no stage has attention weights"),
-        (
-            {"use": "odd"},
-            r"head 'odd' of toys: `explains` must be a dict from names to one of words, sentences, pairs, wr",
-        ),
-        (
-            {"encoder": "lost"},
-            r"export\.explain: an encoder before it replaces the tokens, so head\.attention has no place in the text",
-        ),
-    ],
-)
+WITHOUT_WEIGHTS = [
+    ({"use": "mean"}, r"export\.explain: no stage has attention weights; use one that has"),
+    ({"use": "choosing", "order": ["bad", "good"]}, r"export\.explain: no stage has attention weights"),
+    ({"use": "odd"}, r"head 'odd' of toys: `explains` must be a dict from names to one of words, sentences"),
+    ({"encoder": "lost"}, r"an encoder before it replaces the tokens, so head\.attention has no place in the text"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), WITHOUT_WEIGHTS)
 def test_a_yaml_that_wants_explanations_of_stages_that_have_none_is_refused(
     changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
@@ -634,27 +626,23 @@ def test_a_yaml_that_wants_explanations_of_stages_that_have_none_is_refused(
     assert config(tmp_path, use="choosing").export.explain is True
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({}, r"disagree about explain\.encoder"),
-        (
-            {"head.attention": {"over": "letters", "axis": "sequence_length"}},
-            r"explain\.head\.attention: weights over 'letters' cannot have the axis 'sequence_length'",
-        ),
-        ({"head.attention": {"over": "words"}}, r"explain\.head\.attention: must be .* it lacks `axis`"),
-        ([], r"explain: must be an object"),
-    ],
-)
+MISSTATED = [
+    ({}, r"disagree about explain\.encoder"),
+    (
+        {"head.attention": {"over": "letters", "axis": "sequence_length"}},
+        r"explain\.head\.attention: weights over 'letters' cannot have the axis 'sequence_length'",
+    ),
+    ({"head.attention": {"over": "words"}}, r"explain\.head\.attention: must be .* it lacks `axis`"),
+    ([], r"explain: must be an object"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), MISSTATED)
 def test_a_bundle_that_misstates_its_weights_is_refused(
     change: Any, message: str, looking_at: Path, tmp_path: Path
 ) -> None:
-    content = bundle.read(looking_at)
-    toy_bundles.write_bundle(
-        tmp_path / "bundle", content.files, {**toy_bundles.manifest_content(content.manifest), "explain": change}
-    )
     with pytest.raises(BundleError, match=message):
-        load(tmp_path / "bundle", "cpu")
+        load(changed_bundle(looking_at, tmp_path / "bundle", explain=change), "cpu")
 
 
 # The commands
@@ -668,7 +656,7 @@ def test_a_document_is_explained_at_both_levels_by_a_command_without_torch(tmp_p
     assert (sentences.name, sentences.over) == ("head.attention", "sentences")
     assert [text[a:b] for a, b in sentences.places] == ["A lovely day.", "Sad!", "No"]
     assert sentences.weights.tolist() == pytest.approx([1 / 6, 2 / 6, 3 / 6])
-    assert toy_bundles.manifest_content(model.manifest)["explain"] == {
+    assert manifest_content(model.manifest)["explain"] == {
         "encoder.word_attention": {"over": "words", "axis": "sequence_length"},
         "head.attention": {"over": "sentences", "axis": "sentence_count"},
     }
@@ -695,8 +683,7 @@ def test_a_trained_run_is_exported_again_with_weights(tmp_path: Path) -> None:
     refused = seqpipe(*again, "train.epochs=2", folder=tmp_path)
     assert (refused.code, "only `export` keys can change" in refused.err) == (2, True)
     assert seqpipe(*again, "export.explain=true", folder=tmp_path).code == 0
-    (pairs,) = json.loads(seqpipe("explain", "other", "a glad day", "--json", folder=tmp_path).out)[
-        "attentions"
-    ].values()
+    explained = json.loads(seqpipe("explain", "other", "a glad day", "--json", folder=tmp_path).out)
+    (pairs,) = explained["attentions"].values()
     assert (pairs["over"], pairs["places"]) == ("pairs", [[0, 1], [2, 6], [7, 10]])
     assert np.array(pairs["weights"]).sum(-1) == pytest.approx(1, abs=1e-5)

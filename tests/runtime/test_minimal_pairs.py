@@ -177,15 +177,12 @@ def test_of_a_causal_model_alternatives_count_from_where_they_begin(causal: Peer
 
 
 @pytest.mark.parametrize("name", ["causal", "masked"])
-def test_both_sides_prefer_the_same_texts_in_any_batch(name: str, request: pytest.FixtureRequest) -> None:
+def test_pairs_have_the_scores_of_pytorch_in_any_batch(name: str, request: pytest.FixtureRequest) -> None:
     sides: Peer = request.getfixturevalue(name)
-    pairs = items(60)
-    pytorch, onnx = (judge(side, pairs) for side in (sides.ours, sides.model.predictor))
-    alone = [judge(sides.model.predictor, [pair])[0] for pair in pairs]
-    for expected, found, by_itself in zip(pytorch, onnx, alone, strict=True):
-        assert expected.scores == pytest.approx(found.scores, abs=1e-4)
-        assert found.scores == pytest.approx(by_itself.scores, abs=1e-5)
-        assert (expected.difference > 0) == (found.difference > 0) or abs(expected.difference) < TIE
+    pairs, model = items(60), sides.model.predictor
+    for pair, expected, result in zip(pairs, judge(sides.ours, pairs), judge(model, pairs), strict=True):
+        assert expected.scores == pytest.approx(result.scores, abs=1e-4)
+        assert result.scores == pytest.approx(judge(model, [pair])[0].scores, abs=1e-5)
 
 
 def test_a_filling_that_is_given_has_its_own_probability_and_others_stay_as_they_were(masked: Peer) -> None:
@@ -235,21 +232,21 @@ def test_scores_by_group_count_ties_and_say_what_chance_is(causal: Peer) -> None
         pair_scores(judged, "linguistics_term")
 
 
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        ({"sentence_good": "a"}, "needs 'sentence_good' and 'sentence_bad', or 'alternatives'"),
-        ({"sentence_good": "a", "sentence_bad": "a"}, "are the same text 'a'; a pair has two"),
-        ({"sentence_good": "a", "sentence_bad": " "}, "must be texts that are not empty"),
-        ({"sentence_good": "a", "sentence_bad": 3}, "must be texts that are not empty"),
-        ({"alternatives": "ab", "answer": 0}, "'alternatives' must be a list of texts, not str"),
-        ({"alternatives": ["a"], "answer": 0}, "two or more texts that differ"),
-        ({"alternatives": ["a", "b", "a"], "answer": 0}, "two or more texts that differ"),
-        ({"alternatives": ["a", "b"], "answer": 2}, "'answer' must be the position of the right one, 0 to 1, not 2"),
-        ({"alternatives": ["a", "b"], "answer": True}, "0 to 1, not True"),
-        ({"text": "[MASK] [MASK]", "alternatives": ["a", "b"], "answer": 0}, "with \\[MASK\\] at most once"),
-    ],
-)
+WRONG_PAIRS = [
+    ({"sentence_good": "a"}, "needs 'sentence_good' and 'sentence_bad', or 'alternatives'"),
+    ({"sentence_good": "a", "sentence_bad": "a"}, "are the same text 'a'; a pair has two"),
+    ({"sentence_good": "a", "sentence_bad": " "}, "must be texts that are not empty"),
+    ({"sentence_good": "a", "sentence_bad": 3}, "must be texts that are not empty"),
+    ({"alternatives": "ab", "answer": 0}, "'alternatives' must be a list of texts, not str"),
+    ({"alternatives": ["a"], "answer": 0}, "two or more texts that differ"),
+    ({"alternatives": ["a", "b", "a"], "answer": 0}, "two or more texts that differ"),
+    ({"alternatives": ["a", "b"], "answer": 2}, "'answer' must be the position of the right one, 0 to 1, not 2"),
+    ({"alternatives": ["a", "b"], "answer": True}, "0 to 1, not True"),
+    ({"text": "[MASK] [MASK]", "alternatives": ["a", "b"], "answer": 0}, "with \\[MASK\\] at most once"),
+]
+
+
+@pytest.mark.parametrize(("record", "message"), WRONG_PAIRS)
 def test_what_is_no_pair_is_refused_with_its_place(tmp_path: Path, record: dict[str, Any], message: str) -> None:
     path = tmp_path / "pairs.jsonl"
     path.write_text('{"sentence_good": "x", "sentence_bad": "y"}\n\n' + json.dumps(record))

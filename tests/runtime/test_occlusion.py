@@ -118,11 +118,9 @@ def test_neighbours_of_a_long_text_are_left_out_together(tiny: Model) -> None:
     assert first.weights.argmax() == 0
 
 
-def test_several_answers_are_refused_and_attention_needs_its_outputs(labeller: Model) -> None:
+def test_several_answers_are_refused(labeller: Model) -> None:
     with pytest.raises(UsageError, match="n_best: only the best answer is explained"):
         labeller.explain("a day", n_best=2)
-    with pytest.raises(UsageError, match=r"no attention weights: write `export: \{explain: true\}`"):
-        labeller.explain("a day", method="attention")
 
 
 def test_the_command_explains_several_texts_files_and_data(tmp_path: Path) -> None:
@@ -144,14 +142,14 @@ def test_the_command_explains_several_texts_files_and_data(tmp_path: Path) -> No
     assert [line[:2] for line in table] == [[row["label"], row["word"]] for row in rows]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "give texts, or one of --file and --data"),
-        (["a text", "--data", "x.jsonl"], "give texts, or one of --file and --data"),
-        (["a", "b", "-o", "page.html"], "a page shows one text"),
-    ],
-)
+WRONG_ARGUMENTS = [
+    ([], "give texts, or one of --file and --data"),
+    (["a text", "--data", "x.jsonl"], "give texts, or one of --file and --data"),
+    (["a", "b", "-o", "page.html"], "a page shows one text"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG_ARGUMENTS)
 def test_the_command_refuses_what_it_cannot_show(arguments: list[str], message: str) -> None:
     done = seqpipe("explain", gallery("label").bundle, *arguments)
     assert (done.code, message in done.err) == (2, True)

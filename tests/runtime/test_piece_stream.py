@@ -11,9 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import toy_bundles
 from streamed_bundles import streaming_bundle
 from tiny_pipelines import command_line, environ, seqpipe, tagged_sentences
+from toy_bundles import changed_bundle
 
 from seqpipe import Model, load
 from seqpipe.errors import BundleError, DataError, UsageError
@@ -120,10 +120,8 @@ def test_a_word_is_complete_when_white_space_stands_behind_it(tagger: Path) -> N
 def test_the_label_of_the_text_so_far_is_known_after_each_chunk(classifier: Path, tmp_path: Path) -> None:
     model = load(classifier)
     assert model.open_stream().feed("Ad") == {"label": None, "score": 0.0}
-    tokenizer = {"use": "chars", "keep_spaces": False}
-    path = streaming_bundle(
-        tmp_path, {"use": "lstm", **FORWARD}, "character", head=LABEL, embedding=LETTERS, tokenizer=tokenizer
-    )
+    changes = {"head": LABEL, "embedding": LETTERS, "tokenizer": {"use": "chars", "keep_spaces": False}}
+    path = streaming_bundle(tmp_path, {"use": "lstm", **FORWARD}, "character", **changes)
     words = ("Ada flew to ", "Rome . ", "it rains ", "in Lima ", "and in Oslo today . ")
     for reader, chunks in ((model, words), (load(path), "\u200b  Ada  flew\tto Rome .  ")):
         stream, so_far = reader.open_stream(), ""
@@ -166,11 +164,8 @@ def test_what_a_bundle_cannot_do_in_pieces_is_refused(tiny: Model, spans: Path, 
     cache = tuple(entry for entry in content.manifest.cache if entry.input != "past.head")
     with pytest.raises(BundleError, match=r"disagree about past\.head"):
         Model(bundle.BundleContent(spans, content.manifest.model_copy(update={"cache": cache}), content.files))
-    toy_bundles.write_bundle(
-        tmp_path / "odd", content.files, {**toy_bundles.manifest_content(content.manifest), "streaming": True}
-    )
     with pytest.raises(BundleError, match="streaming: must be an object"):
-        load(tmp_path / "odd")
+        load(changed_bundle(spans, tmp_path / "odd", streaming=True))
 
 
 def test_the_command_writes_a_tag_before_the_next_piece_is_there(tagger: Path, tmp_path: Path) -> None:
@@ -199,11 +194,7 @@ def test_the_command_streams_spans_words_and_labels(spans: Path, classifier: Pat
     whole = seqpipe("predict", spans, "--format", "conll", stdin=columns)
     assert seqpipe("predict", spans, "--format", "conll", "--stream", stdin=columns).out == whole.out
     # A bundle's own reader of columns says where the words are.
-    content = bundle.read(spans)
-    reader = {"use": "conll", "options": {"words": 1}}
-    numbered = toy_bundles.write_bundle(
-        tmp_path / "numbered", content.files, {**toy_bundles.manifest_content(content.manifest), "reader": reader}
-    )
+    numbered = changed_bundle(spans, tmp_path / "numbered", reader={"use": "conll", "options": {"words": 1}})
     rows = b"".join(b"7 " + line if line.strip() else line for line in columns.splitlines(keepends=True))
     assert seqpipe("predict", numbered, "--format", "conll", "--stream", stdin=rows).out == whole.out
     assert "B-" in whole.out
@@ -228,15 +219,15 @@ def test_the_end_of_a_line_is_no_character_of_its_text(tmp_path: Path, monkeypat
     assert same_answer(texts_of(b"".join(written).decode()), [model("Ada"), model("Bo\rb "), [], model("x"), []], 1e-5)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "stdin", "code", "message"),
-    [
-        (["--format", "jsonl"], b"", 2, "must be one of text, conll"),
-        (["--output", "tags.txt"], b"", 2, "leave --output out"),
-        (["--option", "n_best=2"], b"", 2, "no decode options"),
-        ([], b"Ada\n\xff", 3, "standard input:2: byte 1 is not UTF-8"),
-    ],
-)
+WRONG_ARGUMENTS = [
+    (["--format", "jsonl"], b"", 2, "must be one of text, conll"),
+    (["--output", "tags.txt"], b"", 2, "leave --output out"),
+    (["--option", "n_best=2"], b"", 2, "no decode options"),
+    ([], b"Ada\n\xff", 3, "standard input:2: byte 1 is not UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "stdin", "code", "message"), WRONG_ARGUMENTS)
 def test_the_command_refuses_what_it_cannot_stream(
     arguments: list[str], stdin: bytes, code: int, message: str, classifier: Path, tmp_path: Path
 ) -> None:

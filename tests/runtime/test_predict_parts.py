@@ -5,13 +5,12 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_pipelines import run_process, seqpipe, tiers
+from tiny_pipelines import command_line, run_process, seqpipe, tiers
 
 from seqpipe import Model
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
@@ -20,7 +19,7 @@ from seqpipe.runtime.file_io import predict_file
 from seqpipe.runtime.parts import Shard, answer_parts, input_files, plan
 from seqpipe.runtime.ray_engine import RayEngine
 
-PREDICT = [sys.executable, "-m", "seqpipe", "predict"]
+PREDICT = command_line("predict")
 
 
 @pytest.fixture

@@ -96,22 +96,22 @@ def test_a_column_is_named_by_field(tiny: Model, tmp_path: Path) -> None:
     assert predicted(tiny, one)[0]["answer"] == tiny("Anna calls")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.txt", "text\tlabel\nAnna\tx\n", "looks like tsv, but its name does not end so; give --format tsv"),
-        ("a.dat", "id,text\n1,Anna\n", "looks like csv"),
-        ("a.txt", '{"text": "Anna"}\n', "looks like jsonl"),
-        ("a.txt", '[\n{"text": "Anna"}\n]', "looks like json"),
-        ("a.txt", CONLLU, "looks like conllu"),
-        ("a.docx", "Anna", "is not in a format that is read; give text"),
-        ("a.xlsx", "PK\x03\x04", "is not in a format that is read"),
-        ("a.csv", "text,label\nAnna\n", "a.csv:2: one column in this line, but 2 have names"),
-        ("a.csv", 'text,label\n"Anna', "unexpected end of data"),
-        ("a.json", '{"text": "Anna"}', "this is not a JSON list: a list belongs here"),
-        ("a.csv.gz", "text\nAnna\n", "cannot be unpacked .Not a gzipped file"),
-    ],
-)
+WRONG_FILES = [
+    ("a.txt", "text\tlabel\nAnna\tx\n", "looks like tsv, but its name does not end so; give --format tsv"),
+    ("a.dat", "id,text\n1,Anna\n", "looks like csv"),
+    ("a.txt", '{"text": "Anna"}\n', "looks like jsonl"),
+    ("a.txt", '[\n{"text": "Anna"}\n]', "looks like json"),
+    ("a.txt", CONLLU, "looks like conllu"),
+    ("a.docx", "Anna", "is not in a format that is read; give text"),
+    ("a.xlsx", "PK\x03\x04", "is not in a format that is read"),
+    ("a.csv", "text,label\nAnna\n", "a.csv:2: one column in this line, but 2 have names"),
+    ("a.csv", 'text,label\n"Anna', "unexpected end of data"),
+    ("a.json", '{"text": "Anna"}', "this is not a JSON list: a list belongs here"),
+    ("a.csv.gz", "text\nAnna\n", "cannot be unpacked .Not a gzipped file"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), WRONG_FILES)
 def test_other_forms_and_faults_are_refused(name: str, content: str, message: str, tiny: Model, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text(content, encoding="utf-8")

@@ -1,9 +1,14 @@
 """Data files that tests write, for readers and for `init`."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from seqpipe.config.loader import Config, load
+from seqpipe.errors import DataError
 from seqpipe.init import init_yaml
 
 
@@ -20,3 +25,12 @@ def init_config(folder: Path, content: str, name: str, **options: Any) -> Config
     write_files(folder, {name: content})
     (folder / "init.yaml").unlink(missing_ok=True)
     return load(init_yaml(folder / name, folder / "init.yaml", **options))
+
+
+@contextlib.contextmanager
+def data_error(place: str, message: str) -> Iterator[None]:
+    """Expects an error that begins with this place, and contains the message."""
+    with pytest.raises(DataError) as caught:
+        yield
+    assert str(caught.value).startswith(f"{place}: ")
+    assert message in str(caught.value)

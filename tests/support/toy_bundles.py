@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -121,10 +122,10 @@ def write_vector_bundle(path: Path) -> Path:
     return write_bundle(path, {"model.onnx": model, "tokenizer.json": tokenizer.to_str().encode()}, content)
 
 
-def changed_bundle(tiny: Path, path: Path, file: str, data: bytes, **changes: Any) -> Path:
-    """Write a bundle with another content of one file, and changes of its manifest."""
-    content = bundle.read(tiny)
-    return write_bundle(path, {**content.files, file: data}, manifest_content(content.manifest) | changes)
+def changed_bundle(source: Path, path: Path, files: Mapping[str, bytes] = MappingProxyType({}), **changes: Any) -> Path:
+    """Write a bundle with other contents of these files, and changes of its manifest; all hashes are right."""
+    content = bundle.read(source)
+    return write_bundle(path, {**content.files, **files}, manifest_content(content.manifest) | changes)
 
 
 def write_stuck_bundle(tiny: Path, path: Path) -> Path:
@@ -132,7 +133,7 @@ def write_stuck_bundle(tiny: Path, path: Path) -> Path:
     tokenizer = json.loads((tiny / "tokenizer.json").read_bytes())
     split = {"type": "Split", "pattern": {"Regex": "a*a*b"}, "behavior": "Isolated", "invert": False}
     tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [tokenizer["pre_tokenizer"], split]}
-    return changed_bundle(tiny, path, "tokenizer.json", json.dumps(tokenizer).encode(), name="stuck")
+    return changed_bundle(tiny, path, {"tokenizer.json": json.dumps(tokenizer).encode()}, name="stuck")
 
 
 def write_slow_bundle(tiny: Path, path: Path) -> Path:
@@ -162,4 +163,4 @@ def write_slow_bundle(tiny: Path, path: Path) -> Path:
     model.graph.node.extend(nodes)
     model.graph.output.extend(value_infos({"explain.encoder": (FLOAT, AXES)}))
     explain = {"encoder": {"over": "words", "axis": "sequence_length"}}
-    return changed_bundle(tiny, path, "model.onnx", model.SerializeToString(), name="slow", explain=explain)
+    return changed_bundle(tiny, path, {"model.onnx": model.SerializeToString()}, name="slow", explain=explain)
