@@ -25,7 +25,8 @@ import onnxruntime
 import pytest
 import torch
 from doc_pages import ROOT
-from tiny_pipelines import QUIET, run_process, seqpipe, write_seq2seq, write_tagger
+from gallery import gallery
+from tiny_pipelines import QUIET, run_process
 
 from seqpipe.config.loader import load
 from seqpipe.errors import ParityError
@@ -47,6 +48,7 @@ from seqpipe.training.pipeline import Pipeline
 SHIPPED = sorted(path.stem for path in (ROOT / "pipelines").glob("*.yaml"))
 TEN = ["ner", "intent-lstm", "sentiment-cnn", "slots-and-intent", "digits"]
 TEN += ["answer-span", "sort", "dates", "summarise", "gpt"]
+SMALL = ("spans", "text")
 SEEDED, SEEDS = ("sort", "dates"), range(1, 21)
 RECORDS = 30  # of a test set
 EFFECT, OWN = 1e-3, 20  # of a fault, absolute and in errors of float32, from which it has to be refused
@@ -114,17 +116,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
-    """Two pipelines of the tests' own: tags by a CRF, and texts by a recurrent decoder."""
+def small() -> dict[str, Subject]:
+    """Two pipelines of the tests' own: spans by a CRF, and texts by a recurrent decoder."""
     torch.set_num_threads(1)
-    found = {}
-    for name, written in (("tags", write_tagger), ("texts", write_seq2seq)):
-        folder = tmp_path_factory.mktemp(name)
-        path = written(folder)
-        done = seqpipe("train", path, "train.epochs=4", folder=folder)
-        assert done.code == 0, done.err
-        found[name] = subject(next((folder / "runs").iterdir()))
-    return found
+    return {name: subject(gallery(name).run) for name in SMALL}
 
 
 # Stability: a right graph is never refused.
@@ -144,7 +139,7 @@ def opened(level: str = LEVELS[-1], threads: int = 1) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("name", ["tags", "texts"])
+@pytest.mark.parametrize("name", SMALL)
 def test_a_right_graph_is_accepted_however_optimised_and_on_other_texts(small: dict[str, Subject], name: str) -> None:
     for seed, level, threads in ((1, LEVELS[0], 1), (2, LEVELS[1], 2)):
         with opened(level, threads):
@@ -307,7 +302,7 @@ def check_faults(subject: Subject, least: int, few: bool = False) -> None:
     assert [name for name, refused in matter if not refused] == [], found
 
 
-@pytest.mark.parametrize("name", ["tags", "texts"])
+@pytest.mark.parametrize("name", SMALL)
 def test_planted_faults_are_refused(small: dict[str, Subject], name: str) -> None:
     check_faults(small[name], 3, few=True)
 
