@@ -235,8 +235,9 @@ class TextSource:
                     split = [in_sentences(*row, entry["split"]) for row in zip(rows, texts, strict=True)]
                     arrays[name] = pad_grid(split, padded_size(split))
                 case "pieces":
-                    starts = [[t for t, token in enumerate(tokens, 1) if token.place] for tokens in rows]
-                    arrays[name] = pad_rows(starts)
+                    arrays[name] = pad_rows(
+                        [[t for t, token in enumerate(tokens, 1) if token.place] for tokens in rows]
+                    )
                 case "segments":
                     arrays[name] = pad_rows([[token.segment for token in tokens] for tokens in rows])
                 case "column":
@@ -364,10 +365,7 @@ def padded_size(rows: Sequence[Sequence[Any]]) -> tuple[int, int]:
 
 def pad_rows(rows: Sequence[Sequence[int]]) -> np.ndarray:
     """(B, N) of rows of unequal lengths, padded with 0."""
-    array = np.zeros(padded_size(rows), np.int64)
-    for b, row in enumerate(rows):
-        array[b, : len(row)] = row
-    return array
+    return pad_grid([rows], (1, len(rows)))[0]
 
 
 def pad_grid(rows: Sequence[Sequence[Sequence[int]]], size: tuple[int, int]) -> np.ndarray:
@@ -391,10 +389,9 @@ def shorten_word(word: str, longest: int) -> str:
 
 
 def unpack_hashes(text: str) -> list[int]:
-    try:
-        return [number for (number,) in struct.iter_unpack("<I", base64.b64decode(text.encode(), validate=True))]
-    except (binascii.Error, struct.error) as error:
-        raise RefusedError("hashes of n-grams") from error
+    data = decode_base64(text)
+    refuse_if(len(data) % 4 or ":" in text, "hashes of n-grams")
+    return np.frombuffer(data, "<u4").tolist()
 
 
 def ngrams(rows: Rows, size: tuple[int, int], entry: Entry) -> np.ndarray:
@@ -451,11 +448,8 @@ def in_sentences(tokens: Tokens, text: str, split: str) -> list[list[int]]:
     """Positions from 1 of the tokens of each sentence."""
     lines = text_parts(text, [i + 1 for i, point in enumerate(text) if point == "\n"])
     parts = lines if split == "lines" else sentences(text)
-    rows: list[list[int]] = [[] for _ in parts or [0]]
-    for t, token in enumerate(tokens, 1):
-        after = [s for s, (_, end) in enumerate(parts) if end > token.start]
-        rows[after[0] if after else -1].append(t)
-    return [row for row in rows if row]
+    places = [next((s for s, (_, end) in enumerate(parts) if end > token.start), len(parts) - 1) for token in tokens]
+    return [[t for t, place in enumerate(places, 1) if place == s] for s in sorted({*places})]
 
 
 def sentences(text: str) -> list[Offsets]:
@@ -520,9 +514,7 @@ def picture(value: Any, entry: Entry) -> np.ndarray:
         pixels = (pixels @ [19595, 38470, 7471] + 32768) // 65536
     if pixels.ndim == 2:
         pixels = np.stack([pixels] * entry["channels"], 2)
-    rows, columns = (
-        resize_weights(n, m) for n, m in zip(pixels.shape, (entry["height"], entry["width"]), strict=False)
-    )
+    rows, columns = map(resize_weights, pixels.shape[:2], (entry["height"], entry["width"]))
     return np.einsum("yi,xj,ijc->yxc", rows, columns, pixels / 255, optimize=True).reshape(entry["height"], -1)
 
 
@@ -641,7 +633,7 @@ class Bundle:
             raise RefusedError("the graph has other inputs")
         outputs = {entry["output"] for entry in self.cache}
         for head, part in self.parts.items():
-            names = {entry["name"] for entry in part["fields"]} if part["kind"] == "structured" else set()
+            names = {entry["name"] for entry in part.get("fields", ()) if part["kind"] == "structured"}
             outputs |= {head + name for name in OUTPUTS[part["kind"]] | names}
         refuse_if(not outputs <= set(self.outputs), "the graph lacks an output")
 
