@@ -230,6 +230,12 @@ def test_predict_refuses_what_it_cannot_do(folder: Path, arguments: Any, stdin: 
     assert (done.code, message in done.err, "Traceback" in done.err) == (code, True, False), done.err
 
 
+def test_documents_are_split_into_sentences_with_offsets_into_the_document(folder: Path) -> None:
+    text = "nobody came . Ada left . Cho flew to Lima ."
+    spans = json.loads(predict(folder, "--documents", stdin=text + "\n").out)
+    assert [text[span["start"] : span["end"]] for span in spans] == ["Ada", "Cho", "Lima"]
+
+
 def test_a_pipe_that_closes_ends_predict_quietly(folder: Path) -> None:
     call = " ".join(command_line("predict", "runs/tiny/bundle", "--device", "cpu"))
     line = f"yes Ada left | {call} | head -n 1"

@@ -2,13 +2,14 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from doc_pages import ROOT, SHELLS, code_blocks
+from doc_pages import OUTPUTS, ROOT, SHELLS, Block, code_blocks, compare_output, copy_checkout
 from repository_scripts import load_script
 
 from seqpipe.training import progress
@@ -176,15 +177,25 @@ def course_notebook(page: Path) -> Any:
     return nbformat.reads(load_script(NOTEBOOKS / "make.py").course_notebook(page), 4)
 
 
+def course_cells(page: Path, book: Any) -> list[tuple[Block, Any, Block | None]]:
+    """The blocks of a page that are cells of its notebook, these cells, and the output expected of each, or None."""
+    blocks = [*code_blocks(page.read_text(encoding="utf-8"))]
+    pairs = []
+    for block, after in zip(blocks, [*blocks[1:], Block("", "", 0)], strict=True):
+        if block.condition not in ("long", "no") and (block.title or block.language in ("python", *SHELLS)):
+            expects = not block.title and not after.title and after.language in OUTPUTS
+            pairs.append((block, after if expects else None))
+    cells = [cell for cell in code_cells(book) if not cell.source.startswith("!mkdir")]
+    return [(block, cell, expected) for (block, expected), cell in zip(pairs, cells, strict=True)]
+
+
 @pytest.mark.parametrize("page", COURSE, ids=lambda page: page.stem)
 def test_the_notebook_of_a_page_has_its_code_its_formulas_and_its_pictures(page: Path) -> None:
     book = course_notebook(page)
     nbformat.validate(book)
-    cells = [cell for cell in code_cells(book) if not cell.source.startswith("!mkdir")]
-    blocks = [block for block in code_blocks(page.read_text(encoding="utf-8")) if block.condition not in ("long", "no")]
-    blocks = [block for block in blocks if block.title or block.language in ("python", *SHELLS)]
+    cells = course_cells(page, book)
     assert len(cells) > 2
-    for block, cell in zip(blocks, cells, strict=True):
+    for block, cell, _ in cells:
         magic = f"%%writefile {block.title}\n" if block.title else "%%bash -e\n" if block.language in SHELLS else ""
         assert cell.source.rstrip() == f"{magic}{block.code}".rstrip()
     prose = "\n".join(cell.source for cell in book.cells if cell.cell_type == "markdown")
@@ -192,3 +203,19 @@ def test_the_notebook_of_a_page_has_its_code_its_formulas_and_its_pictures(page:
     assert prose.count("$$") == 2 * len(formulas) > 0
     assert [mark for mark in ("$`", "`$", "<!--", "](../") if mark in prose] == []
     assert [name for cell in book.cells for name in cell.get("attachments", {})] != []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("page", COURSE, ids=lambda page: page.stem)
+def test_the_notebook_of_a_page_prints_what_the_page_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_checkout(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    book = course_notebook(page)
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(book, timeout=600, kernel_name="python3", resources=resources).execute()
+    for _, cell, expected in course_cells(page, book):
+        if expected:
+            compare_output(expected, "".join(out.text for out in cell.outputs if out.output_type == "stream"))
