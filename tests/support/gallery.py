@@ -441,7 +441,13 @@ RECIPES: dict[str, Recipe] = {
     "multi-head": text_recipe(
         tagged, "joint", *(60, 16, 16), tokenizer=WORDS, encoder=LSTM, head=HEADS, train=train_settings(12)
     ),
-    "int8": changed_recipe(write_tagger, train=train_settings(12), export={"precision": "int8"}),
+    "int8": changed_recipe(  # wide enough for weights in int8
+        write_classifier,
+        embedding={"use": "lookup", "dim": 64},
+        encoder={"use": "transformer", "heads": 2},
+        head="label",
+        export={"precision": "int8"},
+    ),
     "streaming": changed_recipe(
         write_tagger,
         encoder={**LSTM, "direction": "forward"},

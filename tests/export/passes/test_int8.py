@@ -7,8 +7,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from gallery import RECIPES, gallery
 from onnx import TensorProto, numpy_helper, parser
-from tiny_pipelines import QUIET, seqpipe, write_classifier
+from tiny_pipelines import QUIET
 
 from seqpipe import load
 from seqpipe.config.loader import load as load_config
@@ -124,18 +125,11 @@ def test_sums_of_two_products_fit_16_bits_whichever_two_of_four_are_added() -> N
             assert (largest >= 125).all()  # and the range is used
 
 
-def write_wide_classifier(folder: Path) -> Path:
-    wide = {"embedding": {"use": "lookup", "dim": 64}, "encoder": {"use": "transformer", "heads": 2}}
-    return write_classifier(folder, {**wide, "head": "label", "export": {"precision": "int8"}})
-
-
-def test_a_bundle_in_int8_has_integers_as_weights_and_answers_right(tmp_path: Path) -> None:
-    assert seqpipe("run", write_wide_classifier(tmp_path), folder=tmp_path).code == 0
-    folder = tmp_path / "runs" / "moods" / "bundle"
-    assert seqpipe("verify", folder).code == 0
-    weights = onnx.load(folder / "model.onnx").graph.initializer
+def test_a_bundle_in_int8_has_integers_as_weights_and_answers_right() -> None:
+    bundle = gallery("int8").bundle
+    weights = onnx.load(bundle / "model.onnx").graph.initializer
     assert [tensor.data_type for tensor in weights].count(TensorProto.INT8) > 1
-    model = load(folder, "cpu")
+    model = load(bundle, "cpu")
     assert model.manifest.parity["precision"] == "int8"
     answers = model(["a lovely x day", "a sad y day", "a usual z day"])
     assert [answer["label"] for answer in answers] == ["good", "bad", "fine"]
@@ -145,5 +139,5 @@ def test_a_bundle_that_int8_spoils_is_not_written(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(quantising, "_MOST", 0.1)  # every weight becomes 0
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ParityError, match=r"in int8 and .* in fp32 on 12 records; set export.precision: fp32"):
-        run_all(load_config(write_wide_classifier(tmp_path)), QUIET, "cpu")
+        run_all(load_config(RECIPES["int8"].write(tmp_path)), QUIET, "cpu")
     assert not [*tmp_path.glob("runs/*/bundle")]
