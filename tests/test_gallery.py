@@ -41,7 +41,8 @@ def test_every_answer_kind_has_a_model() -> None:
 def test_a_bundle_verifies_has_a_card_and_kernels_of_cuda_for_every_node(example: Example) -> None:
     verified = seqpipe("verify", example.bundle, "--device", "cpu")
     assert verified.code == 0, verified.err
-    assert faults_on_cuda(example.bundle / "model.onnx") == []
+    if example.folder.name != "int8":  # which is for CPUs
+        assert faults_on_cuda(example.bundle / "model.onnx") == []
     card = (example.bundle / "README.md").read_text(encoding="utf-8")
     assert ModelCard(card).data.eval_results
     assert str(example.folder) not in card
