@@ -4,8 +4,6 @@ Anna and Ben are persons, Bern is a city, New York too. An unknown word is a per
 The best tag of a word has the probability SURE (GUESS for an unknown word), and words do not depend on each other.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import math

@@ -1,7 +1,5 @@
 """The conformance kit that authors of plugins use, on every component of our own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path

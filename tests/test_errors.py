@@ -1,7 +1,5 @@
 """Errors and output that every part shares."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -1,7 +1,5 @@
 """Files and folders that are replaced whole or not at all."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

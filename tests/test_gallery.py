@@ -11,7 +11,7 @@ import pytest
 from cuda_placement import faults_on_cuda
 from gallery import RECIPES, Example, gallery
 from huggingface_hub import ModelCard
-from tiny_pipelines import seqpipe
+from tiny_pipelines import seqpipe, succeed
 
 from seqpipe import load
 from seqpipe.answers.registry import ANSWER_KINDS
@@ -39,8 +39,7 @@ def test_every_answer_kind_has_a_model() -> None:
 
 
 def test_a_bundle_verifies_has_a_card_and_kernels_of_cuda_for_every_node(example: Example) -> None:
-    verified = seqpipe("verify", example.bundle, "--device", "cpu")
-    assert verified.code == 0, verified.err
+    succeed("verify", example.bundle, "--device", "cpu")
     if example.folder.name != "int8":  # which is for CPUs
         assert faults_on_cuda(example.bundle / "model.onnx") == []
     card = (example.bundle / "README.md").read_text(encoding="utf-8")

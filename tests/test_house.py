@@ -1,7 +1,5 @@
 """What holds for the source as a whole, read from its syntax trees."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -14,7 +14,7 @@ from cuda_placement import faults_on_cuda
 from huggingface_hub import ModelCard
 from repository_scripts import ROOT
 from shipped_pipelines import PIPELINES, paths_of, small
-from tiny_pipelines import seqpipe
+from tiny_pipelines import seqpipe, succeed
 
 from seqpipe import load as load_bundle
 from seqpipe.config.loader import load
@@ -41,8 +41,7 @@ def initial_runs(tmp_path_factory: pytest.TempPathFactory) -> Overrides:
     @cache
     def trained(name: str) -> Path:
         path = PIPELINES[0].parent / f"{name}.yaml"
-        result = seqpipe("train", path, *small(path, folder), "--device", "cpu", folder=folder)
-        assert result.code == 0, result.err
+        succeed("train", path, *small(path, folder), "--device", "cpu", folder=folder)
         return folder / "runs" / name
 
     def overrides(path: Path) -> list[str]:
@@ -88,8 +87,7 @@ def test_all_that_a_pipeline_names_is_in_a_fresh_checkout_or_made_by_the_first_r
     assert {*checkpoints, *initial} == {*needs}  # and none is a name on the hub
     paths = [option for option in options if isinstance(option, Path) and option not in needs]
     assert [option for option in paths if not option.exists()] == []
-    checked = seqpipe("check", fresh_checkout / path.name, "--static", folder=fresh_checkout.parent)
-    assert checked.code == 0, checked.err
+    checked = succeed("check", fresh_checkout / path.name, "--static", folder=fresh_checkout.parent)
     assert len([line for line in checked.err.splitlines() if line.startswith("needs ")]) == len(needs)
 
 
@@ -108,8 +106,7 @@ def four_inputs(path: Path) -> str:
 def test_a_pipeline_trains_exports_verifies_and_answers(path: Path, tmp_path: Path, initial_runs: Overrides) -> None:
     torch.set_num_threads(1)
     overrides = [*small(path, tmp_path), *initial_runs(path)]
-    ran = seqpipe("run", path, *overrides, "--device", "cpu", "--json", folder=tmp_path)
-    assert ran.code == 0, ran.err
+    ran = succeed("run", path, *overrides, "--device", "cpu", "--json", folder=tmp_path)
     result = json.loads(ran.out)
     bundle = tmp_path / result["bundle"]
     assert seqpipe("verify", bundle, "--device", "cpu").code == 0
@@ -133,8 +130,7 @@ def test_a_pipeline_trains_exports_verifies_and_answers(path: Path, tmp_path: Pa
 
 def check_alignment(bundle: Path, text: str) -> None:
     """`seqpipe explain` has a row for each word that was written and a column for each of the source, of sum 1."""
-    explained = seqpipe("explain", bundle, text, "--option", "prefix=Der", "--device", "cpu", "--json")
-    assert explained.code == 0, explained.err
+    explained = succeed("explain", bundle, text, "--option", "prefix=Der", "--device", "cpu", "--json")
     content = json.loads(explained.out)
     alignment = content["attentions"]["head.attention"]
     assert [text[start:end] for start, end in alignment["places"]] == re.findall(r"\w+|[^\w\s]", text)

@@ -1,7 +1,5 @@
 """`seqpipe.plugin`: the names are listed once, they exist, and each is imported alone."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

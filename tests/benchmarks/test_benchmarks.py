@@ -1,7 +1,5 @@
 """The table of example pipelines, the mutations that tests have to catch, the results, and where scripts find data."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

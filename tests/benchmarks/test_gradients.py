@@ -1,7 +1,5 @@
 """benchmarks/gradients.py: the gradient of a plain recurrent network vanishes, that of gated cells far less."""
 
-from __future__ import annotations
-
 import math
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """The translation data: no sentence stands twice, and its German agrees, by rules and genders written down here."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every page of the documentation does what it says, the generated ones are fresh, and the site builds."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

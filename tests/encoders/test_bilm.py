@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from exported_graphs import ragged_mask
-from tiny_pipelines import seqpipe, write_jsonl
+from tiny_pipelines import seqpipe, succeed, write_jsonl
 from torch.nn import functional as F
 
 from seqpipe import load as open_bundle
@@ -110,8 +110,7 @@ def test_a_strange_text_is_less_likely_in_the_bundle_and_its_layers_serve_anothe
         "train": {"epochs": 12, "batch_tokens": 96, "optimizer": {"use": "adamw", "lr": 0.02}, "threads": 1},
     }
     (tmp_path / "lm.yaml").write_text(dump(content))
-    done = seqpipe("run", "lm.yaml", "--device", "cpu", "--json", folder=tmp_path)
-    assert done.code == 0, done.err
+    done = succeed("run", "lm.yaml", "--device", "cpu", "--json", folder=tmp_path)
     last = json.loads((tmp_path / "runs/lm/checkpoints/metrics.jsonl").read_text().splitlines()[-1])["dev"]
     assert next(iter(last)) == "forward_perplexity"
     assert last["forward_perplexity"] < 2 > last["backward_perplexity"]  # only the first letter is open, and the last
@@ -130,8 +129,7 @@ def test_a_strange_text_is_less_likely_in_the_bundle_and_its_layers_serve_anothe
         "head": {"use": "label", "pool": "first"},
     }
     (tmp_path / "first.yaml").write_text(dump(content))
-    done = seqpipe("run", "first.yaml", "--device", "cpu", "--json", folder=tmp_path)
-    assert done.code == 0, done.err
+    done = succeed("run", "first.yaml", "--device", "cpu", "--json", folder=tmp_path)
     assert "embedding.1: starts from runs/lm (embedding and encoder): 8 of 8 chars are known there" in done.err
     assert json.loads(done.out)["scores"]["test"]["accuracy"] == 1
     old, new = (load_weights(*best(tmp_path / "runs" / name / "checkpoints")) for name in ("lm", "first"))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_pipelines import build_parts, load_tagger, seqpipe, write_tagger
+from tiny_pipelines import build_parts, load_tagger, succeed, write_tagger
 
 CNN = "{use: cnn, filters: 4, widths: [2, 3]}"
 CHAINS = [
@@ -18,8 +18,7 @@ PLACED = "embedding=[{use: lookup, dim: 6}, {use: positions, dim: 4}]"
 @pytest.mark.parametrize("chain", CHAINS)
 def test_a_chain_of_encoders_exports_has_gradients_and_reads_each_text_alone(chain: list[str], tmp_path: Path) -> None:
     changes = [PLACED, f"encoder=[{', '.join(chain)}]", "head=tags"]
-    done = seqpipe("check", write_tagger(tmp_path), *changes)
-    assert done.code == 0, done.err
+    succeed("check", write_tagger(tmp_path), *changes)
     pipeline, batches = build_parts(load_tagger(tmp_path, *changes))
     pipeline.eval()
     batch = batches([*range(8)])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_pipelines import seqpipe, write_jsonl
+from tiny_pipelines import seqpipe, succeed, write_jsonl
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
@@ -42,8 +42,7 @@ def yaml(folder: Path, **changes: Any) -> Path:
 
 
 def test_a_label_and_another_input_decide_through_initial_states_alone(tmp_path: Path) -> None:
-    done = seqpipe("run", yaml(tmp_path), folder=tmp_path)
-    assert done.code == 0, done.err
+    succeed("run", yaml(tmp_path), folder=tmp_path)
     model = open_bundle(tmp_path / "runs" / "states" / "bundle", "cpu")
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert [answer["label"] for answer in model(rows)] == [row["label"] for row in rows]
@@ -63,8 +62,7 @@ def test_a_label_decides_what_a_language_model_writes(tmp_path: Path) -> None:
         "train": {**TRAIN, "epochs": 15},
     }
     (tmp_path / "lm.yaml").write_text(dump(content), encoding="utf-8")
-    done = seqpipe("run", tmp_path / "lm.yaml", folder=tmp_path)
-    assert done.code == 0, done.err
+    succeed("run", tmp_path / "lm.yaml", folder=tmp_path)
     bundle = tmp_path / "runs" / "lm" / "bundle"
     lines = [json.dumps({"mood": mood, "text": text}) for text in ("", "so ") for mood, _ in moods]
     answered = seqpipe("predict", bundle, "--format", "jsonl", stdin="\n".join(lines).encode())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image as Pillow
-from tiny_pipelines import seqpipe, write_jsonl
+from tiny_pipelines import seqpipe, succeed, write_jsonl
 from torch import nn
 from torch.nn import functional as F
 
@@ -95,8 +95,7 @@ def pictured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "train": {"epochs": 6, "batch_size": 10, "optimizer": {"use": "adamw", "lr": 0.02}, "threads": 1},
     }
     (folder / "pictured.yaml").write_text(dump(content))
-    done = seqpipe("run", folder / "pictured.yaml", "--device", "cpu", folder=folder)
-    assert done.code == 0, done.err
+    succeed("run", folder / "pictured.yaml", "--device", "cpu", folder=folder)
     return folder
 
 
@@ -120,8 +119,7 @@ def test_a_bundle_answers_every_form_of_a_picture(pictured: Path) -> None:
 def test_predict_answers_files_folders_and_data_files(pictured: Path, tmp_path: Path) -> None:
     bundle, files = pictured / "runs/pictured/bundle", pictured / "files"
     one, other = files / "test-2.png", files / "test-3.png"
-    done = seqpipe("predict", bundle, "-i", one, other)
-    assert done.code == 0, done.err
+    done = succeed("predict", bundle, "-i", one, other)
     lines = [json.loads(line) for line in done.out.splitlines()]
     assert [(line["image"], line["answer"]["label"]) for line in lines] == [(str(one), "bar"), (str(other), "dot")]
     assert len(seqpipe("predict", bundle, "-i", files).out.splitlines()) == 80

@@ -14,7 +14,7 @@ import transformers
 from exported_graphs import export, ragged_mask
 from second_runtime import Bundle as SecondRuntime
 from tiny_checkpoints import FAMILIES, change_json, checkpoint
-from tiny_pipelines import QUIET, build_parts, seqpipe, write_tagger
+from tiny_pipelines import QUIET, build_parts, seqpipe, succeed, write_tagger
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -260,12 +260,10 @@ def test_lower_layers_learn_slower(folders: dict[str, Path], tmp_path: Path) -> 
 )
 def test_a_tagger_over_a_checkpoint_goes_all_the_way(folders: dict[str, Path], family: str, tmp_path: Path) -> None:
     path = piped(folders[family], tmp_path, window=6)
-    done = seqpipe("run", path, "--device", "cpu", "train.epochs=1", "head=tags", folder=tmp_path)
-    assert done.code == 0, done.err
+    succeed("run", path, "--device", "cpu", "train.epochs=1", "head=tags", folder=tmp_path)
     bundle = tmp_path / "runs" / "tiny" / "bundle"
     assert seqpipe("verify", bundle, "--device", "cpu").code == 0
-    answered = seqpipe("predict", bundle, stdin=("Ada met Bob . " * 20).encode())
-    assert answered.code == 0, answered.err
+    succeed("predict", bundle, stdin=("Ada met Bob . " * 20).encode())
     ours, theirs = open_bundle(bundle, "cpu"), SecondRuntime(bundle)
     for record in ("Ada met 你好 (hello)\n☃ 世界 ", {"words": ["你好", "met", "☃", "Zürich"]}):
         assert ours(record) == theirs(record)

@@ -14,7 +14,7 @@ import toy_bundles
 import transformers
 from gallery import gallery
 from tiny_checkpoints import decoder
-from tiny_pipelines import QUIET, seqpipe, write_jsonl
+from tiny_pipelines import QUIET, seqpipe, succeed, write_jsonl
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import Config, load
@@ -407,8 +407,7 @@ def test_a_column_determines_how_a_text_continues(tmp_path: Path) -> None:
     embedding = {"use": "lookup", "dim": 16, "column": "mood"}
     train = {"epochs": 12, "batch_size": 8, "threads": 1, "optimizer": {"use": "adamw", "lr": 0.02}}
     path = yaml(tmp_path, data=data, embedding=embedding, encoder=GRU, head=UNPACKED, train=train)
-    done = seqpipe("run", path, folder=tmp_path)
-    assert done.code == 0, done.err
+    succeed("run", path, folder=tmp_path)
     run, moods = tmp_path / "runs" / "lm", tmp_path / "moods.jsonl"
     lines = "".join(json.dumps({"mood": mood, "text": "the day was "}) + "\n" for mood, _ in MOODS)
     answered = seqpipe("predict", run / "bundle", "--format", "jsonl", "--option", "beams=3", stdin=lines.encode())

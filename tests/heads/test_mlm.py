@@ -12,7 +12,7 @@ import torch
 from exported_graphs import ragged_mask
 from gallery import RECIPES, Example, cities, gallery, train_settings, write_pipeline
 from tiny_checkpoints import checkpoint
-from tiny_pipelines import seqpipe, write_jsonl
+from tiny_pipelines import seqpipe, succeed, write_jsonl
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
@@ -293,8 +293,7 @@ def test_pairs_of_texts_learn_which_belong_together(tmp_path: Path) -> None:
         head={"use": "mlm", "next_sentence": True, "share": 0.05, "pool": "max"},
         train=train_settings(25, 0.005, 256),
     )
-    done = seqpipe("run", path, "--device", "cpu", folder=tmp_path)
-    assert done.code == 0, done.err
+    succeed("run", path, "--device", "cpu", folder=tmp_path)
     last = json.loads((tmp_path / "runs/gaps/checkpoints/metrics.jsonl").read_text().splitlines()[-1])["dev"]
     assert last["next_sentence_accuracy"] > 0.7  # of four cities a quarter of the other second texts is the same
     model = open_bundle(tmp_path / "runs/gaps/bundle", "cpu")

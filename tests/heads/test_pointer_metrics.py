@@ -1,7 +1,5 @@
 """Scores of hulls and round trips, on answers a person can check."""
 
-from __future__ import annotations
-
 import pytest
 
 from seqpipe.answers.metrics.numbers import format_score

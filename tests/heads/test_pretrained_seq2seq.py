@@ -12,7 +12,7 @@ import torch
 import transformers
 from onnx import numpy_helper
 from tiny_checkpoints import bart, change_json, checkpoint, decoder, marian, mbart, t5
-from tiny_pipelines import QUIET, seqpipe, write_jsonl
+from tiny_pipelines import QUIET, seqpipe, succeed, write_jsonl
 from torch.nn.utils.rnn import pad_sequence
 
 from seqpipe.config.loader import load
@@ -369,15 +369,13 @@ def test_lower_layers_of_the_encoder_learn_slower(peers: Peers, tmp_path: Path) 
 @in_graph("t5-1.0", "marian")
 def test_a_checkpoint_becomes_a_bundle_and_another_run_starts_from_it(peers: Peers, name: str, tmp_path: Path) -> None:
     path = yaml(tmp_path, peers(name).folder)
-    done = seqpipe("run", path, "--device", "cpu", folder=tmp_path)
-    assert done.code == 0, done.err
+    done = succeed("run", path, "--device", "cpu", folder=tmp_path)
     folder = tmp_path / "runs" / "seq2seq" / "bundle"
     assert seqpipe("verify", folder, "--device", "cpu").code == 0
     answered = seqpipe("predict", folder, "--option", "max_length=5", stdin=b"Rosa the owl\n\nA fox .\n")
     assert (answered.code, len(answered.out.splitlines())) == (0, 3), answered.err
     init = {"init": "runs/seq2seq"}
-    done = seqpipe("train", yaml(tmp_path, peers(name).folder, name="more", encoder=init, head=init), folder=tmp_path)
-    assert done.code == 0, done.err
+    done = succeed("train", yaml(tmp_path, peers(name).folder, name="more", encoder=init, head=init), folder=tmp_path)
     assert "head: starts from runs/seq2seq" in done.err + done.out
 
 

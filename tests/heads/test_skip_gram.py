@@ -8,7 +8,7 @@ import pytest
 import torch
 from exported_graphs import ragged_mask
 from gallery import train_settings, write_pipeline
-from tiny_pipelines import seqpipe
+from tiny_pipelines import seqpipe, succeed
 
 from seqpipe import load as open_bundle
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
@@ -121,16 +121,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         head={"use": "skip-gram", "window": 3, "subsample": 0.05},
         train=train_settings(15, tokens=128),
     )
-    done = seqpipe("run", path, "--device", "cpu", folder=folder)
-    assert done.code == 0, done.err
+    done = succeed("run", path, "--device", "cpu", folder=folder)
     assert "dev pair_loss" in done.err
     return folder / "runs" / "words"
 
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_the_file_holds_the_vectors_of_all_words_and_the_embedding_reads_them(run: Path, binary: bool) -> None:
-    done = seqpipe("vectors", run, *(["--binary"] if binary else []))
-    assert done.code == 0, done.err
+    succeed("vectors", run, *(["--binary"] if binary else []))
     path = run / ("vectors.bin" if binary else "vectors.vec")
     found = {one.word: one.numbers for one in entries(path, lambda word: True, "auto", None)}
     assert {*YOUNG, "the", "stone"} <= {*found}

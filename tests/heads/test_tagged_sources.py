@@ -10,7 +10,7 @@ import pytest
 import torch
 from gallery import train_settings
 from second_runtime import Bundle, matches_golden
-from tiny_pipelines import QUIET, seqpipe, write_jsonl
+from tiny_pipelines import QUIET, seqpipe, succeed, write_jsonl
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import Config, load
@@ -122,8 +122,7 @@ def test_spans_beside_numbers_and_several_heads_export(tmp_path: Path) -> None:
     heads = [{"use": "tags", "name": "a", "scheme": "IOB2"}, {"use": "crf", "name": "b"}]
     pieces = {**TEXT, "tokenizer": {"use": "bpe", "max_size": 60}, "encoder": {"use": "words"}}
     config = pipeline(tmp_path, inputs={"text": pieces, "user": USER}, head=heads)
-    done = seqpipe("check", config.file, "--json", folder=tmp_path)
-    assert done.code == 0, done.err
+    done = succeed("check", config.file, "--json", folder=tmp_path)
     assert json.loads(done.out)["decisions"] > 0
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from gallery import train_settings
-from tiny_pipelines import CommandResult, seqpipe
+from tiny_pipelines import CommandResult, seqpipe, succeed
 
 from seqpipe import Model, load
 from seqpipe_plugins.tokenizers.lexicon import Lexicon
@@ -43,15 +43,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "labels.tsv").write_text("\n".join(["text\tlabel", *rows]), encoding="utf-8")
     for content in (SEGMENTER, READER):
         (folder / f"{content['name']}.yaml").write_text(json.dumps(content), encoding="utf-8")
-    done = seqpipe("run", "segmenter.yaml", "--device", "cpu", folder=folder)
-    assert done.code == 0, done.err
+    succeed("run", "segmenter.yaml", "--device", "cpu", folder=folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def trained(folder: Path) -> CommandResult:
-    done = seqpipe("run", "reader.yaml", "--device", "cpu", folder=folder)
-    assert done.code == 0, done.err
+    done = succeed("run", "reader.yaml", "--device", "cpu", folder=folder)
     return done
 
 

@@ -202,7 +202,9 @@ def stop_after_epoch(history: Rows) -> None:
     raise EnoughError
 
 
-@pytest.mark.parametrize("callback", [{"progress": stop_in_epoch_2}, {"on_epoch": stop_after_epoch}], ids=str)
+@pytest.mark.parametrize(
+    "callback", [{"progress": stop_in_epoch_2}, {"on_epoch": stop_after_epoch}], ids=["progress", "epoch"]
+)
 def test_an_exception_of_a_callback_ends_the_work_which_goes_on_later(callback: Any, folder: Path) -> None:
     pipeline, reports, lengths = Pipeline(write_tagger(folder), SMALL_TAGGER), list[Progress](), list[int]()
     with pytest.raises(EnoughError):

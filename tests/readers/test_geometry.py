@@ -1,7 +1,5 @@
 """Hulls and tours against brute force, polygons against what a person sees."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """What seqpipe needs of other packages: tested versions, upper bounds, private parts."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence

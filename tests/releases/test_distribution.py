@@ -1,7 +1,5 @@
 """Nobody is told to install somebody else's package: `seqpipe` on the index is not ours, `seqpipe-nlp` is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from importlib import metadata

@@ -1,7 +1,5 @@
 """The two commands of the README, `python3 try.py` and `python3 try.py tests`, with a small project for seqpipe."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

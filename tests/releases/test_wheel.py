@@ -1,7 +1,5 @@
 """The wheel, installed with the lowest versions that it allows and without the source tree, answers as it should."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -9,7 +9,15 @@ import pytest
 from conftest import Build
 from gallery import gallery, several_labels, tagged
 from seqeval.metrics import f1_score, precision_score, recall_score
-from tiny_pipelines import QUIET, build_parts, labelled_texts, reversals, seqpipe, tagged_sentences, write_jsonl
+from tiny_pipelines import (
+    QUIET,
+    build_parts,
+    labelled_texts,
+    reversals,
+    succeed,
+    tagged_sentences,
+    write_jsonl,
+)
 
 from seqpipe import Model
 from seqpipe.answers.metrics.f1 import SPLIT
@@ -124,8 +132,7 @@ def test_a_file_of_errors_is_sorted_by_confidence_and_is_data_again(kind: str, t
 
     def errors(data: str, name: str) -> list[dict[str, Any]]:
         scored = ("evaluate", example.run, "--device", "cpu", "--json", "-q", "--data", data, "--errors", name)
-        done = seqpipe(*scored, folder=tmp_path)
-        assert done.code == 0, done.err
+        succeed(*scored, folder=tmp_path)
         return [*map(json.loads, (tmp_path / name).read_text(encoding="utf-8").splitlines())]
 
     wrong, again = errors("data", "wrong.jsonl"), errors("wrong.jsonl", "again")

@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 from gallery import Recipe
 from serving import Server
-from tiny_pipelines import seqpipe, tiers
+from tiny_pipelines import seqpipe, succeed, tiers
 
 from seqpipe import Model, UsageError, load
 from seqpipe.answers.text import GeneratedText, Generation
@@ -242,8 +242,7 @@ def test_the_likeliest_allowed_texts_are_those_of_all_their_probabilities(model:
 def test_a_bundle_may_be_restricted_to_texts(bundle: Path, model: Model, tmp_path: Path) -> None:
     allowed = ["R crème", "R été", "R été crème"]
     (tmp_path / "texts.txt").write_text("\n".join(allowed), encoding="utf-8")
-    done = seqpipe("candidates", bundle, tmp_path / "texts.txt", "-o", tmp_path / "few", "-q")
-    assert done.code == 0, done.err
+    succeed("candidates", bundle, tmp_path / "texts.txt", "-o", tmp_path / "few", "-q")
     few = load(tmp_path / "few", "cpu")
     for prompt in PROMPTS:
         text = few(prompt)["generated_text"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import GUESS, SURE
 from gallery import gallery
-from tiny_pipelines import labelled_texts, seqpipe, write_jsonl
+from tiny_pipelines import labelled_texts, seqpipe, succeed, write_jsonl
 
 from seqpipe import Model, load
 from seqpipe.errors import UsageError
@@ -125,8 +125,7 @@ def test_several_answers_are_refused(labeller: Model) -> None:
 
 def test_the_command_explains_several_texts_files_and_data(tmp_path: Path) -> None:
     texts, bundle = ["a sad x day", "a glad day"], gallery("label").bundle
-    lines = seqpipe("explain", bundle, *texts, "--json")
-    assert lines.code == 0, lines.err
+    lines = succeed("explain", bundle, *texts, "--json")
     explanations = [json.loads(line) for line in lines.out.splitlines()]
     assert [explanation["text"] for explanation in explanations] == texts
     assert {*explanations[0]["faithfulness"]} == {"deleted", "scores", "area", "random"}

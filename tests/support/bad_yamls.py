@@ -1,7 +1,5 @@
 """Toy components without torch, a good and a full YAML of them, and a table of wrong YAMLs with their problems."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple

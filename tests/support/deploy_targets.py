@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import typer
-from tiny_pipelines import seqpipe
+from tiny_pipelines import succeed
 
 from seqpipe.commands.app import app
 
 
 def deploy(kind: str, bundle: Path, output: Path, *options: str) -> str:
     """Write the folder, and return the messages of the command."""
-    result = seqpipe("deploy", kind, bundle, "-o", output, *options)
-    assert result.code == 0, result.err
+    result = succeed("deploy", kind, bundle, "-o", output, *options)
     assert result.err.startswith(f"wrote {output}\n\nnext:\n")
     return result.err
 

@@ -1,7 +1,5 @@
 """Scripts of the repository as modules: of `benchmarks` and of `docs`, which are no packages."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 import tomllib

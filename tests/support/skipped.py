@@ -4,8 +4,6 @@
 `python tests/support/skipped.py check CACHE` fails if one was skipped though it needs nothing from outside pip.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

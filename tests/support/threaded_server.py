@@ -1,7 +1,5 @@
 """A server of asyncio in a thread."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

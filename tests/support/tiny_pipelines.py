@@ -1,7 +1,5 @@
 """Small data, small pipelines, toy components and a way to run commands, shared by tests of the training side."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

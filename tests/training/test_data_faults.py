@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_pipelines import seqpipe, write_jsonl
+from tiny_pipelines import succeed, write_jsonl
 
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
@@ -187,13 +187,11 @@ def test_of_a_large_file_the_first_records_are_compared(tmp_path: Path, monkeypa
 def test_check_and_run_warn_and_go_on(tmp_path: Path) -> None:
     train = [{"text": f"tea {i}", "label": "ab"[i % 2]} for i in range(6)]
     yaml = pipeline(tmp_path, "label", train=[*train, {**train[0], "label": "b"}], dev=train, test=train)
-    done = seqpipe("check", yaml.name, "--json", folder=tmp_path)
-    assert done.code == 0, done.err
+    done = succeed("check", yaml.name, "--json", folder=tmp_path)
     begins = (f"dev: 6 of 6 records {SAME}", f"test: 6 of 6 records {SAME}", "1 text has different labels")
     warnings = json.loads(done.out)["warnings"]
     for begin in begins:
         assert sum(warning.startswith(begin) for warning in warnings) == 1
-    done = seqpipe("run", yaml.name, folder=tmp_path)
-    assert done.code == 0, done.err
+    done = succeed("run", yaml.name, folder=tmp_path)
     for begin in begins:
         assert done.err.count(f"  warning: {begin}") == 1, done.err

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from gallery import write_pipeline
-from tiny_pipelines import plugins, seqpipe
+from tiny_pipelines import plugins, succeed
 from torch import Tensor, nn
 
 from seqpipe.config.contract import metric_types
@@ -157,7 +157,6 @@ def test_a_sound_head_passes_the_kit() -> None:
 
 def test_check_explains_which_stage_corrupts_an_input(tmp_path: Path) -> None:
     backward(tmp_path, head="mlm")
-    done = seqpipe("check", tmp_path / "back.yaml", "--explain")
-    assert done.code == 0, done.err
+    done = succeed("check", tmp_path / "back.yaml", "--explain")
     rows = [line.split() for line in done.out.splitlines() if line.startswith("target_mask")]
     assert [(row[4], row[-1]) for row in rows] == [("head.corrupt_batch", "head.measures")]

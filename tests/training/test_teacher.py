@@ -15,7 +15,7 @@ from tiny_pipelines import (
     BatchCallback,
     labelled_texts,
     plugins,
-    seqpipe,
+    succeed,
     tagged_sentences,
     toy_heads,
     train_run,
@@ -163,8 +163,7 @@ def test_labels_are_matched_by_name(tmp_path: Path) -> None:
 
 def test_a_bundle_without_its_run_teaches_labels_as_its_run_does(tmp_path: Path) -> None:
     yaml = write_classifier(tmp_path, {"head": LABEL})
-    done = seqpipe("run", yaml, "name=teacher", "train.epochs=1")
-    assert done.code == 0, done.err
+    succeed("run", yaml, "name=teacher", "train.epochs=1")
     of_run = student(yaml, path="runs/teacher/bundle")
     assert of_run == student(yaml)
     _, _, by_run = lesson(of_run)

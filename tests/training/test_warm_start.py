@@ -16,6 +16,7 @@ from tiny_pipelines import (
     build_parts,
     plugins,
     seqpipe,
+    succeed,
     train_run,
     write_classifier,
     write_jsonl,
@@ -327,8 +328,7 @@ def test_a_run_keeps_the_labels_of_the_one_that_it_started_from_and_does_not_nee
         run_all(config, QUIET, "cpu")
         folder = Path("runs/moods").absolute()
         shutil.rmtree(tmp_path / "old/runs")
-        done = seqpipe("evaluate", folder, "--data", tmp_path / "old/test.jsonl", "--json")
-        assert done.code == 0, done.err
+        done = succeed("evaluate", folder, "--data", tmp_path / "old/test.jsonl", "--json")
         assert '"accuracy": 1.0' in done.out  # of labels that its own data have not
         assert seqpipe("export", folder, "-q").code == 0
         opened = open_run(folder, QUIET).config
@@ -395,8 +395,7 @@ def test_frozen_stages_keep_what_they_started_from_and_a_resumed_run_is_not_star
 def test_check_reports_each_warm_start(new: New) -> None:
     yaml = new(words, "head=tags", LOOKUP)
     sets = ["head=tags", LOOKUP, *(f"{key}.init={OLD}" for key in ("embedding", "encoder", "head"))]
-    done = seqpipe("check", yaml, *sets, folder=yaml.parent)
-    assert done.code == 0, done.err
+    done = succeed("check", yaml, *sets, folder=yaml.parent)
     assert "  embedding: starts from ../old/runs/old: 7 of 11 tokens are known there\n" in done.err
     assert "  encoder: starts from ../old/runs/old\n" in done.err
     assert "  head: starts from ../old/runs/old: its 9 labels are kept, and 4 new: B-ORG" in done.err
