@@ -104,7 +104,6 @@ def four_inputs(path: Path) -> str:
     "path", [pytest.param(path, marks=pytest.mark.nightly(*paths_of(path)), id=path.stem) for path in PIPELINES]
 )
 def test_a_pipeline_trains_exports_verifies_and_answers(path: Path, tmp_path: Path, initial_runs: Overrides) -> None:
-    torch.set_num_threads(1)
     overrides = [*small(path, tmp_path), *initial_runs(path)]
     ran = succeed("run", path, *overrides, "--device", "cpu", "--json", folder=tmp_path)
     result = json.loads(ran.out)

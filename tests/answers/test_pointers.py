@@ -180,7 +180,6 @@ def test_behind_an_encoder_of_words_and_beside_another_head_it_points_at_words(t
     stages = {"tokenizer": {"use": "wordpiece", "max_size": 24}, "encoder": ["lstm", "words"], "head": heads}
     small = {"records": records, "counts": (60, 8, 8), "train": train_settings(2), "export": {}}
     config = names_config(tmp_path, **stages, **small)
-    torch.set_num_threads(1)
     with contextlib.chdir(tmp_path):
         run_all(config, QUIET, "cpu")
     bundle = tmp_path / "runs/names/bundle"

@@ -11,12 +11,6 @@ from seqpipe.errors import ExportError, ParityError, TrainingError
 from seqpipe.export.diagnose import naming_stage_at_fault, stage_at_fault
 from seqpipe.pipeline.check import check_export
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 AT_FAULT = [
     ("unrolled", "the pipeline does not export"),
     ("nomask", "'x' of real tokens depends on values in the padding; use `mask`"),

@@ -55,7 +55,6 @@ def test_random_rows_are_those_of_records_if_these_are_known() -> None:
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, bytes]:
     """A pipeline with random weights, and its graph."""
-    torch.set_num_threads(1)
     lookup = "embedding=[{use: lookup, dim: 4}, {use: letters}]"
     config = load_tagger(tmp_path_factory.mktemp("graph"), lookup, "head=crf", letters=("embedding", Letters))
     pipeline: Pipeline = build_parts(config)[0].eval()

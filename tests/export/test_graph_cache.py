@@ -25,11 +25,6 @@ from seqpipe.training.pipeline import Pipeline
 CNN = (*SMALL_TAGGER, "encoder={use: cnn, filters: 8, widths: [2]}")
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture
 def cache(tmp_path: Path) -> GraphCache:
     return GraphCache(tmp_path / "cache")

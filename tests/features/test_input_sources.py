@@ -271,7 +271,6 @@ def test_a_text_alone_and_attention_are_refused_for_several_inputs(model: Model)
     ],
 )
 def test_every_way_to_combine_exports_and_answers_alike(tmp_path: Path, use: str, combine: str) -> None:
-    torch.set_num_threads(1)
     options = {"hidden": 16, "combine": combine} | ({"layers": 1} if use.startswith("t") else {})
     config = pipeline(tmp_path, head={"use": use, **options, "target_tokenizer": "words"})
     pipe, _ = build_parts(config)

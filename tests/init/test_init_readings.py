@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tiny_pipelines import command_line, seqpipe, succeed
 
 from seqpipe import OpenChoiceError, Pipeline
@@ -114,7 +113,6 @@ def test_shares_need_a_hundred_records_and_no_files(records: int, beside: list, 
 
 
 def test_a_run_trains_on_what_the_shares_leave_and_scores_the_parts_that_it_writes(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     small(tmp_path / "shop.csv")
     assert seqpipe("init", "shop.csv", folder=tmp_path).code == 0
     done = succeed("run", "shop.yaml", "train.epochs=1", "--device", "cpu", folder=tmp_path)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from conftest import Install
 from tiny_pipelines import SMALL_TAGGER, CommandResult, seqpipe, write_tagger
 
@@ -48,7 +47,6 @@ UNUSABLE = {
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, install: Install) -> Iterator[None]:
     """The current folder has a YAML, and a sound plugin is installed."""
-    torch.set_num_threads(1)
     install("acme-sound", SOUND, version="1.0")
     write_tagger(tmp_path)
     with contextlib.chdir(tmp_path):

@@ -534,7 +534,6 @@ def config(folder: Path, **changes: Any) -> Config:
 
 
 def exported(folder: Path, **changes: Any) -> Model:
-    torch.set_num_threads(1)
     toy = config(folder, **changes)
     records = read(toy.data.reader, toy.data.tests["test"])
     return export(build_parts(toy)[0].eval(), toy, records, folder / "bundle", QUIET)

@@ -324,7 +324,6 @@ class Recipe:
 
     def make(self, folder: Path) -> None:
         config = load(self.write(folder, **self.content), (), plugins(**self.components()))
-        torch.set_num_threads(1)
         with contextlib.chdir(folder):
             run_all(config, QUIET, "cpu")
 

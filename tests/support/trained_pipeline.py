@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from gallery import gallery
 from tiny_pipelines import QUIET
 
@@ -43,7 +42,6 @@ class Trained:
 
 def trained_example(name: str, folder: Path) -> Trained:
     """A model of the gallery; further bundles of it go to the folder."""
-    torch.set_num_threads(1)
     example = gallery(name)
     run = open_run(example.run, QUIET)
     return Trained(run.config, load_trained(run), folder, example.bundle)

@@ -26,7 +26,6 @@ Change = Callable[[Arrays, Arrays], None]
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Run]:
     """A pipeline with random weights, and how PyTorch runs it."""
-    torch.set_num_threads(1)
     config = load_tagger(tmp_path_factory.mktemp("parity"), "head=tags")
     pipeline, _ = build_parts(config)
     return pipeline, predictor(pipeline, config).run
