@@ -232,64 +232,26 @@ SMALL_TAGGER = ("embedding={use: lookup, dim: 8}", "head=tags")  # of the tiny p
 def toy_encoders() -> dict[str, tuple[str, type]]:
     """Encoders whose graphs go wrong, each in its own way; `sound` does not."""
     import torch
-    from torch import Tensor, nn
+    from faulty_stages import FAULTS, Plain
+    from torch import Tensor
 
-    class Sound(nn.Module):
+    class Sound(Plain):
         """Adds the mean of the row to each of its places."""
 
-        def __init__(self, dim: int):
-            super().__init__()
-            self.dim, self.linear = dim, nn.Linear(dim, dim)
-
-        def mean(self, x: Tensor, mask: Tensor) -> Tensor:
+        def output(self, y: Tensor, x: Tensor, mask: Tensor) -> Tensor:
             real = mask[..., None].float()
-            return (x * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
+            return y + (y * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
 
-        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-            y: Tensor = self.linear(x)
-            return y + self.mean(y, mask)
-
-    class NoMask(Sound):
+    class NoMask(Plain):
         """Counts the padding in."""
 
-        def mean(self, x: Tensor, mask: Tensor) -> Tensor:
-            return x.mean(1, keepdim=True)
+        def output(self, y: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+            return y + y.mean(1, keepdim=True)
 
-    class Unrolled(Sound):
-        """Walks along the text in Python: the graph would be of one length."""
-
-        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-            state, states = torch.zeros_like(x[:, 0]), []
-            for t in range(x.shape[1]):
-                state = torch.tanh(state + self.linear(x[:, t]))
-                states.append(state)
-            return torch.stack(states, 1)
-
-    class Batched(Sound):
-        """Makes numbers of tensors: the graph would be of one batch size."""
-
-        def mean(self, x: Tensor, mask: Tensor) -> Tensor:
-            return torch.tensor([float(n) for n in mask.sum(1).tolist()])[:, None, None]
-
-    class Baked(Sound):
-        """Exports the length of the example."""
-
-        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-            y = super().forward(x, mask)
-            return y + y[:, :5].sum(1, keepdim=True) - y.sum(1, keepdim=True) if torch.compiler.is_exporting() else y
-
-    class Rough(Sound):
-        """Is a little different in the graph."""
-
-        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-            y = super().forward(x, mask)
-            return y * 1.01 if torch.compiler.is_exporting() else y
-
-    class Fails(Sound):
+    class Fails(Plain):
         """Its graph does not run at another length than the example's."""
 
-        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-            y = super().forward(x, mask)
+        def output(self, y: Tensor, x: Tensor, mask: Tensor) -> Tensor:
             if not torch.compiler.is_exporting():
                 return y
             wrong: Tensor = torch.onnx.ops.symbolic(
@@ -297,8 +259,9 @@ def toy_encoders() -> dict[str, tuple[str, type]]:
             )
             return wrong
 
-    toys = (Sound, NoMask, Unrolled, Batched, Baked, Rough, Fails)
-    return {toy.__name__.lower(): ("encoder", toy) for toy in toys}
+    names = {"unrolled": "Unrolled", "batched": "TensorOfNumbers", "baked": "BakedLength", "rough": "RoughGraph"}
+    faults = {toy: ("encoder", FAULTS[name][1]) for toy, name in names.items()}
+    return {"sound": ("encoder", Sound), "nomask": ("encoder", NoMask), "fails": ("encoder", Fails)} | faults
 
 
 def labelled_texts(count: int, seed: int) -> list[dict[str, Any]]:
