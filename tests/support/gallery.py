@@ -23,14 +23,18 @@ from typing import Any, ClassVar
 import torch
 from filelock import FileLock
 from tiny_pipelines import (
+    PARTS,
     QUIET,
+    Records,
     labelled_texts,
     plugins,
     reversals,
     tagged_sentences,
     toy_heads,
+    train_settings,
     write_classifier,
     write_jsonl,
+    write_pipeline,
     write_seq2seq,
     write_tagger,
 )
@@ -42,8 +46,6 @@ from seqpipe.pipeline.full_run import run_all
 
 ROOT = Path(__file__).parents[2]
 UNUSED_DAYS = 7  # after which the models of other sources are deleted
-PARTS = ("train", "dev", "test")
-Records = Callable[[int, int], list[dict[str, Any]]]  # from their number and a random seed
 
 
 @dataclass(frozen=True)
@@ -74,24 +76,6 @@ class Example:
 
     def copy(self, folder: Path) -> Example:
         return Example(Path(shutil.copytree(self.folder, folder, dirs_exist_ok=True)))
-
-
-def train_settings(epochs: int, lr: float = 0.02, tokens: int = 48) -> dict[str, Any]:
-    """The key `train` of a small pipeline."""
-    return {"epochs": epochs, "batch_tokens": tokens, "optimizer": {"use": "adamw", "lr": lr}, "threads": 1}
-
-
-def write_pipeline(
-    folder: Path, records: Records, name: str, counts: Sequence[int] = (60, 12, 12), **content: Any
-) -> Path:
-    """Write the records of the three parts and the YAML of a pipeline that reads them; returns the YAML."""
-    for seed, (part, count) in enumerate(zip(PARTS, counts, strict=True), 1):
-        write_jsonl(folder / f"{part}.jsonl", records(count, seed))
-    data = {"reader": "jsonl"} | {part: f"{part}.jsonl" for part in PARTS} | content.pop("data", {})
-    path = folder / f"{name}.yaml"
-    defaults = {"embedding": {"use": "lookup", "dim": 8}, "train": train_settings(6)}
-    path.write_text(dump({"name": name, "data": data} | (defaults if "inputs" not in content else {}) | content))
-    return path
 
 
 # Records

@@ -38,6 +38,8 @@ PATTERNS = (
     "it rains in {l} and in {m} today .",
 )
 QUIET = Console(-1)
+PARTS = ("train", "dev", "test")
+Records = Callable[[int, int], list[dict[str, Any]]]  # from their number and a random seed
 
 
 def tiers(commit: Any, long: Any, seconds: int = 300) -> list[Any]:
@@ -99,22 +101,37 @@ def write_tagger(folder: Path, changes: Mapping[str, Any] | None = None) -> Path
     return path
 
 
-def write_seq2seq(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
-    """Writes data and the YAML of a tiny pipeline that writes text."""
-    for name, count, seed in (("train", 40, 1), ("dev", 8, 2), ("test", 8, 3)):
-        write_jsonl(folder / f"{name}.jsonl", reversals(count, seed))
-    content: dict[str, Any] = {
-        "name": "backward",
-        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"},
-        "tokenizer": "chars",
-        "embedding": {"use": "lookup", "dim": 8},
-        "encoder": {"use": "lstm", "hidden": 8},
-        "head": {"use": "seq2seq", "hidden": 16, "target": "reversed", "target_tokenizer": "same"},
-        "train": {"epochs": 2, "batch_tokens": 48, "threads": 1},
-    }
-    path = folder / "backward.yaml"
+def train_settings(epochs: int, lr: float = 0.02, tokens: int = 48) -> dict[str, Any]:
+    """The key `train` of a small pipeline."""
+    return {"epochs": epochs, "batch_tokens": tokens, "optimizer": {"use": "adamw", "lr": lr}, "threads": 1}
+
+
+def write_pipeline(
+    folder: Path,
+    records: Records,
+    name: str,
+    counts: Sequence[int] = (60, 12, 12),
+    changes: Mapping[str, Any] | None = None,
+    **content: Any,
+) -> Path:
+    """Write the records of the three parts and the YAML of a pipeline that reads them; returns the YAML."""
+    for seed, (part, count) in enumerate(zip(PARTS, counts, strict=True), 1):
+        write_jsonl(folder / f"{part}.jsonl", records(count, seed))
+    data = {"reader": "jsonl"} | {part: f"{part}.jsonl" for part in PARTS} | content.pop("data", {})
+    content = {"name": name, "data": data, "train": train_settings(6), **content}
+    if "inputs" not in content:
+        content.setdefault("embedding", {"use": "lookup", "dim": 8})
+    path = folder / f"{name}.yaml"
     path.write_text(dump(content | dict(changes or {})))
     return path
+
+
+def write_seq2seq(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
+    """Writes data and the YAML of a tiny pipeline that writes text."""
+    head = {"use": "seq2seq", "hidden": 16, "target": "reversed", "target_tokenizer": "same"}
+    stages = {"tokenizer": "chars", "encoder": {"use": "lstm", "hidden": 8}, "head": head}
+    train = {"epochs": 2, "batch_tokens": 48, "threads": 1}
+    return write_pipeline(folder, reversals, "backward", (40, 8, 8), changes, **stages, train=train)
 
 
 def plugins(**toys: tuple[str, type]) -> Plugins:
@@ -274,19 +291,8 @@ def labelled_texts(count: int, seed: int) -> list[dict[str, Any]]:
 
 def write_classifier(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
     """Writes data and the YAML of a tiny pipeline that labels texts, with the toy head `mean`."""
-    for name, count, seed in (("train", 60, 1), ("dev", 12, 2), ("test", 12, 3)):
-        write_jsonl(folder / f"{name}.jsonl", labelled_texts(count, seed))
-    content: dict[str, Any] = {
-        "name": "moods",
-        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"},
-        "tokenizer": "words",
-        "embedding": {"use": "lookup", "dim": 8},
-        "head": {"use": "mean", "order": ["bad", "fine", "good"]},
-        "train": {"epochs": 6, "batch_tokens": 64, "optimizer": {"use": "adamw", "lr": 0.05}, "threads": 1},
-    }
-    path = folder / "moods.yaml"
-    path.write_text(dump(content | dict(changes or {})))
-    return path
+    stages = {"tokenizer": "words", "head": {"use": "mean", "order": ["bad", "fine", "good"]}}
+    return write_pipeline(folder, labelled_texts, "moods", changes=changes, **stages, train=train_settings(6, 0.05, 64))
 
 
 def toy_heads() -> dict[str, tuple[str, type]]:
