@@ -261,3 +261,7 @@ def test_reading_a_yaml_imports_no_torch_unless_a_component_does(tmp_path: Path)
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_an_override_of_a_yaml_that_is_no_mapping_adds_no_problem(tmp_path: Path) -> None:
+    assert len(expected_problems(tmp_path, "- a\n", "train.epochs=3")) == 1

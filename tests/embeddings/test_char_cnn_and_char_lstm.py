@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
+from seqpipe_plugins.embeddings import each_word_once
 from seqpipe_plugins.embeddings.char_cnn import CharCNN
 from seqpipe_plugins.embeddings.char_lstm import CharLSTM
 
@@ -110,3 +111,8 @@ def test_the_two_share_their_feature_so_both_may_stand_in_one_pipeline() -> None
 def test_a_width_that_the_directions_cannot_share_is_refused() -> None:
     with pytest.raises(UsageError, match=r"char-lstm\.dim: 7 is odd, .* use 8"):
         CharLSTM(SIZE, dim=7)
+
+
+def test_words_on_a_device_are_computed_at_once() -> None:
+    words = torch.ones(3, 2, dtype=torch.int64, device="meta")
+    assert each_word_once(words, lambda words: words).shape == words.shape

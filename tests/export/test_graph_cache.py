@@ -137,6 +137,9 @@ def test_sharing_weights_changes_a_key_and_a_module_of_unknown_code_or_content_h
 
     with pytest.raises(UnknownKeyError, match="Local"):
         graph_key(Local())
+    functions = [nn.Identity(), nn.Identity()]
+    functions[0].call, functions[1].call = (lambda x: x + 1), (lambda x: x - 1)
+    assert graph_key(functions[0]) != graph_key(functions[1])
     odd = nn.Identity()
     odd.__dict__["walk"] = iter([1])
     with pytest.raises(UnknownKeyError, match="list_iterator"):

@@ -14,6 +14,8 @@ from PIL import Image as Pillow
 
 from seqpipe.errors import DataError
 from seqpipe.features.kinds.image import Image
+from seqpipe.features.kinds.mel import Mel
+from seqpipe.features.kinds.registry import pixels
 from seqpipe.features.media import json_value, read_bytes
 from seqpipe.features.sources import NumericSource
 
@@ -126,3 +128,11 @@ def test_channels_are_standardised_over_all_pictures() -> None:
     pixels = NumericSource({"image": feature}, "p").collate(docs)["image"].reshape(-1, 3)
     np.testing.assert_allclose(pixels.mean(0), 0, atol=1e-5)
     np.testing.assert_allclose(pixels.std(0), 1, atol=1e-5)
+
+
+def test_rows_of_a_picture_and_of_a_sound_are_drawn_as_bytes() -> None:
+    rows = Image(2, 3, 1).rows([[0, 128, 255], [255, 0, 51]], "p")
+    assert pixels(Image(2, 3, 1), rows)[..., 0].tolist() == [[0, 128, 255], [255, 0, 51]]
+    bands = np.array([[0.0, 1.0], [3.0, 4.0], [2.0, 0.0]])  # three frames, with two bands
+    assert pixels(Mel(bands=2), bands)[..., 0].tolist() == [[63, 255, 0], [0, 191, 127]]  # the lower band below
+    assert pixels(Image(2, 3, 1), rows[:0]) is None

@@ -12,6 +12,7 @@ from gallery import gallery, several_sources, train_settings, write_pipeline
 from tiny_pipelines import QUIET, build_parts, seqpipe, train_run
 
 import seqpipe as package
+from seqpipe import load as open_bundle
 from seqpipe.config.dataflow import explain
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.yaml import dump
@@ -19,6 +20,7 @@ from seqpipe.errors import ConfigError, DataError, SeqpipeError, UsageError
 from seqpipe.export.exporter import export
 from seqpipe.features.kinds.matrix import Matrix
 from seqpipe.features.sources import MultiSource, NumericSource, source_from
+from seqpipe.runtime.file_io import one_record
 from seqpipe.runtime.model import Model
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import examples
@@ -276,3 +278,8 @@ def test_every_way_to_combine_exports_and_answers_alike(tmp_path: Path, use: str
     pipe, _ = build_parts(config)
     model = export(pipe.eval(), config, records(9), tmp_path / "bundle", QUIET)  # compares, or raises ParityError
     assert model.manifest.parity["decisions"] > 200
+
+
+def test_one_text_of_several_fields_is_a_line_of_them() -> None:
+    record = one_record(open_bundle(gallery("span").bundle, "cpu"), "who is it\tAda lives in Oslo .\n")
+    assert record == {"question": "who is it", "context": "Ada lives in Oslo ."}

@@ -366,6 +366,7 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
     ({"encoder": {"use": "lstm", "directions": "forward"}}, "no such option"),
     ({"encoder": GRU, "head": {**UNPACKED, "stateful": True}}, "initial state: set packed: true, or stateful: false"),
     ({"encoder": CAUSAL, "head": STATEFUL}, "it has no state for stateful training; choose lstm, gru or rnn, or set"),
+    ({"embedding": {"use": "lookup", "dim": 8, "column": "mood"}}, "packed texts are cut anywhere: set packed: false"),
     ({"head": {"use": "lm", "carry": True}}, r"head\.carry: 'lm' has no such option; it is now called 'stateful'$"),
 ]
 

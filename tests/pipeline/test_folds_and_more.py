@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_pipelines import SMALL_TAGGER, seqpipe, write_conll, write_jsonl, write_tagger
+from tiny_pipelines import SMALL_TAGGER, seqpipe, succeed, write_conll, write_jsonl, write_tagger
 
 from seqpipe import Pipeline, Run, UsageError, compare
 from seqpipe import runs as list_runs
@@ -233,3 +233,10 @@ def test_a_group_of_the_data_is_in_one_fold_of_a_pipeline(tmp_path: Path) -> Non
         assert len(train | dev | test) == len(train) + len(dev) + len(test)
         tested += test
     assert sorted(tested) == [f"doc {i}" for i in range(10)]
+
+
+def test_folds_by_the_command_give_their_runs_and_scores(tmp_path: Path) -> None:
+    options = ("train.epochs=1", "data.dev=0.25", "--folds", "2", "--json", "-q")
+    result = json.loads(succeed("run", write_tagger(tmp_path), *SMALL_TAGGER, *options, folder=tmp_path).out)
+    assert [Path(path).name for path in result["folds"]] == ["tiny-fold1", "tiny-fold2"]
+    assert 0 <= result["scores"]["test"]["f1"] <= 1

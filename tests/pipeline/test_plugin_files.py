@@ -47,6 +47,7 @@ FAULTS = {
     "hook fails": (PLUGIN.replace(": Window}", ": Windov}"), f"my_encoder.py:20: {BROKEN}NameError"),
     "no hook": (PLUGIN.replace("@hookimpl\n", ""), f"my_encoder.py: {BROKEN}TypeError"),
     "misspelt hook": (PLUGIN.replace("encoders", "encodes"), f"my_encoder.py: {BROKEN}PluginValidation"),
+    "a text": (PLUGIN.replace(": Window}", ': "my_encoder:Window"}'), "must map names to classes"),
     "null bytes": (f"{PLUGIN}\0", "my_encoder.py"),
 }
 

@@ -141,3 +141,9 @@ def test_an_error_in_the_report_is_a_warning_that_names_it_and_keeps_the_run(
     message = f"no report.html: ValueError: planted; `seqpipe --debug report {folder}`"
     assert message in " ".join(capsys.readouterr().err.split())
     assert (folder / "report.html").read_bytes() == before
+
+
+@pytest.mark.parametrize(("name", "shown"), [("sources", r"<ins>.*</ins>"), ("score", r'aria-label="Numbers')])
+def test_errors_of_texts_show_their_words_and_those_of_numbers_a_plot(name: str, shown: str, tmp_path: Path) -> None:
+    page = Run(gallery(name).copy(tmp_path).run).report().path.read_text()
+    assert re.search(shown, page)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from conftest import Build
-from gallery import gallery, several_labels, tagged
+from gallery import gallery, numbered, several_labels, tagged
 from seqeval.metrics import f1_score, precision_score, recall_score
 from tiny_pipelines import (
     QUIET,
@@ -20,6 +20,7 @@ from tiny_pipelines import (
 )
 
 from seqpipe import Model
+from seqpipe import load as open_bundle
 from seqpipe.answers.metrics.f1 import SPLIT
 from seqpipe.config.loader import load
 from seqpipe.console import Console
@@ -323,3 +324,18 @@ def test_a_bundle_and_a_file_give_the_rows_of_the_command(
     result = score_perturbed(open_target(tiny_bundle, "cpu", data, QUIET), QUIET, ["case"], tmp_path / "pairs.tsv")
     assert result["test.conll"]["perturb"] == tiny.robustness(data, ["case"])
     assert result["test.conll"]["swap"] == tiny.swap(data, [("Anna", "Ben")])
+
+
+def test_the_command_scores_a_bundle_in_shards(tiny_bundle: Path, data: Path, tmp_path: Path) -> None:
+    for number in (1, 2):
+        succeed("evaluate", tiny_bundle, "--data", data, "--shard", f"{number}/2", "-o", tmp_path / "answers", "-q")
+    merged = succeed("evaluate", tiny_bundle, "--merge", tmp_path / "answers", "--json", "-q")
+    assert json.loads(merged.out) == score_target(tiny_bundle, QUIET, data=data, device="cpu")
+
+
+@pytest.mark.parametrize("name", ["label", "score"])
+def test_perturbed_texts_of_labels_and_numbers_are_compared(name: str) -> None:
+    model = open_bundle(gallery(name).bundle, "cpu", threads=1)
+    plain, perturbed = model.robustness(numbered(12, 9), ["case"])
+    assert (plain["changed"], perturbed["changed"]) == (0, 12)
+    assert perturbed["drop"] > 0.5

@@ -154,3 +154,11 @@ def test_constants_leave_a_condition_sizes_enter_it_and_costly_nodes_stay() -> N
     assert operators(inner(after)) == "If Identity"
     (condition, _) = inner(after).node
     assert [operators(branch) for branch in bodies(condition)] == ["Shape Mul Expand"] * 2
+
+
+def test_a_constant_that_a_loop_stores_moves_before_it() -> None:
+    model = loop("after = Add (before, bias)")
+    inner(model).initializer.append(numpy_helper.from_array(np.full(4, 2, np.float32), "bias"))
+    changed = moved(model)
+    assert list(inner(changed).initializer) == []
+    assert len(changed.graph.initializer) == len(model.graph.initializer) + 1
