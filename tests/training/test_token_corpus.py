@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_pipelines import ForkedCommand, build_parts, seqpipe
+from tiny_pipelines import ForkedCommand, seqpipe
 
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
@@ -122,10 +122,3 @@ def test_training_that_was_killed_resumes_bit_equal(tmp_path: Path, stateful: bo
         assert seqpipe("train", path, "--device", "cpu", folder=folder).code == 0
         weights.append(load_weights(*best(folder / "runs" / "lm" / "checkpoints")))
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-
-
-def test_a_file_without_room_for_a_window_is_named(tmp_path: Path) -> None:
-    config = load(yaml(tmp_path))
-    (tmp_path / "text.txt").write_text("a", encoding="utf-8")
-    with pytest.raises(DataError, match=r"text\.txt: .*a window needs"):
-        build_parts(config)
