@@ -5,7 +5,8 @@
     python benchmarks/mutations.py --list                which they are and which tests are nearest, without running any
     python benchmarks/mutations.py --minutes 25          those that can be begun in this time, in a random order
     python benchmarks/mutations.py --json FILE           the outcomes as JSON too
-    python benchmarks/mutations.py --keys FILE           those with these keys, a line each, as --list prints them
+    python benchmarks/mutations.py --keys FILE           those with these keys, a line each, as --list prints them;
+                                                         stored_mutations.txt has those of seeds 1, 41 and 42
 
 A mutation is a function of `seqpipe/` or `plugins/`, an operator and a change of text: it is found by names, not by
 line, and a change elsewhere draws the same ones. The tests run in a scratch copy of the checkout, with `-x`, in the
