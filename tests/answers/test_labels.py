@@ -62,18 +62,14 @@ def test_a_metric_of_the_head_stands_before_those_of_the_kind_and_is_the_headlin
     assert model.manifest.own_metrics == {"": owner}
 
 
-def test_a_bundle_is_scored_without_the_metric_of_a_head_that_is_absent(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_bundle_is_scored_without_the_metric_of_a_head_that_is_absent(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(score_target(gallery("plugin").bundle, Console())["test"]) == ["accuracy", "macro_f1", "labels"]
     message = "note: the metrics of head toys/mean 1.0 are not installed: no head named 'toys/mean'"
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("installed_head")
-def test_a_bundle_is_scored_by_the_metric_of_an_installed_head_and_by_field(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_bundle_is_scored_by_the_metric_of_an_installed_head_and_by_field(capsys: pytest.CaptureFixture[str]) -> None:
     scores = score_target(gallery("plugin").bundle, Console(), by="label")["test"]
     assert {name: part["mean_absolute_error"] for name, part in scores.items()} == dict.fromkeys(
         ("", "label=bad", "label=fine", "label=good"), 0.0

@@ -5,15 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_pipelines import (
-    build_parts,
-    load_tagger,
-    reversals,
-    succeed,
-    write_jsonl,
-    write_seq2seq,
-    write_tagger,
-)
+from tiny_pipelines import build_parts, load_tagger, reversals, succeed, write_jsonl, write_seq2seq, write_tagger
 
 from seqpipe import Model
 from seqpipe import load as open_bundle

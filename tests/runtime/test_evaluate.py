@@ -9,15 +9,7 @@ import pytest
 from conftest import Build
 from gallery import gallery, numbered, several_labels, tagged
 from seqeval.metrics import f1_score, precision_score, recall_score
-from tiny_pipelines import (
-    QUIET,
-    build_parts,
-    labelled_texts,
-    reversals,
-    succeed,
-    tagged_sentences,
-    write_jsonl,
-)
+from tiny_pipelines import QUIET, build_parts, labelled_texts, reversals, succeed, tagged_sentences, write_jsonl
 
 from seqpipe import Model
 from seqpipe import load as open_bundle
