@@ -164,7 +164,7 @@ class BatchCallback(Console):
 
 @dataclass(frozen=True)
 class CommandResult:
-    """How a command ended, and what it wrote."""
+    """The exit code of a command, and the text it wrote."""
 
     code: int
     out: str
