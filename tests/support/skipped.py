@@ -17,8 +17,8 @@ DISTRIBUTIONS = {"piplicenses": "pip-licenses"}  # of modules that have another 
 
 def lacking_packages(reasons: Iterable[str]) -> list[str]:
     """Return the packages that `pytest.importorskip` has not found, by the names that pip takes."""
-    found = [re.match(r"could not import '(\w+)", reason) for reason in reasons]
-    return sorted({DISTRIBUTIONS.get(match[1], match[1]).replace("_", "-") for match in found if match})
+    matches = [re.match(r"could not import '(\w+)", reason) for reason in reasons]
+    return sorted({DISTRIBUTIONS.get(match[1], match[1]).replace("_", "-") for match in matches if match})
 
 
 def main(action: str, cache: str) -> int:

@@ -50,7 +50,7 @@ def tiers(commit: Any, long: Any, seconds: int = 300) -> list[Any]:
 def tagged_sentences(count: int, seed: int) -> list[tuple[list[str], list[str]]]:
     """Words with their IOB2 tags; the same for the same seed."""
     dice = random.Random(seed)
-    found = []
+    rows = []
     for _ in range(count):
         words: list[str] = []
         tags: list[str] = []
@@ -59,8 +59,8 @@ def tagged_sentences(count: int, seed: int) -> list[tuple[list[str], list[str]]]
             new = dice.choice(PEOPLE if kind == "PER" else PLACES).split() if kind else [part]
             words += new
             tags += [f"{'I' if i else 'B'}-{kind}" if kind else "O" for i in range(len(new))]
-        found.append((words, tags))
-    return found
+        rows.append((words, tags))
+    return rows
 
 
 def write_conll(path: Path, count: int, seed: int) -> Path:
@@ -136,9 +136,9 @@ def write_seq2seq(folder: Path, changes: Mapping[str, Any] | None = None) -> Pat
 
 def plugins(**toys: tuple[str, type]) -> Plugins:
     """The built-ins and toy components: a name and, for each, its kind and class."""
-    found = Plugins()
-    found.offers += [Offer(kind, name, "toys", "1.0", cls) for name, (kind, cls) in toys.items()]
-    return found
+    offered = Plugins()
+    offered.offers += [Offer(kind, name, "toys", "1.0", cls) for name, (kind, cls) in toys.items()]
+    return offered
 
 
 def load_tagger(folder: Path, *overrides: str, **toys: tuple[str, type]) -> Config:
@@ -174,12 +174,12 @@ class CommandResult:
 def seqpipe(*arguments: str | Path, stdin: bytes = b"", folder: Path | None = None) -> CommandResult:
     """Runs the command in this process: all of it but the interpreter's start."""
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
-    given = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
+    standard_input = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
     code: Any = 0
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.chdir(folder or Path.cwd()))
         stack.enter_context(mock.patch.object(sys, "argv", ["seqpipe", *map(str, arguments)]))
-        stack.enter_context(mock.patch.object(sys, "stdin", given))
+        stack.enter_context(mock.patch.object(sys, "stdin", standard_input))
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(err))
         try:
@@ -284,9 +284,9 @@ def toy_encoders() -> dict[str, tuple[str, type]]:
 def labelled_texts(count: int, seed: int) -> list[dict[str, Any]]:
     """Texts with a label that a word of theirs gives away; the same for the same seed."""
     dice = random.Random(seed)
-    told = {"bad": ("awful", "sad"), "fine": ("fair", "usual"), "good": ("lovely", "glad")}
-    labels = [dice.choice(list(told)) for _ in range(count)]
-    return [{"text": f"a {dice.choice(told[label])} {dice.choice('xyz')} day", "label": label} for label in labels]
+    words = {"bad": ("awful", "sad"), "fine": ("fair", "usual"), "good": ("lovely", "glad")}
+    labels = [dice.choice(list(words)) for _ in range(count)]
+    return [{"text": f"a {dice.choice(words[label])} {dice.choice('xyz')} day", "label": label} for label in labels]
 
 
 def write_classifier(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
@@ -378,14 +378,14 @@ class ForkedCommand:
 
 
 def _child(
-    folder: Path, told: Path, arguments: list[str], kill: tuple[str, float] | None, environment: dict[str, str]
+    folder: Path, log: Path, arguments: list[str], kill: tuple[str, float] | None, environment: dict[str, str]
 ) -> None:
     os.chdir(folder)
     os.environ.update(environment)
     tempfile.tempdir = None  # it may come from the server's environment
     sys.argv = ["seqpipe", *arguments]
-    sys.stderr = told.open("w", buffering=1)
-    steps = told.with_suffix(".steps").open("ab", buffering=0)
+    sys.stderr = log.open("w", buffering=1)
+    steps = log.with_suffix(".steps").open("ab", buffering=0)
     at_each_step(lambda: steps.write(b"."))
     if kill:
         kill_at(*kill)
