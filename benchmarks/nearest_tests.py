@@ -12,7 +12,7 @@ from mutation_operators import PACKAGES, Mutation, sources
 
 SLOW = ("test_docs.py", "test_pipelines.py", "test_bundle_format.py", "test_contracts.py", "test_crash.py")
 FILES = 12  # test files of a mutation
-USERS = 3  # of these at most, which only use the name of its module as a word
+USERS = 3  # that only use the name of its module as a word, at most before those of the modules that import it
 
 
 def module_of(path: Path, root: Path) -> str:
@@ -44,19 +44,22 @@ def nearest_tests(mutation: Mutation, root: Path) -> list[str]:
     names = [name.strip("_") for name in reversed(mutation.function.split("."))]  # the method, then its class
     word = re.compile(rf"\b{Path(mutation.path).stem.replace('_', '[-_]')}\b")
     nearest: dict[Path, None] = {}
-    ring, seen = [module_of(root / mutation.path, root)], set[str]()
+    own = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", mutation.function.split(".")[0]).lower()  # InitialState: initial_state
+    ring, seen, users = [module_of(root / mutation.path, root)], set[str](), list[Path]()
     while ring and len(nearest) < FILES:
         seen |= {*ring}
-        stems = {f"test_{module.rpartition('.')[2]}.py" for module in ring}
+        stems = {f"test_{name}.py" for name in (own, *(module.rpartition(".")[2] for module in ring))}
         named = [path for path in tests if path.name in stems]
         named.sort(key=lambda path: path.parent.name not in mutation.path)
         importing = [path for path in tests if imports(path, root) & {*ring}]
         importing.sort(key=lambda path: (*_unnamed(path, names), len(imports(path, root))))
         if len(seen) == 1:
             uses = {path: len(word.findall(path.read_text(encoding="utf-8"))) for path in tests}
-            importing += sorted((path for path in tests if uses[path]), key=lambda path: -uses[path])[:USERS]
+            users = sorted((path for path in tests if uses[path]), key=lambda path: -uses[path])
+            importing += users[:USERS]
         nearest |= dict.fromkeys(path for path in [*named, *importing] if path.name not in SLOW)
         ring = [module for module, path in modules.items() if imports(path, root) & {*ring} and module not in seen]
+    nearest |= dict.fromkeys(path for path in users if path.name not in SLOW)
     return [path.relative_to(root).as_posix() for path in [*nearest][:FILES]]
 
 

@@ -224,10 +224,23 @@ def build() -> Build:
     return toy
 
 
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which the test stands."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(scope="session")
 def tiny_bundle(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A toy bundle that answers with spans. Tests that change it take a copy."""
     return build(tmp_path_factory.mktemp("toys") / "bundle")
+
+
+@pytest.fixture
+def copy(tiny_bundle: Path, tmp_path: Path) -> Path:
+    """A copy of the toy bundle."""
+    return Path(shutil.copytree(tiny_bundle, tmp_path / "bundle"))
 
 
 @pytest.fixture(scope="session")

@@ -540,11 +540,6 @@ def refusals(path: Path) -> set[str]:
 BOTH = {"seqpipe", "the second runtime"}
 
 
-@pytest.fixture
-def copy(tiny_bundle: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny_bundle, tmp_path / "bundle"))
-
-
 def test_a_damaged_bundle_is_refused_by_both(copy: Path) -> None:
     assert refusals(copy) == set()
     dice = random.Random(4)

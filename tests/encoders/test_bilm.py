@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 from exported_graphs import ragged_mask
-from tiny_pipelines import seqpipe, succeed, write_jsonl
+from tiny_pipelines import seqpipe, succeed, train_settings, write_pipeline
 from torch.nn import functional as F
 
 from seqpipe import load as open_bundle
-from seqpipe.config.yaml import dump
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.training.checkpoint import best, load_weights
 from seqpipe_plugins.embeddings.elmo import ELMo
@@ -98,18 +97,9 @@ def counting(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def test_a_strange_text_is_less_likely_in_the_bundle_and_its_layers_serve_another_task(tmp_path: Path) -> None:
-    for name, count, seed in (("train", 120, 1), ("dev", 10, 2), ("test", 10, 3)):
-        write_jsonl(tmp_path / f"{name}.jsonl", counting(count, seed))
-    content: dict[str, Any] = {
-        "name": "lm",
-        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"},
-        "tokenizer": "words",
-        "embedding": {"use": "char-cnn", "dim": 12},
-        "encoder": {"use": "bilm", "hidden": 16},
-        "head": "bilm",
-        "train": {"epochs": 12, "batch_tokens": 96, "optimizer": {"use": "adamw", "lr": 0.02}, "threads": 1},
-    }
-    (tmp_path / "lm.yaml").write_text(dump(content))
+    counts, train = (120, 10, 10), train_settings(12, tokens=96)
+    stages: dict[str, Any] = {"embedding": {"use": "char-cnn", "dim": 12}, "encoder": {"use": "bilm", "hidden": 16}}
+    write_pipeline(tmp_path, counting, "lm", counts, tokenizer="words", **stages, head="bilm", train=train)
     done = succeed("run", "lm.yaml", "--device", "cpu", "--json", folder=tmp_path)
     last = json.loads((tmp_path / "runs/lm/checkpoints/metrics.jsonl").read_text().splitlines()[-1])["dev"]
     assert next(iter(last)) == "forward_perplexity"
@@ -121,14 +111,9 @@ def test_a_strange_text_is_less_likely_in_the_bundle_and_its_layers_serve_anothe
     assert mean == pytest.approx(np.mean([answer["score"] for answer in answers]), abs=1e-5)
 
     elmo = {"use": "elmo", "dim": 12, "hidden": 16, "init": "runs/lm"}
-    content |= {
-        "name": "first",
-        "tokenizer": {"use": "words", "init": "runs/lm"},
-        "embedding": [{"use": "lookup", "dim": 4}, elmo],
-        "encoder": [],
-        "head": {"use": "label", "pool": "first"},
-    }
-    (tmp_path / "first.yaml").write_text(dump(content))
+    stages = {"tokenizer": {"use": "words", "init": "runs/lm"}, "head": {"use": "label", "pool": "first"}}
+    embedding = [{"use": "lookup", "dim": 4}, elmo]
+    write_pipeline(tmp_path, counting, "first", counts, **stages, embedding=embedding, train=train)
     done = succeed("run", "first.yaml", "--device", "cpu", "--json", folder=tmp_path)
     assert "embedding.1: starts from runs/lm (embedding and encoder): 8 of 8 chars are known there" in done.err
     assert json.loads(done.out)["scores"]["test"]["accuracy"] == 1
@@ -140,5 +125,6 @@ def test_a_strange_text_is_less_likely_in_the_bundle_and_its_layers_serve_anothe
         assert all(torch.equal(old[name], new[after + name.removeprefix(before)]) for name in names)
     old_value = "restore the old options (hidden was 16 and is 17)"
     for changes, message in (({"hidden": 17}, old_value), ({"init": "runs/first"}, "has no embedding 'char-cnn'")):
-        (tmp_path / "first.yaml").write_text(dump({**content, "name": "other", "embedding": [{**elmo, **changes}]}))
-        assert message in seqpipe("train", "first.yaml", folder=tmp_path).err
+        embedding = [{**elmo, **changes}]
+        write_pipeline(tmp_path, counting, "other", counts, **stages, embedding=embedding, train=train)
+        assert message in seqpipe("train", "other.yaml", folder=tmp_path).err

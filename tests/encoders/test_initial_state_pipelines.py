@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_pipelines import seqpipe, succeed, write_jsonl
+from tiny_pipelines import seqpipe, succeed, write_jsonl, write_yaml
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
-from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError
 
 TRAIN = {"epochs": 30, "batch_size": 8, "threads": 1, "optimizer": {"use": "adamw", "lr": 0.03}}
@@ -27,7 +26,6 @@ def yaml(folder: Path, **changes: Any) -> Path:
     rows = [{"mood": mood, "title": title, "text": text, "label": f"{mood}-{title}"} for mood, title, text in every]
     write_jsonl(folder / "rows.jsonl", [{**row, "numbers": [0.5, float(i)]} for i, row in enumerate(rows)])
     content: dict[str, Any] = {
-        "name": "states",
         "data": {"reader": "jsonl", "train": "rows.jsonl", "dev": "rows.jsonl"},
         "inputs": {
             "text": source("text", {"use": "lstm", "initial_state": {"source": "title"}}),
@@ -36,9 +34,7 @@ def yaml(folder: Path, **changes: Any) -> Path:
         "head": {"use": "label", "pool": "mean"},
         "train": TRAIN,
     }
-    path = folder / "states.yaml"
-    path.write_text(dump(content | changes), encoding="utf-8")
-    return path
+    return write_yaml(folder, "states", **content | changes)
 
 
 def test_a_label_and_another_input_decide_through_initial_states_alone(tmp_path: Path) -> None:
@@ -61,8 +57,7 @@ def test_a_label_decides_what_a_language_model_writes(tmp_path: Path) -> None:
         "head": {"use": "lm", "packed": False},
         "train": {**TRAIN, "epochs": 15},
     }
-    (tmp_path / "lm.yaml").write_text(dump(content), encoding="utf-8")
-    succeed("run", tmp_path / "lm.yaml", folder=tmp_path)
+    succeed("run", write_yaml(tmp_path, "lm", **content), folder=tmp_path)
     bundle = tmp_path / "runs" / "lm" / "bundle"
     lines = [json.dumps({"mood": mood, "text": text}) for text in ("", "so ") for mood, _ in moods]
     answered = seqpipe("predict", bundle, "--format", "jsonl", stdin="\n".join(lines).encode())

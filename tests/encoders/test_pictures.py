@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image as Pillow
-from tiny_pipelines import seqpipe, succeed, write_jsonl
+from tiny_pipelines import seqpipe, succeed, write_jsonl, write_yaml
 from torch import nn
 from torch.nn import functional as F
 
 import seqpipe as package
 from seqpipe.config.loader import load
-from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError, UsageError
 from seqpipe.pipeline.run_folder import fingerprint
 from seqpipe_plugins.encoders.pictures import LeNet, Pictures, ResNet
@@ -88,14 +87,12 @@ def pictured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     embedding = {"use": "image", "height": 6, "width": 7, "colour": True}
     image = {"field": "image", "embedding": embedding, "encoder": {"use": "resnet", "filters": [4, 8]}}
     content = {
-        "name": "pictured",
         "data": {"reader": reader, "train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"},
         "inputs": {"image": image},
         "head": {"use": "label"},
         "train": {"epochs": 6, "batch_size": 10, "optimizer": {"use": "adamw", "lr": 0.02}, "threads": 1},
     }
-    (folder / "pictured.yaml").write_text(dump(content))
-    succeed("run", folder / "pictured.yaml", "--device", "cpu", folder=folder)
+    succeed("run", write_yaml(folder, "pictured", **content), "--device", "cpu", folder=folder)
     return folder
 
 

@@ -215,9 +215,8 @@ def test_numbers_have_neither_words_to_tag_nor_a_tokenizer(tmp_path: Path, head:
 # Bundles
 
 
-def test_it_learns_from_each_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    config, rows = pipeline(tmp_path), records(12)
+def test_it_learns_from_each_source(folder: Path) -> None:
+    config, rows = pipeline(folder), records(12)
     trained = predictor(train_run(config), config)
     answers = texts(trained.stream(rows))
     assert sum(answer == record["target"] for answer, record in zip(answers, rows, strict=True)) >= 10

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 from generating_heads import WORDS, D, V, sources, writer
-from tiny_pipelines import seqpipe, write_jsonl
+from tiny_pipelines import seqpipe, succeed, write_pipeline
 from torch import Tensor
 
 from seqpipe import load
-from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError, UsageError
 from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID
 from seqpipe.nn.search import SearchOptions
@@ -148,17 +147,13 @@ def test_a_run_copies_names_that_it_never_saw(tmp_path: Path) -> None:
     def name() -> str:
         return "".join(random.choice("bdfgklmnprst") + random.choice("aeiou") for _ in range(3)).title()
 
-    for part, count in (("train", 600), ("test", 40)):
-        rows = []
-        for _ in range(count):
-            first, second = name(), name()
-            text = random.choice([f"{first} owes {second} a coffee .", f"a coffee is owed to {second} by {first} ."])
-            rows.append({"text": text, "target": f"{first} -> {second}"})
-        write_jsonl(tmp_path / f"{part}.jsonl", rows)
+    def debts(count: int, seed: int) -> list[dict[str, Any]]:
+        pairs = [(name(), name()) for _ in range(count)]
+        forms = ("{0} owes {1} a coffee .", "a coffee is owed to {1} by {0} .")
+        return [{"text": random.choice(forms).format(*pair), "target": " -> ".join(pair)} for pair in pairs]
+
     words = {"use": "words", "pattern": r"\S+", "min_count": 5}
     content = {
-        "name": "debts",
-        "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "test.jsonl", "test": "test.jsonl"},
         "tokenizer": words,
         "embedding": {"use": "lookup", "dim": 16},
         "encoder": {"use": "lstm", "hidden": 24},
@@ -166,8 +161,7 @@ def test_a_run_copies_names_that_it_never_saw(tmp_path: Path) -> None:
         "train": {"epochs": 12, "batch_size": 16, "optimizer": {"use": "adamw", "lr": 0.01}, "patience": 3},
         "export": {"explain": True},
     }
-    (tmp_path / "debts.yaml").write_text(dump(content))
-    assert seqpipe("run", "debts.yaml", folder=tmp_path).code == 0
+    succeed("run", write_pipeline(tmp_path, debts, "debts", (600, 20, 40), **content), folder=tmp_path)
     model = load(tmp_path / "runs" / "debts" / "bundle", "cpu")
     scores = model.manifest.metrics["test"]
     assert min(scores["exact_match"], scores["copy_recall"]) > 0.9

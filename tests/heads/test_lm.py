@@ -14,11 +14,10 @@ import toy_bundles
 import transformers
 from gallery import gallery
 from tiny_checkpoints import decoder
-from tiny_pipelines import QUIET, seqpipe, succeed, write_jsonl
+from tiny_pipelines import QUIET, seqpipe, succeed, untrained, write_jsonl, write_language_model
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import Config, load
-from seqpipe.config.yaml import dump
 from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, PluginError, UsageError
 from seqpipe.export.exporter import bundle_files, bundle_manifest, export
 from seqpipe.export.graph import to_onnx
@@ -31,9 +30,7 @@ from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.session import GraphSession
-from seqpipe.training.datasets import read
 from seqpipe.training.evaluation import option_table, predictor
-from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
@@ -52,26 +49,13 @@ def prompts(count: int) -> list[str]:
 
 
 def yaml(folder: Path, **changes: Any) -> Path:
-    text = folder / "text.txt"
-    text.write_text(" ".join(WORDS[:2000]), encoding="utf-8")
-    content = {
-        "name": "lm",
-        "data": {"reader": "text", "train": str(text), "dev": str(text)},
-        "tokenizer": "chars",
-        "embedding": {"use": "lookup", "dim": 16},
-        "encoder": {**CAUSAL, "positions": "learned", "longest": 24},
-        "head": {"use": "lm", "context": 24},
-        "train": {"epochs": 1, "epoch_steps": 3, "batch_size": 4, "threads": 1},
-    }
-    path = folder / "lm.yaml"
-    path.write_text(dump(content | changes), encoding="utf-8")
-    return path
+    encoder = {**CAUSAL, "positions": "learned", "longest": 24}
+    return write_language_model(folder, " ".join(WORDS[:2000]), **{"encoder": encoder, **changes})
 
 
 def build(path: Path) -> tuple[Config, Pipeline]:
     config = load(path)
-    torch.manual_seed(0)
-    return config, Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 200))).eval()
+    return config, untrained(config, 200, 0)
 
 
 def whole(text: str) -> str:

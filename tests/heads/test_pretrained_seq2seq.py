@@ -12,11 +12,10 @@ import torch
 import transformers
 from onnx import numpy_helper
 from tiny_checkpoints import bart, change_json, checkpoint, decoder, marian, mbart, t5
-from tiny_pipelines import QUIET, seqpipe, succeed, write_jsonl
+from tiny_pipelines import QUIET, seqpipe, succeed, untrained, write_jsonl, write_yaml
 from torch.nn.utils.rnn import pad_sequence
 
 from seqpipe.config.loader import load
-from seqpipe.config.yaml import dump
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx
@@ -28,9 +27,8 @@ from seqpipe.pipeline.check import check_export
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.model import Model
-from seqpipe.training.datasets import Batch, collate, examples, read
+from seqpipe.training.datasets import Batch, collate, examples
 from seqpipe.training.evaluation import option_table
-from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.optim import make_optimizer
 from seqpipe.training.pipeline import Pipeline
 from seqpipe_plugins.heads.pretrained_seq2seq import PretrainedSeq2Seq
@@ -82,21 +80,17 @@ def yaml(folder: Path, checkpoint: Path, **changes: Any) -> Path:
     for place in stages.keys() & changes.keys():
         change = changes.pop(place)
         stages[place] = change if "use" in change else stages[place] | change
-    content = {
-        "name": "seq2seq",
+    content: dict[str, Any] = {
         "data": {"reader": "jsonl", "train": "train.jsonl", "dev": "train.jsonl", "test": "train.jsonl"},
         "tokenizer": {"use": "pretrained", **stage},
-        **stages,
         "train": {"epochs": 1, "batch_size": 6, "threads": 1, "optimizer": {"use": "adamw", "lr": 0.001}},
     }
-    path = folder / "seq2seq.yaml"
-    path.write_text(dump(content | changes), encoding="utf-8")
-    return path
+    return write_yaml(folder, "seq2seq", **{**content, **stages, **changes})
 
 
 def build(folder: Path, checkpoint: Path, **changes: Any) -> Pipeline:
-    config = load(yaml(folder, checkpoint, **changes))
-    return Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 20))).eval()
+    pipeline: Pipeline = untrained(load(yaml(folder, checkpoint, **changes)), 20)
+    return pipeline
 
 
 class Peer:

@@ -10,11 +10,10 @@ import pytest
 import torch
 from gallery import train_settings
 from second_runtime import Bundle, matches_golden
-from tiny_pipelines import QUIET, seqpipe, succeed, write_jsonl
+from tiny_pipelines import QUIET, seqpipe, succeed, write_jsonl, write_yaml
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import Config, load
-from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.nn.multi_source_attention import join_sources
 from seqpipe.pipeline.full_run import run_all
@@ -45,16 +44,13 @@ def pipeline(folder: Path, **changes: Any) -> Config:
     suffix = "jsonl" if "user" in (changes.get("inputs") or {}) else "conll"
     reader = {"use": "jsonl", "words": "tokens"} if suffix == "jsonl" else {"use": "conll", "scheme": "none"}
     content = {
-        "name": "tagger",
         "data": {"reader": reader, **{part: f"{part}.{suffix}" for part in ("train", "dev", "test")}},
         "inputs": {"text": {**TEXT, "encoder": {"use": "lstm", "hidden": 6}}, "language": LANGUAGE},
         "head": {"use": "crf", "scheme": "none"},
         "train": train_settings(4, tokens=128),
         **changes,
     }
-    path = folder / "tagger.yaml"
-    path.write_text(dump({key: value for key, value in content.items() if value is not None}))
-    return load(path)
+    return load(write_yaml(folder, "tagger", **{key: value for key, value in content.items() if value is not None}))
 
 
 @pytest.fixture(scope="module")

@@ -306,9 +306,8 @@ def test_any_file_name_gives_a_yaml_that_is_valid(stem: str, tmp_path: Path) -> 
     assert load(init_yaml(data, tmp_path / f"{stem}.yaml")).data.train == data
 
 
-def test_the_yaml_is_named_after_the_data_or_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_files(tmp_path, {"ner/train.conll": conll(), "ner/small.conll": conll()})
+def test_the_yaml_is_named_after_the_data_or_its_folder(folder: Path) -> None:
+    write_files(folder, {"ner/train.conll": conll(), "ner/small.conll": conll()})
     assert init_yaml(Path("ner/train.conll")) == Path("ner.yaml")
     assert init_yaml(Path("ner/small.conll")) == Path("small.yaml")
     with pytest.raises(UsageError, match=r"small\.yaml exists already; name another with --output"):
@@ -316,8 +315,7 @@ def test_the_yaml_is_named_after_the_data_or_its_folder(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("place", ["pets/train.conll", "pets/data.conll", "pets/data/train.conll.gz"])
-def test_a_generic_name_is_never_used(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_generic_name_is_never_used(place: str, folder: Path) -> None:
     Path(place).parent.mkdir(parents=True)
     Path(place).write_bytes(gzip.compress(conll().encode()) if place.endswith(".gz") else conll().encode())
     path = init_yaml(Path(place))

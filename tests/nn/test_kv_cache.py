@@ -5,41 +5,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from cached_attention import CachedAttention, ForgetfulAttention, OneSlotAttention
-from tiny_pipelines import plugins
+from tiny_pipelines import plugins, untrained, write_language_model
 from torch.nn import Module
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
-from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import ParityError
 from seqpipe.export.exporter import export
 from seqpipe.runtime.model import Model
 from seqpipe.testing import check_encoder
-from seqpipe.training.datasets import read
-from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 
 
 def pipeline(folder: Path, encoder: type[Module]) -> tuple[Any, Pipeline]:
-    text = folder / "text.txt"
-    text.write_text("a bad cat sat on a good mat and a good cat sat on a bad mat " * 40, encoding="utf-8")
-    content = {
-        "name": "lm",
-        "data": {"reader": "text", "train": str(text), "dev": str(text)},
-        "tokenizer": "chars",
-        "embedding": {"use": "lookup", "dim": 12},
-        "encoder": ["attention", "attention"],
-        "head": {"use": "lm", "context": 24},
-        "train": {"epochs": 1, "epoch_steps": 3, "batch_size": 4, "threads": 1},
-    }
-    path = folder / "lm.yaml"
-    path.write_text(dump(content), encoding="utf-8")
+    text = "a bad cat sat on a good mat and a good cat sat on a bad mat " * 40
+    path = write_language_model(folder, text, encoder=["attention", "attention"])
     config = load(path, plugins=plugins(attention=("encoder", encoder)))
-    torch.manual_seed(1)
-    return config, Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 200))).eval()
+    return config, untrained(config, 200)
 
 
 def bundled(folder: Path, encoder: type[Module] = CachedAttention) -> Model:
@@ -60,7 +44,7 @@ def test_a_bundle_continues_its_own_texts_with_the_cache(writer_bundle: Path) ->
     assert "a good cat" + "".join(model.stream("a good cat", max_length=13, min_length=12)) == whole
     feeds = model.predictor.featurizer.collate(list(model.predictor.featurizer.docs([{"text": "a good cat"}])))
     cached = model.graph.run_with_cache(feeds | {"max_length": np.zeros(3, np.int64), "min_length": np.array(3)})
-    assert cached["present.0"].shape == (1, feeds["ids"].shape[1] + 2, 2, 12)  # the last token has no slot yet
+    assert cached["present.0"].shape == (1, feeds["ids"].shape[1] + 2, 2, 16)  # the last token has no slot yet
 
 
 def test_an_encoder_that_drops_its_cache_is_not_exported(tmp_path: Path) -> None:

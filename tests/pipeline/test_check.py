@@ -14,12 +14,12 @@ from tiny_pipelines import (
     toy_encoders,
     write_classifier,
     write_jsonl,
+    write_language_model,
     write_seq2seq,
 )
 from torch import Tensor, nn
 
 from seqpipe.config.loader import Config, load
-from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import DataError, ExportError, ParityError, PluginError, TrainingError, UsageError
 from seqpipe.pipeline import check
@@ -66,17 +66,9 @@ def test_a_late_span_that_cuts_a_word_is_an_error_and_is_counted_where_it_is_wid
 
 def corpus(folder: Path, lines: list[str], **head: Any) -> Config:
     """A language model of a text with these lines."""
-    (folder / "train.txt").write_text("".join(f"{line}\n" for line in lines))
-    content = {
-        "name": "lm",
-        "data": {"reader": {"use": "text", "unit": "line"}, "train": "train.txt"},
-        "tokenizer": {"use": "words", "min_count": 3},
-        "embedding": {"use": "lookup", "dim": 4},
-        "encoder": {"use": "lstm", "hidden": 4, "direction": "forward"},
-        "head": {"use": "lm", "context": 8, **head},
-    }
-    (folder / "lm.yaml").write_text(dump(content))
-    return load(folder / "lm.yaml")
+    data = {"reader": {"use": "text", "unit": "line"}, "train": "text.txt"}
+    stages = {"tokenizer": {"use": "words", "min_count": 3}, "head": {"use": "lm", "context": 8, **head}}
+    return load(write_language_model(folder, "".join(f"{line}\n" for line in lines), data=data, **stages))
 
 
 def test_the_first_records_of_a_corpus_are_enough_where_nothing_is_wrong_with_them(tmp_path: Path) -> None:

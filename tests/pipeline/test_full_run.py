@@ -53,10 +53,9 @@ def test_check_names_the_run_that_is_needed_and_run_makes_it_once(tmp_path: Path
     assert (again.code, "needs" in again.err) == (0, False)
 
 
-def test_a_caller_gets_only_the_epochs_of_its_own_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_caller_gets_only_the_epochs_of_its_own_pipeline(folder: Path) -> None:
     histories: list[int] = []
-    Pipeline(chain(tmp_path)).train(device="cpu", on_epoch=lambda history: histories.append(len(history)))
+    Pipeline(chain(folder)).train(device="cpu", on_epoch=lambda history: histories.append(len(history)))
     assert histories == [1]
     assert len(Run("runs/first").history) == 1
 
@@ -193,12 +192,11 @@ def test_the_answers_of_a_bundle_are_shown_with_their_texts(capsys: pytest.Captu
 
 
 def test_a_tokenizer_that_cuts_words_is_warned_of_and_scored_on_raw_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     letters = r"tokenizer={use: words, pattern: \w}"
     scores = full_run.run_all(
-        load_tagger(tmp_path, *SMALL_TAGGER, letters, "train.epochs=6", "train.batch_size=4"), Console(0), "cpu"
+        load_tagger(folder, *SMALL_TAGGER, letters, "train.epochs=6", "train.batch_size=4"), Console(0), "cpu"
     ).scores
     assert scores is not None
     raw = scores["test (raw)"]
@@ -209,7 +207,7 @@ def test_a_tokenizer_that_cuts_words_is_warned_of_and_scored_on_raw_text(
     (warning,) = [line for line in messages if "split differently" in line and "warning" in line]
     assert "on raw text" in warning
     assert r"""with `tokenizer: {use: words, pattern: "\\w+|[^\\w\\s]"}` it is 0.0 %""" in warning
-    card = (tmp_path / "runs" / "tiny" / "bundle" / "README.md").read_text()
+    card = (folder / "runs" / "tiny" / "bundle" / "README.md").read_text()
     assert "| test (raw) | f1 |" in card
     share = f"{100 * raw['split_otherwise']:.1f} %"
     assert f"test (raw): the text alone is given, as in deployment; {share}" in card

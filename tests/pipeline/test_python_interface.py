@@ -22,12 +22,6 @@ from seqpipe.runtime.evaluate import score_answers
 Reported = tuple[Run, list[Progress]]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reported]:
     """A run made from Python, in whose folder the tests stand, and what was reported of it."""

@@ -38,12 +38,6 @@ from seqpipe.training.fit import fit_artifacts
 from seqpipe.version import VERSION
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a finished run, in which the tests stand."""

@@ -26,12 +26,6 @@ from seqpipe.pipeline.run_folder import start_run
 NAMED = f"process {{pid}} on {socket.gethostname()} is writing to this run"
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def refuse_second_writer(run: Path, message: str = NAMED.format(pid=os.getpid())) -> None:
     with pytest.raises(UsageError, match=message), run_lock(run):
         pass

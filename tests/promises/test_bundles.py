@@ -1,7 +1,6 @@
 """A damaged bundle is refused before anything parses it, and one that is opened touches nothing but the processor."""
 
 import random
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,11 +16,6 @@ from seqpipe.errors import BundleError
 from seqpipe.runtime import bundle
 
 FILES = ("bundle.json", "model.onnx", "tokenizer.json")
-
-
-@pytest.fixture
-def copy(tiny_bundle: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny_bundle, tmp_path / "bundle"))
 
 
 @pytest.fixture

@@ -157,12 +157,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("kind", ["picture", "sound"])
-def test_a_text_never_opens_a_file(
-    kind: str, models: dict[str, Model], opened: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_never_opens_a_file(kind: str, models: dict[str, Model], opened: list[str], folder: Path) -> None:
     whole = WHOLE if kind == "picture" else wav(TONE)
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "abcd"  # which is base64, too
+    path = folder / "abcd"  # which is base64, too
     path.write_bytes(whole)
     opened.clear()
     for text in ("abcd", "./abcd", str(path), f"file://{path}", f"data:image/png;base64,{path}", f"data:{path}"):

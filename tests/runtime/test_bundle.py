@@ -21,11 +21,6 @@ REQUIRED = (
 Forge = Callable[[Path], None]
 
 
-@pytest.fixture
-def copy(tiny_bundle: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny_bundle, tmp_path / "bundle"))
-
-
 def reseal(path: Path, entries: dict[str, Any], /, **changes: Any) -> None:
     """Write the manifest again with these files and other changes, without what is None, and hashes that are right."""
     manifest = json.loads((path / MANIFEST).read_bytes())

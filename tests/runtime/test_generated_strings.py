@@ -13,11 +13,10 @@ import onnxruntime
 import pytest
 from gallery import Recipe
 from serving import Server
-from tiny_pipelines import seqpipe, succeed, tiers
+from tiny_pipelines import seqpipe, succeed, tiers, write_yaml
 
 from seqpipe import Model, UsageError, load
 from seqpipe.answers.text import GeneratedText, Generation
-from seqpipe.config.yaml import dump
 from seqpipe.features.sources import TextSource
 from seqpipe.runtime.model import same_answer
 from seqpipe_plugins.tokenizers.chars import Chars
@@ -40,7 +39,6 @@ def write_strings(folder: Path) -> Path:
         lines = [" ".join(draw.choices(WORDS, k=draw.randint(2, 6))) + draw.choice([".", "!"]) for _ in range(count)]
         (folder / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
     content = {
-        "name": "strings",
         "data": {"reader": {"use": "text", "unit": "line"}, "train": "train.txt", "dev": "dev.txt"},
         "tokenizer": {"use": "bpe", "max_size": 270, "byte_level": True},
         "embedding": {"use": "lookup", "dim": 24},
@@ -48,8 +46,7 @@ def write_strings(folder: Path) -> Path:
         "head": {"use": "lm", "context": 32},
         "train": {"epochs": 2, "batch_size": 4, "optimizer": {"use": "adamw", "lr": 0.01}, "threads": 1},
     }
-    (folder / "strings.yaml").write_text(dump(content), encoding="utf-8")
-    return folder / "strings.yaml"
+    return write_yaml(folder, "strings", **content)
 
 
 @pytest.fixture(scope="module")

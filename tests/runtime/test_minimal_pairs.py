@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from tiny_pipelines import build_parts
+from tiny_pipelines import build_parts, write_yaml
 from torch.nn import functional as F
 
 from seqpipe.config.loader import load
-from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError, UsageError
 from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx
@@ -61,11 +60,9 @@ class Peer(NamedTuple):
 
 
 def peer(folder: Path, export: bool = True, **changes: Any) -> Peer:
-    path = folder / "pairs.yaml"
     data = {"reader": {"use": "text", "unit": "line"}, "train": str(DATA / "en.train.txt")}
-    content = {"name": "pairs", "data": data, "tokenizer": "words", "embedding": {"use": "lookup", "dim": 12}}
-    path.write_text(dump(content | changes), encoding="utf-8")
-    config = load(path)
+    content = {"data": data, "tokenizer": "words", "embedding": {"use": "lookup", "dim": 12}}
+    config = load(write_yaml(folder, "pairs", **content | changes))
     pipeline = build_parts(config)[0].eval()
     with torch.no_grad():
         for parameter in pipeline.parameters():

@@ -40,6 +40,7 @@ from typing import Any
 import yaml
 from forked_commands import ADDRESS, write_client
 from repository_scripts import ROOT
+from second_runtime import matches_golden
 
 SHELLS, OUTPUTS = ("sh", "bash"), ("text", "json")
 JSON_TOLERANCE = 0.001  # of expected numbers that are not whole
@@ -236,7 +237,7 @@ def compare_output(block: Block, output: str) -> None:
             wanted, got = (json_values(text) for text in (block.code, output))
         except ValueError as error:
             raise PageError(f"not JSON: {error}:\n{output}") from error
-        same = values_match(wanted, got)
+        same = matches_golden(got, wanted, JSON_TOLERANCE)
     else:
         same = _pattern(_tidy(block.code)).fullmatch(_tidy(output)) is not None
     if not same:
@@ -257,17 +258,6 @@ def json_values(text: str) -> list[Any]:
         return [json.loads(text)]
     except ValueError:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
-
-
-def values_match(wanted: Any, got: Any) -> bool:
-    """Compare values of JSON, numbers that are not whole with a tolerance."""
-    if isinstance(wanted, dict) and isinstance(got, dict):
-        return wanted.keys() == got.keys() and all(values_match(wanted[key], got[key]) for key in wanted)
-    if isinstance(wanted, list) and isinstance(got, list):
-        return len(wanted) == len(got) and all(map(values_match, wanted, got))
-    if isinstance(wanted, float) and isinstance(got, float):
-        return abs(wanted - got) <= JSON_TOLERANCE
-    return bool(type(wanted) is type(got) and wanted == got)
 
 
 def _tidy(text: str) -> str:

@@ -37,11 +37,11 @@ from tiny_pipelines import (
     write_pipeline,
     write_seq2seq,
     write_tagger,
+    write_yaml,
 )
 from torch import Tensor, nn
 
 from seqpipe.config.loader import load
-from seqpipe.config.yaml import dump
 from seqpipe.pipeline.full_run import run_all
 
 ROOT = Path(__file__).parents[2]
@@ -273,15 +273,12 @@ def write_hulls(folder: Path) -> Path:
         recipe = {"task": "hull", "points": [3, 6], "records": records, "seed": seed}
         (folder / f"{part}.json").write_text(json.dumps(recipe))
     content = {
-        "name": "corners",
         "data": {"reader": "points"} | {part: f"{part}.json" for part in PARTS},
         "inputs": {"it": {"field": "points", "embedding": {"use": "linear", "dim": 16}}},
         "head": {"use": "pointer", "task": "hull", "close": True, "hidden": 16, "score": "bilinear"},
         "train": train_settings(8, 0.01, 128),
     }
-    path = folder / "corners.yaml"
-    path.write_text(dump(content))
-    return path
+    return write_yaml(folder, "corners", **content)
 
 
 def write_reversals(folder: Path) -> Path:

@@ -1179,12 +1179,15 @@ def split_tag(tag: str) -> tuple[str, str] | None:
     return {"L": "E", "U": "S"}.get(prefix, prefix), label or "_"
 
 
-def matches_golden(answer: Any, golden: Any) -> bool:
+def matches_golden(answer: Any, golden: Any, tolerance: float = 0.0001) -> bool:
     """Compare an answer with a golden example."""
     if isinstance(answer, float) and isinstance(golden, float):
-        return abs(answer - golden) <= 0.0001
+        return abs(answer - golden) <= tolerance
     if isinstance(answer, list) and isinstance(golden, list):
-        return len(answer) == len(golden) and all(map(matches_golden, answer, golden))
+        return len(answer) == len(golden) and all(
+            matches_golden(*pair, tolerance) for pair in zip(answer, golden, strict=True)
+        )
     if isinstance(answer, dict) and isinstance(golden, dict):
-        return answer.keys() == golden.keys() and all(matches_golden(answer[key], golden[key]) for key in answer)
+        same = answer.keys() == golden.keys()
+        return same and all(matches_golden(answer[key], golden[key], tolerance) for key in answer)
     return (type(answer) is type(golden) or isinstance(answer, str)) and bool(answer == golden)

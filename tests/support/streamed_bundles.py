@@ -4,15 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tiny_pipelines import write_tagger
+from tiny_pipelines import untrained, write_tagger
 
 from seqpipe.config.loader import Config, load
 from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx
 from seqpipe.runtime import bundle
 from seqpipe.runtime.manifest import Streaming
-from seqpipe.training.datasets import read
-from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 
 EMBEDDING = [{"use": "lookup", "dim": 6}, {"use": "char-cnn", "dim": 4, "char_dim": 3}]
@@ -22,8 +20,7 @@ def streaming_pipeline(folder: Path, encoder: Any, **changes: Any) -> tuple[Conf
     """A pipeline that answers in pieces, with weights so large that its answers vary."""
     changes = {"embedding": EMBEDDING, "head": {"use": "tags"}, "export": {"streaming": True}} | changes
     config = load(write_tagger(folder, {"encoder": encoder, **changes}))
-    torch.manual_seed(3)
-    pipeline = Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 100))).eval()
+    pipeline = untrained(config, 100, 3)
     with torch.no_grad():
         for parameter in pipeline.parameters():
             parameter.mul_(2)

@@ -88,7 +88,6 @@ def write_tagger(folder: Path, changes: Mapping[str, Any] | None = None) -> Path
     for name, count, seed in (("train", 36, 1), ("dev", 12, 2), ("test", 16, 3)):
         write_conll(folder / f"{name}.conll", count, seed)
     content: dict[str, Any] = {
-        "name": "tiny",
         "data": {"reader": "conll", "train": "train.conll", "dev": "dev.conll", "test": "test.conll"},
         "tokenizer": {"use": "words", "lowercase": True},
         "embedding": [{"use": "lookup", "dim": 8}, {"use": "char-cnn", "dim": 6, "char_dim": 4}],
@@ -96,8 +95,13 @@ def write_tagger(folder: Path, changes: Mapping[str, Any] | None = None) -> Path
         "head": {"use": "crf", "scheme": "BIOES"},
         "train": {"epochs": 2, "batch_tokens": 48, "optimizer": {"use": "adamw", "lr": 0.02}, "threads": 1},
     }
-    path = folder / "tiny.yaml"
-    path.write_text(dump(content | dict(changes or {})))
+    return write_yaml(folder, "tiny", **{**content, **(changes or {})})
+
+
+def write_yaml(folder: Path, name: str, /, **content: Any) -> Path:
+    """Write the YAML of a pipeline, which has the name of its file if the content has none; returns its path."""
+    path = folder / f"{name}.yaml"
+    path.write_text(dump({"name": name, **content}), encoding="utf-8")
     return path
 
 
@@ -118,12 +122,24 @@ def write_pipeline(
     for seed, (part, count) in enumerate(zip(PARTS, counts, strict=True), 1):
         write_jsonl(folder / f"{part}.jsonl", records(count, seed))
     data = {"reader": "jsonl"} | {part: f"{part}.jsonl" for part in PARTS} | content.pop("data", {})
-    content = {"name": name, "data": data, "train": train_settings(6), **content}
+    content = {"data": data, "train": train_settings(6), **content}
     if "inputs" not in content:
         content.setdefault("embedding", {"use": "lookup", "dim": 8})
-    path = folder / f"{name}.yaml"
-    path.write_text(dump(content | dict(changes or {})))
-    return path
+    return write_yaml(folder, name, **{**content, **(changes or {})})
+
+
+def write_language_model(folder: Path, text: str, **changes: Any) -> Path:
+    """Write a text and the YAML of a language model of its characters, which a GRU reads."""
+    (folder / "text.txt").write_text(text, encoding="utf-8")
+    content = {
+        "data": {"reader": "text", "train": "text.txt", "dev": "text.txt"},
+        "tokenizer": "chars",
+        "embedding": {"use": "lookup", "dim": 16},
+        "encoder": {"use": "gru", "hidden": 16, "direction": "forward"},
+        "head": {"use": "lm", "context": 24},
+        "train": {"epochs": 1, "epoch_steps": 3, "batch_size": 4, "threads": 1},
+    }
+    return write_yaml(folder, "lm", **content | changes)
 
 
 def write_seq2seq(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
@@ -211,6 +227,19 @@ def command_line(*arguments: str | Path) -> list[str]:
 
 def environ(**more: str) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", **more}
+
+
+def untrained(config: Config, count: int | None = None, seed: int = 1) -> Any:
+    """The pipeline at its first weights, fitted to the training records, or to the first `count` of them."""
+    import torch
+
+    from seqpipe.training.datasets import read
+    from seqpipe.training.fit import fit_artifacts
+    from seqpipe.training.pipeline import Pipeline
+
+    artifacts = fit_artifacts(config, read(config.data.reader, config.data.train, count))
+    torch.manual_seed(seed)
+    return Pipeline(config, artifacts).eval()
 
 
 def build_parts(config: Config) -> tuple[Any, Any]:

@@ -1,7 +1,9 @@
+import json
 import sys
 from collections.abc import Callable
 
 import pytest
+from tiny_pipelines import seqpipe
 
 from seqpipe.errors import UsageError
 from seqpipe.testing import Report, check_package, table
@@ -64,6 +66,18 @@ def test_every_component_of_a_package_has_a_report(install: Install) -> None:
 def test_settings_give_the_options_that_have_no_default(install: Install, setting: str) -> None:
     install("seqpipe-kit", CODE)
     assert set(by_name(check_package("seqpipe-kit", {setting: 1}))["tokenizer asked"].values()) == {"ok"}
+
+
+@pytest.mark.parametrize(("tokenizer", "code", "state"), [("Blanks", 0, "ok"), ("Unfolds", 5, "failed")])
+def test_the_exit_code_of_the_command_says_if_a_check_failed(
+    tokenizer: str, code: int, state: str, install: Install
+) -> None:
+    lines = CODE.splitlines(keepends=True)[1:5]
+    register = f"@hookimpl\ndef register_tokenizers():\n    return {{'own': {tokenizer}}}\n"
+    install("seqpipe-kit", "".join(lines) + register)
+    checked = seqpipe("plugins", "check", "seqpipe-kit", "--json")
+    states = {finding["state"] for report in json.loads(checked.out) for finding in report["findings"]}
+    assert (checked.code, state in states) == (code, True)
 
 
 def test_settings_that_fit_nothing_are_errors(install: Install) -> None:

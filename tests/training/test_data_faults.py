@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_pipelines import succeed, write_jsonl
+from tiny_pipelines import succeed, write_jsonl, write_yaml
 
 from seqpipe.config.loader import load
-from seqpipe.config.yaml import dump
 from seqpipe.training import data_faults as module
 from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import data_form
@@ -28,15 +27,8 @@ def pipeline(folder: Path, head: Any, reader: Any = "jsonl", tokenizer: Any = "w
         else:
             write_jsonl(folder / paths[name], content)
     stages = {"tokenizer": tokenizer, "encoder": {"use": "lstm", "hidden": 4, "direction": "forward"}, "head": head}
-    content = {
-        "name": "faulty",
-        "data": {"reader": reader, **paths},
-        "embedding": {"use": "lookup", "dim": 4},
-        **stages,
-    }
-    yaml = folder / "faulty.yaml"
-    yaml.write_text(dump(content | {"train": {"epochs": 1, "threads": 1}}))
-    return yaml
+    content = {"data": {"reader": reader, **paths}, "embedding": {"use": "lookup", "dim": 4}, **stages}
+    return write_yaml(folder, "faulty", **content, train={"epochs": 1, "threads": 1})
 
 
 def faults(folder: Path, *args: Any, **files: Any) -> list[str]:

@@ -21,9 +21,7 @@ from seqpipe.training.pipeline import Pipeline
 TRAIN = {"epochs": 4, "batch_tokens": 48, "threads": 1}
 
 
-@pytest.fixture(autouse=True)
-def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def perplexity(pipeline: Pipeline, batches: Batches) -> float:

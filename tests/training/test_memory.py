@@ -14,7 +14,7 @@ import torch
 from doc_pages import ROOT
 from gallery import write_pipeline
 from repository_scripts import load_script
-from tiny_pipelines import QUIET
+from tiny_pipelines import QUIET, untrained
 from torch import Tensor
 
 from seqpipe.config.loader import Config, load
@@ -24,7 +24,6 @@ from seqpipe.pipeline.training import train_run
 from seqpipe.training.datasets import Batches, Example, collate, examples, first_part, read
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.pipeline import Pipeline
 
 HEADS = {"seq2seq": {"use": "seq2seq", "target_tokenizer": "same"}}
 
@@ -198,8 +197,7 @@ def test_a_text_of_dev_that_fails_is_named(of_family: Callable[..., Run], name: 
 
 def test_scores_on_dev_name_a_text_that_fails_and_leave_training_on(of_family: Callable[..., Run]) -> None:
     config = of_family("label", "lstm").config
-    records = read(config.data.reader, config.data.train)
-    model = Pipeline(config, fit_artifacts(config, records)).train()
+    records, model = read(config.data.reader, config.data.train), untrained(config).train()
     with pytest.raises(DataError, match=r"train\.jsonl:9: out of memory in encoder: encoder 'lstm'.*shorten"):
         list(predictor(model, config).stream(records))
     assert model.training
@@ -222,7 +220,7 @@ def test_a_truncated_text_of_a_language_model_has_a_target_for_each_token(of_fam
     config = of_family("lm, a text at a time", "lstm", f"train.max_tokens={most}", "train.too_long=truncate").config
     data, _ = prepared(config)
     assert next((len(row.doc), row.length) for row in data if row.length >= most) == (most - 1, most)
-    model = Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train)))
+    model = untrained(config).train()
     assert torch.isfinite(model.loss(collate(model.artifacts, data)))
 
 

@@ -40,9 +40,7 @@ LABEL = {"use": "label", "pool": "mean"}
 TAUGHT = {"path": "runs/teacher", "weight": 0.75, "temperature": 3.0}
 
 
-@pytest.fixture(autouse=True)
-def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def teach(yaml: Path, *overrides: str) -> Path:

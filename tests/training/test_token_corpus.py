@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_pipelines import ForkedCommand, seqpipe
+from tiny_pipelines import ForkedCommand, seqpipe, write_language_model
 
 from seqpipe.config.loader import load
-from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError
 from seqpipe.training.checkpoint import best, load_weights
 from seqpipe.training.data_forms import data_form
@@ -21,18 +20,10 @@ TEXT = "One fox ran.\nTwo owls sat.\n\nThree geese flew away."
 
 
 def yaml(folder: Path, **changes: Any) -> Path:
-    (folder / "text.txt").write_text(TEXT, encoding="utf-8")
-    content: dict[str, Any] = {
-        "data": {"reader": {"use": "text", "unit": "line"}, "train": "text.txt"},
-        "tokenizer": "chars",
-        "embedding": {"use": "lookup", "dim": 8},
-        "encoder": {"use": "gru", "hidden": 8, "direction": "forward"},
-        "head": {"use": "lm", "context": 5},
-        "train": {"epochs": 2, "epoch_steps": 6, "batch_size": 3, "threads": 1, "checkpoint_steps": 1},
-    }
-    path = folder / "lm.yaml"
-    path.write_text(dump(content | changes), encoding="utf-8")
-    return path
+    data = {"reader": {"use": "text", "unit": "line"}, "train": "text.txt"}
+    train = {"epochs": 2, "epoch_steps": 6, "batch_size": 3, "threads": 1, "checkpoint_steps": 1}
+    content: dict[str, Any] = {"data": data, "head": {"use": "lm", "context": 5}, "train": train, **changes}
+    return write_language_model(folder, TEXT, **content)
 
 
 def test_the_file_holds_every_token_with_an_end_between_two_texts(tmp_path: Path) -> None:

@@ -41,12 +41,11 @@ def test_a_small_model_trains_on_one_thread_and_others_on_one_more_for_every_hal
     assert training.thread_count(torch.nn.ModuleList([pipeline, table, layer])) == threads  # type: ignore[arg-type]
 
 
-def test_a_run_leaves_the_number_of_threads_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_run_leaves_the_number_of_threads_as_it_was(folder: Path) -> None:
     torch.set_num_threads(3)
     seen: list[int] = []
     console = BatchCallback(lambda count: seen.append(torch.get_num_threads()))
-    train_run(load_tagger(tmp_path, "train.epochs=1", "train.threads=2"), console)
+    train_run(load_tagger(folder, "train.epochs=1", "train.threads=2"), console)
     assert {*seen} == {2}
     assert torch.get_num_threads() == 3
 
