@@ -46,6 +46,10 @@ EQUIVALENT = {  # mutations that change no behaviour, by their key, with the rea
     "seqpipe/answers/text.py Generation.decode: 0 -> -1": "a decoder looks at one token before another at most",
     "seqpipe/answers/text.py require_tokenizer: "
     "raise ValueError('an answer kind with text needs its target tokenizer') -> pass": "no caller comes without one",
+    "seqpipe/config/yaml.py format_value: 1000 -> 999": "no text of so many characters comes here",
+    "seqpipe/training/fit.py _fit_source: 0 -> 1": "data without records is refused before",
+    "seqpipe/training/datasets.py ExampleMaker.messages: 0 -> 1": "read of heads that write texts only, which set it",
+    "plugins/seqpipe_plugins/heads/tags.py Tags.decide: 0.0 -> -1.0": "sums of padding, which is masked in each output",
     "plugins/seqpipe_plugins/readers/text.py Text.records: 0 -> 1": "the number is replaced before it is read",
     "plugins/seqpipe_plugins/heads/crf.py CRF.decide: torch.where(real, found.tag_p, 0.0).transpose(0, 1) -> "
     "torch.where(real, found.tag_p, 0.0).transpose(1, 0)": "two axes swapped are the same two axes",

@@ -13,6 +13,7 @@ import pytest
 import torch
 from conftest import Install
 from gallery import gallery
+from tiny_checkpoints import checkpoint
 from tiny_pipelines import (
     QUIET,
     SMALL_TAGGER,
@@ -163,6 +164,14 @@ def test_a_file_that_an_option_names_counts_by_its_content_and_may_move(folder: 
     assert differences(before, fingerprint(moved)) == []
     vectors.write_text("Ada 1 2\nOslo 3 5\n")
     assert differences(before, fingerprint(config)) == ["embedding.path: the file's content changed"]
+
+
+def test_a_checkpoint_counts_by_the_content_of_its_files(folder: Path) -> None:
+    bert = checkpoint(folder / "bert", "bert", ["Ada flew to Oslo"] * 4)
+    config = load_tagger(folder, "embedding=[]", f"encoder={{use: pretrained, checkpoint: {bert}}}")
+    before = fingerprint(config)
+    (bert / "vocab.txt").write_text("another\n")
+    assert differences(before, fingerprint(config)) == ["encoder.checkpoint.vocab.txt: the file's content changed"]
 
 
 def test_fresh_moves_the_old_run_aside_if_no_mode_is_wrong(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

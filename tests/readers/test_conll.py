@@ -92,7 +92,9 @@ def test_unusual_words_and_tags_are_kept(options: dict, text: str, key: str, val
 
 
 def test_a_file_without_tags_gives_records_without_tags(tmp_path: Path) -> None:
-    assert set(read("a\nb\n", tmp_path, tags=None)[0]) == {"text", "words", "where"}
+    first, second = read("a\nb\n\n#remark\nc\n", tmp_path, tags=None, comment="#")
+    assert set(first) == {"text", "words", "where"}
+    assert second["words"] == ["c"]
 
 
 def test_comments_and_named_columns_become_fields(tmp_path: Path) -> None:

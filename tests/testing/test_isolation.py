@@ -7,6 +7,7 @@ import pytest
 from readers_and_tokenizers import Lines
 
 from seqpipe.testing import check_reader
+from seqpipe.testing.graphs import session_of
 from seqpipe.testing.isolation import check_import, watched_call
 from seqpipe.testing.report import FaultError, NotApplicableError, Subject
 
@@ -31,12 +32,17 @@ def test_a_costly_import_is_caught(
         check_import(name, needs_torch=False)
 
 
-def test_torch_itself_is_no_cost_where_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_is_no_cost_where_it_is_needed_and_onnxruntime_may_be_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "sound_torch.py").write_text("import torch, seqpipe")
     check_import("sound_torch", needs_torch=True)
     with pytest.raises(NotApplicableError, match="__main__"):
         check_import("__main__", needs_torch=False)
+    monkeypatch.setitem(sys.modules, "seqpipe.runtime.onnx_runtime", None)
+    with pytest.raises(NotApplicableError, match="onnxruntime is not installed"):
+        session_of(b"")
 
 
 def test_a_reader_whose_module_imports_torch_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
