@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_pipelines import seqpipe, succeed, write_classifier, write_jsonl, write_seq2seq
+from tiny_pipelines import fail_with, seqpipe, succeed, write_classifier, write_jsonl, write_seq2seq
 
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.classification import Label, Labels, Score
@@ -120,8 +120,7 @@ def test_check_and_run_count_the_spans_that_they_drop(tmp_path: Path) -> None:
     for name in ("train", "dev", "test"):
         spans = [[0, 3, "PER"], [0, 7, "LOC"]]
         write_jsonl(tmp_path / f"{name}.jsonl", [{"text": f"Ada cat {n}", "spans": spans} for n in range(3)])
-    refused = seqpipe("check", "backward.yaml", folder=tmp_path)
-    assert (refused.code, "train.jsonl:1: the spans 0-3 PER and 0-7 LOC overlap;" in refused.err) == (3, True)
+    fail_with(3, "train.jsonl:1: the spans 0-3 PER and 0-7 LOC overlap;", "check", "backward.yaml", folder=tmp_path)
     for command in ("check", "run"):
         result = succeed(command, "backward.yaml", "data.overlaps=longest", "train.epochs=1", folder=tmp_path)
         message = "warning: 3 of 6 spans overlap others, and are dropped (data.overlaps: longest)"

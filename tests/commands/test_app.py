@@ -20,6 +20,7 @@ from tiny_pipelines import (
     CommandResult,
     command_line,
     environ,
+    fail_with,
     run_process,
     seqpipe,
     succeed,
@@ -315,8 +316,7 @@ def test_an_option_that_is_a_key_is_answered_with_the_override(folder: Path, opt
     ],
 )
 def test_a_usual_mistake_is_answered_with_its_fix(folder: Path, arguments: tuple[str, ...], fix: str) -> None:
-    done = seqpipe(*arguments, folder=folder)
-    assert (done.code, fix in done.err) == (2, True), done.err
+    fail_with(2, fix, *arguments, folder=folder)
 
 
 def test_a_missing_embedding_is_one_problem(folder: Path) -> None:
@@ -352,8 +352,7 @@ def test_init_takes_its_file_as_argument_or_as_option(folder: Path) -> None:
         assert (done.code, (folder / f"{name}.yaml").exists()) == (0, True), done.err
     assert (folder / "one.yaml").read_text().replace("name: one", "name: two") == (folder / "two.yaml").read_text()
     for wrong in ([], ["test.conll", "--data", "test.conll"]):
-        done = seqpipe("init", *wrong, folder=folder)
-        assert (done.code, "seqpipe init train.csv" in done.err) == (2, True)
+        fail_with(2, "seqpipe init train.csv", "init", *wrong, folder=folder)
 
 
 # JSON
@@ -453,8 +452,8 @@ def test_a_text_that_reads_json_asks_for_no_json(folder: Path) -> None:
 
 def test_check_explains_which_stage_provides_and_uses_each_name(folder: Path) -> None:
     explain = ("check", "tiny.yaml", "--static", "--explain")
-    done = seqpipe(*explain, folder=folder)
-    assert (done.code, "tiny.yaml: ok" in done.err) == (0, True)
+    done = succeed(*explain, folder=folder)
+    assert "tiny.yaml: ok" in done.err
     names = json.loads(seqpipe(*explain, "--json", folder=folder).out)["names"]
     assert {"ids", "mask", "x", "dim"} <= {name["name"] for name in names}
     assert all(name["name"] in done.out and name["from"] in done.out for name in names)

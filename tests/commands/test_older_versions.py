@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tiny_pipelines import seqpipe, write_jsonl, write_tagger
+from tiny_pipelines import fail_with, seqpipe, write_jsonl, write_tagger
 
 from seqpipe.config.loader import load
 from seqpipe.errors import UsageError
@@ -33,8 +33,7 @@ OLD_RUN = "learned.json: has format 1, of an older seqpipe; this one reads forma
     ],
 )
 def test_an_older_bundle_or_run_is_refused_with_its_cure(arguments: str, code: int, message: str, run: Path) -> None:
-    done = seqpipe(*arguments.split(), folder=run.parent)
-    assert (done.code, message in done.err) == (code, True)
+    done = fail_with(code, message, *arguments.split(), folder=run.parent)
     assert "`seqpipe run PIPELINE.yaml --fresh`" in done.err
 
 
@@ -46,16 +45,14 @@ def test_a_run_of_an_older_form_is_not_resumed(run: Path, tmp_path: Path) -> Non
     config = load(tmp_path / "runs/version-1/pipeline.yaml")
     (tmp_path / "runs/version-1/run.json").write_text(json.dumps({"fingerprint": fingerprint(config)}))
     for command in ("run", "train"):
-        done = seqpipe(command, "runs/version-1/pipeline.yaml", folder=tmp_path)
-        assert (done.code, OLD_RUN in done.err) == (2, True)
+        fail_with(2, OLD_RUN, command, "runs/version-1/pipeline.yaml", folder=tmp_path)
     assert seqpipe("train", "runs/version-1/pipeline.yaml", "--fresh", folder=tmp_path).code == 0
 
 
 def test_training_that_starts_from_a_run_of_an_older_form_is_refused(run: Path, tmp_path: Path) -> None:
     tokenizer = {"use": "words", "init": run.name}
     file = write_tagger(tmp_path, {"tokenizer": tokenizer, "embedding": "lookup", "head": "crf"})
-    done = seqpipe("train", file.name, folder=tmp_path)
-    assert (done.code, OLD_RUN.partition(":")[2] in done.err) == (2, True)
+    fail_with(2, OLD_RUN.partition(":")[2], "train", file.name, folder=tmp_path)
 
 
 def test_a_checkpoint_of_an_older_form_is_refused(run: Path) -> None:

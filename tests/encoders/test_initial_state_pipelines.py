@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_pipelines import seqpipe, succeed, write_jsonl, write_yaml
+from tiny_pipelines import fail_with, seqpipe, succeed, write_jsonl, write_yaml
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
@@ -108,6 +108,4 @@ def test_initial_states_without_a_source_are_refused(changes: dict[str, Any], me
 
 def test_a_field_that_no_record_has_is_named(tmp_path: Path) -> None:
     path = yaml(tmp_path, **inputs(starts({"source": "title"}), starts({"column": "tone"})))
-    done = seqpipe("train", path, folder=tmp_path)
-    assert done.code == 3
-    assert "no field 'tone'; the record has: text, mood, title, label, numbers" in done.err
+    fail_with(3, "no field 'tone'; the record has: text, mood, title, label, numbers", "train", path, folder=tmp_path)

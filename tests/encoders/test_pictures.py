@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image as Pillow
-from tiny_pipelines import seqpipe, succeed, write_jsonl, write_yaml
+from tiny_pipelines import fail_with, seqpipe, succeed, write_jsonl, write_yaml
 from torch import nn
 from torch.nn import functional as F
 
@@ -124,11 +124,9 @@ def test_predict_answers_files_folders_and_data_files(pictured: Path, tmp_path: 
     labels = [json.loads(line)["answer"]["label"] for line in named.out.splitlines()]
     assert labels == ["bar", "dot"] * 5
     # Standard input and a server read no file: a name is a damaged picture there.
-    refused = seqpipe("predict", bundle, stdin=json.dumps({"image": str(one)}).encode())
-    assert (refused.code, "is a text that is not base64" in refused.err) == (3, True)
+    fail_with(3, "is a text that is not base64", "predict", bundle, stdin=json.dumps({"image": str(one)}).encode())
     (tmp_path / "data.jsonl").write_text(json.dumps({"image": "nowhere.png"}))
-    missing = seqpipe("predict", bundle, "-i", tmp_path / "data.jsonl")
-    assert (missing.code, "data.jsonl:1: there is no file" in missing.err) == (3, True)
+    fail_with(3, "data.jsonl:1: there is no file", "predict", bundle, "-i", tmp_path / "data.jsonl")
 
 
 def test_a_changed_picture_changes_the_fingerprint_of_a_run(pictured: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from exported_graphs import ragged_mask
 from gallery import RECIPES, Example, cities, gallery, train_settings, write_pipeline
 from tiny_checkpoints import checkpoint
-from tiny_pipelines import seqpipe, succeed, write_jsonl
+from tiny_pipelines import fail_with, seqpipe, succeed, write_jsonl
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
@@ -235,8 +235,7 @@ def test_a_run_and_its_bundle_prefer_the_same_of_minimal_pairs(example: Example,
         (["--pairs", "pairs.jsonl", "--raw"], "decodes nothing; omit --data, --raw"),
         (["--normalize", "token"], "need --pairs; add a file of pairs"),
     ):
-        done = seqpipe("evaluate", example.bundle, *more, folder=tmp_path)
-        assert (done.code, message in done.err) == (2, True)
+        fail_with(2, message, "evaluate", example.bundle, *more, folder=tmp_path)
 
 
 def test_dev_is_measured_by_the_same_gaps_whenever_it_is(tmp_path: Path) -> None:
@@ -275,8 +274,7 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "message"), MISFITS)
 def test_options_that_do_not_fit_are_refused_by_check(tmp_path: Path, changes: Any, message: str) -> None:
-    done = seqpipe("check", masked(tmp_path, **changes))
-    assert (done.code, message in done.err) == (2, True), done.err
+    fail_with(2, message, "check", masked(tmp_path, **changes))
 
 
 def test_pairs_of_texts_learn_which_belong_together(tmp_path: Path) -> None:

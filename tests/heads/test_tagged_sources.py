@@ -10,7 +10,7 @@ import pytest
 import torch
 from gallery import train_settings
 from second_runtime import Bundle, matches_golden
-from tiny_pipelines import QUIET, seqpipe, succeed, write_jsonl, write_yaml
+from tiny_pipelines import QUIET, fail_with, seqpipe, succeed, write_jsonl, write_yaml
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import Config, load
@@ -102,8 +102,7 @@ def test_predict_reads_tabs_json_and_conll(folder: Path) -> None:
     assert tags(json.loads(seqpipe("predict", folder, "--format", "jsonl", stdin=line).out)["answer"]) == ["NOUN"]
     conll = seqpipe("predict", folder, "--format", "conll", stdin=b"# language = en\ngift\n")
     assert conll.out.split() == ["gift", "VERB"]
-    alone = seqpipe("predict", folder, stdin=b"gift\n")
-    assert (alone.code, "write text<TAB>language" in alone.err) == (3, True)
+    fail_with(3, "write text<TAB>language", "predict", folder, stdin=b"gift\n")
 
 
 def test_it_is_verified_and_a_second_runtime_answers_the_same(folder: Path, model: Model) -> None:

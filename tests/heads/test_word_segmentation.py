@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from gallery import train_settings
-from tiny_pipelines import CommandResult, seqpipe, succeed
+from tiny_pipelines import CommandResult, fail_with, seqpipe, succeed
 
 from seqpipe import Model, load
 from seqpipe_plugins.tokenizers.lexicon import Lexicon
@@ -138,5 +138,4 @@ def test_misfits_are_refused_by_check(folder: Path, arguments: str, code: int, m
     (folder / "split.jsonl").write_text('{"words": ["音乐"], "label": "a"}\n' * 3, encoding="utf-8")
     spans = [{"start": start, "end": end, "label": "word"} for start, end in ((0, 2), (3, 4))]
     (folder / "gaps.jsonl").write_text(json.dumps({"text": "音乐 好", "spans": spans}) + "\n", encoding="utf-8")
-    done = seqpipe("check", *arguments.split(), folder=folder)
-    assert (done.code, message in done.err) == (code, True), done.err
+    fail_with(code, message, "check", *arguments.split(), folder=folder)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_pipelines import SMALL_TAGGER, seqpipe, succeed, write_conll, write_jsonl, write_tagger
+from tiny_pipelines import SMALL_TAGGER, fail_with, seqpipe, succeed, write_conll, write_jsonl, write_tagger
 
 from seqpipe import Pipeline, Run, UsageError, compare
 from seqpipe import runs as list_runs
@@ -99,8 +99,7 @@ def test_the_final_model_is_trained_on_all_data(crossed: Crossed) -> None:
 def test_a_cross_validation_has_no_model_of_its_own(crossed: Crossed) -> None:
     with pytest.raises(UsageError, match=r"tiny-folds: has the answers of 2 runs, and no bundle; use that of"):
         _ = crossed[0].bundle
-    done = seqpipe("evaluate", "runs/tiny-folds")
-    assert (done.code, "name one of them, such as runs/tiny-fold1" in done.err) == (2, True)
+    fail_with(2, "name one of them, such as runs/tiny-fold1", "evaluate", "runs/tiny-folds")
     assert evaluated("runs/tiny-fold2/bundle") == (Run("runs/tiny-fold2").scores or {})["test"]["f1"]
 
 

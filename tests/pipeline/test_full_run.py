@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tiny_pipelines import QUIET, SMALL_TAGGER, load_tagger, seqpipe, succeed, write_tagger
+from tiny_pipelines import QUIET, SMALL_TAGGER, fail_with, load_tagger, seqpipe, succeed, write_tagger
 
 from seqpipe import Pipeline, Run
 from seqpipe.config.loader import load
@@ -97,9 +97,7 @@ def test_pipelines_that_need_each_other_are_an_error(tmp_path: Path) -> None:
     path = chain(tmp_path)
     back = [{"path": "../runs/second", "run": "second.yaml"}]
     pipeline(tmp_path, "first", needs=back, encoder=LSTM | {"init": "../runs/second"})
-    done = seqpipe("run", path, folder=tmp_path)
-    assert done.code == 2
-    assert "first.yaml:" in done.err
+    done = fail_with(2, "first.yaml:", "run", path, folder=tmp_path)
     assert "needs.0: pipelines need each other in a cycle: second.yaml -> first.yaml -> second.yaml" in done.err
     assert not (tmp_path / "runs").exists()
 

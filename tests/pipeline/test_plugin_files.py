@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tiny_checkpoints import checkpoint
-from tiny_pipelines import SMALL_TAGGER, CommandResult, run_process, seqpipe, succeed, write_tagger
+from tiny_pipelines import SMALL_TAGGER, CommandResult, fail_with, run_process, seqpipe, succeed, write_tagger
 
 from seqpipe import ConfigError, Pipeline, UsageError
 from seqpipe.config.plugins import Plugins
@@ -177,9 +177,7 @@ def test_no_yaml_loads_a_file() -> None:
     for name in [name for name in sys.modules if name.startswith("plugin_file_")]:
         del sys.modules[name]
     for arguments in (("export", "runs/tiny"), ("vectors", "runs/tiny"), ("check", "runs/tiny/pipeline.yaml")):
-        done = seqpipe(*arguments)
-        assert done.code == 2
-        assert "no encoder named 'window'" in done.err
+        done = fail_with(2, "no encoder named 'window'", *arguments)
         assert "the run was made with my_encoder.py: give this file by --plugin" in done.err
     for key in ("plugins.files=[my_encoder.py]", "plugins.allow=[my_encoder.py]", "encoder.use=my_encoder.py/window"):
         assert seqpipe("check", "tiny.yaml", "--static", *SHORT, key).code == 2

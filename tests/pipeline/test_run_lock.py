@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from gallery import gallery
-from tiny_pipelines import QUIET, SMALL_TAGGER, ForkedCommand, begin_run, load_tagger, seqpipe, write_tagger
+from tiny_pipelines import QUIET, SMALL_TAGGER, ForkedCommand, begin_run, fail_with, load_tagger, seqpipe, write_tagger
 
 from seqpipe import files
 from seqpipe.config.loader import load
@@ -54,9 +54,7 @@ def test_the_second_writer_is_refused_at_once_and_nothing_changes(command: str, 
     example = gallery("spans").copy(tmp_path)
     with run_lock(example.run):
         before = contents(tmp_path)
-        result = seqpipe(*command.split(), folder=tmp_path)
-        assert result.code == 2
-        assert "runs/tiny: " + NAMED.format(pid=os.getpid()) in result.err
+        result = fail_with(2, "runs/tiny: " + NAMED.format(pid=os.getpid()), *command.split(), folder=tmp_path)
         assert "wait until it ends, stop it, or choose another folder" in result.err
         assert contents(tmp_path) == before
         assert os.listdir(tmp_path / "runs") == ["tiny"]
@@ -73,9 +71,7 @@ def test_a_training_names_itself_and_a_killed_one_is_not_in_the_way(tmp_path: Pa
     write_tagger(tmp_path, {"head": "tags", "train": {"epochs": 100_000, "batch_tokens": 48, "threads": 1}})
     trainer = ForkedCommand(tmp_path, "train", "tiny.yaml")
     trainer.wait_for("epoch   2/")
-    refused = seqpipe("train", "tiny.yaml", folder=tmp_path)
-    assert refused.code == 2
-    assert NAMED.format(pid=trainer.process.pid) in refused.err
+    fail_with(2, NAMED.format(pid=trainer.process.pid), "train", "tiny.yaml", folder=tmp_path)
     os.kill(trainer.process.pid or 0, signal.SIGKILL)
     trainer.end()
     trainer = ForkedCommand(tmp_path, "train", "tiny.yaml", "--resume")

@@ -13,7 +13,7 @@ import onnx
 import pytest
 import toy_bundles as toy
 from onnx import TensorProto, helper, numpy_helper
-from tiny_pipelines import CommandResult, seqpipe
+from tiny_pipelines import CommandResult, fail_with, seqpipe
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from toy_bundles import manifest_content, node, write_bundle
 
@@ -600,5 +600,4 @@ def test_limits_are_for_untrusted_bundles_on_the_cpu(tiny_bundle: Path) -> None:
 
 def test_a_platform_without_limits_is_told_so(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "resource", None)
-    done = seqpipe("verify", tiny_bundle, "--untrusted")
-    assert (done.code, "cannot limit the memory and time of a process" in done.err) == (7, True)
+    fail_with(7, "cannot limit the memory and time of a process", "verify", tiny_bundle, "--untrusted")

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_pipelines import ForkedCommand, command_line, environ, seqpipe, write_tagger
+from tiny_pipelines import ForkedCommand, command_line, environ, fail_with, write_tagger
 
 from seqpipe.training import checkpoint
 
@@ -58,7 +58,5 @@ def test_the_shell_sees_the_same_exit_code(tmp_path: Path) -> None:
 
 def test_resume_refuses_to_begin(tmp_path: Path) -> None:
     write_tagger(tmp_path)
-    none = seqpipe("train", "tiny.yaml", "--resume", folder=tmp_path)
-    assert none.code == 2
-    assert "is not a run yet; omit --resume to start one" in none.err
+    fail_with(2, "is not a run yet; omit --resume to start one", "train", "tiny.yaml", "--resume", folder=tmp_path)
     assert not (tmp_path / "runs").exists()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from gallery import gallery
 from rendered_pages import page_faults, table_rows
-from tiny_pipelines import QUIET, seqpipe, succeed, write_tagger
+from tiny_pipelines import QUIET, fail_with, seqpipe, succeed, write_tagger
 
 from seqpipe import Bundle, Run
 from seqpipe.answers.metrics.numbers import score_rows
@@ -97,8 +97,7 @@ def test_the_report_of_a_bundle_answers_a_data_file(folder: Path, tmp_path: Path
     scores = evaluated(folder / "bundle", "--data", data)["dev.conll"]
     assert all(row in table_rows(report.html) for row in rows_of(scores, folder))
     assert report._repr_html_().startswith('<iframe title="Report"')
-    wrong = seqpipe("report", folder / "bundle")
-    assert (wrong.code, "is a bundle: name its data file with --data" in wrong.err) == (2, True)
+    fail_with(2, "is a bundle: name its data file with --data", "report", folder / "bundle")
 
 
 def test_a_run_that_explodes_is_explained(tmp_path: Path) -> None:
@@ -122,8 +121,7 @@ def test_a_run_without_the_libraries_names_their_installation(tmp_path: Path, mo
     done = succeed("run", write_tagger(tmp_path, SHORT), "train.epochs=1", "--device", "cpu", folder=tmp_path)
     assert f"no report.html: the report needs matplotlib and Jinja2: {install_command('report')}" in done.err
     assert not (tmp_path / "runs/tiny/report.html").exists()
-    refused = seqpipe("report", "runs/tiny", folder=tmp_path)
-    assert (refused.code, "pip install" in refused.err) == (7, True)
+    fail_with(7, "pip install", "report", "runs/tiny", folder=tmp_path)
 
 
 def test_an_error_in_the_report_is_a_warning_that_names_it_and_keeps_the_run(

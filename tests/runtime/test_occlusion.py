@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import GUESS, SURE
 from gallery import gallery
-from tiny_pipelines import labelled_texts, seqpipe, succeed, write_jsonl
+from tiny_pipelines import fail_with, labelled_texts, seqpipe, succeed, write_jsonl
 
 from seqpipe import Model, load
 from seqpipe.errors import UsageError
@@ -150,5 +150,4 @@ WRONG_ARGUMENTS = [
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG_ARGUMENTS)
 def test_the_command_refuses_what_it_cannot_show(arguments: list[str], message: str) -> None:
-    done = seqpipe("explain", gallery("label").bundle, *arguments)
-    assert (done.code, message in done.err) == (2, True)
+    fail_with(2, message, "explain", gallery("label").bundle, *arguments)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from streamed_bundles import streaming_bundle
-from tiny_pipelines import command_line, environ, seqpipe, tagged_sentences
+from tiny_pipelines import command_line, environ, fail_with, seqpipe, tagged_sentences
 from toy_bundles import changed_bundle
 
 from seqpipe import Model, load
@@ -231,5 +231,4 @@ WRONG_ARGUMENTS = [
 def test_the_command_refuses_what_it_cannot_stream(
     arguments: list[str], stdin: bytes, code: int, message: str, classifier: Path, tmp_path: Path
 ) -> None:
-    done = seqpipe("predict", classifier, "--stream", *arguments, stdin=stdin, folder=tmp_path)
-    assert (done.code, message in done.err) == (code, True), done.err
+    fail_with(code, message, "predict", classifier, "--stream", *arguments, stdin=stdin, folder=tmp_path)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from serving import READY_S, Reply, Server, call_in_threads, metric_value
-from tiny_pipelines import QUIET, run_process, seqpipe
+from tiny_pipelines import QUIET, fail_with, run_process, seqpipe
 from toy_bundles import STUCK, manifest_content, write_bundle, write_stuck_bundle
 
 from seqpipe import Model
@@ -141,8 +141,7 @@ def test_a_unix_socket_for_owner_and_group_replaces_a_stale_one_answers_and_is_r
         assert [manager.recv(100) for _ in range(4)] == [b"READY=1", *[b"WATCHDOG=1"] * 3]
         server.wait_for(f"unix:{path}: ready: toy\n")
         assert path.stat().st_mode & 0o777 == 0o660
-        done = seqpipe("serve", tiny_bundle, "--uds", path)
-        assert (done.code, "another server listens there" in done.err) == (2, True)
+        fail_with(2, "another server listens there", "serve", tiny_bundle, "--uds", path)
         with socket.socket(socket.AF_UNIX) as client:  # the one that listens is not displaced
             client.connect(str(path))
             head = b"POST /v1/toy HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: unix-1\r\nContent-Length: 18\r\n\r\n"

@@ -213,6 +213,15 @@ def succeed(*arguments: str | Path, stdin: bytes = b"", folder: Path | None = No
     return result
 
 
+def fail_with(
+    code: int, message: str, *arguments: str | Path, stdin: bytes = b"", folder: Path | None = None
+) -> CommandResult:
+    """Runs a command in this process that has to end with this exit code and this message."""
+    result = seqpipe(*arguments, stdin=stdin, folder=folder)
+    assert (result.code, message in result.err) == (code, True), result.err
+    return result
+
+
 def run_process(*arguments: str | Path, folder: Path, stdin: bytes = b"", **environment: str) -> CommandResult:
     """Runs the command as a process of its own."""
     done = subprocess.run(
