@@ -10,7 +10,14 @@ from pathlib import Path
 
 from mutation_operators import PACKAGES, Mutation, sources
 
-SLOW = ("test_docs.py", "test_pipelines.py", "test_bundle_format.py", "test_contracts.py", "test_crash.py")
+SLOW = (
+    "test_docs.py",
+    "test_gallery.py",
+    "test_pipelines.py",
+    "test_bundle_format.py",
+    "test_contracts.py",
+    "test_crash.py",
+)
 FILES = 12  # test files of a mutation
 USERS = 3  # that only use the name of its module as a word, at most before those of the modules that import it
 

@@ -53,7 +53,11 @@ def of(write: Callable[..., Path], changes: dict[str, Any]) -> Pipeline:
     return lambda folder, *more: load(write(folder, changes), more)
 
 
-SHORT = {"average-accumulate": of_tiny(*EVERYTHING), "momentum-patience": of_tiny(*MOMENTUM)}  # two epochs
+SHORT = {  # two epochs
+    "average-accumulate": of_tiny(*EVERYTHING),
+    "momentum-patience": of_tiny(*MOMENTUM),
+    "stateful": of(write_classifier, {**STATEFUL, "train": {**STATEFUL["train"], "epochs": 2, "epoch_steps": 8}}),
+}
 LONG = {
     "average-accumulate": of_tiny(*EVERYTHING, *SMALL, "train.epochs=4"),
     "momentum-patience": of_tiny(*MOMENTUM, *SMALL),
@@ -132,7 +136,7 @@ def ends(state: dict[str, Any]) -> set[int]:
     return {row["step"] for row in state["progress"]["history"]}
 
 
-@pytest.mark.parametrize(("pipeline", "every"), pipelines("average-accumulate", "momentum-patience"))
+@pytest.mark.parametrize(("pipeline", "every"), pipelines("average-accumulate", "momentum-patience", "stateful"))
 def test_a_signal_at_any_batch_loses_nothing(tmp_path: Path, pipeline: Pipeline, every: bool) -> None:
     config = pipeline(tmp_path)
     expected, count = batches_of(tmp_path / "whole", config)
