@@ -78,10 +78,9 @@ def test_a_bundle_is_scored_by_the_metric_of_an_installed_head_and_by_field(caps
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_metric_that_is_no_number_is_null(value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metric_that_is_no_number_is_null(value: float, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heads = heads_with(lambda options, gold, predicted: {"correlation": value})
-    config = load(write_classifier(tmp_path), ["train.epochs=1", "head.use=toys/mean"], plugins(**heads))
-    monkeypatch.chdir(tmp_path)
+    config = load(write_classifier(folder), ["train.epochs=1", "head.use=toys/mean"], plugins(**heads))
     run_all(config, QUIET, "cpu")
     scores = (run_all(config, QUIET, "cpu").scores or {})["test"]  # reads what the first run wrote
     assert list(scores) == ["accuracy", "macro_f1", "correlation", "labels"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_pipelines import fail_with, seqpipe, succeed, write_jsonl, write_yaml
+from tiny_pipelines import fail_with, seqpipe, succeed, write_jsonl, write_language_model, write_yaml
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
@@ -49,15 +49,10 @@ def test_a_label_decides_what_a_language_model_writes(tmp_path: Path) -> None:
     moods = (("bad", "grim"), ("good", "bright"))
     rows = [{"text": f"so {word}.", "mood": mood} for mood, word in moods]
     write_jsonl(tmp_path / "rows.jsonl", rows * 20)
-    content = {
-        "data": {"reader": "jsonl", "train": "rows.jsonl"},
-        "tokenizer": "chars",
-        "embedding": {"use": "lookup", "dim": 16},
-        "encoder": {"use": "lstm", "hidden": 16, "direction": "forward", "initial_state": {"column": "mood"}},
-        "head": {"use": "lm", "packed": False},
-        "train": {**TRAIN, "epochs": 15},
-    }
-    succeed("run", write_yaml(tmp_path, "lm", **content), folder=tmp_path)
+    encoder = {"use": "lstm", "hidden": 16, "direction": "forward", "initial_state": {"column": "mood"}}
+    data, head = {"reader": "jsonl", "train": "rows.jsonl"}, {"use": "lm", "packed": False}
+    path = write_language_model(tmp_path, "", data=data, encoder=encoder, head=head, train={**TRAIN, "epochs": 15})
+    succeed("run", path, folder=tmp_path)
     bundle = tmp_path / "runs" / "lm" / "bundle"
     lines = [json.dumps({"mood": mood, "text": text}) for text in ("", "so ") for mood, _ in moods]
     answered = seqpipe("predict", bundle, "--format", "jsonl", stdin="\n".join(lines).encode())

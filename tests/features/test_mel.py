@@ -6,6 +6,7 @@
 import base64
 import io
 import json
+import random
 import struct
 import wave
 from pathlib import Path
@@ -63,6 +64,11 @@ def test_mel_spectra_are_those_of_librosa(form: dict[str, Any]) -> None:
     assert rows.dtype == np.float32
     assert np.abs(rows[:: len(rows) // 6] - np.array(values)).max() < 1e-4
     assert rows[-1].max() < -23  # silence: the floor
+
+
+def test_an_example_is_a_sound_of_a_few_rows() -> None:
+    mel = Mel(bands=3)
+    assert {len(mel.rows(mel.example_value(random.Random(seed)), "f")) for seed in range(99)} <= {*range(1, 14)}
 
 
 @pytest.mark.long

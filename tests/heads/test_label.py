@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported_graphs import ExportedGraph, export, meta_device, ragged_mask
+from exported_graphs import AXES, ExportedGraph, export, meta_device, ragged_mask
 from sklearn.metrics import f1_score
 from torch import Tensor
 from torch.nn import functional as F
@@ -20,7 +20,6 @@ from seqpipe_plugins.heads.label import Label
 
 LABELS = ("bad", "fair", "good", "none")
 POOLS = ("mean", "max", "first", "last", "attention")
-AXES = {"x": ("b", "t"), "mask": ("b", "t")}
 
 
 def head(pool: Any = "max", **options: Any) -> Label:

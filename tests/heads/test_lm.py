@@ -17,6 +17,7 @@ from tiny_checkpoints import decoder
 from tiny_pipelines import QUIET, fail_with, seqpipe, succeed, untrained, write_jsonl, write_language_model
 
 from seqpipe import load as open_bundle
+from seqpipe.answers.text import prompt_records
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, PluginError, UsageError
 from seqpipe.export.exporter import bundle_files, bundle_manifest, export
@@ -331,6 +332,13 @@ def test_prompts_that_are_too_long_or_empty_are_refused(gpt2: Peer, exported: Mo
         gpt2.texts(["Rosa", ""])
     with pytest.raises(UsageError, match="leave beams out"):
         exported.stream("Rosa", beams=3)
+
+
+def test_64_prompts_of_a_long_text_are_compared(gpt2: Peer) -> None:
+    text = " ".join(WORDS)
+    prompts = prompt_records([{"text": text}], gpt2.featurizer.docs, "text", 24)
+    assert len(prompts) == 64
+    assert all(prompt["text"] in text for prompt in prompts)
 
 
 def test_a_text_stops_where_the_context_is_full(gpt2: Peer) -> None:

@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported_graphs import export, ragged_mask
+from exported_graphs import AXES, export, ragged_mask
 from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
 from seqpipe_plugins.heads.score import Score
 
-AXES = {"x": ("b", "t"), "mask": ("b", "t")}
 X, MASK = torch.randn(5, 4, 6, generator=torch.Generator().manual_seed(1)), ragged_mask(4, 2, 1, 3, 4)
 POOLED = np.array([row[real].mean(0) for row, real in zip(X.double().numpy(), MASK.numpy(), strict=True)])
 GOLD = torch.tensor([70.0, 55, 81, 64, 90])

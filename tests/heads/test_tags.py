@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported_graphs import ExportedGraph, export, meta_device, ragged_mask
+from exported_graphs import AXES, ExportedGraph, export, meta_device, ragged_mask
 from torch import Tensor
 
 from seqpipe.answers.tagging_schemes import continues
@@ -16,7 +16,6 @@ from seqpipe.nn.calibration import GRID
 from seqpipe_plugins.heads.tags import Tags
 
 LABELS = ("O", "B-a", "I-a", "B-b", "I-b")
-AXES = {"x": ("b", "t"), "mask": ("b", "t")}
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported_graphs import export, ragged_mask
+from exported_graphs import AXES, export, ragged_mask
 from gallery import write_pipeline
 
 from seqpipe.config.loader import load
@@ -16,7 +16,6 @@ from seqpipe.training.fit import fit_artifacts
 from seqpipe_plugins.heads.label import Label
 from seqpipe_plugins.heads.vector import Vector
 
-AXES = {"x": ("b", "t"), "mask": ("b", "t")}
 X, MASK = torch.randn(6, 4, 5, generator=torch.Generator().manual_seed(1)), ragged_mask(4, 2, 1, 3, 4, 2)
 POOLED = np.array([row[real].mean(0) for row, real in zip(X.double().numpy(), MASK.numpy(), strict=True)])
 

@@ -11,6 +11,7 @@ from tiny_pipelines import (
     SMALL_TAGGER,
     labelled_texts,
     load_tagger,
+    succeed,
     toy_encoders,
     write_classifier,
     write_jsonl,
@@ -125,8 +126,10 @@ def test_the_advice_is_about_the_records_there_are(tmp_path: Path, head: Any, re
 )
 def test_the_advice_names_the_option_that_changes_a_text(tmp_path: Path, option: str, target: str, advice: str) -> None:
     writer = f"head.target_tokenizer={{use: words, detokenize: true, {option}: true}}"
-    (message,) = build_trial(trained_on(tmp_path, [{"text": "a", "reversed": target}] * 3, writer)).messages
+    config = trained_on(tmp_path, [{"text": "a", "reversed": target}] * 3, writer)
+    (message,) = build_trial(config).messages
     assert advice in message
+    assert message in succeed("check", config.file, writer).err
 
 
 def test_a_warning_about_train_is_about_learning_and_one_about_dev_about_its_score(tmp_path: Path) -> None:

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_pipelines import QUIET, SMALL_TAGGER, plugins, write_conll, write_jsonl, write_tagger
+from tiny_pipelines import QUIET, SMALL_TAGGER, plugins, write_conll, write_jsonl, write_tagger, write_yaml
 
 from seqpipe import ConfigError, DataError, Pipeline, Run, UsageError
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.config.loader import load
-from seqpipe.config.yaml import dump
 from seqpipe.console import Progress
 from seqpipe.pipeline.run_folder import load_trained
 from seqpipe.pipeline.self_training import pseudo_labels, self_train
@@ -205,7 +204,6 @@ def test_records_that_are_new_in_each_epoch_cannot_have_answers_beside_them(tmp_
 
     content = pipeline(tmp_path)
     content["data"]["reader"] = "fresh"
-    (tmp_path / "self.yaml").write_text(dump(content))
-    config = load(tmp_path / "self.yaml", (), plugins(fresh=("reader", Fresh)))
+    config = load(write_yaml(tmp_path, "self", **content), (), plugins(fresh=("reader", Fresh)))
     with pytest.raises(DataError, match=r"train.jsonl: its reader yields other records .* answers cannot be added"):
         self_train(Run(tmp_path / "run", config), QUIET)

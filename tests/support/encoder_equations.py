@@ -5,11 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from exported_graphs import export, ragged_mask
+from exported_graphs import AXES, export, ragged_mask
 from numpy_cells import Array, Step, run_encoder
 from torch import Tensor, nn
 
-AXES = {"x": ("b", "t"), "mask": ("b", "t")}
 MASKS = [ragged_mask(1), ragged_mask(9), ragged_mask(2, 1), ragged_mask(3, 12, 1, 7, 12)]
 
 

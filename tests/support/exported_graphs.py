@@ -20,6 +20,8 @@ Call = Callable[..., Mapping[str, Tensor]]
 Axes = Mapping[str, tuple[str, ...]]
 _OUT = "out."  # an input and an output of one name are refused
 
+AXES = {"x": ("b", "t"), "mask": ("b", "t")}  # of a batch of vectors and its mask
+
 
 class ExportedGraph:
     """An exported function: call it with named tensors, get named arrays."""

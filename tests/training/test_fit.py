@@ -170,7 +170,7 @@ def test_a_text_that_the_library_panics_at_is_named_with_its_place(text: str, ta
 
 @pytest.mark.parametrize("features", ["memory", "mapped"])
 @pytest.mark.parametrize("form", ["labels", "targets", "targets without dev", "running text"])
-def test_texts_are_tokenized_once(form: str, features: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_tokenized_once(form: str, features: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_texts, written = Counter[str](), Counter[str]()
     make_docs, encode = TextSource._make_docs, Text.encode
 
@@ -185,14 +185,13 @@ def test_texts_are_tokenized_once(form: str, features: str, tmp_path: Path, monk
     monkeypatch.setattr(TextSource, "_make_docs", docs)
     monkeypatch.setattr(Text, "encode", ids)
     monkeypatch.setenv("SEQPIPE_FEATURES", features)
-    monkeypatch.chdir(tmp_path)
     if form == "labels":
-        yaml, texts = write_classifier(tmp_path, {"head": "label"}), ("train", "dev")
+        yaml, texts = write_classifier(folder, {"head": "label"}), ("train", "dev")
     elif form == "running text":
         stages = {"head": {"use": "lm", "context": 5}, "encoder": {"use": "gru", "hidden": 8, "direction": "forward"}}
-        yaml, texts = write_classifier(tmp_path, stages), ("train",)
+        yaml, texts = write_classifier(folder, stages), ("train",)
     else:
-        yaml, texts = write_seq2seq(tmp_path), ("train", "dev")
+        yaml, texts = write_seq2seq(folder), ("train", "dev")
     config = load(yaml, ["data={reader: jsonl, train: train.jsonl}"] if "without" in form else [])
     train_run(config)
     for counter in (read_texts, *([written] if "targets" in form else [])):

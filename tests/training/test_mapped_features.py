@@ -105,17 +105,16 @@ def test_order_is_of_the_plain_loop(sizes: list[tuple[int, str]], tokens: int, m
     assert [*order[1::2]] == [*order][1::2]
 
 
-def test_a_run_from_mapped_features_ends_with_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_run_from_mapped_features_ends_with_the_same_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for mode in ("memory", "mapped"):
         monkeypatch.setenv("SEQPIPE_FEATURES", mode)
-        train_run(load_tagger(tmp_path, f"name={mode}", "data.dev=0.2"), QUIET)
+        train_run(load_tagger(folder, f"name={mode}", "data.dev=0.2"), QUIET)
         (best,) = Path("runs", mode, "checkpoints").glob("best-*.safetensors")
         results.append((best.read_bytes(), json.loads(Path("runs", mode, "facts.json").read_text())))
     assert results[0] == results[1]
-    assert not (tmp_path / "runs/memory/features.json").exists()
-    names = json.loads((tmp_path / "runs/mapped/features.json").read_text())
+    assert not (folder / "runs/memory/features.json").exists()
+    names = json.loads((folder / "runs/mapped/features.json").read_text())
     assert len(names) == len(set(names)) == len([*Path("runs/.features").glob("*.lock")]) > 3
 
 

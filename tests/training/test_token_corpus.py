@@ -97,6 +97,9 @@ def test_dev_windows_are_longer_where_training_is_stateful(stateful: bool, dev_l
     assert (windows.context, windows.rows, windows.epoch_batches, windows.stateful) == (5, 3, 3, stateful)
     first, *_ = data.dev_batches()
     assert first["ids"].shape[1] == dev_length
+    if stateful:
+        with pytest.raises(DataError, match=r"text\.txt: .*epoch_steps"):
+            data_form(load(config.file, ["train.epoch_steps=99"])).load(data.artifacts, records, tmp_path / "run")
 
 
 @pytest.mark.parametrize("sync", [2, 9, 18])

@@ -135,9 +135,8 @@ def test_a_bundle_in_int8_has_integers_as_weights_and_answers_right() -> None:
     assert [answer["label"] for answer in answers] == ["good", "bad", "fine"]
 
 
-def test_a_bundle_that_int8_spoils_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_that_int8_spoils_is_not_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantising, "_MOST", 0.1)  # every weight becomes 0
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(ParityError, match=r"in int8 and .* in fp32 on 12 records; set export.precision: fp32"):
-        run_all(load_config(RECIPES["int8"].write(tmp_path)), QUIET, "cpu")
-    assert not [*tmp_path.glob("runs/*/bundle")]
+        run_all(load_config(RECIPES["int8"].write(folder)), QUIET, "cpu")
+    assert not [*folder.glob("runs/*/bundle")]
