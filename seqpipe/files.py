@@ -236,35 +236,44 @@ def write(path: Path, data: bytes | str) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, which replaces it if the block succeeds and is removed otherwise."""
-    if not path.parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {path.parent}; create it first")
-    if path.exists() and not path.is_file():
-        raise UsageError(f"{path}: is not a regular file; name another path")
-    with explain_disk_errors(path), _temporary_path(path, lambda part: part.touch(0o600, exist_ok=False)) as temporary:
-        yield temporary
-        temporary.chmod(0o644)
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
+    """Yield a temporary path beside `path`, which replaces it if the block succeeds and is removed otherwise.
+
+    A link stays, and the file that it leads to is replaced. The permissions are those of the umask.
+
+    Raises:
+        UsageError: if `path` is in no folder, or is not a regular file.
+        EnvError: if the disk is full, the folder is not writable, the name is too long or a link leads to itself.
+    """
+    with explain_disk_errors(path):
+        path = _link_target(path)
+        if not path.parent.is_dir():
+            raise UsageError(f"{path}: there is no folder {path.parent}; create it first")
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path}: is not a regular file; name another path")
+        with _temporary_path(path, lambda part: part.touch(exist_ok=False)) as temporary:
+            yield temporary
+            _sync(temporary)
+            temporary.replace(path)
+            _sync(path.parent)
 
 
 @contextlib.contextmanager
 def writing_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `path`, which replaces it if the block succeeds and is removed otherwise.
 
-    An existing folder is moved aside first and removed last: at any moment one of the two is complete.
+    An existing folder is moved aside first and removed last: at any moment one of the two is complete. Links,
+    permissions and EnvError are as of `writing`.
     """
     with explain_disk_errors(path):
+        path = _link_target(path)
         make_folder(path.parent)
-        with _temporary_path(path, lambda part: part.mkdir(0o700)) as temporary:
+        with _temporary_path(path, lambda part: part.mkdir()) as temporary:
             yield temporary
-            temporary.chmod(0o755)
             for file in temporary.rglob("*"):
                 _sync(file)
             _sync(temporary)
             if path.exists():
-                old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
+                old = Path(tempfile.mkdtemp(prefix=f"{_temporary_stem(path)}.", suffix=".old", dir=path.parent))
                 path.replace(old / path.name)
                 temporary.replace(path)
                 shutil.rmtree(old)
@@ -273,18 +282,31 @@ def writing_folder(path: Path) -> Iterator[Path]:
             _sync(path.parent)
 
 
+def _link_target(path: Path) -> Path:
+    """Return what a link leads to, or the path itself; OSError if its name is too long or a link leads to itself."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.stat()
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def _temporary_stem(path: Path) -> str:
+    """Return the beginning of the names of temporary paths for `path`, which leaves room for their ends."""
+    return "." + path.name.encode("utf-8", "ignore")[:200].decode("utf-8", "ignore")
+
+
 @contextlib.contextmanager
 def _temporary_path(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """Create a unique temporary path for the replacement of `path`; it is removed when the block ends.
 
     A writer locks its own, until it ends; temporary paths of killed writers of `path` are removed.
     """
-    for partial in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+    stem = _temporary_stem(path)
+    for partial in path.parent.glob(f"{glob.escape(stem)}.*.part"):
         with contextlib.suppress(OSError), locked(partial, wait=False) as is_locked:
             if is_locked:
                 _remove(partial)
     while True:
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+        temporary = path.with_name(f"{stem}.{secrets.token_hex(8)}.part")
         try:  # a signal may arrive as soon as it exists
             make(temporary)
             with locked(temporary, wait=True):
@@ -421,7 +443,7 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def explain_disk_errors(path: Path) -> Iterator[None]:
-    """Raise EnvError with a fix if a disk is full, or a path is not writable."""
+    """Raise EnvError with a fix if a disk is full, or a path is not writable, too long or a link to itself."""
     try:
         yield
     except OSError as error:
@@ -432,6 +454,10 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
             message = f"cannot grow: {error.strerror}; what was there is unchanged. {fix} larger ones"
         elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
             message = f"cannot be written: {error.strerror}; make its folder writable, or write somewhere else"
+        elif error.errno == errno.ENAMETOOLONG:
+            message = "this name is too long; shorten it: most file systems allow 255 bytes"
+        elif error.errno == errno.ELOOP:
+            message = "this link leads back to itself; remove it, or name another path"
         else:
             raise
         raise EnvError(f"{path}: {message}") from error

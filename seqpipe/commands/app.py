@@ -182,6 +182,7 @@ _FIXES = {
     errno.EACCES: _PERMISSION,
     errno.EPERM: _PERMISSION,
     errno.EROFS: "it is read-only; name another path",
+    errno.ENAMETOOLONG: "shorten it: most file systems allow 255 bytes",
 }
 
 

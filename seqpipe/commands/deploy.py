@@ -223,7 +223,10 @@ def image_files(content: BundleContent, name: str, cuda: bool, port: int) -> dic
 
 
 def write_files(output: Path, files: Mapping[str, bytes | str], quiet: bool, *next_steps: str) -> None:
-    """Write the folder atomically, readable for every account, as servers need; print the next command."""
+    """Write the folder atomically, readable for every account whatever the umask; print the next command.
+
+    The server runs under an account of its own, such as that of the image, which is not the account that wrote.
+    """
     from seqpipe.files import writing_folder
 
     with writing_folder(output) as temporary:
@@ -231,7 +234,7 @@ def write_files(output: Path, files: Mapping[str, bytes | str], quiet: bool, *ne
             path = temporary / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data if isinstance(data, bytes) else data.encode())
-        for path in temporary.rglob("*"):
+        for path in (temporary, *temporary.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
     make_console(quiet).say("\n".join([f"wrote {output}", "", "next:", *(f"  {line}" for line in next_steps)]))
 

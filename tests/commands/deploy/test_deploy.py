@@ -48,7 +48,11 @@ def refuse(target: str, bundle: Path, output: Path, *options: str) -> CommandRes
 @every_target
 def test_the_bundle_is_copied_and_every_account_may_read_it(target: str, tiny_bundle: Path, tmp_path: Path) -> None:
     output = tmp_path / "new" / "deployed"
-    deploy(target, tiny_bundle, output, *TARGETS[target], "--name", "people-1")
+    umask = os.umask(0o077)
+    try:
+        deploy(target, tiny_bundle, output, *TARGETS[target], "--name", "people-1")
+    finally:
+        os.umask(umask)
     copy = output / BUNDLE_IN[target].replace("toy", "people-1")
     assert verify_bundle(copy)["sha256"] == verify_bundle(tiny_bundle)["sha256"]
     for path in (output, *output.rglob("*")):
