@@ -18,11 +18,16 @@ SeqpipeError
 from __future__ import annotations
 
 import difflib
+import itertools
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
+
+
+MAX_NAME = 100  # characters of a name or value that a message repeats
+_MAX_NAMES = 1_000  # names with which a misspelt one is compared
 
 
 class SeqpipeError(Exception):
@@ -144,8 +149,14 @@ class InterruptedRunError(SeqpipeError):
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the hint for a misspelt name: `; did you mean 'x'?`, or "" if no name is similar."""
-    close = difflib.get_close_matches(str(name), list(names), n=1, cutoff=0.6)
+    """Return the hint for a misspelt name: `; did you mean 'x'?`, or "" if no name is similar.
+
+    A name of more than 100 characters is similar to none: the comparison would take time with the square of its length.
+    """
+    if len(str(name)) > MAX_NAME:
+        return ""
+    short = [candidate for candidate in itertools.islice(names, _MAX_NAMES) if len(candidate) <= MAX_NAME]
+    close = difflib.get_close_matches(str(name), short, n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

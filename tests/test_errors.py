@@ -8,12 +8,17 @@ from packaging.requirements import Requirement
 from repository_scripts import PROJECT, ROOT
 
 from seqpipe.console import text_table
-from seqpipe.errors import DataError, install_command
+from seqpipe.errors import DataError, did_you_mean, install_command
 
 
 def test_an_error_of_a_record_begins_with_the_records_place() -> None:
     assert str(DataError.at({"where": "a.jsonl:3"}, "no field 'text'")) == "a.jsonl:3: no field 'text'"
     assert str(DataError.at({"text": "x"}, "no label")) == "record: no label"
+
+
+def test_a_huge_name_is_compared_with_none_and_no_name_with_huge_ones() -> None:
+    assert did_you_mean("hiden", ["x" * 10**7, "hidden"]) == "; did you mean 'hidden'?"
+    assert did_you_mean("x" * 10**7, ["x" * 10**7, "hidden"]) == did_you_mean("hidden", ["hidde" * 100]) == ""
 
 
 def test_the_columns_of_a_table_are_as_wide_as_their_widest_cell_on_a_terminal() -> None:

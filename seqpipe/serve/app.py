@@ -39,6 +39,8 @@ PAGE_HEADERS = {
     "Referrer-Policy": "same-origin",  # without one, a browser may send `Origin: null`, which matches no server
     "X-Content-Type-Options": "nosniff",
 }
+_PIECE = 32 << 10  # bytes of a response that are sent at once; granian holds a few of these for each connection
+_UNREAD = 256 << 10  # bytes of unread responses for each possible connection
 _BEAT = 0.2  # seconds between two reports of a process
 _WATCH_AFTER = 0.05  # seconds without an answer after which the server watches whether the client disconnects
 
@@ -99,18 +101,21 @@ def make_app(
         exposed = ("Retry-After", "X-Request-Id")
         guarded = CORSMiddleware(guarded, settings.cors, ("GET", "POST"), headers, expose_headers=exposed)
     log = AccessLog() if settings.access_log else None
-    application = Observed(SiteCheck(guarded, settings), metrics, log, settings.read_s)
+    application = Observed(SiteCheck(guarded, settings), metrics, log, settings)
     return application
 
 
 class Observed:
     """Outermost layer: assigns request ids, cancels requests of disconnected clients, and records each request.
 
-    A client may take `read_s` seconds to read a part of a streamed response.
+    A large response is sent in pieces, each of which waits until its client has read the ones before. A client that
+    takes longer than `settings.write_s` for a piece counts as disconnected: a stream would keep its bundle from being
+    unloaded. It has only a second while unread responses have more than 256 KB for each possible connection.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, log: AccessLog | None, read_s: float):
-        self._app, self._metrics, self._log, self._read_s = app, metrics, log, read_s
+    def __init__(self, app: ASGIApp, metrics: Metrics, log: AccessLog | None, settings: Settings):
+        self._app, self._metrics, self._log, self._write_s = app, metrics, log, settings.write_s
+        self._unread, self._most_unread = 0, settings.max_connections * _UNREAD  # bytes of large responses
         self._ended: list[EndedRequest] = []
         self._is_ending = False
 
@@ -131,16 +136,24 @@ class Observed:
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", record.id.encode())]
                 if self._is_ending:
                     message["headers"].append((b"connection", b"close"))
-            if not message.get("more_body"):
+            body, is_last = message.get("body", b""), not message.get("more_body")
+            if is_last and len(body) <= _PIECE:
                 await send(message)
                 return
             client.watch()
+            self._unread += len(body)
             try:
-                async with asyncio.timeout(self._read_s):
-                    await send(message)
-            except TimeoutError:  # a client that stops reading a stream would keep its bundle from being unloaded
+                for place in range(0, max(1, len(body)), _PIECE):
+                    is_short = self._unread > self._most_unread
+                    async with asyncio.timeout(min(1, self._write_s) if is_short else self._write_s):
+                        await send({**message, "body": body[place : place + _PIECE], "more_body": True})
+            except TimeoutError:
                 client.is_gone = True
                 raise asyncio.CancelledError from None
+            finally:
+                self._unread -= len(body)
+            if is_last:
+                await send({**message, "body": b"", "more_body": False})
 
         client = Client(receive)
         try:

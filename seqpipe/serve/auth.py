@@ -23,7 +23,8 @@ SHORTEST = 16  # characters
 _SCHEME = b"bearer "
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
 _HOST = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9._-]+")
-_LOOPBACK = ("localhost", r"127(?:\.[0-9]{1,3}){3}", r"\[::1\]")  # names that no name server can redirect
+_BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_LOOPBACK = ("localhost", rf"127(?:\.{_BYTE}){{3}}", r"\[::1\]")  # names that no name server can redirect
 _SAFE = ("GET", "HEAD", "OPTIONS")  # methods without side effects; a page of another site cannot read their responses
 _FIX = "make one with `openssl rand -hex 32`"
 
@@ -117,6 +118,8 @@ class SiteCheck:
         if host and not self._hosts.fullmatch(host):
             fix = "use localhost, or start the server with --allow-host and that name"
             return HttpError(421, f"the name in the header Host is not allowed; {fix}")
+        if b"%2f" in scope.get("raw_path", b"").lower():  # `path` has it decoded, and would match another route
+            return HttpError(404, "a path with an encoded slash (%2F) leads nowhere; write it as /")
         if scope["method"] in _SAFE or origin in self._cors:
             return None
         if b"*" in self._cors and not scope["path"].startswith("/v2/repository"):  # any page may read, none may change

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
-from seqpipe.errors import DataError, SeqpipeError, UsageError, did_you_mean
+from seqpipe.errors import MAX_NAME, DataError, SeqpipeError, UsageError, did_you_mean
 from seqpipe.files import JSON_DECODER, json_bytes
 from seqpipe.serve.observe import current
 from seqpipe.serve.settings import Settings
 
 log = logging.getLogger("seqpipe.serve")
+# The most that the event loop parses or encodes by itself: bytes of a body, and answers or estimated tokens.
+MAX_LOOP_BYTES, MAX_LOOP_ANSWERS, MAX_LOOP_TOKENS = 64 << 10, 16, 4_096
+_MAX_MESSAGE = 2_000  # characters of a message, which may list the labels or options of a bundle
+_LONG_NAME = re.compile(rf"(?<!\w)(?:'[^']{{{MAX_NAME},}}'|\"[^\"]{{{MAX_NAME},}}\")(?!\w)")
+Result = TypeVar("Result")
 
 
 class HttpError(Exception):
-    """An error response to a request: its status, 400 or above, the reason and the fix, and headers."""
+    """An error response to a request: its status, 400 or above, the reason and the fix, and headers.
+
+    A quoted name of more than 100 characters is cut, since it comes from the client, and so is a long message.
+    """
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None):
+        message = _LONG_NAME.sub(lambda match: f"{match[0][: MAX_NAME - 2]}…{match[0][0]}", message)
+        message = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…"
         super().__init__(message)
         self.status, self.message, self.headers = status, message, dict(headers or {})
 
@@ -57,7 +68,8 @@ async def read_body(scope: Scope, receive: Receive, settings: Settings) -> bytes
     """Return the whole body of a request.
 
     Raises:
-        HttpError: 413 if it is too large, 408 if it arrives too slowly, 429 if too many are incomplete.
+        HttpError: 413 if it is too large, 408 if it arrives too slowly, 429 if too many are incomplete, 415 if it is
+            compressed.
     """
     most = settings.max_body_bytes
     too_large = HttpError(413, f"the body is over {most:,} bytes; send fewer inputs at a time")
@@ -89,19 +101,56 @@ async def read_body(scope: Scope, receive: Receive, settings: Settings) -> bytes
         Bodies.used -= min(size, most)
     if size > most:
         raise too_large
+    encoding = (header(scope, b"content-encoding") or b"identity").decode("latin-1")
+    if encoding.lower() != "identity":
+        reason = f"Content-Encoding: {encoding[:MAX_NAME]} is not supported; send the body without it"
+        raise HttpError(415, reason, {"Accept-Encoding": "identity"})
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 async def read_json(scope: Scope, receive: Receive, settings: Settings) -> dict[str, Any]:
-    """Return the JSON object that a request sends; HttpError 400 if its body is not one."""
+    """Return the JSON object that a request sends; HttpError 400 if its body is not JSON, 422 if it is no object."""
     body = await read_body(scope, receive, settings)
     try:
-        value = JSON_DECODER.decode(body.decode())
-    except (ValueError, RecursionError) as error:
-        raise HttpError(400, f"the body is not JSON: {str(error) or 'nested too deeply'}") from error
+        value = await call_aside(len(body) > MAX_LOOP_BYTES, decode_json, body)
+    except ValueError as error:
+        raise HttpError(400, f"the body is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise HttpError(422, f"the body must be a JSON object, not {type(value).__name__}")
     return value
+
+
+def decode_json(data: bytes) -> Any:
+    """Return the value of JSON in UTF-8, which may begin with a byte order mark; ValueError names the fault."""
+    if data.startswith(b"\x1f\x8b"):
+        raise ValueError("it is compressed with gzip; send it uncompressed")
+    try:
+        return JSON_DECODER.decode(data.decode("utf-8-sig"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def encode_json(value: Any) -> bytes:
+    """Return JSON as `json_bytes` does, but long lists in parts: until its encoder returns, no other thread runs."""
+    if isinstance(value, dict):
+        return b"{" + b", ".join(json_bytes(key) + b": " + encode_json(item) for key, item in value.items()) + b"}"
+    if not isinstance(value, list):
+        return json_bytes(value)
+    if len(value) <= MAX_LOOP_ANSWERS:
+        return b"[" + b", ".join(map(encode_json, value)) + b"]"
+    starts = range(0, len(value), MAX_LOOP_ANSWERS)
+    return b"[" + b", ".join(json_bytes(value[start : start + MAX_LOOP_ANSWERS])[1:-1] for start in starts) + b"]"
+
+
+def is_large(answers: Sequence[Any]) -> bool:
+    """Return whether the answers to the running task's request are too many, or too long, for the event loop."""
+    record = current()
+    return len(answers) > MAX_LOOP_ANSWERS or (record is not None and record.tokens > MAX_LOOP_TOKENS)
+
+
+async def call_aside(is_large: bool, function: Callable[..., Result], *arguments: Any) -> Result:
+    """Return the result of a function, called in a thread if that is large, so that other requests go on meanwhile."""
+    return await asyncio.to_thread(function, *arguments) if is_large else function(*arguments)
 
 
 def refuse_unknown(content: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -111,9 +160,11 @@ def refuse_unknown(content: Mapping[str, Any], known: Sequence[str]) -> None:
             raise UsageError(f"no key {key!r}{did_you_mean(key, known)} (there is: {', '.join(known)})")
 
 
-async def send_json(send: Send, status: int, value: Any, headers: Mapping[str, str] | None = None) -> None:
-    """Send a response with a JSON body."""
-    body = json_bytes(value)
+async def send_json(
+    send: Send, status: int, value: Any, headers: Mapping[str, str] | None = None, is_large: bool = False
+) -> None:
+    """Send a response with a JSON body, which is encoded in a thread if it is large."""
+    body = await call_aside(is_large, encode_json if is_large else json_bytes, value)
     written = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     written += [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
     await send({"type": "http.response.start", "status": status, "headers": written})

@@ -21,8 +21,18 @@ from seqpipe.answers.schemas import Schema
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.features.document import Record
 from seqpipe.features.sources import fields_of, media_fields, numeric_fields
-from seqpipe.files import JSON_DECODER, json_bytes
-from seqpipe.serve.http import HttpError, deadline, header, read_body
+from seqpipe.files import json_bytes
+from seqpipe.serve.http import (
+    MAX_LOOP_BYTES,
+    HttpError,
+    call_aside,
+    deadline,
+    decode_json,
+    encode_json,
+    header,
+    is_large,
+    read_body,
+)
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
 from seqpipe.version import VERSION
@@ -62,9 +72,9 @@ def read_request(body: bytes, header_length: int | None) -> tuple[dict[str, Any]
     if not 0 <= end <= len(body):
         raise UsageError(f"Inference-Header-Content-Length is {end:,}; the body has {len(body):,} bytes")
     try:
-        request = JSON_DECODER.decode(body[:end].decode())
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"the body is not JSON: {str(error) or 'nested too deeply'}") from error
+        request = decode_json(body[:end])
+    except ValueError as error:
+        raise UsageError(f"the body is not JSON: {error}") from error
     inputs = request.get("inputs") if isinstance(request, dict) else None
     if not isinstance(inputs, list) or not inputs or not all(isinstance(entry, dict) for entry in inputs):
         raise UsageError("inputs: must be a list of tensors, each with name, shape, datatype and data")
@@ -113,7 +123,7 @@ def write_response(
         else:
             entry["data"] = [*tensor.data]
         outputs.append(entry)
-    header = json_bytes({**content, "outputs": outputs})
+    header = encode_json({**content, "outputs": outputs})
     return (b"".join([header, *parts]), len(header)) if parts else (header, None)
 
 
@@ -150,7 +160,7 @@ def _binary_texts(body: bytes, at: int, size: Any, name: str) -> list[str]:
     texts, end = [], at + size
     try:
         while at < end:
-            (length,) = _LENGTH.unpack_from(body[at:end])
+            (length,) = _LENGTH.unpack_from(body, at) if at + _LENGTH.size <= end else _LENGTH.unpack(body[at:end])
             at += _LENGTH.size + length
             if at > end:
                 raise struct.error(f"an element has {length:,} bytes")
@@ -271,13 +281,12 @@ def metadata(service: Service) -> dict[str, Any]:
 
 async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Response:
     end = deadline(request.scope, settings)
-    if encoding := request.headers.get("content-encoding"):
-        raise HttpError(415, f"Content-Encoding: {encoding} is not supported; send the body without it")
     body = await read_body(request.scope, request.receive, settings)
     header_length = header(request.scope, HEADER_LENGTH.lower().encode())
     if header_length is not None and not header_length.isdigit():
         raise UsageError(f"{HEADER_LENGTH} must be a number of bytes, not {header_length.decode('latin-1')!r}")
-    request_data, inputs = read_request(body, None if header_length is None else int(header_length))
+    json_length = None if header_length is None else int(header_length)
+    request_data, inputs = await call_aside(len(body) > MAX_LOOP_BYTES, read_request, body, json_length)
     service = _service(catalog, request)
     records, shape = _records(service, inputs)
     if len(records) > settings.max_items:
@@ -304,8 +313,12 @@ async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Resp
     if number is not None:
         content["id"] = number
     binary = {output.name for output, is_binary in outputs if is_binary}
-    tensors = [output.tensor(answers, shape) for output, _ in outputs]
-    body, json_length = write_response(content, tensors, binary.__contains__)
+
+    def write() -> tuple[bytes, int | None]:
+        tensors = [output.tensor(answers, shape) for output, _ in outputs]
+        return write_response(content, tensors, binary.__contains__)
+
+    body, json_length = await call_aside(is_large(answers), write)
     if json_length is None:
         return Response(body, media_type="application/json")
     return Response(body, media_type="application/octet-stream", headers={HEADER_LENGTH: str(json_length)})

@@ -18,12 +18,12 @@ from starlette.routing import BaseRoute, Route
 
 from seqpipe.answers.answer_types import VectorAnswer
 from seqpipe.answers.text import GeneratedText
-from seqpipe.errors import DataError, UsageError, did_you_mean
+from seqpipe.errors import MAX_NAME, DataError, UsageError, did_you_mean
 from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes
 from seqpipe.runtime.decode_options import Known, option_schemas
 from seqpipe.runtime.model import Model
-from seqpipe.serve.http import HttpError, deadline, http_error, read_json
+from seqpipe.serve.http import HttpError, call_aside, deadline, encode_json, http_error, is_large, read_json
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
 
@@ -43,8 +43,8 @@ class InvalidRequestError(UsageError):
     """An invalid parameter; its name is part of OpenAI's error object."""
 
     def __init__(self, parameter: str, message: str):
-        super().__init__(f"{parameter}: {message}")
-        self.parameter = parameter
+        super().__init__(f"{parameter[:MAX_NAME]}: {message}")
+        self.parameter = parameter[:MAX_NAME]
 
 
 def error_object(error: Exception) -> tuple[HttpError, dict[str, Any]]:
@@ -129,19 +129,12 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
         encoding = body.get("encoding_format") or "float"
         if encoding not in _FORMATS:
             raise InvalidRequestError("encoding_format", f"must be one of {', '.join(_FORMATS)}, not {encoding!r}")
-        data = []
-        for i, answer in enumerate(await service.answer(texts, {}, deadline=end)):
-            if isinstance(answer, DataError):
-                raise answer
-            vector: Any = cast(VectorAnswer, answer)["vector"]
-            if vector is None:
-                raise DataError(f"record {i + 1}: a text without a token has no vector; omit it")
-            if encoding == "base64":
-                vector = base64.b64encode(np.array(vector, "<f4").tobytes()).decode()
-            data.append({"object": "embedding", "index": i, "embedding": vector})
+        answers = await service.answer(texts, {}, deadline=end)
+        data = await call_aside(is_large(answers), _embeddings, answers, encoding)
         tokens = sum(await asyncio.to_thread(token_counts, service.model, texts))
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        return json_response({"object": "list", "data": data, "model": service.name, "usage": usage})
+        content = {"object": "list", "data": data, "model": service.name, "usage": usage}
+        return Response(await call_aside(is_large(answers), encode_json, content), media_type="application/json")
 
     async def completions(request: Request) -> Response:
         end = deadline(request.scope, settings)
@@ -154,6 +147,21 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
         Route("/v1/embeddings", _with_error_objects(embeddings), methods=["POST"]),
         Route("/v1/completions", _with_error_objects(completions), methods=["POST"]),
     ]
+
+
+def _embeddings(answers: Sequence[Any], encoding: str) -> list[dict[str, Any]]:
+    """Return OpenAI's objects of vectors; DataError for a text without an answer or a vector."""
+    data = []
+    for i, answer in enumerate(answers):
+        if isinstance(answer, DataError):
+            raise answer
+        vector: Any = cast(VectorAnswer, answer)["vector"]
+        if vector is None:
+            raise DataError(f"record {i + 1}: a text without a token has no vector; omit it")
+        if encoding == "base64":
+            vector = base64.b64encode(np.array(vector, "<f4").tobytes()).decode()
+        data.append({"object": "embedding", "index": i, "embedding": vector})
+    return data
 
 
 def _with_error_objects(answer: Answer) -> Answer:
@@ -212,7 +220,8 @@ async def complete(service: Service, body: Mapping[str, Any], settings: Settings
             choices.append({**_part(content, len(choices)), "finish_reason": text.finish_reason})
             written += text.tokens
     read = sum(await asyncio.to_thread(token_counts, service.model, parsed.prompts))
-    return json_response({**base, "choices": choices, "usage": _usage(read, written)})
+    content = {**base, "choices": choices, "usage": _usage(read, written)}
+    return Response(await call_aside(is_large(choices), encode_json, content), media_type="application/json")
 
 
 def _parse(service: Service, body: Mapping[str, Any], settings: Settings) -> CompletionRequest:

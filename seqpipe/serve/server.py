@@ -39,6 +39,7 @@ _GRACE = 5  # seconds for the shutdown in addition to the time limit of a reques
 _NOTICE_SECONDS = 0.5  # of them, in which responses ask clients to close their connections; 1.5 more are for stopping
 _METRICS = "seqpipe-metrics-"  # prefix of the folder's name
 _MODE = 0o660  # of a Unix socket: owner and group may connect
+_SEND_BUFFER = 64 << 10  # bytes of a response that the system holds for a client; Linux doubles it
 _OTHER_FILES = 200  # descriptors that a process needs in addition to connections
 Report = tuple[int, str | SeqpipeError]  # from a process: its id, and its state or the error that prevents its start
 
@@ -111,7 +112,11 @@ def _load(settings: Settings, sender: Connection) -> ASGIApp:
     from seqpipe.serve.app import make_app
     from seqpipe.serve.service import open_model
 
+    is_limited = False
+
     def report(state: str | SeqpipeError) -> None:
+        nonlocal is_limited
+        is_limited = is_limited or limit_unread(settings.write_s)
         sender.send((os.getpid(), state))
 
     try:
@@ -120,6 +125,22 @@ def _load(settings: Settings, sender: Connection) -> ASGIApp:
     except Exception as error:
         report(error if isinstance(error, SeqpipeError) else SeqpipeError(f"{type(error).__name__}: {error}"))
         raise SystemExit(1) from error
+
+
+def limit_unread(seconds: float) -> bool:
+    """Let Linux close each TCP connection whose client reads nothing for so long; return whether one socket listens.
+
+    Neither granian nor hyper limits the time of a write: a client that does not read would keep its connection. Both
+    hide their sockets, but an accepted one has the options of the one that listens.
+    """
+    is_listening = False
+    for name in os.listdir("/dev/fd"):
+        with contextlib.suppress(OSError), socket.fromfd(int(name), socket.AF_INET, socket.SOCK_STREAM) as connection:
+            is_listening |= bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))  # OSError: no socket
+            if sys.platform == "linux":
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))  # OSError: Unix
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+    return is_listening
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from seqpipe.runtime.file_io import json_record
 from seqpipe.runtime.model import Model, check_golden, load
 from seqpipe.runtime.predictor import ROWS, cores
 from seqpipe.runtime.streams import prompt
-from seqpipe.serve.http import HttpError, timeout_error
+from seqpipe.serve.http import HttpError, call_aside, timeout_error
 from seqpipe.serve.observe import current
 from seqpipe.serve.queue import BatchQueue, Job
 from seqpipe.serve.settings import Settings
@@ -121,7 +121,7 @@ class Service:
             UsageError: for options that the bundle does not have.
             HttpError: if the queue is full, or there was no answer before `deadline` (by `time.monotonic`).
         """
-        key, decoding = self._decoding(options)
+        key, decoding = await self._decoding(options)
         answers: list[Any] = [None] * len(items)
         request = Request(self._loop.create_future(), answers, 0)
         jobs = []
@@ -141,7 +141,7 @@ class Service:
 
     async def explain(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> Explanation:
         """Return the answer to one input with its explanation; raises the same errors as `Model.explain`."""
-        record, (_, decoding) = self._record(item, 0), self._decoding(options)
+        record, (_, decoding) = self._record(item, 0), await self._decoding(options)
         explain = partial(self.model.explain, record, method="attention", **options)
         return await self._call(explain, estimate_tokens(record, self._media), deadline, decoding)
 
@@ -151,7 +151,7 @@ class Service:
         end = object()
         self._active += 1
         try:
-            start, (_, decoding) = partial(self.model.stream, record, **options), self._decoding(options)
+            start, (_, decoding) = partial(self.model.stream, record, **options), await self._decoding(options)
             read = estimate_tokens(record, self._media)
             chunks: Iterator[GeneratedText] = await self._call(start, read, deadline, decoding)
             while (chunk := await self._call(partial(next, chunks, end), 0, deadline)) is not end:
@@ -207,13 +207,14 @@ class Service:
         where = f"record {place + 1}"
         return self.model.record({**json_record(item, self.model.fields, where, self._numbers), "where": where})
 
-    def _decoding(self, options: Mapping[str, Any]) -> tuple[str, Chosen]:
-        """Return the options as JSON and as graph inputs; cached for requests with the same options."""
+    async def _decoding(self, options: Mapping[str, Any]) -> tuple[str, Chosen]:
+        """Return the options as JSON and as graph inputs; cached for requests with the same short options."""
         key = json.dumps(options, sort_keys=True) if options else ""
         if key in self._decodings:
             self._decodings.move_to_end(key)
             return key, self._decodings[key]
-        decoding = resolve_options(self.model.predictor.options, options, self.model.predictor.kind)
+        known, kind = self.model.predictor.options, self.model.predictor.kind
+        decoding = await call_aside(len(key) > _LONG, resolve_options, known, options, kind)
         if len(key) <= _LONG:
             self._decodings[key] = decoding
             if len(self._decodings) > _DECODINGS:

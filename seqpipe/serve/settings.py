@@ -45,6 +45,11 @@ class Settings:
     read_s: float = 20.0  # maximum time to send the body of a request
     idle_s: float = 60.0  # maximum time of a connection without complete headers
 
+    @property
+    def write_s(self) -> float:
+        """Maximum time in which a client reads nothing of a response."""
+        return min(self.read_s, self.idle_s)
+
 
 def bundles_by_name(items: Sequence[str]) -> Mapping[str, Path]:
     """Return the folder of each bundle by its name, from command-line arguments FOLDER or NAME=FOLDER.

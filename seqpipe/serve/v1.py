@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, fields
@@ -19,7 +20,7 @@ from seqpipe.features.sources import columns, fields_of, media_fields, numeric_f
 from seqpipe.files import json_bytes, null_non_finite
 from seqpipe.runtime.decode_options import describe_options
 from seqpipe.runtime.predictor import ON_ERROR
-from seqpipe.serve.http import HttpError, deadline, http_error, read_json, refuse_unknown, send_json
+from seqpipe.serve.http import HttpError, deadline, http_error, is_large, read_json, refuse_unknown, send_json
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
 
@@ -96,8 +97,8 @@ async def answer(name: str, scope: Scope, receive: Receive, send: Send, catalog:
         await _stream(send, service, parsed, end)
     elif parsed.explain:
         explanation = await service.explain(parsed.inputs, parsed.options, deadline=end)
-        data = null_non_finite(explanation.data())
-        await send_json(send, 200, {"answer": data["answer"], "explanation": data})
+        data = await asyncio.to_thread(lambda: null_non_finite(explanation.data()))
+        await send_json(send, 200, {"answer": data["answer"], "explanation": data}, is_large=True)
     else:
         inputs = parsed.inputs if several else [parsed.inputs]
         answers = await service.answer(inputs, parsed.options, deadline=end, documents=parsed.documents)
@@ -106,10 +107,11 @@ async def answer(name: str, scope: Scope, receive: Receive, send: Send, catalog:
             if isinstance(answer_or_error, DataError):
                 if parsed.on_error == "stop":
                     raise answer_or_error
-                contents.append({"error": str(answer_or_error)})
+                contents.append({"error": http_error(answer_or_error).message})
             else:
                 contents.append(answer_or_error)
-        await send_json(send, 200, {"answers": contents} if several else {"answer": contents[0]})
+        content = {"answers": contents} if several else {"answer": contents[0]}
+        await send_json(send, 200, content, is_large=is_large(answers))
 
 
 def _parse(body: Mapping[str, Any], settings: Settings) -> PredictRequest:

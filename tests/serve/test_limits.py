@@ -1,8 +1,11 @@
 """What a server refuses, and when: too much, too late, too slow; each refusal leaves the others alone."""
 
+import codecs
 import contextlib
+import gzip
 import http.client
 import json
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -300,6 +303,25 @@ def test_over_the_most_connections_a_request_waits_until_others_end(guarded: Ser
         assert clients[-1].recv(100).startswith(b"HTTP/1.1 200 OK")
 
 
+@needs_proc
+def test_clients_that_do_not_read_lose_their_connections(slow_bundle: Path) -> None:
+    """As many as there may be connections, with small requests whose answers fill every buffer, or large ones."""
+    unread = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400
+    key = b'{"%s": 1}' % (b"k" * 3_000_000)
+    limits = "--threads 1 --max-connections 4 --read-timeout 5 --idle-timeout 1"
+    with Server(slow_bundle, *limits.split()) as crowded, contextlib.ExitStack() as stack:
+        clients, memory = [stack.enter_context(socket.socket()) for _ in range(8)], Memory(crowded)
+        for client, content in zip(clients, [unread] * 4 + [raw(key)] * 4, strict=True):
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(60)
+            client.connect(("127.0.0.1", crowded.port))
+            client.sendall(content)  # of the second four: when they are accepted, in place of the first
+        assert crowded.get("/v2/health/live").status == 200
+        assert received(clients[0]).count(b"HTTP/1.1 200 OK") < 400
+        assert len(received(clients[4])) < 1_000
+        assert memory.growth() < 80  # four bodies, read and decoded; comparing their keys took twice that
+
+
 def test_many_requests_at_once_are_no_large_headers(server: Server) -> None:
     request = b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
     count = 50_000 // len(request)
@@ -324,6 +346,9 @@ REQUESTS: dict[str, tuple[bytes, bytes]] = {
     "two hosts": (GET_V1 + b"Host: localhost\r\nHost: localhost\r\n\r\n", b"400 "),
     "a foreign host": (GET_V1 + b"Host: evil.example\r\n\r\n", b"421 "),
     "a host with a port": (GET_V1 + b"Host: localhost:1\r\nConnection: close\r\n\r\n", b"200 "),
+    "a number that is no loopback address": (GET_V1 + b"Host: 127.0.0.999\r\n\r\n", b"421 "),
+    "an encoded slash": (b"GET /v1%2fslow HTTP/1.1\r\nHost: localhost\r\n\r\n", b"404 "),
+    "an encoded letter": (b"GET /v1/%73low HTTP/1.1\r\nHost: 127.1.2.3\r\nConnection: close\r\n\r\n", b"200 "),
     "HTTP 1.0 without a host": (b"GET /v1 HTTP/1.0\r\n\r\n", b"200 "),
     "an upgrade of the protocol": (raw(b'{"inputs": "Anna"}', UPGRADE), b"200 "),
 }
@@ -333,6 +358,49 @@ REQUESTS: dict[str, tuple[bytes, bytes]] = {
 def test_what_is_too_large_or_wrong_as_http_is_refused(server: Server, sent: str) -> None:
     content, status = REQUESTS[sent]
     assert exchange(server, content).partition(b" ")[2].startswith(status)
+
+
+TEXT = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["Anna"]}
+INFER = "/v2/models/slow/infer"
+PACKED = gzip.compress(b'{"inputs": "Anna"}')
+LONG = "<" + "k" * 15_000 + ">"
+
+
+@pytest.mark.parametrize("path", ["/v1/slow", INFER])
+def test_a_body_with_a_byte_order_mark_is_read_and_a_compressed_one_named(server: Server, path: str) -> None:
+    body = json.dumps({"inputs": "Anna" if path == "/v1/slow" else [TEXT]}).encode()
+    assert server.post(path, codecs.BOM_UTF8 + body, headers={"Content-Encoding": "identity"}).status == 200
+    for coding in ("gzip", "br"):
+        reply = server.post(path, PACKED, headers={"Content-Encoding": coding})
+        assert (reply.status, reply.headers["accept-encoding"]) == (415, "identity")
+        assert reply.json["error"] == f"Content-Encoding: {coding} is not supported; send the body without it"
+    reply = server.post(path, PACKED)
+    assert reply.status in (400, 422)
+    assert reply.json["error"] == "the body is not JSON: it is compressed with gzip; send it uncompressed"
+
+
+ECHOES: list[tuple[str, Any]] = [
+    ("/v1/slow", {LONG: 1}),
+    ("/v1/slow", {"inputs": "Anna", "options": {LONG: 1}}),
+    ("/v1/slow", {"inputs": "Anna", "options": {"bias": LONG}}),
+    ("/v1/slow", {"inputs": "Anna", "on_error": LONG}),
+    ("/v1/slow", f'{{"inputs": "Anna", "{LONG}": 1, "{LONG}": 2}}'.encode()),
+    (f"/v1/{LONG}", {"inputs": "Anna"}),
+    ("/v1/embeddings", {"model": LONG}),
+    ("/v1/embeddings", {"model": "slow", LONG: [LONG]}),
+    (INFER, {"inputs": [{**TEXT, "name": LONG}]}),
+    (INFER, {"inputs": [{**TEXT, "shape": LONG}]}),
+    (INFER, {"inputs": [TEXT], "parameters": {LONG: 1}}),
+    (INFER, {"inputs": [TEXT], "outputs": [{"name": LONG}]}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), ECHOES)
+def test_an_error_repeats_a_hundred_characters_of_a_name_at_most(server: Server, path: str, body: Any) -> None:
+    reply = server.post(path, body)
+    assert 400 <= reply.status < 500
+    assert max(map(len, re.findall("k+", reply.body.decode())), default=0) <= 100
+    assert len(reply.body) < 2_500
 
 
 def test_of_two_lengths_that_of_the_chunks_counts_and_the_connection_ends(server: Server) -> None:

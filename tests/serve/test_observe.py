@@ -18,15 +18,16 @@ from starlette.routing import Route
 from seqpipe.serve.app import Observed
 from seqpipe.serve.metrics import Metrics
 from seqpipe.serve.observe import AccessLog, current
+from seqpipe.serve.settings import Settings
 
 
 class Server:
     """The layer around a handler, its log in memory."""
 
-    def __init__(self, handler: Callable[[Request], Awaitable[Any]], stream: Any = None):
+    def __init__(self, handler: Callable[[Request], Awaitable[Any]], stream: Any = None, **settings: Any):
         self.metrics, self.stream = Metrics(), stream or io.StringIO()
         routes = [Route("/v1/{name}", handler, methods=["POST"]), Route("/v2/health/live", handler)]
-        self.app = Observed(Starlette(routes=routes), self.metrics, AccessLog(self.stream), 0.5)
+        self.app = Observed(Starlette(routes=routes), self.metrics, AccessLog(self.stream), Settings(**settings))
 
     async def ask(self, path: str = "/v1/ner", method: str = "POST", **headers: str) -> httpx.Response:
         named = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
@@ -135,6 +136,32 @@ def test_a_stream_is_logged_at_its_end() -> None:
     (line,) = server.lines
     assert line["status"] == 200
     assert line["seconds"] >= 0.04
+
+
+ENDLESS = 1e6  # seconds
+
+
+@pytest.mark.parametrize("settings", [{"read_s": 0.3}, {"idle_s": 0.3}, {"max_connections": 1}])
+def test_a_large_response_goes_in_pieces_and_ends_when_its_client_stops_reading(settings: dict[str, Any]) -> None:
+    """With one connection, 300 KB are over what may be unread: then a second ends it."""
+
+    async def large(request: Request) -> JSONResponse:
+        return JSONResponse("x" * 300_000)
+
+    async def send(message: Any) -> None:
+        sizes.append(len(message.get("body", b"")))
+        if len(sizes) == 4:
+            await asyncio.Event().wait()
+
+    async def receive() -> Any:
+        return {"type": "http.request"} if not sizes else await asyncio.Event().wait()
+
+    sizes: list[int] = []
+    server = Server(large, **{"read_s": ENDLESS, "idle_s": ENDLESS, **settings})
+    assert asyncio.run(server.ask()).content == b'"' + b"x" * 300_000 + b'"'
+    scope = {"type": "http", "method": "POST", "path": "/v1/ner", "headers": []}
+    asyncio.run(asyncio.wait_for(server.app(scope, receive, send), 60))
+    assert (len(sizes), max(sizes) <= 1 << 15, server.lines[-1]["status"]) == (4, True, 499)
 
 
 def test_requests_that_end_together_are_written_at_once() -> None:

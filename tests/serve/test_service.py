@@ -12,6 +12,9 @@ import pytest
 
 from seqpipe import Model
 from seqpipe.errors import BundleError, DataError, SeqpipeError
+from seqpipe.files import json_bytes
+from seqpipe.runtime.decode_options import resolve_options
+from seqpipe.serve.http import MAX_LOOP_ANSWERS, encode_json
 from seqpipe.serve.service import Batch, Service, estimate_tokens
 from seqpipe.serve.settings import Settings
 
@@ -62,6 +65,30 @@ def test_what_fails_a_batch_fails_alone(tiny: Model, monkeypatch: pytest.MonkeyP
     assert good == [[tiny("Anna")]] * 10
     assert isinstance(bad, type(FAULTS[fault]()) if fault != "what is no Exception" else RuntimeError)
     assert max(sizes) > 1
+
+
+def test_long_options_are_resolved_aside_and_a_long_list_is_encoded_in_parts(
+    tiny: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop answers others meanwhile: `threads` has what ran outside of it, `sizes` the parts of JSON."""
+    threads, sizes = [], []
+
+    def resolve(known: Any, options: Any, kind: Any) -> Any:
+        threads.append(threading.current_thread() is not threading.main_thread())
+        return resolve_options(known, {}, kind)
+
+    def encode(value: Any) -> bytes:
+        sizes.append(len(value))
+        return json_bytes(value)
+
+    monkeypatch.setattr("seqpipe.serve.service.resolve_options", resolve)
+    monkeypatch.setattr("seqpipe.serve.http.json_bytes", encode)
+    for options in ({"x": "short"}, {"x": "long" * 1_000}):
+        served(tiny, lambda service, options=options: service.answer(["Anna"], options, deadline=later()))
+    assert threads == [False, True]
+    content = {"name": ["a", {"b": [[1.5] * 100] * 100}], "é": {}, "empty": []}
+    assert encode_json(content) == json_bytes(content)
+    assert max(sizes) <= MAX_LOOP_ANSWERS
 
 
 def test_a_stream_that_nobody_reads_stops(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:

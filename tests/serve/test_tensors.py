@@ -45,6 +45,20 @@ def test_texts_are_read_from_json_and_from_tritons_binary_data(first: list[str],
     assert tensors == {"a": expected[0], "b": expected[1]}
 
 
+def test_binary_texts_are_read_without_copies_of_the_rest() -> None:
+    class Counted(bytes):
+        def __getitem__(self, place: Any) -> Any:
+            part = super().__getitem__(place)
+            copied.append(len(part))
+            return part
+
+    copied: list[int] = []
+    size = {"parameters": {"binary_data_size": 4_000}}
+    content, length = body({"name": "a", "datatype": "BYTES", "shape": [1_000], **size}, binary=b"\0" * 4_000)
+    assert read_request(Counted(content), length)[1]["a"].data == [""] * 1_000
+    assert sum(copied) < 2 * len(content)
+
+
 def test_data_may_be_nested_as_the_shape_is() -> None:
     _, tensors = read_request(*body(tensor([["a"], ["b"]], shape=[2, 1])))
     assert tensors["text"].data == ["a", "b"]
