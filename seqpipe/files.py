@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import glob
 import gzip
 import hashlib
@@ -226,6 +227,25 @@ def sha256_file(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def input_sha256(path: Path) -> str:
+    """Return the sha256 of an input file as it is stored; a file is hashed again only after its status has changed.
+
+    Raises:
+        UsageError: if it is not a regular file, such as a pipe, which can be read only once.
+        DataError: if it is missing, or cannot be read.
+    """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: is not a regular file, and cannot be read twice; save its content to a file")
+    with open_file(path):  # which names a file that is missing or cannot be unpacked
+        status = path.stat()
+    return _input_sha256(path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+@functools.cache
+def _input_sha256(path: Path, *status: int) -> str:
+    return sha256_file(path)
 
 
 def write(path: Path, data: bytes | str) -> None:

@@ -63,6 +63,14 @@ def predict(
     ] = "local",
     resume: Annotated[bool, typer.Option("--resume", help="Skip the parts that the folder --output has.")] = False,
     options: DecodeOptions = None,
+    option_field: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option-field",
+            metavar="NAME[=FIELD]",
+            help="Decode option that each record has itself, in the column or key NAME or FIELD; repeatable.",
+        ),
+    ] = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
     n_best: Annotated[
         str | None, typer.Option("--n-best", metavar="N", help="Short for --option n_best=N, or all.")
@@ -77,7 +85,7 @@ def predict(
 ) -> None:
     """Answer texts, one per line, or pictures or sounds, with one line of JSON each, in order. Needs no PyTorch."""
     from seqpipe import load
-    from seqpipe.runtime.decode_options import resolve_options
+    from seqpipe.runtime.decode_options import field_options, options_of, resolve_options
     from seqpipe.runtime.file_io import is_media, predict_file, stream_file
     from seqpipe.runtime.parts import Shard, answer_here, answer_parts, input_files, run_processes
     from seqpipe.runtime.predictor import cores
@@ -95,7 +103,8 @@ def predict(
     # Before processes start, this one examines bundle, options, inputs and folder, so that an error is reported once.
     model = load(bundle, "cpu" if in_processes else device, by_ray.threads if by_ray else threads, timeout=timeout)
     items = [*([] if n_best is None else [f"n_best={n_best}"]), *(options or [])]
-    decode_options = parse_decode_options(items, {"beams": beams}, model.predictor.options)
+    known = model.predictor.options
+    decode_options = parse_decode_options(items, {"beams": beams}, known) | field_options(option_field or (), known)
     media = is_media(model, inputs, form)
     files = input_files(inputs, media)
     if len(files) > 1 and not media and (stream or not output):
@@ -104,14 +113,14 @@ def predict(
         raise UsageError("--on-error: --stream stops at a line without an answer; use only one of the two")
     settings = form, documents, decode_options, on_error, field or (), share, resume, media
     if processes and in_processes and output:
-        resolve_options(model.predictor.options, decode_options, model.predictor.kind)
-        if not resume:  # an engine without answers: only the folder is examined
-            answer_parts(model, files, output, *settings, lambda *_: iter(()))
+        resolve_options(known, options_of({}, decode_options, known), model.predictor.kind)
+        answer_parts(model, files, output, *settings, None)
         del model
         arguments = [str(bundle), *(f"--input={name}" for name in inputs), f"--output={output}", f"--format={form}"]
         arguments += [f"--field={name}" for name in field or ()]
         arguments += [*["--documents"] * documents, *["--resume"] * resume, f"--on-error={on_error}"]
         arguments += [f"--option={item}" for item in options or ()]
+        arguments += [f"--option-field={item}" for item in option_field or ()]
         arguments += [f"--beams={beams}"] if beams is not None else []
         arguments += [f"--n-best={n_best}"] if n_best is not None else []
         arguments += [f"--device={device}", f"--threads={threads or max(1, cores() // processes)}"]

@@ -17,7 +17,7 @@ from seqpipe.answers.metrics.text import has
 from seqpipe.answers.task import Census
 from seqpipe.answers.types import Masking, Metric
 from seqpipe.config import yaml
-from seqpipe.config.contract import Metrics, build_component, head_metrics, member
+from seqpipe.config.contract import Metrics, build_component, has_member, head_metrics, member
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import YAML
 from seqpipe.config.signature import options_model, validate, values
@@ -28,7 +28,7 @@ from seqpipe.features.media import json_value
 from seqpipe.features.parts import DataPath, Files, Part, paths_of, read_records
 from seqpipe.features.raw_text import compare
 from seqpipe.features.sources import media_fields
-from seqpipe.files import Rows, file_lines, json_bytes, make_folder, sha256_file, write, writing
+from seqpipe.files import Rows, file_lines, input_sha256, json_bytes, make_folder, sha256_file, write, writing
 from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import Known
@@ -148,7 +148,7 @@ def _report_packages(predictor: Predictor, console: Console) -> None:
 # Answers in shards, each of one machine or process, and the scores of all of them.
 
 
-_SHARD_KEYS = {"bundle", "options", "shards", "records", "shard", "sha256"}
+_SHARD_KEYS = {"bundle", "options", "shards", "inputs", "records", "shard", "sha256"}
 
 
 def answer_shard(
@@ -166,11 +166,17 @@ def answer_shard(
     """Answer a share of the test sets of a bundle, or of `data`, for `score_shards`; arguments as of `score_target`.
 
     A share is every N-th block of records, as many as are answered together, so that answers do not depend on it. The
-    folder `output` gets a line for each record with its answer, and last a description of them.
+    folder `output` gets a line for each record with its answer, and last a description of them, with the sha256 of
+    every file that was read.
+
+    Raises:
+        UsageError: if `target` is no bundle or a language model, or data are in a pipe.
+        DataError: if data cannot be read, change while they are read, or are not those of another shard in `output`;
+            nothing is written then.
     """
     if not (target / bundle.MANIFEST).exists():
         raise UsageError(f"{target}: shards are answered by a bundle; name one, such as {target / 'bundle'}")
-    predictor, read, test_sets = open_target(target, device, data, console, plugins)
+    (predictor, read, test_sets), reader = _open_bundle(target, device, data, console, plugins)
     if predictor.kind.is_generated:
         fix = "evaluate a language model without --shard"
         raise UsageError(f"--shard: a perplexity may be of all texts as one, which cannot be divided; {fix}")
@@ -185,7 +191,16 @@ def answer_shard(
             if number % shard.count == shard.index - 1:
                 yield from block
 
+    def hashes(source: DataPath) -> dict[str, str]:
+        files = [*paths_of(source)]
+        if has_member(reader, "files"):  # the reader knows which files belong together
+            files = [file for path in files for file in reader.files(path)]
+        return {str(file): input_sha256(file) for file in files}
+
+    inputs = {name: hashes(source) for name, source in test_sets.items()}
     make_folder(output)
+    for description in sorted(output.glob("shard-*.json")):
+        _check_inputs(description, inputs, _read_shard(description)["inputs"])
     path = output / f"shard-{shard.index:05d}.jsonl"
     with writing(path) as unfinished, unfinished.open("w", encoding="utf-8") as file:
         for (name, source), is_raw in itertools.product(test_sets.items(), [False, True][: 1 + raw]):
@@ -197,8 +212,11 @@ def answer_shard(
                 line = {"set": name, "number": block * CHUNK + position % CHUNK, "record": kept, "answer": answer}
                 file.write(json.dumps(line, default=str) + "\n")
                 count += 1
+        for name, source in test_sets.items():
+            if hashes(source) != inputs[name]:
+                raise DataError(f"{source}: changed while it was answered; write the shard again")
     about = {"bundle": sha256_file(target / bundle.MANIFEST), "options": decode_options, "shards": shard.count}
-    about |= {"records": totals, "shard": shard.index, "answers": count, "sha256": sha256_file(path)}
+    about |= {"inputs": inputs, "records": totals, "shard": shard.index, "answers": count, "sha256": sha256_file(path)}
     write(path.with_suffix(".json"), json_bytes(about, 1) + b"\n")
     console.say(f"{path}: {count:,} answers\n\nnext: seqpipe evaluate {target} --merge {output}, after all shards")
 
@@ -218,10 +236,10 @@ def score_shards(
     texts and metrics of plugins are the same to the last bit.
 
     Raises:
-        DataError: if a shard is missing or damaged, or of another bundle, other options or another number of records.
+        DataError: if a shard is missing or damaged, or of another bundle, other options or other data.
     """
     descriptions = sorted(folder.glob("shard-*.json"))
-    about = [read_description(file, _SHARD_KEYS, "write the shard again") for file in descriptions]
+    about = [_read_shard(file) for file in descriptions]
     if not about:
         raise DataError(f"{folder}: has no shards; write them with seqpipe evaluate {target} --shard 1/2 -o {folder}")
     files = {shard["shard"]: folder / f"shard-{shard['shard']:05d}.jsonl" for shard in about}
@@ -231,6 +249,7 @@ def score_shards(
     expected = {**about[0], "bundle": sha256_file(target / bundle.MANIFEST)}
     for shard in about:
         path = files[shard["shard"]]
+        _check_inputs(descriptions[0], shard["inputs"], expected["inputs"])
         for key in ("bundle", "options", "shards", "records"):
             if shard[key] != expected[key]:
                 raise DataError(f"{path}: {key!r} differs from that of {target} or another shard; write it again")
@@ -255,6 +274,20 @@ def score_shards(
     return result
 
 
+def _read_shard(path: Path) -> dict[str, Any]:
+    return read_description(path, _SHARD_KEYS, "remove it, and write the shard again")
+
+
+def _check_inputs(path: Path, inputs: Mapping[str, Mapping[str, str]], stated: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise DataError if the files of a set, by name the sha256 of each, are not those that the shard `path` states."""
+    for name, hashes in inputs.items():
+        expected = [*stated.get(name, hashes).values()]
+        if [*hashes.values()] != expected:
+            changed = next((file for file, digest in hashes.items() if digest not in expected), name)
+            fix = "restore it, or write all shards again to another folder"
+            raise DataError(f"{changed}: has changed between shards: its sha256 is not the one in {path}; {fix}")
+
+
 def score_perturbed(
     opened: Opened, console: Console, perturb: Sequence[str], swap: Path | None
 ) -> dict[str, dict[str, Rows]]:
@@ -277,7 +310,7 @@ def score_perturbed(
 def open_target(target: Path, device: str, data: Path | None, console: Console, files: Sequence[Path] = ()) -> Opened:
     """Open a run or a bundle to score it on its test sets or on `data`; `files` are plugins."""
     if (target / bundle.MANIFEST).exists():
-        return _open_bundle(target, device, data, console, files)
+        return _open_bundle(target, device, data, console, files)[0]
     # Imported here: a bundle can be scored without PyTorch.
     from seqpipe.pipeline.run_folder import load_trained, open_run
     from seqpipe.pipeline.training import resolve_device
@@ -314,7 +347,10 @@ def add_own_metrics(predictor: Predictor, manifest: Manifest, plugins: Plugins, 
             predictor.metric_types |= score_types
 
 
-def _open_bundle(path: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]) -> Opened:
+def _open_bundle(
+    path: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]
+) -> tuple[Opened, Any]:
+    """Open a bundle to score it, and return the reader of its data too."""
     plugins = Plugins(files=files)
     model = open_bundle(path, device, console, plugins)
     reader = reader_from(reader_for(model.manifest.reader, data), plugins)
@@ -346,7 +382,7 @@ def _open_bundle(path: Path, device: str, data: Path | None, console: Console, f
         named = tests if isinstance(tests, dict) else {"test": tests}
         test_sets = {name: absolute(where) for name, where in named.items()}
     left_out: list[str] | None = [] if keys.get("bad_rows") == "skip" else None
-    return model.predictor, lambda path: read_records(reader, path, overlaps, left_out), test_sets
+    return (model.predictor, lambda path: read_records(reader, path, overlaps, left_out), test_sets), reader
 
 
 def _load_metrics(

@@ -15,7 +15,7 @@ from typing import Any
 from seqpipe.console import Console
 from seqpipe.errors import DataError, SeqpipeError, SkippedError, UsageError
 from seqpipe.features.sources import numeric_fields
-from seqpipe.files import PACKED, download, json_bytes, make_folder, sha256_file, write
+from seqpipe.files import PACKED, download, input_sha256, json_bytes, make_folder, sha256_file, write
 from seqpipe.runtime.file_io import Span, input_format, output_format, predict_file
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.table_io import ENDINGS, ending
@@ -43,9 +43,12 @@ class Part:
         return f"part-{self.number:05d}"
 
     def describe(self) -> dict[str, Any]:
-        """Return the part as JSON data: its place among the inputs, and the size of its file."""
-        size = sum(source.stat().st_size for source in self.sources)
-        about = {"number": self.number, "sources": [*map(str, self.sources)], "source_bytes": size}
+        """Return the part as JSON data: its place among the inputs, and the sha256 of all of its files.
+
+        Raises UsageError and DataError as `input_sha256`.
+        """
+        about = {"number": self.number, "sources": [*map(str, self.sources)]}
+        about |= {"source_sha256": [input_sha256(source) for source in self.sources]}
         return {**about, "format": self.form, "span": self.span and [*self.span]}
 
 
@@ -132,7 +135,12 @@ def _line_ends(file: Path, places: Sequence[int]) -> Iterator[int]:
 
 
 def answer_part(model: Model, part: Part, folder: Path, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the answers of a part, and then its description `about` with their count, size and hash; return it."""
+    """Write the answers of a part, and then its description `about` with their count, size and hash; return it.
+
+    Raises:
+        DataError: for the first input that cannot be answered.
+        UsageError: if the file is no longer the one of `about`; the part is then incomplete.
+    """
     documents, options = about["documents"], about["options"]
     target = folder / f"{part.name}.{FILES[output_format(model, part.form, documents, options)]}"
     pictures = part.sources if part.form == "media" else ()
@@ -142,9 +150,11 @@ def answer_part(model: Model, part: Part, folder: Path, about: Mapping[str, Any]
         count = predict_file(model, part.sources[0], target, *arguments, progress=False)
     except SkippedError as error:
         count, skipped = error.count, error.skipped
+    description = folder / f"{part.name}.json"
+    _compare(description, about, part.describe())
     entry = {**about, "file": target.name, "records": count, "skipped": skipped}
     entry |= {"bytes": target.stat().st_size, "sha256": sha256_file(target)}
-    write(folder / f"{part.name}.json", json_bytes(entry, 1) + b"\n")
+    write(description, json_bytes(entry, 1) + b"\n")
     return entry
 
 
@@ -170,18 +180,22 @@ def answer_parts(
     shard: Shard = _ALL,
     resume: bool = False,
     media: bool = False,
-    engine: Engine = answer_here,
+    engine: Engine | None = answer_here,
 ) -> None:
     """Write the answers of a shard to `folder`: part-00001.jsonl, …, and beside each a description of it.
 
     The concatenated parts are the answers to the concatenated inputs. A part appears when it is complete; `resume`
     skips those that exist. When all parts of all shards exist, `manifest.json` lists them with their counts and hashes.
-    With `media` the files are pictures or sounds. `engine` answers the parts that are missing, in any order.
+    With `media` the files are pictures or sounds. `engine` answers the parts that are missing, in any order; without
+    one the folder is only examined.
+
+    Inputs are compared by their sha256: those of the shard before it is answered, and all before `manifest.json` is
+    written. A file is read once for that, and complete parts remain.
 
     Raises:
-        UsageError: if there are answers already and `resume` is false, or if they are those of other inputs or options,
-            or of another bundle.
-        DataError: for the first input that cannot be answered; complete parts remain.
+        UsageError: if there are answers already and `resume` is false, if they are those of other inputs or options or
+            of another bundle, if a file changes while it is answered, or is a pipe.
+        DataError: for the first input that cannot be answered or read; complete parts remain.
         SkippedError: at the end, if `on_error` is "skip" and inputs of the shard have an error in place of an answer.
     """
     make_folder(folder)
@@ -192,27 +206,45 @@ def answer_parts(
         parts = plan(files, [input_format(form, file, usual, names or model.fields) for file in files])
     shared = {"bundle": model.sha256, "options": {**options}, "documents": documents, "on_error": on_error}
     shared |= {"field": [*names], "parts": len(parts)}
-    about = {part: {**part.describe(), **shared} for part in shard.select(parts)}
-    entries = {part: _read_entry(folder, part) for part in about}
-    if not resume and any(entries.values()):
+    selected = shard.select(parts)
+    sources = {source for part in selected for source in part.sources}
+    # Other shards have parts of the same files; a file that they answered before it was changed is found at once.
+    entries = {part: _read_entry(folder, part) for part in parts if not sources.isdisjoint(part.sources)}
+    if not resume and any(entries[part] for part in selected):
         raise UsageError(f"{folder}: has answers already; add --resume to continue, or name another folder")
+    about = {part: {**part.describe(), **shared} for part in entries}
     for part, entry in entries.items():
-        differs = [key for key, value in about[part].items() if entry and entry.get(key) != value]
-        if differs:
-            fix = "name another folder, or remove this one"
-            raise UsageError(f"{folder / part.name}.json: {differs[0]!r} differs from that of this command; {fix}")
-    complete = [entry for entry in entries.values() if entry and _is_intact(folder, entry)]
+        _compare(folder / f"{part.name}.json", entry or about[part], about[part])
+    if engine is None:
+        return
+    complete = [entry for part in selected if (entry := entries[part]) and _is_intact(folder, entry)]
     numbers = {entry["number"] for entry in complete}
-    missing = {part: about[part] for part in about if part.number not in numbers}
-    with Console().progress("parts", len(about)) as tick:
+    missing = {part: about[part] for part in selected if part.number not in numbers}
+    with Console().progress("parts", len(selected)) as tick:
         for entry in engine(model, missing, folder) if missing else ():
             complete.append(entry)
             tick(len(complete))
-    every = [_read_entry(folder, part) for part in parts]
-    if all(every):
+    every = [entry for part in parts if (entry := _read_entry(folder, part))]
+    if len(every) == len(parts):
+        for part, entry in zip(parts, every, strict=True):
+            _compare(folder / f"{part.name}.json", entry, {**part.describe(), **shared})
         write(folder / MANIFEST, json_bytes({"parts": every}, 1) + b"\n")
     if skipped := sum(entry["skipped"] for entry in complete):
         raise SkippedError.of(folder, sum(entry["records"] for entry in complete), skipped)
+
+
+def _compare(path: Path, entry: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+    """Raise UsageError if a part with the description `entry` was not answered from what `about` states."""
+    differs = next((key for key, value in about.items() if entry.get(key) != value), None)
+    fix = "name another folder, or remove this one"
+    if differs == "source_sha256" and differs in entry:
+        hashes = zip(about["sources"], about[differs], entry[differs], strict=True)
+        changed = next(name for name, now, before in hashes if now != before)
+        problem = f"has changed since it was answered: its sha256 is not the one in {path}"
+        raise UsageError(f"{changed}: {problem}; restore it, or answer it into another folder")
+    if differs:
+        problem = "differs from that of this command" if differs in entry else "is not stated"
+        raise UsageError(f"{path}: {differs!r} {problem}; {fix}")
 
 
 def _is_intact(folder: Path, entry: Mapping[str, Any]) -> bool:

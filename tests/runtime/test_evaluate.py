@@ -185,12 +185,21 @@ def test_shards_of_a_bundle_have_the_scores_of_one_run(
 def test_shards_that_do_not_belong_together_are_refused(
     tiny_bundle: Path, build: Build, data: Path, tmp_path: Path
 ) -> None:
-    answers = tmp_path / "answers"
+    answers, far = tmp_path / "answers", tmp_path / "far"
     answer_shard(tiny_bundle, QUIET, Shard(1, 2), answers, data=data, device="cpu")
-    data.write_text(CONLL * 2, encoding="utf-8")
-    answer_shard(tiny_bundle, QUIET, Shard(2, 2), answers, data=data, device="cpu")
-    with pytest.raises(DataError, match=r"shard-00002\.jsonl: 'records' differs"):
+    data.write_text(CONLL.replace("Anna", "Anne", 1))
+    changed = (
+        r"test\.conll: has changed between shards: .* in .*shard-00001\.json; restore it, or write all shards again"
+    )
+    for number in (1, 2):
+        with pytest.raises(DataError, match=changed):
+            answer_shard(tiny_bundle, QUIET, Shard(number, 2), answers, data=data, device="cpu")
+    answer_shard(tiny_bundle, QUIET, Shard(2, 2), far, data=data, device="cpu")
+    for file in [*far.iterdir()]:
+        file.rename(answers / file.name)
+    with pytest.raises(DataError, match=changed):
         score_shards(tiny_bundle, answers, QUIET)
+    (answers / "shard-00001.json").unlink()
     answer_shard(tiny_bundle, QUIET, Shard(1, 2), answers, data=data, device="cpu")
     (answers / "shard-00001.jsonl").write_bytes(b"")
     with pytest.raises(DataError, match=r"shard-00001\.jsonl: damaged"):
@@ -201,7 +210,7 @@ def test_shards_that_do_not_belong_together_are_refused(
         answer_shard(tmp_path, QUIET, Shard(1, 2), answers)
     for content in ('{"shard', "[]", '{"shard": 1}'):
         (answers / "shard-00001.json").write_text(content, encoding="utf-8")
-        with pytest.raises(DataError, match=r"shard-00001\.json: damaged: .*; write the shard again"):
+        with pytest.raises(DataError, match=r"shard-00001\.json: damaged: .*; remove it, and write the shard again"):
             score_shards(tiny_bundle, answers, QUIET)
 
 

@@ -1,5 +1,6 @@
 """Large and many inputs through `predict` in parts: shards, processes, kills."""
 
+import gzip
 import json
 import os
 import random
@@ -16,7 +17,7 @@ from seqpipe import Model
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.runtime import parts, ray_engine
 from seqpipe.runtime.file_io import predict_file
-from seqpipe.runtime.parts import Shard, answer_parts, input_files, plan
+from seqpipe.runtime.parts import Shard, answer_here, answer_parts, input_files, plan
 from seqpipe.runtime.ray_engine import RayEngine
 
 PREDICT = command_line("predict")
@@ -87,13 +88,52 @@ def test_resume_answers_only_missing_or_damaged_parts_of_the_same_command(
     assert changed == {"part-00002.jsonl", "part-00003.jsonl"}
     with pytest.raises(UsageError, match=r"part-00001\.json: 'on_error' differs"):
         in_parts(tiny, source, out, resume=True, on_error="skip")
-    source.write_text(source.read_text() + '{"text": "Anna"}\n')
-    with pytest.raises(UsageError, match="'source_bytes' differs from that of this command; name another folder"):
-        in_parts(tiny, source, out, resume=True)
     for content in ("{", "[1]", "{}"):
         (out / "part-00001.json").write_text(content)
         with pytest.raises(DataError, match=r"part-00001\.json: damaged: .*; remove it, and continue with --resume"):
             in_parts(tiny, source, out, resume=True)
+
+
+@pytest.mark.parametrize("inputs", ["a.jsonl", "a.jsonl.gz", "a.jsonl b.jsonl"])
+@pytest.mark.usefixtures("small_parts")
+def test_an_input_that_changed_is_named_and_no_answer_is_lost(inputs: str, tiny: Model, tmp_path: Path) -> None:
+    files, text, out = [tmp_path / name for name in inputs.split()], write_texts(tmp_path, 80), tmp_path / "out"
+    pack: Any = gzip.compress if inputs.endswith(".gz") else bytes
+    old, new = pack(text.read_bytes()), pack(text.read_bytes()[:-4] + b'x"}\n')
+    for source in reversed(files):
+        source.write_bytes(old)
+    time_before = source.stat().st_mtime_ns
+
+    def answer(shard: int, engine: Any = answer_here) -> None:
+        answer_parts(tiny, files, out, "auto", False, {}, shard=Shard(shard, 2), resume=True, engine=engine)
+
+    changed = rf"{source}: has changed since .* in {out}/part-0000.\.json; restore it, or answer it into another folder"
+    with pytest.raises(UsageError, match=changed):
+        answer(1, lambda *parts: source.write_bytes(new) and answer_here(*parts))
+    assert not [*out.glob("*.json")]
+    answer(1)
+    before = {file: file.read_bytes() for file in out.iterdir()}
+    source.write_bytes(old)
+    os.utime(source, ns=(time_before, time_before))
+    for shard in (1, 2):
+        with pytest.raises(UsageError, match=changed):
+            answer(shard)
+    assert {file: file.read_bytes() for file in before} == before
+    assert (out / "manifest.json").exists() == inputs.endswith(".gz")  # one part, all of which is in the first shard
+    source.write_bytes(new)
+    answer(2)
+    assert (out / "manifest.json").exists()
+
+
+def test_parts_without_hashes_and_pipes_are_refused(tiny: Model, tmp_path: Path) -> None:
+    source, part = write_texts(tmp_path, 2), tmp_path / "out" / "part-00001.json"
+    in_parts(tiny, source, part.parent)
+    part.write_text(part.read_text().replace("source_sha256", "source_bytes"))
+    with pytest.raises(UsageError, match=r"part-00001\.json: 'source_sha256' is not stated; name another folder"):
+        in_parts(tiny, source, part.parent, resume=True)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="pipe: is not a regular file, and cannot be read twice; save its content"):
+        in_parts(tiny, tmp_path / "pipe", tmp_path / "piped")
 
 
 def test_every_line_is_in_one_part_and_packed_files_and_tables_are_one_part_each(
@@ -129,6 +169,9 @@ def test_faults_before_processes_start_are_reported_once(tiny_bundle: Path, tmp_
     assert run_process(*command, "in.txt", folder=tmp_path).code == 0
     again = seqpipe(*command, "in.txt", folder=tmp_path)
     assert (again.code, again.err.count("has answers already; add --resume to continue")) == (2, 1)
+    (tmp_path / "in.txt").write_text("Bern\n")
+    again = seqpipe(*command, "in.txt", "--resume", folder=tmp_path)
+    assert (again.code, again.err.count("in.txt: has changed since it was answered")) == (2, 1)
 
 
 def test_processes_have_the_parts_of_their_shard() -> None:
