@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+from pydantic import Field, TypeAdapter, ValidationError
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import Unigram
+from typing_extensions import TypedDict
 
-from seqpipe.errors import DataError, EnvError, UsageError
+from seqpipe.errors import LFS_FIX, LFS_POINTER, DataError, EnvError, UsageError
+from seqpipe.features.encoding import is_library_error
 from seqpipe.features.vocabulary import MASK, SPECIALS
 
 # The two SentencePiece tokenizers of a Marian checkpoint, with our ids; needs neither PyTorch nor `sentencepiece`.
@@ -25,6 +29,7 @@ _UNIGRAM, _NORMAL, _USER_DEFINED = 1, 1, 4  # numbers of SentencePiece's format
 _UNKNOWN_PENALTY = 10.0  # difference of the score of an unknown piece in `tokenizers` from the least score
 _MARIAN_ROLES = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}  # and their defaults
 _LANGUAGE = re.compile(r">>.+<<")  # the first token of a text for a multilingual checkpoint
+_ANEW = "download the checkpoint again"
 _HIDDEN = " "  # prefix of pieces that this side never produces: Metaspace replaces every space
 
 
@@ -46,11 +51,11 @@ def marian_tokenizer(files: Mapping[str, Path], checkpoint: object, side: Side) 
         checkpoint: Its name in errors.
         side: The texts that the tokenizer is for.
     """
-    settings = _json(files["tokenizer_config.json"]) if "tokenizer_config.json" in files else {}
+    settings = read_json(files["tokenizer_config.json"]) if "tokenizer_config.json" in files else {}
     separate = settings.get("separate_vocabs", False)
     if separate and "target_vocab.json" not in files:
         raise DataError(f"{checkpoint}: has separate_vocabs but no target_vocab.json; download the whole checkpoint")
-    vocabulary = _json(files["target_vocab.json" if separate and side == "target" else "vocab.json"])
+    vocabulary = read_json(files["target_vocab.json" if separate and side == "target" else "vocab.json"])
     model = _pieces(files[f"{side}.spm"], checkpoint)
     models = [model] if separate else [_pieces(files[f"{name}.spm"], checkpoint) for name in SIDES]
     roles = {role: settings.get(role) or token for role, token in _MARIAN_ROLES.items()}
@@ -121,9 +126,135 @@ def _pieces(file: Path, checkpoint: object) -> _Pieces:
     return _Pieces({piece.piece: piece.score for piece in kept}, proto.normalizer_spec)
 
 
-def _json(file: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return content
+# The files of a checkpoint, which may be a stranger's: they are checked before any library opens one of them.
+
+MAX_JSON_BYTES, MAX_HEADER_BYTES = 1 << 28, 1 << 24
+MAX_IDS, MAX_POSITIONS = 10_000_000, 10_000_000
+MANY_LAYERS, MANY = 100, 1_000_000  # layers may share tensors, as those of ALBERT do; sizes without weights
+_LAYERS, _POSITIONS = re.compile(r"(.*_)?layers?"), re.compile(r".*(positions?|buckets?|window).*")
+_SIZES = re.compile(r"(.*_)?(size|dim|heads?)|n_embd|d_model|d_ff|d_kv|num_labels")
+_Id = Annotated[int, Field(ge=0, lt=MAX_IDS)]
+
+
+class _Config(TypedDict, total=False):
+    architectures: list[str] | None
+    id2label: dict[Annotated[str, Field(pattern=r"^\d{1,7}$")], str | int] | None
+
+
+class _TokenizerModel(TypedDict, total=False):
+    vocab: dict[str, _Id] | list[Any]
+
+
+class _Tokenizer(TypedDict, total=False):
+    model: _TokenizerModel
+
+
+class _TokenizerConfig(TypedDict, total=False):
+    model_max_length: Annotated[float, Field(ge=3)] | None
+
+
+class _Shards(TypedDict):
+    weight_map: dict[str, Annotated[str, Field(pattern=r"^[^/\\]+\.safetensors$")]]
+
+
+class _Module(TypedDict):
+    type: str
+    path: Annotated[str, Field(pattern=r"^[^\x00]{0,255}$")]
+
+
+class _Sentences(TypedDict, total=False):
+    max_seq_length: Annotated[int, Field(ge=3)] | None
+
+
+class _Tensor(TypedDict):
+    shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=8)]
+    data_offsets: tuple[int, int]
+
+
+_FORMS: dict[str, Any] = {
+    "config": _Config,
+    "tokenizer": _Tokenizer,
+    "tokenizer_config": _TokenizerConfig,
+    "model.safetensors.index": _Shards,
+    "modules": list[_Module],
+    "sentence_bert_config": _Sentences,
+    **dict.fromkeys(("special_tokens_map", "generation_config", "config_sentence_transformers"), dict[str, Any]),
+    **dict.fromkeys(("vocab", "target_vocab", "added_tokens"), dict[str, _Id]),
+}
+
+
+def read_json(file: Path) -> Any:
+    """Return the content of a JSON file of a checkpoint, whose name determines the types of its values.
+
+    Raises:
+        DataError: It is too large, not JSON, or has a value of another type; the message names the file and the key.
+    """
+    if (size := file.stat().st_size) > MAX_JSON_BYTES:
+        raise DataError(f"{file}: {size:,} bytes exceed the limit of {MAX_JSON_BYTES:,}; {_ANEW}")
+    return _parse(_FORMS[file.stem], file.read_bytes(), file)
+
+
+def _parse(form: Any, data: bytes, file: Path) -> Any:
+    try:
+        return TypeAdapter(form).validate_json(data, strict=True, extra="allow")
+    except ValidationError as error:
+        (problem, *_) = error.errors(include_url=False)
+        # Between the keys pydantic names the types of a union, and that a key is wrong, not its value.
+        steps = [str(step) for step in problem["loc"] if not re.match(r"dict\[|list\[|\[key\]|_Tensor", str(step))]
+        place = ": ".join([str(file), *[".".join(steps)[:100]][: len(steps)]])
+        is_stated = problem["type"] not in ("json_invalid", "missing")
+        stated = f", not {json.dumps(problem['input'])[:80]}" if is_stated else ""
+        raise DataError(f"{place}: {problem['msg'][:200]}{stated}; correct it, or {_ANEW}") from error
+
+
+def check_checkpoint(folder: Path) -> None:
+    """Check the files in the folder of a checkpoint before a library reads them. No weights are read.
+
+    Raises:
+        DataError: config.json is missing, a file is malformed, a pipe or a pointer of Git LFS, or config.json states
+            more layers or greater sizes than the tensors have; the message names the file and the key.
+    """
+    if not (folder / "config.json").is_file():
+        raise DataError(f"{folder}: no config.json; a checkpoint is a folder that save_pretrained wrote")
+    shapes: list[list[int]] = []
+    for file in sorted(path for path in folder.iterdir() if path.exists() and not path.is_dir()):
+        if not file.is_file():
+            raise DataError(f"{file}: is a pipe or a device; {_ANEW}")
+        with file.open("rb") as content:
+            if content.read(len(LFS_POINTER)) == LFS_POINTER:
+                raise DataError(f"{file}: {LFS_FIX}")
+        if file.suffix == ".json" and file.stem in _FORMS:
+            read_json(file)
+        if file.suffix == ".safetensors":
+            shapes += _tensor_shapes(file)
+    largest = max((size for shape in shapes for size in shape), default=MANY)
+    limits = ((_LAYERS, 0, max(len(shapes), MANY_LAYERS)), (_SIZES, 0, largest), (_POSITIONS, -1, MAX_POSITIONS))
+    parts = [read_json(folder / "config.json")]
+    for part in parts:  # and the objects in it, which are appended
+        parts += [value for key, value in part.items() if isinstance(value, dict) and key != "label2id"]
+        for key, value in part.items():
+            bounds = [(least, most) for pattern, least, most in limits if pattern.fullmatch(key)]
+            if type(value) is int and any(not least <= value <= most for least, most in bounds):
+                problem = f"{value:,} is not between {bounds[0][0]} and {bounds[0][1]:,}, the limits for these weights"
+                raise DataError(f"{folder / 'config.json'}: {key}: {problem}; correct it, or {_ANEW}")
+
+
+def _tensor_shapes(file: Path) -> list[list[int]]:
+    """Return the shapes of the tensors in the header of a .safetensors file; DataError if they exceed the file."""
+    with file.open("rb") as content:
+        length = int.from_bytes(content.read(8), "little")
+        room = file.stat().st_size - 8 - length
+        if room < 0 or length > MAX_HEADER_BYTES:
+            raise DataError(f"{file}: is cut short, or its header of {length:,} bytes is damaged; {_ANEW}")
+        header = _parse(dict[str, _Tensor | dict[str, str]], content.read(length), file)
+    tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
+    for name, tensor in tensors.items():
+        start, end = tensor["data_offsets"]
+        if not 0 <= start <= end <= room or math.prod(tensor["shape"]) > 2 * (
+            end - start
+        ):  # a number has at least half a byte
+            raise DataError(f"{file}: {name}: the shape {tensor['shape']} does not match its bytes; {_ANEW}")
+    return [tensor["shape"] for tensor in tensors.values()]
 
 
 # The tokenizer of a checkpoint in the format of `transformers`, with our ids; needs no PyTorch.
@@ -161,6 +292,8 @@ def pretrained_tokenizer(checkpoint: str | Path, side: Side = "source") -> Check
     from transformers import AutoTokenizer
 
     with reading(checkpoint, "tokenizer"):
+        if is_folder(checkpoint):
+            check_checkpoint(Path(checkpoint))
         files = _marian_files(checkpoint)
     if files:
         return CheckpointTokenizer(*marian_tokenizer(files, checkpoint, side), 1)
@@ -327,14 +460,14 @@ def reading(checkpoint: str | Path, what: str) -> Iterator[None]:
     """Convert errors of `transformers` to messages with a fix, and suppress its progress bars and warnings."""
     from transformers.utils import logging
 
-    if is_folder(checkpoint) and not (Path(checkpoint) / "config.json").is_file():
-        raise DataError(f"{checkpoint}: no config.json; a checkpoint is a folder that save_pretrained wrote")
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
-    except Exception as error:  # transformers and huggingface_hub raise many kinds
+    except BaseException as error:  # transformers, tokenizers and huggingface_hub raise many kinds
+        if not is_library_error(error):
+            raise
         reason = " ".join(str(error).split())[:300]
         if is_folder(checkpoint):
             raise DataError(f"{checkpoint}: its {what} cannot be read: {reason}") from error

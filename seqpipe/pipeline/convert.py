@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,12 @@ from seqpipe.answers.task import HeadInfo
 from seqpipe.config.contract import answer_settings, declared_features, head_task, member
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
-from seqpipe.errors import DataError, ParityError, UsageError
+from seqpipe.errors import BundleError, DataError, ParityError, UsageError
 from seqpipe.export.exporter import export
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.export.parity.decisions import CLOSE, SCRIPTS
 from seqpipe.export.parity.gate import one_thread
-from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer, reading, where
+from seqpipe.features.checkpoint_tokenizer import check_checkpoint, pretrained_tokenizer, read_json, reading, where
 from seqpipe.features.document import Record, first_tokens
 from seqpipe.features.encoding import excerpt
 from seqpipe.features.kinds.base import FeatureKind
@@ -64,8 +65,11 @@ class _Checkpoint(NamedTuple):
         `transformers` knows only B- and I-, and joins neighbours with any other label, as with I-. Tags that are all of
         BIOES or BILOU are read as those.
         """
-        labels = [str(self.config.id2label[i]) for i in range(self.config.num_labels)]
-        if doubled := [label for label in labels if labels.count(label) > 1]:
+        names = self.config.id2label
+        if sorted(names) != [*range(self.config.num_labels)]:
+            raise DataError(f"{self.folder / 'config.json'}: id2label: number the labels 0, 1, 2 … without gaps")
+        labels = [str(names[i]) for i in range(self.config.num_labels)]
+        if doubled := [label for label, count in Counter(labels).items() if count > 1]:
             problem = f"the label {doubled[0]!r} occurs twice"
             raise DataError(f"{self.folder}: {problem}; give each its own name in id2label of config.json")
         if self.task != "TokenClassification":
@@ -83,7 +87,12 @@ def _inspect(folder: Path, pooling: Pooling | None) -> _Checkpoint:
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; name one that save_pretrained, or sentence-transformers, wrote")
     root, sentences = folder, dict[str, Any]()
-    modules = {str(part["type"]).rpartition(".")[2]: root / part["path"] for part in _read_json(root / "modules.json")}
+    modules: dict[str, Path] = {}
+    for number, part in enumerate(_read_json(root / "modules.json")):
+        module = modules[part["type"].rpartition(".")[2]] = root / part["path"]
+        if not module.resolve().is_relative_to(root.resolve()):
+            problem = f"{part['path']!r} is not in the folder of the checkpoint"
+            raise DataError(f"{root / 'modules.json'}: {number}.path: {problem}; copy it there")
     if modules:
         if unknown := [kind for kind in modules if kind not in _MODULES]:
             known = ", ".join(_MODULES)
@@ -102,6 +111,7 @@ def _inspect(folder: Path, pooling: Pooling | None) -> _Checkpoint:
             problem = f"its pooling is {' and '.join(modes) or 'not stated'}, not mean or cls"
             raise DataError(f"{root}: {problem}; --pooling chooses one of these")
         pooling = pooling or ("mean" if modes == ["mean"] else "cls")
+    check_checkpoint(folder)
     with reading(folder, "config"):
         config = AutoConfig.from_pretrained(**where(folder), trust_remote_code=False)
     if pooling:
@@ -116,15 +126,14 @@ def _inspect(folder: Path, pooling: Pooling | None) -> _Checkpoint:
         what = f"its architecture {name} has no head" if name else "config.json names no architecture"
         fix = "as a sentence encoder give --pooling mean or cls; to fine-tune it: seqpipe init --checkpoint FOLDER FILE"
         raise DataError(f"{root}: {what} for labels, tags or answers; {fix}")
-    return _Checkpoint(folder, task, config)
+    checkpoint = _Checkpoint(folder, task, config)
+    checkpoint.labels()  # faulty ones are refused before the weights are loaded
+    return checkpoint
 
 
 def _read_json(file: Path) -> Any:
-    """Return the content of a JSON file; nothing if it is not there."""
-    try:
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else ()
-    except ValueError as error:
-        raise DataError(f"{file}: not JSON: {error}") from error
+    """Return the content of a JSON file of a checkpoint; nothing if it is not there."""
+    return read_json(file) if file.is_file() else ()
 
 
 class Reference(NamedTuple):
@@ -197,6 +206,10 @@ def _settings(
 def _make_artifacts(checkpoint: _Checkpoint, config: Config, original: Any) -> Artifacts:
     """Return the artifacts of a checkpoint, which other pipelines fit to their training records."""
     tokenizer = pretrained_tokenizer(checkpoint.folder).tokenizer
+    try:
+        bundle.check_tokenizer(tokenizer, str(checkpoint.folder / "tokenizer.json"))
+    except BundleError as error:  # found here, before it splits any text
+        raise DataError(str(error)) from error
     # Some post-processors, as RoBERTa's, also keep the blank before a word out of its offsets.
     steps = [json.loads(original.backend_tokenizer.to_str())["post_processor"] or {}]
     for step in [*steps, *steps[0].get("processors", ())]:
@@ -235,13 +248,14 @@ def load_checkpoint(
     Raises:
         DataError, UsageError: if the folder cannot be converted.
     """
-    checkpoint = _inspect(folder, pooling)
-    if pairs and checkpoint.task != "SequenceClassification":
-        raise UsageError(f"{folder}: --pairs needs a checkpoint for sequence classification; leave it out")
-    reference = _load_reference(checkpoint)
-    settings = _settings(checkpoint, reference.tokenizer, aggregation, no_answer, pairs)
-    config = load(settings, files=False, runs=False)
-    pipeline = Pipeline(config, _make_artifacts(checkpoint, config, reference.tokenizer)).eval()
+    with reading(folder, "files"):
+        checkpoint = _inspect(folder, pooling)
+        if pairs and checkpoint.task != "SequenceClassification":
+            raise UsageError(f"{folder}: --pairs needs a checkpoint for sequence classification; leave it out")
+        reference = _load_reference(checkpoint)
+        settings = _settings(checkpoint, reference.tokenizer, aggregation, no_answer, pairs)
+        config = load(settings, files=False, runs=False)
+        pipeline = Pipeline(config, _make_artifacts(checkpoint, config, reference.tokenizer)).eval()
     for child, module in [*pipeline.head.named_children()]:
         if isinstance(module, nn.Linear):  # the output of the checkpoint's own head is used unchanged
             setattr(pipeline.head, child, nn.Identity())
@@ -358,7 +372,8 @@ def convert(
     family = reference.model.config.model_type
     console.say(f"{folder}: {family}, answers with {head_task(config.head[0]).kind_type.kind}")
     records = _read_records(texts, pipeline.artifacts.featurizer.fields)
-    compared, worst = compare(pipeline, reference, records[:_COMPARED])
+    with reading(folder, "files"):
+        compared, worst = compare(pipeline, reference, records[:_COMPARED])
     console.say(f"  tokens and logits of transformers on {compared:,} texts, within {worst:.1g}")
     del reference
     with lock_around(output):

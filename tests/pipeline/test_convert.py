@@ -1,8 +1,11 @@
 """Converted checkpoints answer as `transformers` does: every family and task, any text, in PyTorch and as bundles."""
 
 import json
+import os
+import pickle
 import re
 import shutil
+import struct
 import warnings
 from collections.abc import Callable
 from itertools import combinations_with_replacement, pairwise
@@ -323,6 +326,116 @@ def test_a_damaged_checkpoint_is_refused_with_the_reason(make: Make, tmp_path: P
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (copy / file).unlink()
     assert "tokenizer" in refusal(copy, out)
+
+
+def copy_of(make: Make, tmp_path: Path, family: str = "bert") -> Path:
+    folder = shutil.copytree(make(family, "SequenceClassification", **SINGLE), tmp_path / "checkpoint")
+    (folder / "1_Pooling").mkdir()
+    return folder
+
+
+JSON_FILES = ["config", "tokenizer", "tokenizer_config", "special_tokens_map", "added_tokens", "generation_config"]
+JSON_FILES += ["model.safetensors.index", "modules"]
+SENTENCE_FILES = ["sentence_bert_config", "1_Pooling/config", "config_sentence_transformers"]
+MODULES = [{"type": "models.Transformer", "path": ""}, {"type": "models.Pooling", "path": "1_Pooling"}]
+
+
+@pytest.mark.parametrize("name", JSON_FILES + SENTENCE_FILES)
+def test_a_json_file_of_another_form_is_refused_by_its_name(make: Make, tmp_path: Path, name: str) -> None:
+    folder = copy_of(make, tmp_path)
+    if name in SENTENCE_FILES:
+        (folder / "modules.json").write_text(json.dumps(MODULES))
+    for text in ("[1]", "null", "7", '"x"', "{", "[" * 200_000, '{"a":' * 200_000, '{"a": "\udcff"}'):
+        (folder / f"{name}.json").write_bytes(text.encode(errors="surrogateescape"))
+        assert f"{name}.json: " in refusal(folder, tmp_path / "bundle"), text[:10]
+
+
+LONGER = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1_000}
+WRONG_VALUES = [
+    ("config.json", "architectures", 7, ": Input should be a valid array, not 7"),
+    ("config.json", "architectures", [7], ".0: Input should be a valid string"),
+    ("config.json", "id2label", ["a", "b"], ": Input should be an object"),
+    ("config.json", "id2label", {"a": "b"}, ".a: String should match"),
+    ("config.json", "id2label", {"0": "a", "2": "b"}, ": number the labels 0, 1, 2"),
+    ("config.json", "num_labels", 10**9, ": 1,000,000,000 is not between 0 and "),
+    ("config.json", "vocab_size", 10**12, ": 1,000,000,000,000 is not between 0 and "),
+    ("config.json", "num_hidden_layers", 10**9, ": 1,000,000,000 is not between 0 and 100, the limits for these"),
+    ("config.json", "num_hidden_layers", -1, ": -1 is not between 0 and 100"),
+    ("config.json", "max_position_embeddings", 10**11, ": 100,000,000,000 is not between -1 and 10,000,000"),
+    ("config.json", "hidden_size", {"vocab_size": 10**12}, ""),
+    ("tokenizer.json", "model", {"vocab": {"a": 4 * 10**9}}, ".vocab.a: Input should be less than 10000000"),
+    ("tokenizer.json", "normalizer", {"type": "Sequence", "normalizers": [LONGER] * 4}, "times longer in encoding"),
+    ("tokenizer_config.json", "model_max_length", -5, ": Input should be greater than or equal to 3, not -5"),
+]
+
+
+@pytest.mark.parametrize(("file", "key", "value", "message"), WRONG_VALUES, ids=range(len(WRONG_VALUES)))
+def test_a_wrong_value_of_a_checkpoint_is_refused_by_file_and_key(
+    make: Make, tmp_path: Path, file: str, key: str, value: Any, message: str
+) -> None:
+    # transformers ignores the normalizer in the file of a BERT
+    folder = copy_of(make, tmp_path, "modernbert" if key == "normalizer" else "bert")
+    change_json(folder / file, **{key: value})
+    place = {"normalizer": "", "hidden_size": "vocab_size"}.get(key, key)
+    assert re.search(f"{file}: {place}.*{re.escape(message)}", refusal(folder, tmp_path / "bundle"))
+
+
+def test_nothing_outside_of_its_folder_is_read(make: Make, tmp_path: Path) -> None:
+    folder, other = copy_of(make, tmp_path), make("bert")
+    (folder / "link").symlink_to(other)
+    for path in ("../checkpoint/../other", str(other), "link", "1_Pooling/../.."):
+        (folder / "modules.json").write_text(json.dumps([MODULES[0] | {"path": path}, MODULES[1]]))
+        assert f"modules.json: 0.path: {path!r} is not in the folder" in refusal(folder, tmp_path / "bundle")
+    (folder / "modules.json").unlink()
+    for path in ("../model.safetensors", "/etc/model.safetensors", "pytorch_model.bin", "a\\b.safetensors"):
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": path}}))
+        assert "index.json: weight_map.w: " in refusal(folder, tmp_path / "bundle")
+    (folder / "model.safetensors.index.json").unlink()
+    (folder / "tokenizer.json").unlink()
+    os.mkfifo(folder / "tokenizer.json")
+    assert "tokenizer.json: is a pipe or a device" in refusal(folder, tmp_path / "bundle")
+
+
+class Planted:
+    def __reduce__(self) -> Any:
+        return Path.touch, (Path("loaded"),)
+
+
+def test_no_pickle_is_opened(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = copy_of(make, tmp_path)
+    for name in ("pytorch_model.bin", "training_args.bin", "model.pt", "head.pkl", "vocab.pkl"):
+        (folder / name).write_bytes(pickle.dumps(Planted()))
+    load_checkpoint(folder)
+    weights = (folder / "model.safetensors").rename(folder / "other.safetensors")
+    refusal(folder, tmp_path / "bundle")
+    weights.unlink()
+    assert "its weights are pickled" in refusal(folder, tmp_path / "bundle")
+    assert not Path("loaded").exists()
+    pickle.loads((folder / "head.pkl").read_bytes())
+    assert Path("loaded").exists()
+
+
+HEADERS = [
+    (b"", "is cut short"),
+    (struct.pack("<Q", 2**40) + b"{}", "header of 1,099,511,627,776 bytes"),
+    (struct.pack("<Q", 6) + b"[1, 2]", "Input should be an object"),
+    ({"shape": [10**9, 10**9], "data_offsets": [0, 8]}, "a: the shape [1000000000, 1000000000] does not match"),
+    ({"shape": [2], "data_offsets": [0, 10**12]}, "a: the shape [2] does not match"),
+    ({"shape": [2], "data_offsets": [8, 0]}, "a: the shape [2] does not match"),
+    ({"shape": [-1], "data_offsets": [0, 8]}, "a.shape.0: "),
+    (b"version https://git-lfs.github.com/spec/v1\nsize 9\n", "is a pointer of Git LFS, not the file itself"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), HEADERS, ids=range(len(HEADERS)))
+def test_weights_with_a_false_header_are_refused(make: Make, tmp_path: Path, content: Any, message: str) -> None:
+    folder = copy_of(make, tmp_path)
+    if isinstance(content, dict):
+        header = json.dumps({"a": {"dtype": "F32", **content}}).encode()
+        content = struct.pack("<Q", len(header)) + header + bytes(8)
+    (folder / "model.safetensors").write_bytes(content)
+    assert re.search(f"model.safetensors: .*{re.escape(message)}", refusal(folder, tmp_path / "bundle"))
 
 
 def test_a_checkpoint_of_another_architecture_is_refused_by_its_name(make: Make, tmp_path: Path) -> None:
