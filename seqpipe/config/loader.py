@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,7 +51,7 @@ from seqpipe.config.signature import (
 )
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Plain, Spot, Tree, dump, format_value, plain
-from seqpipe.errors import ConfigError, DataError, PluginError, Problem, UsageError, did_you_mean
+from seqpipe.errors import LFS_FIX, LFS_POINTER, ConfigError, DataError, PluginError, Problem, UsageError, did_you_mean
 from seqpipe.features.parts import DataPath, Files, Part, paths_of
 from seqpipe.files import download, match_files
 from seqpipe.types import CHECKPOINT, FOLDER
@@ -574,12 +575,10 @@ class _Loader:
                     continue
                 matches = match_files(text, self.root, folder) if self.files and "\0" not in text else []
             except UsageError as error:
-                self.error(where, str(error))
+                self.error(where, str(error) + self.expansion_hint(text, where))
                 continue
-            if len(matches) < 2:
-                matches = [
-                    self.file(str(matches[0]) if matches and os.path.exists(matches[0]) else text, where, folder)
-                ]
+            existing = [str(match) for match in matches if os.path.exists(match)]
+            matches = [self.file(name, where, folder) for name in existing or [text]]
             for match in matches:
                 if match in files:
                     self.error(where, f"{match} is named twice; name it once")
@@ -622,10 +621,23 @@ class _Loader:
             except OSError:
                 hint = f"; there is no folder {at.parent}"
             hint = "; no URL is fetched: download the file first" if "://" in text else hint
+            hint = self.expansion_hint(text, path) or hint
             self.error(path, f"no such {'folder' if folder else 'file'} {text!r} (looked for {at}){hint}")
         elif self.files and not folder and not os.path.isfile(at):
             self.error(path, f"{text!r} is a pipe or a device, which cannot be read twice; save it to a file first")
+        elif self.files and not folder:
+            with contextlib.suppress(OSError), at.open("rb") as file:  # what cannot be read is an error of its reader
+                if file.read(len(LFS_POINTER)) == LFS_POINTER:
+                    self.error(path, f"{at}: {LFS_FIX}")
         return at
+
+    def expansion_hint(self, text: str, path: Where) -> str:
+        """Return the fix for a path that only a shell expands; "" for other paths."""
+        if re.search(r"\$\{?\w|%\w+%", text):
+            override = f'{yaml.key_text(path)}="{text}"'
+            return f"; variables in a YAML are not replaced: write the path, or give it on the command line: {override}"
+        home = os.path.expanduser(text)
+        return f"; ~ is not expanded: write {home}" if home != text else ""
 
     def folder(self, text: str, path: Where) -> Path:
         """Resolve a folder of the YAML relative to its folder; record a problem if it neither exists nor is a need."""
@@ -640,7 +652,8 @@ class _Loader:
             return at
         if not _ON_THE_HUB.fullmatch(text):
             what = "is a file, not a folder" if at.is_file() else "is not a folder"
-            self.error(path, f"{text!r} {what} (looked for {at}), and not a name on the hub, such as org/name")
+            hint = self.expansion_hint(text, path)
+            self.error(path, f"{text!r} {what} (looked for {at}), and not a name on the hub, such as org/name{hint}")
         return text
 
     def all_needs(self) -> tuple[Need, ...]:
@@ -667,7 +680,8 @@ class _Loader:
             path = Path(os.path.abspath(self.root / keys.path))
             run = Path(os.path.abspath(self.root / keys.run)) if keys.run else None
             if run and not run.is_file():
-                self.error((*where, "run"), f"no such file {keys.run!r} (looked for {run})")
+                hint = self.expansion_hint(str(keys.run), (*where, "run"))
+                self.error((*where, "run"), f"no such file {keys.run!r} (looked for {run}){hint}")
             elif str(path) in used:
                 entries.append(Need(path, run, keys.make, keys.pieces, self.tree.problem(where, "")))
         return tuple(entries)

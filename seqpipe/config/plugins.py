@@ -97,6 +97,7 @@ class Plugins:
         self.broken: list[Broken] = []
         self.notes: list[str] = []  # about working plugins that slow down or disturb every command
         self.left_out: list[str] = []
+        self.allow = allow
         off = os.environ.get("SEQPIPE_PLUGINS", "").lower() == "off"
         for entry_point in metadata.entry_points(group=GROUP) if entry_points is None else entry_points:
             owner = entry_point.dist
@@ -144,13 +145,27 @@ class Plugins:
         if offers:
             choices = " or ".join(f"'{offer.distribution}/{name}'" for offer in offers)
             raise PluginError(f"{kind} {name!r} is offered by more than one distribution; write {choices}")
+        if distribution and not any(offer.distribution == distribution for offer in self.offers):
+            self._refuse_missing(f"no {kind} named {use!r}", distribution)
         elsewhere = [offer.kind for offer in self.offers if offer.name == name]
         other_kind = f"; {name!r} is a component of another kind: {elsewhere[0]}" if elsewhere else ""
-        hint = did_you_mean(name, self.names(kind)) or other_kind
+        near = [o.name for o in self.offers if o.kind == kind and distribution in ("", o.distribution)]
+        hint = did_you_mean(name, near) or other_kind
         broken = "".join(f"; {b.distribution} {b.version} is broken: {b.reason}" for b in self.broken)
         broken += "".join(f"; {message}" for message in self.left_out)
         known = ", ".join(self.names(kind)) or "none"
         raise PluginError(f"no {kind} named {use!r}{hint} (there is: {known}{broken})")
+
+    def _refuse_missing(self, problem: str, distribution: str) -> None:
+        """Raise PluginError for a distribution that is not installed, or a plugin file that was not given."""
+        if distribution.endswith(".py"):
+            raise PluginError(f"{problem}: the plugin file is not loaded; give it with --plugin {distribution}")
+        with contextlib.suppress(metadata.PackageNotFoundError, ValueError):
+            metadata.version(distribution)
+            return  # it is left out, broken, or has no such component
+        allowed = (str(requirement) for requirement in self.allow or () if requirement.name == distribution)
+        fix = f'pip install "{next(allowed, distribution)}"'
+        raise PluginError(f"{problem}: the package {distribution} is not installed; install it with {fix}")
 
 
 def installed_names(anew: bool = False) -> dict[str, list[str]]:

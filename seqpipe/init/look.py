@@ -23,7 +23,7 @@ from seqpipe.errors import DataError, EnvError, OpenChoiceError
 from seqpipe.files import PACKED, open_file
 from seqpipe.init.conll import has_columns, summarise_conll, summarise_conllu
 from seqpipe.init.objects import find_json, summarise_answers, summarise_form, summarise_objects
-from seqpipe.init.refuse import refuse_other_formats, refuse_other_lines
+from seqpipe.init.refuse import refuse_faulty_lines, refuse_other_formats, refuse_other_lines
 from seqpipe.init.roles import PEEK, ColumnTask
 from seqpipe.init.summary import DataSummary, LabelKind, count, reader_of, records
 from seqpipe.init.tables import summarise_table
@@ -177,7 +177,7 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
     lines = b"\n".join(line for line in faulty.splitlines() if not line.isascii())[:SAMPLE]
     text = lines.decode("utf-8", "replace")
     if sum(not character.isascii() for character in text) > 2 * text.count("\ufffd"):
-        return None, []  # UTF-8 with faults, which have their lines where the file is read
+        refuse_faulty_lines(data)
     try:
         from charset_normalizer import from_bytes
     except ImportError as error:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
-from seqpipe.errors import DataError
+from seqpipe.errors import LFS_POINTER, DataError
+from seqpipe.files import open_file
 from seqpipe.init.summary import DataSummary
 
 _SPACY = """write it as JSON Lines, with spaCy installed:
@@ -35,6 +36,7 @@ _PANDAS = "load it and write it with pandas: `frame.to_json('data.jsonl', orient
 _TABLE = "write a table of it as CSV: `sqlite3 -header -csv $file 'SELECT text, label FROM TABLE' > data.csv`"
 _TEXT_FILE = "give a text file (see docs/data/formats.md for the formats), such as a table with a text in each row"
 _FORMATS = (  # a pattern of the first bytes, what such a file is, and the fix
+    (LFS_POINTER, "a pointer of Git LFS, not the file itself", "run `git lfs pull` where it was cloned"),
     (rb"%PDF", "a PDF", "extract its text, for instance with `pdftotext`, and write it to a CSV or JSONL file"),
     (rb"\xd0\xcf\x11\xe0", "a spreadsheet or document of an old Office", "save it as CSV (UTF-8)"),
     (rb"{\\rtf", "a document", _TEXTS),
@@ -57,8 +59,8 @@ _FORMATS = (  # a pattern of the first bytes, what such a file is, and the fix
     (rb"x\x9c", "spaCy's binary form", _SPACY),
     (rb"S [^\n]*\n(\n|S [^\n]*\n)*A [^\n]*\|\|\|", "M2, texts with their corrections", _M2),
     (rb"\x89PNG|\xff\xd8\xff", "binary data (a picture)", _TEXT_FILE),
-    (rb".{,7999}\0", "binary data", _TEXT_FILE),
 )
+_CONTROL, MAX_NULS = re.compile(rb"[\x01-\x08\x0e-\x1f]"), 0.1  # NUL bytes of a text, as a share of its bytes
 _PAIR = re.compile(r"([A-Za-z]+): .* ([A-Za-z]+): ")
 _NUMBER = re.compile(r"-?\d*\.?\d+(e-?\d+)?")
 _COUNTED = {
@@ -73,6 +75,28 @@ def refuse_other_formats(data: Path, start: bytes) -> None:
         if re.match(pattern, start, re.DOTALL):
             fix = Template(fix).substitute(file=data, stem=data.stem, folder=data.parent)
             raise DataError(f"{data}: is {name}, which no reader supports; {fix}")
+    lines = [number for number, line in enumerate(start.split(b"\n"), 1) if b"\0" in line]
+    if lines and start.count(b"\0") <= MAX_NULS * len(start) and not _CONTROL.search(start):
+        more = f"as {len(lines) - 1} more lines have" if len(lines) > 1 else "and no other has"
+        raise DataError(
+            f"{data}:{lines[0]}: this line has a NUL byte, {more}; remove it, for instance with `tr -d '\\0'`"
+        )
+    if b"\0" in start[:8000]:
+        raise DataError(f"{data}: is binary data, which no reader supports; {_TEXT_FILE}")
+
+
+def refuse_faulty_lines(data: Path) -> None:
+    """DataError with the first line of a file in UTF-8 that has bytes of no character, and the number of such lines."""
+    places = []
+    with open_file(data) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                byte = f"byte {line[error.start]:#04x} at place {error.start + 1}"
+                places.append(f"{data}:{number}: this line is not UTF-8 ({byte})")
+    fix = "write these characters again, or leave them out with `iconv -c -f utf-8 -t utf-8`"
+    raise DataError(f"{places[0]}, and most of the file is (lines that are not: {len(places):,}); {fix}")
 
 
 def refuse_other_lines(data: Path, lines: Sequence[str], is_whole: bool) -> None:

@@ -30,7 +30,7 @@ from seqpipe.features.sources import InputSource, source_from, tokenizer_file_of
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.files import sha256, writing_folder
 from seqpipe.runtime.decode_options import option_arrays
-from seqpipe.runtime.manifest import MANIFEST, FileEntry, Manifest, Reader, parse, seal
+from seqpipe.runtime.manifest import MANIFEST, FileEntry, Manifest, Reader, find_change, parse, seal
 
 if TYPE_CHECKING:
     from seqpipe.config.plugins import Plugins
@@ -101,8 +101,9 @@ def read(path: Path, pin: str | None = None) -> BundleContent:
     files = {}
     for name, entry in manifest.files.items():
         data = _bytes(path / name, MOST_FILE)
-        if len(data) != entry.bytes or sha256(data) != entry.sha256:
-            raise BundleError(f"{path / name}: damaged: its sha256 is not the one in {MANIFEST}; copy the bundle again")
+        if not entry.is_of(data):
+            problem = f"damaged: its sha256 is not the one in {MANIFEST}; copy the bundle again"
+            raise BundleError(f"{path / name}: {find_change(data, entry.is_of) or problem}")
         files[name] = data
     return BundleContent(path, manifest, files, digest)
 

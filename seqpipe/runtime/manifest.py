@@ -7,10 +7,12 @@ the bounds here. `docs/bundle-format.md` specifies the format.
 
 from __future__ import annotations
 
+import builtins
+import codecs
 import re
 import reprlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Literal, NotRequired, TypeVar
 
 import pydantic
@@ -19,7 +21,7 @@ from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
 from seqpipe.answers.types import AXES, OVER
-from seqpipe.errors import BundleError
+from seqpipe.errors import LFS_FIX, LFS_POINTER, BundleError
 from seqpipe.features.kinds.base import PLACES
 from seqpipe.features.kinds.registry import MEDIA
 from seqpipe.features.splitting import CUTS, Cut
@@ -66,6 +68,10 @@ class FileEntry(_Form):
 
     sha256: str
     bytes: int
+
+    def is_of(self, data: builtins.bytes) -> bool:
+        """Return whether these are the bytes of the file."""
+        return len(data) == self.bytes and sha256(data) == self.sha256
 
 
 Bound = int | Annotated[float, Field(allow_inf_nan=False)] | None
@@ -260,14 +266,34 @@ def seal(content: Mapping[str, object]) -> bytes:
     return body + f',\n "sha256": "{sha256(body)}"\n}}\n'.encode()
 
 
+def find_change(data: bytes, is_original: Callable[[bytes], bool]) -> str:
+    """Return what Git or an editor did to a file of a bundle, with the fix; "" if it is damaged otherwise."""
+    if data.startswith(LFS_POINTER):
+        return LFS_FIX
+    if not is_original(data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")):
+        return ""
+    if b"\r\n" not in data:
+        return "an editor wrote a byte order mark (BOM) at its beginning; copy the bundle again"
+    fix = "write the line `*.json -text` in .gitattributes, and check the file out again"
+    return f"its line ends were changed to CRLF, as Git does with core.autocrlf; {fix}"
+
+
+def _sealed_body(data: bytes) -> bytes | None:
+    """Return the bytes before the seal; None if they are not those that were sealed."""
+    match = _SEAL.search(data[-90:])
+    body = data[: -len(match.group())] if match else b""
+    return body if match and sha256(body) == match.group(1).decode() else None
+
+
 def unseal(data: bytes, what: str) -> dict[str, object]:
     """Return the object in these bytes; BundleError, before anything is parsed, if they were modified."""
-    match = _SEAL.search(data[-90:])
-    if match is None:
-        raise BundleError(f"{what}: cut short or not a bundle.json: its last entry must be its sha256; export it again")
-    body = data[: len(data) - len(match.group())]
-    if sha256(body) != match.group(1).decode():
-        raise BundleError(f"{what}: damaged: its sha256 is not that in its last entry; copy or export the bundle again")
+    body = _sealed_body(data)
+    if body is None:
+        problem = "cut short or not a bundle.json: its last entry must be its sha256; export it again"
+        if _SEAL.search(data[-90:]):
+            problem = "damaged: its sha256 is not that in its last entry; copy or export the bundle again"
+        change = find_change(data, lambda original: _sealed_body(original) is not None)
+        raise BundleError(f"{what}: {change or problem}")
     try:
         content: dict[str, object] = JSON_DECODER.decode((body + b"}").decode())
     except (ValueError, RecursionError) as error:

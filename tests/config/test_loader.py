@@ -171,6 +171,11 @@ WRONG_OVERRIDES = [
     ("data.reader.separator=-", "data.reader.separator", "is not one value; put it in quotes"),
     ("name=a: b", "name", "is not one value"),
     ("data.train=no.txt", "data.train", "no such file 'no.txt'"),
+    ("data.train=$DATA/no.txt", "data.train", 'give it on the command line: data.train="$DATA/no.txt"'),
+    ("data.train=${DATA}/*.txt", "data.train", "variables in a YAML are not replaced: write the path"),
+    ("data.dev=~/no.txt", "data.dev", f"~ is not expanded: write {Path.home()}/no.txt"),
+    ("data.train=pointer.txt", "data.train", "is a pointer of Git LFS, not the file itself; run `git lfs pull`"),
+    ("data.train=pointer*.txt", "data.train", "is a pointer of Git LFS"),
     ("train.epochs", "", "an override is key=value"),
     ("=3", "", "an override is key=value"),
     ("train..epochs=3", "", "an override is key=value"),
@@ -181,6 +186,7 @@ WRONG_OVERRIDES = [
 
 @pytest.mark.parametrize(("override", "key", "words"), WRONG_OVERRIDES)
 def test_a_wrong_override_is_reported_as_one(tmp_path: Path, override: str, key: str, words: str) -> None:
+    (tmp_path / "pointer.txt").write_bytes(b"version https://git-lfs.github.com/spec/v1\nsize 9\n")
     (problem, *_) = found = expected_problems(tmp_path, GOOD + "name: pipe\n", override)
     assert [(p.file, p.line, p.key) for p in found] == [(f"--set {override}", 0, key)]
     assert words in problem.message

@@ -155,7 +155,10 @@ def test_a_name_that_two_distributions_offer_must_be_written_in_full(install: In
 UNKNOWN = [
     ("encoder", "lstn", r"no encoder named 'lstn'; did you mean 'lstm'\? \(there is: bag, bilm, cnn, compare, "),
     ("encoder", "crf", "no encoder named 'crf'; 'crf' is a component of another kind: head"),
-    ("encoder", "elsewhere/lstm", "no encoder named 'elsewhere/lstm'"),
+    ("encoder", "elsewhere/lstm", 'the package elsewhere is not installed; install it with pip install "elsewhere"$'),
+    ("head", "parts.py/lstm", r"the plugin file is not loaded; give it with --plugin parts\.py$"),
+    ("encoder", "numpy/lstn", r"no encoder named 'numpy/lstn' \(there is: "),
+    ("encoder", "seqpipe-nlp/lstn", r"no encoder named 'seqpipe-nlp/lstn'; did you mean 'lstm'\?"),
     ("reader", "", "no reader named ''"),
 ]
 
@@ -164,6 +167,9 @@ UNKNOWN = [
 def test_an_unknown_name_is_an_error_with_a_hint(kind: str, use: str, message: str) -> None:
     with pytest.raises(PluginError, match=message):
         Plugins().find(kind, use)
+    ranges = [Requirement("elsewhere>=1,<2"), Requirement("numpy")]
+    with pytest.raises(PluginError, match=message.replace('"elsewhere"', '"elsewhere<2,>=1"')):
+        Plugins(allow=ranges).find(kind, use)
 
 
 def test_plugins_can_be_switched_off(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,6 +143,11 @@ FORMATS = [
     ("a.txt", "".join(MARKED_PAIRS).encode(), r"pairs of texts after IN: and OUT:; .*cat .*a\.txt \| sed -E"),
     ("a.txt", "".join(VECTORS).encode(), "is a file of word vectors; name the file in `embedding"),
     ("a.txt", "".join(NO_LABELS).encode(), ""),
+    ("a.csv", b"version https://git-lfs.github.com/spec/v1\nsize 9\n", "a pointer of Git LFS, .*git lfs pull"),
+    ("a.csv", b"text,label\n" + b"a day,x\nok,y\n" * 9 + b"n\0,x\n", r"a\.csv:20: this line has a NUL byte, and no"),
+    ("a.csv", b"text,label\n" + b"a\0 good day,x\nok,y\n" * 9, r"a\.csv:2: .* NUL byte, as 8 more lines have"),
+    ("a.csv", bytes(range(256)) * 9, "is binary data, which no reader supports"),
+    ("a.tsv", "好天\tx\n坏天\ty\n".encode() * 9 + b"\xed\tx\n\xff\ty\n", r"a\.tsv:19: .*byte 0xed .*: 2\); .*iconv -c"),
 ]
 TASKS = [
     (LABELLED, "labels", "no task is named 'labels'; did you mean 'label'.* there is: crf, tags, label, score, seq2"),

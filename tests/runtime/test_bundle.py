@@ -18,6 +18,8 @@ REQUIRED = (
     *("name", "files", "inputs", "outputs", "options", "answer", "limits", "field", "reader", "golden", "metrics"),
     *("parity", "made_with"),
 )
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 123\n"
+BOM = b"\xef\xbb\xbf"
 Forge = Callable[[Path], None]
 
 
@@ -87,6 +89,14 @@ def replaced(name: str, write: Forge) -> Forge:
     return forge
 
 
+def rewritten(name: str, change: Callable[[bytes], bytes]) -> Forge:
+    return lambda path: (path / name).write_bytes(change((path / name).read_bytes())) and None
+
+
+def crlf(data: bytes) -> bytes:
+    return data.replace(b"\n", b"\r\n")
+
+
 def too_big(name: str, size: int) -> Forge:
     return lambda path: os.truncate(path / name, size)  # sparse: it takes no room
 
@@ -122,6 +132,12 @@ FORGED: dict[str, tuple[Forge, str]] = {
     "manifest too big": (too_big("bundle.json", bundle.MOST_MANIFEST + 1), "bytes are over the limit of 67,108,864"),
     "model too big": (too_big("model.onnx", bundle.MOST_FILE + 1), "bytes are over the limit of 1,900,000,000"),
     "model longer than stated": (too_big("model.onnx", 1_000_000), "model.onnx: damaged"),
+    "model is a pointer": (rewritten("model.onnx", lambda _: POINTER), "model.onnx: is a pointer of Git LFS, not the "),
+    "manifest is a pointer": (raw(POINTER), "bundle.json: is a pointer of Git LFS, not the file itself; run `git lfs"),
+    "line ends of Windows": (rewritten(MANIFEST, crlf), "core.autocrlf; write the line `*.json -text` in"),
+    "a BOM": (rewritten(MANIFEST, lambda data: BOM + data), "bundle.json: an editor wrote a byte order mark"),
+    "a BOM in a tokenizer": (rewritten("tokenizer.json", lambda data: BOM + data), "tokenizer.json: an editor wrote"),
+    "line ends and more": (rewritten(MANIFEST, lambda data: crlf(data[1:])), "cut short or not a bundle.json"),
     "manifest empty": (raw(b""), "cut short or not a bundle.json"),
     "manifest of another kind": (raw(b'{"format": "x"}\n'), "cut short or not a bundle.json"),
     "only a seal": (raw(sealed(b"")), "not valid JSON"),
