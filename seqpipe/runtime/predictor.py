@@ -93,7 +93,11 @@ def refuse_long(
     for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
         tokens, first = len(doc.ids), (doc.second or 1) - 1
         if tokens > limits.tokens:
-            fix = ", or ask for documents (predict --documents), which splits it into sentences" if divided else ""
+            fix = ""
+            if divided and len(sentences(doc.text)) > 1:
+                fix = ", or ask for documents (predict --documents), which splits it into sentences"
+            elif divided:
+                fix = "; it is one sentence, as documents (predict --documents) split at . ! ? and at line ends"
             text = "text" if doc.rows is None else "input"
             message = f"{tokens:,} tokens exceed the limit of {limits.tokens:,}; split the {text}{fix}"
         elif first > limits.first_tokens:

@@ -159,9 +159,12 @@ def test_several_workers_share_the_batches() -> None:
 
 
 def test_too_long_a_text_is_named_and_the_cure_too() -> None:
-    long = {"text": "a " * 51}
-    with pytest.raises(DataError, match=r"record 3: 51 tokens exceed the limit of 50; split .*--documents"):
-        list(predictor().stream([{"text": "a"}, {"text": "a"}, long], chunk=2))
+    long, several = {"text": "a " * 51}, {"text": "a. " * 51}
+    with pytest.raises(DataError, match=r"record 3: \d+ tokens exceed the limit of 50; split .*, or ask for documents"):
+        list(predictor().stream([{"text": "a"}, {"text": "a"}, several], chunk=2))
+    for answer in (predictor().document, lambda record: list(predictor().stream([record]))):
+        with pytest.raises(DataError, match=r"51 tokens exceed the limit of 50; split the text; it is one sentence"):
+            answer(long)
     with pytest.raises(DataError, match=r"x\.txt:7: 51 tokens"):
         list(predictor().stream([{**long, "where": "x.txt:7"}]))
     assert city_starts(predictor(), ["a " * 50]) == [[]]

@@ -59,7 +59,7 @@ WRONG: list[tuple[Any, int, str]] = [
     ({"inputs": ["Anna", {"txt": "Ben"}]}, 422, "record 2: no field 'text'; the record has"),
     ({"inputs": [{"text": ["Ben"]}]}, 422, "record 1: field 'text' must be a text, not list"),
     ({"inputs": [{"words": [["Ben"]]}]}, 422, "record 1: 'words' must be a list of strings"),
-    ({"inputs": ["Ben", LONG]}, 422, "record 2: 1,001 tokens exceed the limit of 1,000; split the text, or ask for"),
+    ({"inputs": ["Ben", LONG]}, 422, "record 2: 1,001 tokens exceed the limit of 1,000; split the text; it is one"),
     ({"inputs": ["Ben"] * 10}, 413, "10 inputs are over the limit of 9; send fewer"),
     ({"inputs": "Ben" * 40_000}, 413, "the body is over 100,000 bytes; send fewer inputs"),
 ]
