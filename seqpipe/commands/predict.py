@@ -104,7 +104,7 @@ def predict(
     model = load(bundle, "cpu" if in_processes else device, by_ray.threads if by_ray else threads, timeout=timeout)
     items = [*([] if n_best is None else [f"n_best={n_best}"]), *(options or [])]
     known = model.predictor.options
-    decode_options = parse_decode_options(items, {"beams": beams}, known) | field_options(option_field or (), known)
+    decode_options = field_options(option_field or (), parse_decode_options(items, {"beams": beams}, known), known)
     media = is_media(model, inputs, form)
     files = input_files(inputs, media)
     if len(files) > 1 and not media and (stream or not output):

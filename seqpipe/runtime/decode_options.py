@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,10 +15,12 @@ import numpy as np
 
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.schemas import Schema
-from seqpipe.errors import UsageError, did_you_mean
+from seqpipe.errors import MAX_NAME, UsageError, did_you_mean
 from seqpipe.features.document import Arrays, Doc
 from seqpipe.runtime.manifest import MOST_SIZE
 
+FIELD = "field"  # key of the value of an option that each record has itself: {"field": the key of the record}
+USUAL = "usual"  # key of the value for records without that key
 SEED = "seed"  # the caller's option in place of uniform samples
 ALL = "all"  # the caller's value for the number of answers, where they are few
 DRAWING = ("temperature", "top_k", "top_p")  # options that have an effect only with sampling
@@ -112,9 +116,7 @@ def resolve_options(known: Known, values: Mapping[str, Any], kind: AnswerKind | 
         if name in named.values():
             raise UsageError(f"{name}: samples are generated from a seed; give a whole number as {sibling(name, SEED)}")
         if name not in named and name not in known:
-            names = [name for name in known if name not in named.values()] + [*named]
-            known_names = f"(there is: {', '.join(names) or 'none'})"
-            raise UsageError(f"no decode option {name!r}{did_you_mean(name, names)} {known_names}")
+            raise _unknown_option(name, known)
     arrays = {name: _array(name, option, values.get(name, option["default"]), kind) for name, option in known.items()}
     _check(arrays, values, {sibling(name, SEED) for name in seeds})
     stops: list[str] = []
@@ -144,6 +146,70 @@ def resolve_options(known: Known, values: Mapping[str, Any], kind: AnswerKind | 
                 arrays[name] = np.array([part.pieces_with(texts)], np.int64)
     rankings = {name: arrays[name] for name, option in known.items() if option["type"] == "ranking"}
     return Chosen(arrays, seeds, tuple(stops), automata, allowed, rankings)
+
+
+def option_names(known: Known) -> list[str]:
+    """Return the names that callers use: a seed in place of uniform samples, last."""
+    is_seed = [option["type"] == "uniform" for option in known.values()]
+    names = [name for name, seeds in zip(known, is_seed, strict=True) if not seeds]
+    return names + [sibling(name, SEED) for name, seeds in zip(known, is_seed, strict=True) if seeds]
+
+
+def _unknown_option(name: str, known: Known) -> UsageError:
+    names = option_names(known)
+    hint = f"{did_you_mean(name, names)} (there is: {', '.join(names) or 'none'})"
+    return UsageError(f"no decode option {name[:MAX_NAME]!r}{hint}")
+
+
+# Decode options of each record, in a key of it.
+
+
+def field_options(
+    fields: Iterable[str] | Mapping[str, str], options: Mapping[str, Any], known: Known
+) -> dict[str, Any]:
+    """Return decode options, some of which each record has itself.
+
+    Args:
+        fields: Those, each as NAME or NAME=KEY, or a mapping of names of options to keys of records.
+        options: The options of all records; also of those without a key.
+        known: The bundle's options.
+
+    Raises:
+        UsageError: for a name that is no decode option.
+    """
+    pairs = fields.items() if isinstance(fields, Mapping) else (item.partition("=")[::2] for item in fields)
+    keys = {name: key or name for name, key in pairs}
+    for name in keys:
+        if name not in option_names(known):
+            raise _unknown_option(name, known)
+    usual = {name: {USUAL: options[name]} for name in keys if name in options}
+    return {**options, **{name: {FIELD: key, **usual.get(name, {})} for name, key in keys.items()}}
+
+
+def record_keys(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the keys of records that have values of options, by the names of these."""
+    stated = {name: value.get(FIELD) for name, value in options.items() if isinstance(value, dict)}
+    return {name: key for name, key in stated.items() if isinstance(key, str)}  # a client may send another object
+
+
+def options_of(record: Mapping[str, Any], options: Mapping[str, Any], known: Known) -> dict[str, Any]:
+    """Return the decode options of one record; where its key is missing, empty or null, those of all records.
+
+    A cell of a text table may be a number, a truth value or null in JSON; it is a text where the option is one.
+    """
+    chosen = dict(options)
+    for name, key in record_keys(options).items():
+        value = record.get(key)
+        is_text = known.get(name, {}).get("type") in ("tokens", *ARE_TEXTS)
+        if isinstance(value, str) and not is_text:
+            with contextlib.suppress(ValueError):
+                value = json.loads(value)
+        if value in (None, "") or value != value:  # NaN: an empty cell of a data frame
+            value = options[name].get(USUAL)
+        chosen[name] = value
+        if value is None:
+            del chosen[name]
+    return chosen
 
 
 def describe_options(known: Known) -> dict[str, dict[str, Any]]:

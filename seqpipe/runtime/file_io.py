@@ -25,6 +25,7 @@ from seqpipe.features.media import with_paths
 from seqpipe.features.sources import fields_of, media_fields, numeric_fields, one_text
 from seqpipe.files import JSON_DECODER, LONGEST_LINE, encoding_fix, json_bytes, open_file, writing
 from seqpipe.runtime.bundle import reader_from
+from seqpipe.runtime.decode_options import record_keys
 from seqpipe.runtime.manifest import Reader
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import CHUNK, ON_ERROR, Answers, Predictor, raise_error
@@ -347,9 +348,10 @@ def predict_file(
 
     A line of text is answered by a line of JSON, a row of a table or a JSON record by the record with the key `answer`,
     CoNLL by the words with their tags; a `target` that ends in .csv, .tsv or .parquet has a table. `names` are the
-    columns or keys of the texts. Pending records are answered whenever the source has nothing more to read. `media`:
-    files of pictures or sounds, which are answered in place of `source`. `span`: the bytes of a part of a file of
-    lines. `progress`: show a progress bar, if there is a `target`.
+    columns or keys of the texts; `options` may have those of decode options that each record has (`field_options`).
+    Pending records are answered whenever the source has nothing more to read. `media`: files of pictures or sounds,
+    which are answered in place of `source`. `span`: the bytes of a part of a file of lines. `progress`: show a progress
+    bar, if there is a `target`.
 
     Raises:
         DataError: for the first line that cannot be answered, after the answers to those before it.
@@ -362,8 +364,10 @@ def predict_file(
     kind = model.predictor.kind
     shown = output_format(model, form, documents, options)
     is_table = target is not None and target.suffix.lower() in OUTPUTS
-    if names and form in ("text", "conll", "conllu"):
-        raise UsageError(f"--field: names a column of a table or a key of JSON, and this is {form}; leave it out")
+    own = record_keys(options).values()
+    for flag, keys in (("--field", names), ("--option-field", own)):
+        if keys and form in ("text", "conll", "conllu"):
+            raise UsageError(f"{flag}: names a column of a table or a key of JSON, and this is {form}; leave it out")
     if form in TABLES and source is None:
         raise UsageError(f"--format {form}: such input is read from a file; name it with --input")
     if is_table and shown == "conll":
@@ -404,10 +408,11 @@ def predict_file(
             records = read_records(model, source, form, answering.flush, span)
         for record, where in records:
             try:
-                chosen = raise_error(record)
+                row = chosen = raise_error(record)
                 if form in TABLES or columns.are_given:
-                    chosen = columns.record(chosen, where)
-                checked: Record | DataError = model.record({**chosen, "where": where})
+                    model.refuse_option_keys({**row, "where": where}, {*columns.names, *own})
+                    chosen = {**columns.record(row, where), **columns.own_options(row, own, where, form)}
+                checked: Record | DataError = model.record({**chosen, "where": where}, options)
             except DataError as error:
                 checked = error
             answering.add(record, checked)
@@ -477,6 +482,8 @@ def stream_file(model: Model, source: Path | None, target: Path | None, form: st
 
     A bundle with streaming answers the texts of `source` as they arrive (`answer_chunks`).
     """
+    if record_keys(options):
+        raise UsageError("--option-field: a streamed text has no keys; set the option for all with --option")
     if target is not None:
         raise UsageError("--stream: answers go to standard output; leave --output out")
     if not model.predictor.kind.is_generated:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
@@ -19,7 +19,7 @@ from seqpipe.features.parts import read_records
 from seqpipe.features.sources import fields_of, media_fields, one_text
 from seqpipe.files import Rows
 from seqpipe.runtime import bundle
-from seqpipe.runtime.decode_options import describe_options
+from seqpipe.runtime.decode_options import describe_options, field_options, option_names, options_of, record_keys
 from seqpipe.runtime.evaluate import PERTURBATIONS, robustness, swap
 from seqpipe.runtime.explanation import Explanation, Method, explain, has_explanation, word_table
 from seqpipe.runtime.manifest import Golden, Manifest
@@ -184,6 +184,7 @@ class Model:
             source, kind, graph.run, options, limits, graph.workers, run_alone=graph.run_alone
         )
         self.fields = fields_of(source)  # the fields of a record that are read
+        self._option_names = frozenset(option_names(self.predictor.options)).difference(self.fields)
         self._reads_one_text = one_text(source)
         self._attended = [Attended(key, of.over, of.axis, of.grid) for key, of in self.manifest.explain.items()]
         self._reads_media = len(self.fields) == 1 and bool(media_fields(source))
@@ -214,7 +215,14 @@ class Model:
         return self.graph.run
 
     def __call__(
-        self, inputs: Any, *, documents: bool = False, chunk: int = CHUNK, on_error: str = "stop", **options: Any
+        self,
+        inputs: Any,
+        *,
+        documents: bool = False,
+        chunk: int = CHUNK,
+        on_error: str = "stop",
+        option_fields: Iterable[str] | Mapping[str, str] = (),
+        **options: Any,
     ) -> Any:
         """Answer a text or record; return a list for a list, and a generator for any other iterable.
 
@@ -224,15 +232,24 @@ class Model:
             chunk: Number of inputs processed at a time.
             on_error: "stop": raise the error of the first input that cannot be answered; "skip": its answer is
                 `{"error": message}`, and all others are answered.
+            option_fields: Decode options that each record has itself: `["prefix"]`, or `{"prefix": "start"}` for
+                another key of the record. A record without the key has the option's usual value.
             options: Decode options of the bundle, such as `n_best=3`.
+
+        Raises:
+            DataError: for an input that cannot be answered, with its number; also for a key of a record that is the
+                name of a decode option, and neither a field of the bundle nor in `option_fields`.
+            UsageError: for an option that the bundle does not have, or a wrong value.
         """
         if on_error not in ON_ERROR:
             raise UsageError(f"on_error={on_error!r}: must be one of {', '.join(ON_ERROR)}")
+        options = field_options(option_fields, options, self.predictor.options)
         if isinstance(inputs, str | Mapping) or (self._reads_media and is_media(inputs)):
             if on_error == "skip":
                 return next(self._stream([inputs], documents, 1, on_error, options))
             answer_one = self.predictor.document if documents else self.predictor.answer
-            return answer_one(self.record(inputs), **options)
+            record = self.record(inputs, options)
+            return answer_one(record, **options_of(record, options, self.predictor.options))
         if isinstance(inputs, list | tuple):
             return list(self._stream(inputs, documents, chunk, on_error, options))
         if not isinstance(inputs, Iterable) or isinstance(inputs, bytes):
@@ -245,7 +262,7 @@ class Model:
         Args:
             table: The table; it is not changed.
             field: Column of the texts, or of each text of a pair; by default that of the training data, or `text`.
-            options: Decode options of the bundle, and `on_error` as of a call.
+            options: Decode options of the bundle, and `on_error` and `option_fields` as of a call.
         """
         from seqpipe.runtime.table_io import answer_table
 
@@ -330,19 +347,20 @@ class Model:
         self, inputs: Iterable[Any], documents: bool, chunk: int, on_error: str, options: dict[str, Any]
     ) -> Iterator[Answer]:
         skips = on_error == "skip"
-        records = (self._record_or_error(item) for item in inputs) if skips else (self.record(item) for item in inputs)
+        read = self._record_or_error if skips else self.record
+        records = (read(item, options) for item in inputs)
         if documents:
             return map(state_error if skips else raise_error, self.predictor.documents(records, options))
         return self.predictor.stream(records, chunk, skips, **options)
 
-    def _record_or_error(self, item: Any) -> Record | DataError:
+    def _record_or_error(self, item: Any, options: Mapping[str, Any]) -> Record | DataError:
         try:
-            return self.record(item)
+            return self.record(item, options)
         except (DataError, UsageError) as error:
             return DataError(str(error))
 
-    def record(self, item: Any) -> Record:
-        """Return an input as a record; DataError or UsageError if it is not valid."""
+    def record(self, item: Any, options: Mapping[str, Any] | None = None) -> Record:
+        """Return an input as a record, for these decode options; DataError or UsageError if it is not valid."""
         featurizer, fields = self.predictor.featurizer, self.fields
         if self._reads_media and (is_media(item) or isinstance(item, list)):
             return {fields[0]: item}
@@ -361,7 +379,15 @@ class Model:
         words = item.get("words")
         if words is not None and not (isinstance(words, list | tuple) and all(isinstance(w, str) for w in words)):
             raise DataError(f"{item.get('where', 'record')}: 'words' must be a list of strings")
+        self.refuse_option_keys(item, record_keys(options or {}).values())
         return item
+
+    def refuse_option_keys(self, record: Mapping[str, Any], read: Collection[str]) -> None:
+        """Raise DataError for a key of a record that is the name of a decode option, and not among those `read`."""
+        for name in sorted(self._option_names & record.keys() - {*read}):
+            fix = f"or name the key in option_fields (predict --option-field {name}), so that each record has its own"
+            fault = f"{name!r} is a decode option and no field of this bundle"
+            raise DataError.at(record, f"{fault}; set the option for all inputs, {fix}, or remove the key")
 
     def answer_example(self, example: Golden) -> Answer:
         """Return the answer to a golden example, with its options."""

@@ -32,7 +32,7 @@ from seqpipe.features.document import Arrays, Doc, Record, first_tokens
 from seqpipe.features.encoding import is_library_error
 from seqpipe.features.sources import InputSource, TextSource, numeric_fields
 from seqpipe.features.splitting import sentences
-from seqpipe.runtime.decode_options import Chosen, resolve_options
+from seqpipe.runtime.decode_options import Chosen, options_of, record_keys, resolve_options
 from seqpipe.runtime.manifest import Limits
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class Predictor:
 
     def answer_batch(self, records: Sequence[Record], decoding: Chosen) -> list[Answer | DataError]:
         """Answer a list of records; one that cannot be answered has the DataError in its place."""
-        return list(_finish(self.start(records, decoding, 0), self.kind.empty_for(decoding.arrays)))
+        return list(_finish(self.start(records, [decoding] * len(records), 0)))
 
     def answer_docs(
         self, docs: Sequence[Doc | Exception], decoding: Chosen, places: Sequence[str]
@@ -218,11 +218,20 @@ class Predictor:
         self, records: Iterable[Record | DataError], options: Mapping[str, Any]
     ) -> Iterator[Answer | DataError]:
         """Yield the answers to documents, one by one; one that cannot be answered has the DataError in its place."""
-        for record in records:
+        if record_keys(options):
+            resolve_options(self.options, options_of({}, options, self.options), self.kind)
+        for number, record in enumerate(records):
             try:
-                yield record if isinstance(record, DataError) else self.document(record, **options)
+                if isinstance(record, DataError):
+                    yield record
+                    continue
+                yield self.document(record, **options_of(record, options, self.options))
             except DataError as error:
                 yield error
+            except UsageError as error:
+                if not record_keys(options):
+                    raise
+                yield DataError(f"{_place(record, number)}: {error}")
 
     def docs(self, records: Sequence[Record], before: int = 0, within_text: bool = False) -> list[Doc]:
         """Tokenize records, blank texts as empty unless `within_text`; DataError for too long ones."""
@@ -255,13 +264,19 @@ class Predictor:
         blank = {} if keeps_blanks else {field: "" for field, text in texts.items() if _BLANK.fullmatch(text)}
         return {**record, **blank} if blank else record
 
-    def start(self, records: Sequence[Record | DataError], decoding: Chosen, before: int) -> Task:
-        """Start to answer records, numbered from `before` + 1; a DataError stays in its place."""
+    def start(self, records: Sequence[Record | DataError], decodings: Sequence[Chosen], before: int) -> Task:
+        """Start to answer records, numbered from `before` + 1, with these options; a DataError stays in its place."""
         docs_or_errors, tasks = self.split(records, before), []
         docs = {i: doc for i, doc in enumerate(docs_or_errors) if isinstance(doc, Doc)}
         lengths = [self.kind.text_length(docs[i]) if i in docs else 0 for i in range(len(docs_or_errors))]
         self._free_memory(max(lengths, default=0))
-        for rows in batches(lengths):
+        groups: dict[int, list[int]] = {}  # rows with the same options
+        for i, decoding in enumerate(decodings):
+            groups.setdefault(id(decoding), []).append(i)
+        for rows in (
+            [group[i] for i in part] for group in groups.values() for part in batches([lengths[i] for i in group])
+        ):
+            decoding = decodings[rows[0]]
             batch = [docs[i] for i in rows], decoding, [_place(records[i], before + i) for i in rows]
             if self._pool is None or len(docs_or_errors) <= 1:
                 done: Future[list[Answer | DataError]] = Future()
@@ -269,7 +284,11 @@ class Predictor:
                 tasks.append((rows, done))
             else:
                 tasks.append((rows, self._pool.submit(self._answers_or_errors, *batch)))
-        return [None if isinstance(doc, Doc) else doc for doc in docs_or_errors], tasks, os.getpid()
+        known: list[Answer | DataError | None] = []
+        for doc, length, decoding in zip(docs_or_errors, lengths, decodings, strict=True):
+            empty = None if length else copy.deepcopy(self.kind.empty_for(decoding.arrays))
+            known.append(doc if isinstance(doc, DataError) else empty)
+        return known, tasks, os.getpid()
 
     def _free_memory(self, longest: int) -> None:
         """Free the memory of a former huge text; called before each run, with the tokens of its longest text."""
@@ -336,24 +355,46 @@ class Answers:
     """
 
     def __init__(self, predictor: Predictor, options: Mapping[str, Any]):
-        self._predictor, self._decoding = predictor, predictor.defaults
+        self._predictor, self._options, self._decoding = predictor, options, predictor.defaults
         if options:
-            self._decoding = resolve_options(predictor.options, options, predictor.kind)
-        self._empty = predictor.kind.empty_for(self._decoding.arrays)
+            self._decoding = self._resolve({})
         self._pending: deque[Task] = deque()
         self._count = 0
 
     def take(self, records: Sequence[Record | DataError], ahead: int) -> Iterator[Answer | DataError]:
         """Start to answer these records; yield the answers to earlier groups except the last few."""
-        self._pending.append(self._predictor.start(records, self._decoding, self._count))
+        decodings = [self._decoding] * len(records)
+        if record_keys(self._options):
+            records, decodings = self._own_options(records)
+        self._pending.append(self._predictor.start(records, decodings, self._count))
         self._count += len(records)
         while len(self._pending) > ahead:
-            yield from _finish(self._pending.popleft(), self._empty)
+            yield from _finish(self._pending.popleft())
 
     def rest(self) -> Iterator[Answer | DataError]:
         """Yield all remaining answers."""
         while self._pending:
-            yield from _finish(self._pending.popleft(), self._empty)
+            yield from _finish(self._pending.popleft())
+
+    def _resolve(self, record: Mapping[str, Any]) -> Chosen:
+        predictor = self._predictor
+        return resolve_options(predictor.options, options_of(record, self._options, predictor.options), predictor.kind)
+
+    def _own_options(self, records: Sequence[Record | DataError]) -> tuple[list[Record | DataError], list[Chosen]]:
+        """Return the options of each record, the same object for equal ones; DataError for a record with wrong ones."""
+        checked, decodings, resolved = list(records), [self._decoding] * len(records), dict[str, Chosen]()
+        keys = record_keys(self._options).values()
+        for i, record in enumerate(records):
+            if isinstance(record, DataError):
+                continue
+            stated = repr([record.get(key) for key in keys])
+            try:
+                if stated not in resolved:
+                    resolved[stated] = self._resolve(record)
+                decodings[i] = resolved[stated]
+            except UsageError as error:
+                checked[i] = DataError(f"{_place(record, self._count + i)}: {error}")
+        return checked, decodings
 
     def cancel(self) -> None:
         """Cancel the runs that have not started yet."""
@@ -412,15 +453,14 @@ def raise_error(item: Item | DataError) -> Item:
     return item
 
 
-def _finish(task: Task, empty: Answer) -> Iterator[Answer | DataError]:
+def _finish(task: Task) -> Iterator[Answer | DataError]:
     answers, tasks, process = task
     if process != os.getpid():  # a fork lacks its threads
         raise UsageError("forked in the middle of these answers: call the model again, in this process")
     for rows, future in tasks:
         for row, answer in zip(rows, future.result(), strict=True):
             answers[row] = answer
-    for done in answers:
-        yield copy.deepcopy(empty) if done is None else done
+    yield from cast("list[Answer | DataError]", answers)
 
 
 # A predictor that does not trust the outputs of a bundle's graph: numbers, labels and shapes are checked.

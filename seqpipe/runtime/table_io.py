@@ -6,7 +6,7 @@ import csv
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from seqpipe.features.document import Record
 from seqpipe.features.sources import fields_of
 from seqpipe.files import PACKED, file_lines, open_file, writing
 from seqpipe.runtime.bundle import reader_from
+from seqpipe.runtime.decode_options import field_options, record_keys
 from seqpipe.runtime.manifest import Reader
 
 if TYPE_CHECKING:
@@ -121,6 +122,14 @@ class Columns:
             record[field] = row[column]
         return record
 
+    def own_options(self, row: Mapping[str, Any], keys: Iterable[str], where: object, form: str) -> Record:
+        """Return the decode options in these keys of a row; DataError if a table has no such column."""
+        for key in keys:
+            if key not in row and form in ("csv", "tsv", "parquet"):
+                hint = f"{did_you_mean(key, row)} (there is: {', '.join(row)})"
+                raise DataError(f"{where}: no column is named {key!r}{hint}; write --option-field OPTION=COLUMN")
+        return {key: row[key] for key in keys if key in row}
+
 
 def read_rows(model: Model, source: Path, form: str, columns: Columns) -> Iterator[tuple[Record | DataError, str]]:
     """Yield each row of a table, or the error of one that cannot be read, and its place."""
@@ -196,12 +205,19 @@ def answer_table(model: Model, table: Any, names: Sequence[str], options: Mappin
     """Answer the rows of a data frame of pandas or polars, or of an Arrow table; return it with columns of answers."""
     is_arrow = hasattr(table, "append_column")
     listed = getattr(table, "column_names", None) or list(table.columns)
+    own = record_keys(field_options(options.get("option_fields", ()), {}, model.predictor.options)).values()
     columns = Columns(model, names).record({name: name for name in listed}, type(table).__name__)  # by field
-    values = [table[name].to_pylist() if is_arrow else table[name].to_list() for name in columns.values()]
-    rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*values, strict=True)]
+    model.refuse_option_keys(dict.fromkeys(listed, ""), {*columns.values(), *own})
+    for column in own:
+        if column not in listed:
+            raise UsageError(f"option_fields: no column is named {column!r} (there is: {', '.join(map(str, listed))})")
+    read = {**columns, **{column: column for column in own}}
+    values = [table[name].to_pylist() if is_arrow else table[name].to_list() for name in read.values()]
+    rows = [dict(zip(read, cells, strict=True)) for cells in zip(*values, strict=True)]
     for number, row in enumerate(rows, 1):
-        if options.get("on_error") != "skip" and not all(isinstance(value, (str, list)) for value in row.values()):
-            raise DataError(f"row {number}: is not a text, but {next(iter(row.values()))!r}; leave it out, or fill it")
+        texts = [row[field] for field in columns]
+        if options.get("on_error") != "skip" and not all(isinstance(value, (str, list)) for value in texts):
+            raise DataError(f"row {number}: is not a text, but {texts[0]!r}; leave it out, or fill it")
     cells = [answer_columns(answer) for answer in model(iter(rows), **options)]
     new = {name: [row.get(name) for row in cells] for name in dict.fromkeys(name for row in cells for name in row)}
     if is_arrow:

@@ -231,6 +231,11 @@ def _request(name: str, model: Model) -> Schema:
     properties: dict[str, Schema] = {
         "inputs": {"anyOf": [item, array(item)], "description": "One input, or a list of them."},
         "options": ref(f"{name}.Options"),
+        "option_fields": {
+            "anyOf": [array(TEXT), {"type": "object", "additionalProperties": TEXT}],
+            "default": [],
+            "description": "Decode options that each record has itself: their names, or keys of the record by name.",
+        },
         "on_error": {
             **one_of(ON_ERROR),
             "default": ON_ERROR[0],

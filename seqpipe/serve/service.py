@@ -20,7 +20,7 @@ from seqpipe.answers.text import GeneratedText
 from seqpipe.errors import DataError, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import media_fields, numeric_fields
-from seqpipe.runtime.decode_options import Chosen, resolve_options
+from seqpipe.runtime.decode_options import Chosen, options_of, record_keys, resolve_options
 from seqpipe.runtime.explanation import Explanation
 from seqpipe.runtime.file_io import json_record
 from seqpipe.runtime.model import Model, check_golden, load
@@ -118,22 +118,27 @@ class Service:
         """Return the answer to each text or record; for one that cannot be answered, the DataError.
 
         Raises:
-            UsageError: for options that the bundle does not have.
+            UsageError: for options that the bundle does not have; of one record (`field_options`) its DataError.
             HttpError: if the queue is full, or there was no answer before `deadline` (by `time.monotonic`).
         """
-        key, decoding = await self._decoding(options)
+        known, has_fields = self.model.predictor.options, bool(record_keys(options))
+        chosen = options_of({}, options, known) if has_fields else options
+        key, decoding = await self._decoding(chosen)
         answers: list[Any] = [None] * len(items)
         request = Request(self._loop.create_future(), answers, 0)
         jobs = []
         for place, item in enumerate(items):
             try:
-                record = self._record(item, place)
+                record = self._record(item, place, options)
+                if has_fields:
+                    chosen = options_of(record, options, known)
+                    key, decoding = await self._decoding(chosen)
             except (DataError, UsageError) as error:
                 answers[place] = DataError(str(error))
                 continue
             payload: Any = _Input(record, decoding)
             if documents:
-                payload = partial(self.model.predictor.document, record, **options)
+                payload = partial(self.model.predictor.document, record, **chosen)
             read = estimate_tokens(record, self._media)
             written = decoding.written(read) * (min(read, ROWS) if documents else 1)  # for each sentence in a batch
             jobs.append(Job(None if documents else key, read, deadline, payload, request, place, written))
@@ -203,9 +208,10 @@ class Service:
                 waited = time.monotonic() - began if request.missing else request.waited
                 record.add([job.tokens for job in jobs], waited)
 
-    def _record(self, item: Any, place: int) -> Record:
+    def _record(self, item: Any, place: int, options: Mapping[str, Any] | None = None) -> Record:
         where = f"record {place + 1}"
-        return self.model.record({**json_record(item, self.model.fields, where, self._numbers), "where": where})
+        record = {**json_record(item, self.model.fields, where, self._numbers), "where": where}
+        return self.model.record(record, options)
 
     async def _decoding(self, options: Mapping[str, Any]) -> tuple[str, Chosen]:
         """Return the options as JSON and as graph inputs; cached for requests with the same short options."""

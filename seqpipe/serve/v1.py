@@ -18,7 +18,7 @@ from seqpipe.features.document import Doc
 from seqpipe.features.kinds.registry import MEDIA
 from seqpipe.features.sources import columns, fields_of, media_fields, numeric_fields
 from seqpipe.files import json_bytes, null_non_finite
-from seqpipe.runtime.decode_options import describe_options
+from seqpipe.runtime.decode_options import describe_options, field_options
 from seqpipe.runtime.predictor import ON_ERROR
 from seqpipe.serve.http import HttpError, deadline, http_error, is_large, read_json, refuse_unknown, send_json
 from seqpipe.serve.service import Catalog, Service
@@ -34,6 +34,7 @@ class PredictRequest:
 
     inputs: Any  # a text or record, or a list of them
     options: Mapping[str, Any] = field(default_factory=dict)  # decode options
+    option_fields: Any = ()  # options that each record has itself: their names, or a mapping of names to keys
     documents: bool = False  # whether each text is a document, to be split into sentences
     explain: bool = False  # whether to return the attention weights
     stream: bool = False  # whether to send the answer as it is generated
@@ -101,7 +102,8 @@ async def answer(name: str, scope: Scope, receive: Receive, send: Send, catalog:
         await send_json(send, 200, {"answer": data["answer"], "explanation": data}, is_large=True)
     else:
         inputs = parsed.inputs if several else [parsed.inputs]
-        answers = await service.answer(inputs, parsed.options, deadline=end, documents=parsed.documents)
+        options = field_options(parsed.option_fields, parsed.options, service.model.predictor.options)
+        answers = await service.answer(inputs, options, deadline=end, documents=parsed.documents)
         contents: list[Any] = []
         for answer_or_error in answers:
             if isinstance(answer_or_error, DataError):
@@ -121,6 +123,12 @@ def _parse(body: Mapping[str, Any], settings: Settings) -> PredictRequest:
     parsed = PredictRequest(**body)
     if not isinstance(parsed.options, dict):
         raise UsageError("options: must be an object of decode options")
+    named = parsed.option_fields
+    texts = [*named, *named.values()] if isinstance(named, dict) else named
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise UsageError("option_fields: must be a list of names of decode options, or an object with a key for each")
+    if texts and (parsed.explain or parsed.stream):
+        raise UsageError("option_fields: explain and stream have one input; give its options as `options`")
     for key in ("documents", "explain", "stream"):
         if not isinstance(body.get(key, False), bool):
             raise UsageError(f"{key}: must be true or false, not {body[key]!r}")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gallery import gallery
 from tiny_pipelines import command_line, run_process, seqpipe
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 from toy_bundles import changed_bundle
@@ -182,6 +183,38 @@ BAD_LINES = {
     "too long": (LONG.encode(), "1,001 tokens exceed the limit"),
     "panics": (b"a" * 60, "the tokenizer cannot split 'a{40}'… .60 characters.: Onig"),
 }
+
+
+ROWS = [("ab", "d", 3), ("ab", "", None), ("cdf", "c", None)]
+TABLES = {
+    "rows.jsonl": "".join(json.dumps({"text": text, "start": start, "n": n}) + "\n" for text, start, n in ROWS),
+    "rows.csv": "text,start,n\n" + "".join(f"{text},{start},{'' if n is None else n}\n" for text, start, n in ROWS),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("more", [[], ["-o", "parts", "--processes", "2"], ["--field", "text", "--threads", "2"]])
+def test_a_column_has_a_decode_option_of_each_record(name: str, more: list[str], folder: Path) -> None:
+    path, model = gallery("text").bundle, load(gallery("text").bundle, "cpu", threads=1)
+    Path(name).write_text(TABLES[name])
+    Path("parts").mkdir()
+    fields = ["--option-field", "prefix=start", "--option-field=min_length=n"]
+    done = seqpipe("predict", path, "-i", name, *fields, "--option", "prefix=f", *more)
+    assert done.code == 0, done.err
+    out = done.out if "-o" not in more else "".join(file.read_text() for file in sorted(Path("parts").glob("*.jsonl")))
+    expected = [model("ab", prefix="d", min_length=3), model("ab", prefix="f"), model("cdf", prefix="c")]
+    assert [line["answer"] for line in lines(out)] == expected
+    for wrong, message in (
+        (["--option-field", "prefx"], "no decode option 'prefx'; did you mean 'prefix'?"),
+        (["--option-field", "prefix=start", "--format", "text"], "--option-field: names a column of a table or a key"),
+    ):
+        assert message in seqpipe("predict", path, "-i", name, *wrong).err
+    Path(name).write_text(TABLES[name].replace("start", "prefix"))
+    refused = seqpipe("predict", path, "-i", name)
+    assert (refused.code, "'prefix' is a decode option and no field" in refused.err) == (DataError.exit_code, True)
+    Path(name).write_text(TABLES[name].replace("start", "begin"))
+    if name == "rows.csv":
+        assert "no column is named 'start'" in seqpipe("predict", path, "-i", name, *fields).err
 
 
 @pytest.fixture(scope="module")

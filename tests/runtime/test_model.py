@@ -1,6 +1,8 @@
 """The toy bundle, opened and asked; and bundles whose hashes are right and whose contents are not."""
 
 import json
+import random
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from gallery import gallery
 from onnx import helper
 from toy_bundles import changed_bundle
 
@@ -43,6 +46,50 @@ def test_the_form_of_the_input_is_that_of_the_answer(tiny: Model) -> None:
     assert list(answers) == [anna, bern]
     (span,) = tiny({"words": ["in", "Bern"], "text": "in\u3000Bern"})
     assert (span["start"], span["end"]) == (3, 7)
+
+
+@pytest.fixture(scope="module")
+def writer() -> Model:
+    return load(gallery("text").bundle, "cpu", threads=1)
+
+
+def test_each_record_is_answered_with_its_own_options_in_batches_by_options(
+    writer: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The seed and the prefix of a record go before those of all; without the key, or with null, these count."""
+    dice = random.Random(3)
+    texts = ["".join(dice.choices("abcdf", k=dice.randint(0, 6))) for _ in range(60)]
+    options = [{"prefix": prefix, "seed": seed} for prefix in ("ab", ["d"], None) for seed in (1, None)]
+    own = [dice.choice(options) for _ in texts]
+    usual: dict[str, Any] = {"prefix": "f", "min_length": 2}
+    expected = [
+        writer(text, **usual | {name: value for name, value in chosen.items() if value is not None})
+        for text, chosen in zip(texts, own, strict=True)
+    ]
+    fields = {"prefix": "start", "seed": "seed"}
+    rows = [
+        {"text": text, "id": 5} | {fields[name]: value for name, value in chosen.items() if value is not None or i % 2}
+        for i, (text, chosen) in enumerate(zip(texts, own, strict=True))
+    ]
+    sizes, run = [], writer.predictor.run
+    monkeypatch.setattr(writer.predictor, "run", lambda inputs: (sizes.append(len(inputs["ids"])), run(inputs))[1])
+    assert writer(rows, option_fields=fields, **usual) == expected
+    assert len(sizes) == len({repr(chosen) for text, chosen in zip(texts, own, strict=True) if text})
+    assert [writer(row, option_fields=fields, **usual) for row in rows[:5]] == expected[:5]
+
+
+def test_an_option_of_a_record_that_is_wrong_or_not_asked_for_costs_only_its_answer(writer: Model) -> None:
+    good, wrong = {"text": "ab", "prefix": "d"}, {"text": "ab", "prefix": "z"}
+    first, second = writer([good, wrong], option_fields=["prefix"], on_error="skip")
+    assert first == writer("ab", prefix="d")
+    assert second["error"].startswith("record 2: prefix: 'z' is not a token of the target vocabulary")
+    with pytest.raises(UsageError, match="no decode option 'prefx'; did you mean 'prefix'"):
+        writer([good], option_fields=["prefx"])
+    for key in ("prefix", "seed"):
+        message = f"{key!r} is a decode option and no field .* set the option for all .* --option-field {key}"
+        with pytest.raises(DataError, match=f"^x:3: {message}"):
+            writer({"text": "ab", key: 1, "where": "x:3"})
+        assert re.search(message, writer([{"text": "ab", key: 1}], option_fields={}, on_error="skip")[0]["error"])
 
 
 WRONG_INPUTS = [

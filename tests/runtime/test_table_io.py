@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gallery import gallery
 
-from seqpipe import Model
+from seqpipe import Model, load
 from seqpipe.errors import DataError, SkippedError, UsageError
 from seqpipe.runtime.file_io import predict_file
 from seqpipe.runtime.manifest import Reader
@@ -157,6 +158,19 @@ def test_a_frame_gets_columns_of_answers(tiny: Model) -> None:
         tiny.predict_table(frame, field="body")
     with pytest.raises(DataError, match="row 2: is not a text"):
         tiny.predict_table(pandas.DataFrame({"text": ["Anna", None]}))
+
+
+def test_a_frame_has_a_column_of_decode_options() -> None:
+    pandas, model = pytest.importorskip("pandas"), load(gallery("text").bundle, "cpu", threads=1)
+    frame = pandas.DataFrame({"text": ["ab", "ab"], "start": ["d", None]})
+    answered = model.predict_table(frame, option_fields={"prefix": "start"})
+    assert list(answered["answer.generated_text"]) == [
+        model("ab", **more)["generated_text"] for more in ({"prefix": "d"}, {})
+    ]
+    with pytest.raises(UsageError, match="option_fields: no column is named 'prefix'"):
+        model.predict_table(frame, option_fields=["prefix"])
+    with pytest.raises(DataError, match="'prefix' is a decode option and no field"):
+        model.predict_table(frame.rename(columns={"start": "prefix"}))
 
 
 def test_a_polars_frame_gets_columns_of_answers(tiny: Model) -> None:

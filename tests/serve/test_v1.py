@@ -72,6 +72,21 @@ def test_a_wrong_request_gets_the_reason_and_a_fix(server: Server, body: Any, st
     assert reply.json["error"].startswith(message)
 
 
+def test_each_input_may_have_its_own_options(server: Server, lm: Model) -> None:
+    inputs = [{"text": "a good", "size": n} for n in (3, 7, None, "x", 3)] + ["a sad"]
+    body = {"inputs": inputs, "option_fields": {"max_length": "size"}, "on_error": "skip", "options": {"max_length": 5}}
+    answers = server.post("/v1/lm", body).json["answers"]
+    expected = [lm(text, max_length=n) for text, n in [("a good", n) for n in (3, 7, 5, 3)] + [("a sad", 5)]]
+    assert answers.pop(3) == {"error": "max_length: must be int, not 'x'"}
+    assert answers == expected
+    for wrong in ({"option_fields": 3}, {"option_fields": ["max_length"], "inputs": "a", "stream": True}):
+        assert server.post("/v1/lm", {**body, **wrong}).json["error"].startswith("option_fields: ")
+    for options in ({"max_length": {}}, {"max_length": {"field": 3}}, {"seed": {"field": []}}, {"stop": {"field": {}}}):
+        assert server.post("/v1/lm", {"inputs": "a", "options": options}).status == 422
+    error = server.post("/v1/lm", {"inputs": {"text": "a good", "max_length": 3}}).json["error"]
+    assert error.startswith("record 1: 'max_length' is a decode option and no field of this bundle; ")
+
+
 def test_an_input_without_an_answer_may_be_skipped(server: Server, slow: Model) -> None:
     reply = server.post("/v1/slow", {"inputs": ["Anna", LONG, 5, "Bern"], "on_error": "skip"}).json
     anna, long, five, bern = reply["answers"]
