@@ -17,6 +17,7 @@ from seqpipe.answers.metrics.f1 import SPLIT
 from seqpipe.config.loader import load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
+from seqpipe.pipeline import scoring
 from seqpipe.pipeline.scoring import answer_shard, open_target, score_perturbed, score_shards, score_target
 from seqpipe.plugin import Metric
 from seqpipe.runtime.evaluate import (
@@ -183,7 +184,7 @@ def test_shards_of_a_bundle_have_the_scores_of_one_run(
 
 
 def test_shards_that_do_not_belong_together_are_refused(
-    tiny_bundle: Path, build: Build, data: Path, tmp_path: Path
+    tiny_bundle: Path, build: Build, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers, far = tmp_path / "answers", tmp_path / "far"
     answer_shard(tiny_bundle, QUIET, Shard(1, 2), answers, data=data, device="cpu")
@@ -212,6 +213,9 @@ def test_shards_that_do_not_belong_together_are_refused(
         (answers / "shard-00001.json").write_text(content, encoding="utf-8")
         with pytest.raises(DataError, match=r"shard-00001\.json: damaged: .*; remove it, and write the shard again"):
             score_shards(tiny_bundle, answers, QUIET)
+    monkeypatch.setattr(scoring, "answered", lambda *_, **__: [][: data.write_text(CONLL)])
+    with pytest.raises(DataError, match="changed while it was answered; write the shard again"):
+        answer_shard(tiny_bundle, QUIET, Shard(1, 2), far, data=data, device="cpu")
 
 
 @pytest.mark.usefixtures("data")

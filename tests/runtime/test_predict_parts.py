@@ -118,7 +118,8 @@ def test_an_input_that_changed_is_named_and_no_answer_is_lost(inputs: str, tiny:
     for shard in (1, 2):
         with pytest.raises(UsageError, match=changed):
             answer(shard)
-    assert {file: file.read_bytes() for file in before} == before
+    files_left = before if len(files) > 1 else out.iterdir()  # the second of two files is answered first
+    assert {file: file.read_bytes() for file in files_left} == before
     assert (out / "manifest.json").exists() == inputs.endswith(".gz")  # one part, all of which is in the first shard
     source.write_bytes(new)
     answer(2)
