@@ -353,6 +353,8 @@ class _Loader:
         keys = {"path": value} if isinstance(value, str) else self.mapping(value, path)
         teacher = self.keys(Teacher, keys, path, "'teacher'")
         at = Path(os.path.abspath(self.root / (teacher.path if teacher else "")))
+        if teacher and not at.exists() and (hint := self.expansion_hint(teacher.path, path)):
+            self.error(path, f"no such folder {teacher.path!r} (looked for {at}){hint}")
         at = at.parent if (at / BUNDLE).is_file() and (at.parent / STATE).is_file() else at
         return teacher and teacher.model_copy(update={"path": str(at)})
 
@@ -480,7 +482,8 @@ class _Loader:
         except UsageError as error:
             problem = str(error)
         if problem:
-            self.error((*path, "init"), problem)
+            text, key = str(folder).removeprefix(f"{self.root}{os.sep}"), (*path, "init")
+            self.error(key, problem + self.expansion_hint(text, key))
 
     def resolved(
         self, kind: str, mapping: Mapping[str, Plain], path: Where

@@ -97,7 +97,7 @@ def refuse_long(
             if divided and len(sentences(doc.text)) > 1:
                 fix = ", or ask for documents (predict --documents), which splits it into sentences"
             elif divided:
-                fix = "; it is one sentence, as documents (predict --documents) split at . ! ? and at line ends"
+                fix = "; it is one sentence: documents (predict --documents) are split at . ! ? and at line ends"
             text = "text" if doc.rows is None else "input"
             message = f"{tokens:,} tokens exceed the limit of {limits.tokens:,}; split the {text}{fix}"
         elif first > limits.first_tokens:

@@ -174,6 +174,8 @@ WRONG_OVERRIDES = [
     ("data.train=$DATA/no.txt", "data.train", 'give it on the command line: data.train="$DATA/no.txt"'),
     ("data.train=${DATA}/*.txt", "data.train", "variables in a YAML are not replaced: write the path"),
     ("data.dev=~/no.txt", "data.dev", f"~ is not expanded: write {Path.home()}/no.txt"),
+    ("encoder.init=$RUNS/a", "encoder.init", "variables in a YAML are not replaced: write the path"),
+    ("train.teacher.path=~/runs/a", "train.teacher", f"~ is not expanded: write {Path.home()}/runs/a"),
     ("data.train=pointer.txt", "data.train", "is a pointer of Git LFS, not the file itself; run `git lfs pull`"),
     ("data.train=pointer*.txt", "data.train", "is a pointer of Git LFS"),
     ("train.epochs", "", "an override is key=value"),
