@@ -218,14 +218,10 @@ class Predictor:
         self, records: Iterable[Record | DataError], options: Mapping[str, Any]
     ) -> Iterator[Answer | DataError]:
         """Yield the answers to documents, one by one; one that cannot be answered has the DataError in its place."""
-        if record_keys(options):
-            resolve_options(self.options, options_of({}, options, self.options), self.kind)
         for number, record in enumerate(records):
             try:
-                if isinstance(record, DataError):
-                    yield record
-                    continue
-                yield self.document(record, **options_of(record, options, self.options))
+                own = {} if isinstance(record, DataError) else options_of(record, options, self.options)
+                yield record if isinstance(record, DataError) else self.document(record, **own)
             except DataError as error:
                 yield error
             except UsageError as error:

@@ -72,7 +72,13 @@ def test_a_wrong_request_gets_the_reason_and_a_fix(server: Server, body: Any, st
     assert reply.json["error"].startswith(message)
 
 
-def test_each_input_may_have_its_own_options(server: Server, lm: Model) -> None:
+def test_each_input_may_have_its_own_options(server: Server, lm: Model, slow: Model) -> None:
+    rows = [{"text": "Anna calls. Ben in Bern.", "bias": bias} for bias in (0.5, -1, "x")]
+    shared = {"documents": True, "option_fields": ["bias"], "on_error": "skip"}
+    expected = [slow(rows[0]["text"], documents=True, bias=bias) for bias in (0.5, -1)]
+    for answers in (server.post("/v1/slow", {"inputs": rows, **shared}).json["answers"], slow(rows, **shared)):
+        assert answers[:2] == expected
+        assert answers[2]["error"].endswith("bias: must be float, not 'x'")
     inputs = [{"text": "a good", "size": n} for n in (3, 7, None, "x", 3)] + ["a sad"]
     body = {"inputs": inputs, "option_fields": {"max_length": "size"}, "on_error": "skip", "options": {"max_length": 5}}
     answers = server.post("/v1/lm", body).json["answers"]
