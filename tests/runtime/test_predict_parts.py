@@ -68,6 +68,9 @@ def test_lines_in_a_part_are_numbered_as_in_the_file(tiny: Model, tmp_path: Path
     with pytest.raises(SkippedError, match="3 of 60 inputs"):
         in_parts(tiny, source, tmp_path / "out", on_error="skip")
     assert together(tmp_path / "out") == (tmp_path / "whole.jsonl").read_bytes()
+    in_parts(
+        tiny, source, tmp_path / "out", on_error="skip", resume=True, engine=None
+    )  # only examines, answers nothing
     with pytest.raises(DataError, match=r"texts\.jsonl:32: no field"):
         in_parts(tiny, source, tmp_path / "stopped", shard=Shard(2, 2))
 
