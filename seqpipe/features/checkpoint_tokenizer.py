@@ -129,16 +129,18 @@ def _pieces(file: Path, checkpoint: object) -> _Pieces:
 # The files of a checkpoint, which may be a stranger's: they are checked before any library opens one of them.
 
 MAX_JSON_BYTES, MAX_HEADER_BYTES = 1 << 28, 1 << 24
-MAX_IDS, MAX_POSITIONS = 10_000_000, 10_000_000
+MAX_IDS, MAX_POSITIONS = 10_000_000, 1 << 24
 MANY_LAYERS, MANY = 100, 1_000_000  # layers may share tensors, as those of ALBERT do; sizes without weights
 _LAYERS, _POSITIONS = re.compile(r"(.*_)?layers?"), re.compile(r".*(positions?|buckets?|window).*")
-_SIZES = re.compile(r"(.*_)?(size|dim|heads?)|n_embd|d_model|d_ff|d_kv|num_labels")
+_PARTS = "type|vocab|hidden|intermediate|embedding|encoder|decoder|attention|num|n|key|value|ffn|pooler|head"
+_SIZES = re.compile(rf"(({_PARTS})_)*(size|dim|heads?)|n_embd|d_model|d_ff|d_kv|num_labels")
+_READ = (".json", ".model", ".safetensors", ".spm", ".txt")  # other files, such as pickles, are not opened
 _Id = Annotated[int, Field(ge=0, lt=MAX_IDS)]
 
 
 class _Config(TypedDict, total=False):
     architectures: list[str] | None
-    id2label: dict[Annotated[str, Field(pattern=r"^\d{1,7}$")], str | int] | None
+    id2label: dict[Annotated[str, Field(pattern=r"^\d{1,7}$")], str | int | float] | None
 
 
 class _TokenizerModel(TypedDict, total=False):
@@ -217,9 +219,9 @@ def check_checkpoint(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         raise DataError(f"{folder}: no config.json; a checkpoint is a folder that save_pretrained wrote")
     shapes: list[list[int]] = []
-    for file in sorted(path for path in folder.iterdir() if path.exists() and not path.is_dir()):
+    for file in sorted(path for path in folder.iterdir() if path.suffix in _READ and path.exists()):
         if not file.is_file():
-            raise DataError(f"{file}: is a pipe or a device; {_ANEW}")
+            raise DataError(f"{file}: is not a regular file, but a pipe, device or folder; {_ANEW}")
         with file.open("rb") as content:
             if content.read(len(LFS_POINTER)) == LFS_POINTER:
                 raise DataError(f"{file}: {LFS_FIX}")
@@ -228,7 +230,7 @@ def check_checkpoint(folder: Path) -> None:
         if file.suffix == ".safetensors":
             shapes += _tensor_shapes(file)
     largest = max((size for shape in shapes for size in shape), default=MANY)
-    limits = ((_LAYERS, 0, max(len(shapes), MANY_LAYERS)), (_SIZES, 0, largest), (_POSITIONS, -1, MAX_POSITIONS))
+    limits = ((_LAYERS, 0, max(len(shapes), MANY_LAYERS)), (_SIZES, -1, largest), (_POSITIONS, -1, MAX_POSITIONS))
     parts = [read_json(folder / "config.json")]
     for part in parts:  # and the objects in it, which are appended
         parts += [value for key, value in part.items() if isinstance(value, dict) and key != "label2id"]

@@ -357,11 +357,11 @@ WRONG_VALUES = [
     ("config.json", "id2label", ["a", "b"], ": Input should be an object"),
     ("config.json", "id2label", {"a": "b"}, ".a: String should match"),
     ("config.json", "id2label", {"0": "a", "2": "b"}, ": number the labels 0, 1, 2"),
-    ("config.json", "num_labels", 10**9, ": 1,000,000,000 is not between 0 and "),
-    ("config.json", "vocab_size", 10**12, ": 1,000,000,000,000 is not between 0 and "),
+    ("config.json", "num_labels", 10**9, ": 1,000,000,000 is not between -1 and "),
+    ("config.json", "vocab_size", 10**12, ": 1,000,000,000,000 is not between -1 and "),
     ("config.json", "num_hidden_layers", 10**9, ": 1,000,000,000 is not between 0 and 100, the limits for these"),
     ("config.json", "num_hidden_layers", -1, ": -1 is not between 0 and 100"),
-    ("config.json", "max_position_embeddings", 10**11, ": 100,000,000,000 is not between -1 and 10,000,000"),
+    ("config.json", "max_position_embeddings", 10**11, ": 100,000,000,000 is not between -1 and 16,777,216"),
     ("config.json", "hidden_size", {"vocab_size": 10**12}, ""),
     ("tokenizer.json", "model", {"vocab": {"a": 4 * 10**9}}, ".vocab.a: Input should be less than 10000000"),
     ("tokenizer.json", "normalizer", {"type": "Sequence", "normalizers": [LONGER] * 4}, "times longer in encoding"),
@@ -393,7 +393,7 @@ def test_nothing_outside_of_its_folder_is_read(make: Make, tmp_path: Path) -> No
     (folder / "model.safetensors.index.json").unlink()
     (folder / "tokenizer.json").unlink()
     os.mkfifo(folder / "tokenizer.json")
-    assert "tokenizer.json: is a pipe or a device" in refusal(folder, tmp_path / "bundle")
+    assert "tokenizer.json: is not a regular file" in refusal(folder, tmp_path / "bundle")
 
 
 class Planted:
@@ -406,6 +406,7 @@ def test_no_pickle_is_opened(make: Make, tmp_path: Path, monkeypatch: pytest.Mon
     folder = copy_of(make, tmp_path)
     for name in ("pytorch_model.bin", "training_args.bin", "model.pt", "head.pkl", "vocab.pkl"):
         (folder / name).write_bytes(pickle.dumps(Planted()))
+    (folder / "tf_model.h5").write_bytes(b"version https://git-lfs.github.com/spec/v1\nsize 9\n")
     load_checkpoint(folder)
     weights = (folder / "model.safetensors").rename(folder / "other.safetensors")
     refusal(folder, tmp_path / "bundle")
