@@ -33,6 +33,10 @@ def serve(
     ] = 65_536,
     max_body: Annotated[int, typer.Option("--max-body", min=1, help="Maximum bytes of a request body.")] = 4 << 20,
     max_items: Annotated[int, typer.Option("--max-items", min=1, help="Maximum inputs in one request.")] = 1_024,
+    max_pixels: Annotated[int, typer.Option("--max-pixels", min=1, help="Maximum pixels of a picture.")] = 20_000_000,
+    max_samples: Annotated[
+        int, typer.Option("--max-samples", min=1, help="Maximum samples of a sound at the bundle's rate.")
+    ] = 4_800_000,
     max_length: Annotated[int, typer.Option("--max-length", min=1, help="Maximum of max_length in a request.")] = 1_000,
     max_beams: Annotated[int, typer.Option("--max-beams", min=1, help="Maximum of beams and n_best.")] = 20,
     max_connections: Annotated[
@@ -90,6 +94,8 @@ def serve(
         max_waiting_tokens=max_waiting_tokens,
         max_body_bytes=max_body,
         max_items=max_items,
+        max_pixels=max_pixels,
+        max_samples=max_samples,
         max_length=max_length,
         max_beams=max_beams,
         max_connections=max_connections,

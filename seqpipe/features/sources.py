@@ -464,8 +464,23 @@ def numeric_fields(source: InputSource) -> tuple[str, ...]:
 
 def media_fields(source: InputSource) -> dict[str, str]:
     """Return the fields of a record that contain a picture or a sound, with their feature kind."""
+    return {field: feature.kind for field, feature in media_features(source).items()}
+
+
+def media_features(source: InputSource) -> dict[str, FeatureKind]:
+    """Return the feature of each of the `media_fields`."""
+    return {part.field: part.feature for part in _media_sources(source)}
+
+
+def limit_media(source: InputSource, pixels: int, samples: int) -> None:
+    """Make a source refuse pictures of more pixels, and sounds of more samples after resampling."""
+    for part in _media_sources(source):
+        part.features = {name: feature.limited(pixels, samples) for name, feature in part.features.items()}
+
+
+def _media_sources(source: InputSource) -> list[NumericSource]:
     numeric = [part for part in sources_of(source).values() if isinstance(part, NumericSource)]
-    return {part.field: part.feature.kind for part in numeric if part.feature.is_media}
+    return [part for part in numeric if part.feature.is_media]
 
 
 def one_text(source: InputSource) -> bool:

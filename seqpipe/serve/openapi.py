@@ -181,8 +181,8 @@ _MEDIA: Mapping[str, Schema] = {
         "description": "PNG or JPEG in base64, or a data URL of it; or rows of pixels, numbers or triples, 0 to 255.",
     },
     "sound": {
-        "anyOf": [_FILE, _SAMPLES],
-        "description": "A WAV in base64, or a data URL of it; or samples from -1 to 1 at the bundle's rate.",
+        "anyOf": [_FILE, _SAMPLES, obj(array=_SAMPLES, sampling_rate={"type": "integer"})],
+        "description": "A WAV in base64, or a data URL of it; or samples from -1 to 1 at the bundle's rate or theirs.",
     },
 }
 _FAILED: Schema = obj(error=TEXT)

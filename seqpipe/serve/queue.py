@@ -17,6 +17,7 @@ _UNKNOWN = 64.0  # assumed cost of a run before there were runs of different siz
 _MEMORY = 0.99  # weight of a run relative to the next one
 _SPREAD = 0.05  # minimum relative variance of sizes for an estimate of the cost
 POOL = 2 * ROWS  # number of the oldest jobs from which a batch is chosen
+_MEASURED = 4 * TOKENS  # tokens of new jobs that are measured at a time
 _SMALL = 0.02  # share of the maximum number of waiting tokens
 _RECENT = 0.1  # weight of the newest value in a moving average
 
@@ -175,8 +176,10 @@ class BatchQueue:
         """Wait for the next batch and return it; empty when all jobs are done after `close`."""
         with self._changed:
             while True:
-                if (room := POOL - len(self._pool)) > 0 and self._fresh:
-                    self._fill([*itertools.islice(self._fresh, room)])
+                if self._fresh and (room := POOL - len(self._pool)) > 0:
+                    oldest = [*itertools.islice(self._fresh, room)]
+                    sizes = itertools.accumulate(job.tokens for job in oldest)  # the first ones wait for no other
+                    self._fill(oldest[: 1 + sum(size < _MEASURED for size in sizes)])
                 if not self._pool:
                     if self._closed and not self._count:
                         return []

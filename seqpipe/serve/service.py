@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,8 @@ from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.text import GeneratedText
 from seqpipe.errors import DataError, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.document import Doc, Record
-from seqpipe.features.sources import media_fields, numeric_fields
+from seqpipe.features.media import read_bytes
+from seqpipe.features.sources import limit_media, media_features, numeric_fields
 from seqpipe.runtime.decode_options import Chosen, options_of, record_keys, resolve_options
 from seqpipe.runtime.explanation import Explanation
 from seqpipe.runtime.file_io import json_record
@@ -102,7 +103,7 @@ class Service:
         self.name, self.model, self._observers, self._folder = name, model, observers, folder
         self._loop = asyncio.get_running_loop()
         featurizer = model.predictor.featurizer
-        self._numbers, self._media, self._active = bool(numeric_fields(featurizer)), media_fields(featurizer), 0
+        self._numbers, self._media, self._active = bool(numeric_fields(featurizer)), media_features(featurizer), 0
         self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000, self._split)
         self._decodings: OrderedDict[str, Chosen] = OrderedDict()
         self._close_s = settings.timeout_s
@@ -129,7 +130,7 @@ class Service:
         jobs = []
         for place, item in enumerate(items):
             try:
-                record = self._record(item, place, options)
+                record, read = self._record(item, place, options)
                 if has_fields:
                     chosen = options_of(record, options, known)
                     key, decoding = await self._decoding(chosen)
@@ -139,25 +140,23 @@ class Service:
             payload: Any = _Input(record, decoding)
             if documents:
                 payload = partial(self.model.predictor.document, record, **chosen)
-            read = estimate_tokens(record, self._media)
             written = decoding.written(read) * (min(read, ROWS) if documents else 1)  # for each sentence in a batch
             jobs.append(Job(None if documents else key, read, deadline, payload, request, place, written))
         return await self._wait_for_answers(jobs, request) if jobs else answers
 
     async def explain(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> Explanation:
         """Return the answer to one input with its explanation; raises the same errors as `Model.explain`."""
-        record, (_, decoding) = self._record(item, 0), await self._decoding(options)
+        (record, read), (_, decoding) = self._record(item, 0), await self._decoding(options)
         explain = partial(self.model.explain, record, method="attention", **options)
-        return await self._call(explain, estimate_tokens(record, self._media), deadline, decoding)
+        return await self._call(explain, read, deadline, decoding)
 
     async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[GeneratedText]:
         """Generate the continuation of a prompt in chunks; other jobs are answered between two chunks."""
-        record = self._record(item, 0)
+        record, read = self._record(item, 0)
         end = object()
         self._active += 1
         try:
             start, (_, decoding) = partial(self.model.stream, record, **options), await self._decoding(options)
-            read = estimate_tokens(record, self._media)
             chunks: Iterator[GeneratedText] = await self._call(start, read, deadline, decoding)
             while (chunk := await self._call(partial(next, chunks, end), 0, deadline)) is not end:
                 yield chunk
@@ -166,7 +165,7 @@ class Service:
 
     def prompt(self, item: Any) -> str:
         """Return the beginning of the whole text, before the chunks of `stream`."""
-        return prompt(self.model.predictor, self._record(item, 0))
+        return prompt(self.model.predictor, self._record(item, 0)[0])
 
     async def close(self) -> None:
         """Answer all accepted requests, then end the workers; give up when the time is over."""
@@ -208,10 +207,17 @@ class Service:
                 waited = time.monotonic() - began if request.missing else request.waited
                 record.add([job.tokens for job in jobs], waited)
 
-    def _record(self, item: Any, place: int, options: Mapping[str, Any] | None = None) -> Record:
+    def _record(self, item: Any, place: int, options: Mapping[str, Any] | None = None) -> tuple[Record, int]:
+        """Return an input as a record, with the bytes of a picture or sound in place of base64, and its tokens."""
         where = f"record {place + 1}"
         record = {**json_record(item, self.model.fields, where, self._numbers), "where": where}
-        return self.model.record(record, options)
+        record = dict(self.model.record(record, options))
+        tokens = estimate_tokens({name: value for name, value in record.items() if name not in self._media})
+        for name in self._media.keys() & record.keys():
+            at = f"{where}: field {name!r}"
+            record[name] = value = read_bytes(record[name], at) if isinstance(record[name], str) else record[name]
+            tokens += self._media[name].media_tokens(value, at)
+        return record, tokens
 
     async def _decoding(self, options: Mapping[str, Any]) -> tuple[str, Chosen]:
         """Return the options as JSON and as graph inputs; cached for requests with the same short options."""
@@ -229,7 +235,13 @@ class Service:
 
     def _split(self, jobs: Sequence[Job]) -> None:
         """Tokenize and measure the inputs of jobs; an exception becomes the answer."""
+        if self._media and len(jobs) > 1:
+            for job in jobs:
+                self._split([job])
+            return
         began, predictor = time.monotonic(), self.model.predictor
+        if self._media and (began > jobs[0].deadline or not jobs[0].waits):
+            return  # nobody waits for what a picture or a sound would cost
         inputs: list[_Input] = [job.payload for job in jobs]
         try:
             docs: Sequence[Doc | Exception] = predictor.split([each.record for each in inputs])
@@ -291,13 +303,9 @@ def _error(raised: BaseException) -> Exception:
     return raised if isinstance(raised, Exception) else RuntimeError(f"{type(raised).__name__}: {raised}")
 
 
-def estimate_tokens(record: Record, media: Collection[str] = ()) -> int:
-    """Estimate the tokens of a record before it is split: a quarter of its bytes, or one per row.
-
-    A picture or a sound, in one of the fields `media`, has one for 256 characters of base64, rows of pixels or samples.
-    """
-    sizes = (_size(value) if name not in media else 1 for name, value in record.items() if name != "where")
-    return sum(sizes) + sum(len(value) // 256 for name in media if isinstance(value := record.get(name), str | list))
+def estimate_tokens(record: Record) -> int:
+    """Estimate the tokens of a record before it is split: a quarter of its bytes, or one per row."""
+    return sum(_size(value) for name, value in record.items() if name != "where")
 
 
 def _size(value: Any) -> int:
@@ -312,6 +320,7 @@ def open_model(folder: Path, settings: Settings) -> Model:
     """Load and verify a bundle, and apply the server's limits to its options; BundleError if it is not valid."""
     model = load(folder, settings.device, threads=1, timeout=settings.timeout_s)
     check_golden(model, folder)
+    limit_media(model.predictor.featurizer, settings.max_pixels, settings.max_samples)
     limits = {"max_length": settings.max_length, "beams": settings.max_beams, "n_best": settings.max_beams}
     for name, option in model.manifest.options.items():
         limit = limits.get(name.rpartition(".")[2])

@@ -38,6 +38,8 @@ class Settings:
     max_waiting_tokens: int = 65_536  # (estimated) of one bundle, read and generated
     max_body_bytes: int = 4 << 20
     max_items: int = 1_024  # inputs in a request
+    max_pixels: int = 20_000_000  # of a picture
+    max_samples: int = 4_800_000  # of a sound after resampling; five minutes at 16,000 a second
     max_length: int = 1_000  # maximum of the decode option `max_length` in a request
     max_beams: int = 20  # the same for `beams` and `n_best`
     max_header_bytes: int = 32 << 10  # approximate maximum size of the first line and the headers of a request

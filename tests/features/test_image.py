@@ -4,6 +4,7 @@ import base64
 import io
 import struct
 import sys
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,73 @@ def test_other_values_than_pictures_are_refused_with_their_place_and_a_fix(value
     source = NumericSource({"image": Image(4, 4)}, "p")
     with pytest.raises(DataError, match=rf"^f:7: field 'p' .*({words})"):
         source.docs([{"p": value, "where": "f:7"}])
+
+
+def test_what_is_transparent_is_composed_on_a_stated_background() -> None:
+    alpha = RANDOM.integers(0, 256, (23, 41, 1)).astype(np.uint8)
+    clear = np.concatenate([COLOURS, alpha], 2)
+    grey = np.concatenate([COLOURS[..., :1], alpha], 2)
+    indexed = Pillow.fromarray(COLOURS).quantize(8)
+    palette = np.array(indexed.getpalette()[:24]).reshape(8, 3)[np.asarray(indexed)]
+    opacity = np.arange(8, dtype=np.uint8) * 30
+    cases = [
+        (encoded(clear), COLOURS, alpha),
+        (encoded(grey), COLOURS[..., :1].repeat(3, 2), alpha),
+        (encoded(indexed, transparency=bytes(opacity)), palette, opacity[np.asarray(indexed)][..., None]),
+        (encoded(COLOURS), COLOURS, np.full((23, 41, 1), 255)),
+    ]
+    for data, colours, a in cases:
+        for background in (0, 77, 255):
+            composed = (colours * a.astype(int) + background * (255 - a.astype(int)) + 127) // 255
+            for channels in (1, 3):
+                image, plain = Image(8, 9, channels, background=background), Image(8, 9, channels)
+                assert np.array_equal(image.rows(data, "f"), plain.rows(composed, "f"))
+                assert np.array_equal(plain.rows(data, "f"), plain.rows(colours.astype(np.uint8), "f"))
+
+
+def test_the_range_of_an_array_is_stated_or_doubted() -> None:
+    fractions = COLOURS / 255
+    assert np.array_equal(Image(background=255, maximum=1).rows(fractions, "f"), Image().rows(COLOURS, "f"))
+    for seen in (COLOURS.astype(float), np.zeros((3, 3)), np.eye(3, dtype=int)):
+        assert np.array_equal(Image(background=255).rows(seen, "f"), Image().rows(seen, "f"))
+    with pytest.raises(DataError, match=r"^f has fractions from 0 to 1 only, .*`maximum: 1` of the embedding `image`"):
+        Image(background=255).rows(fractions.tolist(), "f")
+    with pytest.raises(DataError, match="a pixel that is not between 0 and 1;"):
+        Image(background=255, maximum=1).rows(COLOURS, "f")
+
+
+def test_the_size_of_a_picture_is_read_from_its_header_and_limited() -> None:
+    large = np.zeros((900, 1200, 3), np.uint8)
+    spread = bytes([0xFF, 0xD8]) + b"\xff\xe1\x10\x02" + bytes(4096) + b"\xff" + encoded(large, "JPEG")[2:]
+    forms = [encoded(large), encoded(large, "JPEG"), encoded(large, "JPEG", progressive=True), spread]
+    forms += [Pillow.fromarray(large), large, large[..., 0].tolist()]
+    for form in forms:
+        assert Image().media_tokens(form, "f") == 1 + 900 * 1200 // 1024
+        with pytest.raises(DataError, match="f is a picture of 1,200 x 900 pixels, and at most 1,000,000 are read"):
+            Image().limited(10**6, 0).media_tokens(form, "f")
+    assert Image().media_tokens(b"no picture", "f") == 1
+    hidden = forms[0][:12] + b"tEXt" + forms[0][16:]
+    segments = bytes([0xFF, 0xD8]) + b"\xff\xe1\0\2" * 2_000
+    for data in (hidden, segments, forms[1][:30], b"\xff\xd8\xff"):
+        assert Image().limited(10**6, 0).media_tokens(data, "f") == 1 + 10**6 // 1024
+    with pytest.raises(DataError, match=r"at most 1,000,000 are read"):
+        Image().limited(10**6, 0).rows(forms[0], "f")
+
+
+def test_resizing_a_large_picture_costs_less_than_decoding_it() -> None:
+    data = encoded(RANDOM.integers(0, 256, (2_000, 2_000)).astype(np.uint8), "JPEG")
+    image, cost = Image(), dict[str, float]()
+    for name, work in (
+        ("decode", lambda: Pillow.open(io.BytesIO(data)).load()),
+        ("rows", lambda: image.rows(data, "f")),
+    ):
+        times = []
+        for _ in range(5):
+            began = time.process_time()
+            work()
+            times.append(time.process_time() - began)
+        cost[name] = min(times)
+    assert cost["rows"] < 3 * cost["decode"]  # which it contains
 
 
 def test_bytes_are_counted_before_they_are_read(tmp_path: Path) -> None:

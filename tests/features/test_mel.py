@@ -132,11 +132,39 @@ WAV = wav(sound(16000))
 CUT = "is a WAV that states "
 
 
+def test_a_wav_from_a_pipe_is_read_to_its_end_and_an_array_may_have_its_rate() -> None:
+    samples, _ = read_wav(WAV, "f")
+    for size in (0, 0x7FFFF000, 0xFFFFFFFF):
+        for whole in (size, min(size + 36, 0xFFFFFFFF)) if size else (0,):
+            piped = WAV[:4] + struct.pack("<I", whole) + WAV[8:40] + struct.pack("<I", size) + WAV[44:]
+            for cut in (piped, piped + b"\1"):
+                assert np.array_equal(read_wav(cut, "f")[0], samples)
+    values = sound(8000)
+    told = {"array": values, "sampling_rate": 8000, "path": None}
+    assert np.abs(Mel().rows(told, "f") - Mel().rows(wav(values, 8000, 4), "f")).max() < 1e-3
+    for wrong, words in (
+        ({"sampling_rate": 16}, "16 samples a second"),
+        ({"sampling_rate": "8k"}, "sampling_rate '8k'"),
+    ):
+        with pytest.raises(DataError, match=words):
+            Mel().rows(told | wrong, "f")
+
+
+def test_the_length_of_a_sound_is_read_from_its_header_and_limited_after_resampling() -> None:
+    values = sound(8000, 1.0)
+    for form in (wav(values, 8000), {"array": values.tolist(), "sampling_rate": 8000}):
+        assert Mel().media_tokens(form, "f") == 1 + 16_000 // 256
+        for read in (Mel().limited(0, 15_999).media_tokens, Mel().limited(0, 15_999).rows):
+            with pytest.raises(DataError, match="f has 16,000 samples at the rate 16,000, and at most 15,999 are read"):
+                read(form, "f")
+    assert Mel().limited(0, 10**6).media_tokens(b"OggS" + bytes(99), "f") == 1 + 10**6 // 256
+    assert "rate / hop * fft must be at most 1,048,576" in Mel(rate=192_000, hop=384, fft=8192).out_of_bounds()
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [
         (WAV[:40] + struct.pack("<I", 10**6) + WAV[44:], CUT),
-        (WAV[:4] + b"\xff" * 4 + WAV[8:40] + b"\xff" * 4 + WAV[44:], CUT),  # a pipe's
         (WAV[:40] + struct.pack("<I", len(WAV) - 42) + WAV[44:], CUT),  # more than the file
         (WAV[:-2], "or has no sound; is the file whole"),
         (WAV[:36], "or has no sound; is the file whole"),

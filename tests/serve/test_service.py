@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from media_bundles import IMAGE, in_base64, png, write_media_bundle
 
-from seqpipe import Model
+from seqpipe import Model, load
 from seqpipe.errors import BundleError, DataError, SeqpipeError
+from seqpipe.features.sources import limit_media
 from seqpipe.files import json_bytes
 from seqpipe.runtime.decode_options import resolve_options
-from seqpipe.serve.http import MAX_LOOP_ANSWERS, encode_json
+from seqpipe.serve.http import MAX_LOOP_ANSWERS, HttpError, encode_json
 from seqpipe.serve.service import Batch, Service, estimate_tokens
 from seqpipe.serve.settings import Settings
 
@@ -131,6 +133,71 @@ def test_no_error_names_a_folder(tiny: Model, monkeypatch: pytest.MonkeyPatch, k
     for answer in served(tiny, use, folder=folder):
         error = answer[0] if isinstance(answer, list) else answer
         assert (type(error), str(error)) == (kind, "record 1: toy: the graph needs more memory; toy/model.onnx")
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Model:
+    return load(write_media_bundle(tmp_path, IMAGE), "cpu", threads=1)
+
+
+def test_a_picture_that_nobody_waits_for_is_not_decoded(pictures: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded, entered, may_end = [], threading.Event(), threading.Event()
+    split = pictures.predictor.split
+
+    def counted(records: Sequence[Any]) -> Any:
+        decoded.append(len(records))
+        entered.set()
+        assert may_end.wait(60)
+        return split(records)
+
+    monkeypatch.setattr(pictures.predictor, "split", counted)
+    small, large = (in_base64(png(side, side, bytes((side + 1) * side))) for side in (8, 2_000))
+
+    async def use(service: Service) -> Any:
+        first = asyncio.create_task(service.answer([small], {}, deadline=later()))
+        assert await asyncio.to_thread(entered.wait, 60)
+        late = [asyncio.create_task(service.answer([large] * 3, {}, deadline=time.monotonic() + 0.1)) for _ in range(2)]
+        gone = [asyncio.create_task(service.answer([small] * 9, {}, deadline=later())) for _ in range(9)]
+        await asyncio.gather(*late, return_exceptions=True)
+        for task in gone:
+            task.cancel()
+        await asyncio.gather(*gone, return_exceptions=True)
+        last = asyncio.create_task(service.answer([small], {}, deadline=later()))
+        may_end.set()
+        return await first, await last, service.queue.tokens
+
+    first, last, tokens = served(pictures, use)
+    assert first == last == [pictures({"it": small})]
+    assert (decoded, tokens) == ([1, 1], 0)
+
+
+def test_pictures_wait_with_their_pixels_and_the_first_is_answered_before_the_last_is_decoded(
+    pictures: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = []
+    for name in ("split", "answer_docs"):
+        method = getattr(pictures.predictor, name)
+        monkeypatch.setattr(
+            pictures.predictor, name, lambda *args, name=name, method=method: steps.append(name) or method(*args)
+        )
+    data = in_base64(png(2_000, 2_000, bytes(2_001 * 2_000)))
+
+    async def use(service: Service) -> Any:
+        with pytest.raises(HttpError, match="about 78,140 tokens in one request; at most 65,536"):
+            await service.answer([data] * 20, {}, deadline=later())
+        return await service.answer([data] * 16, {}, deadline=later())
+
+    assert len(served(pictures, use)) == 16
+    assert steps.count("split") == 16
+    assert steps.index("answer_docs") <= 6
+
+    async def refused(service: Service) -> Any:
+        limit_media(pictures.predictor.featurizer, 10**6, 0)
+        return await service.answer([data, [[0, 255]]], {}, deadline=later())
+
+    error, answer = served(pictures, refused)
+    assert "record 1: field 'it' is a picture of 2,000 x 2,000 pixels, and at most 1,000,000 are read" in str(error)
+    assert set(answer) == {"vector"}
 
 
 def test_long_words_count_as_texts_do() -> None:

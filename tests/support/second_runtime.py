@@ -503,12 +503,20 @@ def picture(value: Any, entry: Entry) -> np.ndarray:
         try:
             image = ImageOps.exif_transpose(Image.open(io.BytesIO(decode_base64(value)), formats=["PNG", "JPEG"]))
             refuse_if(image.mode[0] in "IF", "more than 8 bits")
+            if "background" in entry and image.has_transparency_data:
+                colours = np.asarray(image.convert("RGBA"), int)
+                v, a = colours[..., :3], colours[..., 3:]
+                image = Image.fromarray(((v * a + entry["background"] * (255 - a) + 127) // 255).astype(np.uint8))
             is_grey = image.mode in ("1", "L", "LA")
             pixels = np.asarray(image.convert("L" if is_grey else "RGB"), np.float64)
         except (OSError, SyntaxError, ValueError) as error:
             raise RefusedError("no picture") from error
     else:
-        pixels = numeric_array(value, 0, 255)
+        white = entry.get("maximum", 255)
+        pixels = numeric_array(value, 0, white)
+        is_fraction = np.asarray(value).dtype.kind == "f" and 0 < pixels.max() <= 1
+        refuse_if(is_fraction and "background" in entry and white == 255, "another range")
+        pixels = pixels * (255 / white)
     refuse_if(pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)), "no rows of pixels")
     if pixels.ndim == 3 and entry["channels"] == 1:
         pixels = (pixels @ [19595, 38470, 7471] + 32768) // 65536
@@ -528,8 +536,12 @@ def resize_weights(n: int, m: int) -> np.ndarray:
 
 def sound(value: Any, entry: Entry) -> np.ndarray:
     """The spectrum of a sound: the logarithm of its mel bands, a row for each frame."""
-    is_encoded = isinstance(value, str)
-    samples = wav_samples(decode_base64(value), entry["rate"]) if is_encoded else numeric_array(value, -8, 8)
+    if isinstance(value, str):
+        samples = wav_samples(decode_base64(value), entry["rate"])
+    elif isinstance(value, Mapping):
+        samples = resample(numeric_array(value["array"], -8, 8), value["sampling_rate"], entry["rate"])
+    else:
+        samples = numeric_array(value, -8, 8)
     refuse_if(samples.ndim != 1, "no list of samples")
     window, fft = entry["window"], entry["fft"]
     hann = np.zeros(fft)
@@ -543,9 +555,14 @@ def sound(value: Any, entry: Entry) -> np.ndarray:
 def wav_samples(data: bytes, target_rate: int) -> np.ndarray:
     """The samples of a WAV at a rate."""
     refuse_if(data[:4] + data[8:12] != b"RIFFWAVE", "no WAV")
-    header, at, ends = b"", 12, [8 + int.from_bytes(data[4:8], "little")]
+    whole, header, at = int.from_bytes(data[4:8], "little"), b"", 12
+    ends = [len(data) if whole == 0 or whole >= 0x7FFFF000 else 8 + whole]
     while True:
         name, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
+        if name == b"data" and (size in (0x7FFFF000, 0xFFFFFFFF) or (size == 0 and ends[0] != 8 + whole)):
+            size = (
+                (ends[0] - at - 8) // int.from_bytes(header[12:14], "little") * int.from_bytes(header[12:14], "little")
+            )
         ends.append(at + 8 + size)
         refuse_if(max(ends) > len(data), "a WAV that is shorter than it states")
         chunk, at = data[at + 8 : at + 8 + size], at + 8 + size + size % 2

@@ -117,6 +117,18 @@ class FeatureKind(ABC):
         """
         raise TypeError(f"feature kind {self.kind!r} reads no numbers, but {type(value).__name__} was passed: {place}")
 
+    def media_tokens(self, value: Any, place: str) -> int:
+        """Return how many tokens reading a picture or a sound costs as much as, from its header; it is not decoded.
+
+        Raises:
+            DataError: if it is larger than the kind, or `limited`, permits. `place` is as of `rows`.
+        """
+        return 0
+
+    def limited(self, pixels: int, samples: int) -> Self:
+        """Return the feature that reads no picture of more pixels, and no sound of more samples after resampling."""
+        return self
+
     def example_value(self, draw: random.Random) -> Any:
         """Return a random value for `rows`, as JSON data."""
         raise TypeError(f"feature kind {self.kind!r} reads no numbers")

@@ -7,9 +7,9 @@ import math
 import random
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -19,12 +19,17 @@ from seqpipe.features.kinds.matrix import Matrix
 from seqpipe.features.media import is_encoded, read_bytes
 
 MOST_BYTES = 32_000_000  # of an encoded sound
-MOST_SECONDS, MOST_SAMPLES = 600, 64_000_000
+MOST_SECONDS, MOST_SAMPLES = 600, 64_000_000  # of a sound, all channels, before resampling
+MOST_RESAMPLED = MOST_SECONDS * 48_000  # samples at the kind's rate
+MOST_POINTS = 1 << 20  # of Fourier transforms for a second of sound: frames times `fft`
 LEAST_RATE, MOST_RATE = 1_000, 192_000
 LOUDEST = 8.0  # of a sample; full scale is 1
 FLOOR = 1e-10  # least power whose logarithm is computed
 MOST_FFT, MOST_BANDS, MOST_FRAMES = 8_192, 256, 500  # the last in a second
 ZERO_CROSSINGS, PASSED = 16, 0.95  # of the resampling filter: of each half, and the passed share of the band
+UNKNOWN_SIZES = (0, 0x7FFFF000, 0xFFFFFFFF)  # of the data of a WAV that was written into a pipe
+_PIPED = 0x7FFFF000  # no smaller size of such a file is stated, with its header
+_SAMPLES_OF_A_TOKEN = 256  # which are transformed in about the time of a token
 _BLOCK = 1_024  # frames, or resampled samples, that are computed together
 _WAV = {  # by format tag and bits of a sample: its dtype, the zero level and full scale
     (1, 8): ("u1", 128, 1 << 7),
@@ -46,7 +51,8 @@ class Mel(Matrix):
     `window` samples in their middle; n samples have 1 + n // `hop` frames. Triangular filters on the mel scale of
     Slaney (1998), each of area 1, sum the power spectrum to `bands`; the row is the natural logarithm of these, at
     least 1e-10: the features of librosa. A sound is a WAV, of which channels are averaged and another rate is
-    resampled, or a list of samples from -1 to 1 at `rate`. Only for a source without a tokenizer.
+    resampled, or a list of samples from -1 to 1 at `rate`, or {"array": such a list, "sampling_rate": its rate}. Only
+    for a source without a tokenizer.
     """
 
     rate: int = 16_000
@@ -56,6 +62,7 @@ class Mel(Matrix):
     bands: int = 80
     lowest: float = 0.0
     highest: float = 8_000.0
+    most: int = field(default=MOST_RESAMPLED, compare=False)  # samples of a sound at `rate`
     kind = "mel"
     shape = "(B, T, bands)"
     is_media = True
@@ -77,9 +84,14 @@ class Mel(Matrix):
         samples: np.ndarray | None
         if is_encoded(value):
             data = read_bytes(value, place, MOST_BYTES)
-            samples, rate = _by_soundfile(data, place) if data.startswith(_OTHER_FORMATS) else read_wav(data, place)
+            if data.startswith(_OTHER_FORMATS):
+                samples, rate = self._by_soundfile(data, place)
+            else:
+                header = wav_header(data, place)
+                self._check_size(header.frames, header.channels, header.rate, place)
+                samples, rate = read_wav(data, place)
         else:
-            rate = self.rate
+            value, rate = self._array(value, place)
             try:
                 with np.errstate(over="ignore"):  # refused below
                     samples = np.array(value, np.float32) if isinstance(value, list | tuple | np.ndarray) else None
@@ -88,14 +100,67 @@ class Mel(Matrix):
             if samples is None or samples.ndim != 1:
                 fix = "give a WAV (base64, bytes or a pathlib.Path), or a list of samples of one channel"
                 raise DataError(f"{place} must have a sound, not {type(value).__name__}; {fix}")
-        if len(samples) > MOST_SECONDS * rate:
-            raise DataError(f"{place} is longer than {MOST_SECONDS} seconds; split it")
-        if not len(samples):
-            return np.zeros((0, self.bands), np.float32)
+            if not len(samples):
+                return np.zeros((0, self.bands), np.float32)
+            self._check_size(len(samples), 1, rate, place)
         if not np.abs(samples).max() <= LOUDEST:
             fix = "give samples from -1 to 1; divide 16-bit samples by 32768"
             raise DataError(f"{place} has samples beyond {LOUDEST:g}, or that are not finite; {fix}")
-        return self._spectra(resample(samples, rate, self.rate)).astype(np.float32)
+        return self._spectra(resample(samples, rate, self.rate))
+
+    def media_tokens(self, value: Any, place: str) -> int:
+        count, rate = 0, self.rate
+        if is_encoded(value):
+            data = read_bytes(value, place, MOST_BYTES)
+            if data.startswith(_OTHER_FORMATS):  # of which a header may not have the length; it is seen when it is read
+                count = self.most
+            else:
+                header = wav_header(data, place)
+                self._check_size(header.frames, header.channels, header.rate, place)
+                count, rate = header.frames, header.rate
+        else:
+            value, rate = self._array(value, place)
+            if isinstance(value, list | tuple | np.ndarray) and len(value):
+                self._check_size(count := len(value), 1, rate, place)
+        return 1 + count * self.rate // rate // _SAMPLES_OF_A_TOKEN
+
+    def limited(self, pixels: int, samples: int) -> Self:
+        return replace(self, most=min(self.most, samples))
+
+    def _array(self, value: Any, place: str) -> tuple[Any, int]:
+        """Return the samples of a value that is no file, which are not checked, and their rate."""
+        if not (isinstance(value, Mapping) and {"array", "sampling_rate"} <= value.keys()):
+            return value, self.rate
+        if type(rate := value["sampling_rate"]) is not int:
+            raise DataError(f"{place} has the sampling_rate {rate!r:.100}; give a whole number")
+        return value["array"], rate
+
+    def _by_soundfile(self, data: bytes, place: str) -> tuple[np.ndarray, int]:
+        """Return the samples of FLAC, OGG or MP3, and their rate."""
+        try:
+            import soundfile
+        except ImportError as error:
+            problem = "is FLAC, OGG or MP3, which the package soundfile reads, and it is not installed"
+            raise DataError(f"{place} {problem}: {install_command('media')}, or {_CONVERT}") from error
+        try:
+            with soundfile.SoundFile(io.BytesIO(data)) as file:
+                self._check_size(file.frames, file.channels, file.samplerate, place)
+                return file.read(dtype="float32", always_2d=True).mean(1), file.samplerate
+        except soundfile.SoundFileError as error:
+            raise DataError(f"{place} cannot be read ({error}); {_CONVERT}") from error
+
+    def _check_size(self, count: int, channels: int, rate: int, place: str) -> None:
+        """Raise DataError, before anything is decoded, for an absurd rate, and for no samples or too many."""
+        if not LEAST_RATE <= rate <= MOST_RATE:
+            rates = f"{LEAST_RATE:,} to {MOST_RATE:,}"
+            raise DataError(f"{place} has {rate:,} samples a second; {rates} are read; {_CONVERT}")
+        if not count:
+            raise DataError(f"{place} is a sound without samples; leave it out")
+        if count > MOST_SECONDS * rate or count * channels > MOST_SAMPLES:
+            raise DataError(f"{place} is longer than {MOST_SECONDS} seconds, or has too many channels; split it")
+        if (resampled := count * self.rate // rate) > self.most:
+            problem = f"has {resampled:,} samples at the rate {self.rate:,}, and at most {self.most:,} are read"
+            raise DataError(f"{place} {problem}; split it")
 
     def _spectra(self, samples: np.ndarray) -> np.ndarray:
         """Return the logarithms of the bands (T, bands) of samples (n,)."""
@@ -106,8 +171,8 @@ class Mel(Matrix):
         window[before : before + self.window] = 0.5 - 0.5 * np.cos(2 * np.pi / self.window * np.arange(self.window))
         frames = np.lib.stride_tricks.sliding_window_view(np.pad(samples, self.fft // 2), self.fft)[:: self.hop]
         blocks = (frames[i : i + _BLOCK] * window for i in range(0, len(frames), _BLOCK))
-        power = [np.square(np.abs(np.fft.rfft(block))) @ filters for block in blocks]
-        return np.log(np.maximum(np.concatenate(power), FLOOR))
+        power = (np.square(np.abs(np.fft.rfft(block))) @ filters for block in blocks)
+        return np.concatenate([np.log(np.maximum(block, FLOOR)).astype(np.float32) for block in power])
 
     def example_value(self, draw: random.Random) -> Any:
         return [draw.uniform(-1, 1) for _ in range(draw.randint(1, 12 * self.hop))]
@@ -139,6 +204,9 @@ class Mel(Matrix):
             return f"mel: {sizes}; the fft must be even, at least the window and at most {MOST_FFT:,}"
         if not self.rate / MOST_FRAMES <= self.hop <= self.fft:
             return f"mel: a hop of {self.hop:,}, which must be from a {MOST_FRAMES}th of the rate to the fft"
+        if self.rate / self.hop * self.fft > MOST_POINTS:
+            costs = f"{self.rate / self.hop:,.0f} transforms of {self.fft:,} for a second of sound"
+            return f"mel: {costs}; rate / hop * fft must be at most {MOST_POINTS:,}"
         if not 1 <= self.bands <= MOST_BANDS:
             return f"mel: {self.bands:,} bands, which must be from 1 to {MOST_BANDS}"
         if not 0 <= self.lowest < self.highest <= self.rate / 2:
@@ -190,19 +258,33 @@ def resample(samples: np.ndarray, rate: int, wanted: int) -> np.ndarray:
     return result
 
 
-def read_wav(data: bytes, place: str) -> tuple[np.ndarray, int]:
-    """Return the samples of a WAV, the mean of its channels, and its rate.
+class WavHeader(NamedTuple):
+    """What a WAV states before its samples."""
+
+    rate: int
+    channels: int
+    frames: int  # samples of each channel
+    form: tuple[int, int]  # tag and bits of a sample, one of those of `_WAV`
+    start: int  # of the samples, in bytes
+
+
+def wav_header(data: bytes, place: str) -> WavHeader:
+    """Return the header of a WAV; data of an unknown size, as a pipe has it, reach to the end of the file.
 
     Raises:
         DataError: if it is not PCM of 8, 16, 24 or 32 bits or float32, or lengths in it exceed the data.
     """
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         raise DataError(f"{place} is not a WAV; {_CONVERT}")
-    end, at, form = 8 + int.from_bytes(data[4:8], "little"), 12, b""
+    whole = int.from_bytes(data[4:8], "little")
+    end, at, form = len(data) if whole in UNKNOWN_SIZES or whole > _PIPED else 8 + whole, 12, b""
     while True:
         name, start = data[at : at + 4], at + 8
         size = int.from_bytes(data[at + 4 : start], "little")
-        if not start + size <= end <= len(data):
+        if name == b"data" and size in UNKNOWN_SIZES and (size or end != 8 + whole):
+            size = end - start
+            size -= size % max(1, int.from_bytes(form[12:14], "little"))  # a whole number of frames
+        if not 0 <= start <= start + size <= end <= len(data):
             problem = f"states that it has more than its {len(data):,} bytes, or has no sound"
             raise DataError(f"{place} is a WAV that {problem}; is the file whole? {_CONVERT}")
         if name == b"data":
@@ -217,38 +299,19 @@ def read_wav(data: bytes, place: str) -> tuple[np.ndarray, int]:
     if (tag, bits) not in _WAV or not channels or step != channels * bits // 8 or size % step:
         problem = f"format {tag} with {channels} channels of {bits} bits in {step} bytes"
         raise DataError(f"{place} is a WAV of {problem}; PCM of 8, 16, 24 or 32 bits and float32 are read; {_CONVERT}")
-    _check_size(size // step, channels, rate, place)
-    dtype, zero, scale = _WAV[tag, bits]
-    numbers = np.frombuffer(data, dtype, size // np.dtype(dtype).itemsize, start)
+    return WavHeader(rate, channels, size // step, (tag, bits), start)
+
+
+def read_wav(data: bytes, place: str) -> tuple[np.ndarray, int]:
+    """Return the samples of a WAV, the mean of its channels, and its rate; DataError as of `wav_header`."""
+    header = wav_header(data, place)
+    (dtype, zero, scale), bits = _WAV[header.form], header.form[1]
+    size = header.frames * header.channels * bits // 8
+    numbers = np.frombuffer(data, dtype, size // np.dtype(dtype).itemsize, header.start)
     if bits == 24:
         wide = np.zeros((size // 3, 4), np.uint8)
         wide[:, 1:] = numbers.reshape(-1, 3)
         numbers = wide.view("<i4")[:, 0]
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused later
         samples = (numbers.astype(np.float32) - np.float32(zero)) / np.float32(scale)
-        return samples.reshape(-1, channels).mean(1, dtype=np.float32), rate
-
-
-def _by_soundfile(data: bytes, place: str) -> tuple[np.ndarray, int]:
-    """Return the samples of FLAC, OGG or MP3, and their rate."""
-    try:
-        import soundfile
-    except ImportError as error:
-        problem = "is FLAC, OGG or MP3, which the package soundfile reads, and it is not installed"
-        raise DataError(f"{place} {problem}: {install_command('media')}, or {_CONVERT}") from error
-    try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
-            _check_size(file.frames, file.channels, file.samplerate, place)
-            return file.read(dtype="float32", always_2d=True).mean(1), file.samplerate
-    except soundfile.SoundFileError as error:
-        raise DataError(f"{place} cannot be read ({error}); {_CONVERT}") from error
-
-
-def _check_size(count: int, channels: int, rate: int, place: str) -> None:
-    """Raise DataError, before anything is decoded, for an absurd rate, and for no samples or too many."""
-    if not LEAST_RATE <= rate <= MOST_RATE:
-        raise DataError(f"{place} has {rate:,} samples a second; {LEAST_RATE:,} to {MOST_RATE:,} are read; {_CONVERT}")
-    if not count:
-        raise DataError(f"{place} is a sound without samples; leave it out")
-    if count > MOST_SECONDS * rate or count * channels > MOST_SAMPLES:
-        raise DataError(f"{place} is longer than {MOST_SECONDS} seconds, or has too many channels; split it")
+        return samples.reshape(-1, header.channels).mean(1, dtype=np.float32), header.rate
