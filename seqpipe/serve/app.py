@@ -149,12 +149,6 @@ class Observed:
                         await send({**message, "body": body[place : place + _PIECE], "more_body": True})
             except TimeoutError:
                 client.is_gone = True
-                def dbg():
-                    import sys,threading
-                    from seqpipe.runtime.predictor import trim_heap
-                    trim_heap()
-                    print([l for l in open("/proc/self/status") if l.startswith("VmRSS")], self._unread, file=sys.stderr)
-                asyncio.get_running_loop().call_later(2, dbg)
                 raise asyncio.CancelledError from None
             finally:
                 self._unread -= len(body)
