@@ -13,6 +13,7 @@ from seqpipe.answers.tagging_schemes import continues
 from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import Vocabulary
 from seqpipe.nn.calibration import GRID
+from seqpipe.nn.layers import RealRows
 from seqpipe_plugins.heads.tags import Tags
 
 LABELS = ("O", "B-a", "I-a", "B-b", "I-b")
@@ -53,6 +54,13 @@ def test_opens_and_closes_give_the_probability_of_every_span(scheme: str, span_c
     assert scheme == "none" or not np.allclose(
         made["closes"], Tags(6, LABELS, scheme="none").decide(x, mask)["closes"].detach()
     )
+
+
+def test_the_loss_is_the_same_where_padding_is_not_selected_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    tags, x, mask = Tags(6, LABELS, scheme="IOB2"), torch.randn(2, 4, 6), ragged_mask(4, 3)
+    loss = tags.loss(x, mask, torch.ones(2, 4, dtype=torch.long))
+    monkeypatch.setattr(RealRows, "_are_selected", False)  # as on a GPU
+    assert tags.loss(x, mask, torch.ones(2, 4, dtype=torch.long)).item() == pytest.approx(loss.item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("mask", [ragged_mask(1), ragged_mask(8), ragged_mask(3, 9, 1)])
