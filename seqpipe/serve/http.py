@@ -153,6 +153,11 @@ async def call_aside(is_large: bool, function: Callable[..., Result], *arguments
     return await asyncio.to_thread(function, *arguments) if is_large else function(*arguments)
 
 
+async def encode_aside(is_large: bool, value: Any) -> bytes:
+    """Return JSON, encoded in a thread and in parts if it is large."""
+    return await call_aside(is_large, encode_json if is_large else json_bytes, value)
+
+
 def refuse_unknown(content: Mapping[str, Any], known: Sequence[str]) -> None:
     """Raise UsageError for an unknown key of a JSON object."""
     for key in content:
@@ -160,11 +165,8 @@ def refuse_unknown(content: Mapping[str, Any], known: Sequence[str]) -> None:
             raise UsageError(f"no key {key!r}{did_you_mean(key, known)} (there is: {', '.join(known)})")
 
 
-async def send_json(
-    send: Send, status: int, value: Any, headers: Mapping[str, str] | None = None, is_large: bool = False
-) -> None:
-    """Send a response with a JSON body, which is encoded in a thread if it is large."""
-    body = await call_aside(is_large, encode_json if is_large else json_bytes, value)
+async def send_body(send: Send, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+    """Send a response with a body of JSON."""
     written = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     written += [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
     await send({"type": "http.response.start", "status": status, "headers": written})
@@ -173,7 +175,7 @@ async def send_json(
 
 async def send_error(send: Send, error: HttpError) -> None:
     """Send an error response."""
-    await send_json(send, error.status, error_content(error.message), error.headers)
+    await send_body(send, error.status, json_bytes(error_content(error.message)), error.headers)
 
 
 def error_content(message: str) -> dict[str, str]:

@@ -123,7 +123,8 @@ def write_response(
         else:
             entry["data"] = [*tensor.data]
         outputs.append(entry)
-    header = encode_json({**content, "outputs": outputs})
+    encode = encode_json if is_large(tensors[0].data if tensors else ()) else json_bytes
+    header = encode({**content, "outputs": outputs})
     return (b"".join([header, *parts]), len(header)) if parts else (header, None)
 
 

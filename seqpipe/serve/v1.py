@@ -20,7 +20,16 @@ from seqpipe.features.sources import columns, fields_of, media_fields, numeric_f
 from seqpipe.files import json_bytes, null_non_finite
 from seqpipe.runtime.decode_options import describe_options, field_options
 from seqpipe.runtime.predictor import ON_ERROR
-from seqpipe.serve.http import HttpError, deadline, http_error, is_large, read_json, refuse_unknown, send_json
+from seqpipe.serve.http import (
+    HttpError,
+    deadline,
+    encode_aside,
+    http_error,
+    is_large,
+    read_json,
+    refuse_unknown,
+    send_body,
+)
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
 
@@ -93,27 +102,30 @@ async def answer(name: str, scope: Scope, receive: Receive, send: Send, catalog:
     end = deadline(scope, settings)
     catalog.get(name).queue.refuse_early()  # a refused request need not be read
     parsed = _parse(await read_json(scope, receive, settings), settings)
-    service, several = catalog.get(name), isinstance(parsed.inputs, list)
+    service = catalog.get(name)
     if parsed.stream:
         await _stream(send, service, parsed, end)
-    elif parsed.explain:
+    else:
+        await send_body(send, 200, await _content(service, parsed, end))
+
+
+async def _content(service: Service, parsed: PredictRequest, end: float) -> bytes:
+    """Return the body of a response; the answers, whose objects take far more memory, end with this call."""
+    if parsed.explain:
         explanation = await service.explain(parsed.inputs, parsed.options, deadline=end)
         data = await asyncio.to_thread(lambda: null_non_finite(explanation.data()))
-        await send_json(send, 200, {"answer": data["answer"], "explanation": data}, is_large=True)
-    else:
-        inputs = parsed.inputs if several else [parsed.inputs]
-        options = field_options(parsed.option_fields, parsed.options, service.model.predictor.options)
-        answers = await service.answer(inputs, options, deadline=end, documents=parsed.documents)
-        contents: list[Any] = []
-        for answer_or_error in answers:
-            if isinstance(answer_or_error, DataError):
-                if parsed.on_error == "stop":
-                    raise answer_or_error
-                contents.append({"error": http_error(answer_or_error).message})
-            else:
-                contents.append(answer_or_error)
-        content = {"answers": contents} if several else {"answer": contents[0]}
-        await send_json(send, 200, content, is_large=is_large(answers))
+        return await encode_aside(True, {"answer": data["answer"], "explanation": data})
+    several = isinstance(parsed.inputs, list)
+    options = field_options(parsed.option_fields, parsed.options, service.model.predictor.options)
+    inputs = parsed.inputs if several else [parsed.inputs]
+    answers: list[Any] = await service.answer(inputs, options, deadline=end, documents=parsed.documents)
+    for i, answer_or_error in enumerate(answers):
+        if isinstance(answer_or_error, DataError):
+            if parsed.on_error == "stop":
+                raise answer_or_error
+            answers[i] = {"error": http_error(answer_or_error).message}
+    content = {"answers": answers} if several else {"answer": answers[0]}
+    return await encode_aside(is_large(answers), content)
 
 
 def _parse(body: Mapping[str, Any], settings: Settings) -> PredictRequest:
