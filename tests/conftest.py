@@ -4,6 +4,7 @@ Anna and Ben are persons, Bern is a city, New York too. An unknown word is a per
 The best tag of a word has the probability SURE (GUESS for an unknown word), and words do not depend on each other.
 """
 
+import atexit
 import gc
 import importlib
 import math
@@ -40,6 +41,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ or "SEQPIPE_CACHE" not in os.environ:
     cache = os.environ.get("SEQPIPE_CACHE") or platformdirs.user_cache_dir("seqpipe")
     os.environ["SEQPIPE_GALLERY"] = os.path.join(cache, "gallery")  # of tests/support/gallery.py, for later runs too
     os.environ["SEQPIPE_CACHE"] = tempfile.mkdtemp(prefix="seqpipe-cache-")
+    own, made = os.getpid(), os.environ["SEQPIPE_CACHE"]
+    atexit.register(lambda: os.getpid() == own and shutil.rmtree(made, ignore_errors=True))  # not in a fork
 
 gc.set_threshold(50_000, 20, 50)  # as the command does
 START, LEFT_OUT = time.monotonic(), "left out for lack of time"

@@ -251,7 +251,7 @@ def test_options_of_heads_are_read_by_that_head_alone() -> None:
 
 
 # Files and lines of both packages: raised only by the commit of an issue, within its budget.
-FILES, LINES = 300, 60_213
+FILES, LINES = 300, 61_150
 MOST_IN_A_FOLDER = 20
 
 

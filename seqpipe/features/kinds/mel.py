@@ -259,7 +259,7 @@ def resample(samples: np.ndarray, rate: int, wanted: int) -> np.ndarray:
 
 
 class WavHeader(NamedTuple):
-    """What a WAV states before its samples."""
+    """The header of a WAV."""
 
     rate: int
     channels: int
