@@ -2,6 +2,7 @@
 
 import base64
 import io
+import random
 import struct
 import sys
 import time
@@ -129,7 +130,10 @@ def test_what_is_transparent_is_composed_on_a_stated_background() -> None:
 
 
 def test_the_range_of_an_array_is_stated_or_doubted() -> None:
-    fractions = COLOURS / 255
+    fractions, draw = COLOURS / 255, random.Random(1)
+    for image in (Image(background=255), Image(background=255, maximum=1)):
+        for value in (*(image.example_value(draw) for _ in range(300)), image.value_of([[0.2, -20.0], [0.0, 7.0]])):
+            assert image.rows(value, "f").max() <= 1
     assert np.array_equal(Image(background=255, maximum=1).rows(fractions, "f"), Image().rows(COLOURS, "f"))
     for seen in (COLOURS.astype(float), np.zeros((3, 3)), np.eye(3, dtype=int)):
         assert np.array_equal(Image(background=255).rows(seen, "f"), Image().rows(seen, "f"))

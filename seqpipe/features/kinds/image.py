@@ -166,9 +166,15 @@ class Image(FeatureKind):
             return ""
         return "image: means that are not finite, or deviations that are not above 0"
 
-    def example_value(self, draw: random.Random) -> list[list[int]]:
+    def value_of(self, rows: Sequence[Sequence[float]]) -> Any:
+        return self._of_levels(np.rint(np.abs(rows) * (255 / 20)).astype(int))
+
+    def example_value(self, draw: random.Random) -> Any:
         rows, columns = draw.randint(1, 40), draw.randint(1, 40)
-        return [[draw.randint(0, 255) for _ in range(columns)] for _ in range(rows)]
+        return self._of_levels(np.array([[draw.randint(0, 255) for _ in range(columns)] for _ in range(rows)]))
+
+    def _of_levels(self, levels: np.ndarray) -> Any:
+        return (levels if self.maximum == 255 else levels / 255).tolist()
 
     def _decode(self, data: bytes, place: str) -> np.ndarray:
         """Return the pixels of a PNG or JPEG file, (rows, columns) or (rows, columns, 3), uint8."""
