@@ -157,6 +157,13 @@ def test_the_length_of_a_sound_is_read_from_its_header_and_limited_after_resampl
         for read in (Mel().limited(0, 15_999).media_tokens, Mel().limited(0, 15_999).rows):
             with pytest.raises(DataError, match="f has 16,000 samples at the rate 16,000, and at most 15,999 are read"):
                 read(form, "f")
+    flac = io.BytesIO()
+    soundfile = pytest.importorskip("soundfile")
+    soundfile.write(flac, np.stack([values] * 6, 1), 8000, format="FLAC")
+    assert Mel().media_tokens(flac.getvalue(), "f") == 1 + 8_000 * 6 // 256
+    assert Mel().rows(flac.getvalue(), "f").shape == Mel().rows(wav(values, 8000), "f").shape
+    unknown = flac.getvalue()[:18] + bytes(8) + flac.getvalue()[26:]
+    assert Mel().limited(0, 10**6).media_tokens(unknown, "f") == 1 + 10**6 // 256
     assert Mel().limited(0, 10**6).media_tokens(b"OggS" + bytes(99), "f") == 1 + 10**6 // 256
     assert "rate / hop * fft must be at most 1,048,576" in Mel(rate=192_000, hop=384, fft=8192).out_of_bounds()
 

@@ -31,6 +31,7 @@ UNKNOWN_SIZES = (0, 0x7FFFF000, 0xFFFFFFFF)  # of the data of a WAV that was wri
 _PIPED = 0x7FFFF000  # no smaller size of such a file is stated, with its header
 _SAMPLES_OF_A_TOKEN = 256  # which are transformed in about the time of a token
 _BLOCK = 1_024  # frames, or resampled samples, that are computed together
+_READ = 1 << 20  # samples of all channels that are decoded together
 _WAV = {  # by format tag and bits of a sample: its dtype, the zero level and full scale
     (1, 8): ("u1", 128, 1 << 7),
     (1, 16): ("<i2", 0, 1 << 15),
@@ -109,20 +110,22 @@ class Mel(Matrix):
         return self._spectra(resample(samples, rate, self.rate))
 
     def media_tokens(self, value: Any, place: str) -> int:
-        count, rate = 0, self.rate
+        count, channels, rate = 0, 1, self.rate
         if is_encoded(value):
             data = read_bytes(value, place, MOST_BYTES)
-            if data.startswith(_OTHER_FORMATS):  # of which a header may not have the length; it is seen when it is read
+            if not data.startswith(_OTHER_FORMATS):
+                rate, channels, count, *_ = wav_header(data, place)
+                self._check_size(count, channels, rate, place)
+            elif size := _flac_size(data):
+                count, channels, rate = size
+                self._check_size(count, channels, rate, place)
+            else:  # a header without the length, which is seen when the sound is read
                 count = self.most
-            else:
-                header = wav_header(data, place)
-                self._check_size(header.frames, header.channels, header.rate, place)
-                count, rate = header.frames, header.rate
         else:
             value, rate = self._array(value, place)
             if isinstance(value, list | tuple | np.ndarray) and len(value):
                 self._check_size(count := len(value), 1, rate, place)
-        return 1 + count * self.rate // rate // _SAMPLES_OF_A_TOKEN
+        return 1 + max(count * channels, count * self.rate // rate) // _SAMPLES_OF_A_TOKEN
 
     def limited(self, pixels: int, samples: int) -> Self:
         return replace(self, most=min(self.most, samples))
@@ -145,7 +148,8 @@ class Mel(Matrix):
         try:
             with soundfile.SoundFile(io.BytesIO(data)) as file:
                 self._check_size(file.frames, file.channels, file.samplerate, place)
-                return file.read(dtype="float32", always_2d=True).mean(1), file.samplerate
+                blocks = file.blocks(_READ // file.channels, dtype="float32", always_2d=True)
+                return np.concatenate([block.mean(1) for block in blocks]), file.samplerate
         except soundfile.SoundFileError as error:
             raise DataError(f"{place} cannot be read ({error}); {_CONVERT}") from error
 
@@ -256,6 +260,13 @@ def resample(samples: np.ndarray, rate: int, wanted: int) -> np.ndarray:
         for i in range(0, len(written), _BLOCK):
             written[i : i + _BLOCK] = rows[i : min(i + _BLOCK, len(written))].astype(np.float64) @ weights
     return result
+
+
+def _flac_size(data: bytes) -> tuple[int, int, int] | None:
+    """Return the samples of a channel, the channels and the rate that a FLAC states; None for any other file."""
+    numbers = int.from_bytes(data[18:26], "big")  # 20 bits of the rate, 3 of the channels, 5, and 36 of the samples
+    count, channels, rate = numbers % (1 << 36), 1 + (numbers >> 41) % 8, numbers >> 44
+    return (count, channels, rate) if data.startswith(b"fLaC") and count and rate else None
 
 
 class WavHeader(NamedTuple):
