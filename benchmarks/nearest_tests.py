@@ -51,11 +51,12 @@ def nearest_tests(mutation: Mutation, root: Path) -> list[str]:
     names = [name.strip("_") for name in reversed(mutation.function.split("."))]  # the method, then its class
     word = re.compile(rf"\b{Path(mutation.path).stem.replace('_', '[-_]')}\b")
     nearest: dict[Path, None] = {}
-    own = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", mutation.function.split(".")[0]).lower()  # InitialState: initial_state
+    # initial_state of InitialState
+    class_stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", mutation.function.split(".")[0]).lower()
     ring, seen, users = [module_of(root / mutation.path, root)], set[str](), list[Path]()
     while ring and len(nearest) < FILES:
         seen |= {*ring}
-        stems = {f"test_{name}.py" for name in (own, *(module.rpartition(".")[2] for module in ring))}
+        stems = {f"test_{name}.py" for name in (class_stem, *(module.rpartition(".")[2] for module in ring))}
         named = [path for path in tests if path.name in stems]
         named.sort(key=lambda path: path.parent.name not in mutation.path)
         importing = [path for path in tests if imports(path, root) & {*ring}]

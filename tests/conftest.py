@@ -41,8 +41,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ or "SEQPIPE_CACHE" not in os.environ:
     cache = os.environ.get("SEQPIPE_CACHE") or platformdirs.user_cache_dir("seqpipe")
     os.environ["SEQPIPE_GALLERY"] = os.path.join(cache, "gallery")  # of tests/support/gallery.py, for later runs too
     os.environ["SEQPIPE_CACHE"] = tempfile.mkdtemp(prefix="seqpipe-cache-")
-    own, made = os.getpid(), os.environ["SEQPIPE_CACHE"]
-    atexit.register(lambda: os.getpid() == own and shutil.rmtree(made, ignore_errors=True))  # not in a fork
+    controller, folder_at_start = os.getpid(), os.environ["SEQPIPE_CACHE"]
+    # A fork, which has this function too, leaves the folder to its parent.
+    atexit.register(lambda: os.getpid() == controller and shutil.rmtree(folder_at_start, ignore_errors=True))
 
 gc.set_threshold(50_000, 20, 50)  # as the command does
 START, LEFT_OUT = time.monotonic(), "left out for lack of time"

@@ -364,8 +364,8 @@ def predict_file(
     kind = model.predictor.kind
     shown = output_format(model, form, documents, options)
     is_table = target is not None and target.suffix.lower() in OUTPUTS
-    own = record_keys(options).values()
-    for flag, keys in (("--field", names), ("--option-field", own)):
+    option_keys = record_keys(options).values()
+    for flag, keys in (("--field", names), ("--option-field", option_keys)):
         if keys and form in ("text", "conll", "conllu"):
             raise UsageError(f"{flag}: names a column of a table or a key of JSON, and this is {form}; leave it out")
     if form in TABLES and source is None:
@@ -410,8 +410,8 @@ def predict_file(
             try:
                 row = chosen = raise_error(record)
                 if form in TABLES or columns.are_given:
-                    model.refuse_option_keys({**row, "where": where}, {*columns.names, *own})
-                    chosen = {**columns.record(row, where), **columns.own_options(row, own, where, form)}
+                    model.refuse_option_keys({**row, "where": where}, {*columns.names, *option_keys})
+                    chosen = {**columns.record(row, where), **columns.own_options(row, option_keys, where, form)}
                 checked: Record | DataError = model.record({**chosen, "where": where}, options)
             except DataError as error:
                 checked = error

@@ -220,8 +220,8 @@ class Predictor:
         """Yield the answers to documents, one by one; one that cannot be answered has the DataError in its place."""
         for number, record in enumerate(records):
             try:
-                own = {} if isinstance(record, DataError) else options_of(record, options, self.options)
-                yield record if isinstance(record, DataError) else self.document(record, **own)
+                record_options = {} if isinstance(record, DataError) else options_of(record, options, self.options)
+                yield record if isinstance(record, DataError) else self.document(record, **record_options)
             except DataError as error:
                 yield error
             except UsageError as error:

@@ -205,13 +205,13 @@ def answer_table(model: Model, table: Any, names: Sequence[str], options: Mappin
     """Answer the rows of a data frame of pandas or polars, or of an Arrow table; return it with columns of answers."""
     is_arrow = hasattr(table, "append_column")
     listed = getattr(table, "column_names", None) or list(table.columns)
-    own = record_keys(field_options(options.get("option_fields", ()), {}, model.predictor.options)).values()
+    option_columns = record_keys(field_options(options.get("option_fields", ()), {}, model.predictor.options)).values()
     columns = Columns(model, names).record({name: name for name in listed}, type(table).__name__)  # by field
-    model.refuse_option_keys(dict.fromkeys(listed, ""), {*columns.values(), *own})
-    for column in own:
+    model.refuse_option_keys(dict.fromkeys(listed, ""), {*columns.values(), *option_columns})
+    for column in option_columns:
         if column not in listed:
             raise UsageError(f"option_fields: no column is named {column!r} (there is: {', '.join(map(str, listed))})")
-    read = {**columns, **{column: column for column in own}}
+    read = {**columns, **{column: column for column in option_columns}}
     values = [table[name].to_pylist() if is_arrow else table[name].to_list() for name in read.values()]
     rows = [dict(zip(read, cells, strict=True)) for cells in zip(*values, strict=True)]
     for number, row in enumerate(rows, 1):

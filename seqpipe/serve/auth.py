@@ -119,7 +119,7 @@ class SiteCheck:
             fix = "use localhost, or start the server with --allow-host and that name"
             return HttpError(421, f"the name in the header Host is not allowed; {fix}")
         if b"%2f" in scope.get("raw_path", b"").lower():  # `path` has it decoded, and would match another route
-            return HttpError(404, "a path with an encoded slash (%2F) leads nowhere; write it as /")
+            return HttpError(404, "no route has an encoded slash (%2F) in its path; write it as /")
         if scope["method"] in _SAFE or origin in self._cors:
             return None
         if b"*" in self._cors and not scope["path"].startswith("/v2/repository"):  # any page may read, none may change

@@ -112,7 +112,7 @@ async def read_json(scope: Scope, receive: Receive, settings: Settings) -> dict[
     """Return the JSON object that a request sends; HttpError 400 if its body is not JSON, 422 if it is no object."""
     body = await read_body(scope, receive, settings)
     try:
-        value = await call_aside(len(body) > MAX_LOOP_BYTES, decode_json, body)
+        value = await call_off_loop(len(body) > MAX_LOOP_BYTES, decode_json, body)
     except ValueError as error:
         raise HttpError(400, f"the body is not JSON: {error}") from error
     if not isinstance(value, dict):
@@ -148,14 +148,14 @@ def is_large(answers: Sequence[Any]) -> bool:
     return len(answers) > MAX_LOOP_ANSWERS or (record is not None and record.tokens > MAX_LOOP_TOKENS)
 
 
-async def call_aside(is_large: bool, function: Callable[..., Result], *arguments: Any) -> Result:
-    """Return the result of a function, called in a thread if that is large, so that other requests go on meanwhile."""
+async def call_off_loop(is_large: bool, function: Callable[..., Result], *arguments: Any) -> Result:
+    """Return the result of a function; a large one is called in a thread, so that the event loop answers others."""
     return await asyncio.to_thread(function, *arguments) if is_large else function(*arguments)
 
 
-async def encode_aside(is_large: bool, value: Any) -> bytes:
+async def encode_off_loop(is_large: bool, value: Any) -> bytes:
     """Return JSON, encoded in a thread and in parts if it is large."""
-    return await call_aside(is_large, encode_json if is_large else json_bytes, value)
+    return await call_off_loop(is_large, encode_json if is_large else json_bytes, value)
 
 
 def refuse_unknown(content: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ from seqpipe.files import json_bytes
 from seqpipe.serve.http import (
     MAX_LOOP_BYTES,
     HttpError,
-    call_aside,
+    call_off_loop,
     deadline,
     decode_json,
     encode_json,
@@ -287,7 +287,7 @@ async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Resp
     if header_length is not None and not header_length.isdigit():
         raise UsageError(f"{HEADER_LENGTH} must be a number of bytes, not {header_length.decode('latin-1')!r}")
     json_length = None if header_length is None else int(header_length)
-    request_data, inputs = await call_aside(len(body) > MAX_LOOP_BYTES, read_request, body, json_length)
+    request_data, inputs = await call_off_loop(len(body) > MAX_LOOP_BYTES, read_request, body, json_length)
     service = _service(catalog, request)
     records, shape = _records(service, inputs)
     if len(records) > settings.max_items:
@@ -319,7 +319,7 @@ async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Resp
         tensors = [output.tensor(answers, shape) for output, _ in outputs]
         return write_response(content, tensors, binary.__contains__)
 
-    body, json_length = await call_aside(is_large(answers), write)
+    body, json_length = await call_off_loop(is_large(answers), write)
     if json_length is None:
         return Response(body, media_type="application/json")
     return Response(body, media_type="application/octet-stream", headers={HEADER_LENGTH: str(json_length)})

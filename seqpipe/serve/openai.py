@@ -23,7 +23,7 @@ from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes
 from seqpipe.runtime.decode_options import Known, option_schemas
 from seqpipe.runtime.model import Model
-from seqpipe.serve.http import HttpError, call_aside, deadline, encode_aside, http_error, is_large, read_json
+from seqpipe.serve.http import HttpError, call_off_loop, deadline, encode_off_loop, http_error, is_large, read_json
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
 
@@ -130,11 +130,11 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
         if encoding not in _FORMATS:
             raise InvalidRequestError("encoding_format", f"must be one of {', '.join(_FORMATS)}, not {encoding!r}")
         answers = await service.answer(texts, {}, deadline=end)
-        data = await call_aside(is_large(answers), _embeddings, answers, encoding)
+        data = await call_off_loop(is_large(answers), _embeddings, answers, encoding)
         tokens = sum(await asyncio.to_thread(token_counts, service.model, texts))
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         content = {"object": "list", "data": data, "model": service.name, "usage": usage}
-        return Response(await encode_aside(is_large(answers), content), media_type="application/json")
+        return Response(await encode_off_loop(is_large(answers), content), media_type="application/json")
 
     async def completions(request: Request) -> Response:
         end = deadline(request.scope, settings)
@@ -221,7 +221,7 @@ async def complete(service: Service, body: Mapping[str, Any], settings: Settings
             written += text.tokens
     read = sum(await asyncio.to_thread(token_counts, service.model, parsed.prompts))
     content = {**base, "choices": choices, "usage": _usage(read, written)}
-    return Response(await encode_aside(is_large(choices), content), media_type="application/json")
+    return Response(await encode_off_loop(is_large(choices), content), media_type="application/json")
 
 
 def _parse(service: Service, body: Mapping[str, Any], settings: Settings) -> CompletionRequest:

@@ -27,7 +27,7 @@ from seqpipe.runtime.file_io import json_record
 from seqpipe.runtime.model import Model, check_golden, load
 from seqpipe.runtime.predictor import ROWS, cores
 from seqpipe.runtime.streams import prompt
-from seqpipe.serve.http import HttpError, call_aside, timeout_error
+from seqpipe.serve.http import HttpError, call_off_loop, timeout_error
 from seqpipe.serve.observe import current
 from seqpipe.serve.queue import BatchQueue, Job
 from seqpipe.serve.settings import Settings
@@ -226,7 +226,7 @@ class Service:
             self._decodings.move_to_end(key)
             return key, self._decodings[key]
         known, kind = self.model.predictor.options, self.model.predictor.kind
-        decoding = await call_aside(len(key) > _LONG, resolve_options, known, options, kind)
+        decoding = await call_off_loop(len(key) > _LONG, resolve_options, known, options, kind)
         if len(key) <= _LONG:
             self._decodings[key] = decoding
             if len(self._decodings) > _DECODINGS:

@@ -23,7 +23,7 @@ from seqpipe.runtime.predictor import ON_ERROR
 from seqpipe.serve.http import (
     HttpError,
     deadline,
-    encode_aside,
+    encode_off_loop,
     http_error,
     is_large,
     read_json,
@@ -114,7 +114,7 @@ async def _content(service: Service, parsed: PredictRequest, end: float) -> byte
     if parsed.explain:
         explanation = await service.explain(parsed.inputs, parsed.options, deadline=end)
         data = await asyncio.to_thread(lambda: null_non_finite(explanation.data()))
-        return await encode_aside(True, {"answer": data["answer"], "explanation": data})
+        return await encode_off_loop(True, {"answer": data["answer"], "explanation": data})
     several = isinstance(parsed.inputs, list)
     options = field_options(parsed.option_fields, parsed.options, service.model.predictor.options)
     inputs = parsed.inputs if several else [parsed.inputs]
@@ -125,7 +125,7 @@ async def _content(service: Service, parsed: PredictRequest, end: float) -> byte
                 raise answer_or_error
             answers[i] = {"error": http_error(answer_or_error).message}
     content = {"answers": answers} if several else {"answer": answers[0]}
-    return await encode_aside(is_large(answers), content)
+    return await encode_off_loop(is_large(answers), content)
 
 
 def _parse(body: Mapping[str, Any], settings: Settings) -> PredictRequest:
