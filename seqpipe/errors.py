@@ -27,8 +27,6 @@ from typing import Any, Self
 
 LFS_POINTER = b"version https://git-lfs"  # first bytes of the file that Git LFS puts in place of a large one
 LFS_FIX = "is a pointer of Git LFS, not the file itself; run `git lfs pull` where it was cloned"
-
-
 MAX_NAME = 100  # characters of a name or value that a message repeats
 _MAX_NAMES = 1_000  # names with which a misspelt one is compared
 

@@ -252,9 +252,8 @@ def _tensor_shapes(file: Path) -> list[list[int]]:
     tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
     for name, tensor in tensors.items():
         start, end = tensor["data_offsets"]
-        if not 0 <= start <= end <= room or math.prod(tensor["shape"]) > 2 * (
-            end - start
-        ):  # a number has at least half a byte
+        most_numbers = 2 * (end - start)  # a number has at least half a byte
+        if not 0 <= start <= end <= room or math.prod(tensor["shape"]) > most_numbers:
             raise DataError(f"{file}: {name}: the shape {tensor['shape']} does not match its bytes; {_ANEW}")
     return [tensor["shape"] for tensor in tensors.values()]
 

@@ -69,7 +69,7 @@ def test_what_fails_a_batch_fails_alone(tiny: Model, monkeypatch: pytest.MonkeyP
     assert max(sizes) > 1
 
 
-def test_long_options_are_resolved_aside_and_a_long_list_is_encoded_in_parts(
+def test_long_options_are_resolved_in_a_thread_and_a_long_list_is_encoded_in_parts(
     tiny: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The event loop answers others meanwhile: `threads` has what ran outside of it, `sizes` the parts of JSON."""
