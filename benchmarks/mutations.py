@@ -5,6 +5,7 @@
     python benchmarks/mutations.py --list                which they are and which tests are nearest, without running any
     python benchmarks/mutations.py --minutes 25          those that can be begun in this time, in a random order
     python benchmarks/mutations.py --json FILE           the outcomes as JSON too
+    python benchmarks/mutations.py --since COMMIT        drawn from the lines that changed since this commit
     python benchmarks/mutations.py --keys FILE           those with these keys, a line each, as --list prints them;
                                                          stored_mutations.txt has those of seeds 1, 41 and 42
 
@@ -36,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import common
-from mutation_operators import OPERATORS, Mutation, mutations, sources
+from mutation_operators import OPERATORS, PACKAGES, Mutation, mutations, sources
 from nearest_tests import nearest_tests
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -66,12 +67,34 @@ class Outcome:
     seconds: float = 0.0
 
 
-def draw(root: Path, seed: int, count: int) -> list[Mutation]:
-    """As many mutations of each operator, one of a function at most; a hash of names and texts draws them."""
+def changed_lines(commit: str) -> dict[str, set[int]]:
+    """The numbers of the lines of each file that this commit did not have, moved files taken for the same."""
+    command = ["git", "diff", "--unified=0", "--find-renames", "-l0", "--no-color", "--no-ext-diff", "--dst-prefix=b/"]
+    command += [commit, "--", *PACKAGES.values()]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    lines: dict[str, set[int]] = {}
+    path = ""
+    for line in done.stdout.split("\n"):
+        if line.startswith("+++ "):
+            path = line.removeprefix("+++ b/")
+        elif hunk := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
+            first, length = int(hunk[1]), int(hunk[2] or 1)
+            lines.setdefault(path, set()).update(range(first, first + length))
+    return lines
+
+
+def draw(root: Path, seed: int, count: int, changed: Mapping[str, set[int]] | None = None) -> list[Mutation]:
+    """As many mutations of each operator, one of a function at most; a hash of names and texts draws them.
+
+    `changed`: the lines of each file that they may begin in, all if None.
+    """
     by_function: dict[tuple[str, str, str], list[Mutation]] = {}
     for path in sources(root):
+        text = path.read_bytes()
         for mutation in mutations(path, root):
-            by_function.setdefault((mutation.operator, mutation.path, mutation.function), []).append(mutation)
+            line = text.count(b"\n", 0, mutation.start) + 1
+            if changed is None or line in changed.get(mutation.path, ()):
+                by_function.setdefault((mutation.operator, mutation.path, mutation.function), []).append(mutation)
 
     def rank(*names: str) -> str:
         return hashlib.sha256("\n".join([str(seed), *names]).encode()).hexdigest()
@@ -202,9 +225,11 @@ def main() -> None:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--minutes", type=float, default=math.inf, help="no mutation is begun later than this")
     parser.add_argument("--json", type=Path, help="file for the outcomes")
+    parser.add_argument("--since", metavar="COMMIT", help="draw from the lines that changed since this commit")
     parser.add_argument("--keys", type=Path, help="file with the keys of mutations to try in place of a draw")
     arguments = parser.parse_args()
-    chosen = [*enumerate(draw(ROOT, arguments.seed, arguments.count), 1)]
+    changed = changed_lines(arguments.since) if arguments.since else None
+    chosen = [*enumerate(draw(ROOT, arguments.seed, arguments.count, changed), 1)]
     if arguments.keys:
         chosen = [*enumerate(named(ROOT, arguments.keys.read_text(encoding="utf-8").splitlines()), 1)]
     chosen = [(number, mutation) for number, mutation in chosen if not arguments.only or number in arguments.only]
