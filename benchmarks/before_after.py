@@ -47,11 +47,11 @@ print(json.dumps({
 """
 
 
-def environment(tree: Path, cache: Path) -> dict[str, str]:
+def environment(tree: Path) -> dict[str, str]:
     """The variables under which the packages of a tree are imported; its plugins may stand in `.types` or `plugins`."""
     paths = [tree, *(tree / name for name in (".types", "plugins") if (tree / name / "seqpipe_plugins").exists())]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(map(str, paths)), "SEQPIPE_CACHE": str(cache)}
+    return {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(map(str, paths))}
 
 
 def cpu_seconds(command: list[str], cwd: Path, variables: Mapping[str, str], text: str = "") -> float:
@@ -65,13 +65,11 @@ def measure(tree: Path, folder: Path, bundle: Path) -> dict[str, float]:
     """CPU seconds of each measurement of one tree, once."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "pipelines", folder / "pipelines", ignore=shutil.ignore_patterns("runs"))
-    variables, seqpipe = environment(tree, folder / "cache"), [sys.executable, "-m", "seqpipe"]
+    variables, seqpipe = environment(tree), [sys.executable, "-m", "seqpipe"]
     check = [*seqpipe, "check", "pipelines/ner.yaml"]
     run = [*seqpipe, "run", "pipelines/ner.yaml", "train.epochs=2"]
     times = {
-        "`check`, first": cpu_seconds(check, folder, variables),
-        "`check`, second (the graph cache)": cpu_seconds(check, folder, variables),
-        "`check --no-cache`": cpu_seconds([*check, "--no-cache"], folder, variables),
+        "`check`": cpu_seconds(check, folder, variables),
         "`run`, two epochs": cpu_seconds(run, folder, variables),
         "`predict`, one sentence": cpu_seconds([*seqpipe, "predict", str(bundle)], folder, variables, TEXT + "\n"),
     }
@@ -91,7 +89,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         shutil.copytree(ROOT / "pipelines", folder / "pipelines", ignore=shutil.ignore_patterns("runs"))
-        variables = environment(trees["before"], folder / "cache")
+        variables = environment(trees["before"])
         command = [sys.executable, "-m", "seqpipe", "run", "pipelines/ner.yaml", "train.epochs=2"]
         cpu_seconds(command, folder, variables)  # both trees answer with the bundle of the earlier one
         for _ in range(arguments.rounds):

@@ -261,7 +261,7 @@ def check(sizes: Sequence[int]) -> None:
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
             path = conll_pipeline(Path(folder), size)
-            usage = measure(command("check", path.name, "--no-cache"), path.parent)
+            usage = measure(command("check", path.name), path.parent)
         smallest = smallest or usage.megabytes
         table.row(
             f"CoNLL, {size:,}", f"{usage.cpu:.1f}", f"{usage.megabytes:,.0f}", f"{usage.megabytes - smallest:,.0f}"

@@ -80,12 +80,9 @@ def look(plugins: int, times: int) -> None:
             common.record("start", "look", [{"row": row, "figures": {f"with {plugins} plugins installed": taken}}])
 
 
-def measured(
-    python: str, checkout: Path, arguments: Sequence[str], folder: Path, cache: str | None
-) -> tuple[float, float]:
+def measured(python: str, checkout: Path, arguments: Sequence[str], folder: Path) -> tuple[float, float]:
     """Processor seconds and wall-clock seconds of one seqpipe command."""
     environment: Mapping[str, str] = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(checkout)}
-    environment = {**environment, "SEQPIPE_CACHE": cache or str(folder / "unused")}
     before, clock = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         [python, "-m", "seqpipe", *arguments], cwd=folder, capture_output=True, text=True, env=environment
@@ -97,23 +94,20 @@ def measured(
 
 
 def check(names: Sequence[str], times: int, beside: tuple[str, Path] | None) -> None:
-    """`seqpipe check`, each time with an empty cache, then once more with what that left."""
+    """`seqpipe check` of pipelines."""
     sides = {"before": beside} if beside else {}
     sides["now"] = (sys.executable, ROOT)
-    table = common.Table("start", "check", "pipeline", *sides, "second time")  # processor / wall seconds
+    table = common.Table("start", "check", "pipeline", *sides)  # processor / wall seconds
     with tempfile.TemporaryDirectory() as parent:
         for name in names:
             taken: dict[str, list[tuple[float, float]]] = {}
-            for turn in range(times):
+            for _ in range(times):
                 for side, (python, checkout) in sides.items():
                     if name == "intent-bert" and not (checkout / "pipelines/data/tiny-bert").exists():
                         train = ("train", str(checkout / "pipelines" / f"{name}.yaml"), "train.epochs=1")  # makes it
-                        measured(python, checkout, train, Path(parent), f"{parent}/cache")
-                    cache = f"{parent}/{name}-{turn}"
+                        measured(python, checkout, train, Path(parent))
                     arguments = ("check", str(checkout / "pipelines" / f"{name}.yaml"))
-                    taken.setdefault(side, []).append(measured(python, checkout, arguments, Path(parent), cache))
-                    if side == "now":
-                        taken.setdefault("again", []).append(measured(python, checkout, arguments, Path(parent), cache))
+                    taken.setdefault(side, []).append(measured(python, checkout, arguments, Path(parent)))
             cells = (
                 tuple(statistics.median(values) for values in zip(*pairs, strict=True)) for pairs in taken.values()
             )
@@ -121,20 +115,17 @@ def check(names: Sequence[str], times: int, beside: tuple[str, Path] | None) -> 
 
 
 def export(beside: tuple[str, Path] | None) -> None:
-    """Export of a 6-layer GPT that was trained one step: traced, compared, written; then again from the cache."""
+    """Export of a 6-layer GPT that was trained one step: traced, compared, written."""
     sides = {"before": beside} if beside else {}
     sides["now"] = (sys.executable, ROOT)
     for side, (python, checkout) in sides.items():
         with tempfile.TemporaryDirectory() as parent:
-            folder, cache = Path(parent), f"{parent}/cache"
-            measured(python, checkout, ("train", str(checkout / "pipelines/gpt.yaml"), *GPT), folder, cache)
-            for turn in ("", ", graph cached") if side == "now" else ("",):
-                arguments = ("export", "runs/gpt-6", "-o", f"bundle{len(turn)}")
-                cpu, wall = measured(python, checkout, arguments, folder, cache)
-                print(f"export of a 6-layer GPT, {side}{turn}: {cpu:.1f} / {wall:.1f}", flush=True)
-                row = side + (", graph from the cache" if turn else "")
-                figures = {"processor / wall s": f"{cpu:.0f} / {wall:.0f}"}
-                common.record("start", "export", [{"row": row, "figures": figures}])
+            folder = Path(parent)
+            measured(python, checkout, ("train", str(checkout / "pipelines/gpt.yaml"), *GPT), folder)
+            cpu, wall = measured(python, checkout, ("export", "runs/gpt-6", "-o", "bundle"), folder)
+            print(f"export of a 6-layer GPT, {side}: {cpu:.1f} / {wall:.1f}", flush=True)
+            figures = {"processor / wall s": f"{cpu:.0f} / {wall:.0f}"}
+            common.record("start", "export", [{"row": side, "figures": figures}])
 
 
 def train(names: Sequence[str], times: int) -> None:

@@ -266,11 +266,7 @@ def commands_page() -> str:
             [
                 ("`SEQPIPE_PLUGINS=off`", "Load built-in components only."),
                 ("`SEQPIPE_REPORT=off`", "Write no report at the end of `run`, for example in a search of parameters."),
-                (
-                    "`SEQPIPE_CACHE`",
-                    "Folder for traced graphs, at most 256 MB; by default in the user's cache folder. `check`, `run` "
-                    "and `export` use it, unless `--no-cache` is given.",
-                ),
+                ("`SEQPIPE_CACHE`", "Folder for copies of remote data files; by default in the user's cache folder."),
                 (
                     "`SEQPIPE_LOCK=off`",
                     "Disable locks on run folders, for file systems without locks; see "

@@ -10,7 +10,6 @@ import typer
 
 from seqpipe.commands.options import (
     Json,
-    NoCache,
     Overrides,
     PluginFiles,
     Quiet,
@@ -32,7 +31,6 @@ def check(
         bool, typer.Option("--explain", help="Print which stage provides and which uses each name.")
     ] = False,
     static: Annotated[bool, typer.Option("--static", help="Check only the YAML; build and export nothing.")] = False,
-    no_cache: NoCache = False,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -52,7 +50,7 @@ def check(
     result["doubtful"] = [line[2:] for line in comments if line.startswith("# doubtful: ")]
     for doubt in result["doubtful"]:
         console.say(doubt)
-    checked = pipeline.check(export=not static, cache=not no_cache, progress=console)
+    checked = pipeline.check(export=not static, progress=console)
     if checked.needs:
         result["needs"] = list(checked.needs)
         console.say(f"{file}: ok; its export is checked once these are there")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from seqpipe.commands.options import Json, NoCache, Quiet, make_console, print_json
+from seqpipe.commands.options import Json, Quiet, make_console, print_json
 
 
 def convert(
@@ -40,16 +40,14 @@ def convert(
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Of a classifier of pairs: each input has the fields text and text_pair.")
     ] = False,
-    no_cache: NoCache = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Make a bundle of a fine-tuned transformers checkpoint, compared with transformers. No training, no YAML."""
-    from seqpipe.export.graph_cache import default_cache
     from seqpipe.pipeline.convert import convert as make_bundle
 
-    console, cache = make_console(quiet), None if no_cache else default_cache()
+    console = make_console(quiet)
     options = {"aggregation": aggregation, "pooling": pooling, "no_answer": no_answer, "pairs": pairs}
-    model = make_bundle(folder, output, console, texts, cache, **options)
+    model = make_bundle(folder, output, console, texts, **options)
     console.say(f"wrote {output}\nnext: seqpipe predict {output}")
     print_json({"bundle": str(output), "answer": model.manifest.answer["kind"], **model.manifest.parity}, as_json)

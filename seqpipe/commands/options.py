@@ -50,7 +50,6 @@ Devices = Annotated[
     typer.Option(min=1, metavar="N", help="Train on N devices of this machine, CUDA or as CPU processes."),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Move an existing run of this name aside and start a new one.")]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Disable the graph cache.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result, or the error, as JSON to standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and results.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more messages.")]

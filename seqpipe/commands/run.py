@@ -15,7 +15,6 @@ from seqpipe.commands.options import (
     Devices,
     Fresh,
     Json,
-    NoCache,
     Overrides,
     PluginFiles,
     Quiet,
@@ -52,7 +51,6 @@ def run(
     device: Device = "auto",
     devices: Devices = None,
     fresh: Fresh = False,
-    no_cache: NoCache = False,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -68,7 +66,7 @@ def run(
     is_first = join_devices(devices, device)
     console = make_console(quiet, verbose, silent=not is_first)
     pipeline = load_pipeline(console, file, overrides, sets, plugins, seed)
-    options: dict[str, Any] = {"device": device, "fresh": fresh, "cache": not no_cache, "progress": console}
+    options: dict[str, Any] = {"device": device, "fresh": fresh, "progress": console}
     if seeds:
         by_test = pipeline.run_seeds(seeds, **options)
         result: dict[str, Any] = {test: asdict(scores) for test, scores in by_test.items()}
@@ -119,18 +117,16 @@ def export(
         typer.Option("--set", metavar="KEY=VALUE", help="Override of a key of `export`, such as export.explain=true."),
     ] = None,
     plugins: PluginFiles = None,
-    no_cache: NoCache = False,
     quiet: Quiet = False,
 ) -> None:
     """Export a trained run to a bundle, and compare its answers with PyTorch's."""
-    from seqpipe.export.graph_cache import default_cache
     from seqpipe.pipeline.full_run import export_run
 
     for item in sets or []:
         if not item.startswith("export."):
             raise UsageError(f"--set {item}: only `export` keys can change after training, such as export.opset=20")
     console = make_console(quiet)
-    path = export_run(folder, output, sets or [], console, None if no_cache else default_cache(), plugins or ())
+    path = export_run(folder, output, sets or [], console, plugins or ())
     console.say(f"\nnext: seqpipe predict {path}")
 
 

@@ -17,7 +17,6 @@ from string import Template
 from typing import Any, TypeVar, cast
 
 import numpy as np
-import onnx
 
 from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.answers.registry import ANSWER_KINDS, tokenizer_file
@@ -27,10 +26,9 @@ from seqpipe.config.loader import Config, resolved
 from seqpipe.config.plugins import BUILTIN
 from seqpipe.config.yaml import dump, plain
 from seqpipe.console import Console
-from seqpipe.errors import ParityError, SeqpipeError
+from seqpipe.errors import ParityError
 from seqpipe.export.diagnose import naming_stage_at_fault
-from seqpipe.export.graph import bytes_per_pair, graph_without_weights, with_weights
-from seqpipe.export.graph_cache import GraphCache, UnknownKeyError, graph_key
+from seqpipe.export.graph import bytes_per_pair, to_onnx
 from seqpipe.export.parity.answers import Comparison, find_different_split, possible_cut
 from seqpipe.export.parity.decisions import BOUND, CLOSE, probe_records
 from seqpipe.export.parity.gate import PROBED, SEED, judge_int8, sample_records, verify_parity
@@ -40,7 +38,7 @@ from seqpipe.features.document import Record
 from seqpipe.features.media import json_value
 from seqpipe.features.sources import TextSource, columns, keep_rows, media_fields, tokenizer_file_of, tokenizers_of
 from seqpipe.features.splitting import Cut
-from seqpipe.files import CACHE_VARIABLE, null_non_finite, writing
+from seqpipe.files import null_non_finite, writing
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headlines
 from seqpipe.runtime.manifest import Golden, Json, Limits, Manifest, MetricsOwner, Option, Reader, Streaming, Weights
@@ -316,54 +314,28 @@ def _limits(pipeline: Pipeline, config: Config, longest: int) -> Limits:
     return limits.model_copy(update=changes)
 
 
-# Export a pipeline's graph, or read it from the cache, and compare it with PyTorch.
+# Export a pipeline's graph and compare it with PyTorch.
 
 Used = TypeVar("Used")
 
 
-def use_graph(
-    pipeline: Pipeline, config: Config, cache: GraphCache | None, console: Console, use: Callable[[bytes], Used]
-) -> Used:
-    """Return the result of `use` for the bytes of the pipeline's graph.
+def use_graph(pipeline: Pipeline, config: Config, console: Console, use: Callable[[bytes], Used]) -> Used:
+    """Return the result of `use`, which compares the bytes of the pipeline's graph with PyTorch.
 
     Args:
         pipeline: The pipeline in evaluation mode.
         config: Its settings: decode options, opset and whether the graph explains.
-        cache: Cache to read the graph from and to write it to; None: always trace it.
-        console: Receives a warning if a cached graph is wrong.
-        use: Function that compares the graph with PyTorch, before the graph is cached. If it raises for a cached graph,
-            the entry is deleted and it is called again with a new graph.
+        console: For progress.
+        use: The function.
 
     Raises:
-        ExportError: if a component does not export; or any error of `use` for a new graph.
+        ExportError: if a component does not export; or any error of `use`.
     """
-    options = option_table(*config.head)
-    settings = (options, config.export.opset, config.export.explain)
-    key = None
-    if cache is not None:
-        try:
-            key = graph_key(pipeline, *settings)
-        except UnknownKeyError as error:
-            console.detail(f"  the graph is not cached: {error}")
-    if cache is not None and key is not None and (cached := cache.read(key)) is not None:
-        try:
-            return use(with_weights(onnx.ModelProto.FromString(cached), pipeline))
-        except Exception as error:  # a new graph shows whether the pipeline is at fault
-            cache.delete(key)
-            why = str(error).partition(";")[0]  # the rest is a fix for the pipeline
-            console.say(f"the cached graph was refused ({type(error).__name__}: {why}); it is deleted, exporting again")
-    with naming_stage_at_fault(pipeline, config.export.opset):
+    settings = config.export
+    with naming_stage_at_fault(pipeline, settings.opset):
         with console.progress("exporting", None):
-            model = graph_without_weights(pipeline, *settings)
-        used = use(with_weights(model, pipeline))
-    # A model of PyTorch's own exporter contains the values of its weights, which the next pipeline does not share.
-    holds_weights = any(t.raw_data and t.name.startswith("pipeline.") for t in model.graph.initializer)
-    if cache is not None and key is not None and not holds_weights:
-        try:
-            cache.write(key, bytes(model.SerializeToString()))
-        except (OSError, SeqpipeError) as error:  # for example a full disk; the graph itself is valid
-            console.say(f"the graph is not cached: {error}; set {CACHE_VARIABLE} to a writable folder")
-    return used
+            graph = to_onnx(pipeline, option_table(*config.head), settings.opset, settings.explain)
+        return use(graph)
 
 
 # Export a trained pipeline as a verified bundle: compare it with PyTorch, then write it completely or not at all.
@@ -376,7 +348,6 @@ def export(
     path: Path,
     console: Console,
     scores: Mapping[str, Any] | None = None,
-    cache: GraphCache | None = None,
     outcome: Mapping[str, Any] | None = None,
     references: bool = True,
 ) -> Model:
@@ -389,7 +360,6 @@ def export(
         path: Folder of the bundle; an existing one is replaced at the end.
         console: For progress.
         scores: PyTorch's scores on the test sets, for the manifest.
-        cache: Cache of graphs.
         outcome: The outcome of training (`seqpipe.training.progress`), for the manifest.
         references: Whether the records have references; without them answers are compared, but no metric.
 
@@ -427,7 +397,7 @@ def export(
 
     difference = path.with_name(f"{path.name}-difference.npz")
     try:
-        compared = use_graph(pipeline, config, cache, console, compare)
+        compared = use_graph(pipeline, config, console, compare)
     except ParityError as error:
         if error.evidence:
             with writing(difference) as temporary, temporary.open("wb") as file:

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from seqpipe.config.members import ROWLESS
 from seqpipe.errors import ExportError, SeqpipeError
-from seqpipe.export.graph_cache import raw_bytes
 from seqpipe.export.passes.linear_layers import rewrite_linear_layers
 from seqpipe.export.passes.loop_invariants import bodies, hoist_loop_invariants, place_weights, shape_of
 from seqpipe.features import vocabulary
@@ -250,7 +249,8 @@ def fill_weights(model: onnx.ModelProto, weights: Mapping[str, Tensor]) -> None:
     """Fill each initializer without values with its weight."""
     for initializer in model.graph.initializer:
         if not initializer.raw_data and initializer.name in weights:
-            initializer.raw_data = raw_bytes(weights[initializer.name])
+            content = weights[initializer.name].detach().cpu().contiguous().flatten().view(torch.uint8)
+            initializer.raw_data = content.numpy().tobytes()
 
 
 def bytes_per_pair(graph: bytes) -> int:
@@ -281,7 +281,7 @@ def stages_to_onnx(pipeline: Pipeline, count: int, opset: int) -> bytes:
 
 
 def _export_graph(pipeline: Pipeline, compute: Compute, inputs: Arrays, axes: Axes, opset: int) -> onnx.ModelProto:
-    # This import takes a second, and a cached graph does not need it.
+    # This import takes a second, and only an export needs it.
     from seqpipe.export.tracing.conversion import onnx_model
 
     graph = _Graph(pipeline, [*inputs], compute).eval()

@@ -21,7 +21,6 @@ from seqpipe.console import Console
 from seqpipe.errors import ConfigError, DataError, TrainingError
 from seqpipe.export.exporter import bundle_files, bundle_manifest, use_graph
 from seqpipe.export.graph import random_batches
-from seqpipe.export.graph_cache import GraphCache
 from seqpipe.export.parity.decisions import DecisionParity, Tally
 from seqpipe.export.parity.gate import compare_streams, one_thread
 from seqpipe.features.document import KeptRecord, Record
@@ -200,10 +199,8 @@ class ExportCheck:
 
 
 @one_thread()
-def check_export(config: Config, console: Console, cache: GraphCache | None = None) -> ExportCheck:
+def check_export(config: Config, console: Console) -> ExportCheck:
     """Build from all records, take one step of training, export, and compare with PyTorch on ragged batches.
-
-    A cached graph is not traced again.
 
     Raises UsageError, DataError, PluginError, TrainingError, ExportError or ParityError like the real run.
     """
@@ -241,7 +238,7 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     for line in trial.init_report:
         console.say(f"  {line}")
     pipeline.eval()
-    tally = use_graph(pipeline, config, cache, console, partial(_compare_graph, pipeline, config, console))
+    tally = use_graph(pipeline, config, console, partial(_compare_graph, pipeline, config, console))
     seconds = time.monotonic() - clock
     console.say(
         f"answers the same in PyTorch and onnxruntime: {tally.decisions} decisions, {tally.ties} ties ({seconds:.1f} s)"

@@ -21,7 +21,6 @@ from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import BundleError, DataError, ParityError, UsageError
 from seqpipe.export.exporter import export
-from seqpipe.export.graph_cache import GraphCache
 from seqpipe.export.parity.decisions import CLOSE, SCRIPTS
 from seqpipe.export.parity.gate import one_thread
 from seqpipe.features.checkpoint_tokenizer import check_checkpoint, pretrained_tokenizer, read_json, reading, where
@@ -355,13 +354,12 @@ def convert(
     output: Path,
     console: Console,
     texts: Path | None = None,
-    cache: GraphCache | None = None,
     **options: Any,
 ) -> Model:
     """Make a bundle of a fine-tuned checkpoint; return it as an open Model.
 
     `texts` is a file of texts to compare and to make golden examples of: one a line, or JSON objects; None for built-in
-    ones. The graph is looked for in the `cache`, and kept there. `options` are those of `load_checkpoint`.
+    ones. `options` are those of `load_checkpoint`.
 
     Raises:
         DataError, UsageError: if the folder cannot be converted; nothing is written then.
@@ -377,4 +375,4 @@ def convert(
     console.say(f"  tokens and logits of transformers on {compared:,} texts, within {worst:.1g}")
     del reference
     with lock_around(output):
-        return export(pipeline, config, records, output, console, cache=cache, references=False)
+        return export(pipeline, config, records, output, console, references=False)

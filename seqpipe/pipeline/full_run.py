@@ -23,7 +23,6 @@ from seqpipe.config.yaml import dump
 from seqpipe.console import Console, text_width
 from seqpipe.errors import ConfigError, EnvError, UsageError
 from seqpipe.export.exporter import export
-from seqpipe.export.graph_cache import GraphCache
 from seqpipe.features.document import Record
 from seqpipe.features.parts import Part, folds, left_out_message
 from seqpipe.pipeline.lock import lock_around, run_lock
@@ -155,14 +154,13 @@ def run_all(
     console: Console,
     device: str = "auto",
     fresh: bool = False,
-    cache: GraphCache | None = None,
     runs: Path = RUNS,
     more: int = 0,
     parent: str | None = None,
 ) -> Run:
     """Train, evaluate, export, verify and show answers; an unchanged, finished run is kept.
 
-    A cached graph is not traced again. `more` and `parent` are those of `start_run`.
+    `more` and `parent` are those of `start_run`.
     """
     with start_run(config, console, fresh, runs, more, parent) as run:
         config, scores = run.config, run.scores
@@ -183,7 +181,7 @@ def run_all(
             scores = score_test_sets(run, predictor(pipeline, config), console)
             files.write(run.folder / SCORES, json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False))
             records = data_form(config).compared_records(run.folder)
-            model = export(pipeline, config, records, run.bundle_folder, console, scores, cache, run.outcome)
+            model = export(pipeline, config, records, run.bundle_folder, console, scores, run.outcome)
             print_answers(model, records, console)
             parity = model.manifest.parity
             write_report(run, console)
@@ -337,7 +335,6 @@ def export_run(
     output: Path | None,
     sets: Sequence[str],
     console: Console,
-    cache: GraphCache | None = None,
     plugins: Sequence[Path] = (),
 ) -> Path:
     """Export a trained run, with these overrides of its keys of `export`; return the folder of the bundle.
@@ -351,7 +348,7 @@ def export_run(
     with lock_around(path):
         run = open_run(folder, console, sets=sets, plugins=plugins)
         pipeline, records = load_trained(run), data_form(run.config).compared_records(run.folder)
-        export(pipeline, run.config, records, path, console, run.scores, cache, run.outcome)
+        export(pipeline, run.config, records, path, console, run.scores, run.outcome)
     return path
 
 
@@ -393,7 +390,7 @@ def missing_needs(config: Config, chain: Sequence[Path] = ()) -> list[Missing]:
     return list(missing.values())
 
 
-def make_needs(config: Config, console: Console, device: str, cache: GraphCache | None) -> bool:
+def make_needs(config: Config, console: Console, device: str) -> bool:
     """Create the missing needs of a pipeline; return whether there were any."""
     steps, processes = missing_needs(config), devices.current()
     processes.wait()
@@ -401,7 +398,7 @@ def make_needs(config: Config, console: Console, device: str, cache: GraphCache 
         console.say(f"{config.name} needs {step}")
         if step.need.run:
             needed, runs = load(step.need.run, plugin_files=config.plugin_files), step.need.path.parent
-            run_all(needed, console, device, cache=cache, runs=Path(relative_path(runs)))
+            run_all(needed, console, device, runs=Path(relative_path(runs)))
             console.say(f"\ncontinuing with {config.name}")
         elif not processes.rank:
             texts = checkpoint_texts(step.config, step.need.path)

@@ -16,7 +16,6 @@ from seqpipe.features.parts import Part
 from seqpipe.files import Rows
 
 if TYPE_CHECKING:
-    from seqpipe.export.graph_cache import GraphCache
     from seqpipe.pipeline.check import ExportCheck
     from seqpipe.pipeline.full_run import ScoreSpread
     from seqpipe.pipeline.run import Run
@@ -121,12 +120,11 @@ class Pipeline:
         """Warnings about components of other versions than the YAML names, and about probably misspelt members."""
         return self.config.notes
 
-    def check(self, *, export: bool = True, cache: bool = True, progress: Report | None = None) -> Check:
+    def check(self, *, export: bool = True, progress: Report | None = None) -> Check:
         """Build the pipeline from its data, take a step of training, export it, and compare the graph with PyTorch.
 
         Args:
             export: Check the export; otherwise only report missing needs, since the YAML is already checked.
-            cache: Use cached graphs.
             progress: Function that receives each line and each advance.
 
         Raises:
@@ -145,10 +143,9 @@ class Pipeline:
                 missing.append(relative_path(step.need.path))
         if missing or not export:
             return Check((), tuple(missing), None)
-        from seqpipe.export.graph_cache import default_cache
         from seqpipe.pipeline.check import check_export
 
-        checked = check_export(self.config, console, default_cache() if cache else None)
+        checked = check_export(self.config, console)
         return Check(tuple(console.warnings), (), checked)
 
     def run(
@@ -156,7 +153,6 @@ class Pipeline:
         *,
         device: str = "auto",
         fresh: bool = False,
-        cache: bool = True,
         runs: str | Path = "runs",
         more: int = 0,
         data_add: str | Path | None = None,
@@ -170,7 +166,6 @@ class Pipeline:
         Args:
             device: `cpu`, `cuda`, `cuda:1`, or `auto`: CUDA if PyTorch finds a device.
             fresh: Move an existing run of this name aside, and start a new one.
-            cache: Use cached graphs.
             runs: Folder of all runs; this run is the folder in it with the pipeline's name.
             more: Train the finished run for this number of further epochs, from its last weights and optimizer state;
                 the learning rate follows the schedule of all epochs.
@@ -192,11 +187,11 @@ class Pipeline:
 
         if more and (fresh or data_add):
             raise UsageError("more: it continues a run, so it excludes `fresh` and `data_add`")
-        console, graphs = self._prepare(progress, device, cache, on_epoch)
+        console = self._prepare(progress, device, on_epoch)
         config, parent = self.config, None
         if data_add:
             config, parent = self._with_parent(Path(data_add), Path(runs))
-        return run_all(config, console, device, fresh, graphs, Path(runs), more, parent)
+        return run_all(config, console, device, fresh, Path(runs), more, parent)
 
     def run_seeds(
         self,
@@ -204,7 +199,6 @@ class Pipeline:
         *,
         device: str = "auto",
         fresh: bool = False,
-        cache: bool = True,
         runs: str | Path = "runs",
         progress: Report | None = None,
     ) -> dict[str, ScoreSpread]:
@@ -214,8 +208,8 @@ class Pipeline:
         """
         from seqpipe.pipeline.full_run import run_all, run_seeds
 
-        console, graphs = self._prepare(progress, device, cache)
-        run = partial(run_all, console=console, device=device, fresh=fresh, cache=graphs, runs=Path(runs))
+        console = self._prepare(progress, device)
+        run = partial(run_all, console=console, device=device, fresh=fresh, runs=Path(runs))
         return run_seeds(self._load, run, self.name, seeds, console)
 
     def run_folds(
@@ -225,7 +219,6 @@ class Pipeline:
         final: bool = False,
         device: str = "auto",
         fresh: bool = False,
-        cache: bool = True,
         runs: str | Path = "runs",
         progress: Report | None = None,
     ) -> Run:
@@ -244,8 +237,8 @@ class Pipeline:
 
         if folds < 2:
             raise UsageError(f"folds must be at least 2, got {folds}")
-        console, graphs = self._prepare(progress, device, cache)
-        run = partial(run_all, console=console, device=device, fresh=fresh, cache=graphs, runs=Path(runs))
+        console = self._prepare(progress, device)
+        run = partial(run_all, console=console, device=device, fresh=fresh, runs=Path(runs))
         return run_folds(self._load, run, folds, final, console, fresh, Path(runs))
 
     def train(
@@ -265,7 +258,7 @@ class Pipeline:
         from seqpipe.pipeline.self_training import self_train
         from seqpipe.pipeline.training import train_run
 
-        console, _ = self._prepare(progress, device, True, on_epoch)
+        console = self._prepare(progress, device, on_epoch)
         with start_run(self.config, console, fresh, Path(runs)) as run:
             self_train(run, console, device)
             train_run(run, console, device)
@@ -294,19 +287,18 @@ class Pipeline:
         return load(self._source, [*self._overrides, *more], plugin_files=self._plugin_files)
 
     def _prepare(
-        self, progress: Report | None, device: str, cache: bool, on_epoch: Callable[[Rows], Any] | None = None
-    ) -> tuple[CallbackConsole, GraphCache | None]:
-        """Create the missing needs of the pipeline; return the console and the graph cache of its run."""
-        from seqpipe.export.graph_cache import default_cache
+        self, progress: Report | None, device: str, on_epoch: Callable[[Rows], Any] | None = None
+    ) -> CallbackConsole:
+        """Create the missing needs of the pipeline; return the console of its run."""
         from seqpipe.training.devices import join
 
         progress = False if join().rank else progress  # the first of several processes reports
-        console, graphs = CallbackConsole(progress), default_cache() if cache else None
+        console = CallbackConsole(progress)
         if self.config.needs:
             from seqpipe.pipeline.full_run import make_needs
 
-            if make_needs(self.config, console, device, graphs):
+            if make_needs(self.config, console, device):
                 self.config = self._load()  # missing folders could not be checked before
         if on_epoch:  # only for the epochs of this pipeline
             console.on_epoch = lambda history: on_epoch(Rows(history))
-        return console, graphs
+        return console

@@ -1,5 +1,6 @@
 """The graph takes features and decode options, decides, and has operators of ai.onnx alone."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from tiny_pipelines import SMALL_TAGGER, build_parts, load_tagger, toy_encoders
 from torch import Tensor, nn
 
 from seqpipe.errors import ExportError, PluginError
-from seqpipe.export.graph import random_doc, to_onnx
+from seqpipe.export.graph import graph_without_weights, random_doc, to_onnx, with_weights
 from seqpipe.features.kinds.matrix import Matrix
 from seqpipe.features.sources import MultiSource, NumericSource, keep_rows
 from seqpipe.plugin import Chars
@@ -118,3 +119,14 @@ def test_the_same_pipeline_gives_the_same_bytes_and_a_component_that_does_not_ex
     for name, message in FAULTY.items():
         with pytest.raises((ExportError, PluginError), match=message):
             toy(name)
+
+
+def test_a_weightless_model_is_left_as_it_is_and_takes_the_weights_of_another_pipeline(tmp_path: Path) -> None:
+    config = load_tagger(tmp_path, *SMALL_TAGGER)
+    pipeline, other = (
+        build_parts(replace(config, train=config.train.model_copy(update={"seed": i})))[0].eval() for i in (1, 2)
+    )
+    model = graph_without_weights(pipeline, {}, config.export.opset)
+    before = model.SerializeToString()
+    assert with_weights(model, other) == to_onnx(other, {}, config.export.opset) != with_weights(model, pipeline)
+    assert model.SerializeToString() == before

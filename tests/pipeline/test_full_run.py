@@ -76,8 +76,8 @@ def test_a_tiny_bert_is_made_of_the_training_texts(tmp_path: Path) -> None:
     need = {"path": "models/bert", "make": "tiny-bert", "pieces": 60}
     words = [bert, {"use": "words"}]
     path = pipeline(tmp_path, "tagger", needs=[need], tokenizer=bert, embedding=None, encoder=words)
-    assert full_run.make_needs(load(path), QUIET, "cpu", None)
-    assert not full_run.make_needs(load(path), QUIET, "cpu", None)
+    assert full_run.make_needs(load(path), QUIET, "cpu")
+    assert not full_run.make_needs(load(path), QUIET, "cpu")
     folder = tmp_path / "yaml/models/bert"
     vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     assert {"[CLS]", "##a", "in"} <= vocabulary.keys()

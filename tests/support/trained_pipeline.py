@@ -10,7 +10,6 @@ from tiny_pipelines import QUIET
 from seqpipe import Model, load
 from seqpipe.config.loader import Config
 from seqpipe.export.exporter import export
-from seqpipe.export.graph_cache import GraphCache
 from seqpipe.export.parity.answers import Comparison
 from seqpipe.features.document import Record
 from seqpipe.pipeline.run_folder import load_trained, open_run
@@ -26,10 +25,9 @@ class Trained:
         self.records: list[Record] = read(config.data.reader, config.data.tests["test"])
 
     def export(self, name: str, records: list[Record] | None = None, **options: Any) -> Model:
-        """Export the pipeline to a new bundle; its graph is traced once."""
-        cache = GraphCache(self.folder / "cache")
+        """Export the pipeline to a new bundle."""
         records = records or self.records
-        return export(self.pipeline, self.config, records, self.folder / name, QUIET, cache=cache, **options)
+        return export(self.pipeline, self.config, records, self.folder / name, QUIET, **options)
 
     def comparison(self, model: Model | None = None) -> Comparison:
         """The comparison of the pipeline with its bundle, or with another model."""
