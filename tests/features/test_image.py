@@ -6,6 +6,7 @@ import random
 import struct
 import sys
 import time
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,15 @@ def test_bytes_are_counted_before_they_are_read(tmp_path: Path) -> None:
         assert read_bytes(value, "p", 5) == b"12345"
         with pytest.raises(DataError, match=r"p has 5 bytes, and at most 4 are read"):
             read_bytes(value, "p", 4)
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(10**7)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="p has 10,000,000 bytes"):
+            read_bytes(tmp_path / "sparse", "p", 10**6)
+        assert tracemalloc.get_traced_memory()[1] < 10**6
+    finally:
+        tracemalloc.stop()
 
 
 def test_without_pillow_arrays_are_read_and_files_name_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,6 +212,31 @@ def test_flac_is_read_where_soundfile_is_installed() -> None:
         Mel().rows(file.getvalue()[:30], "f")
 
 
+@pytest.mark.parametrize("form", ["WAV", "FLAC"])
+def test_the_samples_of_all_channels_together_are_limited_before_any_is_decoded(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    monkeypatch.setattr("seqpipe.features.kinds.mel.MOST_SAMPLES", 1_000)
+    for channels, count in ((1, 999), (8, 125), (8, 126)):
+        file = io.BytesIO()
+        soundfile.write(file, np.zeros((count, channels)), 16_000, format=form)
+        for read in (Mel().media_tokens, Mel().rows):
+            if count * channels > 1_000:
+                with pytest.raises(DataError, match="or has too many channels; split it"):
+                    read(file.getvalue(), "f")
+            else:
+                read(file.getvalue(), "f")
+
+
+def test_a_warm_start_keeps_the_means_of_equal_spectra_only() -> None:
+    older = Mel(means=(0.5,) * 40, deviations=(2.0,) * 40, bands=40)
+    assert Mel(bands=40).initialise_from(older) is older
+    for newer in (Mel(bands=23), Mel(bands=40, hop=200)):
+        assert newer.initialise_from(older) is newer
+    assert Mel().initialise_from(None) == Mel()
+
+
 if __name__ == "__main__":
     tables = []
     for options in FORMS:

@@ -26,6 +26,7 @@ from seqpipe.runtime.evaluate import (
     goodness,
     headline,
     headlines,
+    is_perfect,
     perturb_record,
     read_pairs,
     swap_words,
@@ -254,6 +255,18 @@ def test_the_deciding_score_is_told_as_it_is_and_more_of_its_goodness_is_better(
 ) -> None:
     assert deciding(SCORES, metric) == (name, value)
     assert goodness(SCORES, metric, {"mae": Metric(percent=False, more_is_better=False)}) == good
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "perfect"),
+    [("f1", 1.0, True), ("f1", 0.99, False), ("gain", 1.5, False), ("mae", 0.0, True), ("mae", 1.0, False),
+     ("-gain", 0.0, True), ("-gain", 1.0, False)],
+)  # fmt: skip
+def test_a_fraction_of_1_and_an_error_of_0_are_perfect_and_no_other_number(
+    metric: str, value: float, perfect: bool
+) -> None:
+    metrics = {"f1": Metric(), "gain": Metric(percent=False), "mae": Metric(percent=False, more_is_better=False)}
+    assert is_perfect({metric.removeprefix("-"): value}, metric, metrics) == perfect
 
 
 def test_headlines_lead_with_the_score_that_chose_the_weights_where_it_is_there() -> None:

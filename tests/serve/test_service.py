@@ -69,6 +69,23 @@ def test_what_fails_a_batch_fails_alone(tiny: Model, monkeypatch: pytest.MonkeyP
     assert max(sizes) > 1
 
 
+def test_an_error_after_the_deadline_is_that_of_the_deadline(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop is busy until after the deadline, and finds the error of the run before the timer."""
+
+    async def use(service: Service) -> Any:
+        loop, deadline = asyncio.get_running_loop(), time.monotonic() + 0.5
+
+        def fail_late(*arguments: Any) -> Any:
+            loop.call_soon_threadsafe(lambda: time.sleep(max(0, deadline + 0.1 - time.monotonic())))
+            raise BundleError("the run was ended")
+
+        monkeypatch.setattr(tiny.predictor, "answer_docs", fail_late)
+        (result,) = await asyncio.gather(service.answer(["Anna"], {}, deadline=deadline), return_exceptions=True)
+        return result
+
+    assert isinstance(served(tiny, use), HttpError)
+
+
 def test_long_options_are_resolved_in_a_thread_and_a_long_list_is_encoded_in_parts(
     tiny: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
