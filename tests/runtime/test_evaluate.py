@@ -235,6 +235,12 @@ def test_the_test_sets_of_the_run_around_a_bundle_are_found(build: Build, tmp_pa
         assert len({json.dumps(scores) for scores in result.values()}) == 1
     with pytest.raises(UsageError, match="--errors needs one data file"):
         score_target(bundle, QUIET, errors=tmp_path / "e", device="cpu")
+    whole = score_target(bundle, QUIET, device="cpu")["a"]
+    (tmp_path / "test.conll").write_text((tmp_path / "test.conll").read_text() + "\nZoe calls\n")
+    with pytest.raises(DataError, match="bad_rows: skip"):
+        score_target(bundle, QUIET, device="cpu")
+    (tmp_path / "pipeline.yaml").write_text("data: {reader: conll, test: test.conll, bad_rows: skip}\n")
+    assert score_target(bundle, QUIET, device="cpu")["test"] == whole
 
 
 SCORES = {"mean": 0.5, "rated": {"mae": 0.25, "pearson": -0.5, "labels": {"a": {"f1": 1.0}}}, "own": {"distance": 3.0}}
