@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -155,11 +155,13 @@ class Processes:
             raise self._ended(error) from error
 
     def _ended(self, error: RuntimeError) -> SeqpipeError:
-        if not self.store.check(["error"]):
-            reason = "it was killed, perhaps because memory ran out; run the same command to resume"
+        content = None
+        with suppress(RuntimeError):  # the process with the store has ended
+            content = json.loads(self.store.get("error")) if self.store.check(["error"]) else None
+        if content is None:
+            reason = "it failed or was killed, perhaps because memory ran out; run the same command to resume"
             ended = f"one of {self.count} processes {SILENT}: {reason}"
             return EnvError(ended if "onnection" in str(error) else f"{ended} ({error})")
-        content = json.loads(self.store.get("error"))
         if (code := content["exit_code"]) >= 128:
             return InterruptedRunError(code - 128, content["message"])
         failed = EnvError(f"process {content['rank']} of this training failed: {content['message']}")
@@ -169,7 +171,9 @@ class Processes:
     def is_reporter(self, exit_code: int, message: str) -> bool:
         """Return whether this process reports an error that ends it: the first process that has one does."""
         content = json.dumps({"rank": self.rank, "exit_code": exit_code, "message": message})
-        is_first: bool = self.store.compare_set("error", "", content) == content.encode()
+        is_first = True
+        with suppress(RuntimeError):  # the process with the store has ended
+            is_first = self.store.compare_set("error", "", content) == content.encode()
         return is_first and not (SILENT in message and LAUNCHED in os.environ)
 
 
@@ -200,8 +204,9 @@ def join() -> Processes:
 
 
 def _leave() -> None:
-    if not current().store.check(["error"]):
-        dist.destroy_process_group()
+    with suppress(RuntimeError):  # the process with the store has ended
+        if not current().store.check(["error"]):
+            dist.destroy_process_group()
 
 
 def local_device(name: str) -> str:

@@ -129,6 +129,9 @@ def _mean(name: str, total: float, count: float) -> float:
     return math.exp(min(mean, _MAX_EXPONENT)) if name.endswith("perplexity") else mean
 
 
+FINITE = "none: all stages are finite when computed again"
+
+
 def first_not_finite(pipeline: Pipeline, batch: Mapping[str, Tensor]) -> str:
     """Describe the first stage whose output for this batch has a NaN or an infinity."""
     with torch.no_grad():
@@ -140,7 +143,7 @@ def first_not_finite(pipeline: Pipeline, batch: Mapping[str, Tensor]) -> str:
         for head in pipeline.head_stages:
             if not torch.isfinite(head.loss(names)):
                 return f"{head.component.key}: {describe(head.component)}: `loss` returned NaN or infinity"
-    return "none: all stages are finite when computed again"
+    return FINITE
 
 
 def option_table(*heads: Component) -> dict[str, dict[str, Any]]:

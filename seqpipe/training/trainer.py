@@ -31,7 +31,7 @@ from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
 from seqpipe.training import checkpoint, devices, optim
 from seqpipe.training.data_forms import encode_candidates
 from seqpipe.training.datasets import Batch, Batches, Windows
-from seqpipe.training.evaluation import evaluation, first_not_finite
+from seqpipe.training.evaluation import FINITE, evaluation, first_not_finite
 from seqpipe.training.memory import counters, cure, failed_stage, unchanged
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.prefetch import Prefetcher, process_count
@@ -230,7 +230,8 @@ class Trainer:
             if not math.isfinite(loss):
                 batch = self._on_device(self._batch(position))
                 with self._autocast():
-                    stage = first_not_finite(self.pipeline, batch)
+                    stages = self.processes.gather(first_not_finite(self.pipeline, batch))
+                stage = min(stages, key=lambda stage: stage == FINITE)  # of the process whose rows they are
                 raise self._diverged(f"the loss became {loss}", step, stage)
             at.loss += loss
             at.first_loss = at.loss if step == 1 else at.first_loss

@@ -12,18 +12,20 @@ import pytest
 import tiny_pipelines
 import torch
 from tiny_pipelines import write_conll
+from torch.distributed import TCPStore
 
 from seqpipe.commands.options import join_devices
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.pipeline.training import refuse_batch_dependent
 from seqpipe.training import checkpoint
+from seqpipe.training.devices import Processes
 
 ROOT = Path(__file__).resolve().parents[2]
 
 # Trains in float64, in which sums of another order differ by 1e-15; small tables have rows-only gradients. With STOP a
-# signal comes to the first process alone at that step.
+# fault comes to the process VICTIM alone at that step: a signal, a NaN in the weights, or files that cannot grow.
 PROGRAM = """
-import os, signal, sys
+import os, resource, signal, sys
 import torch
 torch.set_default_dtype(torch.float64)
 import seqpipe.errors
@@ -36,14 +38,22 @@ def build_in_float64(self, *arguments):
     self.double()
 
 def interrupted_update(self):
-    if self.progress.step + 1 == int(os.environ.get("STOP", 0)) and not self.processes.rank:
-        os.kill(os.getpid(), signal.SIGTERM)
+    if self.progress.step + 1 == int(os.environ.get("STOP", 0)) and self.processes.rank == int(os.environ["VICTIM"]):
+        fault = os.environ["FAULT"]
+        if fault == "nan":
+            list(self.pipeline.parameters())[-1].data.fill_(torch.nan)
+        elif fault == "disk":
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        else:
+            os.kill(os.getpid(), int(fault))
     update(self)
 
 pipeline.Pipeline.__init__, trainer.Trainer._update = build_in_float64, interrupted_update
 try:
     seqpipe.Pipeline(sys.argv[1], sys.argv[2:]).train()
-except seqpipe.errors.InterruptedRunError as error:
+except seqpipe.errors.SeqpipeError as error:
+    print(error, file=sys.stderr)
     sys.exit(error.exit_code)
 """
 TWO_HEADS = """
@@ -75,7 +85,7 @@ def start(folder: Path, count: int, *arguments: str, **environment: Any) -> list
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    variables = {name: str(value) for name, value in environment.items()}
+    variables = {name: str(value) for name, value in {"VICTIM": 0, "FAULT": int(signal.SIGTERM), **environment}.items()}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
     return [
         subprocess.Popen(
@@ -212,3 +222,40 @@ def test_a_process_that_ends_ends_the_command_with_one_message(tmp_path: Path, s
     else:
         assert running.returncode == EnvError.exit_code
         assert message.startswith("one of 2 processes was ended by signal 9")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("fault", "victim", "exit_codes", "message"),
+    [
+        (int(signal.SIGKILL), 0, [-signal.SIGKILL, 7], "one of 2 processes ended without a message: it failed or was"),
+        (int(signal.SIGKILL), 1, [7, -signal.SIGKILL], "one of 2 processes ended without a message: it failed or was"),
+        ("disk", 0, [7, 7], "last.ckpt: cannot grow: File too large; what was there is unchanged."),
+        ("nan", 0, [4, 4], "the loss became nan in epoch 2, step 9; lower"),
+        ("nan", 1, [4, 4], "the loss became nan in epoch 2, step 9; lower"),
+    ],
+)
+def test_a_fault_of_one_process_ends_both_with_its_message_and_the_same_command_resumes(
+    tmp_path: Path, fault: Any, victim: int, exit_codes: list[int], message: str
+) -> None:
+    whole, folder = tiny(tmp_path / "whole"), tiny(tmp_path / "run")
+    end(start(whole, 1, "tiny.yaml"))
+    processes = start(folder, 2, "tiny.yaml", STOP=8, FAULT=fault, VICTIM=victim)
+    errors = [process.communicate(timeout=120)[1] for process in processes]
+    assert ([process.returncode for process in processes], message in "".join(errors)) == (exit_codes, True), errors
+    assert "Traceback" not in "".join(errors)
+    if fault == "nan":  # both name the stage of the process that has it
+        assert all("(head.1: head 'label'" in text for text in errors), errors
+    assert state(folder)["progress"]["step"] == 6  # of the first epoch
+    assert not [*folder.rglob(".*.part")]
+    end(start(folder, 2, "tiny.yaml"))
+    assert_same_training(state(whole), state(folder))
+
+
+def test_a_process_reports_its_error_when_that_with_the_store_has_ended() -> None:
+    first = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    second = TCPStore("127.0.0.1", first.port, is_master=False)
+    processes = Processes(1, 2, second)
+    del first
+    assert processes.is_reporter(7, "the other process was killed")
