@@ -2,7 +2,6 @@
 
     python benchmarks/long_texts.py                        # all families and encoders, about an hour on one core
     python benchmarks/long_texts.py crf pointer --encoders lstm bert --words 3000 --gigabytes 1
-    python benchmarks/long_texts.py --estimates            # the memory that `check` says against that of a step
 
 `train` must end, or `check` must name the record, its length and a fix. A line tells which of the two, the peak of the
 process that ended, or the message. Figures are recorded in runs/results.
@@ -10,7 +9,6 @@ process that ended, or the message. Figures are recorded in runs/results.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import re
@@ -19,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -183,79 +180,13 @@ def measure(name: str, encoder: str, words: int, allowed: int, folder: Path) -> 
     return f"NEITHER: {trained.code}", trained
 
 
-ESTIMATED = (  # family, encoder, words of the long text
-    ("crf", "lstm", 12_000),
-    ("label", "transformer", 3000),
-    ("label", "bert", 6000),
-    ("transformer-decoder", "transformer", 3000),
-    ("pointer", "lstm", 2000),
-    ("seq2seq", "lstm", 3000),
-    ("copy-seq2seq", "lstm", 3000),
-)
-
-
-def megabytes_of_step(name: str, encoder: str, words: int, is_estimate: bool) -> float:
-    """Return the megabytes that a step with the long text needs, as `check` says, or as a process grows by steps."""
-    import torch
-
-    from seqpipe.config.loader import load
-    from seqpipe.training.data_forms import data_form
-    from seqpipe.training.fit import fit_artifacts
-    from seqpipe.training.memory import longest_text
-    from seqpipe.training.pipeline import Pipeline
-    from seqpipe.training.tiny_bert import checkpoint_texts, tiny_bert
-
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
-        path = prepare(name, encoder, words, Path(folder))
-        assert path is not None
-        config = load(path)
-        for need in config.needs:
-            tiny_bert(need.path, checkpoint_texts(config, need.path), need.pieces)
-        records = data_form(config).read(config.data.train)
-        artifacts = fit_artifacts(config, records)
-        batches = data_form(config).load(artifacts, records).batches
-        pipeline = Pipeline(config, artifacts)
-        if is_estimate:
-            shown = re.search(r"about ([\d.]+) (MB|GB)", longest_text(pipeline, batches))
-            assert shown is not None
-            return float(shown[1]) * {"MB": 1, "GB": 1000}[shown[2]]
-        order = sorted(batches.order(0), key=lambda rows: max(batches.data[i].length for i in rows))
-        optimizer, before = torch.optim.AdamW(pipeline.train().parameters()), kibibytes("VmRSS")
-        for rows in (*order[:3], order[-1], order[-1]):
-            optimizer.zero_grad()
-            pipeline.loss(batches(rows)).backward()
-            optimizer.step()
-        return (kibibytes("VmHWM") - before) * 1024 / 1e6
-
-
-def kibibytes(key: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:"))
-
-
-def compare_estimates() -> int:
-    """Print and record what `check` says and what a step needs, each measured in a process of its own."""
-    table = common.Table("long_texts", "estimates", "head, encoder, words", "said, MB", "needed, MB", "said / needed")
-    context, worst = multiprocessing.get_context("spawn"), 1.0
-    for case in ESTIMATED:
-        with ProcessPoolExecutor(1, context, max_tasks_per_child=1) as processes:
-            said, needed = (processes.submit(megabytes_of_step, *case, way).result() for way in (True, False))
-        table.row(f"{case[0]}, {case[1]}, {case[2]:,}", f"{said:,.0f}", f"{needed:,.0f}", f"{said / needed:.2f}")
-        worst = max(worst, said / needed, needed / said)
-    return int(worst > 2)
-
-
 def main() -> int:
     parser = common.parser(__doc__)
     parser.add_argument("families", nargs="*", choices=[[], *FAMILIES], metavar="family")
     parser.add_argument("--encoders", nargs="+", choices=ENCODERS, default=[*ENCODERS])
     parser.add_argument("--words", type=int, default=12_000, help="of the long text")
     parser.add_argument("--gigabytes", type=float, default=3.0, help="private memory of the process")
-    parser.add_argument("--estimates", action="store_true", help="compare estimates of memory with steps")
     arguments = parser.parse_args()
-    if arguments.estimates:
-        return compare_estimates()
     failed, columns = 0, ("result", "peak MB", "seconds", "message")
     table = common.Table("long_texts", "long_texts", "head, encoder", *columns)
     for name in arguments.families or FAMILIES:

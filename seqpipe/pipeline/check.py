@@ -38,7 +38,7 @@ from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import DataForm, ExampleData, TrainingData, data_form
 from seqpipe.training.datasets import Batch, Batches, ExampleMaker, read
 from seqpipe.training.evaluation import DevScores, first_not_finite, option_table, predictor
-from seqpipe.training.memory import longest_text
+from seqpipe.training.memory import try_longest_text
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.teacher import teacher_answers
 from seqpipe.training.warm_start import warm_start
@@ -143,7 +143,7 @@ def _examine(form: ExampleData, trial: Trial, further: int) -> Trial:
     train, dev = examined("train", data.train), examined("dev", data.dev) if data.dev else iter(())
     faults = [*data_faults(config, artifacts, train, dev)]
     deque(itertools.chain(train, dev), maxlen=0)  # the records that are not compared with others
-    if batches.data[0].match is None and longest is not batches.data[0]:  # its memory is measured
+    if batches.data[0].match is None and longest is not batches.data[0]:  # it is tried
         batches.data = [*batches.data, longest]
     size = f"the first {SAMPLE:,} of {count:,} records"
     size += f" and {further:,} with further labels" if further else ""
@@ -221,8 +221,7 @@ def check_export(config: Config, console: Console) -> ExportCheck:
     if data.dev_batches and not trial.is_sample:
         next(iter(data.dev_batches()), None)  # builds the examples of all dev records
     refuse_long_texts(data_form(config), pipeline, trial.is_sample)
-    if line := longest_text(pipeline, data.batches, allowed=config.train.max_tokens):
-        console.say(line)
+    try_longest_text(pipeline, data.batches)
     loss = pipeline.loss(trial.batch)
     if not torch.isfinite(loss):
         raise TrainingError(f"the loss of the first batch is {loss.item()}: {first_not_finite(pipeline, trial.batch)}")

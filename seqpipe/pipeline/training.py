@@ -28,7 +28,7 @@ from seqpipe.training.data_forms import DataForm, data_form
 from seqpipe.training.datasets import docs_of, unseen_labels
 from seqpipe.training.evaluation import DevScores, calibrate, dev_allocations, sample_scores
 from seqpipe.training.fit import dev_messages
-from seqpipe.training.memory import longest_text
+from seqpipe.training.memory import try_longest_text
 from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import outcome_of, rise_of_loss
@@ -158,7 +158,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     is_new = not (run.checkpoints / LAST).exists()
     init_report = warm_start(pipeline, config) if is_new else []
     refuse_long_texts(form, pipeline)
-    memory = longest_text(pipeline, data.batches, device, config.train.max_tokens)
+    try_longest_text(pipeline, data.batches, device)
     scores = None
     if data.dev_batches:
         with dev_allocations(artifacts, data.dev):
@@ -174,7 +174,6 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     placed = f"{processes.count} processes, the first on {device}" if processes.count > 1 else device
     console.say(f"training {config.name}: {sizes}, on {placed} (threads: {threads}) -> {run.folder}")
     notes = (*dev_messages(config, artifacts, data.dev), *data.target_messages())
-    console.detail(f"  {memory}")
     if config.train.accumulate > 1:
         notes += tuple(f"note: {stage}, so accumulated batches are not one batch" for stage in batch_dependent(config))
     for message in (*init_report, *pipeline.messages(), *notes):

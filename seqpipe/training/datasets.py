@@ -64,28 +64,16 @@ class Example:
         return 2 * max(longest, self.match.length) if self.match else longest
 
 
-def first_part(example: Example, most: int, share: float = 1.0) -> Example:
-    """Return an example with the first `most` tokens of each of its texts and targets, or with a share of them."""
-
-    def kept(count: int) -> int:
-        return min(most, max(1, round(share * count)))
-
-    def first(doc: Doc, fewer: int = 0) -> Doc:
-        count, second = kept(len(doc) + fewer) - fewer, doc.second and kept(doc.second)
-        rows = None if doc.rows is None else doc.rows[: kept(len(doc.rows))]
-        return replace(first_tokens(doc, count), rows=rows, second=second, parts=tuple(map(first, doc.parts)))
-
+def first_part(example: Example, most: int) -> Example:
+    """Return an example with the first `most` tokens of its text and of each target, none of which is a place in it."""
     # The target of a language model is its text and [EOS].
     ends = any(isinstance(value, list) and len(value) == len(example.doc) + 1 for value in example.targets.values())
-    doc, words, targets = first(example.doc, int(ends)), len(example.doc.first.word_offsets), dict(example.targets)
+    doc, words, targets = first_tokens(example.doc, most - ends), len(example.doc.word_offsets), dict(example.targets)
     for name, value in targets.items():
         if isinstance(value, list) and not _holds_fractions(value):
-            part = value[: len(doc.first.word_offsets) if len(value) == words else kept(len(value))]
-            targets[name] = [min(i, len(doc) - 1) for i in part] if name.endswith("pointers") else part
-        elif name.rpartition(".")[2] in ("start", "end"):
-            targets[name] = min(value, len(doc) - 1)
-    match = example.match and first_part(example.match, most, share)
-    counts = {len(example.doc) + 1: len(doc) + 1, words: len(doc.first.word_offsets)}  # rows of a teacher
+            targets[name] = value[: len(doc.word_offsets) if len(value) == words else most]
+    match = example.match and first_part(example.match, most)
+    counts = {len(example.doc) + 1: len(doc) + 1, words: len(doc.word_offsets)}  # rows of a teacher
     soft_targets = {name: rows[: counts.get(len(rows), len(rows))] for name, rows in example.soft_targets.items()}
     return replace(example, doc=doc, targets=targets, match=match, soft_targets=soft_targets)
 
