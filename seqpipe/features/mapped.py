@@ -35,9 +35,9 @@ _CHUNK = 256  # values that are read or written at a time
 V = TypeVar("V")
 
 
-def map_array(path: Path, dtype: type[np.integer]) -> np.ndarray:
-    """Return the memory-mapped array in a file; an empty file has no memory map."""
-    return np.memmap(path, dtype, "r").view(np.ndarray) if path.stat().st_size else np.zeros(0, dtype)
+def changed_while_read(path: object) -> DataError:
+    """Return the error about a mapped file that is shorter than its map, or has other content than was written."""
+    return DataError(f"{path}: was changed while it was read; run the same command again, which writes the file anew")
 
 
 class UnmappableError(ValueError):
@@ -52,19 +52,19 @@ class Ragged(Sequence[V], Generic[V]):
 
     def __init__(self, path: Path, rows: Path | None = None):
         self.path, self.rows = path, rows
-        self._offsets = map_array(path.with_suffix(".offsets"), np.int64)  # one more than values
-        self._rows = None if rows is None else map_array(rows, np.int32)
-        self._bounds = memoryview(self._offsets)  # type: ignore[arg-type]  # ten times as fast as the array, one by one
-        self._values: Any = b""
-        if path.with_suffix(".values").stat().st_size:
-            with path.with_suffix(".values").open("rb") as file:
-                self._values = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._rows = None if rows is None else np.fromfile(rows, np.int32)
+        self._maps = list[mmap.mmap]()
+        for file in (path.with_suffix(".offsets"), path.with_suffix(".values")):
+            if file.stat().st_size:  # an empty file has no memory map
+                with file.open("rb") as opened:
+                    self._maps.append(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+        self._bounds = memoryview(self._maps[0]).cast("q")  # of each value, and the end
 
     def __reduce__(self) -> Any:
         return type(self), (self.path, self.rows)
 
     def __len__(self) -> int:
-        return len(self._offsets) - 1 if self._rows is None else len(self._rows)
+        return len(self._bounds) - 1 if self._rows is None else len(self._rows)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -74,19 +74,24 @@ class Ragged(Sequence[V], Generic[V]):
         if index < 0:
             raise IndexError(index)
         row = index if self._rows is None else self._rows[index]
-        return self.decode(marshal.loads(self._values[self._bounds[row] : self._bounds[row + 1]]))
+        return self._read([row])[0]
 
     def __iter__(self) -> Iterator[V]:
         return self.between(0, len(self))
 
     def between(self, first: int, last: int) -> Iterator[V]:
         """Yield the values from one position to another."""
+        rows = range(len(self._bounds) - 1) if self._rows is None else self._rows
         for start in range(first, last, _CHUNK):
-            rows = (
-                np.arange(start, min(start + _CHUNK, last)) if self._rows is None else self._rows[start:last][:_CHUNK]
-            )
-            for a, b in zip(self._offsets[rows].tolist(), self._offsets[rows + 1].tolist(), strict=True):
-                yield self.decode(marshal.loads(self._values[a:b]))
+            yield from self._read(rows[start : min(start + _CHUNK, last)])
+
+    def _read(self, rows: Iterable[int]) -> list[V]:
+        if any(mapped.size() < len(mapped) for mapped in self._maps):  # reading after the end of a file is a SIGBUS
+            raise changed_while_read(self.path)
+        try:
+            return [self.decode(marshal.loads(self._maps[1][self._bounds[i] : self._bounds[i + 1]])) for i in rows]
+        except (EOFError, TypeError, ValueError) as error:
+            raise changed_while_read(self.path) from error
 
     @staticmethod
     def decode(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,12 +33,12 @@ from seqpipe.features.document import (
     resolve_overlaps,
     words_of,
 )
-from seqpipe.features.mapped import Docs, JoinedDocs, Ragged, StoredRecords, map_array, plain_doc, write_values
+from seqpipe.features.mapped import Docs, JoinedDocs, Ragged, StoredRecords, changed_while_read, plain_doc, write_values
 from seqpipe.features.parts import DataPath, read_records
 from seqpipe.features.sources import InputSource, sources_of, tokenizers_of
 from seqpipe.features.spans import offsets_of
 from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
-from seqpipe.files import make_folder, remove_partial_files, writing
+from seqpipe.files import make_folder, remove_partial_files, sha256_file, write, writing
 from seqpipe.runtime.predictor import chunks
 from seqpipe.training.artifacts import Artifacts
 
@@ -307,7 +308,7 @@ class MappedExamples(Sequence[Example]):
 
     def __init__(self, folder: Path, docs: Sequence[Doc]):
         self.folder, self.docs = folder, docs
-        self.lengths, self.groups = map_array(folder / "lengths", np.int32), map_array(folder / "groups", np.int32)
+        self.lengths, self.groups = (np.fromfile(folder / name, np.int32) for name in ("lengths", "groups"))
         self._values: Ragged[Any] = Ragged(folder / "examples")
 
     def __reduce__(self) -> Any:
@@ -578,19 +579,21 @@ def in_memory(artifacts: Artifacts, records: Sequence[Record]) -> np.ndarray:
 def token_file(
     path: Path, source: InputSource, records: Iterable[Record], on_doc: Callable[[Doc], object] = lambda doc: None
 ) -> np.memmap:
-    """Return all texts as one memory-mapped row of tokens; written atomically, and only once.
+    """Return all texts as one memory-mapped row of tokens; written atomically, and again if its sha256 is another.
 
     `on_doc` is called with each Doc when the file is written. A token has two bytes, or four if the vocabulary has more
     than 65,536 tokens.
     """
     size = max(tokenizer.get_vocab_size() for tokenizer in tokenizers_of(source).values())
     dtype = np.dtype("<u2" if size <= 1 << 16 else "<u4")
-    if not path.exists():
+    digest = path.with_suffix(".sha256")
+    if not (path.exists() and digest.exists() and digest.read_text() == sha256_file(path)):
         make_folder(path.parent)
         remove_partial_files(path.parent, [path.name])
         with writing(path) as temporary, temporary.open("wb") as file:
             for chunk in chunks(_token_ids(source, records, on_doc), _WRITE):
                 file.write(np.array(chunk, dtype).tobytes())
+        write(digest, sha256_file(path))
     if not path.stat().st_size:
         raise DataError(f"{path}: the texts have no tokens")
     return np.memmap(path, dtype, "r")
@@ -650,6 +653,8 @@ class Windows:
 
     def __call__(self, rows: Sequence[int]) -> Batch:
         """Return the windows with these start offsets."""
+        if isinstance(self.tokens, np.memmap) and os.path.getsize(str(self.tokens.filename)) < self.tokens.nbytes:
+            raise changed_while_read(self.tokens.filename)
         windows = [torch.from_numpy(np.array(self.tokens[i : i + self.context + 1], np.int64)) for i in rows]
         tokens = nn.utils.rnn.pad_sequence(windows, batch_first=True)  # (B, T + 1)
         ids, target_ids = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()

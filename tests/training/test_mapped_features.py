@@ -181,6 +181,18 @@ def test_values_are_read_by_position_and_only_plain_data_are_written(tmp_path: P
         write_values(tmp_path / "w", [{"path": Path("x.png")}])
 
 
+@pytest.mark.parametrize(("suffix", "content"), [(".values", b""), (".offsets", b""), (".values", b"\xff" * 99)])
+def test_values_that_are_cut_or_changed_while_they_are_read_are_an_error(
+    tmp_path: Path, suffix: str, content: bytes
+) -> None:
+    write_values(tmp_path / "v", ["a text"] * 9)
+    read: Ragged[Any] = Ragged(tmp_path / "v")
+    (tmp_path / "v").with_suffix(suffix).write_bytes(content)
+    for read_values in (lambda: read[0], lambda: [*read]):
+        with pytest.raises(DataError, match="v: was changed while it was read; run the same command again"):
+            read_values()
+
+
 def test_data_that_cannot_be_mapped_stay_in_memory_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
 ) -> None:

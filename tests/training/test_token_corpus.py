@@ -1,5 +1,6 @@
 """One long text of tokens: the file it lies in, and the windows that are drawn from it."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,28 @@ def test_the_file_holds_every_token_with_an_end_between_two_texts(tmp_path: Path
     assert tokens.dtype == np.dtype("<u2")
     assert isinstance(tokens, np.memmap)
     assert (tokens == in_memory(artifacts, records)).all()
-    assert [path.name for path in tmp_path.glob("*tokens*")] == ["tokens.bin"]
+    assert sorted(path.name for path in tmp_path.glob("*tokens*")) == ["tokens.bin", "tokens.sha256"]
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-2], lambda data: data[:-1], lambda data: data[::-1]])
+def test_a_file_of_tokens_that_was_cut_or_changed_is_written_again(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    config, path = load(yaml(tmp_path)), tmp_path / "tokens.bin"
+    records = Records(config.data.reader, config.data.train)
+    source = fit_artifacts(config, records).featurizer
+    expected = token_file(path, source, records).tolist()
+    path.write_bytes(damage(path.read_bytes()))
+    assert token_file(path, source, records).tolist() == expected
+
+
+def test_a_file_of_tokens_that_is_cut_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.bin"
+    path.write_bytes(bytes(200))
+    windows = Windows(np.memmap(path, "<u2", "r"), 10, 4)
+    path.write_bytes(b"")
+    with pytest.raises(DataError, match=r"tokens\.bin: was changed while it was read; run the same command again"):
+        windows(windows.order(0)[0])
 
 
 def test_windows_of_an_epoch_cover_the_text_once_and_depend_on_seed_and_epoch_alone() -> None:
