@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -128,7 +127,7 @@ def _pieces(file: Path, checkpoint: object) -> _Pieces:
 
 # The files of a checkpoint, which may be a stranger's: they are checked before any library opens one of them.
 
-MAX_JSON_BYTES, MAX_HEADER_BYTES = 1 << 28, 1 << 24
+MAX_JSON_BYTES = 1 << 28
 MAX_IDS, MAX_POSITIONS = 10_000_000, 1 << 24
 MANY_LAYERS, MANY = 100, 1_000_000  # layers may share tensors, as those of ALBERT do; sizes without weights
 _LAYERS, _POSITIONS = re.compile(r"(.*_)?layers?"), re.compile(r".*(positions?|buckets?|window).*")
@@ -168,11 +167,6 @@ class _Sentences(TypedDict, total=False):
     max_seq_length: Annotated[int, Field(ge=3)] | None
 
 
-class _Tensor(TypedDict):
-    shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=8)]
-    data_offsets: tuple[int, int]
-
-
 _FORMS: dict[str, Any] = {
     "config": _Config,
     "tokenizer": _Tokenizer,
@@ -193,16 +187,12 @@ def read_json(file: Path) -> Any:
     """
     if (size := file.stat().st_size) > MAX_JSON_BYTES:
         raise DataError(f"{file}: {size:,} bytes exceed the limit of {MAX_JSON_BYTES:,}; {_ANEW}")
-    return _parse(_FORMS[file.stem], file.read_bytes(), file)
-
-
-def _parse(form: Any, data: bytes, file: Path) -> Any:
     try:
-        return TypeAdapter(form).validate_json(data, strict=True, extra="allow")
+        return TypeAdapter(_FORMS[file.stem]).validate_json(file.read_bytes(), strict=True, extra="allow")
     except ValidationError as error:
         (problem, *_) = error.errors(include_url=False)
         # Between the keys pydantic names the types of a union, and that a key is wrong, not its value.
-        steps = [str(step) for step in problem["loc"] if not re.match(r"dict\[|list\[|\[key\]|_Tensor", str(step))]
+        steps = [str(step) for step in problem["loc"] if not re.match(r"dict\[|list\[|\[key\]", str(step))]
         place = ": ".join([str(file), *[".".join(steps)[:100]][: len(steps)]])
         is_stated = problem["type"] not in ("json_invalid", "missing")
         stated = f", not {json.dumps(problem['input'])[:80]}" if is_stated else ""
@@ -243,19 +233,13 @@ def check_checkpoint(folder: Path) -> None:
 
 def _tensor_shapes(file: Path) -> list[list[int]]:
     """Return the shapes of the tensors in the header of a .safetensors file; DataError if they exceed the file."""
-    with file.open("rb") as content:
-        length = int.from_bytes(content.read(8), "little")
-        room = file.stat().st_size - 8 - length
-        if room < 0 or length > MAX_HEADER_BYTES:
-            raise DataError(f"{file}: is cut short, or its header of {length:,} bytes is damaged; {_ANEW}")
-        header = _parse(dict[str, _Tensor | dict[str, str]], content.read(length), file)
-    tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
-    for name, tensor in tensors.items():
-        start, end = tensor["data_offsets"]
-        most_numbers = 2 * (end - start)  # a number has at least half a byte
-        if not 0 <= start <= end <= room or math.prod(tensor["shape"]) > most_numbers:
-            raise DataError(f"{file}: {name}: the shape {tensor['shape']} does not match its bytes; {_ANEW}")
-    return [tensor["shape"] for tensor in tensors.values()]
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "np") as tensors:
+            return [tensors.get_slice(name).get_shape() for name in tensors.keys()]  # noqa: SIM118
+    except SafetensorError as error:
+        raise DataError(f"{file}: is cut short or damaged ({error}); {_ANEW}") from error
 
 
 # The tokenizer of a checkpoint in the format of `transformers`, with our ids; needs no PyTorch.
