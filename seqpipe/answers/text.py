@@ -246,11 +246,13 @@ class Text(HeadAnswer[TextAnswers]):
         return option_tokens(self.tokenizer, option, value)
 
     def pieces_with(self, texts: Sequence[str]) -> list[int]:
-        wanted = [utf8(text) for text in texts]
-        return [i for i, piece in enumerate(self.written_bytes.pieces) if any(text in piece for text in wanted)]
+        joined, starts = self.written_bytes.joined
+        wanted = {utf8(text) for text in texts}
+        places = [match.start() for text in wanted for match in re.finditer(re.escape(text), joined)]
+        return np.unique(np.searchsorted(starts, places, "right") - 1).tolist()
 
     def forbidden_arcs(self, option: str, texts: Sequence[str]) -> Callable[..., np.ndarray]:
-        automaton, pieces = text_automaton(self.written_bytes, option, tuple(texts)), self.written_bytes.pieces
+        automaton, pieces = text_automaton(self.written_bytes, tuple(texts)), self.written_bytes.pieces
 
         def arcs(docs: Sequence[Doc], written: Sequence[int] = ()) -> np.ndarray:
             behind = b"".join(pieces[token] for token in written)
@@ -275,7 +277,7 @@ class Text(HeadAnswer[TextAnswers]):
 
     def allowed_arcs(self, option: str, texts: Sequence[str], longest: int) -> Callable[..., np.ndarray]:
         def trie(doc: Doc | None) -> TextTrie:
-            known = []
+            known, size = [], 0
             for text in texts:
                 ids, decoded = self.spelling(text, doc)
                 if doc is None and min(ids, default=END) <= END:
@@ -288,10 +290,11 @@ class Text(HeadAnswer[TextAnswers]):
                     message = f"{text!r} has {len(ids)} tokens and an end, more than max_length {longest}"
                     raise UsageError(f"{option}: {message}; give max_length={len(ids) + 1}")
                 known.append(ids)
+                if (size := size + len(ids)) > MOST_ARCS:
+                    message = f"the first {len(known):,} of {len(texts):,} texts have {size:,} tokens"
+                    raise UsageError(f"{option}: {message}, over the limit of {MOST_ARCS:,}; give fewer texts")
             if not known:
                 raise DataError(f"{option}: each text has a word that is in neither the vocabulary nor the source")
-            if (size := sum(map(len, known))) > MOST_ARCS:
-                raise UsageError(f"{option}: {size:,} tokens of texts are over the limit of {MOST_ARCS:,}; give fewer")
             return TextTrie(known, self.end)
 
         shared = None if self.copies else trie(None)

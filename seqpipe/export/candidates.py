@@ -17,6 +17,7 @@ from seqpipe.errors import BundleError, DataError, ParityError, UsageError
 from seqpipe.export.exporter import answer_again, model_card
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.runtime import bundle
+from seqpipe.runtime.bundle import MOST_FILE
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.manifest import Manifest
 from seqpipe.runtime.model import Model
@@ -92,6 +93,9 @@ def _encode(model: Model, texts: Sequence[str], file: Any) -> np.ndarray:
                 raise DataError(f"the candidate {text!r} has no token; remove it")
         rows = np.stack([decision["vector"] for decision in _decisions(model, docs)])
         if number == 0:
+            if (size := len(texts) * rows.shape[1] * rows.itemsize) > MOST_FILE:
+                limit = f"the limit of {MOST_FILE:,}; give fewer"
+                raise DataError(f"the vectors of {len(texts):,} candidates have {size:,} bytes, over {limit}")
             vectors = np.memmap(file, rows.dtype, "w+", shape=(len(texts), rows.shape[1]))
         vectors[number * CHUNK :][: len(rows)] = rows
     return vectors

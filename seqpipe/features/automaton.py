@@ -10,10 +10,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 from tokenizers import Tokenizer, pre_tokenizers
 
-from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import PAD, SPECIALS, UNK, replace_surrogates
 
-MOST_BYTES = 1 << 14  # of the texts of one automaton
+MOST_BYTES = 1 << 14  # of the texts of one automaton, or of those that end a text
 MOST_ARCS = 1 << 16  # of a trie; a step of search compares all of them with the state of each beam
 _BLOCK = 256  # states whose arcs are computed at once
 
@@ -54,6 +53,11 @@ class WrittenBytes:
         text = self._decode_tokens([between, token])
         self.opening.add(utf8(text[-1:]))
         return utf8(text[len(before) :])
+
+    @cached_property
+    def joined(self) -> tuple[bytes, np.ndarray]:
+        """Return the bytes of all tokens, with a byte between that no text has, and where each token's begin (V,)."""
+        return b"\xff".join(self.pieces), np.cumsum([0, *(len(piece) + 1 for piece in self.pieces[:-1])])
 
     @cached_property
     def _context(self) -> tuple[str, str, str]:
@@ -170,13 +174,7 @@ class TextAutomaton:
         return np.concatenate(arcs) + np.array([0, first, 0])
 
 
-@lru_cache(maxsize=16)
-def text_automaton(written: WrittenBytes, option: str, texts: tuple[str, ...]) -> TextAutomaton:
-    """Return the automaton that bans these texts; UsageError if it is too large."""
-    size = sum(len(utf8(text)) for text in texts)
-    if size > MOST_BYTES:
-        raise UsageError(f"{option}: {size:,} bytes of texts are over the limit of {MOST_BYTES:,}; give fewer")
-    return TextAutomaton(written, texts)
+text_automaton = lru_cache(maxsize=16)(TextAutomaton)
 
 
 class TextTrie:

@@ -16,6 +16,7 @@ import numpy as np
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.schemas import Schema
 from seqpipe.errors import MAX_NAME, UsageError, did_you_mean
+from seqpipe.features.automaton import MOST_BYTES, utf8
 from seqpipe.features.document import Arrays, Doc
 from seqpipe.runtime.manifest import MOST_SIZE
 
@@ -129,6 +130,8 @@ def resolve_options(known: Known, values: Mapping[str, Any], kind: AnswerKind | 
         texts, part = value if isinstance(value, list) else [value], kind.parts[name.rpartition(".")[0]]
         if not all(isinstance(text, str) and text for text in texts):
             raise UsageError(f"{name}: must be a text or a list of non-empty texts, not {value!r}")
+        if option["type"] != "trie" and (size := sum(len(utf8(text)) for text in texts)) > MOST_BYTES:
+            raise UsageError(f"{name}: {size:,} bytes of texts are over the limit of {MOST_BYTES:,}; give fewer")
         if option["type"] == "automaton" and texts:
             automata[name] = part.forbidden_arcs(name, texts)
         elif option["type"] == "trie":

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from seqpipe.answers.text import Text
 from seqpipe.config.signature import construct
 from seqpipe.features.automaton import TextAutomaton, WrittenBytes, text_automaton
 from seqpipe_plugins.tokenizers.bpe import BPE
@@ -75,13 +76,24 @@ def test_no_text_that_is_accepted_holds_a_forbidden_one(name: str, texts: list[s
 
 def test_copied_words_have_arcs_behind_those_of_the_vocabulary() -> None:
     tokenizer = MAKERS["words"].train(CORPUS)
-    automaton, V = text_automaton(WrittenBytes(tokenizer), "forbidden", ("bad", "[UNK]")), tokenizer.get_vocab_size()
+    automaton, V = text_automaton(WrittenBytes(tokenizer), ("bad", "[UNK]")), tokenizer.get_vocab_size()
     first, second = automaton.inputs([0, 0], [["good", "bad"], []]).tolist()
     assert [-1, V + 1, -1] in first
     assert [-1, V + 1, -1] not in second
     assert [-1, 1, -1] in first
     assert not [arc for arc in first if arc[1] == V]
     assert np.array(first).shape == np.array(second).shape
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_pieces_that_contain_a_text_are_those_of_a_plain_search(name: str) -> None:
+    kind = Text(MAKERS[name].train(CORPUS))
+    texts = ["e", "th", "e", "ñ", "é", " ", "]", "\u200d", "👩", "a\0", "고양", "then", "zzz"]
+    pieces, wanted = kind.written_bytes.pieces, [text.encode() for text in texts]
+    plain = [i for i, piece in enumerate(pieces) if any(text in piece for text in wanted)]
+    assert kind.pieces_with(texts) == plain
+    assert 5 < len(plain) < len(pieces)
+    assert kind.pieces_with(["zzz"]) == []
 
 
 def test_a_prompt_says_in_which_state_a_text_begins() -> None:

@@ -156,7 +156,7 @@ def test_the_set_is_replaced_without_training(example: Example, model: Model, tm
     assert [near["score"] for near in answer["nearest"]] == pytest.approx(cosines[0].tolist(), abs=2e-6)
 
 
-def test_a_set_that_is_refused_leaves_the_bundle_as_it_was(example: Example) -> None:
+def test_a_set_that_is_refused_leaves_the_bundle_as_it_was(example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
     sealed = (example.bundle / "bundle.json").read_bytes()
     for rows, message in (
         ([], "no candidate to choose from"),
@@ -166,6 +166,11 @@ def test_a_set_that_is_refused_leaves_the_bundle_as_it_was(example: Example) -> 
     ):
         with pytest.raises(DataError, match=message):
             replace_candidates(example.bundle, rows, example.bundle)
+    monkeypatch.setattr("seqpipe.export.candidates.MOST_FILE", 100)
+    with pytest.raises(DataError, match=r"the vectors of 9 candidates have \d{3} bytes, over the limit of 100; give"):
+        replace_candidates(example.bundle, [{"text": f"street {number}"} for number in range(9)], example.bundle)
+    with pytest.raises(UsageError, match=r"vectors of 500,000 candidates have 2,048,000,000 bytes, over the limit of"):
+        Retrieval(1_024, range(500_000))  # type: ignore[arg-type]
     assert (example.bundle / "bundle.json").read_bytes() == sealed
 
 

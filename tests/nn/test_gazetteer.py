@@ -1,6 +1,7 @@
 """Gazetteers: decisions, scores and alternatives against all sequences of tags, without those that a list forbids."""
 
 import itertools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from exported_graphs import export, ragged_mask
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.kinds.ngrams import Ngrams, read_names
+from seqpipe.features.kinds import ngrams
+from seqpipe.features.kinds.ngrams import Ngrams, hash_of_word, read_names
 from seqpipe.features.sources import TextSource
+from seqpipe.runtime import bundle
 from seqpipe_plugins.heads.crf import CRF
 from seqpipe_plugins.heads.tags import Tags
 from seqpipe_plugins.tokenizers.bpe import BPE
@@ -161,6 +164,42 @@ def test_names_are_split_as_by_the_tokenizer_and_as_by_white_space(tmp_path: Pat
     records: list[Any] = [{"text": "in st. GALLEN"}, {"words": ["St.", "Gallen"]}, {"text": "bâle gallen"}]
     numbers = [array[array > 0].tolist() for array in source.collate(source.docs(records))["names"]]
     assert numbers == [[1], [2], [3]]
+
+
+def test_names_are_split_in_groups_and_each_word_is_hashed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, groups, hashed, docs = tmp_path / "names.tsv", list[int](), list[str](), TextSource.docs
+    path.write_text("".join(f"w{i} v{j}\tx\n" for i in range(40) for j in range(40)))
+    monkeypatch.setattr(TextSource, "docs", lambda self, rows: groups.append(len(rows)) or docs(self, rows))
+    monkeypatch.setattr(ngrams, "hash_of_word", lambda word: hashed.append(word) or hash_of_word(word))
+    feature = Ngrams(1, None, names_file=path).with_tokenizer(Words().train(["a"]))
+    assert (len(feature.hashes), sum(groups), len(hashed)) == (1_600, 1_600, 80)
+    assert max(groups) <= 512
+
+
+def test_more_names_than_a_bundle_may_contain_are_refused_before_they_are_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ngrams, "MOST_ENTRIES", 8)
+    monkeypatch.setattr(ngrams, "TextSource", None)
+    message = r"names.tsv: 3 names are over the limit of 2 with so many labels \(3\); list fewer of one of them"
+    with pytest.raises(DataError, match=message):
+        build(tmp_path, "crf", "a\tx\nb\ty\nb\tx\nc\tz\n")
+
+
+@pytest.mark.nightly("seqpipe/features/kinds/ngrams.py", "seqpipe/nn/crf.py", "tests/nn/test_gazetteer.py")
+@pytest.mark.timeout(1_800)
+def test_a_million_names_are_a_gazetteer(tmp_path: Path) -> None:
+    path, tokenizer = tmp_path / "names.tsv", Words().train(["a"])
+    with path.open("w") as file:
+        file.writelines(f"w{i % 1_009} v{i}\t{'xyzt'[i % 4]}\n" for i in range(1_000_000))
+    fitted = Ngrams(1, None, names_file=path).with_tokenizer(tokenizer)
+    manifest = fitted.manifest()
+    assert len(json.dumps(manifest)) < bundle.MOST_MANIFEST / 2
+    source = TextSource(tokenizer, {"names": Ngrams.from_manifest(manifest, {})})
+    numbers = source.collate(source.docs([{"text": f"in w{777_777 % 1_009} V777777 v3"}]))["names"][0]
+    assert (numbers > 0).tolist() == [[False, False], [False, False], [False, True], [False, False]]
 
 
 @pytest.mark.parametrize(

@@ -262,6 +262,11 @@ IMPOSSIBLE_OPTIONS = [
     ({"allowed": [" été"], "stop": ["t"]}, "allowed: an allowed text is written as it is; leave stop out"),
     ({"allowed": [" été"], "min_length": 3}, "allowed: an allowed text is written as it is; leave min_length out"),
     ({"forbidden": ["x" * 20_000]}, "forbidden: 20,000 bytes of texts are over the limit of 16,384; give fewer"),
+    ({"stop": ["y" * 20_000]}, "stop: 20,000 bytes of texts are over the limit of 16,384; give fewer"),
+    (
+        {"allowed": [" été"] * 90_000},
+        r"allowed: the first [1-3]\d,\d+ of 90,000 texts have 65,\d+ tokens, over",
+    ),
     ({"allowed": []}, "allowed: an empty list allows no text; give at least one"),
     ({"allowed": [" été"], "max_length": 3}, r"allowed: ' été' has \d tokens and an end, more than max_length 3"),
 ]

@@ -76,6 +76,14 @@ def test_counts_and_tags_behind_a_word_are_not_read(tmp_path: Path) -> None:
     assert units(tokenizer, "研究生命Việt Nam起源") == ["研究", "生命", "Việt Nam", "起源"]
 
 
+def test_the_longest_words_and_lines_are_read(tmp_path: Path) -> None:
+    path, words = tmp_path / "words.txt", ["研" * length for length in range(1, 201)]  # each the beginning of the next
+    path.write_text("\n".join([*words, "生命" + " " * 1_000_000 + "\0"]), encoding="utf-8")
+    assert units(Lexicon(path=path).train(["一"]), "研" * 210 + "生命") == ["研" * 200, "研" * 10, "生命"]
+    tokenizer = Lexicon().train([["小学", "研" * 5_000], ["毕业"]])  # without those that are longer
+    assert units(tokenizer, "小学毕业") == ["小学", "毕业"]
+
+
 def test_the_words_of_split_training_data_are_the_lexicon_and_stay_as_they_are() -> None:
     tokenizer = Lexicon().train([["他", "从", "小学", "毕业"], ["人工 智能", "小学"]])
     assert units(tokenizer, "他从小学毕业") == ["他", "从", "小学", "毕业"]
@@ -111,6 +119,7 @@ def test_text_and_lexicon_are_folded_alike(tmp_path: Path) -> None:
         (b"\n \n", r"words\.txt: the lexicon has no word"),
         ("研究\n 生命\n".encode(), r"words\.txt:2: the line ' 生命' does not begin"),
         ("研究".encode("gb18030"), "is not UTF-8"),
+        (("研" * 201).encode(), r"a word over the limit of 200 characters, '研{50}'…; delete it"),
     ],
 )
 def test_a_bad_lexicon_is_an_error_with_its_place(tmp_path: Path, content: bytes, message: str) -> None:

@@ -10,11 +10,12 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe.plugin import AttentionScore, Probability, Size, top_n
+from seqpipe.plugin import AttentionScore, Probability, Size, UsageError, top_n
 from seqpipe_plugins.heads import Pooling
 from seqpipe_plugins.heads.vector import Vector, unit
 
 MOST = 100  # maximum number of candidates of an answer
+MOST_BYTES = 1_900_000_000  # of the vectors of all candidates, which are part of the graph
 ABSENT = -2.0  # below any cosine: the score of missing candidates
 
 
@@ -54,6 +55,9 @@ class Retrieval(Vector):
         temperature: PositiveFloat = 0.05,
     ):
         super().__init__(dim, pool=pool, score=score, width=width, dropout=dropout, temperature=temperature)
+        if (size := 4 * len(labels) * (width or dim)) > MOST_BYTES:
+            vectors = f"the vectors of {len(labels):,} candidates have {size:,} bytes"
+            raise UsageError(f"{vectors}, over the limit of {MOST_BYTES:,}; give fewer, or a smaller width")
         self.register_buffer("vectors", unit(torch.randn(len(labels), width or dim)))  # (N, D), until they are encoded
 
     @staticmethod

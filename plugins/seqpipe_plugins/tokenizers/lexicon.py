@@ -17,6 +17,7 @@ from seqpipe.plugin import DataError, Folder, UsageError, load, replace_surrogat
 from . import Form, folding
 
 MOST = 200_000  # words; a bundle builds their pattern whenever it is opened, which takes seconds
+LONGEST = 200  # characters of a word, which the trie and its pattern are as deep as
 _COUNT = re.compile(r"(\S.*?)(?:\t.*| +\d+(?: +\S+)?)?")  # a word, and a count after a tab or spaces; a tag may follow
 _COMPARED = 2_000  # maximum dev texts that a run segments for the report
 
@@ -120,7 +121,7 @@ class Lexicon:
             sentences = [[word for word, _ in words] for words in _segment(self.run, whole)]
         sentences = [[self._normal(word) for word in words] for words in sentences]
         counts = Counter(word for sentence in sentences for word in sentence)
-        words = [word for word, _ in counts.most_common(MOST)]
+        words = [word for word, _ in counts.most_common(MOST) if len(word) <= LONGEST]
         splitter, balance = _splitter(words), Counter[str]()
         for sentence in sentences:
             places, start = set[tuple[int, int]](), 0
@@ -139,6 +140,8 @@ def _splitter(words: Iterable[str]) -> PreTokenizer:
     lexicon = {word for word in words if word.strip() == word != ""}
     if len(lexicon) > MOST:
         raise DataError(f"a lexicon of {len(lexicon):,} words exceeds the limit of {MOST:,}; keep the frequent ones")
+    if long := next((word for word in lexicon if len(word) > LONGEST), ""):
+        raise DataError(f"the lexicon has a word over the limit of {LONGEST} characters, {long[:50]!r}…; delete it")
     return pre_tokenizers.Split(Regex(longest_match(lexicon)), "removed", invert=True)
 
 
@@ -149,9 +152,9 @@ def _words_of_file(path: Path) -> Iterator[str]:
         for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
             if not line.strip():
                 continue
-            match = _COUNT.fullmatch(line.rstrip())
+            match = _COUNT.fullmatch(line.rstrip()[: 5 * LONGEST])  # whose time grows with the square of spaces
             if match is None:
-                raise DataError(f"{path}:{number}: the line {line!r} does not begin with a word; delete the space")
+                raise DataError(f"{path}:{number}: the line {line[:50]!r} does not begin with a word; delete the space")
             empty = False
             yield match[1].rstrip()
     except UnicodeDecodeError as error:

@@ -8,6 +8,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +26,7 @@ from seqpipe.features.vocabulary import FeatureSize
 from seqpipe.files import file_lines
 
 MOST_WORDS, MOST_CHARACTERS = 10, 20  # maximum lengths of an n-gram in a bundle
+MOST_ENTRIES = 5_000_000  # names × (labels + 1): half of bundle.json's limit, since a name may be split in two ways
 _CACHED = 100_000  # words whose n-grams are cached
 _TEXTS = 512  # texts whose n-grams are collected at a time
 _WAITING = 5_000_000  # hashes that are kept before they are counted
@@ -86,21 +88,30 @@ class Ngrams(FeatureKind):
         """Return the feature with the names of a file, as the tokenizer splits them, and as white space does."""
         if splits_words(tokenizer):
             raise UsageError(f"{path}: names are compared word by word; use the tokenizer words, chars or lexicon")
-        names, labels_of = read_names(path), dict[int, set[str]]()  # by hash
-        docs = TextSource(tokenizer, {}).docs([{"text": name} for name in names])
-        split = [(name, words) for name, doc in zip(names, docs, strict=True) for words in (doc.words, name.split())]
-        for name, words in split:
-            if not 0 < len(words) <= MOST_WORDS:
-                raise DataError(f"{path}: {name!r} has {len(words)} words, not 1 to {MOST_WORDS}; remove it")
-            value = _WORDS
-            for word in reversed(words):
-                value = (value * _FACTOR + hash_of_word(self._normalize_word(word))) & _MASK
-            labels_of.setdefault(value, set()).update(names[name])
+        names = read_names(path)
+        labels = sorted({label for some in names.values() for label in some})
+        if len(names) > (most := MOST_ENTRIES // (len(labels) + 1)):
+            problem = f"{len(names):,} names are over the limit of {most:,} with so many labels ({len(labels)})"
+            raise DataError(f"{path}: {problem}; list fewer of one of them")
+        bits, labels_of, longest = {label: 1 << i for i, label in enumerate(labels)}, dict[int, int](), 0  # by hash
+        source, rest = TextSource(tokenizer, {}), iter(names)
+        hash_of = lru_cache(_CACHED)(lambda word: hash_of_word(self._normalize_word(word)))
+        while some := [*islice(rest, _TEXTS)]:
+            for name, doc in zip(some, source.docs([{"text": name} for name in some]), strict=True):
+                has = sum(bits[label] for label in {*names[name]})
+                for words in dict.fromkeys((tuple(doc.words), tuple(name.split()))):
+                    if not 0 < len(words) <= MOST_WORDS:
+                        problem = f"{name[:100]!r} has {len(words)} words, not 1 to {MOST_WORDS}"
+                        raise DataError(f"{path}: {problem}; remove it")
+                    value, longest = _WORDS, max(longest, len(words))
+                    for word in reversed(words):
+                        value = (value * _FACTOR + hash_of(word)) & _MASK
+                    labels_of[value] = labels_of.get(value, 0) | has
         counts = list[int]()
-        for label in sorted(set().union(*labels_of.values())):
-            has_label = [int(label in labels) for labels in labels_of.values()]
+        for bit in bits.values():
+            has_label = [int(has & bit > 0) for has in labels_of.values()]
             counts += [sum(has_label), *has_label]
-        return replace(self._with(labels_of, counts), words=max(len(words) for _, words in split))
+        return replace(self._with(labels_of, counts), words=longest)
 
     def fit(self, docs: Iterable[Doc]) -> Self:
         """Return the feature with the n-grams of these texts, by descending document frequency, after its own.
@@ -306,7 +317,7 @@ def read_names(path: Path) -> dict[str, list[str]]:
     for number, line in enumerate(file_lines(path), 1):
         name, *labels = map(str.strip, line.removeprefix("\ufeff").split("\t"))
         if line.strip() and not (name and labels and all(labels)):
-            raise DataError(f"{path}:{number}: {line.strip()!r} must be a name, a tab and a label")
+            raise DataError(f"{path}:{number}: {line.strip()[:100]!r} must be a name, a tab and a label")
         names.setdefault(name, []).extend(labels)
     names.pop("", None)  # of empty lines
     if not names:
