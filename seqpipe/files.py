@@ -26,7 +26,16 @@ from html import escape
 from pathlib import Path
 from typing import IO, Any
 
-from seqpipe.errors import DataError, EnvError, SeqpipeError, UsageError, did_you_mean, install_command
+from seqpipe.errors import (
+    LFS_FIX,
+    LFS_POINTER,
+    DataError,
+    EnvError,
+    SeqpipeError,
+    UsageError,
+    did_you_mean,
+    install_command,
+)
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 CACHE_VARIABLE = "SEQPIPE_CACHE"
@@ -121,6 +130,10 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file, unpacked if its name ends in .gz, .zst or .zip; DataError if it cannot be read, now or later."""
     path = Path(path)
     try:
+        if path.is_file():  # a pipe is read once
+            with path.open("rb") as file:
+                if file.read(len(LFS_POINTER)) == LFS_POINTER:
+                    raise DataError(f"{path}: {LFS_FIX}")
         with _open_unpacked(path) as file:
             yield file
     except FileNotFoundError as error:
@@ -180,7 +193,7 @@ def _utf8_lines(path: Path) -> Iterator[str]:
                     yield line.decode("utf-8")
                 except UnicodeDecodeError as error:
                     byte = f"byte {line[error.start]:#04x} at place {error.start + 1}"
-                    fix = encoding_fix(head, ", or set the reader's option `encoding`")
+                    fix = encoding_fix(head + block, ", or set the reader's option `encoding`")
                     raise DataError(f"{path}:{number}: this line is not UTF-8 ({byte}); {fix}") from error
 
 
@@ -191,10 +204,14 @@ def _check_length(line: str | bytes, path: Path, number: int) -> None:
 
 
 def encoding_fix(data: bytes, alternative: str = "") -> str:
-    """Return the fix for bytes that are not UTF-8, by their first bytes; `alternative`: another fix, if it is text."""
+    """Return the fix for bytes that are not all UTF-8; `alternative`: another one, if they are text in no UTF."""
     if data.startswith(b"\x1f\x8b"):
         return "it is compressed with gzip: unpack it, or give it a name that ends in .gz"
     encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
+    text = data.decode("utf-8", "replace")
+    others, faults = sum(character > "\x7f" for character in text), text.count("\ufffd")
+    if encoding == "latin1" and others >= 2 * faults:  # few bytes of another encoding are such characters by chance
+        return "other characters are UTF-8: write this one again, or leave it out with `iconv -c -f utf-8 -t utf-8`"
     return f"convert it: iconv -f {encoding} -t utf-8{alternative}"
 
 

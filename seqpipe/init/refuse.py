@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
-from seqpipe.errors import LFS_POINTER, DataError
+from seqpipe.errors import DataError
 from seqpipe.files import open_file
 from seqpipe.init.summary import DataSummary
 
@@ -36,7 +36,6 @@ _PANDAS = "load it and write it with pandas: `frame.to_json('data.jsonl', orient
 _TABLE = "write a table of it as CSV: `sqlite3 -header -csv $file 'SELECT text, label FROM TABLE' > data.csv`"
 _TEXT_FILE = "give a text file (see docs/data/formats.md for the formats), such as a table with a text in each row"
 _FORMATS = (  # a pattern of the first bytes, what such a file is, and the fix
-    (LFS_POINTER, "a pointer of Git LFS, not the file itself", "run `git lfs pull` where it was cloned"),
     (rb"%PDF", "a PDF", "extract its text, for instance with `pdftotext`, and write it to a CSV or JSONL file"),
     (rb"\xd0\xcf\x11\xe0", "a spreadsheet or document of an old Office", "save it as CSV (UTF-8)"),
     (rb"{\\rtf", "a document", _TEXTS),

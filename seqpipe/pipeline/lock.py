@@ -60,7 +60,8 @@ def run_lock(folder: Path) -> Iterator[None]:
 @contextmanager
 def lock_around(path: Path) -> Iterator[None]:
     """Lock the run folder that contains `path` until the block ends; a path outside of runs needs no lock."""
-    place = path.parent.resolve()
+    path = Path(os.path.realpath(path))  # a link stays, and the file that it leads to is replaced
+    place = path.parent
     folder = next((parent for parent in (place, *place.parents) if (parent / STATE).is_file()), None)
     if folder is None:
         yield

@@ -381,8 +381,9 @@ def predict_file(
     rows = list[Record]()
     write: Write = _write_out
     with contextlib.ExitStack() as stack:
-        if target and not is_table:
-            write = stack.enter_context(stack.enter_context(writing(target)).open("wb")).write
+        part = stack.enter_context(writing(target)) if target else None  # which names a path that cannot be written
+        if part and not is_table:
+            write = stack.enter_context(part.open("wb")).write
         tick = stack.enter_context(Console().progress("texts", None)) if target and progress else None
 
         def write_answer(record: Record, answer: Answer | DataError) -> None:
@@ -417,8 +418,8 @@ def predict_file(
                 checked = error
             answering.add(record, checked)
         answering.flush()
-        if target and is_table:
-            write_table(target, rows)
+        if target and part and is_table:
+            write_table(target, part, rows)
     if answering.skipped:
         raise SkippedError.of(_source_name(source), answering.count, answering.skipped)
     return answering.count

@@ -15,7 +15,7 @@ from typing import Any
 from seqpipe.console import Console
 from seqpipe.errors import DataError, SeqpipeError, SkippedError, UsageError
 from seqpipe.features.sources import numeric_fields
-from seqpipe.files import PACKED, download, input_sha256, json_bytes, make_folder, sha256_file, write
+from seqpipe.files import PACKED, download, input_sha256, json_bytes, make_folder, open_file, sha256_file, write
 from seqpipe.runtime.file_io import Span, input_format, output_format, predict_file
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.table_io import ENDINGS, ending
@@ -93,10 +93,13 @@ def input_files(inputs: Sequence[str], media: bool = False) -> list[Path]:
             endings = {*ENDINGS, ".txt"}
             within = path.rglob("[!.]*") if media else (file for file in path.iterdir() if ending(file) in endings)
             matches = [file for file in within if file.is_file()]
-        elif path.exists() or not any(sign in name for sign in "*?["):
+        elif path.exists():
             matches = [path]
-        else:
+        elif any(sign in name for sign in "*?["):
             matches = [file for file in map(Path, glob(name, recursive=True)) if file.is_file()]
+        else:
+            with open_file(path):  # DataError, which names what is like it
+                matches = [path]
         if not matches:
             fix = "name files that exist; files of a folder are read if their names end in .txt, .jsonl, .csv, …"
             raise UsageError(f"--input {name}: there is no such file; {fix}")
@@ -198,7 +201,6 @@ def answer_parts(
         DataError: for the first input that cannot be answered or read; complete parts remain.
         SkippedError: at the end, if `on_error` is "skip" and inputs of the shard have an error in place of an answer.
     """
-    make_folder(folder)
     if media:
         parts = media_plan(files)
     else:
@@ -215,6 +217,7 @@ def answer_parts(
     about = {part: {**part.describe(), **shared} for part in entries}
     for part, entry in entries.items():
         _compare(folder / f"{part.name}.json", entry or about[part], about[part])
+    make_folder(folder)
     if engine is None:
         return
     complete = [entry for part in selected if (entry := entries[part]) and _is_intact(folder, entry)]

@@ -14,7 +14,7 @@ from seqpipe.answers.answer_types import Answer
 from seqpipe.errors import DataError, EnvError, UsageError, did_you_mean, install_command
 from seqpipe.features.document import Record
 from seqpipe.features.sources import fields_of
-from seqpipe.files import PACKED, file_lines, open_file, writing
+from seqpipe.files import PACKED, file_lines, open_file
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import field_options, record_keys
 from seqpipe.runtime.manifest import Reader
@@ -172,29 +172,28 @@ def answer_columns(answer: Answer | DataError) -> dict[str, Any]:
     return {"answer": json.dumps(answer, ensure_ascii=False)}
 
 
-def write_table(target: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows to a CSV, TSV or Parquet file, which appears when it is whole."""
+def write_table(target: Path, part: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows to `part`, which replaces `target` when it is whole, as CSV, TSV or Parquet by the ending of that."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     plain = [{name: _cell(row.get(name)) for name in names} for row in rows]
-    with writing(target) as temporary:
-        if delimiter := OUTPUTS[target.suffix.lower()]:
-            with temporary.open("w", encoding="utf-8", newline="") as file:
-                table = csv.DictWriter(file, names, delimiter=delimiter, lineterminator="\n")
-                table.writeheader()
-                table.writerows(plain)
-            return
-        try:
-            import pyarrow as pa
-            from pyarrow import parquet
-        except ImportError as error:
-            raise EnvError(f"{target}: Parquet needs pyarrow: {install_command('parquet')}, or write .csv") from error
-        try:
-            columns = pa.Table.from_pylist(plain)
-        except pa.ArrowException:  # values of several kinds in a column
-            columns = pa.Table.from_pylist(
-                [{name: None if cell is None else str(cell) for name, cell in row.items()} for row in plain]
-            )
-        parquet.write_table(columns, temporary)
+    if delimiter := OUTPUTS[target.suffix.lower()]:
+        with part.open("w", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, names, delimiter=delimiter, lineterminator="\n")
+            table.writeheader()
+            table.writerows(plain)
+        return
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise EnvError(f"{target}: Parquet needs pyarrow: {install_command('parquet')}, or write .csv") from error
+    try:
+        columns = pa.Table.from_pylist(plain)
+    except pa.ArrowException:  # values of several kinds in a column
+        columns = pa.Table.from_pylist(
+            [{name: None if cell is None else str(cell) for name, cell in row.items()} for row in plain]
+        )
+    parquet.write_table(columns, part)
 
 
 def _cell(value: Any) -> Any:

@@ -150,8 +150,10 @@ def test_a_run_is_locked_for_all_that_is_written_below_it_and_nothing_else_is(fo
     run = begin_run(load_tagger(folder, *SMALL_TAGGER)).folder.resolve()
     (folder / "link").symlink_to(run)
     (run / "deeper").mkdir()
-    for path in (run, run / "deeper", folder / "link", folder / "runs/tiny"):
-        with lock_around(path / "bundle"):
+    (folder / "vectors.vec").symlink_to(run / "vectors.vec")
+    paths = [path / "bundle" for path in (run, run / "deeper", folder / "link", folder / "runs/tiny")]
+    for path in (*paths, folder / "vectors.vec"):
+        with lock_around(path):
             refuse_second_writer(run)
     with lock_around(folder / "elsewhere" / "bundle"), run_lock(run):
         assert not (folder / ".lock").exists()

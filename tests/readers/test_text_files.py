@@ -24,6 +24,7 @@ LINE_READERS = {  # each with the beginning of a file, and the lines of a record
 
 BAD_LINES = [
     (False, b"\xe9t\xe9 O\n", "this line is not UTF-8 (byte 0xe9 at place 1); convert it"),
+    (False, "été".encode() + b"\xe9 O\n", "write this one again, or leave it out with `iconv -c -f utf-8 -t utf-8`"),
     (False, b"abc\xff\n", "byte 0xff at place 4"),
     (False, b"\xed\xa0\x80 O\n", "not UTF-8"),
     (False, b"a\0\n", "this line contains a NUL character"),

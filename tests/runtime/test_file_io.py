@@ -21,7 +21,7 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers
 from toy_bundles import changed_bundle
 
 from seqpipe import Model, load
-from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
+from seqpipe.errors import DataError, EnvError, SeqpipeError, SkippedError, UsageError
 from seqpipe.runtime.file_io import predict_file, read_lines
 
 COMMAND = command_line("predict")
@@ -102,6 +102,17 @@ def test_documents_are_taken_whole_and_one_without_an_answer_is_skipped_alone(ti
 
 BAD_INPUTS = [
     ("a.txt", b"Anna\n\xe9t\xe9\n", r"a\.txt:2: byte 1 is not UTF-8; convert it: iconv"),
+    (
+        "a.txt",
+        "Zoë\n".encode() + b"Zo\xc3\xab \xff\n",
+        r"a\.txt:2: .*: write this one again, or leave it out with `iconv -c",
+    ),
+    (
+        "a.txt",
+        b"version https://git-lfs.github.com/spec/v1\nsize 9\n",
+        r"a\.txt: is a pointer of Git LFS, not",
+    ),
+    ("a.jsonl", b"version https://git-lfs.github.com/spec/v1\nsize 9\n", r"a\.jsonl: is a pointer of Git LFS"),
     ("a.txt", "Anna\n".encode("utf-16"), r"a\.txt:1: byte 1 is not UTF-8; convert it: iconv -f utf-16"),
     ("a.txt", gzip.compress(b"Anna\n", mtime=0), r":1: byte 2 is not UTF-8; it is compressed with gzip: unpack it"),
     ("a.txt", "a\n" + "a " * 1001, r"a\.txt:2: 1,001 tokens exceed the limit"),
@@ -117,6 +128,13 @@ BAD_INPUTS = [
     ("a.jsonl", '{"text": "", "more": [{"a": 1, "a": 1}]}', r"a\.jsonl:1: not JSON: the key 'a' is given twice"),
     ("a.conll", "Anna O\nBern\n", r"a\.conll:2: "),
 ]
+
+
+def test_a_table_that_cannot_be_written_is_named_before_anything_is_answered(tiny: Model, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("not json")
+    for name, message in (("a" * 300 + ".csv", "this name is too long"), ("none/a.csv", "there is no folder")):
+        with pytest.raises(SeqpipeError, match=message):
+            predict_file(tiny, tmp_path / "a.jsonl", tmp_path / name, "auto", False, {})
 
 
 @pytest.mark.parametrize(("name", "content", "message"), BAD_INPUTS)

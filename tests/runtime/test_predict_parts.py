@@ -157,6 +157,19 @@ def test_every_line_is_in_one_part_and_packed_files_and_tables_are_one_part_each
     assert [part.sources[0].name for part in parts_of_folder] == ["a.csv", "b.jsonl.gz", *["c.txt"] * 3]
 
 
+def test_a_file_that_is_missing_is_named_and_no_folder_is_left(tiny_bundle: Path, tmp_path: Path) -> None:
+    write_texts(tmp_path, 1)
+    command = ("predict", tiny_bundle, "-o", "out", "--shard", "1/1", "-i")
+    for name, problem in (
+        ("text.jsonl", "text.jsonl: there is no such file; did you mean 'texts.jsonl'?"),
+        ("a.docx", "a.docx: is not in a format that is read"),
+    ):
+        (tmp_path / "a.docx").write_text("Anna\n")
+        done = seqpipe(*command, name, folder=tmp_path)
+        assert (done.code, problem in done.err) == (DataError.exit_code, True), done.err
+        assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/", "-1/2"])
 def test_a_share_that_is_none_is_named(text: str) -> None:
     with pytest.raises(UsageError, match=f"--shard {text}: must be I/N"):
