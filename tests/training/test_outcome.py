@@ -125,6 +125,14 @@ def test_a_divergence_is_warned_of_and_a_healthy_training_is_not(tmp_path: Path,
     assert (rates in done.err) == (rates in Run(tmp_path / "runs" / "ratings").report().html) == diverges
 
 
+def test_the_highest_loss_is_that_of_an_epoch_after_the_first(tmp_path: Path) -> None:
+    config = load_tagger(tmp_path, "data.dev=null", "train.epochs=3")
+    for losses, highest in (([5.0, 3.0, 4.0], 4.0), ([5.0], 5.0)):
+        history = [{"epoch": i, "step": i, "loss": loss} for i, loss in enumerate(losses, 1)]
+        ended = outcome_of(Progress(first_loss=9.0, history=history), config)
+        assert ended["losses"] == [9.0, losses[-1], highest]
+
+
 def test_without_dev_data_the_last_epoch_is_kept_without_a_report(tmp_path: Path) -> None:
     config = load_tagger(tmp_path, "data.dev=null", "train.epochs=1")
     progress = Progress(first_loss=0.75, history=[{"epoch": 1, "step": 3, "loss": 0.5}])
