@@ -13,7 +13,9 @@ from tiny_pipelines import QUIET, seqpipe, succeed
 
 import seqpipe as library
 from seqpipe import Bundle, Run, UsageError
+from seqpipe.config.run_layout import FEATURES
 from seqpipe.pipeline.full_run import export_run
+from seqpipe.pipeline.runs import prune
 from seqpipe.training.artifacts import Artifacts
 
 
@@ -139,3 +141,12 @@ def test_the_table_of_runs_shows_damaged_and_unfinished_ones(folder: Path) -> No
     assert seqpipe("runs", "empty").out == "empty: no runs\n"
     for name in ("damaged", "half", "broken-bundle"):
         shutil.rmtree(f"runs/{name}")
+
+
+def test_a_lock_without_features_is_pruned_as_no_bytes(tmp_path: Path) -> None:
+    (tmp_path / FEATURES / "both").mkdir(parents=True)
+    (tmp_path / FEATURES / "both" / "ids").write_bytes(bytes(7))
+    for name in ("both", "alone"):
+        (tmp_path / FEATURES / f"{name}.lock").touch()
+    assert prune(tmp_path) == {"alone": 0, "both": 7}
+    assert not any((tmp_path / FEATURES).iterdir())
