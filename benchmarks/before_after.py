@@ -25,6 +25,7 @@ import common
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = "Wake me at seven in Lausanne"
+TEXTS = 20_000  # of a file
 IN_PROCESS = """
 import sys, time, json
 import seqpipe
@@ -73,6 +74,9 @@ def measure(tree: Path, folder: Path, bundle: Path) -> dict[str, float]:
         "`run`, two epochs": cpu_seconds(run, folder, variables),
         "`predict`, one sentence": cpu_seconds([*seqpipe, "predict", str(bundle)], folder, variables, TEXT + "\n"),
     }
+    (folder / "texts.txt").write_text("".join(f"{TEXT} number {i}\n" for i in range(TEXTS)), encoding="utf-8")
+    predict = [*seqpipe, "predict", str(bundle), "-i", "texts.txt", "-o", "answers.jsonl", "--threads", "1"]
+    times[f"`predict`, {TEXTS:,} texts"] = cpu_seconds(predict, folder, variables)
     command = [sys.executable, "-c", IN_PROCESS, str(bundle), TEXT]
     inside = subprocess.run(command, cwd=folder, env=variables, text=True, check=True, capture_output=True)
     return {**times, **json.loads(inside.stdout)}
