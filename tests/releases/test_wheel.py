@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from collections.abc import Iterable
 from email import message_from_string
@@ -121,3 +123,43 @@ def test_the_wheel_answers_with_the_lowest_versions_and_no_source_tree(
     run(bin / "seqpipe", "verify", bundle, cwd=tmp_path)
     answer = json.loads(run(bin / "seqpipe", "predict", bundle, cwd=tmp_path, text="Anna in New York\n"))
     assert answer == ANSWER
+
+
+def test_the_wheel_does_what_the_readme_types_in_an_empty_folder(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SEQPIPE_REPORT")  # off in other tests
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
+    bin, here = tmp_path / "venv" / "bin", tmp_path / "empty"
+    (packages,) = (tmp_path / "venv").glob("lib/*/site-packages")
+    (packages / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"])  # its .pth files are not read
+    pip = (sys.executable, "-m", "pip", "--python", bin / "python", "install", "-q", "--no-deps", "--no-index")
+    run(*pip, "--force-reinstall", wheel, cwd=tmp_path)
+    here.mkdir()
+    (table,) = re.findall(r'```csv title="requests.csv"\n(.*?)```', (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    (here / "requests.csv").write_text(table)
+
+    def typed(command: str, text: str = "") -> str:
+        program, *arguments = command.split()
+        return run(bin / program, *arguments, cwd=here, text=text)
+
+    where = "import seqpipe, seqpipe_plugins, sys; print(seqpipe.__file__, seqpipe_plugins.__file__, *sys.path)"
+    (here / "where.py").write_text(where)
+    own, plugins, *paths = typed("python where.py").split()
+    assert Path(own).is_relative_to(packages)
+    assert Path(plugins).is_relative_to(packages)
+    assert {str(ROOT), str(ROOT / "plugins")}.isdisjoint(paths)
+    assert typed("python -m seqpipe --version") == typed("seqpipe --version")
+    commands = re.findall(r"^  ([a-z-]+)  +\w", typed("seqpipe --help"), re.M)
+    assert {"init", "run", "predict", "deploy", "schema"} <= {*commands}
+    for command in commands:
+        typed(f"seqpipe {command} --help")
+    typed("seqpipe init requests.csv")
+    typed("seqpipe run requests.yaml train.epochs=2")
+    typed("seqpipe export runs/requests -o exported")
+    assert json.loads(typed("seqpipe predict exported", "where is it\n"))["label"] in ("account", "delivery", "refund")
+    typed("seqpipe plugins new acme-conv --kind encoder")
+    for target in ("docker", "kserve --image example.com/a:1", "systemd", "triton"):
+        typed(f"seqpipe deploy {target} exported -o {target.split()[0]}")
+    assert json.loads(typed("seqpipe schema")) == json.loads((ROOT / "pipelines/schema.json").read_bytes())
+    assert {"report.html", "bundle"} <= {path.name for path in (here / "runs/requests").iterdir()}
