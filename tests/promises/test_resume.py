@@ -1,8 +1,11 @@
 """Stopped at any batch, training resumes and ends bit-equal: weights, their average and the optimiser's state."""
 
 import contextlib
+import itertools
+import os
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from tiny_pipelines import QUIET, BatchCallback, load_tagger, train_run, write_c
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import InterruptedRunError
+from seqpipe.pipeline.runs import runs
 from seqpipe.training import checkpoint, optim
 
 STEPS = 60  # of each pipeline of the long tier, at least
@@ -173,6 +177,21 @@ def test_a_cut_at_any_batch_goes_back_to_the_last_checkpoint(tmp_path: Path, pip
         shutil.rmtree(folder)
     if every:  # an epoch's last step is saved when the epoch ends, after its batch: signals stop there
         assert steps | ends(expected) >= set(range(1, STEPS))
+
+
+def test_a_clock_that_jumps_by_decades_and_files_of_the_future_change_no_result_and_no_duration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, folder, jumps = load_tagger(tmp_path, *EVERYTHING), tmp_path / "jumps", itertools.count()
+    expected = trained(tmp_path / "whole", config)
+    monkeypatch.setattr(time, "time", lambda: 2e9 + (-1) ** next(jumps) * 1e9)
+    with pytest.raises(InterruptedRunError):
+        trained(folder, config, at(3, terminated))
+    for path in folder.rglob("*"):
+        os.utime(path, (4e9, 4e9))
+    assert_equal(expected, trained(folder, config))
+    assert all(0 <= row["seconds"] < 1e6 for row in saved(folder, config)["progress"]["history"])
+    assert [row["state"] for row in runs(folder / "runs")] == ["trained"]
 
 
 def test_the_comparison_sees_a_run_that_forgets_where_it_was(tmp_path: Path) -> None:
