@@ -46,7 +46,8 @@ def run(
     final: Annotated[bool, typer.Option("--final", help="After --folds, train on all data too.")] = False,
     more: Annotated[int | None, typer.Option(min=1, help="Train the finished run for N further epochs.")] = None,
     data_add: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Continue with more data, as a new run (NAME-2, or name=).")
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Continue with more data, as a new run (NAME-2, or name=)."),
     ] = None,
     device: Device = "auto",
     devices: Devices = None,

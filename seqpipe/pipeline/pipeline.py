@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from seqpipe.config.loader import Config, load
 from seqpipe.console import CallbackConsole, Progress
 from seqpipe.errors import UsageError
-from seqpipe.features.parts import Part
+from seqpipe.features.parts import Part, paths_of
 from seqpipe.files import Rows
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class Pipeline:
         fresh: bool = False,
         runs: str | Path = "runs",
         more: int = 0,
-        data_add: str | Path | None = None,
+        data_add: str | Path | Sequence[str | Path] | None = None,
         progress: Report | None = None,
         on_epoch: Callable[[Rows], Any] | None = None,
     ) -> Run:
@@ -169,8 +169,8 @@ class Pipeline:
             runs: Folder of all runs; this run is the folder in it with the pipeline's name.
             more: Train the finished run for this number of further epochs, from its last weights and optimizer state;
                 the learning rate follows the schedule of all epochs.
-            data_add: A file of further records. A new run, `NAME-2` or the override `name`, is trained on the old and
-                new records; its weights are initialised from those of the finished run, its parent.
+            data_add: One or several files of further records. A new run, `NAME-2` or the override `name`, is trained on
+                the old and new records; its weights are initialised from those of the finished run, its parent.
             progress: Function that receives each line and each advance.
             on_epoch: Function called with the history after each epoch. A true result ends the training, whose best
                 weights are then exported; an exception ends the work, and the next call resumes.
@@ -190,7 +190,8 @@ class Pipeline:
         console = self._prepare(progress, device, on_epoch)
         config, parent = self.config, None
         if data_add:
-            config, parent = self._with_parent(Path(data_add), Path(runs))
+            files = [data_add] if isinstance(data_add, str | Path) else data_add
+            config, parent = self._with_parent([Path(file).absolute() for file in files], Path(runs))
         return run_all(config, console, device, fresh, Path(runs), more, parent)
 
     def run_seeds(
@@ -266,7 +267,7 @@ class Pipeline:
                 console.say(f"  {line}")
         return run
 
-    def _with_parent(self, data: Path, runs: Path) -> tuple[Config, str]:
+    def _with_parent(self, data: Sequence[Path], runs: Path) -> tuple[Config, str]:
         """Return the pipeline with more data, initialised from the run of this one, and the name of that run."""
         from seqpipe.config.run_layout import OUTCOME
 
@@ -275,10 +276,12 @@ class Pipeline:
         folder, train = (runs / parent.name).absolute(), parent.data.train
         if not (folder / OUTCOME).exists():
             raise UsageError(f"data_add: {runs / parent.name} is not a finished run; run {parent.file.name} first")
+        if known := [str(path) for path in data if path in paths_of(train)]:
+            raise UsageError(f"data_add: {known[0]} is in data.train already; name a file of other records")
         added = train.added if isinstance(train, Part) else ()
         stem, _, number = parent.name.rpartition("-")
         child = f"{stem}-{int(number) + 1}" if added and number.isdecimal() else f"{parent.name}-2"
-        changes: dict[str, Any] = {"data.add": [*map(str, added), str(data.absolute())]}
+        changes: dict[str, Any] = {"data.add": [*map(str, (*added, *data))]}
         changes |= {f"{stage.key}.init": str(folder) for stage in (*parent.stages, *parent.head)}
         texts = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
         return self._load([*texts, f"name={child if parent.name == self.name else self.name}"]), parent.name

@@ -170,6 +170,8 @@ def start_run(
         if source and source.resolve() == folder.resolve():
             message = f"`init` names this run's own folder, {folder}; give the YAML another name:"
             raise ConfigError([replace(component.problem(message), key=f"{component.key}.init")])
+    if config.train.teacher and Path(config.train.teacher.path).resolve() == folder.resolve():
+        raise UsageError(f"train.teacher names this run's own folder, {folder}; give the YAML another name:")
     if more and not (folder / CHECKPOINTS / LAST).exists():
         raise UsageError(f"--more: {folder} is not trained yet; train it first: seqpipe run {config.file.name}")
     try:

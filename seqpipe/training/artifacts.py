@@ -127,12 +127,12 @@ class Artifacts:
         state = read_json(folder / LEARNED)
         refuse_other_format(folder / LEARNED, state.get("form", 1))
         counts = state["counts"]
-        tokenizers = {name: Tokenizer.from_file(str(folder / tokenizer_file_of(name))) for name in counts}
+        tokenizers = {name: _read_tokenizer(folder / tokenizer_file_of(name)) for name in counts}
         tasks: list[FittedTask] = []
         writers: dict[str, Tokenizer] = {}
         for task in state["tasks"]:
             path = folder / tokenizer_file(task["name"])
-            writer = Tokenizer.from_file(str(path)) if path.exists() else None
+            writer = _read_tokenizer(path) if path.exists() else None
             labels = Vocabulary(task["labels"], task["counts"])
             tasks.append(FittedTask(task["name"], task["answer"], labels, writer, task.get("longest", 0)))
             if writer is not None:
@@ -141,3 +141,10 @@ class Artifacts:
         lossless = all(task.kind.every_token for task in tasks)
         source = source_from(state["field"], features, tokenizers, lossless)
         return Artifacts(source, counts, tuple(tasks), state.get("longest", 0))
+
+
+def _read_tokenizer(path: Path) -> Tokenizer:
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises no other class
+        raise DataError(f"{path}: damaged: {error}; run with --fresh to move the run aside and start anew") from error

@@ -296,7 +296,8 @@ class ExampleMaker:
         spans = [line for rule in self.rules for line in rule.messages()]
         yield from dict.fromkeys([*self.dropped.messages(), *spans])  # two heads may have the same
         if not self.count and not self.unseen:
-            file = self.config.data.dev if self.skip_unseen else self.config.data.train
+            data = self.config.data
+            file = data.dev if self.skip_unseen else data.train if self.is_labelled else data.unlabelled
             raise DataError(f"{file}: every text is empty, or has no target")
 
 

@@ -215,6 +215,10 @@ def test_more_data_needs_a_finished_run_and_may_name_the_new_one(crossed: Crosse
     fold = Pipeline("runs/tiny-fold2/pipeline.yaml", {"name": "grown"})
     with pytest.raises(UsageError, match=r"data\.add\.0: no such file '.*absent\.conll'"):
         fold.run(data_add=Path("absent.conll"))
+    with pytest.raises(UsageError, match=r"data_add: .*train\.conll is in data\.train already; name a file of other"):
+        fold.run(data_add=["dev.conll", "train.conll"])
+    twice = ("--data-add", "dev.conll", "--data-add", "dev.conll")
+    fail_with(2, "dev.conll is named twice", "run", "runs/tiny-fold2/pipeline.yaml", *twice)
     with pytest.raises(KeyboardInterrupt):
         fold.run(data_add="dev.conll", device="cpu", progress=stop_at(1))
     assert Run("runs/grown").parent == Path("runs/tiny-fold2")

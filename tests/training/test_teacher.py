@@ -13,6 +13,7 @@ from test_token_corpus import yaml as write_language_model
 from tiny_pipelines import (
     QUIET,
     BatchCallback,
+    begin_run,
     labelled_texts,
     plugins,
     succeed,
@@ -258,6 +259,20 @@ def test_a_teacher_that_does_not_fit_is_refused_with_the_fix(tmp_path: Path) -> 
         lesson(load(lm, ["head.packed=true", "head.context=5", "train.teacher=runs/writer"]))
     shutil.rmtree(run / "checkpoints")
     with pytest.raises(UsageError, match="the run runs/teacher is not trained yet; train it first"):
+        lesson(student(yaml))
+
+
+def test_a_damaged_teacher_the_run_itself_and_empty_texts_are_refused_by_name(tmp_path: Path) -> None:
+    yaml = write_classifier(tmp_path, {"head": LABEL})
+    run = teach(yaml)
+    write_jsonl(tmp_path / "blank.jsonl", [{"text": " "}])
+    with pytest.raises(DataError, match=r"blank\.jsonl: every text is empty"):
+        lesson(student(yaml, "data.unlabelled=blank.jsonl"))
+    with pytest.raises(UsageError, match=r"train\.teacher names this run's own folder, runs/teacher; give the YAML"):
+        begin_run(student(yaml, "name=teacher"), fresh=True)
+    tokenizer = run / "tokenizer.json"
+    tokenizer.write_bytes(tokenizer.read_bytes()[:99])
+    with pytest.raises(DataError, match=r"runs/teacher/tokenizer\.json: damaged: .*; run with --fresh"):
         lesson(student(yaml))
 
 
