@@ -72,6 +72,8 @@ COMMANDS = [
     (f"BUNDLE --uds {'x' * 120}", "xx: cannot create a socket"),
     ("BUNDLE --uds short", "is not a socket"),
     ("BUNDLE --uds link", "is not a socket"),
+    ("BUNDLE --host ::g --port 8001", "::g:8001: no address to listen on ("),
+    ("BUNDLE --host .. --port 8001", "..:8001: no address to listen on ("),
     ("BUNDLE --port PORT", "cannot listen there (Address already in use); use another"),
 ]
 
