@@ -80,7 +80,7 @@ async def _body(request: Request, settings: Settings, keys: tuple[str, ...]) -> 
     """Return the JSON object of the body; an empty one for an empty body."""
     if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
         return {}
-    body = await read_json(request.scope, request.receive, settings)
+    body = await read_json(request.scope, request.receive, settings, dict)
     refuse_unknown(body, keys)
     return body
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import time
@@ -17,8 +18,10 @@ from seqpipe.serve.observe import current
 from seqpipe.serve.settings import Settings
 
 log = logging.getLogger("seqpipe.serve")
-# The most that the event loop parses or encodes by itself: bytes of a body, and answers or estimated tokens.
+# The most that the event loop reads or encodes by itself: bytes of a body, inputs or answers, and estimated tokens.
 MAX_LOOP_BYTES, MAX_LOOP_ANSWERS, MAX_LOOP_TOKENS = 64 << 10, 16, 4_096
+# Lists and objects of a body (600 x 600 pixels of three numbers have fewer), and keys of an object.
+_MAX_CONTAINERS, _MAX_KEYS = 400_000, 10_000
 _MAX_MESSAGE = 2_000  # characters of a message, which may list the labels or options of a bundle
 _LONG_NAME = re.compile(rf"(?<!\w)(?:'[^']{{{MAX_NAME},}}'|\"[^\"]{{{MAX_NAME},}}\")(?!\w)")
 Result = TypeVar("Result")
@@ -105,27 +108,57 @@ async def read_body(scope: Scope, receive: Receive, settings: Settings) -> bytes
     if encoding.lower() != "identity":
         reason = f"Content-Encoding: {encoding[:MAX_NAME]} is not supported; send the body without it"
         raise HttpError(415, reason, {"Accept-Encoding": "identity"})
+    if (record := current()) is not None:
+        record.size = size
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-async def read_json(scope: Scope, receive: Receive, settings: Settings) -> dict[str, Any]:
-    """Return the JSON object that a request sends; HttpError 400 if its body is not JSON, 422 if it is no object."""
+async def read_json(
+    scope: Scope, receive: Receive, settings: Settings, parse: Callable[[dict[str, Any]], Result]
+) -> Result:
+    """Return the parsed JSON object of a request; HttpError 400 if its body is not JSON, 422 if it is no object."""
+
+    def read() -> Result:
+        try:
+            value = decode_json(body)
+        except ValueError as error:
+            raise HttpError(400, f"the body is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise HttpError(422, f"the body must be a JSON object, not {type(value).__name__}")
+        return parse(value)
+
     body = await read_body(scope, receive, settings)
-    try:
-        value = await call_off_loop(len(body) > MAX_LOOP_BYTES, decode_json, body)
-    except ValueError as error:
-        raise HttpError(400, f"the body is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise HttpError(422, f"the body must be a JSON object, not {type(value).__name__}")
-    return value
+    return await call_off_loop(is_large(), read)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Any:
+    if len(pairs) > _MAX_KEYS:
+        raise HttpError(413, f"an object of the body has {len(pairs):,} keys; at most {_MAX_KEYS:,} are read")
+    return JSON_DECODER.object_pairs_hook(pairs)
+
+
+# Without functions of Python for what is frequent, no other thread would run until the decoder returns.
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_float=lambda digits: float(digits),
+    parse_int=JSON_DECODER.parse_int,
+    parse_constant=JSON_DECODER.parse_constant,
+)
 
 
 def decode_json(data: bytes) -> Any:
-    """Return the value of JSON in UTF-8, which may begin with a byte order mark; ValueError names the fault."""
+    """Return the value of JSON in UTF-8, which may begin with a byte order mark.
+
+    Raises:
+        ValueError: names the fault.
+        HttpError: 413 for too many lists, objects or keys.
+    """
     if data.startswith(b"\x1f\x8b"):
         raise ValueError("it is compressed with gzip; send it uncompressed")
+    if data.count(b"[") + data.count(b"{") > _MAX_CONTAINERS:
+        raise HttpError(413, f"the body has more than {_MAX_CONTAINERS:,} lists and objects; send fewer inputs")
     try:
-        return JSON_DECODER.decode(data.decode("utf-8-sig"))
+        return _DECODER.decode(data.decode("utf-8-sig"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -142,10 +175,11 @@ def encode_json(value: Any) -> bytes:
     return b"[" + b", ".join(json_bytes(value[start : start + MAX_LOOP_ANSWERS])[1:-1] for start in starts) + b"]"
 
 
-def is_large(answers: Sequence[Any]) -> bool:
-    """Return whether the answers to the running task's request are too many, or too long, for the event loop."""
+def is_large(items: Sequence[Any] = ()) -> bool:
+    """Return whether the running task's request, or the inputs or answers of it, are too large for the event loop."""
     record = current()
-    return len(answers) > MAX_LOOP_ANSWERS or (record is not None and record.tokens > MAX_LOOP_TOKENS)
+    is_long = record is not None and (record.size > MAX_LOOP_BYTES or record.tokens > MAX_LOOP_TOKENS)
+    return is_long or len(items) > MAX_LOOP_ANSWERS
 
 
 async def call_off_loop(is_large: bool, function: Callable[..., Result], *arguments: Any) -> Result:

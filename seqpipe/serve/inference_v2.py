@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 import time
@@ -20,10 +19,9 @@ from seqpipe.answers.base import AnswerKind, best_of
 from seqpipe.answers.schemas import Schema
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.features.document import Record
-from seqpipe.features.sources import fields_of, media_fields, numeric_fields
+from seqpipe.features.sources import InputSource, fields_of, media_fields, numeric_fields
 from seqpipe.files import json_bytes
 from seqpipe.serve.http import (
-    MAX_LOOP_BYTES,
     HttpError,
     call_off_loop,
     deadline,
@@ -287,11 +285,10 @@ async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Resp
     if header_length is not None and not header_length.isdigit():
         raise UsageError(f"{HEADER_LENGTH} must be a number of bytes, not {header_length.decode('latin-1')!r}")
     json_length = None if header_length is None else int(header_length)
-    request_data, inputs = await call_off_loop(len(body) > MAX_LOOP_BYTES, read_request, body, json_length)
+    request_data, inputs = await call_off_loop(is_large(), read_request, body, json_length)
+    featurizer = _service(catalog, request).model.predictor.featurizer
+    records, shape = await call_off_loop(is_large(), _records, featurizer, inputs, settings.max_items)
     service = _service(catalog, request)
-    records, shape = _records(service, inputs)
-    if len(records) > settings.max_items:
-        raise HttpError(413, f"{len(records):,} inputs are over the limit of {settings.max_items:,}; send fewer")
     parameters = dict(_parameters(request_data, "the request"))
     all_binary = bool(parameters.pop(_ALL_BINARY, False))
     outputs = _requested_outputs(request_data.get("outputs"), outputs_of(service.model.predictor.kind), all_binary)
@@ -325,9 +322,13 @@ async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Resp
     return Response(body, media_type="application/octet-stream", headers={HEADER_LENGTH: str(json_length)})
 
 
-def _records(service: Service, inputs: Mapping[str, Tensor]) -> tuple[list[Record], tuple[int, ...]]:
-    """Return a record for each row of the inputs, and their shape; UsageError for inputs that are not the bundle's."""
-    featurizer = service.model.predictor.featurizer
+def _records(featurizer: InputSource, inputs: Mapping[str, Tensor], most: int) -> tuple[list[Record], tuple[int, ...]]:
+    """Return a record for each row of the inputs, and their shape.
+
+    Raises:
+        UsageError: for inputs that are not the bundle's.
+        HttpError: 413 for more than `most` rows.
+    """
     fields, numeric, encoded = fields_of(featurizer), numeric_fields(featurizer), media_fields(featurizer)
     for name in inputs:
         if name not in fields:
@@ -339,6 +340,8 @@ def _records(service: Service, inputs: Mapping[str, Tensor]) -> tuple[list[Recor
     if len({*shapes.values()}) > 1:
         stated = ", ".join(f"{name} {[*shape]}" for name, shape in shapes.items())
         raise UsageError(f"the inputs must have one shape, not {stated}")
+    if (count := math.prod(inputs[fields[0]].shape)) > most:
+        raise HttpError(413, f"{count:,} inputs are over the limit of {most:,}; send fewer")
     columns: list[Sequence[Any]] = []
     for name in fields:
         is_json = [name in numeric and (name not in encoded or text.startswith("[")) for text in inputs[name].data]
@@ -350,8 +353,8 @@ def _records(service: Service, inputs: Mapping[str, Tensor]) -> tuple[list[Recor
 def _json(name: str, text: str) -> Any:
     """Parse rows of numbers written as JSON; the source refuses any other value."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return decode_json(text.encode())
+    except ValueError as error:
         example = "JSON, such as [[0.5, 1], [2, 3]]"
         raise UsageError(f"input {name!r}: an element must be {example}, not {text[:40]!r}: {error}") from error
 

@@ -25,6 +25,7 @@ class RequestRecord:
 
     id: str
     bundle: str = ""  # that answers; empty if there is none (health, metrics, unknown names)
+    size: int = 0  # bytes of the body
     items: int = 0  # inputs
     tokens: int = 0  # of all inputs, estimated
     queued: float = 0.0  # seconds that it waited for a worker; without an answer, until it was cancelled

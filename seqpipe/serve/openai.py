@@ -79,10 +79,10 @@ def texts_of(parameter: str, value: Any, settings: Settings) -> list[str]:
         HttpError: 413 for more texts than a request may have.
     """
     texts = value if isinstance(value, list) else [value]
-    if not texts or not all(isinstance(text, str) for text in texts):
-        raise InvalidRequestError(parameter, "must be a text or a list of texts; token ids are not supported")
     if len(texts) > settings.max_items:
         raise HttpError(413, f"{len(texts):,} texts are over the limit of {settings.max_items:,}; send fewer")
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise InvalidRequestError(parameter, "must be a text or a list of texts; token ids are not supported")
     return texts
 
 
@@ -120,7 +120,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
 
     async def embeddings(request: Request) -> Response:
         end = deadline(request.scope, settings)
-        body = await read_json(request.scope, request.receive, settings)
+        body = await read_json(request.scope, request.receive, settings, dict)
         service = _service(catalog, body.get("model"))
         if not service.model.predictor.kind.is_embedding:
             raise InvalidRequestError("model", f"{service.name!r} returns no vectors; use POST /v1/{service.name}")
@@ -138,7 +138,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
 
     async def completions(request: Request) -> Response:
         end = deadline(request.scope, settings)
-        body = await read_json(request.scope, request.receive, settings)
+        body = await read_json(request.scope, request.receive, settings, dict)
         return await complete(_service(catalog, body.get("model")), body, settings, end)
 
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import multiprocessing
 import os
 import resource
@@ -40,6 +41,8 @@ _NOTICE_SECONDS = 0.5  # of them, in which responses ask clients to close their 
 _METRICS = "seqpipe-metrics-"  # prefix of the folder's name
 _MODE = 0o660  # of a Unix socket: owner and group may connect
 _SEND_BUFFER = 64 << 10  # bytes of a response that the system holds for a client; Linux doubles it
+_SWITCH_SECONDS = 0.001  # for which a thread may keep the event loop from running; Python's default is 5 ms
+_FULL_WRITE_SECONDS = 0.5  # in which a client has to read something while all connections are in use
 _OTHER_FILES = 200  # descriptors that a process needs in addition to connections
 Report = tuple[int, str | SeqpipeError]  # from a process: its id, and its state or the error that prevents its start
 
@@ -112,16 +115,24 @@ def _load(settings: Settings, sender: Connection) -> ASGIApp:
     from seqpipe.serve.app import make_app
     from seqpipe.serve.service import open_model
 
-    is_limited = False
+    limit, least = 0.0, sys.maxsize  # seconds without reading, and open files without connections
 
     def report(state: str | SeqpipeError) -> None:
-        nonlocal is_limited
-        is_limited = is_limited or limit_unread(settings.write_s)
+        nonlocal limit, least
+        count = len(os.listdir("/dev/fd"))
+        least = min(least, count)
+        is_full = count - least >= settings.max_connections  # further clients wait
+        seconds = min(settings.write_s, _FULL_WRITE_SECONDS) if is_full else settings.write_s
+        if seconds != limit and limit_unread(seconds):
+            limit = seconds
         sender.send((os.getpid(), state))
 
+    sys.setswitchinterval(_SWITCH_SECONDS)
     try:
         models = {name: open_model(folder, settings) for name, folder in settings.bundles.items()}
-        return make_app(settings, models, report)
+        app = make_app(settings, models, report)
+        gc.freeze()  # a collection that visited the modules would keep the event loop from its requests for 0.1 s
+        return app
     except Exception as error:
         report(error if isinstance(error, SeqpipeError) else SeqpipeError(f"{type(error).__name__}: {error}"))
         raise SystemExit(1) from error
@@ -279,7 +290,7 @@ def _reserve_address(settings: Settings) -> Iterator[tuple[Listener, tuple[str, 
     place = f"{settings.host}:{settings.port}"
     try:
         addresses = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise UsageError(f"{place}: no address to listen on ({error}); use another --host") from error
     family, _, _, _, address = addresses[0]
     with socket.socket(family, socket.SOCK_STREAM) as holder:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,14 @@ from seqpipe.runtime.file_io import json_record
 from seqpipe.runtime.model import Model, check_golden, load
 from seqpipe.runtime.predictor import ROWS, cores
 from seqpipe.runtime.streams import prompt
-from seqpipe.serve.http import HttpError, call_off_loop, timeout_error
+from seqpipe.serve.http import HttpError, Result, call_off_loop, is_large, timeout_error
 from seqpipe.serve.observe import current
 from seqpipe.serve.queue import BatchQueue, Job
 from seqpipe.serve.settings import Settings
 
 _OFTEN = 0.02  # seconds between two checks whether all requests are answered
+# Tokens of a picture or sound that is decoded alone, since several at a time would multiply its memory.
+_LARGE_MEDIA, _LARGE_MEDIA_LOCK = 4_096, threading.Lock()
 _DECODINGS, _LONG = 64, 1_000  # size of the cache of decode options, and maximum length of its keys
 
 _NOWHERE = Path(os.devnull)
@@ -105,7 +107,9 @@ class Service:
         featurizer = model.predictor.featurizer
         self._numbers, self._media, self._active = bool(numeric_fields(featurizer)), media_features(featurizer), 0
         self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000, self._split)
-        self._decodings: OrderedDict[str, Chosen] = OrderedDict()
+        known, kind = model.predictor.options, model.predictor.kind
+        self._resolve: Callable[[Mapping[str, Any]], Chosen] = lambda options: resolve_options(known, options, kind)
+        self._resolve_json = lru_cache(_DECODINGS)(lambda text: self._resolve(json.loads(text)))
         self._close_s = settings.timeout_s
         each = settings.threads or max(1, cores() // settings.processes)
         count = 1 if model.device == "cuda" else each
@@ -122,41 +126,23 @@ class Service:
             UsageError: for options that the bundle does not have; of one record (`field_options`) its DataError.
             HttpError: if the queue is full, or there was no answer before `deadline` (by `time.monotonic`).
         """
-        known, has_fields = self.model.predictor.options, bool(record_keys(options))
-        chosen = options_of({}, options, known) if has_fields else options
-        key, decoding = await self._decoding(chosen)
-        answers: list[Any] = [None] * len(items)
-        request = Request(self._loop.create_future(), answers, 0)
-        jobs = []
-        for place, item in enumerate(items):
-            try:
-                record, read = self._record(item, place, options)
-                if has_fields:
-                    chosen = options_of(record, options, known)
-                    key, decoding = await self._decoding(chosen)
-            except (DataError, UsageError) as error:
-                answers[place] = DataError(str(error))
-                continue
-            payload: Any = _Input(record, decoding)
-            if documents:
-                payload = partial(self.model.predictor.document, record, **chosen)
-            written = decoding.written(read) * (min(read, ROWS) if documents else 1)  # for each sentence in a batch
-            jobs.append(Job(None if documents else key, read, deadline, payload, request, place, written))
-        return await self._wait_for_answers(jobs, request) if jobs else answers
+        request = Request(self._loop.create_future(), [None] * len(items), 0)
+        jobs = await self._prepare(self._jobs, items, options, deadline, documents, request)
+        return await self._wait_for_answers(jobs, request) if jobs else request.answers
 
     async def explain(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> Explanation:
         """Return the answer to one input with its explanation; raises the same errors as `Model.explain`."""
-        (record, read), (_, decoding) = self._record(item, 0), await self._decoding(options)
+        (record, read), (_, decoding) = await self._prepare(self._input, (item,), options)
         explain = partial(self.model.explain, record, method="attention", **options)
         return await self._call(explain, read, deadline, decoding)
 
     async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[GeneratedText]:
         """Generate the continuation of a prompt in chunks; other jobs are answered between two chunks."""
-        record, read = self._record(item, 0)
         end = object()
         self._active += 1
         try:
-            start, (_, decoding) = partial(self.model.stream, record, **options), await self._decoding(options)
+            (record, read), (_, decoding) = await self._prepare(self._input, (item,), options)
+            start = partial(self.model.stream, record, **options)
             chunks: Iterator[GeneratedText] = await self._call(start, read, deadline, decoding)
             while (chunk := await self._call(partial(next, chunks, end), 0, deadline)) is not end:
                 yield chunk
@@ -207,6 +193,45 @@ class Service:
                 waited = time.monotonic() - began if request.missing else request.waited
                 record.add([job.tokens for job in jobs], waited)
 
+    async def _prepare(
+        self, function: Callable[..., Result], items: Sequence[Any], options: Mapping[str, Any], *more: Any
+    ) -> Result:
+        """Return what a function makes of inputs and options, in a thread if these are large."""
+        self._active += 1  # the queue stays open meanwhile
+        try:
+            is_long = is_large(items) or len(str(options)) > _LONG
+            return await call_off_loop(is_long, function, items, options, *more)
+        finally:
+            self._active -= 1
+
+    def _jobs(
+        self, items: Sequence[Any], options: Mapping[str, Any], deadline: float, documents: bool, request: Request
+    ) -> list[Job]:
+        """Return a job for each input; the answer to one that cannot be answered is the error."""
+        known, has_fields = self.model.predictor.options, bool(record_keys(options))
+        chosen = options_of({}, options, known) if has_fields else options
+        key, decoding = self._decoding(chosen)
+        jobs = []
+        for place, item in enumerate(items):
+            try:
+                record, read = self._record(item, place, options)
+                if has_fields:
+                    chosen = options_of(record, options, known)
+                    key, decoding = self._decoding(chosen)
+            except (DataError, UsageError) as error:
+                request.answers[place] = DataError(str(error))
+                continue
+            payload: Any = _Input(record, decoding)
+            if documents:
+                payload = partial(self.model.predictor.document, record, **chosen)
+            written = decoding.written(read) * (min(read, ROWS) if documents else 1)  # for each sentence in a batch
+            jobs.append(Job(None if documents else key, read, deadline, payload, request, place, written))
+        return jobs
+
+    def _input(self, items: Sequence[Any], options: Mapping[str, Any]) -> tuple[tuple[Record, int], tuple[str, Chosen]]:
+        """Return the record of one input with its tokens, and the options as `_decoding` does."""
+        return self._record(items[0], 0), self._decoding(options)
+
     def _record(self, item: Any, place: int, options: Mapping[str, Any] | None = None) -> tuple[Record, int]:
         """Return an input as a record, with the bytes of a picture or sound in place of base64, and its tokens."""
         where = f"record {place + 1}"
@@ -219,19 +244,10 @@ class Service:
             tokens += self._media[name].media_tokens(value, at)
         return record, tokens
 
-    async def _decoding(self, options: Mapping[str, Any]) -> tuple[str, Chosen]:
+    def _decoding(self, options: Mapping[str, Any]) -> tuple[str, Chosen]:
         """Return the options as JSON and as graph inputs; cached for requests with the same short options."""
         key = json.dumps(options, sort_keys=True) if options else ""
-        if key in self._decodings:
-            self._decodings.move_to_end(key)
-            return key, self._decodings[key]
-        known, kind = self.model.predictor.options, self.model.predictor.kind
-        decoding = await call_off_loop(len(key) > _LONG, resolve_options, known, options, kind)
-        if len(key) <= _LONG:
-            self._decodings[key] = decoding
-            if len(self._decodings) > _DECODINGS:
-                self._decodings.popitem(last=False)
-        return key, decoding
+        return key, self._resolve(options) if len(key) > _LONG else self._resolve_json(json.dumps(options))
 
     def _split(self, jobs: Sequence[Job]) -> None:
         """Tokenize and measure the inputs of jobs; an exception becomes the answer."""
@@ -239,22 +255,24 @@ class Service:
             for job in jobs:
                 self._split([job])
             return
-        began, predictor = time.monotonic(), self.model.predictor
-        if self._media and (began > jobs[0].deadline or not jobs[0].waits):
-            return  # nobody waits for what a picture or a sound would cost
         inputs: list[_Input] = [job.payload for job in jobs]
-        try:
-            docs: Sequence[Doc | Exception] = predictor.split([each.record for each in inputs])
-        except BaseException as raised:  # as in `_results`
-            if len(jobs) > 1:
-                for job in jobs:
-                    self._split([job])
-                return
-            docs = [_error(raised)]
+        is_large = bool(self._media) and jobs[0].tokens > _LARGE_MEDIA
+        with _LARGE_MEDIA_LOCK if is_large else contextlib.nullcontext():
+            began = time.monotonic()
+            if self._media and (began > jobs[0].deadline or not jobs[0].waits):
+                return  # nobody waits for what a picture or a sound would cost
+            try:
+                docs: Sequence[Doc | Exception] = self.model.predictor.split([each.record for each in inputs])
+            except BaseException as raised:  # as in `_results`
+                if len(jobs) > 1:
+                    for job in jobs:
+                        self._split([job])
+                    return
+                docs = [_error(raised)]
         seconds = (time.monotonic() - began) / len(jobs)
         for job, each, doc in zip(jobs, inputs, docs, strict=True):
             each.doc, each.seconds = doc, seconds
-            job.length = predictor.kind.text_length(doc) if isinstance(doc, Doc) else 0
+            job.length = self.model.predictor.kind.text_length(doc) if isinstance(doc, Doc) else 0
 
     def _work(self) -> None:
         times = self.model.run_times

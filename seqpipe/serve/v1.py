@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -22,6 +23,7 @@ from seqpipe.runtime.decode_options import describe_options, field_options
 from seqpipe.runtime.predictor import ON_ERROR
 from seqpipe.serve.http import (
     HttpError,
+    call_off_loop,
     deadline,
     encode_off_loop,
     http_error,
@@ -101,7 +103,7 @@ async def answer(name: str, scope: Scope, receive: Receive, send: Send, catalog:
     """Handle `POST /v1/NAME`; HttpError, DataError or UsageError for requests without an answer."""
     end = deadline(scope, settings)
     catalog.get(name).queue.refuse_early()  # a refused request need not be read
-    parsed = _parse(await read_json(scope, receive, settings), settings)
+    parsed = await read_json(scope, receive, settings, partial(_parse, settings=settings))
     service = catalog.get(name)
     if parsed.stream:
         await _stream(send, service, parsed, end)
@@ -116,7 +118,8 @@ async def _content(service: Service, parsed: PredictRequest, end: float) -> byte
         data = await asyncio.to_thread(lambda: null_non_finite(explanation.data()))
         return await encode_off_loop(True, {"answer": data["answer"], "explanation": data})
     several = isinstance(parsed.inputs, list)
-    options = field_options(parsed.option_fields, parsed.options, service.model.predictor.options)
+    known = service.model.predictor.options
+    options = await call_off_loop(is_large(), field_options, parsed.option_fields, parsed.options, known)
     inputs = parsed.inputs if several else [parsed.inputs]
     answers: list[Any] = await service.answer(inputs, options, deadline=end, documents=parsed.documents)
     for i, answer_or_error in enumerate(answers):

@@ -322,6 +322,19 @@ def test_clients_that_do_not_read_lose_their_connections(slow_bundle: Path) -> N
         assert memory.growth() < 80  # four bodies, read and decoded; comparing their keys took twice that
 
 
+@needs_proc
+def test_clients_that_do_not_read_lose_all_connections_long_before_one_of_them_would(slow_bundle: Path) -> None:
+    limits = "--threads 1 --max-connections 4 --read-timeout 60 --idle-timeout 60"
+    with Server(slow_bundle, *limits.split()) as crowded, contextlib.ExitStack() as stack:
+        for _ in range(4):
+            client = stack.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(60)
+            client.connect(("127.0.0.1", crowded.port))
+            client.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400)
+        assert crowded.get("/v2/health/live", timeout=40).status == 200
+
+
 def test_many_requests_at_once_are_no_large_headers(server: Server) -> None:
     request = b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
     count = 50_000 // len(request)
@@ -350,6 +363,7 @@ REQUESTS: dict[str, tuple[bytes, bytes]] = {
     "an encoded slash": (b"GET /v1%2fslow HTTP/1.1\r\nHost: localhost\r\n\r\n", b"404 "),
     "an encoded letter": (b"GET /v1/%73low HTTP/1.1\r\nHost: 127.1.2.3\r\nConnection: close\r\n\r\n", b"200 "),
     "HTTP 1.0 without a host": (b"GET /v1 HTTP/1.0\r\n\r\n", b"200 "),
+    "a tunnel": (b"CONNECT localhost:443 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"404 "),
     "an upgrade of the protocol": (raw(b'{"inputs": "Anna"}', UPGRADE), b"200 "),
 }
 

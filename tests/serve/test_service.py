@@ -2,8 +2,11 @@
 
 import asyncio
 import itertools
+import json
+import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from seqpipe.errors import BundleError, DataError, SeqpipeError
 from seqpipe.features.sources import limit_media
 from seqpipe.files import json_bytes
 from seqpipe.runtime.decode_options import resolve_options
-from seqpipe.serve.http import MAX_LOOP_ANSWERS, HttpError, encode_json
+from seqpipe.serve.http import MAX_LOOP_ANSWERS, HttpError, decode_json, encode_json
 from seqpipe.serve.service import Batch, Service, estimate_tokens
 from seqpipe.serve.settings import Settings
 
@@ -27,11 +30,11 @@ FAULTS: dict[str, Callable[[], BaseException]] = {
 }
 
 
-def served(model: Model, use: Callable[[Service], Coroutine[Any, Any, Any]], **more: Any) -> Any:
+def served(model: Model, use: Callable[[Service], Coroutine[Any, Any, Any]], threads: int = 1, **more: Any) -> Any:
     """What comes of a service, which is closed then."""
 
     async def main() -> Any:
-        service = Service("toy", model, Settings(threads=1), **more)
+        service = Service("toy", model, Settings(threads=threads), **more)
         try:
             return await use(service)
         finally:
@@ -108,6 +111,43 @@ def test_long_options_are_resolved_in_a_thread_and_a_long_list_is_encoded_in_par
     content = {"name": ["a", {"b": [[1.5] * 100] * 100}], "é": {}, "empty": []}
     assert encode_json(content) == json_bytes(content)
     assert max(sizes) <= MAX_LOOP_ANSWERS
+
+
+def test_many_inputs_are_checked_in_a_thread(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, record, answer = set(), tiny.record, tiny("Anna")
+
+    def checked(*arguments: Any) -> Any:
+        threads.add(threading.current_thread() is not threading.main_thread())
+        return record(*arguments)
+
+    monkeypatch.setattr(tiny, "record", checked)
+    for count in (1, MAX_LOOP_ANSWERS + 1):
+        threads.clear()
+        answers = served(tiny, lambda service, n=count: service.answer(["Anna"] * n, {}, deadline=later()))
+        assert (threads, answers) == ({count > 1}, [answer] * count)
+
+
+@pytest.mark.parametrize(
+    ("most", "more"),
+    [(b"[" + b"[]," * 399_998 + b"{}]", b"[]"), (json.dumps(dict.fromkeys(range(10_000))).encode(), b'"":0')],
+    ids=["lists", "keys"],
+)
+def test_a_body_of_too_many_values_is_refused(most: bytes, more: bytes) -> None:
+    assert len(decode_json(most)) in (399_999, 10_000)
+    with pytest.raises(HttpError, match=r"400,000 lists and objects|10,001 keys") as refused:
+        decode_json(most[:-1] + b"," + more + most[-1:])
+    assert refused.value.status == 413
+
+
+def test_other_threads_may_run_between_two_numbers_of_a_body() -> None:
+    """They may where Python calls a function of its own."""
+    calls = Counter[str]()
+    sys.setprofile(lambda frame, event, argument: calls.update([event]))
+    try:
+        assert decode_json(b"[" + b"0.5,1," * 1_000 + b"0]") == [0.5, 1] * 1_000 + [0]
+    finally:
+        sys.setprofile(None)
+    assert calls["call"] > 2_000
 
 
 def test_a_stream_that_nobody_reads_stops(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,6 +255,32 @@ def test_pictures_wait_with_their_pixels_and_the_first_is_answered_before_the_la
     error, answer = served(pictures, refused)
     assert "record 1: field 'it' is a picture of 2,000 x 2,000 pixels, and at most 1,000,000 are read" in str(error)
     assert set(answer) == {"vector"}
+
+
+def test_large_pictures_are_decoded_one_at_a_time(pictures: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    split, changed = pictures.predictor.split, threading.Condition()
+    running, most = 0, 0
+
+    def counted(records: Sequence[Any]) -> Any:
+        nonlocal running, most
+        with changed:
+            running += 1
+            most = max(most, running)
+            changed.notify_all()
+            changed.wait_for(lambda: most > 1, timeout=0.5)
+        result = split(records)
+        with changed:
+            running -= 1
+        return result
+
+    monkeypatch.setattr(pictures.predictor, "split", counted)
+    data = in_base64(png(2_200, 2_200, bytes(2_201 * 2_200)))  # a worker takes some of the twelve, the other the next
+
+    async def use(service: Service) -> Any:
+        return await asyncio.gather(*(service.answer([data], {}, deadline=later()) for _ in range(12)))
+
+    assert len(served(pictures, use, threads=2)) == 12
+    assert most == 1
 
 
 def test_long_words_count_as_texts_do() -> None:
