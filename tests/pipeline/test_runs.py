@@ -81,6 +81,9 @@ def test_the_command_prints_what_python_returns_and_ends_with_1_if_a_run_is_wors
     tests = library.compare("runs/a", "runs/b", "runs/a/int8", speed=False).tests
     assert len(tests) == 2
     assert all(test.sentence in done.out for test in tests)
+    rows = [line.split() for line in done.out.splitlines()]
+    for row in [*tests[0].scores, *tests[0].labels]:
+        assert [row.name, row.format(row.first), row.format(row.second)] in [cells[:3] for cells in rows]
     assert "  broken: " in done.out
     assert "tokens per second" in done.out
     assert "embedding.0.dim" in done.out
