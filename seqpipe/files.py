@@ -246,6 +246,17 @@ def sha256_file(path: Path) -> str:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
 
 
+def is_whole(path: Path) -> bool:
+    """Return whether a file has the content of which `write_sha256` wrote the sha256 beside it."""
+    digest = path.with_suffix(".sha256")
+    return path.exists() and digest.exists() and digest.read_text() == sha256_file(path)
+
+
+def write_sha256(path: Path) -> None:
+    """Write the sha256 of a file beside it."""
+    write(path.with_suffix(".sha256"), sha256_file(path))
+
+
 def input_sha256(path: Path) -> str:
     """Return the sha256 of an input file as it is stored; a file is hashed again only after its status has changed.
 

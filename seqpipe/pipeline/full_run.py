@@ -179,9 +179,12 @@ def run_all(
             self_train(run, console, device)
             pipeline = train_run(run, console, device)
             scores = score_test_sets(run, predictor(pipeline, config), console)
-            files.write(run.folder / SCORES, json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False))
+            content = json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False)
+            if not run.bundle_folder.exists():  # beside the bundle before `more`, they would make the run look finished
+                files.write(run.folder / SCORES, content)
             records = data_form(config).compared_records(run.folder)
             model = export(pipeline, config, records, run.bundle_folder, console, scores, run.outcome)
+            files.write(run.folder / SCORES, content)
             print_answers(model, records, console)
             parity = model.manifest.parity
             write_report(run, console)

@@ -58,8 +58,9 @@ def self_train(run: Run, console: Console, device: str = "auto") -> None:
     for number in range(1, settings.rounds + 1):
         before, path = best, folder / f"answers-{number}.jsonl"
         with processes.first_alone():
-            if not path.exists():
+            if not files.is_whole(path):
                 _write_lines(path, pseudo_labels(pipeline, plain, texts, resolve_device(device)))
+                files.write_sha256(path)
         for threshold in settings.thresholds:
             confident = [row for row in json_lines(path) if row["confidence"] >= threshold]
             count = f"{len(confident):,} of {len(texts):,} unlabelled texts"

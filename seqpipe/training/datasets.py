@@ -38,7 +38,7 @@ from seqpipe.features.parts import DataPath, read_records
 from seqpipe.features.sources import InputSource, sources_of, tokenizers_of
 from seqpipe.features.spans import offsets_of
 from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
-from seqpipe.files import make_folder, remove_partial_files, sha256_file, write, writing
+from seqpipe.files import is_whole, make_folder, remove_partial_files, write_sha256, writing
 from seqpipe.runtime.predictor import chunks
 from seqpipe.training.artifacts import Artifacts
 
@@ -587,14 +587,13 @@ def token_file(
     """
     size = max(tokenizer.get_vocab_size() for tokenizer in tokenizers_of(source).values())
     dtype = np.dtype("<u2" if size <= 1 << 16 else "<u4")
-    digest = path.with_suffix(".sha256")
-    if not (path.exists() and digest.exists() and digest.read_text() == sha256_file(path)):
+    if not is_whole(path):
         make_folder(path.parent)
         remove_partial_files(path.parent, [path.name])
         with writing(path) as temporary, temporary.open("wb") as file:
             for chunk in chunks(_token_ids(source, records, on_doc), _WRITE):
                 file.write(np.array(chunk, dtype).tobytes())
-        write(digest, sha256_file(path))
+        write_sha256(path)
     if not path.stat().st_size:
         raise DataError(f"{path}: the texts have no tokens")
     return np.memmap(path, dtype, "r")

@@ -166,6 +166,16 @@ def test_further_epochs_follow_the_schedule_of_all_epochs_and_resume(crossed: Cr
     for name, tensor in weights("elsewhere/tiny-fold1").items():
         assert torch.equal(tensor, weights("runs/tiny-fold1")[name]), name
 
+    def stop_before_export(report: Progress) -> None:
+        if "comparing onnxruntime with PyTorch" in report.text:
+            raise KeyboardInterrupt
+
+    for _ in range(2):  # the bundle before them is not taken for theirs, and no more epochs are trained
+        with pytest.raises(KeyboardInterrupt):
+            Pipeline("runs/tiny-fold2/pipeline.yaml").run(more=1, device="cpu", progress=stop_before_export)
+    other = Pipeline("runs/tiny-fold2/pipeline.yaml").run(device="cpu")
+    assert (other.outcome["epochs"], evaluated("runs/tiny-fold2/bundle")) == (5, (other.scores or {})["test"]["f1"])
+
     with pytest.raises(UsageError, match=r"train\.epochs: 6 -> 4\n`--more` has trained it longer: set train.epochs=6"):
         Pipeline("runs/tiny-fold1/pipeline.yaml", ["train.epochs=4"]).run(device="cpu")
     assert Pipeline("runs/tiny-fold1/pipeline.yaml").run(device="cpu").outcome["epochs"] == 6
