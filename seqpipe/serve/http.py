@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -65,6 +66,12 @@ class Bodies:
     """Budget of bytes for all incomplete bodies: without it, slow clients could fill the memory."""
 
     used, limit = 0, 48 << 20
+
+
+class LargeCalls:
+    """Calls in threads now, and seconds after which a thread lets others run: beside these calls, and usually."""
+
+    count, seconds, usual_seconds = 0, 0.001, sys.getswitchinterval()
 
 
 async def read_body(scope: Scope, receive: Receive, settings: Settings) -> bytes:
@@ -183,8 +190,20 @@ def is_large(items: Sequence[Any] = ()) -> bool:
 
 
 async def call_off_loop(is_large: bool, function: Callable[..., Result], *arguments: Any) -> Result:
-    """Return the result of a function; a large one is called in a thread, so that the event loop answers others."""
-    return await asyncio.to_thread(function, *arguments) if is_large else function(*arguments)
+    """Return the result of a function; a large one is called in a thread, so that the event loop answers others.
+
+    Meanwhile threads have to let the event loop run more often, which would cost small requests much of their rate.
+    """
+    if not is_large:
+        return function(*arguments)
+    LargeCalls.count += 1
+    sys.setswitchinterval(LargeCalls.seconds)
+    try:
+        return await asyncio.to_thread(function, *arguments)
+    finally:
+        LargeCalls.count -= 1
+        if not LargeCalls.count:
+            sys.setswitchinterval(LargeCalls.usual_seconds)
 
 
 async def encode_off_loop(is_large: bool, value: Any) -> bytes:

@@ -41,7 +41,6 @@ _NOTICE_SECONDS = 0.5  # of them, in which responses ask clients to close their 
 _METRICS = "seqpipe-metrics-"  # prefix of the folder's name
 _MODE = 0o660  # of a Unix socket: owner and group may connect
 _SEND_BUFFER = 64 << 10  # bytes of a response that the system holds for a client; Linux doubles it
-_SWITCH_SECONDS = 0.001  # for which a thread may keep the event loop from running; Python's default is 5 ms
 _FULL_WRITE_SECONDS = 0.4  # in which a client has to read something while all connections are in use
 _OTHER_FILES = 200  # descriptors that a process needs in addition to connections
 Report = tuple[int, str | SeqpipeError]  # from a process: its id, and its state or the error that prevents its start
@@ -127,7 +126,6 @@ def _load(settings: Settings, sender: Connection) -> ASGIApp:
             limit = seconds
         sender.send((os.getpid(), state))
 
-    sys.setswitchinterval(_SWITCH_SECONDS)
     try:
         models = {name: open_model(folder, settings) for name, folder in settings.bundles.items()}
         app = make_app(settings, models, report)

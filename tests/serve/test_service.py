@@ -19,7 +19,7 @@ from seqpipe.errors import BundleError, DataError, SeqpipeError
 from seqpipe.features.sources import limit_media
 from seqpipe.files import json_bytes
 from seqpipe.runtime.decode_options import resolve_options
-from seqpipe.serve.http import MAX_LOOP_ANSWERS, HttpError, decode_json, encode_json
+from seqpipe.serve.http import MAX_LOOP_ANSWERS, HttpError, call_off_loop, decode_json, encode_json
 from seqpipe.serve.service import Batch, Service, estimate_tokens
 from seqpipe.serve.settings import Settings
 
@@ -148,6 +148,20 @@ def test_other_threads_may_run_between_two_numbers_of_a_body() -> None:
     finally:
         sys.setprofile(None)
     assert calls["call"] > 2_000
+
+
+def test_threads_take_shorter_turns_as_long_as_one_of_two_large_calls_is_running() -> None:
+    usual, may_end = sys.getswitchinterval(), threading.Event()
+
+    async def use() -> list[float]:
+        first = asyncio.create_task(call_off_loop(True, may_end.wait, 60))
+        await asyncio.sleep(0)
+        intervals = [await call_off_loop(True, sys.getswitchinterval), sys.getswitchinterval()]
+        may_end.set()
+        await first
+        return [*intervals, await call_off_loop(False, sys.getswitchinterval)]
+
+    assert asyncio.run(use()) == [pytest.approx(0.001)] * 2 + [usual]
 
 
 def test_a_stream_that_nobody_reads_stops(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
