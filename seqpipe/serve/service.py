@@ -107,9 +107,7 @@ class Service:
         featurizer = model.predictor.featurizer
         self._numbers, self._media, self._active = bool(numeric_fields(featurizer)), media_features(featurizer), 0
         self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000, self._split)
-        known, kind = model.predictor.options, model.predictor.kind
-        self._resolve: Callable[[Mapping[str, Any]], Chosen] = lambda options: resolve_options(known, options, kind)
-        self._resolve_json = lru_cache(_DECODINGS)(lambda text: self._resolve(json.loads(text)))
+        self._resolve_short = lru_cache(_DECODINGS)(self._resolve)
         self._close_s = settings.timeout_s
         each = settings.threads or max(1, cores() // settings.processes)
         count = 1 if model.device == "cuda" else each
@@ -247,7 +245,11 @@ class Service:
     def _decoding(self, options: Mapping[str, Any]) -> tuple[str, Chosen]:
         """Return the options as JSON and as graph inputs; cached for requests with the same short options."""
         key = json.dumps(options, sort_keys=True) if options else ""
-        return key, self._resolve(options) if len(key) > _LONG else self._resolve_json(json.dumps(options))
+        return key, self._resolve(key) if len(key) > _LONG else self._resolve_short(key)
+
+    def _resolve(self, key: str) -> Chosen:
+        predictor = self.model.predictor
+        return resolve_options(predictor.options, json.loads(key or "{}"), predictor.kind)
 
     def _split(self, jobs: Sequence[Job]) -> None:
         """Tokenize and measure the inputs of jobs; an exception becomes the answer."""
