@@ -48,11 +48,14 @@ print(json.dumps({
 """
 
 
-def environment(tree: Path) -> dict[str, str]:
-    """The variables under which the packages of a tree are imported; its plugins may stand in `.types` or `plugins`."""
+def environment(tree: Path, cache: Path) -> dict[str, str]:
+    """The variables under which the packages of a tree are imported, whose plugins may be in `.types` or `plugins`.
+
+    An earlier tree keeps graphs in the folder `cache`.
+    """
     paths = [tree, *(tree / name for name in (".types", "plugins") if (tree / name / "seqpipe_plugins").exists())]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    return {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(map(str, paths)), "SEQPIPE_CACHE": str(cache)}
 
 
 def cpu_seconds(command: list[str], cwd: Path, variables: Mapping[str, str], text: str = "") -> float:
@@ -66,7 +69,7 @@ def measure(tree: Path, folder: Path, bundle: Path) -> dict[str, float]:
     """CPU seconds of each measurement of one tree, once."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "pipelines", folder / "pipelines", ignore=shutil.ignore_patterns("runs"))
-    variables, seqpipe = environment(tree), [sys.executable, "-m", "seqpipe"]
+    variables, seqpipe = environment(tree, folder / "cache"), [sys.executable, "-m", "seqpipe"]
     check = [*seqpipe, "check", "pipelines/ner.yaml"]
     run = [*seqpipe, "run", "pipelines/ner.yaml", "train.epochs=2"]
     times = {
@@ -93,7 +96,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         shutil.copytree(ROOT / "pipelines", folder / "pipelines", ignore=shutil.ignore_patterns("runs"))
-        variables = environment(trees["before"])
+        variables = environment(trees["before"], folder / "cache")
         command = [sys.executable, "-m", "seqpipe", "run", "pipelines/ner.yaml", "train.epochs=2"]
         cpu_seconds(command, folder, variables)  # both trees answer with the bundle of the earlier one
         for _ in range(arguments.rounds):

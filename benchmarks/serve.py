@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 from common import Table
 from server_process import Process, called, cores, median, on_core, served, spread, texts_of
 
-from seqpipe.commands.bench import Latency
+from seqpipe.commands.bench import latencies
 
 CLIENTS = 64
 SHOWN = {"fastapi": "FastAPI", "litserve": "LitServe", "bentoml": "BentoML"}
@@ -70,9 +70,9 @@ def latency(bundles: Path, names: list[str], rounds: int, seconds: float) -> Non
         with called(bundle, texts) as call, served({name: bundle}, name) as process:
             process.closed_loop(texts, 1, 1)
             for _ in range(rounds):
-                alone = Latency.of(call.ask("singly")["latencies"])
+                alone = latencies(call.ask("singly")["latencies"])
                 load = process.closed_loop(texts, 1, seconds)["codes"]["200"]
-                pairs.append((alone.p50_ms, load["p50_ms"], alone.p99_ms, load["p99_ms"]))
+                pairs.append((alone["p50_ms"], load["p50_ms"], alone["p99_ms"], load["p99_ms"]))
         a, b, c, d = zip(*pairs, strict=True)
         added = [median([y - x for x, y in zip(*both, strict=True)]) for both in ((a, b), (c, d))]
         cells = [f"{median(x):.2f} / {median(y):.2f}" for x, y in ((a, c), (b, d))]

@@ -379,7 +379,8 @@ class Model:
         words = item.get("words")
         if words is not None and not (isinstance(words, list | tuple) and all(isinstance(w, str) for w in words)):
             raise DataError(f"{item.get('where', 'record')}: 'words' must be a list of strings")
-        self.refuse_option_keys(item, record_keys(options or {}).values())
+        if not self._option_names.isdisjoint(item):
+            self.refuse_option_keys(item, record_keys(options or {}).values())
         return item
 
     def refuse_option_keys(self, record: Mapping[str, Any], read: Collection[str]) -> None:

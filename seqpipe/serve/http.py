@@ -35,8 +35,9 @@ class HttpError(Exception):
     """
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None):
-        message = _LONG_NAME.sub(lambda match: f"{match[0][: MAX_NAME - 2]}…{match[0][0]}", message)
-        message = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…"
+        if len(message) > MAX_NAME:
+            message = _LONG_NAME.sub(lambda match: f"{match[0][: MAX_NAME - 2]}…{match[0][0]}", message)
+            message = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…"
         super().__init__(message)
         self.status, self.message, self.headers = status, message, dict(headers or {})
 
@@ -111,9 +112,10 @@ async def read_body(scope: Scope, receive: Receive, settings: Settings) -> bytes
         Bodies.used -= min(size, most)
     if size > most:
         raise too_large
-    encoding = (header(scope, b"content-encoding") or b"identity").decode("latin-1")
-    if encoding.lower() != "identity":
-        reason = f"Content-Encoding: {encoding[:MAX_NAME]} is not supported; send the body without it"
+    encoding = header(scope, b"content-encoding")
+    if encoding and encoding.lower() != b"identity":
+        name = encoding[:MAX_NAME].decode("latin-1")
+        reason = f"Content-Encoding: {name} is not supported; send the body without it"
         raise HttpError(415, reason, {"Accept-Encoding": "identity"})
     if (record := current()) is not None:
         record.size = size
@@ -135,7 +137,7 @@ async def read_json(
         return parse(value)
 
     body = await read_body(scope, receive, settings)
-    return await call_off_loop(is_large(), read)
+    return await call_off_loop(len(body) > MAX_LOOP_BYTES, read)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Any:

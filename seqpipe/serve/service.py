@@ -179,7 +179,7 @@ class Service:
         self.queue.put(jobs)
         self._active += 1
         seconds = deadline - began
-        timer = self._loop.call_later(max(0.0, seconds), request.set, 0, timeout_error(seconds), seconds)
+        timer = self._loop.call_later(max(0.0, seconds), lambda: request.set(0, timeout_error(seconds), seconds))
         try:
             return await request.future
         finally:
@@ -235,6 +235,8 @@ class Service:
         where = f"record {place + 1}"
         record = {**json_record(item, self.model.fields, where, self._numbers), "where": where}
         record = dict(self.model.record(record, options))
+        if not self._media:
+            return record, estimate_tokens(record)
         tokens = estimate_tokens({name: value for name, value in record.items() if name not in self._media})
         for name in self._media.keys() & record.keys():
             at = f"{where}: field {name!r}"

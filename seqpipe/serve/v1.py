@@ -118,8 +118,10 @@ async def _content(service: Service, parsed: PredictRequest, end: float) -> byte
         data = await asyncio.to_thread(lambda: null_non_finite(explanation.data()))
         return await encode_off_loop(True, {"answer": data["answer"], "explanation": data})
     several = isinstance(parsed.inputs, list)
-    known = service.model.predictor.options
-    options = await call_off_loop(is_large(), field_options, parsed.option_fields, parsed.options, known)
+    options = parsed.options
+    if parsed.option_fields:
+        known = service.model.predictor.options
+        options = await call_off_loop(is_large(), field_options, parsed.option_fields, options, known)
     inputs = parsed.inputs if several else [parsed.inputs]
     answers: list[Any] = await service.answer(inputs, options, deadline=end, documents=parsed.documents)
     for i, answer_or_error in enumerate(answers):
@@ -138,12 +140,13 @@ def _parse(body: Mapping[str, Any], settings: Settings) -> PredictRequest:
     parsed = PredictRequest(**body)
     if not isinstance(parsed.options, dict):
         raise UsageError("options: must be an object of decode options")
-    named = parsed.option_fields
-    texts = [*named, *named.values()] if isinstance(named, dict) else named
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise UsageError("option_fields: must be a list of names of decode options, or an object with a key for each")
-    if texts and (parsed.explain or parsed.stream):
-        raise UsageError("option_fields: explain and stream have one input; give its options as `options`")
+    if (named := parsed.option_fields) != ():
+        texts = [*named, *named.values()] if isinstance(named, dict) else named
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            fix = "must be a list of names of decode options, or an object with a key for each"
+            raise UsageError(f"option_fields: {fix}")
+        if texts and (parsed.explain or parsed.stream):
+            raise UsageError("option_fields: explain and stream have one input; give its options as `options`")
     for key in ("documents", "explain", "stream"):
         if not isinstance(body.get(key, False), bool):
             raise UsageError(f"{key}: must be true or false, not {body[key]!r}")
