@@ -16,6 +16,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import sys
 import tempfile
 import zipfile
@@ -282,23 +283,33 @@ def write(path: Path, data: bytes | str) -> None:
         temporary.write_bytes(data if isinstance(data, bytes) else data.encode())
 
 
+def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
+    """Raise UsageError for an output that is one of the input files, by whatever name."""
+    with explain_disk_errors(output):
+        if any(output.exists() and path.exists() and output.samefile(path) for path in inputs):
+            raise UsageError(f"{output}: is an input, which would be lost; name another file")
+
+
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, which replaces it if the block succeeds and is removed otherwise.
 
-    A link stays, and the file that it leads to is replaced. The permissions are those of the umask.
+    A link stays, and the file that it leads to is replaced. The permissions are those of the umask, and nobody gets
+    some that the replaced file did not give.
 
     Raises:
         UsageError: if `path` is in no folder, or is not a regular file.
         EnvError: if the disk is full, the folder is not writable, the name is too long or a link leads to itself.
     """
     with explain_disk_errors(path):
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path}: is not a regular file; name another path")
         path = _link_target(path)
         if not path.parent.is_dir():
             raise UsageError(f"{path}: there is no folder {path.parent}; create it first")
-        if path.exists() and not path.is_file():
-            raise UsageError(f"{path}: is not a regular file; name another path")
         with _temporary_path(path, lambda part: part.touch(exist_ok=False)) as temporary:
+            if path.exists():
+                temporary.chmod(temporary.stat().st_mode & (path.stat().st_mode | stat.S_IRUSR | stat.S_IWUSR))
             yield temporary
             _sync(temporary)
             temporary.replace(path)

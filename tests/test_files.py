@@ -68,6 +68,19 @@ def test_permissions_are_those_of_the_umask_also_where_something_is_replaced(mas
     assert modes == [0o777 & ~mask, 0o666 & ~mask]
 
 
+@pytest.mark.parametrize(("before", "after"), [(0o600, 0o600), (0o640, 0o640), (0o666, 0o644), (0o444, 0o644)])
+def test_a_replaced_file_is_open_to_no_further_account(before: int, after: int, tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    (tmp_path / "a").chmod(before)
+    umask = os.umask(0o022)
+    try:
+        with files.writing(tmp_path / "a") as part:
+            assert stat.S_IMODE(part.stat().st_mode) == after
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == after
+
+
 def test_links_stay_and_what_they_lead_to_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     targets = {"link": "far/a", "chain": "link", "new": "far/new", "loop": "loop", "lost": "no/a", "folder": "far"}
@@ -148,10 +161,11 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 def test_what_is_no_ordinary_file_is_never_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
-    for name in ("pipe", "folder"):
+    (tmp_path / "link").symlink_to("pipe")  # as /dev/stdout is
+    for name in ("pipe", "folder", "link"):
         with pytest.raises(UsageError, match="not a regular file"):
             files.write(tmp_path / name, "")
-    assert names(tmp_path) == ["folder", "pipe"]
+    assert names(tmp_path) == ["folder", "link", "pipe"]
 
 
 def test_an_old_run_is_set_aside_under_the_first_free_number(tmp_path: Path) -> None:

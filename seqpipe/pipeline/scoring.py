@@ -28,7 +28,17 @@ from seqpipe.features.media import json_value
 from seqpipe.features.parts import DataPath, Files, Part, paths_of, read_records
 from seqpipe.features.raw_text import compare
 from seqpipe.features.sources import media_fields
-from seqpipe.files import Rows, file_lines, input_sha256, json_bytes, make_folder, sha256_file, write, writing
+from seqpipe.files import (
+    Rows,
+    file_lines,
+    input_sha256,
+    json_bytes,
+    make_folder,
+    refuse_overwriting,
+    sha256_file,
+    write,
+    writing,
+)
 from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import Known
@@ -104,6 +114,8 @@ def score_target(
     if errors and len(test_sets) > 1:
         names = ", ".join(map(str, test_sets.values()))
         raise UsageError(f"--errors needs one data file; give one of {names} with --data")
+    if errors:
+        refuse_overwriting(errors, [file for path in test_sets.values() for file in paths_of(path)])
     decode_options = options(predictor.options)
     result: dict[str, Any] = {}
     for name, path in test_sets.items():

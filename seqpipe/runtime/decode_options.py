@@ -291,7 +291,7 @@ def _check(arrays: Arrays, values: Mapping[str, Any], seeds: set[str]) -> None:
             case "n_best" if len(array) > beams:
                 message = f"{len(array)} answers need as many beams; {wide} is {beams}: give {wide}={len(array)}"
             case "min_length" if array >= most:
-                message = f"{array} tokens and an end exceed {long} {most}: give {long}={array + 1}"
+                message = f"{array} tokens and an end exceed {long} {most}: lower it, or give {long}={array + 1}"
             case "prefix" if (tokens := array.shape[1]) >= most:
                 message = f"{tokens} tokens leave nothing to generate of {long} {most}: give a greater {long}"
             case last if last in DRAWING and name in values and seed not in seeds:

@@ -23,7 +23,7 @@ from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.features.document import Record, locate
 from seqpipe.features.media import with_paths
 from seqpipe.features.sources import fields_of, media_fields, numeric_fields, one_text
-from seqpipe.files import JSON_DECODER, LONGEST_LINE, encoding_fix, json_bytes, open_file, writing
+from seqpipe.files import JSON_DECODER, LONGEST_LINE, encoding_fix, json_bytes, open_file, refuse_overwriting, writing
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import record_keys
 from seqpipe.runtime.manifest import Reader
@@ -378,6 +378,8 @@ def predict_file(
         raise UsageError(f"--on-error {on_error}: must be one of {', '.join(ON_ERROR)}")
     if on_error == "skip" and form == "conll":
         raise UsageError("--on-error skip: for lines of text or JSON; the end of a bad sentence of CoNLL is unknown")
+    if target:
+        refuse_overwriting(target, media or ([source] if source else []))
     rows = list[Record]()
     write: Write = _write_out
     with contextlib.ExitStack() as stack:

@@ -55,7 +55,7 @@ def test_it_writes_backward_with_the_beams_and_alternatives_of_the_options(path:
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"n_best": 3}, "n_best: 3 answers need as many beams; beams is 1: give beams=3"),
-    ({"min_length": 100}, "min_length: 100 tokens and an end exceed max_length 100: give max_length=101"),
+    ({"min_length": 100}, "min_length: 100 tokens and an end exceed max_length 100: lower it, or give max_length=101"),
     ({"prefix": "fez"}, "prefix: 'z' is not a token of the target vocabulary, which has 10; choose others"),
     ({"forbidden": ["a", ""]}, "forbidden: must be a text or a list of non-empty texts, not ['a', '']"),
     ({"beam_size": 2}, "no decode option 'beam_size'; did you mean 'beams'?"),

@@ -189,6 +189,8 @@ def test_the_length_of_a_sound_is_read_from_its_header_and_limited_after_resampl
         ("/etc/passwd", "base64"),
         ([0.0, float("nan")], "not finite"),
         ([1e300], "not finite"),
+        ([10**400], "must have a sound, not list"),
+        (WAV[:40] + struct.pack("<I", len(WAV) - 45) + WAV[44:], "ends within a sample"),
         ([0, 12_000, -700], "divide 16-bit samples by 32768"),
         ([[0.0, 1.0]], "must have a sound, not list"),
         (["a"], "must have a sound"),
@@ -208,8 +210,10 @@ def test_flac_is_read_where_soundfile_is_installed() -> None:
     file = io.BytesIO()
     soundfile.write(file, np.round(sound(16000).astype(np.float64) * 32767).astype(np.int16), 16000, format="FLAC")
     assert np.array_equal(Mel().rows(file.getvalue(), "f"), Mel().rows(WAV, "f"))
-    with pytest.raises(DataError, match="cannot be read"):
-        Mel().rows(file.getvalue()[:30], "f")
+    for damaged in (file.getvalue()[:30], b"fLaC", b"OggS" + bytes(99)):
+        with pytest.raises(DataError, match="cannot be read") as caught:
+            Mel().rows(damaged, "f")
+        assert "BytesIO" not in str(caught.value)
 
 
 @pytest.mark.parametrize("form", ["WAV", "FLAC"])

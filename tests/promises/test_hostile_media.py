@@ -113,7 +113,7 @@ HOSTILE: dict[str, tuple[str, Any, str]] = {
     "samples of 12 bits": ("sound", chunked((b"fmt ", HEADER[:-2] + b"\x0c\0"), (b"data", b"1234")), "12 bits"),
     "no channel": ("sound", chunked((b"fmt ", HEADER[:2] + b"\0\0" + HEADER[4:]), (b"data", b"12")), "0 channels"),
     "65,535 channels": ("sound", chunked((b"fmt ", HEADER[:2] + b"\xff\xff" + HEADER[4:]), (b"data", b"12")), "65535"),
-    "half a sample": ("sound", chunked((b"fmt ", HEADER), (b"data", b"123")), "are read"),
+    "half a sample": ("sound", chunked((b"fmt ", HEADER), (b"data", b"123")), "ends within a sample"),
     "data before its format": ("sound", chunked((b"data", b"1234"), (b"fmt ", HEADER)), "without a format"),
     "chunks without data": ("sound", chunked(*[(b"junk", b"")] * 10_000), "states that it has more than its"),
     "samples that are NaN": ("sound", wav([0, math.nan], kind=3, bits=32), "not finite"),

@@ -233,6 +233,8 @@ def test_the_test_sets_of_the_run_around_a_bundle_are_found(build: Build, tmp_pa
         result = score_target(bundle, QUIET, device="cpu")
         assert list(result) == names.split()
         assert len({json.dumps(scores) for scores in result.values()}) == 1
+    with pytest.raises(UsageError, match=r"test\.conll: is an input, which would be lost"):
+        score_target(bundle, QUIET, data=tmp_path / "test.conll", errors=tmp_path / "test.conll", device="cpu")
     with pytest.raises(UsageError, match="--errors needs one data file"):
         score_target(bundle, QUIET, errors=tmp_path / "e", device="cpu")
     whole = score_target(bundle, QUIET, device="cpu")["a"]

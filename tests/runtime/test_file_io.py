@@ -137,6 +137,16 @@ def test_a_table_that_cannot_be_written_is_named_before_anything_is_answered(tin
             predict_file(tiny, tmp_path / "a.jsonl", tmp_path / name, "auto", False, {})
 
 
+def test_an_input_is_never_replaced_by_its_answers(tiny: Model, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Anna\n")
+    (tmp_path / "link").symlink_to("a.txt")
+    os.link(tmp_path / "a.txt", tmp_path / "hard")
+    for name in ("a.txt", "link", "hard"):
+        with pytest.raises(UsageError, match="is an input, which would be lost"):
+            predict_file(tiny, tmp_path / "a.txt", tmp_path / name, "auto", False, {})
+    assert (tmp_path / "a.txt").read_text() == "Anna\n"
+
+
 @pytest.mark.parametrize(("name", "content", "message"), BAD_INPUTS)
 def test_a_bad_line_is_named_and_nothing_is_written(
     name: str, content: str | bytes, message: str, tiny: Model, tmp_path: Path

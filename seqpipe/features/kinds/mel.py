@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import random
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -96,7 +97,7 @@ class Mel(Matrix):
             try:
                 with np.errstate(over="ignore"):  # refused below
                     samples = np.array(value, np.float32) if isinstance(value, list | tuple | np.ndarray) else None
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 samples = None
             if samples is None or samples.ndim != 1:
                 fix = "give a WAV (base64, bytes or a pathlib.Path), or a list of samples of one channel"
@@ -150,8 +151,9 @@ class Mel(Matrix):
                 self._check_size(file.frames, file.channels, file.samplerate, place)
                 blocks = file.blocks(_READ // file.channels, dtype="float32", always_2d=True)
                 return np.concatenate([block.mean(1) for block in blocks]), file.samplerate
-        except soundfile.SoundFileError as error:
-            raise DataError(f"{place} cannot be read ({error}); {_CONVERT}") from error
+        except soundfile.SoundFileError as error:  # which names an object of this program
+            reason = re.sub(r"Error opening <.*?>: ", "", str(error))
+            raise DataError(f"{place} cannot be read ({reason}); {_CONVERT}") from error
 
     def _check_size(self, count: int, channels: int, rate: int, place: str) -> None:
         """Raise DataError, before anything is decoded, for an absurd rate, and for no samples or too many."""
@@ -307,7 +309,9 @@ def wav_header(data: bytes, place: str) -> WavHeader:
     tag, channels, rate, _, step, bits = struct.unpack_from("<HHIIHH", form)
     if tag == 0xFFFE:  # extensible: the tag begins a longer name of the format
         tag = int.from_bytes(form[24:26], "little")
-    if (tag, bits) not in _WAV or not channels or step != channels * bits // 8 or size % step:
+    if step and size % step:
+        raise DataError(f"{place} is a WAV that ends within a sample; is the file whole? {_CONVERT}")
+    if (tag, bits) not in _WAV or not channels or step != channels * bits // 8:
         problem = f"format {tag} with {channels} channels of {bits} bits in {step} bytes"
         raise DataError(f"{place} is a WAV of {problem}; PCM of 8, 16, 24 or 32 bits and float32 are read; {_CONVERT}")
     return WavHeader(rate, channels, size // step, (tag, bits), start)
