@@ -197,7 +197,9 @@ class _Block(nn.Module):
             [nn.Conv2d(before, after, 3, stride, padding=1), nn.Conv2d(after, after, 3, padding=1)]
         )
         self.norms = nn.ModuleList([nn.LayerNorm(after), nn.LayerNorm(after)])
-        self.shortcut = nn.Identity() if stride == 1 else nn.Conv2d(before, after, 1, stride)
+        # Its input has the stride: oneDNN 3.12 (torch 2.13) ends the process in the gradient of a window of 1 x 1 with
+        # a stride, for channels in the last place, on processors without AVX-512.
+        self.shortcut = nn.Identity() if stride == 1 else nn.Conv2d(before, after, 1)
 
     def forward(self, x: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:  # (B, C, H, W), (B, 1, H, W)
         if self.stride > 1:
@@ -206,7 +208,7 @@ class _Block(nn.Module):
         for number, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
             y = norm(convolution(y).movedim(1, 3)).movedim(3, 1)
             y = F.relu(y) * real if number == 0 else y
-        return F.relu(y + self.shortcut(x)) * real, real
+        return F.relu(y + self.shortcut(x[:, :, :: self.stride, :: self.stride])) * real, real
 
 
 def _halve(height: int, width: int, times: int) -> tuple[int, int]:
