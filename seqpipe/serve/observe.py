@@ -25,11 +25,11 @@ class RequestRecord:
 
     id: str
     bundle: str = ""  # that answers; empty if there is none (health, metrics, unknown names)
-    size: int = 0  # bytes of the body
     items: int = 0  # inputs
     tokens: int = 0  # of all inputs, estimated
     queued: float = 0.0  # seconds that it waited for a worker; without an answer, until it was cancelled
     status: int = 0  # HTTP status of the response; 0 before it starts
+    size: int = 0  # bytes of the body
 
     def add(self, tokens: Sequence[int], queued: float) -> None:
         """Record inputs by their tokens, and their waiting time; a further chunk of a stream has no tokens."""

@@ -27,7 +27,7 @@ from seqpipe.console import Console, Tick
 from seqpipe.errors import ConfigError, DataError, ExportError, ParityError
 from seqpipe.export import exporter
 from seqpipe.export.exporter import bundle_files, bundle_manifest, export, model_card
-from seqpipe.export.graph import to_onnx, with_weights
+from seqpipe.export.graph import to_onnx
 from seqpipe.export.parity.gate import verify_parity
 from seqpipe.features.sources import TextSource
 from seqpipe.runtime import bundle
@@ -77,7 +77,7 @@ def test_a_refused_graph_is_kept_as_arrays_beside_the_bundle_that_was_not_writte
     with torch.no_grad():
         other.head.emissions.weight.mul_(1.1)
     with monkeypatch.context() as patch:
-        patch.setattr(exporter, "with_weights", lambda model, pipeline: with_weights(model, other))
+        patch.setattr(exporter, "to_onnx", lambda pipeline, *options: to_onnx(other, *options))
         with pytest.raises(ParityError) as caught:
             export(pipeline, trained.config, trained.records, tmp_path / "bundle", QUIET)
     kept = tmp_path / "bundle-difference.npz"
