@@ -247,11 +247,12 @@ class Service:
     def _decoding(self, options: Mapping[str, Any]) -> tuple[str, Chosen]:
         """Return the options as JSON and as graph inputs; cached for requests with the same short options."""
         key = json.dumps(options, sort_keys=True) if options else ""
-        return key, self._resolve(key) if len(key) > _LONG else self._resolve_short(key)
+        text = json.dumps(options)  # in their order, of which the first one that is wrong is named
+        return key, self._resolve(text) if len(text) > _LONG else self._resolve_short(text)
 
-    def _resolve(self, key: str) -> Chosen:
+    def _resolve(self, text: str) -> Chosen:
         predictor = self.model.predictor
-        return resolve_options(predictor.options, json.loads(key or "{}"), predictor.kind)
+        return resolve_options(predictor.options, json.loads(text), predictor.kind)
 
     def _split(self, jobs: Sequence[Job]) -> None:
         """Tokenize and measure the inputs of jobs; an exception becomes the answer."""
