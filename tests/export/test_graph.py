@@ -123,10 +123,10 @@ def test_the_same_pipeline_gives_the_same_bytes_and_a_component_that_does_not_ex
 
 def test_a_weightless_model_is_left_as_it_is_and_takes_the_weights_of_another_pipeline(tmp_path: Path) -> None:
     config = load_tagger(tmp_path, *SMALL_TAGGER)
-    pipeline, other = (
+    pipeline, reseeded = (
         build_parts(replace(config, train=config.train.model_copy(update={"seed": i})))[0].eval() for i in (1, 2)
     )
     model = graph_without_weights(pipeline, {}, config.export.opset)
     before = model.SerializeToString()
-    assert with_weights(model, other) == to_onnx(other, {}, config.export.opset) != with_weights(model, pipeline)
+    assert with_weights(model, reseeded) == to_onnx(reseeded, {}, config.export.opset) != with_weights(model, pipeline)
     assert model.SerializeToString() == before

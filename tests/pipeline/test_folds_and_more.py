@@ -173,8 +173,8 @@ def test_further_epochs_follow_the_schedule_of_all_epochs_and_resume(crossed: Cr
     for _ in range(2):  # the bundle before them is not taken for theirs, and no more epochs are trained
         with pytest.raises(KeyboardInterrupt):
             Pipeline("runs/tiny-fold2/pipeline.yaml").run(more=1, device="cpu", progress=stop_before_export)
-    other = Pipeline("runs/tiny-fold2/pipeline.yaml").run(device="cpu")
-    assert (other.outcome["epochs"], evaluated("runs/tiny-fold2/bundle")) == (5, (other.scores or {})["test"]["f1"])
+    resumed = Pipeline("runs/tiny-fold2/pipeline.yaml").run(device="cpu")
+    assert (resumed.outcome["epochs"], evaluated("runs/tiny-fold2/bundle")) == (5, (resumed.scores or {})["test"]["f1"])
 
     with pytest.raises(UsageError, match=r"train\.epochs: 6 -> 4\n`--more` has trained it longer: set train.epochs=6"):
         Pipeline("runs/tiny-fold1/pipeline.yaml", ["train.epochs=4"]).run(device="cpu")

@@ -130,21 +130,21 @@ def test_the_wheel_does_what_the_readme_types_in_an_empty_folder(
 ) -> None:
     monkeypatch.delenv("SEQPIPE_REPORT")  # off in other tests
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
-    bin, here = tmp_path / "venv" / "bin", tmp_path / "empty"
+    bin, folder = tmp_path / "venv" / "bin", tmp_path / "empty"
     (packages,) = (tmp_path / "venv").glob("lib/*/site-packages")
     (packages / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"])  # its .pth files are not read
     pip = (sys.executable, "-m", "pip", "--python", bin / "python", "install", "-q", "--no-deps", "--no-index")
     run(*pip, "--force-reinstall", wheel, cwd=tmp_path)
-    here.mkdir()
+    folder.mkdir()
     (table,) = re.findall(r'```csv title="requests.csv"\n(.*?)```', (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
-    (here / "requests.csv").write_text(table)
+    (folder / "requests.csv").write_text(table)
 
     def typed(command: str, text: str = "") -> str:
         program, *arguments = command.split()
-        return run(bin / program, *arguments, cwd=here, text=text)
+        return run(bin / program, *arguments, cwd=folder, text=text)
 
     where = "import seqpipe, seqpipe_plugins, sys; print(seqpipe.__file__, seqpipe_plugins.__file__, *sys.path)"
-    (here / "where.py").write_text(where)
+    (folder / "where.py").write_text(where)
     own, plugins, *paths = typed("python where.py").split()
     assert Path(own).is_relative_to(packages)
     assert Path(plugins).is_relative_to(packages)
@@ -162,4 +162,4 @@ def test_the_wheel_does_what_the_readme_types_in_an_empty_folder(
     for target in ("docker", "kserve --image example.com/a:1", "systemd", "triton"):
         typed(f"seqpipe deploy {target} exported -o {target.split()[0]}")
     assert json.loads(typed("seqpipe schema")) == json.loads((ROOT / "pipelines/schema.json").read_bytes())
-    assert {"report.html", "bundle"} <= {path.name for path in (here / "runs/requests").iterdir()}
+    assert {"report.html", "bundle"} <= {path.name for path in (folder / "runs/requests").iterdir()}

@@ -89,16 +89,16 @@ class Ngrams(FeatureKind):
         if splits_words(tokenizer):
             raise UsageError(f"{path}: names are compared word by word; use the tokenizer words, chars or lexicon")
         names = read_names(path)
-        labels = sorted({label for some in names.values() for label in some})
+        labels = sorted(set[str]().union(*names.values()))
         if len(names) > (most := MOST_ENTRIES // (len(labels) + 1)):
             problem = f"{len(names):,} names are over the limit of {most:,} with so many labels ({len(labels)})"
             raise DataError(f"{path}: {problem}; list fewer of one of them")
         bits, labels_of, longest = {label: 1 << i for i, label in enumerate(labels)}, dict[int, int](), 0  # by hash
-        source, rest = TextSource(tokenizer, {}), iter(names)
+        source, remaining = TextSource(tokenizer, {}), iter(names)
         hash_of = lru_cache(_CACHED)(lambda word: hash_of_word(self._normalize_word(word)))
-        while some := [*islice(rest, _TEXTS)]:
-            for name, doc in zip(some, source.docs([{"text": name} for name in some]), strict=True):
-                has = sum(bits[label] for label in {*names[name]})
+        while group := [*islice(remaining, _TEXTS)]:
+            for name, doc in zip(group, source.docs([{"text": name} for name in group]), strict=True):
+                mask = sum(bits[label] for label in {*names[name]})
                 for words in dict.fromkeys((tuple(doc.words), tuple(name.split()))):
                     if not 0 < len(words) <= MOST_WORDS:
                         problem = f"{name[:100]!r} has {len(words)} words, not 1 to {MOST_WORDS}"
@@ -106,10 +106,10 @@ class Ngrams(FeatureKind):
                     value, longest = _WORDS, max(longest, len(words))
                     for word in reversed(words):
                         value = (value * _FACTOR + hash_of(word)) & _MASK
-                    labels_of[value] = labels_of.get(value, 0) | has
+                    labels_of[value] = labels_of.get(value, 0) | mask
         counts = list[int]()
         for bit in bits.values():
-            has_label = [int(has & bit > 0) for has in labels_of.values()]
+            has_label = [int(mask & bit > 0) for mask in labels_of.values()]
             counts += [sum(has_label), *has_label]
         return replace(self._with(labels_of, counts), words=longest)
 
