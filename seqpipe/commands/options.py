@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import wraps
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_hints
 
 import typer
 
@@ -66,6 +69,32 @@ PluginFiles = Annotated[
 DecodeOptions = Annotated[
     list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A decode option, such as n_best=3.")
 ]
+
+
+def with_options(dataclass: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator for a command whose first parameter is an object of this dataclass.
+
+    The command gets an option for each field of the dataclass that is annotated with one.
+    """
+    hints = get_type_hints(dataclass, include_extras=True)
+    options = [
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hint)
+        for field in fields(dataclass)
+        if get_origin(hint := hints[field.name]) is Annotated
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**values: Any) -> None:
+            command(dataclass(**{option.name: values.pop(option.name) for option in options}), **values)
+
+        _, *own = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + options
+        vars(run)["__signature__"] = inspect.Signature(parameters)  # typer reads both
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
 
 
 def make_console(quiet: bool, verbose: bool = False, silent: bool = False) -> Console:

@@ -8,7 +8,7 @@ from seqpipe.errors import UsageError
 
 STATE, YAML, SCORES, LEARNED = "run.json", "pipeline.yaml", "metrics.json", "learned.json"
 OUTCOME = "training.json"  # the result of training
-LOCK = ".lock"  # names the process that writes to the run, or the last that did
+LOCK, LOCK_HOLDER = ".lock", ".lock-holder.json"  # the process that writes to the run, or the last that did
 CHECKPOINTS, LAST, BEST = "checkpoints", "last.ckpt", "best-*.safetensors"
 HISTORY = "metrics.jsonl"  # in the folder of checkpoints: a line of JSON for each epoch
 TEACHER = "teacher.ckpt"  # the teacher's answers to the training texts
@@ -25,7 +25,7 @@ REPORT = "report.html"
 BUNDLE = "bundle.json"  # in the folder of a bundle
 # In the folder of a run, written by the process that holds its lock.
 RUN_FILES: tuple[str, ...] = (STATE, YAML, OUTCOME, FACTS, SCORES, ANSWERS, REPORT, LEARNED, "*tokenizer*.json")
-RUN_FILES += ("bundle", MAPPED, PARTS, TEACHER, "vectors.*", PSEUDO_LABELS, ROUNDS)
+RUN_FILES += (LOCK_HOLDER, "bundle", MAPPED, PARTS, TEACHER, "vectors.*", PSEUDO_LABELS, ROUNDS)
 FORMAT = 2  # of learned.json and of checkpoints
 
 

@@ -23,6 +23,7 @@ from seqpipe.config.run_layout import (
     LAST,
     LEARNED,
     LOCK,
+    LOCK_HOLDER,
     SCORES,
     SELF_TRAINING,
     STATE,
@@ -178,7 +179,8 @@ def start_run(
         names = set(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         names = {STATE}  # nothing to protect, or the lock reports the problem
-    if STATE not in names and any(name not in (YAML, LOCK) and not name.endswith(".part") for name in names):
+    others = (name for name in names - {YAML, LOCK, LOCK_HOLDER} if not name.endswith(".part"))
+    if STATE not in names and any(others):
         raise UsageError(f"{folder} exists and is not a run; give the YAML another name: or move the folder")
     with ExitStack() as locks:
         locks.enter_context(run_lock(folder))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,24 @@ def bundles(folder: Path) -> Mapping[str, Path]:
         return {name: locate(folder.resolve(), name).folder for name in names(folder)}
     except HttpError as error:
         raise UsageError(f"--repository: {folder}: {error.message}") from error
+
+
+def bundles_by_name(items: Sequence[str]) -> Mapping[str, Path]:
+    """Return the folder of each bundle by its name, from command-line arguments FOLDER or NAME=FOLDER.
+
+    Raises:
+        UsageError: for a name that cannot be part of an address, is reserved, or occurs twice.
+    """
+    bundles: dict[str, Path] = {}
+    for item in items:
+        name, equals, folder = item.partition("=")
+        path = Path(folder if equals and not Path(item).is_dir() else item)
+        name = name if path == Path(folder) and equals else bundle.read_manifest(path)[0].name
+        check_name(name)
+        if name in bundles:
+            raise UsageError(f"{item}: the name {name!r} is given twice; write NAME={path} with another name")
+        bundles[name] = path
+    return bundles
 
 
 def names(folder: Path) -> list[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+from typer import Option
 
 from seqpipe.errors import UsageError
-from seqpipe.runtime import bundle
 
 RESERVED = ("chat", "completions", "embeddings", "files", "models")  # below /v1, these belong to OpenAI's protocol
 SHUTDOWN_NOTICE = signal.SIGUSR1  # announces to a process of the server that it will be stopped
@@ -18,57 +20,55 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one server."""
+    """The settings of one server; those with an `Option` are options of `seqpipe serve`."""
 
+    host: Annotated[str, Option("--host", help="Address to listen on; 0.0.0.0: all.")] = "127.0.0.1"
+    port: Annotated[int, Option("--port", "-p", min=0, max=65535, help="Port; 0: any free one.")] = 8000
+    uds: Annotated[Path | None, Option("--uds", help="Unix socket to listen on, not host and port.")] = None
+    device: Annotated[str, Option("--device", help="auto, cpu, cuda or cuda:N; a missing device is an error.")] = "auto"
+    threads: Annotated[
+        int | None, Option("--threads", min=1, help="Parallel runs of each bundle; default: one per core.")
+    ] = None
+    processes: Annotated[int, Option("--processes", min=1, help="Processes that share the port.")] = 1
+    delay_ms: Annotated[
+        float, Option("--delay-ms", min=0, help="Time that a request waits for others to form a batch.")
+    ] = 0.0
+    timeout_s: Annotated[float, Option("--timeout", min=0.1, help="Maximum seconds of a request.")] = 30.0
+    max_waiting_tokens: Annotated[
+        int, Option("--max-waiting-tokens", min=1, help="Maximum number of waiting tokens per bundle.")
+    ] = 65_536
+    max_body_bytes: Annotated[int, Option("--max-body", min=1, help="Maximum bytes of a request body.")] = 4 << 20
+    max_items: Annotated[int, Option("--max-items", min=1, help="Maximum inputs in one request.")] = 1_024
+    max_pixels: Annotated[int, Option("--max-pixels", min=1, help="Maximum pixels of a picture.")] = 20_000_000
+    max_samples: Annotated[
+        int, Option("--max-samples", min=1, help="Maximum samples of a sound at the bundle's rate.")
+    ] = 4_800_000  # five minutes at 16,000 a second
+    max_length: Annotated[int, Option("--max-length", min=1, help="Maximum of max_length in a request.")] = 1_000
+    max_beams: Annotated[int, Option("--max-beams", min=1, help="Maximum of beams and n_best.")] = 20
+    max_connections: Annotated[
+        int, Option("--max-connections", min=1, help="Maximum number of connections of a process; more wait.")
+    ] = 1_000
+    read_s: Annotated[float, Option("--read-timeout", min=0.1, help="Maximum seconds for a body.")] = 20.0
+    idle_s: Annotated[
+        float, Option("--idle-timeout", min=0.1, max=60, help="Maximum seconds until the next request's headers.")
+    ] = 60.0
+    repository: Annotated[
+        Path | None, Option("--repository", help="Folder of bundles to serve, load and unload over HTTP.")
+    ] = None
+    access_log: Annotated[
+        bool, Option("--access-log/--no-access-log", help="Log each request as JSON on standard error.")
+    ] = True
     bundles: Mapping[str, Path] = field(default_factory=dict)  # the folder of each bundle by its served name
-    host: str = "127.0.0.1"  # address to listen on
-    port: int = 8000  # 0: any free one
-    uds: Path | None = None  # path of a Unix socket to listen on, instead of host and port
     token: str | None = None  # the bearer token that clients have to send; None: no token
     cors: tuple[str, ...] = ()  # origins whose pages may send requests; *: any
     # Host names that clients may use, besides loopback ones; empty: any, unless it is bound to loopback.
     hosts: tuple[str, ...] = ()
-    access_log: bool = True  # whether each request is a line on standard error
-    repository: Path | None = None  # folder of bundles that can be loaded while it runs; None: no loading
-    device: str = "auto"  # as in `seqpipe.load`
-    threads: int | None = None  # parallel runs of one bundle on a CPU; None: one per core, divided among the processes
-    processes: int = 1  # that share the port
-    delay_ms: float = 0.0  # time that the oldest request waits for others to form a batch
-    timeout_s: float = 30.0  # maximum time of a request, from its first byte to its answer
-    max_waiting_tokens: int = 65_536  # (estimated) of one bundle, read and generated
-    max_body_bytes: int = 4 << 20
-    max_items: int = 1_024  # inputs in a request
-    max_pixels: int = 20_000_000  # of a picture
-    max_samples: int = 4_800_000  # of a sound after resampling; five minutes at 16,000 a second
-    max_length: int = 1_000  # maximum of the decode option `max_length` in a request
-    max_beams: int = 20  # the same for `beams` and `n_best`
     max_header_bytes: int = 32 << 10  # approximate maximum size of the first line and the headers of a request
-    max_connections: int = 1_000  # of a process; more wait to be accepted
-    read_s: float = 20.0  # maximum time to send the body of a request
-    idle_s: float = 60.0  # maximum time of a connection without complete headers
 
     @property
     def write_s(self) -> float:
         """Maximum time in which a client reads nothing of a response."""
         return min(self.read_s, self.idle_s)
-
-
-def bundles_by_name(items: Sequence[str]) -> Mapping[str, Path]:
-    """Return the folder of each bundle by its name, from command-line arguments FOLDER or NAME=FOLDER.
-
-    Raises:
-        UsageError: for a name that cannot be part of an address, is reserved, or occurs twice.
-    """
-    bundles: dict[str, Path] = {}
-    for item in items:
-        name, equals, folder = item.partition("=")
-        path = Path(folder if equals and not Path(item).is_dir() else item)
-        name = name if path == Path(folder) and equals else bundle.read_manifest(path)[0].name
-        check_name(name)
-        if name in bundles:
-            raise UsageError(f"{item}: the name {name!r} is given twice; write NAME={path} with another name")
-        bundles[name] = path
-    return bundles
 
 
 def check_name(name: str) -> None:

@@ -60,8 +60,14 @@ def refusal(*overrides: str) -> str:
 
 def test_a_run_has_these_files(finished: Path) -> None:
     run = finished / "runs/tiny"
-    names = ".lock run.json pipeline.yaml learned.json tokenizer.json checkpoints training.json facts.json"
-    assert {path.name for path in run.iterdir()} == {*names.split(), "answers.jsonl", "metrics.json", "bundle"}
+    names = ".lock .lock-holder.json run.json pipeline.yaml learned.json tokenizer.json checkpoints training.json"
+    assert {path.name for path in run.iterdir()} == {
+        *names.split(),
+        "facts.json",
+        "answers.jsonl",
+        "metrics.json",
+        "bundle",
+    }
     assert set(json.loads((run / "metrics.json").read_text())) == {"test"}
     bundle_files = {path.name for path in (run / "bundle").iterdir()}
     assert bundle_files == {"bundle.json", "model.onnx", "tokenizer.json", "README.md"}
@@ -69,7 +75,8 @@ def test_a_run_has_these_files(finished: Path) -> None:
 
 def test_an_unchanged_finished_run_does_nothing_and_says_so(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def written() -> dict[Path, int]:
-        return {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*") if path.name != ".lock"}
+        files = [path for path in (finished / "runs").rglob("*") if path.is_file()]
+        return {path: path.stat().st_mtime_ns for path in files if not path.name.startswith(".lock")}
 
     before = written()
     result = run_all(again(), Console(), "cpu")
@@ -203,7 +210,7 @@ def test_a_run_that_was_killed_as_it_began_begins(folder: Path) -> None:
     (run / "pipeline.yaml").write_text("name: ti")
     (run / ".run.json.x.part").write_text("{")
     begin_run(load_tagger(folder))
-    assert sorted(os.listdir(run)) == [".lock", "pipeline.yaml", "run.json"]
+    assert sorted(os.listdir(run)) == [".lock", ".lock-holder.json", "pipeline.yaml", "run.json"]
     open_run(run, QUIET)
 
 
@@ -273,7 +280,7 @@ def test_a_run_that_never_trained_keeps_nothing_of_other_data(folder: Path) -> N
     assert (run / "tokens/train.bin").exists()  # nothing changed
     write_conll(folder / "train.conll", 20, 99)
     begin_run(config)
-    assert sorted(os.listdir(run)) == [".lock", "pipeline.yaml", "run.json"]
+    assert sorted(os.listdir(run)) == [".lock", ".lock-holder.json", "pipeline.yaml", "run.json"]
     assert json.loads((run / "run.json").read_text())["fingerprint"] == fingerprint(config)
 
 

@@ -20,8 +20,9 @@ from toy_bundles import STUCK, manifest_content, write_bundle, write_stuck_bundl
 from seqpipe import Model
 from seqpipe.errors import UsageError, install_command
 from seqpipe.runtime import bundle
+from seqpipe.serve.repository import bundles_by_name
 from seqpipe.serve.server import READY, Listener, Processes, notify, watchdog_seconds
-from seqpipe.serve.settings import Settings, bundles_by_name
+from seqpipe.serve.settings import Settings
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc, to find processes")
 
