@@ -493,7 +493,7 @@ def _mistake(error: ErrorDetails, data: Plain, fields: Mapping[str, FieldInfo]) 
         return Mistake(loc, "missing", f"it: {help}" if help else "it: it has no default")
     if kind == "extra_forbidden" and len(loc) == 1:
         return Mistake(loc, "unknown", "unknown")
-    where, value = _existing(data, loc)
+    where, value = existing(data, loc)
     field = fields.get(str(where[0])) if where else None
     if field is None or kind == "value_error":
         return Mistake(where, "value", error["msg"].removeprefix("Value error, "))
@@ -522,7 +522,7 @@ def option_rows(cls: type) -> list[Row]:
     return rows
 
 
-def _existing(data: Plain, loc: tuple[str | int, ...]) -> tuple[Where, Plain]:
+def existing(data: Plain, loc: tuple[str | int, ...]) -> tuple[Where, Plain]:
     """Return the part of pydantic's location that is in the data (it also names members of unions), and its value."""
     where: list[str | int] = []
     for step in loc:

@@ -8,6 +8,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,45 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from seqpipe.errors import SeqpipeError, UsageError
+from seqpipe.errors import SeqpipeError
 from seqpipe.runtime.predictor import trim_heap
-from seqpipe.serve.http import HttpError, read_json, refuse_unknown
+from seqpipe.serve.http import AnyBody, Body, HttpError, parse_body, read_json
 from seqpipe.serve.metrics import Metrics, Waiting
 from seqpipe.serve.repository import Location, locate, names
 from seqpipe.serve.service import Catalog
 from seqpipe.serve.settings import Settings
 
 log = logging.getLogger("seqpipe.serve")
-_PARAMETERS = {"load": ("version",), "unload": ("unload_dependents",)}  # no bundle has dependents
+
+
+class IndexRequest(Body):
+    """A request for the bundles of the repository."""
+
+    ready: bool = False  # whether to list only those that are loaded
+
+
+class LoadParameters(Body):
+    """Parameters of a request to load a bundle."""
+
+    version: str | None = None
+
+
+class LoadRequest(Body):
+    """A request to load a bundle."""
+
+    parameters: LoadParameters = LoadParameters()
+
+
+class UnloadParameters(Body):
+    """Parameters of a request to unload a bundle."""
+
+    unload_dependents: bool = False  # no bundle has dependents
+
+
+class UnloadRequest(Body):
+    """A request to unload a bundle."""
+
+    parameters: UnloadParameters = UnloadParameters()
 
 
 def routes(catalog: Catalog, settings: Settings, metrics: Metrics) -> list[BaseRoute]:
@@ -40,18 +70,15 @@ def routes(catalog: Catalog, settings: Settings, metrics: Metrics) -> list[BaseR
     repository = Repository(settings.repository, catalog, metrics, settings.bundles)
 
     async def index(request: Request) -> JSONResponse:
-        body = await _body(request, settings, ("ready",))
-        entries = repository.index()
-        return JSONResponse([entry for entry in entries if entry["state"] == "READY" or not body.get("ready")])
+        body = await _body(request, settings, IndexRequest)
+        return JSONResponse([e for e in repository.index() if e["state"] == "READY" or not body.ready])
 
     async def load(request: Request) -> JSONResponse:
-        version = (await _parameters(request, settings, "load")).get("version")
-        if version is not None and not isinstance(version, str):
-            raise UsageError(f"parameters.version: must be a string, not {version!r}")
-        return JSONResponse(await repository.load(request.path_params["name"], version))
+        body = await _body(request, settings, LoadRequest)
+        return JSONResponse(await repository.load(request.path_params["name"], body.parameters.version))
 
     async def unload(request: Request) -> JSONResponse:
-        await _parameters(request, settings, "unload")
+        await _body(request, settings, UnloadRequest)
         return JSONResponse(await repository.unload(request.path_params["name"]))
 
     return [
@@ -68,21 +95,11 @@ def waiting(catalog: Catalog) -> dict[str, Waiting]:
     return {name: Waiting(len(queue), queue.tokens, queue.age()) for name, queue in queues.items()}
 
 
-async def _parameters(request: Request, settings: Settings, action: str) -> dict[str, object]:
-    parameters = (await _body(request, settings, ("parameters",))).get("parameters", {})
-    if not isinstance(parameters, dict):
-        raise UsageError("parameters: must be an object")
-    refuse_unknown(parameters, _PARAMETERS[action])
-    return parameters
-
-
-async def _body(request: Request, settings: Settings, keys: tuple[str, ...]) -> dict[str, object]:
-    """Return the JSON object of the body; an empty one for an empty body."""
+async def _body(request: Request, settings: Settings, model: type[AnyBody]) -> AnyBody:
+    """Return the body; that of an empty object for an empty one."""
     if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
-        return {}
-    body = await read_json(request.scope, request.receive, settings, dict)
-    refuse_unknown(body, keys)
-    return body
+        return model()
+    return await read_json(request.scope, request.receive, settings, partial(parse_body, model))
 
 
 @dataclass

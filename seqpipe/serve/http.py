@@ -9,10 +9,13 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.types import Receive, Scope, Send
 
+from seqpipe.config.signature import describe_type, existing, mismatch_message
+from seqpipe.config.yaml import format_value
 from seqpipe.errors import MAX_NAME, DataError, SeqpipeError, UsageError, did_you_mean
 from seqpipe.files import JSON_DECODER, json_bytes
 from seqpipe.serve.observe import current
@@ -26,6 +29,55 @@ _MAX_CONTAINERS, _MAX_KEYS = 400_000, 10_000
 _MAX_MESSAGE = 2_000  # characters of a message, which may list the labels or options of a bundle
 _LONG_NAME = re.compile(rf"(?<!\w)(?:'[^']{{{MAX_NAME},}}'|\"[^\"]{{{MAX_NAME},}}\")(?!\w)")
 Result = TypeVar("Result")
+Count = Annotated[int, Field(ge=1)]
+
+
+class Body(BaseModel):
+    """The JSON object of a request, or an object in it; null is the same as omitting a key that may be omitted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _omit_null(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        required = [name for name, field in cls.model_fields.items() if field.is_required()]
+        return {name: value for name, value in content.items() if value is not None or name in required}
+
+
+AnyBody = TypeVar("AnyBody", bound=Body)
+
+
+class WrongKeyError(UsageError):
+    """A wrong key of a body, or a wrong value; OpenAI's error object has the key as `param`."""
+
+    def __init__(self, key: str, message: str):
+        super().__init__(f"{key[:MAX_NAME]}: {message}")
+        self.key = key[:MAX_NAME]
+
+
+def parse_body(model: type[AnyBody], content: Any) -> AnyBody:
+    """Return a JSON object as an instance of the model; WrongKeyError for the first unknown, missing or wrong key."""
+    if not isinstance(content, dict):
+        raise UsageError(f"the body must be a JSON object, not {type(content).__name__}")
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False)
+    problem = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")  # which may be a misspelt other
+    where, known = problem["loc"], model.model_fields
+    key, name = ".".join(map(str, where)), str(where[0])
+    if problem["type"] == "extra_forbidden":
+        fix = f"{did_you_mean(name, known)} (there is: {', '.join(known)})" if len(where) == 1 else "; omit it"
+        raise WrongKeyError(key, f"is not supported{fix}")
+    expected = describe_type(known[name].annotation, known[name].metadata)
+    if problem["type"] == "missing":
+        raise WrongKeyError(key, "is missing" + (f": {expected}" if len(where) == 1 else ""))
+    place, value = existing(content, where)
+    if len(place) > 1:
+        raise WrongKeyError(key, f"{problem['msg'].removeprefix('Input ')}, not {format_value(value)}")
+    raise WrongKeyError(name, mismatch_message(expected, content[name]))
 
 
 class HttpError(Exception):
@@ -122,18 +174,14 @@ async def read_body(scope: Scope, receive: Receive, settings: Settings) -> bytes
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-async def read_json(
-    scope: Scope, receive: Receive, settings: Settings, parse: Callable[[dict[str, Any]], Result]
-) -> Result:
-    """Return the parsed JSON object of a request; HttpError 400 if its body is not JSON, 422 if it is no object."""
+async def read_json(scope: Scope, receive: Receive, settings: Settings, parse: Callable[[Any], Result]) -> Result:
+    """Return the parsed JSON of a request; HttpError 400 if its body is not JSON."""
 
     def read() -> Result:
         try:
             value = decode_json(body)
         except ValueError as error:
             raise HttpError(400, f"the body is not JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise HttpError(422, f"the body must be a JSON object, not {type(value).__name__}")
         return parse(value)
 
     body = await read_body(scope, receive, settings)
@@ -211,13 +259,6 @@ async def call_off_loop(is_large: bool, function: Callable[..., Result], *argume
 async def encode_off_loop(is_large: bool, value: Any) -> bytes:
     """Return JSON, encoded in a thread and in parts if it is large."""
     return await call_off_loop(is_large, encode_json if is_large else json_bytes, value)
-
-
-def refuse_unknown(content: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Raise UsageError for an unknown key of a JSON object."""
-    for key in content:
-        if key not in known:
-            raise UsageError(f"no key {key!r}{did_you_mean(key, known)} (there is: {', '.join(known)})")
 
 
 async def send_body(send: Send, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:

@@ -7,9 +7,11 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import MinLen
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -22,6 +24,7 @@ from seqpipe.features.document import Record
 from seqpipe.features.sources import InputSource, fields_of, media_fields, numeric_fields
 from seqpipe.files import json_bytes
 from seqpipe.serve.http import (
+    Body,
     HttpError,
     call_off_loop,
     deadline,
@@ -29,10 +32,12 @@ from seqpipe.serve.http import (
     encode_json,
     header,
     is_large,
+    parse_body,
     read_body,
 )
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
+from seqpipe.types import Means
 from seqpipe.version import VERSION
 
 BYTES, FP32, INT64 = "BYTES", "FP32", "INT64"
@@ -43,7 +48,54 @@ JSON = "answer_json"  # the output with the whole answers
 _DATATYPES = {"string": BYTES, "number": FP32, "integer": INT64}
 MODEL_VERSION = "1"  # a bundle has one version at a time
 HEADER_LENGTH = "Inference-Header-Content-Length"
-_ALL_BINARY, _BINARY, _DOCUMENTS, _TIMEOUT = "binary_data_output", "binary_data", "documents", "timeout"
+
+
+class InputParameters(Body):
+    """Parameters of an input tensor."""
+
+    binary_data_size: int | None = None
+
+
+class InferenceInput(Body):
+    """An input tensor of texts, in JSON or followed by binary data."""
+
+    name: str
+    datatype: Literal["BYTES"]
+    shape: list[Annotated[int, Field(ge=0)]] = Field(description="[N] or [N, 1] for N texts.")
+    data: list[Any] | None = None
+    parameters: InputParameters = InputParameters()
+
+
+class OutputParameters(Body):
+    """Parameters of an output."""
+
+    binary_data: bool | None = None
+
+
+class RequestedOutput(Body):
+    """An output that the request names."""
+
+    name: str
+    parameters: OutputParameters = OutputParameters()
+
+
+class Parameters(Body, extra="allow"):
+    """Parameters of a request; others are decode options."""
+
+    documents: bool = False
+    timeout: Annotated[int | None, Field(gt=0, description="Microseconds.")] = None
+    binary_data_output: bool = False
+
+
+class InferenceRequest(Body):
+    """One tensor of N texts for each field."""
+
+    inputs: Annotated[
+        list[InferenceInput], MinLen(1), Means("a list of tensors, each with name, shape, datatype and data")
+    ]
+    id: str | None = None
+    parameters: Parameters = Parameters()
+    outputs: list[RequestedOutput] = Field([])
 
 
 @dataclass(frozen=True)
@@ -56,8 +108,8 @@ class Tensor:
     data: Sequence[Any]  # all elements in row-major order; None: a missing number
 
 
-def read_request(body: bytes, header_length: int | None) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Parse an inference request: return its JSON object, and its input tensors of texts by name.
+def read_request(body: bytes, header_length: int | None) -> tuple[InferenceRequest, dict[str, Tensor]]:
+    """Parse an inference request: return it, and its input tensors of texts by name.
 
     Args:
         body: Body of the HTTP request.
@@ -70,28 +122,24 @@ def read_request(body: bytes, header_length: int | None) -> tuple[dict[str, Any]
     if not 0 <= end <= len(body):
         raise UsageError(f"Inference-Header-Content-Length is {end:,}; the body has {len(body):,} bytes")
     try:
-        request = decode_json(body[:end])
+        content = decode_json(body[:end])
     except ValueError as error:
         raise UsageError(f"the body is not JSON: {error}") from error
-    inputs = request.get("inputs") if isinstance(request, dict) else None
-    if not isinstance(inputs, list) or not inputs or not all(isinstance(entry, dict) for entry in inputs):
-        raise UsageError("inputs: must be a list of tensors, each with name, shape, datatype and data")
+    request = parse_body(InferenceRequest, content)
     tensors, at = dict[str, Tensor](), end
-    for entry in inputs:
-        name, shape = _head(entry)
-        parameters = _parameters(entry, f"input {name!r}")
-        if unknown := [key for key in parameters if key != _SIZE]:
-            raise UsageError(f"input {name!r}: the parameter {unknown[0]!r} is not supported; leave it out")
+    for tensor in request.inputs:
+        name, shape, size = tensor.name, tensor.shape, tensor.parameters.binary_data_size
+        if len(shape) not in (1, 2) or shape[1:] not in ([], [1]):
+            raise UsageError(f"input {name!r}: the shape is {shape}; give [N] or [N, 1] for N texts")
         if name in tensors:
             raise UsageError(f"input {name!r} occurs twice in the inputs")
-        size = parameters.get(_SIZE)
         if size is None:
-            data = _flat(entry.get("data"), name)
+            data = _flat(tensor.data, name)
         else:
             data, at = _binary_texts(body, at, size, name), at + size
         if len(data) != math.prod(shape):
-            raise UsageError(f"input {name!r}: {len(data):,} elements do not fill the shape {[*shape]}")
-        tensors[name] = Tensor(name, BYTES, shape, data)
+            raise UsageError(f"input {name!r}: {len(data):,} elements do not fill the shape {shape}")
+        tensors[name] = Tensor(name, BYTES, tuple(shape), data)
     if at != len(body):
         raise UsageError(f"the body has {len(body) - at:,} bytes more than the {_SIZE} of its inputs")
     return request, tensors
@@ -126,20 +174,6 @@ def write_response(
     return (b"".join([header, *parts]), len(header)) if parts else (header, None)
 
 
-def _head(entry: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
-    """Return the name and the shape of an input of texts."""
-    name, shape, datatype = entry.get("name"), entry.get("shape"), entry.get("datatype")
-    if not isinstance(name, str):
-        raise UsageError(f"inputs: the name of a tensor must be a text, not {name!r}")
-    if datatype != BYTES:
-        raise UsageError(f"input {name!r}: the datatype must be {BYTES}, not {datatype!r}")
-    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
-        raise UsageError(f"input {name!r}: the shape must be a list of sizes, not {shape!r}")
-    if len(shape) not in (1, 2) or shape[1:] not in ([], [1]):
-        raise UsageError(f"input {name!r}: the shape is {shape}; give [N] or [N, 1] for N texts")
-    return name, tuple(shape)
-
-
 def _flat(data: Any, name: str) -> list[str]:
     """Return the texts of JSON data, which may be nested like the shape."""
     if not isinstance(data, list):
@@ -151,9 +185,9 @@ def _flat(data: Any, name: str) -> list[str]:
     return texts
 
 
-def _binary_texts(body: bytes, at: int, size: Any, name: str) -> list[str]:
+def _binary_texts(body: bytes, at: int, size: int, name: str) -> list[str]:
     """Decode texts from binary data; UsageError if they are not UTF-8 or not of the stated length."""
-    if type(size) is not int or not 0 <= size <= len(body) - at:
+    if not 0 <= size <= len(body) - at:
         left = f"{len(body) - at:,} bytes are left of the body"
         raise UsageError(f"input {name!r}: {_SIZE} is {size!r}, but {left}")
     texts, end = [], at + size
@@ -285,31 +319,22 @@ async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Resp
     if header_length is not None and not header_length.isdigit():
         raise UsageError(f"{HEADER_LENGTH} must be a number of bytes, not {header_length.decode('latin-1')!r}")
     json_length = None if header_length is None else int(header_length)
-    request_data, inputs = await call_off_loop(is_large(), read_request, body, json_length)
+    parsed, inputs = await call_off_loop(is_large(), read_request, body, json_length)
     featurizer = _service(catalog, request).model.predictor.featurizer
     records, shape = await call_off_loop(is_large(), _records, featurizer, inputs, settings.max_items)
     service = _service(catalog, request)
-    parameters = dict(_parameters(request_data, "the request"))
-    all_binary = bool(parameters.pop(_ALL_BINARY, False))
-    outputs = _requested_outputs(request_data.get("outputs"), outputs_of(service.model.predictor.kind), all_binary)
-    documents = bool(parameters.pop(_DOCUMENTS, False))
-    number = request_data.get("id")
-    if not isinstance(number, str | None):
-        raise UsageError(f"id: must be a text, not {type(number).__name__}")
-    microseconds = parameters.pop(_TIMEOUT, None)
-    if microseconds is not None:
-        if type(microseconds) is not int or microseconds <= 0:
-            message = f"must be a whole number of microseconds above 0, not {microseconds!r}"
-            raise UsageError(f"{_TIMEOUT}: {message}")
-        end = min(end, time.monotonic() + microseconds / 1e6)
-    answers = []
-    for answer in await service.answer(records, parameters, deadline=end, documents=documents):
+    parameters = parsed.parameters
+    outputs = _requested_outputs(parsed, outputs_of(service.model.predictor.kind))
+    if parameters.timeout is not None:
+        end = min(end, time.monotonic() + parameters.timeout / 1e6)
+    options, answers = parameters.model_extra or {}, []
+    for answer in await service.answer(records, options, deadline=end, documents=parameters.documents):
         if isinstance(answer, DataError):
             raise answer
         answers.append(answer)
     content = {"model_name": service.name, "model_version": MODEL_VERSION}
-    if number is not None:
-        content["id"] = number
+    if parsed.id is not None:
+        content["id"] = parsed.id
     binary = {output.name for output, is_binary in outputs if is_binary}
 
     def write() -> tuple[bytes, int | None]:
@@ -359,25 +384,16 @@ def _json(name: str, text: str) -> Any:
         raise UsageError(f"input {name!r}: an element must be {example}, not {text[:40]!r}: {error}") from error
 
 
-def _parameters(entry: Mapping[str, Any], what: str) -> Mapping[str, Any]:
-    parameters = entry.get("parameters") or {}
-    if not isinstance(parameters, dict):
-        raise UsageError(f"{what}: parameters must be an object, not {type(parameters).__name__}")
-    return parameters
-
-
-def _requested_outputs(entries: Any, outputs: Mapping[str, Output], all_binary: bool) -> list[tuple[Output, bool]]:
+def _requested_outputs(request: InferenceRequest, outputs: Mapping[str, Output]) -> list[tuple[Output, bool]]:
     """Return the requested outputs, each with a flag for binary data; all outputs if the request names none."""
-    if not entries:
+    all_binary = request.parameters.binary_data_output
+    if not request.outputs:
         return [(output, all_binary) for output in outputs.values()]
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise UsageError("outputs: must be a list of objects, each with the name of an output")
     requested = []
-    for entry in entries:
-        name, parameters = entry.get("name"), _parameters(entry, f"output {entry.get('name')!r}")
-        if not isinstance(name, str) or name not in outputs:
-            raise UsageError(f"no output {name!r}{did_you_mean(str(name), outputs)} (there is: {', '.join(outputs)})")
-        if unknown := [key for key in parameters if key != _BINARY]:
-            raise UsageError(f"output {name!r}: the parameter {unknown[0]!r} is not supported; leave it out")
-        requested.append((outputs[name], bool(parameters.get(_BINARY, all_binary))))
+    for entry in request.outputs:
+        if entry.name not in outputs:
+            hint = f"{did_you_mean(entry.name, outputs)} (there is: {', '.join(outputs)})"
+            raise UsageError(f"no output {entry.name!r}{hint}")
+        binary = entry.parameters.binary_data
+        requested.append((outputs[entry.name], all_binary if binary is None else binary))
     return requested

@@ -10,15 +10,28 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from seqpipe.answers.schemas import Schema
+from seqpipe.config.json_schema import Generate
 from seqpipe.features.kinds.registry import MEDIA
 from seqpipe.features.sources import InputSource, fields_of, media_fields, numeric_fields, one_text, sources_of
 from seqpipe.runtime.decode_options import Known, option_schemas
 from seqpipe.runtime.model import Model
-from seqpipe.runtime.predictor import ON_ERROR
-from seqpipe.serve.inference_v2 import BYTES, FP32, INT64, metadata
-from seqpipe.serve.openai import MAX_TOKENS, own_options
+from seqpipe.serve.http import Body
+from seqpipe.serve.inference_v2 import (
+    BYTES,
+    FP32,
+    INT64,
+    InferenceInput,
+    InferenceRequest,
+    InputParameters,
+    OutputParameters,
+    Parameters,
+    RequestedOutput,
+    metadata,
+)
+from seqpipe.serve.openai import CompletionRequest, EmbeddingRequest, StreamOptions, own_options
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
+from seqpipe.serve.v1 import PredictRequest
 from seqpipe.version import VERSION
 
 JSON = "application/json"
@@ -73,7 +86,7 @@ def document(services: Iterable[Service], settings: Settings) -> dict[str, Any]:
         schemas |= bundle_schemas(service.name, service.model)
     kinds = {service.name: service.model.predictor.kind for service in served}
     if vectors := [name for name, kind in kinds.items() if kind.is_embedding]:
-        schemas["EmbeddingRequest"] = embedding_schema(vectors)
+        schemas["EmbeddingRequest"] = body_schema(EmbeddingRequest, model=one_of(vectors))
         paths["/v1/embeddings"] = {"post": _openai("Vectors of texts", "EmbeddingRequest", "EmbeddingResponse")}
     if models := [service for service in served if kinds[service.name].is_generated]:
         options = {service.name: service.model.manifest.options for service in models}
@@ -226,29 +239,20 @@ def input_schema(source: InputSource) -> Schema:
     return {"anyOf": [TEXT, *records] if one_text(source) else records}
 
 
+def body_schema(body: type[Body], **changed: Schema | None) -> Schema:
+    """Return the schema of a body, with other schemas of some of its keys; None leaves a key out."""
+    schema = body.model_json_schema(ref_template="#/components/schemas/{model}", schema_generator=Generate)
+    properties = {**schema["properties"], **changed}
+    stated = {"properties": {name: each for name, each in properties.items() if each is not None}}
+    return {key: schema[key] for key in ("type", "required", "additionalProperties") if key in schema} | stated
+
+
 def _request(name: str, model: Model) -> Schema:
-    item, flag = ref(f"{name}.Input"), {"type": "boolean", "default": False}
-    properties: dict[str, Schema] = {
-        "inputs": {"anyOf": [item, array(item)], "description": "One input, or a list of them."},
-        "options": ref(f"{name}.Options"),
-        "option_fields": {
-            "anyOf": [array(TEXT), {"type": "object", "additionalProperties": TEXT}],
-            "default": [],
-            "description": "Decode options that each record has itself: their names, or keys of the record by name.",
-        },
-        "on_error": {
-            **one_of(ON_ERROR),
-            "default": ON_ERROR[0],
-            "description": "Whether an input that cannot be answered fails the request, or its answer is an error.",
-        },
-    }
-    if model.predictor.reads_documents:
-        properties["documents"] = {**flag, "description": "Treat each text as a document, and split it into sentences."}
-    if model.explains:
-        properties["explain"] = {**flag, "description": "Return the attention weights, for one input."}
-    if model.predictor.kind.is_generated:
-        properties["stream"] = {**flag, "description": "Send the text as it is generated, for one input."}
-    return obj(properties.keys() - {"inputs"}, **properties)
+    item, kind = ref(f"{name}.Input"), model.predictor.kind
+    modes = {"documents": model.predictor.reads_documents, "explain": model.explains, "stream": kind.is_generated}
+    inputs = {"anyOf": [item, array(item)], "description": "One input, or a list of them."}
+    absent = dict.fromkeys(mode for mode, has in modes.items() if not has)
+    return body_schema(PredictRequest, inputs=inputs, options=ref(f"{name}.Options"), **absent)
 
 
 def _response(name: str, model: Model) -> Schema:
@@ -270,11 +274,8 @@ def example(model: Model) -> Any:
 
 
 _COUNT: Schema = {"type": "integer", "minimum": 0}
-_FROM_ONE: Schema = {"type": "integer", "minimum": 1}
-_FLAG: Schema = {"type": "boolean", "default": False}
 _ANY: Schema = {"type": "object"}
 _NULL: Schema = {"type": "null"}
-_TEXTS: Schema = {"anyOf": [TEXT, array(TEXT)]}
 _TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
 _SHAPE: Schema = array({"type": "integer", "minimum": -1})
 _USAGE = obj(["completion_tokens"], prompt_tokens=_COUNT, completion_tokens=_COUNT, total_tokens=_COUNT)
@@ -289,17 +290,16 @@ def _tensors(datatypes: Sequence[str]) -> Schema:
     return array(obj(["data", "parameters"], **tensor, parameters=_ANY))
 
 
-_PARAMETERS: Schema = {**_ANY, "description": "Decode options, documents, timeout, binary_data_output."}
-_OUTPUTS = array(obj(["parameters"], name=TEXT, parameters=_ANY))
-_INFERENCE = obj(
-    ["id", "parameters", "outputs"], id=TEXT, parameters=_PARAMETERS, inputs=_tensors([BYTES]), outputs=_OUTPUTS
+_V2_BODIES: Sequence[type[Body]] = (
+    *(InferenceRequest, InferenceInput, RequestedOutput),
+    *(Parameters, InputParameters, OutputParameters),
 )
 V2_SCHEMAS: Mapping[str, Schema] = {
     "Server": obj(name=TEXT, version=TEXT, extensions=array(TEXT)),
     "Metadata": obj(
         name=TEXT, versions=array(TEXT), platform=TEXT, inputs=_types([BYTES]), outputs=_types([BYTES, FP32, INT64])
     ),
-    "InferenceRequest": {**_INFERENCE, "description": "One tensor of shape [N] or [N, 1] for each field."},
+    **{body.__name__: body_schema(body) for body in _V2_BODIES},
     "InferenceResponse": obj(
         ["id"], model_name=TEXT, model_version=TEXT, id=TEXT, outputs=_tensors([BYTES, FP32, INT64])
     ),
@@ -310,6 +310,7 @@ _VECTOR: Schema = {"anyOf": [array({"type": "number"}), {**TEXT, "contentEncodin
 _EMBEDDING = obj(object={"const": "embedding"}, index=_COUNT, embedding=_VECTOR)
 _FAULT = obj(message=TEXT, type=TEXT, param=_TEXT_OR_NULL, code=_TEXT_OR_NULL)
 OPENAI_SCHEMAS: Mapping[str, Schema] = {
+    "StreamOptions": body_schema(StreamOptions),
     "OpenAIError": obj(error=_FAULT),
     "Models": obj(object={"const": "list"}, data=array(_MODEL)),
     "EmbeddingResponse": obj(object={"const": "list"}, data=array(_EMBEDDING), model=TEXT, usage=_USAGE),
@@ -319,29 +320,10 @@ OPENAI_SCHEMAS: Mapping[str, Schema] = {
 }
 
 
-def embedding_schema(names: Sequence[str]) -> Schema:
-    """Return the schema of an embedding request to these bundles."""
-    formats = one_of(["float", "base64"])
-    return obj(["encoding_format", "user"], model=one_of(names), input=_TEXTS, encoding_format=formats, user=TEXT)
-
-
 def completion_schema(models: Mapping[str, Known]) -> Schema:
     """Return the schema of a completion request to these language models, with their decode options."""
-    properties: dict[str, Schema] = {
-        "model": one_of([*models]),
-        "prompt": _TEXTS,
-        "max_tokens": {**_FROM_ONE, "default": MAX_TOKENS},
-        "n": {**_FROM_ONE, "default": 1},
-        "temperature": {"type": "number", "minimum": 0, "default": 1},
-        "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 1},
-        "seed": _COUNT,
-        "stop": {"anyOf": [TEXT, {**array(TEXT), "maxItems": 4}]},
-        "stream": _FLAG,
-        "stream_options": obj(["include_usage"], include_usage=_FLAG),
-        "echo": _FLAG,
-        "user": TEXT,
-    }
-    for options in models.values():
-        schemas = option_schemas(options)
-        properties |= {name: schemas[name] for name in own_options(options)}
-    return obj(properties.keys() - {"model", "prompt"}, **properties)
+    options: dict[str, Schema] = {}
+    for known in models.values():
+        schemas = option_schemas(known)
+        options |= {name: schemas[name] for name in own_options(known)}
+    return body_schema(CompletionRequest, model=one_of([*models]), **options)

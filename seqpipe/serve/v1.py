@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
@@ -20,39 +20,40 @@ from seqpipe.features.kinds.registry import MEDIA
 from seqpipe.features.sources import columns, fields_of, media_fields, numeric_fields
 from seqpipe.files import json_bytes, null_non_finite
 from seqpipe.runtime.decode_options import describe_options, field_options
-from seqpipe.runtime.predictor import ON_ERROR
 from seqpipe.serve.http import (
+    Body,
     HttpError,
     call_off_loop,
     deadline,
     encode_off_loop,
     http_error,
     is_large,
+    parse_body,
     read_json,
-    refuse_unknown,
     send_body,
 )
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
+from seqpipe.types import Means
 
 PREFIX = "/v1/"  # of the addresses
 _EXAMPLES = 3  # number of inputs in a description
 
 
-@dataclass(frozen=True)
-class PredictRequest:
+class PredictRequest(Body):
     """The body of a request."""
 
-    inputs: Any  # a text or record, or a list of them
-    options: Mapping[str, Any] = field(default_factory=dict)  # decode options
-    option_fields: Any = ()  # options that each record has itself: their names, or a mapping of names to keys
-    documents: bool = False  # whether each text is a document, to be split into sentences
-    explain: bool = False  # whether to return the attention weights
-    stream: bool = False  # whether to send the answer as it is generated
-    on_error: str = ON_ERROR[0]  # an input without an answer fails the request ("stop"), or its error is the answer
-
-
-KEYS = tuple(key.name for key in fields(PredictRequest))
+    inputs: Annotated[Any, Means("a text, a record, or a list of them")]
+    options: dict[str, Any] = Field({}, description="Decode options.")
+    option_fields: list[str] | dict[str, str] = Field(
+        [], description="Decode options that each record has itself: their names, or keys of the record by name."
+    )
+    on_error: Literal["stop", "skip"] = Field(
+        "stop", description="Whether an input that cannot be answered fails the request, or its answer is an error."
+    )
+    documents: bool = Field(False, description="Treat each text as a document, and split it into sentences.")
+    explain: bool = Field(False, description="Return the attention weights, for one input.")
+    stream: bool = Field(False, description="Send the text as it is generated, for one input.")
 
 
 def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
@@ -134,24 +135,9 @@ async def _content(service: Service, parsed: PredictRequest, end: float) -> byte
 
 
 def _parse(body: Mapping[str, Any], settings: Settings) -> PredictRequest:
-    refuse_unknown(body, KEYS)
-    if "inputs" not in body:
-        raise UsageError("the key 'inputs' is missing: a text, a record, or a list of them")
-    parsed = PredictRequest(**body)
-    if not isinstance(parsed.options, dict):
-        raise UsageError("options: must be an object of decode options")
-    if (named := parsed.option_fields) != ():
-        texts = [*named, *named.values()] if isinstance(named, dict) else named
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            fix = "must be a list of names of decode options, or an object with a key for each"
-            raise UsageError(f"option_fields: {fix}")
-        if texts and (parsed.explain or parsed.stream):
-            raise UsageError("option_fields: explain and stream have one input; give its options as `options`")
-    for key in ("documents", "explain", "stream"):
-        if not isinstance(body.get(key, False), bool):
-            raise UsageError(f"{key}: must be true or false, not {body[key]!r}")
-    if parsed.on_error not in ON_ERROR:
-        raise UsageError(f"on_error: must be one of {', '.join(ON_ERROR)}, not {parsed.on_error!r}")
+    parsed = parse_body(PredictRequest, body)
+    if parsed.option_fields and (parsed.explain or parsed.stream):
+        raise UsageError("option_fields: explain and stream have one input; give its options as `options`")
     if parsed.explain + parsed.stream + parsed.documents > 1:
         raise UsageError("documents, explain and stream: choose one of the three")
     if not isinstance(parsed.inputs, list):

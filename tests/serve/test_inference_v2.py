@@ -92,13 +92,13 @@ REFUSED = [
     ({"priority": 3}, "no decode option 'priority'"),
     ({"sequence_id": 3}, "no decode option 'sequence_id'"),
     ({"outputs": [triton.InferRequestedOutput("spans")]}, r"no output 'spans' \(there is: answer_json\)"),
-    ({"outputs": [CLASSES]}, "the parameter 'classification' is not supported"),
+    ({"outputs": [CLASSES]}, "outputs.0.parameters.classification: is not supported"),
     ({"inputs": [text_tensor(["Bern"], [1], name="txt")]}, r"no input 'txt'; did you mean 'text'\? \(there is: text\)"),
     ({"model_version": "2"}, "'toy' has no version '2'"),
     ({"model_name": "tpy"}, "no bundle 'tpy'; did you mean 'toy'?"),
     ({"inputs": [text_tensor(["a"] * 10, [10])]}, "10 inputs are over the limit of 9"),
     ({"request_compression_algorithm": "gzip"}, "Content-Encoding: gzip is not supported"),
-    ({"timeout": -3}, "timeout: must be a whole number of microseconds"),
+    ({"timeout": -3}, "parameters.timeout: should be greater than 0, not -3"),
 ]
 
 
