@@ -23,7 +23,7 @@ from seqpipe.answers.base import HeadAnswer
 from seqpipe.answers.classification import Label
 from seqpipe.answers.tagging import Spans
 from seqpipe.features.sources import source_from
-from seqpipe.pipeline.runs import LEVEL, AnsweredSets, compare_answers
+from seqpipe.runs.compare import LEVEL, AnsweredSets, compare_answers
 from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.predictor import Predictor
 

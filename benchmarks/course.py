@@ -502,7 +502,7 @@ FEW = 300  # sentences
 def tagging() -> None:
     """Train three heads on all sentences and on few, and count the tag sequences that break the scheme."""
     from seqpipe.answers import tagging_schemes
-    from seqpipe.runtime.model import load
+    from seqpipe.api.model import load
     from seqpipe.training.checkpoint import load_best
 
     folder = ROOT / "pipelines" / "data" / "assistant-en"
@@ -1017,7 +1017,7 @@ def without_tags(text: str) -> str:
 def evaluation() -> None:
     """Measure classifiers of intents on new templates, typos, another case and in groups, and their calibration."""
     from seqpipe import Run
-    from seqpipe.report.analysis import calibration
+    from seqpipe.evaluation.analysis import calibration
 
     new = RUNS / "data" / "forms" / "new.conll"
     new.parent.mkdir(parents=True, exist_ok=True)

@@ -21,8 +21,8 @@ from typing import Any
 from common import parser, record
 
 import seqpipe
+from seqpipe.api.model import same_answer
 from seqpipe.errors import SeqpipeError
-from seqpipe.runtime.model import same_answer
 from seqpipe.runtime.onnx_runtime import onnxruntime
 from seqpipe.runtime.session import placement
 

@@ -32,7 +32,7 @@ from seqpipe.training import optim
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.datasets import Batches, Windows
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 from seqpipe.training.tiny_bert import checkpoint_texts, tiny_bert
 from seqpipe.training.trainer import REPORT_BATCHES, Trainer
 

@@ -28,9 +28,9 @@ import torch
 from common import PREPARED, RUNS
 
 from seqpipe.console import Console
+from seqpipe.evaluation.scores import answered, score_answers
 from seqpipe.nn.calibration import calibration_error
-from seqpipe.pipeline.run_folder import load_trained, open_run
-from seqpipe.runtime.evaluate import answered, score_answers
+from seqpipe.runs.run_folder import load_trained, open_run
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.evaluation import predictor
 

@@ -77,7 +77,7 @@ def train_student(kind: str, folder: Path, seed: int, overrides: Sequence[str]) 
     """Train one student; a later seed begins with the answers that the teacher gave the first one."""
     from seqpipe.config.loader import load
     from seqpipe.console import Console
-    from seqpipe.pipeline.run_folder import start_run
+    from seqpipe.runs.run_folder import start_run
 
     run, yaml = ROOT / "runs" / f"bench-{folder.name}-{kind}-{seed}", HERE / "classify" / "student.yaml"
     settings = [f"name={run.name}", f"train.seed={seed}", *overrides]

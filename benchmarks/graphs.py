@@ -40,7 +40,7 @@ def export(folder: Path, names: Sequence[str]) -> None:
     from seqpipe.training.datasets import read
     from seqpipe.training.evaluation import option_table, option_trials
     from seqpipe.training.fit import fit_artifacts
-    from seqpipe.training.pipeline import Pipeline
+    from seqpipe.training.network import Pipeline
 
     torch.set_num_threads(1)
     for name in names:

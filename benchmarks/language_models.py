@@ -86,7 +86,7 @@ def training(data: Path | None) -> None:
     from seqpipe.config.loader import load
     from seqpipe.training.datasets import Records, in_memory
     from seqpipe.training.fit import fit_artifacts
-    from seqpipe.training.pipeline import Pipeline
+    from seqpipe.training.network import Pipeline
 
     torch.set_num_threads(1)
     shakespeare(data)
@@ -186,7 +186,7 @@ def exported(path: Path, *ways: Callable[[bytes, Any], bytes], folder: Path, thr
     from seqpipe.training.datasets import read
     from seqpipe.training.evaluation import option_table
     from seqpipe.training.fit import fit_artifacts
-    from seqpipe.training.pipeline import Pipeline
+    from seqpipe.training.network import Pipeline
 
     config = load(path)
     pipeline = Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 9))).eval()

@@ -95,7 +95,7 @@ def step(sizes: list[int]) -> None:
     from seqpipe.training import optim
     from seqpipe.training.datasets import Batches, examples, read
     from seqpipe.training.fit import fit_artifacts
-    from seqpipe.training.pipeline import Pipeline
+    from seqpipe.training.network import Pipeline
     from seqpipe.training.trainer import Trainer
 
     torch.set_num_threads(1)

@@ -33,7 +33,7 @@ from common import machine
 from seqpipe.answers.tagging_schemes import spans
 from seqpipe.config.contract import build_component, head_task, is_language_model_head, is_self_supervised
 from seqpipe.config.loader import Config, load
-from seqpipe.runtime.evaluate import headline
+from seqpipe.evaluation.scores import headline
 from seqpipe.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -50,7 +50,7 @@ def _opened(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
     """The run, its bundle, and the records of its test file."""
     import seqpipe
     from seqpipe.console import Console
-    from seqpipe.pipeline.run_folder import open_run
+    from seqpipe.runs.run_folder import open_run
     from seqpipe.training.datasets import read
 
     opened = open_run(run, Console(-1))
@@ -75,7 +75,7 @@ def _scores(run: Path) -> dict[int, dict[str, str]]:
 
 def _same(run: Path) -> str:
     """Of how many records, cut to any number of points, onnxruntime and PyTorch point at the same."""
-    from seqpipe.pipeline.run_folder import load_trained
+    from seqpipe.runs.run_folder import load_trained
     from seqpipe.training.evaluation import predictor
 
     opened, model, records = _opened(run)

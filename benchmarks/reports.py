@@ -40,7 +40,7 @@ def reports(names: list[str], epochs: int) -> None:
     import seqpipe
     from seqpipe.config.plugins import Plugins
     from seqpipe.console import Console
-    from seqpipe.pipeline.scoring import open_bundle
+    from seqpipe.runs.scoring import open_bundle
 
     for name in names:
         pipeline = seqpipe.Pipeline(ROOT / "pipelines" / f"{name}.yaml", {"train.epochs": epochs})
@@ -65,7 +65,7 @@ def cost() -> None:
     import torch
 
     import seqpipe
-    from seqpipe.pipeline import training
+    from seqpipe.runs import train as training
     from seqpipe.training import optim
 
     spent: dict[str, float] = {}

@@ -191,7 +191,7 @@ def measure(arguments: Sequence[str], cwd: Path, variables: Mapping[str, str] | 
 
 def train_steps(path: Path, most: int) -> None:
     """Train for at most so many steps; print the processor seconds before and in them, and the batches of an epoch."""
-    from seqpipe.pipeline.pipeline import Pipeline
+    from seqpipe.api.pipeline import Pipeline
     from seqpipe.training.trainer import Trainer
 
     start, clock, count, original = 0.0, 0.0, 0, Trainer.train_batch
@@ -453,7 +453,7 @@ WORKERS = (1, 10, 100, 1000)
 
 def workers(sizes: Sequence[int]) -> None:
     """Record what a number of workers does to `predict --shard`, by the plan of parts of real files."""
-    from seqpipe.runtime.parts import Shard, plan
+    from seqpipe.batch.shards import Shard, plan
 
     columns = ("parts", "busy share of the workers", "descriptions read at the end", "lost by a kill, s of ner")
     table = common.Table("scale", "workers", "bytes, workers", *columns)

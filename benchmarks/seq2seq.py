@@ -170,7 +170,7 @@ def _opened(run: Path, data: Path | None, threads: int = 1) -> tuple[Any, Any, A
     """The pipeline, its configuration and bundle, texts by length, and the options that they are answered with."""
     import seqpipe
     from seqpipe.console import Console
-    from seqpipe.pipeline.run_folder import load_trained, open_run
+    from seqpipe.runs.run_folder import load_trained, open_run
     from seqpipe.runtime.decode_options import option_arrays
 
     opened = open_run(run, Console(-1), need_data=False)

@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 sys.path.insert(0, str(ROOT))
 
 from seqpipe.config.loader import load
-from seqpipe.pipeline.check import build_trial
+from seqpipe.runs.check import build_trial
 
 DEVICE = "meta"  # the only device besides the CPU that autograd knows in every build of PyTorch
 

@@ -19,8 +19,8 @@ from typing import Any
 import common
 
 import seqpipe
+from seqpipe.api.model import Model
 from seqpipe.features.document import Doc
-from seqpipe.runtime.model import Model
 
 WORDS, SENTENCES = 3_000, 8
 Span = tuple[str, int, int]

@@ -25,11 +25,11 @@ from seqpipe.errors import (
 from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
-    from seqpipe.explain.notebook import show
-    from seqpipe.pipeline.pipeline import Pipeline
-    from seqpipe.pipeline.run import Run
-    from seqpipe.pipeline.runs import compare, runs
-    from seqpipe.runtime.model import Bundle, Model, load
+    from seqpipe.api.model import Bundle, Model, load
+    from seqpipe.api.notebook import show
+    from seqpipe.api.pipeline import Pipeline
+    from seqpipe.api.run import Run
+    from seqpipe.runs.compare import compare, runs
 
 __all__ = [
     "Bundle",
@@ -58,11 +58,11 @@ __all__ = [
 __version__ = VERSION
 
 _LATER = {  # imported at first use, since NumPy, pydantic and onnxruntime load slowly
-    "Pipeline": "seqpipe.pipeline.pipeline",
-    "Run": "seqpipe.pipeline.run",
-    "show": "seqpipe.explain.notebook",
-    **dict.fromkeys(("compare", "runs"), "seqpipe.pipeline.runs"),
-    **dict.fromkeys(("Bundle", "Model", "load"), "seqpipe.runtime.model"),
+    "Pipeline": "seqpipe.api.pipeline",
+    "Run": "seqpipe.api.run",
+    "show": "seqpipe.api.notebook",
+    **dict.fromkeys(("compare", "runs"), "seqpipe.runs.compare"),
+    **dict.fromkeys(("Bundle", "Model", "load"), "seqpipe.api.model"),
 }
 
 

@@ -15,11 +15,11 @@ from tiny_pipelines import seqpipe, succeed
 
 from seqpipe import load
 from seqpipe.answers.registry import ANSWER_KINDS
+from seqpipe.batch.shards import Shard
 from seqpipe.console import Console
 from seqpipe.errors import UsageError
-from seqpipe.pipeline import scoring
-from seqpipe.runtime import evaluate
-from seqpipe.runtime.parts import Shard
+from seqpipe.evaluation import scores as evaluate
+from seqpipe.runs import scoring
 
 
 def flat(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:

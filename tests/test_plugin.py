@@ -34,4 +34,4 @@ def test_a_name_is_imported_without_the_others() -> None:
     code = "from seqpipe.plugin import Attention, Chars, hookimpl\nimport sys\nprint(*sorted(sys.modules))"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "seqpipe.nn.attention" in modules
-    assert not {"seqpipe.nn.search", "seqpipe.nn.cells", "seqpipe.testing", "seqpipe.runtime.model"} & {*modules}
+    assert not {"seqpipe.nn.search", "seqpipe.nn.cells", "seqpipe.testing", "seqpipe.api.model"} & {*modules}

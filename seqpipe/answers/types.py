@@ -58,7 +58,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Choice:
-    """Outputs that are decided together, to distinguish a tie from an error (`seqpipe.training.pipeline`)."""
+    """Outputs that are decided together, to distinguish a tie from an error (`seqpipe.training.network`)."""
 
     outputs: tuple[str, ...]  # their names
     ranked: bool = False  # whether axis 1 is the alternatives, best first

@@ -31,8 +31,8 @@ from seqpipe.errors import DataError, EnvError, UsageError
 from seqpipe.runtime.first_answer import memory
 
 if TYPE_CHECKING:
+    from seqpipe.api.model import Model
     from seqpipe.features.document import Record
-    from seqpipe.runtime.model import Model
 
 BATCHES, THREADS = "1,8,32,128", "1,4,16"
 MOST_INPUTS = 1000  # inputs that are used, and repeated until the time is over
@@ -95,8 +95,8 @@ def bench(
 
 def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
     """Return the first records of a file, or the golden examples; DataError for an invalid record."""
+    from seqpipe.batch.files import input_format, read_records
     from seqpipe.features.sources import numeric_fields
-    from seqpipe.runtime.file_io import input_format, read_records
     from seqpipe.runtime.predictor import raise_error
 
     if source is None:

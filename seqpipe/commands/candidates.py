@@ -31,7 +31,7 @@ def candidates(
             raise
         raise EnvError("this command needs the package onnx, which is not installed: pip install onnx") from None
     from seqpipe.config.plugins import Plugins
-    from seqpipe.pipeline.lock import lock_around
+    from seqpipe.runs.lock import lock_around
     from seqpipe.runtime.bundle import read_manifest, reader_from, refuse_other
 
     path = output or bundle

@@ -55,8 +55,8 @@ Port = Annotated[int, typer.Option("--port", "-p", min=1, max=65535, help="Port 
 @app.command(cls=Command)
 def triton(bundle: BundlePath, output: Output, name: Name = None, cuda: OnCuda = False, quiet: Quiet = False) -> None:
     """Write a model repository for NVIDIA Triton: NAME reads texts, NAME_graph reads the tensors of the graph."""
+    from seqpipe.api.model import Model
     from seqpipe.features.sources import fields_of
-    from seqpipe.runtime.model import Model
 
     content, name = checked_bundle("Triton", bundle, output, name, cuda)
     model = Model(content, "cpu", threads=1)
@@ -175,8 +175,8 @@ def checked_bundle(target: str, path: Path, output: Path, name: str | None, cuda
         UsageError: if the output exists already, CUDA cannot run the bundle, or the target does not accept the name.
         BundleError: if the bundle is damaged, or answers differently.
     """
+    from seqpipe.api.model import verify_bundle
     from seqpipe.runtime import bundle
-    from seqpipe.runtime.model import verify_bundle
     from seqpipe.runtime.session import INT8
     from seqpipe.serve.settings import check_name
 

@@ -25,7 +25,7 @@ from seqpipe.console import printable, text_table
 from seqpipe.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqpipe.pipeline.runs import SetComparison
+    from seqpipe.runs.compare import SetComparison
 
 Perturb = Annotated[
     str | None, typer.Option(metavar="NAMES", help="Score perturbed texts: typos,case,width,emoji,blanks.")
@@ -74,15 +74,8 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Compute the scores of a run (PyTorch) or a bundle (onnxruntime) on its test sets or on a file."""
-    from seqpipe.pipeline.scoring import (
-        answer_shard,
-        open_target,
-        score_pairs,
-        score_perturbed,
-        score_shards,
-        score_target,
-    )
-    from seqpipe.runtime.parts import Shard
+    from seqpipe.batch.shards import Shard
+    from seqpipe.runs.scoring import answer_shard, open_target, score_pairs, score_perturbed, score_shards, score_target
 
     console = make_console(quiet)
     items = [*(options or [])] if beams is None else [f"beams={beams}", *(options or [])]
@@ -131,10 +124,10 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write a page about a run: its training, scores, confusions, worst errors, data and bundle."""
+    from seqpipe.api.model import Bundle
+    from seqpipe.api.run import Run
     from seqpipe.config.run_layout import BUNDLE
-    from seqpipe.pipeline.run import Run
-    from seqpipe.runtime.evaluate import read_pairs
-    from seqpipe.runtime.model import Bundle
+    from seqpipe.evaluation.scores import read_pairs
 
     is_bundle = (target / BUNDLE).exists()
     if is_bundle != (data is not None):
@@ -163,7 +156,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare runs or bundles with the first: is one better, by how much, is it chance, what changed, at what cost."""
-    from seqpipe.pipeline.runs import compare as compare_targets
+    from seqpipe.runs.compare import compare as compare_targets
 
     samples: dict[str, int] = {"examples": examples, "resamples": resamples}
     result = compare_targets(*targets, data=data, by=by, speed=speed, device=device, plugins=plugins or (), **samples)
@@ -188,8 +181,8 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """List the runs of a folder: data, model, scores, size, training time, also of unfinished and damaged ones."""
-    from seqpipe.pipeline.runs import COLUMNS
-    from seqpipe.pipeline.runs import runs as list_runs
+    from seqpipe.runs.compare import COLUMNS
+    from seqpipe.runs.compare import runs as list_runs
 
     rows = list_runs(folder, sort=sort)
     print_json(rows, as_json)

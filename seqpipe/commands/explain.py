@@ -51,11 +51,11 @@ def explain(
 ) -> None:
     """Show which words matter for the answer to a text, as a heat map or a table. Needs no PyTorch."""
     from seqpipe import load
+    from seqpipe.batch.files import input_format, one_record, read_records
     from seqpipe.console import text_table
     from seqpipe.explain.html import check_ending, draw
     from seqpipe.features.vocabulary import replace_surrogates
     from seqpipe.files import encoding_fix, json_bytes
-    from seqpipe.runtime.file_io import input_format, one_record, read_records
     from seqpipe.runtime.predictor import raise_error
 
     inputs = [*(texts or [])]

@@ -19,7 +19,7 @@ from seqpipe.console import CallbackConsole, Console
 from seqpipe.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqpipe.pipeline.pipeline import Pipeline
+    from seqpipe.api.pipeline import Pipeline
 
 
 def complete_override(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
@@ -112,7 +112,7 @@ def join_devices(count: int | None, device: str) -> bool:
     Returns:
         Whether this process prints the results: the only one, or the first.
     """
-    import seqpipe.pipeline  # noqa: F401 (sets how threads of training wait)
+    import seqpipe.runs  # noqa: F401 (sets how threads of training wait)  # noqa: F401 (sets how threads of training wait)
     from seqpipe.training import devices
 
     if count and count > 1 and not devices.is_started():
@@ -132,7 +132,7 @@ def load_pipeline(
     seed: int | None = None,
 ) -> Pipeline:
     """Load a YAML with the overrides of the command line; report the versions that have changed since."""
-    from seqpipe.pipeline.pipeline import Pipeline
+    from seqpipe.api.pipeline import Pipeline
 
     items = [*(overrides or []), *(sets or [])]
     if seed is not None:

@@ -85,11 +85,11 @@ def predict(
 ) -> None:
     """Answer texts, one per line, or pictures or sounds, with one line of JSON each, in order. Needs no PyTorch."""
     from seqpipe import load
+    from seqpipe.batch.files import is_media, predict_file, stream_file
+    from seqpipe.batch.ray_engine import RayEngine
+    from seqpipe.batch.shards import Shard, answer_here, answer_parts, input_files, run_processes
     from seqpipe.runtime.decode_options import field_options, options_of, resolve_options
-    from seqpipe.runtime.file_io import is_media, predict_file, stream_file
-    from seqpipe.runtime.parts import Shard, answer_here, answer_parts, input_files, run_processes
     from seqpipe.runtime.predictor import cores
-    from seqpipe.runtime.ray_engine import RayEngine
 
     inputs, share = [*(input or []), *(further or [])], Shard.parse(shard) if shard else Shard()
     if further and not input:

@@ -15,7 +15,7 @@ from seqpipe.files import writing
 if TYPE_CHECKING:
     import numpy as np
 
-    from seqpipe.training.pipeline import Pipeline
+    from seqpipe.training.network import Pipeline
 
 
 def vectors(
@@ -32,8 +32,8 @@ def vectors(
 ) -> None:
     """Write the word vectors of a run to a file, in the format of word2vec."""
     from seqpipe.files import write
-    from seqpipe.pipeline.lock import lock_around
-    from seqpipe.pipeline.run_folder import load_trained, open_run
+    from seqpipe.runs.lock import lock_around
+    from seqpipe.runs.run_folder import load_trained, open_run
 
     console = make_console(quiet)
     path = output or folder / ("vectors.bin" if binary else "vectors.vec")
@@ -69,8 +69,8 @@ def distill_vectors(
 ) -> None:
     """Distill a sentence encoder to a vector for each token of its vocabulary, in a file in the format of word2vec."""
     from seqpipe.nn.pretrained import Distiller, principal_components, zipf_weights
-    from seqpipe.pipeline.lock import lock_around
-    from seqpipe.pipeline.training import resolve_device
+    from seqpipe.runs.lock import lock_around
+    from seqpipe.runs.train import resolve_device
 
     if vocabulary and pipeline:
         raise UsageError("--vocabulary and --pipeline both select the words; use only one of them")
@@ -101,7 +101,7 @@ def distill_vectors(
 
 def _read_words(path: Path) -> list[str]:
     """Return the distinct words of a file with one word per line."""
-    from seqpipe.runtime.file_io import read_lines
+    from seqpipe.batch.files import read_lines
     from seqpipe.runtime.predictor import raise_error
 
     words = []

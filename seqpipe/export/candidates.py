@@ -13,6 +13,7 @@ from onnx import numpy_helper
 
 from seqpipe.answers.base import HeadAnswer
 from seqpipe.answers.candidates import VECTORS, Candidate, candidates_of
+from seqpipe.api.model import Model
 from seqpipe.errors import BundleError, DataError, ParityError, UsageError
 from seqpipe.export.exporter import answer_again, model_card
 from seqpipe.features.document import Arrays, Doc, Record
@@ -20,7 +21,6 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle import MOST_FILE
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.manifest import Manifest
-from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import CHUNK, batches, trim_heap
 
 CLOSE = 1e-4  # allowed difference of a cosine of the graph from NumPy's

@@ -17,7 +17,7 @@ from seqpipe.export.graph import random_batches, shortest_row, stages_to_onnx, w
 from seqpipe.export.parity.decisions import CLOSE, OWN, RELATIVE, Judge, in_float64, own_error
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.onnx_runtime import onnxruntime
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 Outputs = tuple[Arrays, np.ndarray]  # of a stage, and the mask after it
 ROUGH = 0.01  # allowed difference of a stage that does not compute in float64

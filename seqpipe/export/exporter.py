@@ -21,12 +21,14 @@ import numpy as np
 from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.answers.registry import ANSWER_KINDS, tokenizer_file
 from seqpipe.answers.types import Metric
+from seqpipe.api.model import TOLERANCE, Model, same_answer
 from seqpipe.config.contract import has_member, member, metric_types
 from seqpipe.config.loader import Config, resolved
 from seqpipe.config.plugins import BUILTIN
 from seqpipe.config.yaml import dump, plain
 from seqpipe.console import Console
 from seqpipe.errors import ParityError
+from seqpipe.evaluation.scores import headlines
 from seqpipe.export.diagnose import naming_stage_at_fault
 from seqpipe.export.graph import bytes_per_pair, to_onnx
 from seqpipe.export.parity.answers import Comparison, find_different_split, possible_cut
@@ -40,11 +42,9 @@ from seqpipe.features.sources import TextSource, columns, keep_rows, media_field
 from seqpipe.features.splitting import Cut
 from seqpipe.files import null_non_finite, writing
 from seqpipe.runtime import bundle
-from seqpipe.runtime.evaluate import headlines
 from seqpipe.runtime.manifest import Golden, Json, Limits, Manifest, MetricsOwner, Option, Reader, Streaming, Weights
-from seqpipe.runtime.model import TOLERANCE, Model, same_answer
 from seqpipe.training.evaluation import option_table
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 from seqpipe.training.progress import outcome_lines
 from seqpipe.version import VERSION
 

@@ -29,7 +29,7 @@ from seqpipe.features.splitting import splits_words
 from seqpipe.runtime.bundle import MOST_FILE
 from seqpipe.runtime.decode_options import Known, option_arrays
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 # Random features for tracing and for comparisons, and two changes to them: other padding, and a row by itself.
 

@@ -16,11 +16,11 @@ from typing import Any
 from seqpipe.answers.comparison import SPAN_KINDS, Row
 from seqpipe.answers.metrics.numbers import format_score, metric_of, score_rows
 from seqpipe.answers.types import Metric
+from seqpipe.evaluation.analysis import BINS, calibration, confusion, errors, scored
+from seqpipe.evaluation.scores import headlines
 from seqpipe.explain.html import STYLE, draw_spans, icon
 from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes, write
-from seqpipe.report.analysis import BINS, calibration, confusion, errors, scored
-from seqpipe.runtime.evaluate import headlines
 from seqpipe.version import VERSION
 
 STYLES = STYLE / "page.css", Path(__file__).with_name("page.css")

@@ -47,7 +47,7 @@ def examine(require_cuda: bool = False) -> list[Finding]:
 
 def examine_placement(path: Path, device: str, only_gpu_in_loops: bool) -> Finding:
     """Return the placement of a bundle's nodes; an error if one in a loop must run on the GPU and does not."""
-    from seqpipe.runtime.model import load
+    from seqpipe.api.model import load
 
     opened = load(path, device).session
     if not hasattr(opened, "get_provider_graph_assignment_info"):

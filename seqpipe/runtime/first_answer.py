@@ -23,7 +23,7 @@ def memory(process: int | str = "self") -> dict[str, float] | None:
 
 def main(bundle: str, device: str, threads: str, record: str, options: str) -> None:
     clock = time.perf_counter()
-    from seqpipe.runtime.model import load
+    from seqpipe.api.model import load
 
     model = load(bundle, device, int(threads))
     load_s, clock = time.perf_counter() - clock, time.perf_counter()

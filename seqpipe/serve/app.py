@@ -19,8 +19,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from seqpipe.api.model import Model
 from seqpipe.errors import SeqpipeError
-from seqpipe.runtime.model import Model
 from seqpipe.serve import admin, inference_v2, openai, openapi, v1
 from seqpipe.serve.auth import SiteCheck, TokenCheck
 from seqpipe.serve.http import HttpError, error_content, http_error, send_error

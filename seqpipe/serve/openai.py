@@ -19,11 +19,11 @@ from starlette.routing import BaseRoute, Route
 
 from seqpipe.answers.answer_types import VectorAnswer
 from seqpipe.answers.text import GeneratedText
+from seqpipe.api.model import Model
 from seqpipe.errors import DataError
 from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes
 from seqpipe.runtime.decode_options import Known, option_schemas
-from seqpipe.runtime.model import Model
 from seqpipe.serve.http import (
     Body,
     Count,

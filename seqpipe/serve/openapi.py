@@ -10,11 +10,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from seqpipe.answers.schemas import Schema
+from seqpipe.api.model import Model
 from seqpipe.config.json_schema import Generate
 from seqpipe.features.kinds.registry import MEDIA
 from seqpipe.features.sources import InputSource, fields_of, media_fields, numeric_fields, one_text, sources_of
 from seqpipe.runtime.decode_options import Known, option_schemas
-from seqpipe.runtime.model import Model
 from seqpipe.serve.http import Body
 from seqpipe.serve.inference_v2 import (
     BYTES,

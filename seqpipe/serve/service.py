@@ -17,14 +17,14 @@ from typing import Any
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.text import GeneratedText
+from seqpipe.api.model import Model, check_golden, load
+from seqpipe.batch.files import json_record
 from seqpipe.errors import DataError, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.media import read_bytes
 from seqpipe.features.sources import limit_media, media_features, numeric_fields
 from seqpipe.runtime.decode_options import Chosen, options_of, record_keys, resolve_options
 from seqpipe.runtime.explanation import Explanation
-from seqpipe.runtime.file_io import json_record
-from seqpipe.runtime.model import Model, check_golden, load
 from seqpipe.runtime.predictor import ROWS, cores
 from seqpipe.runtime.streams import prompt
 from seqpipe.serve.http import HttpError, Result, call_off_loop, is_large, timeout_error

@@ -34,7 +34,7 @@ from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
 from seqpipe.training.evaluation import option_table
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 RAGGED = (4, 9, 1, 6, 2)  # lengths of the rows that are compared alone and together
 _WIRING = (

@@ -20,14 +20,14 @@ from seqpipe.config.contract import (
     member,
 )
 from seqpipe.config.signature import call
+from seqpipe.evaluation.scores import evaluate
 from seqpipe.export.graph import tensors_of
 from seqpipe.features.document import Arrays
-from seqpipe.runtime.evaluate import evaluate
 from seqpipe.testing.bench import RAGGED, SHAPES, Bench, perturb
 from seqpipe.testing.kinds import KindChecks, checks_of
 from seqpipe.testing.report import Check, FaultError, NotApplicableError
 from seqpipe.training.evaluation import calibrate, predictor
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 CORRUPTION = "corruption as declared"
 _FIX = (

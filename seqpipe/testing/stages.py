@@ -20,8 +20,8 @@ from seqpipe.testing.isolation import access_check, import_check
 from seqpipe.testing.report import Check, FaultError, member_check, option_checks
 from seqpipe.training import checkpoint
 from seqpipe.training.datasets import Batch
+from seqpipe.training.network import Pipeline
 from seqpipe.training.optim import make_optimizer
-from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.trainer import Trainer
 
 # The checks that padding and the other rows of the batch change nothing in a row's answer.

@@ -55,7 +55,7 @@ from seqpipe.training.datasets import (
 )
 from seqpipe.training.evaluation import evaluation
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 # Examples in training that are paired with a candidate of their label, or with another text of it; all candidates are
 # encoded after an epoch.

@@ -25,14 +25,14 @@ from seqpipe.config.contract import (
 )
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError, EnvError
+from seqpipe.evaluation.scores import answered, evaluate, score_answers
 from seqpipe.features.document import Arrays, Record, location
 from seqpipe.features.mapped import StoredRecords
-from seqpipe.runtime.evaluate import answered, evaluate, score_answers
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training import devices
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batch, docs_of, tensors
-from seqpipe.training.pipeline import Pipeline, errors_of
+from seqpipe.training.network import Pipeline, errors_of
 
 Batches = Iterable[Mapping[str, Tensor]]
 _MAX_EXPONENT = 700.0  # exp of more overflows a float

@@ -9,7 +9,7 @@ import torch
 
 from seqpipe.errors import DataError
 from seqpipe.training.datasets import Batches, Windows
-from seqpipe.training.pipeline import Pipeline, is_out_of_memory
+from seqpipe.training.network import Pipeline, is_out_of_memory
 
 
 def try_longest_text(pipeline: Pipeline, batches: Batches | Windows, device: str = "cpu") -> None:

@@ -18,7 +18,7 @@ from seqpipe.config.contract import member
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.schema import Train
 from seqpipe.errors import EnvError, TrainingError
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -15,7 +15,7 @@ from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.schema import Train
 from seqpipe.console import in_notebook
-from seqpipe.runtime.evaluate import deciding, is_perfect
+from seqpipe.evaluation.scores import deciding, is_perfect
 
 
 @dataclass

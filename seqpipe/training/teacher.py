@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from seqpipe.answers.registry import part_of
+from seqpipe.api import model
 from seqpipe.config.contract import build_component, changes_by_epoch, corpus_settings, has_member
 from seqpipe.config.init_from import relative_path, run_problem
 from seqpipe.config.loader import Component, Config, load
@@ -18,13 +19,12 @@ from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, TEACHER, YAML
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc, Record
-from seqpipe.runtime import model
 from seqpipe.runtime.predictor import CHUNK, Predictor, batches, chunks
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import Example, collate
 from seqpipe.training.evaluation import evaluation, predictor
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 # The answer to a text by head: probabilities at the temperature, (n, …, L) of the text or its n words; or a text.
 Answers = Mapping[str, Any]

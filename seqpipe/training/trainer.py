@@ -25,15 +25,15 @@ from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, HISTORY, LAST
 from seqpipe.console import Console
 from seqpipe.errors import EnvError, InterruptedRunError, TrainingError, UsageError
+from seqpipe.evaluation.scores import deciding, goodness, is_perfect
 from seqpipe.files import make_folder, null_non_finite, remove_partial_files, write
 from seqpipe.nn.layers import merged_batch
-from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
 from seqpipe.training import checkpoint, devices, optim
 from seqpipe.training.data_forms import encode_candidates
 from seqpipe.training.datasets import Batch, Batches, Windows
 from seqpipe.training.evaluation import FINITE, evaluation, first_not_finite
 from seqpipe.training.memory import counters, cure, failed_stage, unchanged
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 from seqpipe.training.prefetch import Prefetcher, process_count
 from seqpipe.training.progress import Interrupts, Progress
 

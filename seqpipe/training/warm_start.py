@@ -18,7 +18,7 @@ from seqpipe.features.sources import sources_of
 from seqpipe.features.vocabulary import SPECIALS, UNK
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts, FittedTask
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 Names = dict[str, Sequence[str]]  # for each wired argument, the meaning of its ids
 State = dict[str, Tensor]

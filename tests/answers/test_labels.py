@@ -20,10 +20,10 @@ from seqpipe.config.contract import head_metrics
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import PluginError, SeqpipeError, UsageError
+from seqpipe.evaluation.scores import evaluate
 from seqpipe.features.document import Doc
-from seqpipe.pipeline.full_run import run_all
-from seqpipe.pipeline.scoring import score_target
-from seqpipe.runtime.evaluate import evaluate
+from seqpipe.runs.full_run import run_all
+from seqpipe.runs.scoring import score_target
 from seqpipe.runtime.manifest import MetricsOwner
 from seqpipe.training.fit import fit_artifacts
 
@@ -39,7 +39,7 @@ def model() -> Model:
 
 @pytest.fixture
 def installed_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqpipe.pipeline.scoring.Plugins", lambda **files: plugins(**toy_heads()))
+    monkeypatch.setattr("seqpipe.runs.scoring.Plugins", lambda **files: plugins(**toy_heads()))
 
 
 def heads_with(metrics: Callable[..., Any], **changes: Any) -> dict[str, tuple[str, type]]:
@@ -90,7 +90,7 @@ def test_a_metric_that_is_no_number_is_null(value: float, folder: Path, monkeypa
         text = (run / name).read_text()
         assert '"correlation": null' in text
         assert not {"NaN", "Infinity"} & {*re.findall(r"\w+", text)}
-    monkeypatch.setattr("seqpipe.pipeline.scoring.Plugins", lambda **files: plugins(**heads))
+    monkeypatch.setattr("seqpipe.runs.scoring.Plugins", lambda **files: plugins(**heads))
     assert "correlation" in score_target(run / "bundle", QUIET)["test"]  # of the head named with its distribution
 
 

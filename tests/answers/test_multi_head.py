@@ -16,7 +16,7 @@ from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.types import Metric
 from seqpipe.config.loader import load
 from seqpipe.errors import ConfigError
-from seqpipe.runtime.evaluate import evaluate, headline, headlines
+from seqpipe.evaluation.scores import evaluate, headline, headlines
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.evaluation import option_table
 

@@ -23,7 +23,7 @@ from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.sources import NumericSource
-from seqpipe.pipeline.full_run import run_all
+from seqpipe.runs.full_run import run_all
 from seqpipe.runtime.explanation import figure
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batches, epoch_examples, examples, read

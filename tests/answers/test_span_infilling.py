@@ -15,7 +15,7 @@ from seqpipe.config.loader import load
 from seqpipe.config.signature import construct
 from seqpipe.errors import ConfigError
 from seqpipe.features.vocabulary import SPAN_MARKS
-from seqpipe.pipeline.check import check_export
+from seqpipe.runs.check import check_export
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.words import Words
 

@@ -436,7 +436,7 @@ def test_system_errors_are_json(error: OSError, message: str, folder: Path, monk
     def write(*arguments: Any, **options: Any) -> None:
         raise error
 
-    monkeypatch.setattr("seqpipe.runtime.evaluate.write", write)
+    monkeypatch.setattr("seqpipe.evaluation.scores.write", write)
     done = seqpipe("evaluate", "runs/tiny/bundle", "--errors", "wrong.jsonl", "--json", folder=folder)
     assert json.loads(done.out) == {"error": {"kind": "OSError", "exit_code": 7, "message": message}}
     assert (done.code, message in done.err) == (7, True)

@@ -12,10 +12,10 @@ from gallery import train_settings, write_pipeline
 from tiny_checkpoints import checkpoint, decoder, t5
 from tiny_pipelines import fail_with, seqpipe, succeed, write_jsonl
 
+from seqpipe.api.model import load
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
 from seqpipe.features.vocabulary import vocabulary_of
 from seqpipe.nn.pretrained import SIF, principal_components, zipf_weights
-from seqpipe.runtime.model import load
 from seqpipe_plugins.embeddings.static import Static
 from seqpipe_plugins.embeddings.vectors import entries
 

@@ -9,7 +9,7 @@ from tiny_pipelines import fail_with, seqpipe, write_jsonl, write_tagger
 
 from seqpipe.config.loader import load
 from seqpipe.errors import UsageError
-from seqpipe.pipeline.run_folder import fingerprint
+from seqpipe.runs.run_folder import fingerprint
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts
 

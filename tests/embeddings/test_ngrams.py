@@ -14,7 +14,7 @@ from seqpipe import load as load_bundle
 from seqpipe.config.loader import load
 from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import FeatureSize
-from seqpipe.pipeline.full_run import run_all
+from seqpipe.runs.full_run import run_all
 from seqpipe_plugins.embeddings.ngrams import Ngrams
 from seqpipe_plugins.encoders.bag import Bag
 

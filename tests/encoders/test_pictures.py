@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import seqpipe as package
 from seqpipe.config.loader import load
 from seqpipe.errors import DataError, UsageError
-from seqpipe.pipeline.run_folder import fingerprint
+from seqpipe.runs.run_folder import fingerprint
 from seqpipe_plugins.encoders.pictures import LeNet, Pictures, ResNet
 
 KEYS = ("bar", "dot")

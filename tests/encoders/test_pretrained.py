@@ -27,7 +27,7 @@ from seqpipe.features.kinds.text import Segments
 from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import Vocabulary, vocabulary_of
 from seqpipe.nn.pretrained import Seq2SeqCheckpoint
-from seqpipe.pipeline.check import check_export
+from seqpipe.runs.check import check_export
 from seqpipe.training.optim import make_optimizer
 from seqpipe_plugins.encoders.pretrained import Pretrained
 

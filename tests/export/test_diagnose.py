@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from seqpipe.errors import ExportError, ParityError, TrainingError
 from seqpipe.export.diagnose import naming_stage_at_fault, stage_at_fault
-from seqpipe.pipeline.check import check_export
+from seqpipe.runs.check import check_export
 
 AT_FAULT = [
     ("unrolled", "the pipeline does not export"),

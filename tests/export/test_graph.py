@@ -18,7 +18,7 @@ from seqpipe.features.kinds.matrix import Matrix
 from seqpipe.features.sources import MultiSource, NumericSource, keep_rows
 from seqpipe.plugin import Chars
 from seqpipe.training.evaluation import option_table
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 
 class Letters(nn.Module):

@@ -16,7 +16,7 @@ from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Doc, ExtendedVocabulary, Record
 from seqpipe.features.kinds.text import Copy
 from seqpipe.features.sources import TextSource
-from seqpipe.pipeline.check import build_trial
+from seqpipe.runs.check import build_trial
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import examples, read
 from seqpipe.training.fit import fit_artifacts

@@ -11,7 +11,7 @@ from seqpipe.console import Console
 from seqpipe.errors import ConfigError
 from seqpipe.features import raw_text
 from seqpipe.features.raw_text import find_fault
-from seqpipe.pipeline.check import check_export
+from seqpipe.runs.check import check_export
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.unigram import Unigram

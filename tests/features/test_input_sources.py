@@ -13,6 +13,8 @@ from tiny_pipelines import QUIET, build_parts, seqpipe, train_run
 
 import seqpipe as package
 from seqpipe import load as open_bundle
+from seqpipe.api.model import Model
+from seqpipe.batch.files import one_record
 from seqpipe.config.dataflow import explain
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.yaml import dump
@@ -20,8 +22,6 @@ from seqpipe.errors import ConfigError, DataError, SeqpipeError, UsageError
 from seqpipe.export.exporter import export
 from seqpipe.features.kinds.matrix import Matrix
 from seqpipe.features.sources import MultiSource, NumericSource, source_from
-from seqpipe.runtime.file_io import one_record
-from seqpipe.runtime.model import Model
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import examples
 from seqpipe.training.evaluation import predictor

@@ -18,7 +18,7 @@ from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.kinds.text import Segments
 from seqpipe.features.sources import TextSource
-from seqpipe.pipeline.check import check_export
+from seqpipe.runs.check import check_export
 from seqpipe.training.fit import fit_artifacts
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
 from seqpipe_plugins.tokenizers.words import Words

@@ -18,8 +18,10 @@ from tiny_pipelines import QUIET, fail_with, seqpipe, succeed, untrained, write_
 
 from seqpipe import load as open_bundle
 from seqpipe.answers.text import prompt_records
+from seqpipe.api.model import Model
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, PluginError, UsageError
+from seqpipe.evaluation.scores import evaluate
 from seqpipe.export.exporter import bundle_files, bundle_manifest, export
 from seqpipe.export.graph import to_onnx
 from seqpipe.export.parity.decisions import DecisionParity
@@ -27,12 +29,10 @@ from seqpipe.export.parity.gate import compare_runs
 from seqpipe.features.document import Arrays
 from seqpipe.runtime import bundle, graph_check, session
 from seqpipe.runtime.decode_options import option_arrays, random_numbers
-from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.manifest import next_inputs
-from seqpipe.runtime.model import Model
 from seqpipe.runtime.session import GraphSession
 from seqpipe.training.evaluation import option_table, predictor
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WORDS = TALES.read_text(encoding="utf-8").split()[:6000]

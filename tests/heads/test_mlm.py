@@ -17,14 +17,14 @@ from tiny_pipelines import fail_with, seqpipe, succeed, write_jsonl
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
 from seqpipe.errors import UsageError
+from seqpipe.evaluation.scores import evaluate
 from seqpipe.features.vocabulary import MASK, SPECIALS, Vocabulary
 from seqpipe.nn.corruption import BatchRandom, choose_tokens, guessable_tokens, replace_second_texts, word_starts
-from seqpipe.runtime.evaluate import evaluate
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import collate, examples
 from seqpipe.training.evaluation import dev_measures, predictor
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 from seqpipe_plugins.heads.mlm import MaskedLM
 
 WORDS = Vocabulary([*SPECIALS, *"abcdefgh", MASK])

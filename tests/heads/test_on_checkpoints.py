@@ -11,7 +11,7 @@ from tiny_pipelines import QUIET
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
-from seqpipe.pipeline.full_run import run_all
+from seqpipe.runs.full_run import run_all
 
 HEADS: list[dict[str, Any]] = [
     {"use": "label", "pool": "state"},

@@ -14,8 +14,8 @@ from tiny_pipelines import QUIET
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import ConfigError, DataError, UsageError
-from seqpipe.pipeline.full_run import run_all
-from seqpipe.runtime.evaluate import evaluate
+from seqpipe.evaluation.scores import evaluate
+from seqpipe.runs.full_run import run_all
 from seqpipe.training.datasets import collate, examples
 from seqpipe.training.fit import fit_artifacts
 

@@ -15,6 +15,7 @@ from tiny_checkpoints import bart, change_json, checkpoint, decoder, marian, mba
 from tiny_pipelines import QUIET, seqpipe, succeed, untrained, write_jsonl, write_yaml
 from torch.nn.utils.rnn import pad_sequence
 
+from seqpipe.api.model import Model
 from seqpipe.config.loader import load
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.exporter import bundle_files, bundle_manifest
@@ -23,14 +24,13 @@ from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
 from seqpipe.nn import encoder_decoder as layers
 from seqpipe.nn import pretrained_seq2seq as family
 from seqpipe.nn.layers import EOS_ID, PAD_ID
-from seqpipe.pipeline.check import check_export
+from seqpipe.runs.check import check_export
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
-from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import Batch, collate, examples
 from seqpipe.training.evaluation import option_table
+from seqpipe.training.network import Pipeline
 from seqpipe.training.optim import make_optimizer
-from seqpipe.training.pipeline import Pipeline
 from seqpipe_plugins.heads.pretrained_seq2seq import PretrainedSeq2Seq
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"

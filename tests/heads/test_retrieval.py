@@ -19,7 +19,7 @@ from seqpipe.answers.registry import task_of
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.export.candidates import replace_candidates
-from seqpipe.pipeline.full_run import run_all
+from seqpipe.runs.full_run import run_all
 from seqpipe.training.data_forms import with_matches
 from seqpipe.training.datasets import Batches, examples
 from seqpipe.training.fit import fit_artifacts

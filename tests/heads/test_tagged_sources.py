@@ -13,11 +13,11 @@ from second_runtime import Bundle, matches_golden
 from tiny_pipelines import QUIET, fail_with, seqpipe, succeed, write_jsonl, write_yaml
 
 from seqpipe import load as open_bundle
+from seqpipe.api.model import Model
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.nn.multi_source_attention import join_sources
-from seqpipe.pipeline.full_run import run_all
-from seqpipe.runtime.model import Model
+from seqpipe.runs.full_run import run_all
 from seqpipe.training.fit import fit_artifacts
 
 WORDS, TAGS = ("bank", "gift", "rat", "chef", "mode", "kind"), {"de": "NOUN", "en": "VERB"}

@@ -10,13 +10,13 @@ from tiny_pipelines import plugins, untrained, write_language_model
 from torch.nn import Module
 
 from seqpipe import load as open_bundle
+from seqpipe.api.model import Model
 from seqpipe.config.loader import load
 from seqpipe.console import Console
 from seqpipe.errors import ParityError
 from seqpipe.export.exporter import export
-from seqpipe.runtime.model import Model
 from seqpipe.testing import check_encoder
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 
 def pipeline(folder: Path, encoder: type[Module]) -> tuple[Any, Pipeline]:

@@ -24,7 +24,7 @@ from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import read
 from seqpipe.training.evaluation import option_table, predictor
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 from seqpipe_plugins.heads.copy_seq2seq import CopySeq2Seq
 
 SIZES = ("beams", "n_best", "max_length")

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, ExportError, ParityError, PluginError, TrainingError, UsageError
-from seqpipe.pipeline import check
-from seqpipe.pipeline.check import build_trial, check_export
+from seqpipe.runs import check
+from seqpipe.runs.check import build_trial, check_export
 from seqpipe.training.data_faults import data_faults
 
 EARLY, LATE = 600, 30  # records

@@ -25,7 +25,7 @@ from seqpipe import load as open_bundle
 from seqpipe.errors import DataError, ParityError, SeqpipeError
 from seqpipe.export.parity.decisions import SCRIPTS
 from seqpipe.features.document import Doc, first_tokens
-from seqpipe.pipeline.convert import compare, convert, load_checkpoint
+from seqpipe.runs.convert import compare, convert, load_checkpoint
 from seqpipe.training.evaluation import predictor
 
 random_checkpoints = benchmark_script("random_checkpoints")

@@ -11,15 +11,15 @@ import fsspec
 import pytest
 from tiny_pipelines import write_classifier
 
+from seqpipe.api.pipeline import Pipeline
+from seqpipe.batch.shards import input_files
 from seqpipe.config import yaml
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, EnvError
 from seqpipe.features.parts import Files
 from seqpipe.files import sha256_file
-from seqpipe.pipeline.pipeline import Pipeline
-from seqpipe.pipeline.run_folder import fingerprint
-from seqpipe.runtime.parts import input_files
+from seqpipe.runs.run_folder import fingerprint
 from seqpipe.training.data_forms import data_form
 
 NAMES = ("a.jsonl", "b.jsonl.gz", "c.jsonl")

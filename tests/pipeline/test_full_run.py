@@ -10,13 +10,13 @@ import pytest
 from tiny_pipelines import QUIET, SMALL_TAGGER, fail_with, load_tagger, seqpipe, succeed, write_tagger
 
 from seqpipe import Pipeline, Run
+from seqpipe.api.model import load as load_bundle
 from seqpipe.config.loader import load
 from seqpipe.console import Console, text_width
 from seqpipe.errors import ConfigError
-from seqpipe.pipeline import full_run
-from seqpipe.pipeline.scoring import score_raw_text
+from seqpipe.runs import full_run
+from seqpipe.runs.scoring import score_raw_text
 from seqpipe.runtime.manifest import Golden, Limits
-from seqpipe.runtime.model import load as load_bundle
 
 # Needs
 

@@ -16,8 +16,8 @@ from seqpipe import Bundle, BundleError, ConfigError, DataError, Pipeline, Run, 
 from seqpipe.config.run_layout import HISTORY
 from seqpipe.config.yaml import parse
 from seqpipe.console import Console, Progress
+from seqpipe.evaluation.scores import score_answers
 from seqpipe.files import Rows
-from seqpipe.runtime.evaluate import score_answers
 
 Reported = tuple[Run, list[Progress]]
 

@@ -29,9 +29,9 @@ from tiny_pipelines import (
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
-from seqpipe.pipeline.full_run import run_all
-from seqpipe.pipeline.run_folder import differences, fingerprint, load_trained, open_run
-from seqpipe.pipeline.training import resolve_device
+from seqpipe.runs.full_run import run_all
+from seqpipe.runs.run_folder import differences, fingerprint, load_trained, open_run
+from seqpipe.runs.train import resolve_device
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.datasets import read

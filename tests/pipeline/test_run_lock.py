@@ -17,10 +17,10 @@ from tiny_pipelines import QUIET, SMALL_TAGGER, ForkedCommand, begin_run, fail_w
 from seqpipe import files
 from seqpipe.config.loader import load
 from seqpipe.errors import EnvError, UsageError
-from seqpipe.pipeline import lock
-from seqpipe.pipeline.full_run import run_seeds
-from seqpipe.pipeline.lock import lock_around, run_lock
-from seqpipe.pipeline.run_folder import start_run
+from seqpipe.runs import lock
+from seqpipe.runs.full_run import run_seeds
+from seqpipe.runs.lock import lock_around, run_lock
+from seqpipe.runs.run_folder import start_run
 
 NAMED = f"process {{pid}} on {socket.gethostname()} is writing to this run"
 

@@ -14,8 +14,8 @@ from tiny_pipelines import QUIET, seqpipe, succeed
 import seqpipe as library
 from seqpipe import Bundle, Run, UsageError
 from seqpipe.config.run_layout import FEATURES
-from seqpipe.pipeline.full_run import export_run
-from seqpipe.pipeline.runs import prune
+from seqpipe.runs.compare import prune
+from seqpipe.runs.full_run import export_run
 from seqpipe.training.artifacts import Artifacts
 
 

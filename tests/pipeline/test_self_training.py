@@ -17,8 +17,8 @@ from seqpipe import ConfigError, DataError, Pipeline, Run, UsageError
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.config.loader import load
 from seqpipe.console import Progress
-from seqpipe.pipeline.run_folder import load_trained
-from seqpipe.pipeline.self_training import pseudo_labels, self_train
+from seqpipe.runs.run_folder import load_trained
+from seqpipe.runs.self_training import pseudo_labels, self_train
 from seqpipe.training import checkpoint
 from seqpipe.training.evaluation import predictor
 from seqpipe_plugins.readers.json import Jsonl

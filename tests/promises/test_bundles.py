@@ -116,7 +116,7 @@ class Anything(str):
 WATCHED = """
 import os, sys
 import onnxruntime, seqpipe
-from seqpipe.runtime.model import load
+from seqpipe.api.model import load
 load(sys.argv[1], "cpu", threads=2)("warm")  # whatever is imported late is imported now
 seen = []
 def watch(event, args):

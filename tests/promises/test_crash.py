@@ -18,7 +18,7 @@ from promises.test_resume import assert_equal
 from tiny_pipelines import QUIET, CommandResult, ForkedCommand, kill_at, seqpipe, tiers, write_tagger
 
 from seqpipe.config.loader import load
-from seqpipe.pipeline.full_run import run_all
+from seqpipe.runs.full_run import run_all
 from seqpipe.runtime import bundle
 from seqpipe.training import checkpoint
 

@@ -9,7 +9,7 @@ import pytest
 TRAINING = {"torch", "onnx", "onnxscript", "torchcrf", "safetensors"}
 RUNTIME = {"numpy", "tokenizers", "onnxruntime"}
 SERVER = {"starlette", "granian", "prometheus_client"}
-LOCK = {"seqpipe.pipeline.lock"}
+LOCK = {"seqpipe.runs.lock"}
 
 
 def imported(code: str, *arguments: str) -> set[str]:

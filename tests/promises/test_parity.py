@@ -28,6 +28,7 @@ from doc_pages import ROOT
 from gallery import gallery
 from tiny_pipelines import QUIET, run_process
 
+from seqpipe.api.model import Model
 from seqpipe.config.loader import load
 from seqpipe.errors import ParityError
 from seqpipe.export.exporter import bundle_files, bundle_manifest
@@ -37,13 +38,12 @@ from seqpipe.export.parity.decisions import Batch, DecisionParity, in_float64, m
 from seqpipe.export.parity.gate import verify_parity
 from seqpipe.features.document import Record
 from seqpipe.features.sources import keep_rows
-from seqpipe.pipeline.run_folder import load_trained, open_run
+from seqpipe.runs.run_folder import load_trained, open_run
 from seqpipe.runtime import session
 from seqpipe.runtime.bundle import BundleContent
-from seqpipe.runtime.model import Model
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.evaluation import option_table, predictor
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 SHIPPED = sorted(path.stem for path in (ROOT / "pipelines").glob("*.yaml"))
 TEN = ["ner", "intent-lstm", "sentiment-cnn", "slots-and-intent", "digits"]

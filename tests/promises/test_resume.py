@@ -17,7 +17,7 @@ from tiny_pipelines import QUIET, BatchCallback, load_tagger, train_run, write_c
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import InterruptedRunError
-from seqpipe.pipeline.runs import runs
+from seqpipe.runs.compare import runs
 from seqpipe.training import checkpoint, optim
 
 STEPS = 60  # of each pipeline of the long tier, at least

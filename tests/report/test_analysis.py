@@ -13,8 +13,8 @@ from torchmetrics.classification import BinaryCalibrationError
 from seqpipe.answers.classification import Label, LabelTask
 from seqpipe.answers.comparison import MISSED, RIGHT, SPAN_KINDS, SPURIOUS, pair_spans
 from seqpipe.answers.metrics.f1 import SpanCounter
+from seqpipe.evaluation.analysis import calibration, confusion, errors, judge, scored, training_findings
 from seqpipe.features.sources import TextSource
-from seqpipe.report.analysis import calibration, confusion, errors, judge, scored, training_findings
 from seqpipe.report.plots import histogram
 from seqpipe_plugins.tokenizers.words import Words
 

@@ -15,7 +15,7 @@ from seqpipe import Bundle, Run
 from seqpipe.answers.metrics.numbers import score_rows
 from seqpipe.console import Console
 from seqpipe.errors import UsageError, install_command
-from seqpipe.pipeline.full_run import write_report
+from seqpipe.runs.full_run import write_report
 
 SHORT = {"head": "tags", "embedding": {"use": "lookup", "dim": 8}}
 
@@ -117,7 +117,7 @@ def test_a_run_that_explodes_is_explained(tmp_path: Path) -> None:
 
 def test_a_run_without_the_libraries_names_their_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQPIPE_REPORT", "on")
-    monkeypatch.setattr("seqpipe.pipeline.report.find_spec", lambda name: None)
+    monkeypatch.setattr("seqpipe.report.collect.find_spec", lambda name: None)
     done = succeed("run", write_tagger(tmp_path, SHORT), "train.epochs=1", "--device", "cpu", folder=tmp_path)
     assert f"no report.html: the report needs matplotlib and Jinja2: {install_command('report')}" in done.err
     assert not (tmp_path / "runs/tiny/report.html").exists()
@@ -134,7 +134,7 @@ def test_an_error_in_the_report_is_a_warning_that_names_it_and_keeps_the_run(
     write_report(Run(folder), Console())
     assert "report.html: where the model is right and wrong" in capsys.readouterr().err
     before = (folder / "report.html").read_bytes()
-    monkeypatch.setattr("seqpipe.pipeline.report.analyse", analyse)
+    monkeypatch.setattr("seqpipe.report.collect.analyse", analyse)
     write_report(Run(folder), Console())
     message = f"no report.html: ValueError: planted; `seqpipe --debug report {folder}`"
     assert message in " ".join(capsys.readouterr().err.split())

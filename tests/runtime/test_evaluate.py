@@ -14,13 +14,11 @@ from tiny_pipelines import QUIET, build_parts, labelled_texts, reversals, succee
 from seqpipe import Model
 from seqpipe import load as open_bundle
 from seqpipe.answers.metrics.f1 import SPLIT
+from seqpipe.batch.shards import Shard
 from seqpipe.config.loader import load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
-from seqpipe.pipeline import scoring
-from seqpipe.pipeline.scoring import answer_shard, open_target, score_perturbed, score_shards, score_target
-from seqpipe.plugin import Metric
-from seqpipe.runtime.evaluate import (
+from seqpipe.evaluation.scores import (
     deciding,
     evaluate,
     goodness,
@@ -31,7 +29,9 @@ from seqpipe.runtime.evaluate import (
     read_pairs,
     swap_words,
 )
-from seqpipe.runtime.parts import Shard
+from seqpipe.plugin import Metric
+from seqpipe.runs import scoring
+from seqpipe.runs.scoring import answer_shard, open_target, score_perturbed, score_shards, score_target
 
 GOLD = [
     (["Anna", "calls", "Ben"], ["B-person", "O", "B-person"], "call"),

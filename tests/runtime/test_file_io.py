@@ -21,8 +21,8 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers
 from toy_bundles import changed_bundle
 
 from seqpipe import Model, load
+from seqpipe.batch.files import predict_file, read_lines
 from seqpipe.errors import DataError, EnvError, SeqpipeError, SkippedError, UsageError
-from seqpipe.runtime.file_io import predict_file, read_lines
 
 COMMAND = command_line("predict")
 LONG = "a " * 1001

@@ -11,14 +11,10 @@ import torch
 from tiny_pipelines import build_parts, write_yaml
 from torch.nn import functional as F
 
+from seqpipe.api.model import Model
 from seqpipe.config.loader import load
 from seqpipe.errors import DataError, UsageError
-from seqpipe.export.exporter import bundle_files, bundle_manifest
-from seqpipe.export.graph import to_onnx
-from seqpipe.runtime import bundle
-from seqpipe.runtime.model import Model
-from seqpipe.runtime.predictor import Predictor
-from seqpipe.runtime.text_scores import (
+from seqpipe.evaluation.text_scores import (
     TIE,
     Item,
     ScoredText,
@@ -29,8 +25,12 @@ from seqpipe.runtime.text_scores import (
     text_scores,
     wrong_preferences,
 )
+from seqpipe.export.exporter import bundle_files, bundle_manifest
+from seqpipe.export.graph import to_onnx
+from seqpipe.runtime import bundle
+from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.evaluation import option_table, predictor
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 DATA = Path(__file__).parents[2] / "pipelines" / "data" / "minimal-pairs"
 BOS, EOS, UNK = 2, 3, 1

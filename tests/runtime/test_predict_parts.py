@@ -14,11 +14,12 @@ import pytest
 from tiny_pipelines import command_line, run_process, seqpipe, tiers
 
 from seqpipe import Model
+from seqpipe.batch import ray_engine
+from seqpipe.batch import shards as parts
+from seqpipe.batch.files import predict_file
+from seqpipe.batch.ray_engine import RayEngine
+from seqpipe.batch.shards import Shard, answer_here, answer_parts, input_files, plan
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
-from seqpipe.runtime import parts, ray_engine
-from seqpipe.runtime.file_io import predict_file
-from seqpipe.runtime.parts import Shard, answer_here, answer_parts, input_files, plan
-from seqpipe.runtime.ray_engine import RayEngine
 
 PREDICT = command_line("predict")
 

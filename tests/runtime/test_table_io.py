@@ -11,10 +11,10 @@ import pytest
 from gallery import gallery
 
 from seqpipe import Model, load
+from seqpipe.batch.files import predict_file
+from seqpipe.batch.tables import reader_for
 from seqpipe.errors import DataError, SkippedError, UsageError
-from seqpipe.runtime.file_io import predict_file
 from seqpipe.runtime.manifest import Reader
-from seqpipe.runtime.table_io import reader_for
 
 ROWS = [{"id": "1", "text": "Anna, in\nBern"}, {"id": "2", "text": "calls"}]
 CONLLU = "# sent_id = 1\n# text = Anna calls\n1\tAnna\tAnna\tPROPN\t_\t_\t2\tnsubj\t_\t_\n"

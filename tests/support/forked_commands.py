@@ -26,7 +26,7 @@ FORKED = ("check", "distill-vectors", "evaluate", "explain", "export", "run", "t
 # Not onnxruntime: it starts a thread when it is imported, and a fork would end in joining a thread that it lacks. Not
 # transformers: it imports plugins of pytest, which then could not rewrite their assertions.
 _IMPORTED = ("onnxscript", "torch.onnx.ops", "seqpipe.commands.app")
-_IMPORTED += ("seqpipe.pipeline.pipeline", "seqpipe.export.exporter", "seqpipe.training.trainer")
+_IMPORTED += ("seqpipe.api.pipeline", "seqpipe.export.exporter", "seqpipe.training.trainer")
 _IMPORTED += ("seqpipe.export.tracing.conversion", "torch.fx.experimental.validator", "torch.export._trace")
 _MAX_REQUEST_BYTES = 1 << 20
 

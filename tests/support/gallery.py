@@ -42,7 +42,7 @@ from tiny_pipelines import (
 from torch import Tensor, nn
 
 from seqpipe.config.loader import load
-from seqpipe.pipeline.full_run import run_all
+from seqpipe.runs.full_run import run_all
 
 ROOT = Path(__file__).parents[2]
 UNUSED_DAYS = 7  # after which the models of other sources are deleted

@@ -11,7 +11,7 @@ from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx
 from seqpipe.runtime import bundle
 from seqpipe.runtime.manifest import Streaming
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 EMBEDDING = [{"use": "lookup", "dim": 6}, {"use": "char-cnn", "dim": 4, "char_dim": 3}]
 

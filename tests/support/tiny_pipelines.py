@@ -244,7 +244,7 @@ def untrained(config: Config, count: int | None = None, seed: int = 1) -> Any:
 
     from seqpipe.training.datasets import read
     from seqpipe.training.fit import fit_artifacts
-    from seqpipe.training.pipeline import Pipeline
+    from seqpipe.training.network import Pipeline
 
     artifacts = fit_artifacts(config, read(config.data.reader, config.data.train, count))
     torch.manual_seed(seed)
@@ -256,7 +256,7 @@ def build_parts(config: Config) -> tuple[Any, Any]:
     import torch
 
     from seqpipe.training.data_forms import data_form
-    from seqpipe.training.pipeline import Pipeline
+    from seqpipe.training.network import Pipeline
 
     form = data_form(config)
     records = form.read(config.data.train)
@@ -267,7 +267,7 @@ def build_parts(config: Config) -> tuple[Any, Any]:
 
 def begin_run(config: Config, fresh: bool = False) -> Any:
     """The run of a config, begun; nothing holds its lock any more."""
-    from seqpipe.pipeline.run_folder import start_run
+    from seqpipe.runs.run_folder import start_run
 
     with start_run(config, QUIET, fresh) as run:
         return run
@@ -275,7 +275,8 @@ def begin_run(config: Config, fresh: bool = False) -> Any:
 
 def train_run(config: Config, console: Console = QUIET, device: str = "cpu") -> Any:
     """Begins the run of a config, or goes on with it, and trains it to the end: the pipeline."""
-    from seqpipe.pipeline import run_folder, training
+    from seqpipe.runs import run_folder
+    from seqpipe.runs import train as training
 
     with run_folder.start_run(config, QUIET) as started:
         return training.train_run(started, console, device)
@@ -387,7 +388,7 @@ class ForkedCommand:
         name: str = "",
         environment: Mapping[str, str] | None = None,
     ):
-        modules = ("seqpipe.pipeline.full_run", "seqpipe.commands.app", "seqpipe.training.trainer")
+        modules = ("seqpipe.runs.full_run", "seqpipe.commands.app", "seqpipe.training.trainer")
         self.server.set_forkserver_preload([*modules, "onnxscript", "torch.onnx.ops"])
         self.told = folder.with_name(f"{folder.name}-told{name}.txt")
         self.told.write_text("")

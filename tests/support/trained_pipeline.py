@@ -12,9 +12,9 @@ from seqpipe.config.loader import Config
 from seqpipe.export.exporter import export
 from seqpipe.export.parity.answers import Comparison
 from seqpipe.features.document import Record
-from seqpipe.pipeline.run_folder import load_trained, open_run
+from seqpipe.runs.run_folder import load_trained, open_run
 from seqpipe.training.datasets import read
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 
 class Trained:

@@ -24,12 +24,13 @@ from seqpipe.config.loader import Config, load
 from seqpipe.config.schema import SGD
 from seqpipe.console import Console
 from seqpipe.errors import UsageError
-from seqpipe.pipeline import run_folder, training
+from seqpipe.runs import run_folder
+from seqpipe.runs import train as training
 from seqpipe.testing.bench import Bench, perturb
 from seqpipe.testing.report import Subject
 from seqpipe.training import checkpoint
 from seqpipe.training.datasets import Batch
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 from seqpipe.training.trainer import Trainer
 
 SAMPLING = {"scheduled_sampling", "hard_attention"}  # options with which a head draws numbers in its loss

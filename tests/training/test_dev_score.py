@@ -14,9 +14,9 @@ from seqpipe.config.loader import load
 from seqpipe.config.run_layout import HISTORY
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
-from seqpipe.pipeline.training import train_run
+from seqpipe.runs.train import train_run
 from seqpipe.training.datasets import Batches, examples, read
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 TRAIN = {"epochs": 4, "batch_tokens": 48, "threads": 1}
 

@@ -16,7 +16,7 @@ from torch.distributed import TCPStore
 
 from seqpipe.commands.options import join_devices
 from seqpipe.errors import EnvError, UsageError
-from seqpipe.pipeline.training import refuse_batch_dependent
+from seqpipe.runs.train import refuse_batch_dependent
 from seqpipe.training import checkpoint
 from seqpipe.training.devices import Processes
 

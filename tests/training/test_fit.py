@@ -13,10 +13,10 @@ from torch import nn
 from seqpipe.answers.text import TargetCensus, Text
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import DataError, PluginError, UsageError
+from seqpipe.evaluation.analysis import unknown_share
 from seqpipe.features.document import Doc
 from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import SPECIALS
-from seqpipe.report.analysis import unknown_share
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import read
 from seqpipe.training.fit import fit_artifacts

@@ -16,10 +16,10 @@ from repository_scripts import load_script
 from tiny_pipelines import QUIET, untrained
 from torch import Tensor
 
+from seqpipe.api.run import Run
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import ConfigError, DataError, EnvError
-from seqpipe.pipeline.run import Run
-from seqpipe.pipeline.training import train_run
+from seqpipe.runs.train import train_run
 from seqpipe.training.datasets import Batches, Example, collate, examples, read
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.fit import fit_artifacts
@@ -142,8 +142,8 @@ def test_each_family_names_the_text_that_fails_and_a_fix(
     before = rf"{LONG}: 4\d\d tokens need more memory in encoder: encoder '{encoder}'.* train\.max_tokens: 2\d\d and"
     with pytest.raises(DataError, match=before):
         train_run(run, QUIET, "cpu")
-    monkeypatch.setattr("seqpipe.pipeline.training.try_longest_text", lambda *arguments: None)
-    monkeypatch.setattr("seqpipe.pipeline.training.calibrate", lambda *arguments: None)
+    monkeypatch.setattr("seqpipe.runs.train.try_longest_text", lambda *arguments: None)
+    monkeypatch.setattr("seqpipe.runs.train.calibrate", lambda *arguments: None)
     during = rf"out of memory in encoder: encoder '{encoder}'.* {LONG} is the longest, 4\d\d tokens; .*max_tokens: 2"
     with pytest.raises(EnvError, match=during):
         train_run(run, QUIET, "cpu")
@@ -187,7 +187,7 @@ def test_a_truncated_text_of_a_language_model_has_a_target_for_each_token(of_fam
 
 LIMITED = """
 import resource, sys
-import seqpipe.pipeline.training
+import seqpipe.runs.train
 from seqpipe.commands.app import main
 kib = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize"))
 resource.setrlimit(resource.RLIMIT_AS, ((kib << 10) + 500_000_000,) * 2)

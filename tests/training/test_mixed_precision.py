@@ -16,8 +16,8 @@ from seqpipe.testing.bench import Bench
 from seqpipe.testing.report import Subject
 from seqpipe.training import checkpoint
 from seqpipe.training.datasets import Batch
+from seqpipe.training.network import Pipeline
 from seqpipe.training.optim import check_precision
-from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.trainer import Trainer
 
 NEAR = 0.02  # of the loss; bf16 has 8 bits

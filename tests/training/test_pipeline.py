@@ -14,12 +14,12 @@ from seqpipe.answers.classification import LabelTask
 from seqpipe.answers.extractive_span import ExtractiveSpanTask
 from seqpipe.answers.tagging import SpansTask
 from seqpipe.answers.text import TextTask
+from seqpipe.api.model import same_answer
 from seqpipe.errors import DataError, PluginError
 from seqpipe.plugin import Size
-from seqpipe.runtime.model import same_answer
 from seqpipe.training.datasets import read
 from seqpipe.training.evaluation import option_table, predictor
-from seqpipe.training.pipeline import Pipeline, score_gap
+from seqpipe.training.network import Pipeline, score_gap
 
 B, T = 2, 3
 FEATURES = {"ids": torch.tensor([[4, 5, 6], [7, 0, 0]]), "mask": torch.tensor([[1, 1, 1], [1, 0, 0]]).bool()}

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import ConfigError, PluginError
-from seqpipe.runtime.evaluate import evaluate, goodness
+from seqpipe.evaluation.scores import evaluate, goodness
 from seqpipe.testing import check_head
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import collate, examples, read
 from seqpipe.training.evaluation import dev_measures, predictor
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 
 class Plain(nn.Module):

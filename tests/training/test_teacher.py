@@ -30,11 +30,11 @@ from torch.nn import functional as F
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.nn import crf
-from seqpipe.pipeline.check import build_trial
+from seqpipe.runs.check import build_trial
 from seqpipe.training import checkpoint
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 from seqpipe.training.teacher import teacher_answers
 
 LABEL = {"use": "label", "pool": "mean"}

@@ -14,7 +14,7 @@ from tiny_pipelines import QUIET, BatchCallback, build_parts, load_tagger, train
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import HISTORY
 from seqpipe.errors import TrainingError
-from seqpipe.pipeline import training
+from seqpipe.runs import train as training
 from seqpipe.training.optim import make_optimizer, rate_factor
 from seqpipe.training.progress import Progress
 from seqpipe.training.trainer import Trainer

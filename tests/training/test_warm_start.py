@@ -28,11 +28,11 @@ from torch import Tensor
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, PluginError, UsageError
-from seqpipe.pipeline.full_run import run_all
-from seqpipe.pipeline.run_folder import fingerprint, open_run
+from seqpipe.runs.full_run import run_all
+from seqpipe.runs.run_folder import fingerprint, open_run
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 from seqpipe.training.warm_start import warm_start
 
 OLD = "../old/runs/old"
@@ -382,7 +382,7 @@ def test_frozen_stages_keep_what_they_started_from_and_a_resumed_run_is_not_star
                 train_run(config, console)
             if place == "cut":
                 assert checkpoint.load(opened.checkpoints / "last.ckpt")["progress"]["epoch"] == 1
-                again = "seqpipe.pipeline.training.warm_start"
+                again = "seqpipe.runs.train.warm_start"
                 monkeypatch.setattr(again, lambda *arguments: pytest.fail("began again"))
                 train_run(config)
             ended.append(weights_of(opened.folder))

@@ -271,7 +271,7 @@ def table(scores: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
     Each of several heads has a table under its name; joint scores come last.
 
     Args:
-        scores: The result of `seqpipe.runtime.evaluate`.
+        scores: The result of `seqpipe.evaluation.scores`.
         metrics: The metrics by name.
     """
     heads = {name: part for name, part in scores.items() if isinstance(part, Mapping) and name != "labels"}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from seqpipe.answers.answer_types import Answer
+from seqpipe.api.model import Model, same_answer
 from seqpipe.config.loader import Config
 from seqpipe.errors import DataError, ParityError
 from seqpipe.export.parity.decisions import DecisionParity
@@ -18,10 +19,9 @@ from seqpipe.features.raw_text import with_raw_text
 from seqpipe.features.sources import TextSource
 from seqpipe.features.splitting import CUTS, Cut, smallest_chunks
 from seqpipe.runtime.decode_options import Chosen
-from seqpipe.runtime.model import Model, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, chunks
 from seqpipe.training.evaluation import predictor
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 # Check that a bundle reads records like training: the same tokens, the same features, the same refusals.
 

@@ -25,7 +25,7 @@ from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.runtime.decode_options import SEED, Known, resolve_options, sibling
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.evaluation import option_trials
-from seqpipe.training.pipeline import HeadStage, Pipeline
+from seqpipe.training.network import HeadStage, Pipeline
 
 # The decode options with which a graph is compared with PyTorch, and the inputs that they become.
 

@@ -15,8 +15,10 @@ import torch
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.metrics.numbers import format_score, metric_of
 from seqpipe.answers.registry import part_of
+from seqpipe.api.model import Model, same_answer
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, ParityError, PluginError
+from seqpipe.evaluation.scores import evaluate, goodness, headline, score_answers
 from seqpipe.export.graph import random_batches, random_doc
 from seqpipe.export.parity.answers import Comparison, check_features, same_array
 from seqpipe.export.parity.decisions import (
@@ -32,9 +34,7 @@ from seqpipe.export.parity.decisions import (
 from seqpipe.features.document import Arrays, Doc, Record, words_of
 from seqpipe.features.sources import NumericSource, masks, sources_of
 from seqpipe.runtime.decode_options import ARE_TEXTS
-from seqpipe.runtime.evaluate import evaluate, goodness, headline, score_answers
 from seqpipe.runtime.manifest import next_inputs
-from seqpipe.runtime.model import Model, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, batches
 
 # Compare incremental decoding, with the graph's cache as input, with decoding in one run.

@@ -18,7 +18,7 @@ from seqpipe.nn.layers import EOS_ID
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.evaluation import option_table, predictor
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 Change = Callable[[Arrays, Arrays], None]
 

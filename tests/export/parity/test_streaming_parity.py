@@ -19,7 +19,7 @@ from seqpipe.export.parity.gate import compare_streams, ragged_chunks
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.testing.graphs import session_of
 from seqpipe.training.evaluation import predictor
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 from seqpipe_plugins.encoders.lstm import LSTM
 
 FORWARD = {"hidden": 5, "direction": "forward"}

@@ -16,7 +16,7 @@ from seqpipe.config.loader import load as load_config
 from seqpipe.errors import ParityError
 from seqpipe.export.passes import int8 as quantising
 from seqpipe.export.passes.int8 import in_int8, input_ranges
-from seqpipe.pipeline.full_run import run_all
+from seqpipe.runs.full_run import run_all
 
 RANDOM = np.random.default_rng(3)
 V, D, N = 90, 64, 70

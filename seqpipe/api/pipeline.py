@@ -16,9 +16,9 @@ from seqpipe.features.parts import Part, paths_of
 from seqpipe.files import Rows
 
 if TYPE_CHECKING:
-    from seqpipe.pipeline.check import ExportCheck
-    from seqpipe.pipeline.full_run import ScoreSpread
-    from seqpipe.pipeline.run import Run
+    from seqpipe.api.run import Run
+    from seqpipe.runs.check import ExportCheck
+    from seqpipe.runs.full_run import ScoreSpread
 
 Report = Callable[[Progress], None] | bool  # True: a progress bar; False: nothing
 
@@ -136,14 +136,14 @@ class Pipeline:
         missing = []
         if self.config.needs:
             from seqpipe.config.init_from import relative_path
-            from seqpipe.pipeline.full_run import missing_needs
+            from seqpipe.runs.full_run import missing_needs
 
             for step in missing_needs(self.config):
                 console.say(f"needs {step}")
                 missing.append(relative_path(step.need.path))
         if missing or not export:
             return Check((), tuple(missing), None)
-        from seqpipe.pipeline.check import check_export
+        from seqpipe.runs.check import check_export
 
         checked = check_export(self.config, console)
         return Check(tuple(console.warnings), (), checked)
@@ -183,7 +183,7 @@ class Pipeline:
             ExportError: if the bundle would not answer as PyTorch does.
             InterruptedRunError: if a signal ended training, after its state was saved.
         """
-        from seqpipe.pipeline.full_run import run_all
+        from seqpipe.runs.full_run import run_all
 
         if more and (fresh or data_add):
             raise UsageError("more: it continues a run, so it excludes `fresh` and `data_add`")
@@ -207,7 +207,7 @@ class Pipeline:
 
         The name of each run ends in `-seed1`, `-seed2` and so on. Arguments and errors are those of `run`.
         """
-        from seqpipe.pipeline.full_run import run_all, run_seeds
+        from seqpipe.runs.full_run import run_all, run_seeds
 
         console = self._prepare(progress, device)
         run = partial(run_all, console=console, device=device, fresh=fresh, runs=Path(runs))
@@ -234,7 +234,7 @@ class Pipeline:
             final: Then train the pipeline on all data, under its own name, without shares for dev and test; if dev was
                 a share, for the median number of epochs of the best weights of the folds.
         """
-        from seqpipe.pipeline.full_run import run_all, run_folds
+        from seqpipe.runs.full_run import run_all, run_folds
 
         if folds < 2:
             raise UsageError(f"folds must be at least 2, got {folds}")
@@ -255,9 +255,9 @@ class Pipeline:
 
         Arguments and errors are those of `run`.
         """
-        from seqpipe.pipeline.run_folder import start_run
-        from seqpipe.pipeline.self_training import self_train
-        from seqpipe.pipeline.training import train_run
+        from seqpipe.runs.run_folder import start_run
+        from seqpipe.runs.self_training import self_train
+        from seqpipe.runs.train import train_run
 
         console = self._prepare(progress, device, on_epoch)
         with start_run(self.config, console, fresh, Path(runs)) as run:
@@ -298,7 +298,7 @@ class Pipeline:
         progress = False if join().rank else progress  # the first of several processes reports
         console = CallbackConsole(progress)
         if self.config.needs:
-            from seqpipe.pipeline.full_run import make_needs
+            from seqpipe.runs.full_run import make_needs
 
             if make_needs(self.config, console, device):
                 self.config = self._load()  # missing folders could not be checked before

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from seqpipe import files
+from seqpipe.api.run import RUNS, Run
 from seqpipe.config.contract import build_component, has_member
 from seqpipe.config.init_from import run_problem
 from seqpipe.config.loader import Config, load, resolved
@@ -36,13 +37,12 @@ from seqpipe.config.yaml import dump, flatten
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.features.parts import DataPath, Part, paths_of
-from seqpipe.pipeline.lock import run_lock
-from seqpipe.pipeline.run import RUNS, Run
+from seqpipe.runs.lock import run_lock
 from seqpipe.training import checkpoint, devices
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_forms import features_mode
+from seqpipe.training.network import Pipeline
 from seqpipe.training.optim import rate_factor
-from seqpipe.training.pipeline import Pipeline
 
 
 def fingerprint(config: Config, run: Path | None = None) -> dict[str, Any]:

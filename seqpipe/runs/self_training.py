@@ -12,20 +12,20 @@ from typing import Any
 from seqpipe import files
 from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.answers.registry import part_of
+from seqpipe.api.run import Run, json_lines
 from seqpipe.config.contract import build_component, changes_by_epoch, metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, HISTORY, LAST, LEARNED, PSEUDO_LABELS, ROUNDS, SELF_TRAINING
 from seqpipe.console import Console
 from seqpipe.errors import DataError
+from seqpipe.evaluation.scores import goodness
 from seqpipe.features.document import Record
-from seqpipe.pipeline.run import Run, json_lines
-from seqpipe.pipeline.training import resolve_device, train_run
-from seqpipe.runtime.evaluate import goodness
+from seqpipe.runs.train import resolve_device, train_run
 from seqpipe.runtime.predictor import batches
 from seqpipe.training import devices
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.evaluation import predictor
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 
 def self_train(run: Run, console: Console, device: str = "auto") -> None:

@@ -9,17 +9,17 @@ import torch
 
 from seqpipe import files
 from seqpipe.answers.task import folded_label, list_examples
+from seqpipe.api.run import Run, json_lines
 from seqpipe.config.contract import declaration, describe, member
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import FACTS, FEATURES, LAST, LEARNED, MAPPED, OUTCOME, PARTS, PSEUDO_LABELS
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
+from seqpipe.evaluation.analysis import data_facts, unknown_share
+from seqpipe.evaluation.scores import deciding
 from seqpipe.features.document import Doc
 from seqpipe.features.mapped import FeatureStore, StoredRecords
 from seqpipe.features.parts import Part
-from seqpipe.pipeline.run import Run, json_lines
-from seqpipe.report.analysis import data_facts, unknown_share
-from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.predictor import CHUNK, chunks, cores, refuse_long
 from seqpipe.training import devices
 from seqpipe.training.artifacts import Artifacts
@@ -29,8 +29,8 @@ from seqpipe.training.datasets import docs_of, unseen_labels
 from seqpipe.training.evaluation import DevScores, calibrate, dev_allocations, sample_scores
 from seqpipe.training.fit import dev_messages
 from seqpipe.training.memory import try_longest_text
+from seqpipe.training.network import Pipeline
 from seqpipe.training.optim import check_precision
-from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import outcome_of, rise_of_loss
 from seqpipe.training.teacher import teacher_answers
 from seqpipe.training.trainer import Trainer

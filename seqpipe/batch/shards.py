@@ -12,13 +12,13 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
+from seqpipe.api.model import Model
+from seqpipe.batch.files import Span, input_format, output_format, predict_file
+from seqpipe.batch.tables import ENDINGS, ending
 from seqpipe.console import Console
 from seqpipe.errors import DataError, SeqpipeError, SkippedError, UsageError
 from seqpipe.features.sources import numeric_fields
 from seqpipe.files import PACKED, download, input_sha256, json_bytes, make_folder, open_file, sha256_file, write
-from seqpipe.runtime.file_io import Span, input_format, output_format, predict_file
-from seqpipe.runtime.model import Model
-from seqpipe.runtime.table_io import ENDINGS, ending
 
 SMALLEST, LARGEST, PARTS = 1 << 16, 1 << 26, 256  # bytes of a part, and how many parts inputs are divided into
 PICTURES = 64  # pictures or sounds of a part

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from seqpipe.api.model import Model
 from seqpipe.explain.html import STYLE, card, draw_answer, weight_cards
-from seqpipe.runtime.model import Model
 
 MOST_LABELS = 5  # labels with their probabilities, if the caller does not choose
 

@@ -16,18 +16,18 @@ from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.comparison import Row
 from seqpipe.answers.registry import metric_types
 from seqpipe.answers.task import Task
+from seqpipe.api.model import Model
+from seqpipe.api.run import Run
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import BUNDLE, FACTS, REPORT, YAML
 from seqpipe.errors import EnvError, UsageError, install_command
+from seqpipe.evaluation.analysis import data_facts, judge, training_findings
+from seqpipe.evaluation.scores import answered, score_answers
 from seqpipe.features.document import Record
 from seqpipe.features.sources import InputSource
 from seqpipe.files import Rows
-from seqpipe.pipeline.run import Run
-from seqpipe.pipeline.scoring import QUIET, open_bundle, open_target
-from seqpipe.report.analysis import data_facts, judge, training_findings
 from seqpipe.report.page import Report, analyse, curves, write_page
-from seqpipe.runtime.evaluate import answered, score_answers
-from seqpipe.runtime.model import Model
+from seqpipe.runs.scoring import QUIET, open_bundle, open_target
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.progress import outcome_lines
 

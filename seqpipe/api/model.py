@@ -12,7 +12,10 @@ from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import LOOSE
 from seqpipe.answers.text import GeneratedText
 from seqpipe.answers.types import Attended, Masking
+from seqpipe.batch.tables import reader_for
 from seqpipe.errors import BundleError, DataError, UsageError
+from seqpipe.evaluation.scores import PERTURBATIONS, robustness, swap
+from seqpipe.evaluation.text_scores import ScoredText, text_scores
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.media import is_media
 from seqpipe.features.parts import read_records
@@ -20,14 +23,11 @@ from seqpipe.features.sources import fields_of, media_fields, one_text
 from seqpipe.files import Rows
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import describe_options, field_options, option_names, options_of, record_keys
-from seqpipe.runtime.evaluate import PERTURBATIONS, robustness, swap
 from seqpipe.runtime.explanation import Explanation, Method, explain, has_explanation, word_table
 from seqpipe.runtime.manifest import Golden, Manifest
 from seqpipe.runtime.predictor import CHUNK, ON_ERROR, BundlePredictor, raise_error, state_error
 from seqpipe.runtime.session import SECONDS, GraphSession
 from seqpipe.runtime.streams import PieceStream, stream
-from seqpipe.runtime.table_io import reader_for
-from seqpipe.runtime.text_scores import ScoredText, text_scores
 
 if TYPE_CHECKING:
     from seqpipe.report.page import Report
@@ -126,7 +126,7 @@ class Bundle:
         Raises:
             EnvError: without matplotlib and Jinja2, which the extra `report` installs.
         """
-        from seqpipe.pipeline.report import report_bundle
+        from seqpipe.report.collect import report_bundle
 
         return report_bundle(self.path, Path(data), Path(output) if output else None, by, perturb, swap)
 
@@ -264,7 +264,7 @@ class Model:
             field: Column of the texts, or of each text of a pair; by default that of the training data, or `text`.
             options: Decode options of the bundle, and `on_error` and `option_fields` as of a call.
         """
-        from seqpipe.runtime.table_io import answer_table
+        from seqpipe.batch.tables import answer_table
 
         return answer_table(self, table, [field] if isinstance(field, str) else field, options)
 
@@ -331,7 +331,7 @@ class Model:
         return word_table((self.explain(i, method="occlusion", faithfulness=False, **options) for i in inputs), top)
 
     def robustness(self, data: Data, perturb: Sequence[str] = (*PERTURBATIONS,), seed: int = 1) -> Rows:
-        """Return the score on a data file or records, and on perturbations (`seqpipe.runtime.evaluate`)."""
+        """Return the score on a data file or records, and on perturbations (`seqpipe.evaluation.scores`)."""
         return robustness(self.predictor, [*self._records(data)], perturb, seed)
 
     def swap(self, data: Data, pairs: Sequence[tuple[str, str]]) -> Rows:

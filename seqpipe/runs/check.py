@@ -15,10 +15,12 @@ import torch
 
 from seqpipe.answers.task import Census
 from seqpipe.answers.types import UnseenLabelError
+from seqpipe.api.model import Model
 from seqpipe.config.contract import by_source, describe, head_task
 from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, DataError, TrainingError
+from seqpipe.evaluation.scores import deciding
 from seqpipe.export.exporter import bundle_files, bundle_manifest, use_graph
 from seqpipe.export.graph import random_batches
 from seqpipe.export.parity.decisions import DecisionParity, Tally
@@ -28,10 +30,8 @@ from seqpipe.features.encoding import excerpt
 from seqpipe.features.parts import DataPath, labels_of, left_out_message
 from seqpipe.features.raw_text import FIX, compare, find_fault
 from seqpipe.features.sources import tokenizers_of
-from seqpipe.pipeline.training import refuse_long_texts, report_unseen_labels
+from seqpipe.runs.train import refuse_long_texts, report_unseen_labels
 from seqpipe.runtime import bundle
-from seqpipe.runtime.evaluate import deciding
-from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import chunks, refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
@@ -39,7 +39,7 @@ from seqpipe.training.data_forms import DataForm, ExampleData, TrainingData, dat
 from seqpipe.training.datasets import Batch, Batches, ExampleMaker, read
 from seqpipe.training.evaluation import DevScores, first_not_finite, option_table, predictor
 from seqpipe.training.memory import try_longest_text
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 from seqpipe.training.teacher import teacher_answers
 from seqpipe.training.warm_start import warm_start
 

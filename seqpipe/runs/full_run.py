@@ -14,6 +14,8 @@ from typing import Any
 from seqpipe import files
 from seqpipe.answers.metrics.numbers import format_score, table
 from seqpipe.answers.task import Census
+from seqpipe.api.model import Model
+from seqpipe.api.run import RUNS, Run
 from seqpipe.config.contract import dev_option, metric_types
 from seqpipe.config.init_from import relative_path, run_problem
 from seqpipe.config.loader import Config, load, resolved
@@ -22,18 +24,16 @@ from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, LAST, REPORT, SCORES
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console, text_width
 from seqpipe.errors import ConfigError, EnvError, UsageError
+from seqpipe.evaluation.scores import answered, headlines, score_answers
 from seqpipe.export.exporter import export
 from seqpipe.features.document import Record
 from seqpipe.features.parts import Part, folds, left_out_message
-from seqpipe.pipeline.lock import lock_around, run_lock
-from seqpipe.pipeline.run import RUNS, Run
-from seqpipe.pipeline.run_folder import fingerprint, load_trained, open_run, refuse_changes, start_run
-from seqpipe.pipeline.scoring import score_raw_text
-from seqpipe.pipeline.self_training import self_train
-from seqpipe.pipeline.training import train_run
+from seqpipe.runs.lock import lock_around, run_lock
+from seqpipe.runs.run_folder import fingerprint, load_trained, open_run, refuse_changes, start_run
+from seqpipe.runs.scoring import score_raw_text
+from seqpipe.runs.self_training import self_train
+from seqpipe.runs.train import train_run
 from seqpipe.runtime import bundle
-from seqpipe.runtime.evaluate import answered, headlines, score_answers
-from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training import checkpoint, devices
 from seqpipe.training.artifacts import Artifacts

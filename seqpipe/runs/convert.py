@@ -16,6 +16,8 @@ from tokenizers import processors
 from torch import nn
 
 from seqpipe.answers.task import HeadInfo
+from seqpipe.api.model import Model
+from seqpipe.batch.files import input_format, parse_record, plain_record, read_lines
 from seqpipe.config.contract import answer_settings, declared_features, head_task, member
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
@@ -31,14 +33,12 @@ from seqpipe.features.kinds.registry import pair_features
 from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import Vocabulary
 from seqpipe.nn.pretrained import refuse_pickles
-from seqpipe.pipeline.lock import lock_around
+from seqpipe.runs.lock import lock_around
 from seqpipe.runtime import bundle
-from seqpipe.runtime.file_io import input_format, parse_record, plain_record, read_lines
-from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import raise_error
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import tensors
-from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.network import Pipeline
 
 Aggregation = Literal["simple", "first"]
 Pooling = Literal["mean", "cls"]

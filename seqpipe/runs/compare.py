@@ -19,18 +19,18 @@ import numpy as np
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.metrics.numbers import metric_of
+from seqpipe.api.model import Bundle
+from seqpipe.api.run import RUNS, Run
 from seqpipe.config import yaml
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import BUNDLE, FEATURES, MAPPED, SCORES, STATE, YAML
 from seqpipe.errors import SeqpipeError, UsageError
+from seqpipe.evaluation.scores import answered, group_of, headlines, new_counter
 from seqpipe.features.document import Record
 from seqpipe.features.sources import fields_of
 from seqpipe.files import Rows, locked, read_json
-from seqpipe.pipeline.run import RUNS, Run
-from seqpipe.pipeline.scoring import QUIET, add_own_metrics, open_bundle, open_target
-from seqpipe.runtime.evaluate import answered, group_of, headlines, new_counter
+from seqpipe.runs.scoring import QUIET, add_own_metrics, open_bundle, open_target
 from seqpipe.runtime.manifest import Limits
-from seqpipe.runtime.model import Bundle
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.artifacts import Artifacts
 

@@ -15,10 +15,10 @@ from seqpipe.errors import UsageError, install_command
 from seqpipe.files import Rows
 
 if TYPE_CHECKING:
+    from seqpipe.api.model import Bundle, Data
     from seqpipe.config.loader import Config
-    from seqpipe.pipeline.runs import Comparison
     from seqpipe.report.page import Report
-    from seqpipe.runtime.model import Bundle, Data
+    from seqpipe.runs.compare import Comparison
 
 RUNS = Path("runs")  # folder of all runs
 
@@ -47,11 +47,11 @@ class Run:
 
     def _repr_html_(self) -> str:
         from seqpipe.answers.metrics.numbers import format_score
+        from seqpipe.api.notebook import style_html
         from seqpipe.config.contract import metric_types
+        from seqpipe.evaluation.scores import headlines
         from seqpipe.explain.html import card
-        from seqpipe.explain.notebook import style_html
         from seqpipe.report.page import STYLES, curves
-        from seqpipe.runtime.evaluate import headlines
 
         metrics, metric = metric_types(self.config.head), self.outcome.get("metric")
         scores, history = Rows(), self.history
@@ -132,7 +132,7 @@ class Run:
         Raises:
             UsageError: if the run was not exported yet.
         """
-        from seqpipe.runtime.model import Bundle
+        from seqpipe.api.model import Bundle
 
         if folds := self.folds:
             raise UsageError(
@@ -154,7 +154,7 @@ class Run:
 
     def compare(self, *targets: str | Path | Run | Bundle, **options: Any) -> Comparison:
         """Compare other runs or bundles with this run; options and errors are those of `seqpipe.compare`."""
-        from seqpipe.pipeline.runs import compare
+        from seqpipe.runs.compare import compare
 
         return compare(self, *targets, **options)
 
@@ -166,7 +166,7 @@ class Run:
         `kind`, such as `wrong boundary`); `score`, the probability of the answer; `wrongness`, by which they are
         sorted: the probability of the answer, or the greatest of a wrong item; the error of a number.
         """
-        from seqpipe.report.analysis import errors
+        from seqpipe.evaluation.analysis import errors
 
         return Rows(errors(self._judge(set)))
 
@@ -176,12 +176,12 @@ class Run:
         None is a label that is missing on one side. Further keys: `set`, of several heads `head`, of spans the `kind`
         of error, of a structured answer `field`.
         """
-        from seqpipe.report.analysis import confusion
+        from seqpipe.evaluation.analysis import confusion
 
         return Rows(confusion(self._judge(set)))
 
     def _judge(self, name: str | None) -> list[dict[str, Any]]:
-        from seqpipe.report.analysis import judge
+        from seqpipe.evaluation.analysis import judge
         from seqpipe.training.artifacts import Artifacts
 
         artifacts, answers = Artifacts.load(self.folder), [row for row in self.answers if name in (None, row["set"])]
@@ -208,7 +208,7 @@ class Run:
         Raises:
             EnvError: without matplotlib and Jinja2, which the extra `report` installs.
         """
-        from seqpipe.pipeline.report import report_run
+        from seqpipe.report.collect import report_run
 
         return report_run(self, Path(output) if output else None, by, perturb, swap)
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.metrics.text import has
+from seqpipe.api.model import Model
+from seqpipe.batch.shards import Descriptions, Part, answer_part
 from seqpipe.errors import EnvError, SeqpipeError, install_command
 from seqpipe.files import json_bytes
-from seqpipe.runtime.model import Model
-from seqpipe.runtime.parts import Descriptions, Part, answer_part
 from seqpipe.runtime.predictor import cores
 
 

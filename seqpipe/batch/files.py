@@ -18,19 +18,8 @@ from typing import Any
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import WARNING, AnswerKind
-from seqpipe.console import Console
-from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
-from seqpipe.features.document import Record, locate
-from seqpipe.features.media import with_paths
-from seqpipe.features.sources import fields_of, media_fields, numeric_fields, one_text
-from seqpipe.files import JSON_DECODER, LONGEST_LINE, encoding_fix, json_bytes, open_file, refuse_overwriting, writing
-from seqpipe.runtime.bundle import reader_from
-from seqpipe.runtime.decode_options import record_keys
-from seqpipe.runtime.manifest import Reader
-from seqpipe.runtime.model import Model
-from seqpipe.runtime.predictor import CHUNK, ON_ERROR, Answers, Predictor, raise_error
-from seqpipe.runtime.streams import PieceStream
-from seqpipe.runtime.table_io import (
+from seqpipe.api.model import Model
+from seqpipe.batch.tables import (
     ENDINGS,
     OUTPUTS,
     TABLES,
@@ -41,6 +30,17 @@ from seqpipe.runtime.table_io import (
     read_rows,
     write_table,
 )
+from seqpipe.console import Console
+from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
+from seqpipe.features.document import Record, locate
+from seqpipe.features.media import with_paths
+from seqpipe.features.sources import fields_of, media_fields, numeric_fields, one_text
+from seqpipe.files import JSON_DECODER, LONGEST_LINE, encoding_fix, json_bytes, open_file, refuse_overwriting, writing
+from seqpipe.runtime.bundle import reader_from
+from seqpipe.runtime.decode_options import record_keys
+from seqpipe.runtime.manifest import Reader
+from seqpipe.runtime.predictor import CHUNK, ON_ERROR, Answers, Predictor, raise_error
+from seqpipe.runtime.streams import PieceStream
 
 BLOCK = 1 << 16  # bytes read at once
 FORMATS = ("text", "jsonl", "conll", *TABLES)

@@ -20,7 +20,7 @@ from seqpipe.runtime.decode_options import field_options, record_keys
 from seqpipe.runtime.manifest import Reader
 
 if TYPE_CHECKING:
-    from seqpipe.runtime.model import Model
+    from seqpipe.api.model import Model
 
 TABLES = ("csv", "tsv", "json", "parquet", "conllu")
 OUTPUTS = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # endings of tables that are written, with their delimiter

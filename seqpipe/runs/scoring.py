@@ -16,6 +16,9 @@ from seqpipe.answers.metrics.numbers import format_score, metric_of, table
 from seqpipe.answers.metrics.text import has
 from seqpipe.answers.task import Census
 from seqpipe.answers.types import Masking, Metric
+from seqpipe.api.model import Model, load
+from seqpipe.batch.shards import Shard, read_description
+from seqpipe.batch.tables import reader_for
 from seqpipe.config import yaml
 from seqpipe.config.contract import Metrics, build_component, has_member, head_metrics, member
 from seqpipe.config.plugins import Plugins
@@ -23,6 +26,9 @@ from seqpipe.config.run_layout import YAML
 from seqpipe.config.signature import options_model, validate, values
 from seqpipe.console import Console, text_table
 from seqpipe.errors import DataError, PluginError, UsageError
+from seqpipe.evaluation.scores import answered, evaluate, headline, read_pairs, robustness, score_answers
+from seqpipe.evaluation.scores import swap as swap_words
+from seqpipe.evaluation.text_scores import METRICS, Normalize, judge, pair_scores, read_items, wrong_preferences
 from seqpipe.features.document import Record
 from seqpipe.features.media import json_value
 from seqpipe.features.parts import DataPath, Files, Part, paths_of, read_records
@@ -42,14 +48,8 @@ from seqpipe.files import (
 from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import Known
-from seqpipe.runtime.evaluate import answered, evaluate, headline, read_pairs, robustness, score_answers
-from seqpipe.runtime.evaluate import swap as swap_words
 from seqpipe.runtime.manifest import Manifest, MetricsOwner, Reader
-from seqpipe.runtime.model import Model, load
-from seqpipe.runtime.parts import Shard, read_description
 from seqpipe.runtime.predictor import CHUNK, Predictor, chunks
-from seqpipe.runtime.table_io import reader_for
-from seqpipe.runtime.text_scores import METRICS, Normalize, judge, pair_scores, read_items, wrong_preferences
 
 # Scores on raw text, as in deployment, beside those on the words of the data.
 
@@ -324,8 +324,8 @@ def open_target(target: Path, device: str, data: Path | None, console: Console, 
     if (target / bundle.MANIFEST).exists():
         return _open_bundle(target, device, data, console, files)[0]
     # Imported here: a bundle can be scored without PyTorch.
-    from seqpipe.pipeline.run_folder import load_trained, open_run
-    from seqpipe.pipeline.training import resolve_device
+    from seqpipe.runs.run_folder import load_trained, open_run
+    from seqpipe.runs.train import resolve_device
     from seqpipe.training.evaluation import predictor
 
     run, device = open_run(target, console, data is None, plugins=files), resolve_device(device)

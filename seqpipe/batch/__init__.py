@@ -1,0 +1,1 @@
+"""Answers for files, tables, shards and Ray; no PyTorch."""

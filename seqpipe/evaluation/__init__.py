@@ -1,0 +1,1 @@
+"""Scores of answers, errors, significance and minimal pairs; no PyTorch."""
