@@ -32,7 +32,7 @@ from seqpipe.training import optim
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.datasets import Batches, Windows
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 from seqpipe.training.tiny_bert import checkpoint_texts, tiny_bert
 from seqpipe.training.trainer import REPORT_BATCHES, Trainer
 
@@ -65,7 +65,7 @@ class Subject:
     """One pipeline, its data and its device."""
 
     config: Config
-    pipeline: Pipeline
+    network: Network
     batches: Batches | Windows
     device: str
 
@@ -80,7 +80,7 @@ class Subject:
     def train(self, at_step: Callable[[int], None], ahead: bool = True) -> None:
         with tempfile.TemporaryDirectory() as folder:
             console = AtSteps(at_step)
-            trainer = Trainer(self.pipeline, self.config, self.batches, None, Path(folder), console, self.device)
+            trainer = Trainer(self.network, self.config, self.batches, None, Path(folder), console, self.device)
             trainer.report_batches = REPORT_BATCHES  # on the CPU too
             if not ahead:
                 trainer.prefetcher.pins, trainer.prefetcher.processes = False, 0
@@ -104,13 +104,13 @@ class Subject:
 
         Its optimizer is not the fused one, which has no operators for that device.
         """
-        pipeline = Pipeline(self.config, self.pipeline.artifacts).train()
-        move_module(pipeline)
+        network = Network(self.config, self.network.artifacts).train()
+        move_module(network)
         unfused = {name: without_fused_kernels(cls) for name, cls in optim.OPTIMIZERS.items()}
         steps, report = HostWaits(), HostWaits()
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(optim, "OPTIMIZERS", unfused):
             with HostWaits():
-                trainer = Trainer(pipeline, self.config, self.batches, None, Path(folder), Console(-1), DEVICE)
+                trainer = Trainer(network, self.config, self.batches, None, Path(folder), Console(-1), DEVICE)
             vars(trainer)["_autocast"] = contextlib.nullcontext  # it knows no such device
             trainer.report_batches = WAITING_STEPS + 1
             for rows in self.batches.order(0)[:WAITING_STEPS]:
@@ -170,7 +170,7 @@ def subject(name: str, device: str, steps: int, dry: bool, settings: Sequence[st
     else:
         batches = replace(batches, data=[batches.data[i] for rows in batches.order(0)[:steps] for i in rows])
     torch.manual_seed(1)
-    return Subject(config, Pipeline(config, artifacts), batches, device)
+    return Subject(config, Network(config, artifacts), batches, device)
 
 
 def measure(subject: Subject) -> list[str]:

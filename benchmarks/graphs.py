@@ -40,15 +40,15 @@ def export(folder: Path, names: Sequence[str]) -> None:
     from seqpipe.training.datasets import read
     from seqpipe.training.evaluation import option_table, option_trials
     from seqpipe.training.fit import fit_artifacts
-    from seqpipe.training.network import Pipeline
+    from seqpipe.training.network import Network
 
     torch.set_num_threads(1)
     for name in names:
         config = load(Path("pipelines", f"{name}.yaml"))
         artifacts = fit_artifacts(config, read(config.data.reader, config.data.train, 200))
         torch.manual_seed(1)
-        pipeline, options = Pipeline(config, artifacts).eval(), option_table(*config.head)
-        data = to_onnx(pipeline, options, config.export.opset, config.export.explain)
+        network, options = Network(config, artifacts).eval(), option_table(*config.head)
+        data = to_onnx(network, options, config.export.opset, config.export.explain)
         (folder / f"{name}.onnx").write_bytes(data)
         feeds = [
             batch | option_inputs(batch, options, chosen)

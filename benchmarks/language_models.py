@@ -86,7 +86,7 @@ def training(data: Path | None) -> None:
     from seqpipe.config.loader import load
     from seqpipe.training.datasets import Records, in_memory
     from seqpipe.training.fit import fit_artifacts
-    from seqpipe.training.network import Pipeline
+    from seqpipe.training.network import Network
 
     torch.set_num_threads(1)
     shakespeare(data)
@@ -96,7 +96,7 @@ def training(data: Path | None) -> None:
     learned = fit_artifacts(config, records)
     tokens = torch.from_numpy(in_memory(learned, records))
     model = PlainGpt(len(learned.vocabulary), 128, 4, 4, 64)
-    count = sum(p.numel() for p in Pipeline(config, learned).parameters())
+    count = sum(p.numel() for p in Network(config, learned).parameters())
     print(f"{sum(p.numel() for p in model.parameters()):,} weights, of seqpipe's model {count:,}")
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
 
@@ -150,13 +150,13 @@ def writing(
             "encoder: {use: pretrained-decoder, checkpoint: gpt}\nhead: {use: lm, context: 64}\n"
         )
 
-        def calibrated(graph: bytes, pipeline: Any) -> bytes:
-            (doc,) = pipeline.artifacts.featurizer.docs([{"text": (folder / "text.txt").read_text()}])
+        def calibrated(graph: bytes, network: Any) -> bytes:
+            (doc,) = network.artifacts.featurizer.docs([{"text": (folder / "text.txt").read_text()}])
             rows = np.array(doc.ids[:4096]).reshape(-1, 1, 64)
             inputs = ({"ids": ids, "mask": np.ones(ids.shape, bool)} for ids in rows)
             return in_int8(graph, input_ranges(graph, inputs))
 
-        ways = [lambda graph, pipeline: graph, calibrated]
+        ways = [lambda graph, network: graph, calibrated]
         model, small = exported(folder / "gpt.yaml", *ways, folder=folder, threads=threads)
         figures = perplexities(folder / "texts.npy", float32=model, int8=small)
         for rows in batches:
@@ -186,19 +186,19 @@ def exported(path: Path, *ways: Callable[[bytes, Any], bytes], folder: Path, thr
     from seqpipe.training.datasets import read
     from seqpipe.training.evaluation import option_table
     from seqpipe.training.fit import fit_artifacts
-    from seqpipe.training.network import Pipeline
+    from seqpipe.training.network import Network
 
     config = load(path)
-    pipeline = Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 9))).eval()
+    network = Network(config, fit_artifacts(config, read(config.data.reader, config.data.train, 9))).eval()
     options = option_table(*config.head)
     clock = time.perf_counter()
-    graph = to_onnx(pipeline, options, config.export.opset)
-    weights = 4 * sum(p.numel() for p in pipeline.parameters())
+    graph = to_onnx(network, options, config.export.opset)
+    weights = 4 * sum(p.numel() for p in network.parameters())
     print(f"exported in {time.perf_counter() - clock:.0f} s, {len(graph):,} bytes, the weights {weights:,}")
-    manifest = bundle_manifest(pipeline, config, options, {})
+    manifest = bundle_manifest(network, config, options, {})
     models: list[Any] = []
     for number, way in enumerate(ways):
-        bundle.write(folder / f"bundle-{number}", bundle_files(pipeline, way(graph, pipeline)), manifest)
+        bundle.write(folder / f"bundle-{number}", bundle_files(network, way(graph, network)), manifest)
         models.append(seqpipe.load(folder / f"bundle-{number}", "cpu", threads))
     return models
 
@@ -220,7 +220,7 @@ def t5(data: Path | None) -> None:
             "encoder: {use: pretrained-seq2seq, checkpoint: t5}\n"
             "head: {use: pretrained-seq2seq, checkpoint: t5, target_tokenizer: same}\n"
         )
-        (model,) = exported(folder / "t5.yaml", lambda graph, pipeline: graph, folder=folder)
+        (model,) = exported(folder / "t5.yaml", lambda graph, network: graph, folder=folder)
     for beams in (1, 4):
         begun, expected = time.perf_counter(), []
         for text in texts:

@@ -95,7 +95,7 @@ def step(sizes: list[int]) -> None:
     from seqpipe.training import optim
     from seqpipe.training.datasets import Batches, examples, read
     from seqpipe.training.fit import fit_artifacts
-    from seqpipe.training.network import Pipeline
+    from seqpipe.training.network import Network
     from seqpipe.training.trainer import Trainer
 
     torch.set_num_threads(1)
@@ -115,8 +115,8 @@ def step(sizes: list[int]) -> None:
         for is_sparse in (True, False):
             optim.DENSE_ROWS = 0 if is_sparse else 2 * size
             batches = Batches(artifacts, data, 500, None, 1)
-            pipeline = Pipeline(config, artifacts)
-            trainers[size, is_sparse] = Trainer(pipeline, config, batches, None, path.parent, Console(-1))
+            network = Network(config, artifacts)
+            trainers[size, is_sparse] = Trainer(network, config, batches, None, path.parent, Console(-1))
     times: dict[tuple[int, bool], list[float]] = {key: [] for key in trainers}
     for position in range(STEPS):
         for key, trainer in trainers.items():

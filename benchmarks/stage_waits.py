@@ -235,13 +235,13 @@ class StepCounts:
 def count_step(file: Path, overrides: Sequence[str] = ()) -> StepCounts:
     """Count a step of a pipeline with random weights on its first batch."""
     trial = build_trial(load(file, overrides))
-    pipeline = trial.pipeline.train()
+    network = trial.network.train()
     torch.manual_seed(0)
-    loss = pipeline.loss(trial.batch)
-    move_module(pipeline)
+    loss = network.loss(trial.batch)
+    move_module(network)
     torch.manual_seed(0)
     with HostWaits() as forward:
-        there = pipeline.loss({name: DeviceTensor(tensor) for name, tensor in trial.batch.items()})
+        there = network.loss({name: DeviceTensor(tensor) for name, tensor in trial.batch.items()})
     with HostWaits() as backward:
         there.backward()
     assert isinstance(there, DeviceTensor)

@@ -15,7 +15,7 @@ from seqpipe.files import writing
 if TYPE_CHECKING:
     import numpy as np
 
-    from seqpipe.training.network import Pipeline
+    from seqpipe.training.network import Network
 
 
 def vectors(
@@ -38,9 +38,9 @@ def vectors(
     console = make_console(quiet)
     path = output or folder / ("vectors.bin" if binary else "vectors.vec")
     with lock_around(path):
-        pipeline = load_trained(open_run(folder, console, need_data=False, plugins=plugins or ()))
-        key, table = _table(pipeline, folder, stage)
-        vocabulary = pipeline.artifacts.vocabularies[pipeline.source_of[key]]
+        network = load_trained(open_run(folder, console, need_data=False, plugins=plugins or ()))
+        key, table = _table(network, folder, stage)
+        vocabulary = network.artifacts.vocabularies[network.source_of[key]]
         ids = [i for i, word in enumerate(vocabulary) if is_word(word)]
         write(path, word2vec_bytes([vocabulary[i] for i in ids], table[ids], binary))
     console.say(f"{len(ids):,} words -> {path}\n\nnext: embedding: {{use: vectors, path: {path}}}")
@@ -54,7 +54,7 @@ def distill_vectors(
     vocabulary: Annotated[
         Path | None, typer.Option("--vocabulary", metavar="FILE", help="Words, one per line, the most frequent first.")
     ] = None,
-    pipeline: Annotated[
+    network: Annotated[
         Path | None,
         typer.Option("--pipeline", metavar="FILE", help="A pipeline's YAML: the words of its training data."),
     ] = None,
@@ -72,13 +72,11 @@ def distill_vectors(
     from seqpipe.runs.lock import lock_around
     from seqpipe.runs.train import resolve_device
 
-    if vocabulary and pipeline:
+    if vocabulary and network:
         raise UsageError("--vocabulary and --pipeline both select the words; use only one of them")
     console = make_console(quiet)
     with lock_around(output), writing(output) as temporary:
-        words = (
-            _read_words(vocabulary) if vocabulary else _training_words(pipeline, plugins or ()) if pipeline else None
-        )
+        words = _read_words(vocabulary) if vocabulary else _training_words(network, plugins or ()) if network else None
         distiller = Distiller(checkpoint, resolve_device(device))
         ids = distiller.tokens() if words is None else distiller.words(words)
         ids = {word: subwords for word, subwords in ids.items() if is_word(word)}
@@ -158,7 +156,7 @@ def word2vec_bytes(words: Sequence[str], rows: np.ndarray, binary: bool) -> byte
     return b"".join(lines)
 
 
-def _table(pipeline: Pipeline, folder: Path, stage: str | None) -> tuple[str, np.ndarray]:
+def _table(network: Network, folder: Path, stage: str | None) -> tuple[str, np.ndarray]:
     """Return the key of the embedding that has a table of the vocabulary, and that table.
 
     Raises:
@@ -170,7 +168,7 @@ def _table(pipeline: Pipeline, folder: Path, stage: str | None) -> tuple[str, np
     from seqpipe.config.init_from import relative_path
 
     modules = {
-        stage.key: module for stage, module in pipeline.stages if "table" in expected_outputs(stage.cls, ("ids",))
+        stage.key: module for stage, module in network.stages if "table" in expected_outputs(stage.cls, ("ids",))
     }
     keys = ", ".join(modules) or "none"
     if stage is None and len(modules) > 1:

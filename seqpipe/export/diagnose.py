@@ -17,7 +17,7 @@ from seqpipe.export.graph import random_batches, shortest_row, stages_to_onnx, w
 from seqpipe.export.parity.decisions import CLOSE, OWN, RELATIVE, Judge, in_float64, own_error
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.onnx_runtime import onnxruntime
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 Outputs = tuple[Arrays, np.ndarray]  # of a stage, and the mask after it
 ROUGH = 0.01  # allowed difference of a stage that does not compute in float64
@@ -25,59 +25,59 @@ _FIXED = "is a Python number fixed at export?"
 
 
 @contextlib.contextmanager
-def naming_stage_at_fault(pipeline: Pipeline, opset: int) -> Iterator[None]:
+def naming_stage_at_fault(network: Network, opset: int) -> Iterator[None]:
     """Add the stage at fault to the error of an export or comparison inside the block."""
     try:
         yield
     except ExportError as error:
-        if any(describe(stage) in str(error) for stage, _ in pipeline.stages):
+        if any(describe(stage) in str(error) for stage, _ in network.stages):
             raise
-        name, outputs = (error.input, error.outputs) if isinstance(error, ParityError) else ("", pipeline.outputs)
-        if fault := stage_at_fault(pipeline, opset, name, outputs):
+        name, outputs = (error.input, error.outputs) if isinstance(error, ParityError) else ("", network.outputs)
+        if fault := stage_at_fault(network, opset, name, outputs):
             error.args = (f"{error}\nat fault: {fault}",)
         raise
 
 
-def stage_at_fault(pipeline: Pipeline, opset: int, name: str = "", outputs: Sequence[str] = ()) -> str:
+def stage_at_fault(network: Network, opset: int, name: str = "", outputs: Sequence[str] = ()) -> str:
     """Return the first stage that leaks, does not export or differs in its graph, with the fault.
 
     If all stages before the heads are sound, it is the head of the `outputs` that differ; "" if there are none. For an
     input of this `name` that the bundle reads differently, it is the stage that asks for it, or the tokenizer.
     """
     source, _, feature = name.rpartition(".")
-    for stage, _ in pipeline.stages:
-        if feature in declared_features(stage) and pipeline.source_of.get(stage.key, source) == source:
+    for stage, _ in network.stages:
+        if feature in declared_features(stage) and network.source_of.get(stage.key, source) == source:
             return f"{stage.key}: {describe(stage)}: its feature {feature!r} differs when read from the manifest"
     if name:
         return f"the tokenizer of {name!r}: its file splits texts differently from training"
-    pipeline.eval()
-    judge = Judge(pipeline, {})
-    before = len(pipeline.stages) - len(pipeline.heads)
-    for count, (stage, _) in enumerate(pipeline.stages[:before], 1):
-        if fault := _fault(pipeline, count, opset, judge):
+    network.eval()
+    judge = Judge(network, {})
+    before = len(network.stages) - len(network.heads)
+    for count, (stage, _) in enumerate(network.stages[:before], 1):
+        if fault := _fault(network, count, opset, judge):
             return f"{stage.key}: {describe(stage)}: {fault}"
     outputs = () if judge.fault else outputs  # rounding may explain what the stages before could not be judged by
-    heads = [head for head in pipeline.head_stages if any(output.startswith(head.prefix) for output in outputs)]
+    heads = [head for head in network.head_stages if any(output.startswith(head.prefix) for output in outputs)]
     names = ", or ".join(f"{head.component.key}: {describe(head.component)}" for head in heads)
     fix = f"the stages before {'it' if len(heads) == 1 else 'them'} export and answer the same; {_FIXED}"
     return names and f"{names}: {fix}"
 
 
-def _fault(pipeline: Pipeline, count: int, opset: int, judge: Judge) -> str:
+def _fault(network: Network, count: int, opset: int, judge: Judge) -> str:
     """Return the fault of the stages up to this one: a leak in PyTorch, a failing export or run, or a difference."""
 
     def outputs(feeds: Arrays) -> Outputs:  # in float64, if the stages can
-        exact = judge.compute(lambda pipeline: _stage_outputs(pipeline, count, in_float64(feeds)))
-        return exact or _stage_outputs(pipeline, count, feeds)
+        exact = judge.compute(lambda network: _stage_outputs(network, count, in_float64(feeds)))
+        return exact or _stage_outputs(network, count, feeds)
 
     # First check for a leak, in PyTorch only: real tokens that depend on padding or other rows also make the graph's
     # answers differ, and the error would then blame the graph for a fault of the stage.
-    for feeds in random_batches(pipeline.artifacts, 1, (3,), (2, 7)):
+    for feeds in random_batches(network.artifacts, 1, (3,), (2, 7)):
         whole, mask = outputs(feeds)
-        for name, array in outputs(with_other_padding(pipeline.artifacts, feeds))[0].items():
+        for name, array in outputs(with_other_padding(network.artifacts, feeds))[0].items():
             if not _close(_real(array, mask), _real(whole[name], mask), ROUGH * bool(judge.fault)):
                 return f"{name!r} of real tokens depends on values in the padding; use `mask`"
-        row, alone = shortest_row(pipeline.artifacts, feeds)
+        row, alone = shortest_row(network.artifacts, feeds)
         for name, array in outputs(alone)[0].items():
             here = whole[name] if array.shape == whole[name].shape else whole[name][row : row + 1]
             if not _close(array, here[tuple(slice(0, n) for n in array.shape)], ROUGH * bool(judge.fault)):
@@ -85,10 +85,10 @@ def _fault(pipeline: Pipeline, count: int, opset: int, judge: Judge) -> str:
     session_options = onnxruntime.SessionOptions()
     session_options.log_severity_level, session_options.intra_op_num_threads = 3, 1
     try:
-        session = onnxruntime.InferenceSession(stages_to_onnx(pipeline, count, opset), session_options)
-        for feeds in random_batches(pipeline.artifacts, 1, (1, 3), (7, 1)):
+        session = onnxruntime.InferenceSession(stages_to_onnx(network, count, opset), session_options)
+        for feeds in random_batches(network.artifacts, 1, (1, 3), (7, 1)):
             got = session.run(None, {node.name: feeds[node.name] for node in session.get_inputs()})
-            expected, mask = _stage_outputs(pipeline, count, feeds)
+            expected, mask = _stage_outputs(network, count, feeds)
             for (name, array), output in zip(expected.items(), map(partial(_real, mask=mask), got), strict=True):
                 array = _real(array, mask)
                 reference = array if _close(output, array) else _real(outputs(feeds)[0][name], mask)
@@ -101,14 +101,14 @@ def _fault(pipeline: Pipeline, count: int, opset: int, judge: Judge) -> str:
     return ""
 
 
-def _stage_outputs(pipeline: Pipeline, count: int, feeds: Arrays) -> Outputs:
+def _stage_outputs(network: Network, count: int, feeds: Arrays) -> Outputs:
     """Return the outputs of stage number `count`, and the mask after it, which the stage may have replaced."""
     names: dict[str, Tensor] = {name: torch.from_numpy(np.array(array)) for name, array in feeds.items()}
     with torch.no_grad():
-        for number, (stage, tensors) in enumerate(pipeline.trace(names), 1):
+        for number, (stage, tensors) in enumerate(network.trace(names), 1):
             if number == count:
                 arrays = {name: tensor.numpy() for name, tensor in tensors.items() if name not in ROWLESS}
-                return arrays, arrays.get("mask", names[pipeline.mask_at(stage)].numpy())
+                return arrays, arrays.get("mask", names[network.mask_at(stage)].numpy())
     raise PluginError(f"the pipeline has no stage {count}")
 
 

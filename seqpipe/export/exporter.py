@@ -44,7 +44,7 @@ from seqpipe.files import null_non_finite, writing
 from seqpipe.runtime import bundle
 from seqpipe.runtime.manifest import Golden, Json, Limits, Manifest, MetricsOwner, Option, Reader, Streaming, Weights
 from seqpipe.training.evaluation import option_table
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 from seqpipe.training.progress import outcome_lines
 from seqpipe.version import VERSION
 
@@ -215,9 +215,9 @@ CALIBRATING = 256  # maximum number of records that int8 is calibrated with
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 
 
-def bundle_files(pipeline: Pipeline, graph: bytes) -> dict[str, bytes]:
+def bundle_files(network: Network, graph: bytes) -> dict[str, bytes]:
     """Return the graph and the tokenizers, by file name."""
-    artifacts = pipeline.artifacts
+    artifacts = network.artifacts
     files = {"model.onnx": graph}
     for name, tokenizer in tokenizers_of(artifacts.featurizer).items():
         files[tokenizer_file_of(name)] = tokenizer.to_str(pretty=True).encode()
@@ -227,7 +227,7 @@ def bundle_files(pipeline: Pipeline, graph: bytes) -> dict[str, bytes]:
 
 
 def bundle_manifest(
-    pipeline: Pipeline,
+    network: Network,
     config: Config,
     options: Mapping[str, Mapping[str, Any]],
     scores: Mapping[str, Any],
@@ -237,16 +237,16 @@ def bundle_manifest(
 
     `scores` are PyTorch's on the test sets, `longest` is the number of tokens of the longest held-out text.
     """
-    artifacts = pipeline.artifacts
+    artifacts = network.artifacts
     answer = artifacts.kind.manifest()
-    for task, head in zip(artifacts.tasks, pipeline.heads, strict=True):
+    for task, head in zip(artifacts.tasks, network.heads, strict=True):
         if task.answer.get("every_token"):
             (answer["parts"][task.name] if task.name else answer)["every_token"] = True
         calibration = member(head, "calibration")
         if calibration and (chosen := calibration()):
             (answer["parts"][task.name] if task.name else answer)["calibration"] = chosen
     # Callers may request at most `export.max_beams` beams and answers, and texts of lengths seen in training.
-    limits = _limits(pipeline, config, longest)
+    limits = _limits(network, config, longest)
     targets = {task.name: 0 if config.export.max_tokens else task.longest for task in artifacts.tasks}
     bounded = {name: dict(option) for name, option in options.items()}
     for name, option in bounded.items():
@@ -254,11 +254,11 @@ def bundle_manifest(
         if plain_name in ("beams", "n_best"):
             most = config.export.max_beams
         elif plain_name == "max_length":
-            most = min(pipeline.most_written, max(LEAST_WRITTEN, MARGIN * targets[head_name] or limits.tokens))
+            most = min(network.most_written, max(LEAST_WRITTEN, MARGIN * targets[head_name] or limits.tokens))
         else:
             continue
         option["maximum"] = max(option["default"], min(option["maximum"] or most, most))
-    optional: dict[str, Any] = {"cache": pipeline.cache} if pipeline.cache else {}
+    optional: dict[str, Any] = {"cache": network.cache} if network.cache else {}
     # Heads with their own metrics, which `evaluate` uses if their package is installed.
     owners = {
         task.name: MetricsOwner(
@@ -273,7 +273,7 @@ def bundle_manifest(
     if owners:
         optional["own_metrics"] = owners
     if config.export.explain:  # the attention weights of the graph, each with its unit and axis
-        maps = [weights for names in pipeline.attended.values() for weights in names.values()]
+        maps = [weights for names in network.attended.values() for weights in names.values()]
         grids: list[dict[str, Any]] = [{"grid": weights.grid} if weights.grid else {} for weights in maps]
         weights_of = zip(maps, grids, strict=True)
         optional["explain"] = {of.key: Weights(over=of.over, axis=of.axis, **grid) for of, grid in weights_of}
@@ -300,16 +300,16 @@ def bundle_manifest(
     return manifest.model_copy(update=optional)
 
 
-def _limits(pipeline: Pipeline, config: Config, longest: int) -> Limits:
+def _limits(network: Network, config: Config, longest: int) -> Limits:
     """Return the maximum number of tokens of a text: from the YAML, else a multiple of the longest training text.
 
     If answers warn about inputs longer than any in training, also the tokens of the longest of those.
     """
-    trained = pipeline.artifacts.longest
-    limits, seen = pipeline.limits, max(trained, longest)
+    trained = network.artifacts.longest
+    limits, seen = network.limits, max(trained, longest)
     most = config.export.max_tokens or (max(LEAST_LIMIT, MARGIN * seen) if seen else limits.tokens)
     changes = {"tokens": min(limits.tokens, most)}
-    if trained and any(part.warns_of_length for part in pipeline.artifacts.kind.parts.values()):
+    if trained and any(part.warns_of_length for part in network.artifacts.kind.parts.values()):
         changes["trained"] = trained
     return limits.model_copy(update=changes)
 
@@ -319,7 +319,7 @@ def _limits(pipeline: Pipeline, config: Config, longest: int) -> Limits:
 Used = TypeVar("Used")
 
 
-def use_graph(pipeline: Pipeline, config: Config, console: Console, use: Callable[[bytes], Used]) -> Used:
+def use_graph(network: Network, config: Config, console: Console, use: Callable[[bytes], Used]) -> Used:
     """Return the result of `use`, which compares the bytes of the pipeline's graph with PyTorch.
 
     Args:
@@ -332,9 +332,9 @@ def use_graph(pipeline: Pipeline, config: Config, console: Console, use: Callabl
         ExportError: if a component does not export; or any error of `use`.
     """
     settings = config.export
-    with naming_stage_at_fault(pipeline, settings.opset):
+    with naming_stage_at_fault(network, settings.opset):
         with console.progress("exporting", None):
-            graph = to_onnx(pipeline, option_table(*config.head), settings.opset, settings.explain)
+            graph = to_onnx(network, option_table(*config.head), settings.opset, settings.explain)
         return use(graph)
 
 
@@ -342,7 +342,7 @@ def use_graph(pipeline: Pipeline, config: Config, console: Console, use: Callabl
 
 
 def export(
-    pipeline: Pipeline,
+    network: Network,
     config: Config,
     records: Sequence[Record],
     path: Path,
@@ -367,21 +367,21 @@ def export(
         ExportError: if a component does not export.
         ParityError: if the graph answers differently.
     """
-    pipeline.eval()
-    docs = pipeline.artifacts.featurizer.docs([pipeline.artifacts.task.question(record) for record in records])
-    keep_rows(pipeline.artifacts.featurizer, docs)
+    network.eval()
+    docs = network.artifacts.featurizer.docs([network.artifacts.task.question(record) for record in records])
+    keep_rows(network.artifacts.featurizer, docs)
     longest = max(map(len, docs), default=0)
-    manifest = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, longest)
+    manifest = bundle_manifest(network, config, option_table(*config.head), scores or {}, longest)
     changes: dict[str, Any] = {"training": dict(outcome or {})}
-    if pipeline.streams:
-        changes["streaming"] = Streaming(cut=_find_cut(pipeline, records, console))
+    if network.streams:
+        changes["streaming"] = Streaming(cut=_find_cut(network, records, console))
     manifest = manifest.model_copy(update=changes)
-    seen = max(longest, pipeline.artifacts.longest)
+    seen = max(longest, network.artifacts.longest)
     console.say("exporting to ONNX")
     start = time.monotonic()
 
     def compare(graph: bytes) -> _ComparedBundle:
-        files, stated = bundle_files(pipeline, graph), manifest
+        files, stated = bundle_files(network, graph), manifest
         if not config.export.max_tokens and (pair := bytes_per_pair(graph)):
             most = max(seen, LEAST_LIMIT, math.isqrt(MOST_BYTES // pair))
             limits = manifest.limits.model_copy(update={"tokens": min(manifest.limits.tokens, most)})
@@ -391,13 +391,13 @@ def export(
             bundle.write(Path(folder) / path.name, files, stated)
             model = Model(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
         console.say(f"  {len(graph):,} bytes ({time.monotonic() - start:.1f} s)\ncomparing onnxruntime with PyTorch")
-        comparison = Comparison(pipeline, config, model)
+        comparison = Comparison(network, config, model)
         parity = verify_parity(comparison, records, console, references)
         return _ComparedBundle(comparison, model, files, parity, golden_examples(comparison, records))
 
     difference = path.with_name(f"{path.name}-difference.npz")
     try:
-        compared = use_graph(pipeline, config, console, compare)
+        compared = use_graph(network, config, console, compare)
     except ParityError as error:
         if error.evidence:
             with writing(difference) as temporary, temporary.open("wb") as file:
@@ -474,9 +474,9 @@ class _ComparedBundle:
         return _ComparedBundle(self.comparison, model, files, parity, golden)
 
 
-def _find_cut(pipeline: Pipeline, records: Sequence[Record], console: Console) -> Cut | None:
+def _find_cut(network: Network, records: Sequence[Record], console: Console) -> Cut | None:
     """Return where streamed texts may be cut for their tokenizer; None if only words can be streamed."""
-    source = pipeline.artifacts.featurizer
+    source = network.artifacts.featurizer
     assert isinstance(source, TextSource)
     texts = [*sample_records(records), *probe_records(source, PROBED, SEED)]
     cut = possible_cut(source, texts)

@@ -29,7 +29,7 @@ from seqpipe.features.splitting import splits_words
 from seqpipe.runtime.bundle import MOST_FILE
 from seqpipe.runtime.decode_options import Known, option_arrays
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 # Random features for tracing and for comparisons, and two changes to them: other padding, and a row by itself.
 
@@ -153,11 +153,11 @@ _OPTION_AXES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def example_features(pipeline: Pipeline) -> tuple[Arrays, Axes]:
+def example_features(network: Network) -> tuple[Arrays, Axes]:
     """Return features of three texts of different lengths, and the dynamic axes of each."""
     random = np.random.default_rng(0)
-    featurizer = pipeline.artifacts.featurizer
-    docs = [random_doc(featurizer, n, random, distinct_lengths=True) for n in (max([7, *pipeline.long]), 2, 3)]
+    featurizer = network.artifacts.featurizer
+    docs = [random_doc(featurizer, n, random, distinct_lengths=True) for n in (max([7, *network.long]), 2, 3)]
     features = featurizer.collate(docs)
     axes = [{i: axis for i, axis in enumerate(featurizer.axes(name)) if isinstance(axis, str)} for name in features]
     return features, axes
@@ -193,50 +193,51 @@ def tensors_of(arrays: Arrays) -> dict[str, Tensor]:
 class _Graph(nn.Module):
     """A function of named tensors and the pipeline, as a module whose inputs and outputs are tensors only."""
 
-    def __init__(self, pipeline: Pipeline, names: list[str], compute: Compute):
+    def __init__(self, network: Network, names: list[str], compute: Compute):
         super().__init__()
-        self.pipeline, self.names, self.compute = pipeline, names, compute
+        self.names, self.compute = names, compute
+        self.pipeline = network  # the names of initializers in a bundle begin with it
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         return tuple(self.compute(dict(zip(self.names, inputs, strict=True))).values())
 
 
-def to_onnx(pipeline: Pipeline, options: Known, opset: int, explain: bool = False) -> bytes:
+def to_onnx(network: Network, options: Known, opset: int, explain: bool = False) -> bytes:
     """Return the bytes of model.onnx, with decode options as inputs with defaults; ExportError if it fails.
 
     Inputs: each feature, axes `batch_size` and `sequence_length` free; each option, a size n as a vector of length n.
     Outputs: the decision, and with `explain` the attention weights as `explain.<key>.<name>`.
     """
-    return with_weights(graph_without_weights(pipeline, options, opset, explain), pipeline)
+    return with_weights(graph_without_weights(network, options, opset, explain), network)
 
 
-def graph_without_weights(pipeline: Pipeline, options: Known, opset: int, explain: bool = False) -> onnx.ModelProto:
+def graph_without_weights(network: Network, options: Known, opset: int, explain: bool = False) -> onnx.ModelProto:
     """Export the graph as a model without the values of its weights, which do not affect it."""
-    features, feature_axes = example_features(pipeline)
+    features, feature_axes = example_features(network)
     # The cache of an earlier call, and the free axes of each part; empty if the head has none.
     features |= {
         entry.input: np.zeros(entry.shape(_PAST_ROWS, _PAST_SLOTS + (not entry.grows)), entry.dtype)
-        for entry in pipeline.cache
+        for entry in network.cache
     }
-    cache_axes = [{i: axis for i, axis in enumerate(e.axes) if isinstance(axis, str)} for e in pipeline.cache]
+    cache_axes = [{i: axis for i, axis in enumerate(e.axes) if isinstance(axis, str)} for e in network.cache]
     chosen, option_axes = example_options(options)
 
     def decide(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         is_size = {name: option["type"] == "size" for name, option in options.items()}
         values = {name: tensors[name].shape[0] if is_size[name] else tensors[name] for name in options}
-        return pipeline.decide({name: tensors[name] for name in features}, values, explain)
+        return network.decide({name: tensors[name] for name in features}, values, explain)
 
     axes = [*feature_axes, *cache_axes, *option_axes]
-    model = _export_graph(pipeline, decide, features | chosen, axes, opset)
-    cache = {entry.input: np.zeros(entry.shape(1, 0), entry.dtype) for entry in pipeline.cache}
+    model = _export_graph(network, decide, features | chosen, axes, opset)
+    cache = {entry.input: np.zeros(entry.shape(1, 0), entry.dtype) for entry in network.cache}
     return _finish(model, option_arrays(options, {}) | cache)
 
 
-def with_weights(model: onnx.ModelProto, pipeline: Pipeline) -> bytes:
+def with_weights(model: onnx.ModelProto, network: Network) -> bytes:
     """Return the bytes of a weightless model with a pipeline's weights; the model is not changed."""
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
-    weights = dict(pipeline.named_parameters()) | dict(pipeline.named_buffers())
+    weights = dict(network.named_parameters()) | dict(network.named_buffers())
     fill_weights(whole, {f"pipeline.{name}": weight for name, weight in weights.items()})
     data = bytes(whole.SerializeToString())
     if len(data) > MOST_FILE:
@@ -269,27 +270,27 @@ def bytes_per_pair(graph: bytes) -> int:
     return largest
 
 
-def stages_to_onnx(pipeline: Pipeline, count: int, opset: int) -> bytes:
+def stages_to_onnx(network: Network, count: int, opset: int) -> bytes:
     """Export the graph of the first `count` stages, with the outputs of the last of them."""
 
     def run_stages(features: dict[str, Tensor]) -> dict[str, Tensor]:
-        *_, (_, tensors) = itertools.islice(pipeline.trace(features), count)
+        *_, (_, tensors) = itertools.islice(network.trace(features), count)
         rows = {name: tensor for name, tensor in tensors.items() if name not in ROWLESS}
         return {f"made.{name}": tensor * 1 for name, tensor in rows.items()}  # an input cannot be an output of a graph
 
-    return with_weights(_finish(_export_graph(pipeline, run_stages, *example_features(pipeline), opset), {}), pipeline)
+    return with_weights(_finish(_export_graph(network, run_stages, *example_features(network), opset), {}), network)
 
 
-def _export_graph(pipeline: Pipeline, compute: Compute, inputs: Arrays, axes: Axes, opset: int) -> onnx.ModelProto:
+def _export_graph(network: Network, compute: Compute, inputs: Arrays, axes: Axes, opset: int) -> onnx.ModelProto:
     # This import takes a second, and only an export needs it.
     from seqpipe.export.tracing.conversion import onnx_model
 
-    graph = _Graph(pipeline, [*inputs], compute).eval()
+    graph = _Graph(network, [*inputs], compute).eval()
     with torch.no_grad():
         outputs = [*compute(tensors_of(inputs))]
-    trainable = {name: p.requires_grad for name, p in pipeline.named_parameters()}
+    trainable = {name: p.requires_grad for name, p in network.named_parameters()}
     try:
-        pipeline.requires_grad_(False)
+        network.requires_grad_(False)
         with torch.no_grad(), _silent(), _without_gc():
             return onnx_model(graph, tensors_of(inputs), axes, outputs, opset)
     except Exception as error:  # PyTorch's exporter wraps the cause
@@ -297,7 +298,7 @@ def _export_graph(pipeline: Pipeline, compute: Compute, inputs: Arrays, axes: Ax
         message = f"{type(cause).__name__}: {' '.join(str(cause).split())[:600]}"
         raise ExportError(f"the pipeline does not export: {message}") from error
     finally:
-        for name, parameter in pipeline.named_parameters():
+        for name, parameter in network.named_parameters():
             parameter.requires_grad_(trainable[name])
 
 

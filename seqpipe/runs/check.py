@@ -39,7 +39,7 @@ from seqpipe.training.data_forms import DataForm, ExampleData, TrainingData, dat
 from seqpipe.training.datasets import Batch, Batches, ExampleMaker, read
 from seqpipe.training.evaluation import DevScores, first_not_finite, option_table, predictor
 from seqpipe.training.memory import try_longest_text
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 from seqpipe.training.teacher import teacher_answers
 from seqpipe.training.warm_start import warm_start
 
@@ -52,7 +52,7 @@ WHOLE, SAMPLE = 20_000, 10_000  # most training records that a trial is built fr
 class Trial:
     """A pipeline with random weights, and its data."""
 
-    pipeline: Pipeline
+    network: Network
     records: Sequence[Record]  # that it was built from
     data: TrainingData
     batch: Batch  # of the data
@@ -117,7 +117,7 @@ def _with_further_labels(form: ExampleData, sample: Sequence[Record]) -> Iterato
 
 def _examine(form: ExampleData, trial: Trial, further: int) -> Trial:
     """Return a trial with the warnings about all records of train and dev, which are read and not kept."""
-    config, artifacts, limits = form.config, trial.pipeline.artifacts, trial.pipeline.limits
+    config, artifacts, limits = form.config, trial.network.artifacts, trial.network.limits
     batches = trial.data.batches
     assert isinstance(batches, Batches)
     longest, most, count = batches.data[0], int(batches.lengths.max()), 0
@@ -171,14 +171,14 @@ def _build(
         teacher_answers(config, artifacts, [*itertools.islice(records, RECORDS)], None, Console(-1), "cpu")
     data = form.load(artifacts, records)
     torch.manual_seed(config.train.seed)
-    pipeline = Pipeline(config, data.artifacts)
-    init_report = warm_start(pipeline, config)
+    network = Network(config, data.artifacts)
+    init_report = warm_start(network, config)
     if is_partial:
         init_report = [f"{line} (by {size})" for line in init_report]
-    if artifacts.longest > pipeline.limits.tokens and form.corpus is None:
-        refuse_long(artifacts.featurizer.docs(records), records, pipeline.limits)
-    messages = [] if is_partial else [*pipeline.messages(), *data.target_messages()]
-    return Trial(pipeline, records, data, data.batches(data.batches.order(0)[0]), size, messages, init_report)
+    if artifacts.longest > network.limits.tokens and form.corpus is None:
+        refuse_long(artifacts.featurizer.docs(records), records, network.limits)
+    messages = [] if is_partial else [*network.messages(), *data.target_messages()]
+    return Trial(network, records, data, data.batches(data.batches.order(0)[0]), size, messages, init_report)
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def check_export(config: Config, console: Console) -> ExportCheck:
     """
     clock = time.monotonic()
     trial = build_trial(config)
-    pipeline, artifacts, data = trial.pipeline, trial.pipeline.artifacts, trial.data
+    network, artifacts, data = trial.network, trial.network.artifacts, trial.data
     _try_hostile_texts(config, artifacts, console)
     faults = () if trial.is_sample else data_faults(config, artifacts, trial.records, data.dev)
     for warning in (*data.warnings, *faults):
@@ -220,24 +220,24 @@ def check_export(config: Config, console: Console) -> ExportCheck:
     report_unseen_labels(data_form(config), artifacts, console)
     if data.dev_batches and not trial.is_sample:
         next(iter(data.dev_batches()), None)  # builds the examples of all dev records
-    refuse_long_texts(data_form(config), pipeline, trial.is_sample)
-    try_longest_text(pipeline, data.batches)
-    loss = pipeline.loss(trial.batch)
+    refuse_long_texts(data_form(config), network, trial.is_sample)
+    try_longest_text(network, data.batches)
+    loss = network.loss(trial.batch)
     if not torch.isfinite(loss):
-        raise TrainingError(f"the loss of the first batch is {loss.item()}: {first_not_finite(pipeline, trial.batch)}")
+        raise TrainingError(f"the loss of the first batch is {loss.item()}: {first_not_finite(network, trial.batch)}")
     loss.backward()
     if config.train.metric and config.data.dev:  # a missing score is reported now, not after an epoch
         two_records = read(config.data.reader, config.data.dev, 2)
-        scores = DevScores(pipeline, config, two_records, lambda: [trial.batch], "cpu")
+        scores = DevScores(network, config, two_records, lambda: [trial.batch], "cpu")
         deciding(scores(lambda: None, only_names=True), config.train.metric)
     for message in trial.messages:
         console.say(message)
-    weights = sum(p.numel() for p in pipeline.parameters())
+    weights = sum(p.numel() for p in network.parameters())
     console.say(f"builds: {weights:,} weights on {trial.size}, loss {loss.item():.3f}")
     for line in trial.init_report:
         console.say(f"  {line}")
-    pipeline.eval()
-    tally = use_graph(pipeline, config, console, partial(_compare_graph, pipeline, config, console))
+    network.eval()
+    tally = use_graph(network, config, console, partial(_compare_graph, network, config, console))
     seconds = time.monotonic() - clock
     console.say(
         f"answers the same in PyTorch and onnxruntime: {tally.decisions} decisions, {tally.ties} ties ({seconds:.1f} s)"
@@ -245,19 +245,19 @@ def check_export(config: Config, console: Console) -> ExportCheck:
     return ExportCheck(tally.decisions, tally.ties, tally.worst, round(seconds, 2))
 
 
-def _compare_graph(pipeline: Pipeline, config: Config, console: Console, graph: bytes) -> Tally:
+def _compare_graph(network: Network, config: Config, console: Console, graph: bytes) -> Tally:
     """Compare the graph with PyTorch on short ragged batches; ParityError if it answers differently."""
-    options, artifacts = option_table(*config.head), pipeline.artifacts
-    files = bundle_files(pipeline, graph)
-    content = bundle.BundleContent(config.file, bundle_manifest(pipeline, config, options, {}), files)
+    options, artifacts = option_table(*config.head), network.artifacts
+    files = bundle_files(network, graph)
+    content = bundle.BundleContent(config.file, bundle_manifest(network, config, options, {}), files)
     model = Model(content, "cpu", threads=1)
     console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
-    reference = predictor(pipeline, config, explain=config.export.explain)
-    parity = DecisionParity(pipeline, reference.run, model.graph.run_all, options)
+    reference = predictor(network, config, explain=config.export.explain)
+    parity = DecisionParity(network, reference.run, model.graph.run_all, options)
     short = random_batches(artifacts, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
-    long = random_batches(artifacts, config.train.seed, sizes=(2,), lengths=pipeline.long)
+    long = random_batches(artifacts, config.train.seed, sizes=(2,), lengths=network.long)
     parity.compare_batches(itertools.chain(short, long), {})
-    if pipeline.streams:
+    if network.streams:
         compare_streams(parity, config.train.seed)
     parity.resolve_ties()
     return parity.tally

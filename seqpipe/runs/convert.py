@@ -38,7 +38,7 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.predictor import raise_error
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import tensors
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 Aggregation = Literal["simple", "first"]
 Pooling = Literal["mean", "cls"]
@@ -237,7 +237,7 @@ def load_checkpoint(
     pooling: Pooling | None = None,
     no_answer: bool = False,
     pairs: bool = False,
-) -> tuple[Pipeline, Config, Reference]:
+) -> tuple[Network, Config, Reference]:
     """Return the pipeline of a checkpoint, its configuration, and the checkpoint as `transformers` loads it.
 
     With the aggregation `first` only the first token of each word is tagged. `pooling` is that of a sentence encoder;
@@ -254,15 +254,15 @@ def load_checkpoint(
         reference = _load_reference(checkpoint)
         settings = _settings(checkpoint, reference.tokenizer, aggregation, no_answer, pairs)
         config = load(settings, files=False, runs=False)
-        pipeline = Pipeline(config, _make_artifacts(checkpoint, config, reference.tokenizer)).eval()
-    for child, module in [*pipeline.head.named_children()]:
+        network = Network(config, _make_artifacts(checkpoint, config, reference.tokenizer)).eval()
+    for child, module in [*network.head.named_children()]:
         if isinstance(module, nn.Linear):  # the output of the checkpoint's own head is used unchanged
-            setattr(pipeline.head, child, nn.Identity())
+            setattr(network.head, child, nn.Identity())
     # A bundle reads as many tokens as the checkpoint, whatever the texts of this export are.
-    most = min(pipeline.limits.tokens, MOST_OF_PASSAGE)
+    most = min(network.limits.tokens, MOST_OF_PASSAGE)
     name = re.sub("[^A-Za-z0-9._-]", "-", folder.resolve().name).lstrip("._-") or config.name
     config = replace(config, name=name, export=config.export.model_copy(update={"max_tokens": most}))
-    return pipeline, config, reference
+    return network, config, reference
 
 
 # The comparison with `transformers`, and the texts for it; the short ones become golden examples.
@@ -294,7 +294,7 @@ def _read_records(file: Path | None, fields: Sequence[str]) -> list[Record]:
 
 @one_thread()
 @torch.no_grad()
-def compare(pipeline: Pipeline, reference: Reference, records: Sequence[Record]) -> tuple[int, float]:
+def compare(network: Network, reference: Reference, records: Sequence[Record]) -> tuple[int, float]:
     """Compare tokens, offsets and logits with `transformers`; return how many texts, and the largest difference.
 
     Texts with a special token, which is an ordinary text in a bundle, are left out, and so are pairs that need
@@ -303,8 +303,8 @@ def compare(pipeline: Pipeline, reference: Reference, records: Sequence[Record])
     Raises:
         ParityError: if a text is read otherwise, or its logits differ by more than `CLOSE`.
     """
-    source, limits = pipeline.artifacts.featurizer, pipeline.limits
-    encoder: Any = pipeline.encoder[0]
+    source, limits = network.artifacts.featurizer, network.limits
+    encoder: Any = network.encoder[0]
     special_ids = {*reference.tokenizer.all_special_ids} - {reference.tokenizer.unk_token_id}
     assert isinstance(source, TextSource)
     compared, worst = 0, 0.0
@@ -329,7 +329,7 @@ def compare(pipeline: Pipeline, reference: Reference, records: Sequence[Record])
         own_ids = [reference.ids[i] for i in doc.ids[second:]]
         if own_ids != ids or doc.offsets[second:] != offsets:
             raise ParityError(f"{excerpt(texts[-1])} has other tokens than in transformers; no bundle was written")
-        names = pipeline(tensors(source.collate([doc])))
+        names = network(tensors(source.collate([doc])))
         outputs = reference.model(**encoding)
         ours: Any = names["state"]
         if reference.pooling:
@@ -366,13 +366,13 @@ def convert(
         ParityError: if the bundle would not answer as `transformers` does.
     """
     bundle.refuse_other(output)
-    pipeline, config, reference = load_checkpoint(folder, **options)
+    network, config, reference = load_checkpoint(folder, **options)
     family = reference.model.config.model_type
     console.say(f"{folder}: {family}, answers with {head_task(config.head[0]).kind_type.kind}")
-    records = _read_records(texts, pipeline.artifacts.featurizer.fields)
+    records = _read_records(texts, network.artifacts.featurizer.fields)
     with reading(folder, "files"):
-        compared, worst = compare(pipeline, reference, records[:_COMPARED])
+        compared, worst = compare(network, reference, records[:_COMPARED])
     console.say(f"  tokens and logits of transformers on {compared:,} texts, within {worst:.1g}")
     del reference
     with lock_around(output):
-        return export(pipeline, config, records, output, console, references=False)
+        return export(network, config, records, output, console, references=False)

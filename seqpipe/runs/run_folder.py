@@ -41,7 +41,7 @@ from seqpipe.runs.lock import run_lock
 from seqpipe.training import checkpoint, devices
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_forms import features_mode
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 from seqpipe.training.optim import rate_factor
 
 
@@ -284,9 +284,9 @@ def open_run(
     return Run(folder, config)
 
 
-def load_trained(run: Run) -> Pipeline:
+def load_trained(run: Run) -> Network:
     """Return the pipeline of a run with its best weights; UsageError if it was not trained."""
     weights = checkpoint.load_best(run.checkpoints)
-    pipeline = Pipeline(run.config, Artifacts.load(run.folder))
-    pipeline.load_state_dict(weights)
-    return pipeline.eval()
+    network = Network(run.config, Artifacts.load(run.folder))
+    network.load_state_dict(weights)
+    return network.eval()

@@ -25,7 +25,7 @@ from seqpipe.runtime.predictor import batches
 from seqpipe.training import devices
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.evaluation import predictor
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 
 def self_train(run: Run, console: Console, device: str = "auto") -> None:
@@ -54,12 +54,12 @@ def self_train(run: Run, console: Console, device: str = "auto") -> None:
     console.say("self-training: the labelled data alone")
     best = Run(folder / "0", plain)
     files.make_folder(best.folder)
-    pipeline, trials = train_run(best, console, device), [(best, _row(best))]
+    network, trials = train_run(best, console, device), [(best, _row(best))]
     for number in range(1, settings.rounds + 1):
         before, path = best, folder / f"answers-{number}.jsonl"
         with processes.first_alone():
             if not files.is_whole(path):
-                _write_lines(path, pseudo_labels(pipeline, plain, texts, resolve_device(device)))
+                _write_lines(path, pseudo_labels(network, plain, texts, resolve_device(device)))
                 files.write_sha256(path)
         for threshold in settings.thresholds:
             confident = [row for row in json_lines(path) if row["confidence"] >= threshold]
@@ -73,7 +73,7 @@ def self_train(run: Run, console: Console, device: str = "auto") -> None:
             trained = train_run(trial, console, device)
             trials.append((trial, _row(trial, number, threshold, len(confident))))
             if _dev_goodness(trial) > _dev_goodness(best):
-                best, pipeline = trial, trained
+                best, network = trial, trained
         if best is before:
             break
     rows = [{**row, "kept": trial is best} for trial, row in trials]
@@ -86,9 +86,9 @@ def self_train(run: Run, console: Console, device: str = "auto") -> None:
         console.say(f"self-training: {name}: dev {metric} {format_score(metric, row['dev'], metrics)}{kept}")
 
 
-def pseudo_labels(pipeline: Pipeline, config: Config, records: Sequence[Record], device: str) -> list[dict[str, Any]]:
+def pseudo_labels(network: Network, config: Config, records: Sequence[Record], device: str) -> list[dict[str, Any]]:
     """Return the records with answers as references, each as `record` with its `confidence`, without empty texts."""
-    answering, heads = predictor(pipeline.to(device), config, device), pipeline.artifacts.task.parts
+    answering, heads = predictor(network.to(device), config, device), network.artifacts.task.parts
     docs, labelled = answering.docs(records), dict[int, dict[str, Any]]()
     for rows in batches([len(doc) for doc in docs]):
         some = [docs[i] for i in rows]
@@ -99,7 +99,7 @@ def pseudo_labels(pipeline: Pipeline, config: Config, records: Sequence[Record],
             for fields, _ in parts:
                 record |= fields
             labelled[i] = {"confidence": min(confidence for _, confidence in parts), "record": record}
-    pipeline.cpu()
+    network.cpu()
     return [labelled[i] for i in sorted(labelled)]
 
 

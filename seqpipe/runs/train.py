@@ -29,7 +29,7 @@ from seqpipe.training.datasets import docs_of, unseen_labels
 from seqpipe.training.evaluation import DevScores, calibrate, dev_allocations, sample_scores
 from seqpipe.training.fit import dev_messages
 from seqpipe.training.memory import try_longest_text
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 from seqpipe.training.optim import check_precision
 from seqpipe.training.progress import outcome_of, rise_of_loss
 from seqpipe.training.teacher import teacher_answers
@@ -65,15 +65,15 @@ def report_unseen_labels(form: DataForm, artifacts: Artifacts, console: Console)
         raise DataError("\n".join([*problems, fix]))
 
 
-def refuse_long_texts(form: DataForm, pipeline: Pipeline, checked: bool = False) -> None:
+def refuse_long_texts(form: DataForm, network: Network, checked: bool = False) -> None:
     """Raise DataError, before training, for a text, the first of a pair or a candidate that is too long for a stage.
 
     With `checked`, the training texts are known to be short enough.
     """
-    artifacts = pipeline.artifacts
+    artifacts = network.artifacts
     docs = [*artifacts.candidate_docs.values()]
-    refuse_long(docs, [{"where": f"the candidate {doc.text!r}"} for doc in docs], pipeline.limits)
-    if not pipeline.refuses_long_texts:
+    refuse_long(docs, [{"where": f"the candidate {doc.text!r}"} for doc in docs], network.limits)
+    if not network.refuses_long_texts:
         return
     data = form.config.data
     for path in (data.train, data.unlabelled, data.dev, *data.tests.values()):
@@ -83,7 +83,7 @@ def refuse_long_texts(form: DataForm, pipeline: Pipeline, checked: bool = False)
         split: Iterable[Doc] = (doc for some in chunks(records, CHUNK) for doc in artifacts.featurizer.docs(some))
         if isinstance(records, StoredRecords):
             split = docs_of(artifacts.featurizer, records)
-        refuse_long(split, records, pipeline.limits)
+        refuse_long(split, records, network.limits)
 
 
 def resolve_device(name: str) -> str:
@@ -98,13 +98,13 @@ def resolve_device(name: str) -> str:
     return devices.local_device(name)
 
 
-def thread_count(pipeline: Pipeline) -> int:
+def thread_count(network: Network) -> int:
     """Return the default number of threads on a CPU: in a small model, threads wait longer than they work.
 
     It depends on the model and on the cores of this process, not on their load, so that a run resumes bit-equal.
     """
     tables = torch.nn.Embedding, torch.nn.EmbeddingBag  # a step reads few of their rows
-    modules = [module for module in pipeline.modules() if not isinstance(module, tables)]
+    modules = [module for module in network.modules() if not isinstance(module, tables)]
     weights = sum(weight.numel() for module in modules for weight in module.parameters(recurse=False))
     return min(torch.get_num_threads(), cores(), 1 + weights // WEIGHTS)
 
@@ -121,7 +121,7 @@ def refuse_batch_dependent(config: Config) -> None:
         raise UsageError(f"{problem}, which several devices divide; train on one device")
 
 
-def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
+def train_run(run: Run, console: Console, device: str = "auto") -> Network:
     """Train to the end, resume, or load a finished run; return the pipeline with its best weights, on the CPU."""
     config, device, processes = run.config, resolve_device(device), devices.current()
     if processes.count > 1:
@@ -152,31 +152,31 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
             data.artifacts.save(run.folder)
         artifacts = data.artifacts
     torch.manual_seed(config.train.seed)
-    pipeline = Pipeline(config, artifacts)
-    threads = config.train.threads or thread_count(pipeline)
+    network = Network(config, artifacts)
+    threads = config.train.threads or thread_count(network)
     torch.set_num_threads(threads)
     is_new = not (run.checkpoints / LAST).exists()
-    init_report = warm_start(pipeline, config) if is_new else []
-    refuse_long_texts(form, pipeline)
-    try_longest_text(pipeline, data.batches, device)
+    init_report = warm_start(network, config) if is_new else []
+    refuse_long_texts(form, network)
+    try_longest_text(network, data.batches, device)
     scores = None
     if data.dev_batches:
         with dev_allocations(artifacts, data.dev):
-            calibrate(pipeline, data.dev_batches)  # problems of dev are reported before training
-        scores = DevScores(pipeline, config, data.dev, data.dev_batches, device)
+            calibrate(network, data.dev_batches)  # problems of dev are reported before training
+        scores = DevScores(network, config, data.dev, data.dev_batches, device)
     if config.train.metric:
         if scores is None:
             raise UsageError("train.metric: it needs data.dev, which is missing; add it, or delete the key")
         deciding(scores(lambda: None, only_names=True), config.train.metric)  # a missing score is reported now
     tokens = sum(map(len, artifacts.vocabularies.values()))
-    weights = sum(p.numel() for p in pipeline.parameters())
+    weights = sum(p.numel() for p in network.parameters())
     sizes = f"{data.size}, {tokens:,} tokens, {weights:,} weights"
     placed = f"{processes.count} processes, the first on {device}" if processes.count > 1 else device
     console.say(f"training {config.name}: {sizes}, on {placed} (threads: {threads}) -> {run.folder}")
     notes = (*dev_messages(config, artifacts, data.dev), *data.target_messages())
     if config.train.accumulate > 1:
         notes += tuple(f"note: {stage}, so accumulated batches are not one batch" for stage in batch_dependent(config))
-    for message in (*init_report, *pipeline.messages(), *notes):
+    for message in (*init_report, *network.messages(), *notes):
         console.say(f"  {message}")
     repeated: dict[str, dict[str, int]] = {}
     tests = {name: form.read(path) for name, path in config.data.tests.items()}
@@ -192,13 +192,13 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     known = {"sets": {name: facts[name] | repeated.get(name, {}) for name in facts}, "warnings": warnings}
     if not processes.rank:
         files.write(run.folder / FACTS, files.json_bytes(known, indent=1))
-    sample = sample_scores(pipeline, config, records, device) if data.dev else None
-    progress = Trainer(pipeline, config, data.batches, scores, run.checkpoints, console, device, sample).train()
+    sample = sample_scores(network, config, records, device) if data.dev else None
+    progress = Trainer(network, config, data.batches, scores, run.checkpoints, console, device, sample).train()
     set_sizes = {name: f"{len(some):,} records" for name, some in sets.items()} | {"train": data.size}
-    outcome = outcome_of(progress, config, member(pipeline.head, "uniform_loss")) | {"data": set_sizes}
+    outcome = outcome_of(progress, config, member(network.head, "uniform_loss")) | {"data": set_sizes}
     if rise := rise_of_loss(outcome):  # before the export, which such weights may not pass
         console.warn(rise, "  ")
     if not processes.rank:
         files.write(run.folder / OUTCOME, json.dumps(files.null_non_finite(outcome), indent=1))
     processes.wait()
-    return pipeline
+    return network

@@ -34,7 +34,7 @@ from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
 from seqpipe.training.evaluation import option_table
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 RAGGED = (4, 9, 1, 6, 2)  # lengths of the rows that are compared alone and together
 _WIRING = (
@@ -61,10 +61,10 @@ class Bench:
         if not names:
             return probe
         artifacts = fit_artifacts(probe, self.records)
-        pipeline = Pipeline(probe, artifacts).eval()
+        network = Network(probe, artifacts).eval()
         batch = collate(artifacts, examples(probe, artifacts, self.records))
         with torch.no_grad():
-            tensors_by_name = pipeline(batch)
+            tensors_by_name = network(batch)
         shape = tensors_by_name["mask"].shape
         by_token = [name for name in names if tensors_by_name[name].shape[:2] == shape]
         return self._load(None, toys.watching(names, by_token, tagging))
@@ -220,41 +220,41 @@ class Bench:
         """All toy records."""
         return collate(self.artifacts, self.examples)
 
-    def pipeline(self, seed: int = 1, padding: float = 0.0) -> Pipeline:
+    def network(self, seed: int = 1, padding: float = 0.0) -> Network:
         """The pipeline with its initial weights; `padding` is the value of x in the padding."""
         torch.manual_seed(seed)
-        pipeline = Pipeline(self.config, self.artifacts)
-        set_padding(pipeline, padding)
-        return pipeline
+        network = Network(self.config, self.artifacts)
+        set_padding(network, padding)
+        return network
 
     def feeds(self, lengths: Sequence[int]) -> Arrays:
         """The features of texts with these numbers of words."""
         return self.artifacts.featurizer.collate(self.docs(lengths))
 
-    def decide(self, pipeline: Pipeline, feeds: Arrays) -> Arrays:
+    def decide(self, network: Network, feeds: Arrays) -> Arrays:
         """The decision with every decode option of type size at 3."""
         sizes = {n: 3 for n, option in option_table(self.config.head[0]).items() if option["type"] == "size"}
         with torch.no_grad():
-            return {name: tensor.numpy() for name, tensor in pipeline.decide(tensors_of(feeds), sizes).items()}
+            return {name: tensor.numpy() for name, tensor in network.decide(tensors_of(feeds), sizes).items()}
 
-    def module(self, pipeline: Pipeline) -> nn.Module:
+    def module(self, network: Network) -> nn.Module:
         """The component itself."""
-        return next(module for stage, module in pipeline.stages if stage.kind == self.subject.kind)
+        return next(module for stage, module in network.stages if stage.kind == self.subject.kind)
 
 
-def set_padding(pipeline: Pipeline, value: float) -> None:
+def set_padding(network: Network, value: float) -> None:
     with torch.no_grad():
-        for module in pipeline.embedding:
+        for module in network.embedding:
             if isinstance(module, toys.ToyEmbedding):
                 module.table[0] = value
 
 
 @torch.no_grad()
-def perturb(pipeline: Pipeline) -> Pipeline:
+def perturb(network: Network) -> Network:
     """The pipeline with slightly changed weights: at first a head may think all targets equally likely."""
-    for parameter in pipeline.parameters():
+    for parameter in network.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))
-    return pipeline
+    return network
 
 
 # The checks that a stage can be built, and returns tensors of the stated shapes.
@@ -274,32 +274,32 @@ _SHAPE = (
 
 def shape_checks(bench: Bench) -> list[Check]:
     return [
-        Check(BUILT, bench.pipeline, _BUILT, (ROUND_TRIP, MEMBERS)),
+        Check(BUILT, bench.network, _BUILT, (ROUND_TRIP, MEMBERS)),
         Check(SHAPES, lambda: _check_shapes(bench), _SHAPE, (BUILT,)),
     ]
 
 
 def _check_shapes(bench: Bench) -> None:
-    pipeline = bench.pipeline().eval()
+    network = bench.network().eval()
     for rows in SIZES:
         for longest in LENGTHS:
             feeds = bench.feeds([longest, *[max(1, longest - 1)] * (rows - 1)])
             try:
-                _check_batch(bench, pipeline, feeds)
+                _check_batch(bench, network, feeds)
             except PluginError as error:
                 raise FaultError(f"at B={rows}, T={longest}: {error}", _SHAPE) from error
-    pipeline.train()
+    network.train()
     for some in ([0], [1, 3, 6], range(len(bench.examples))):
-        loss = pipeline.loss(bench.batches(list(some)))
+        loss = network.loss(bench.batches(list(some)))
         if loss.shape != () or not loss.is_floating_point() or not bool(torch.isfinite(loss)):
             message = f"the loss of {len(some)} records is {loss.detach()}, not a finite number"
             raise FaultError(message, "loss returns a scalar tensor")
 
 
 @torch.no_grad()
-def _check_batch(bench: Bench, pipeline: Pipeline, feeds: Arrays) -> None:
+def _check_batch(bench: Bench, network: Network, feeds: Arrays) -> None:
     """Check the outputs of the stages for one batch, and that the head decides."""
-    names = pipeline(tensors_of(feeds))
+    names = network(tensors_of(feeds))
     x, mask = names.get("x"), names["mask"]
     expected_shape = bench.replaces_mask or mask.shape == feeds["mask"].shape
     if not expected_shape or mask.dim() != 2 or len(mask) != len(feeds["mask"]) or mask.dtype != torch.bool:
@@ -308,4 +308,4 @@ def _check_batch(bench: Bench, pipeline: Pipeline, feeds: Arrays) -> None:
         raise FaultError(f"x is {tuple(x.shape)} {x.dtype}; the mask is {tuple(mask.shape)}", _SHAPE)
     if x is not None and not bool(torch.isfinite(x[mask]).all()):
         raise FaultError(f"x holds {x[mask][~torch.isfinite(x[mask])][0]} at a word", _SHAPE)
-    bench.decide(pipeline, feeds)
+    bench.decide(network, feeds)

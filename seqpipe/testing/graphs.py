@@ -75,9 +75,9 @@ class Graph:
     @cached_property
     def exported(self) -> bytes | ExportError:
         # NaN in the padding of x reveals a missing mask.
-        pipeline = self.bench.pipeline(2, NAN).eval()
+        network = self.bench.network(2, NAN).eval()
         try:
-            return to_onnx(pipeline, self.options, self.bench.config.export.opset)
+            return to_onnx(network, self.options, self.bench.config.export.opset)
         except ExportError as error:
             return error
 
@@ -103,14 +103,12 @@ class Graph:
     def answers_alike(self) -> None:
         assert isinstance(self.exported, bytes)
         bench = self.bench
-        pipeline = bench.pipeline(2, NAN).eval()
-        parity = DecisionParity(
-            pipeline, predictor(pipeline, bench.config).run, session_of(self.exported), self.options
-        )
+        network = bench.network(2, NAN).eval()
+        parity = DecisionParity(network, predictor(network, bench.config).run, session_of(self.exported), self.options)
         for options in parity.trials.together():
             for feeds in random_batches(bench.artifacts, 1, SIZES, LENGTHS):
                 parity.compare(feeds, option_inputs(feeds, self.options, options))
-        if pipeline.cache:
+        if network.cache:
             compare_runs(parity, random_batches(bench.artifacts, 1, (1, 3), (1, 7)))
         try:
             parity.resolve_ties()

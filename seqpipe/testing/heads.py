@@ -27,7 +27,7 @@ from seqpipe.testing.bench import RAGGED, SHAPES, Bench, perturb
 from seqpipe.testing.kinds import KindChecks, checks_of
 from seqpipe.testing.report import Check, FaultError, NotApplicableError
 from seqpipe.training.evaluation import calibrate, predictor
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 CORRUPTION = "corruption as declared"
 _FIX = (
@@ -112,32 +112,32 @@ class _HeadChecks:
         if is_self_supervised(self.bench.config.head[0]):
             raise NotApplicableError("it is self-supervised")
         task = self.bench.task
-        pipeline, batch = perturb(self.bench.pipeline()).eval(), self.bench.batch()
+        network, batch = perturb(self.bench.network()).eval(), self.bench.batch()
         arrays = {name: tensor.numpy() for name, tensor in batch.items()}
         names = [name for name in task.declared_targets(self.bench.settings) if not name.endswith("_mask")]
         with torch.no_grad():
-            before = pipeline.loss(batch)
+            before = network.loss(batch)
             for name in names:
                 target = arrays[name]
                 changed = np.array(self.checks.other_target(name, arrays, arrays["mask"]))
                 if target.ndim == 1:  # every second record only: the loss may depend only on which records are alike
                     changed = np.where(np.arange(len(target)) % 2 == 0, changed, target)
                 replaced = torch.from_numpy(changed).to(batch[name].dtype)
-                if torch.equal(pipeline.loss({**batch, name: replaced}), before):
+                if torch.equal(network.loss({**batch, name: replaced}), before):
                     raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _TARGETS)
 
     def parts(self) -> None:
         """Compare the loss of a batch with the mean of those of two parts, which differ in size."""
         if declaration(self.bench.config.head[0], "batch_dependent"):
             raise NotApplicableError("it declares that it needs the whole batch")
-        pipeline = perturb(self.bench.pipeline()).eval()
-        (head,) = pipeline.head_stages
-        batch = pipeline.corrupt(self.bench.batch())  # as a whole: its random numbers depend on the shape
+        network = perturb(self.bench.network()).eval()
+        (head,) = network.head_stages
+        batch = network.corrupt(self.bench.batch())  # as a whole: its random numbers depend on the shape
         size = len(batch["mask"])
 
         def loss_of(rows: slice) -> tuple[float, float]:
             part = {name: tensor[rows] if len(tensor) == size else tensor for name, tensor in batch.items()}
-            names = pipeline(part)
+            names = network(part)
             return float(head.loss(names)), float(head.count(names))
 
         with torch.no_grad():
@@ -147,15 +147,15 @@ class _HeadChecks:
         if not math.isclose(whole, mean, rel_tol=CLOSE):
             raise FaultError(f"the loss is {whole:.6g}, and the mean of its parts {mean:.6g}", _PARTS)
 
-    def decided(self, size: int = 1) -> tuple[Pipeline, Arrays, Arrays]:
+    def decided(self, size: int = 1) -> tuple[Network, Arrays, Arrays]:
         """Return a pipeline, features, and its decision with every decode option of type size at `size`."""
-        pipeline = perturb(self.bench.pipeline(3)).eval()
+        network = perturb(self.bench.network(3)).eval()
         features = self.bench.artifacts.featurizer.collate(self.bench.docs(RAGGED))
         options = decode_options(self.bench.subject.cls)
         sizes = {name: size for name, option in options.items() if option.type == "size" and option.default == 1}
         with torch.no_grad():
-            decision = pipeline.decide(tensors_of(features), sizes)
-        return pipeline, features, {name: tensor.numpy() for name, tensor in decision.items()}
+            decision = network.decide(tensors_of(features), sizes)
+        return network, features, {name: tensor.numpy() for name, tensor in decision.items()}
 
     def decision(self) -> None:
         kind = self.bench.task.kind
@@ -172,12 +172,12 @@ class _HeadChecks:
 
     def score(self) -> None:
         task = self.bench.task
-        pipeline, features, decision = self.decided()
-        if not has_member(pipeline.head, "score"):
+        network, features, decision = self.decided()
+        if not has_member(network.head, "score"):
             raise NotApplicableError("it has no `score`, which is optional")
         rated = self.checks.rated_decisions(decision, features["mask"])
         for given_decision, expected in rated:
-            got = self.scored(pipeline, features, given_decision)
+            got = self.scored(network, features, given_decision)
             if got.shape != expected.shape:
                 raise FaultError(f"score returns {got.shape}, not {expected.shape}", _SCORE)
             if not np.allclose(got, expected, rtol=CLOSE, atol=CLOSE):
@@ -186,19 +186,19 @@ class _HeadChecks:
         if not task.choices:
             raise NotApplicableError(f"answer kind {task.kind.kind!r} declares nothing about its score")
         changed = self.checks.other_decision(decision, features["mask"])
-        if np.array_equal(self.scored(pipeline, features, decision), self.scored(pipeline, features, changed)):
+        if np.array_equal(self.scored(network, features, decision), self.scored(network, features, changed)):
             names = " and ".join(task.choices[0].outputs)
             raise FaultError(f"score gives the same whatever {names!r} holds", _SCORE)
 
-    def scored(self, pipeline: Pipeline, features: Arrays, decision: Arrays) -> np.ndarray:
+    def scored(self, network: Network, features: Arrays, decision: Arrays) -> np.ndarray:
         with torch.no_grad():
-            score: Tensor = pipeline.score(tensors_of(features), tensors_of(decision))
+            score: Tensor = network.score(tensors_of(features), tensors_of(decision))
         return score.numpy()
 
     def metrics(self) -> None:
         if not has_member(self.bench.subject.cls, "metrics"):
             raise NotApplicableError("it has no `metrics`, which are optional")
-        model = predictor(self.bench.pipeline(3).eval(), self.bench.config)
+        model = predictor(self.bench.network(3).eval(), self.bench.config)
         task, records = self.bench.artifacts.task, self.bench.records
         gold = [task.gold(record) for record in records]
         predicted = [task.predicted(answer) for answer in model.stream(records)]
@@ -218,51 +218,51 @@ class _HeadChecks:
         """Choose on the toy records as dev, save, and load into other weights: the choice and answers are the same."""
         if not dev_option(self.bench.config.head[0]):
             raise NotApplicableError("with these options it chooses nothing on dev")
-        pipeline, features = perturb(self.bench.pipeline(3)).eval(), tensors_of(self.bench.feeds(RAGGED))
+        network, features = perturb(self.bench.network(3)).eval(), tensors_of(self.bench.feeds(RAGGED))
         halves = [self.bench.batches(list(rows)) for rows in (range(5), range(5, len(self.bench.examples)))]
         with torch.no_grad():
-            evidence = call(pipeline.head.evidence, pipeline(halves[0]))
+            evidence = call(network.head.evidence, network(halves[0]))
         if short := [name for name, rows in evidence.items() if len(rows) != len(halves[0]["mask"])]:
             raise FaultError(f"evidence returns {short[0]!r} without a row per record", _CHOSEN)
-        calibrate(pipeline, lambda: iter(halves))
-        choice = pipeline.head.calibration()
+        calibrate(network, lambda: iter(halves))
+        choice = network.head.calibration()
         if not isinstance(choice, dict) or not _is_json(choice):
             raise FaultError(f"calibration returns {choice!r}, not a plain JSON object", _CHOSEN)
-        loaded = self.bench.pipeline(6).eval()
-        loaded.load_state_dict(pipeline.state_dict())
+        loaded = self.bench.network(6).eval()
+        loaded.load_state_dict(network.state_dict())
         if (again := loaded.head.calibration()) != choice:
             raise FaultError(f"saved and loaded, {choice} becomes {again}", _CHOSEN)
         with torch.no_grad():
-            first, second = (each.decide(features, {}) for each in (pipeline, loaded))
+            first, second = (each.decide(features, {}) for each in (network, loaded))
         if changed := [name for name, tensor in first.items() if not torch.equal(tensor, second[name])]:
             raise FaultError(f"saved and loaded, {changed[0]} differs", _CHOSEN)
 
     def corruption(self) -> None:
         if not declared_corrupted_inputs(self.bench.config.head[0]):
             raise NotApplicableError("with these options it corrupts nothing")
-        pipeline, batch = perturb(self.bench.pipeline()).eval(), self.bench.batch()
-        corrupted, again = (call(pipeline.head.corrupt_batch, batch) for _ in range(2))
+        network, batch = perturb(self.bench.network()).eval(), self.bench.batch()
+        corrupted, again = (call(network.head.corrupt_batch, batch) for _ in range(2))
         for name, tensor in corrupted.items():
             if not torch.equal(tensor, again[name]):
                 raise FaultError(f"in evaluation {name!r} differs between two calls", _FIX)
         with torch.no_grad():  # the loss changes with each name that `corrupt_batch` adds
-            before = pipeline.loss(batch)
+            before = network.loss(batch)
             for name in corrupted.keys() - batch.keys():
                 flipped = {**batch, **corrupted, name: corrupted[name].flip(0)}
-                if torch.equal(call(pipeline.head.loss, pipeline(flipped)), before):
+                if torch.equal(call(network.head.loss, network(flipped)), before):
                     raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _FIX)
-        changed = call(pipeline.head.corrupt_batch, {**batch, "ids": torch.where(batch["mask"], batch["ids"], 1)})
+        changed = call(network.head.corrupt_batch, {**batch, "ids": torch.where(batch["mask"], batch["ids"], 1)})
         real = corrupted.get("mask", batch["mask"])
         for name, tensor in corrupted.items():
             same = tensor[real] == changed[name][real] if tensor.shape == real.shape else tensor == changed[name]
             if not bool(same.all()):
                 raise FaultError(f"{name!r} of real tokens depends on the ids in the padding", _FIX)
         # In training the same seed gives the same corruption, and another seed a different one.
-        pipeline.head.train()
+        network.head.train()
         samples = []
         for seed in (1, 1, 2):
             torch.manual_seed(seed)
-            samples.append(call(pipeline.head.corrupt_batch, batch))
+            samples.append(call(network.head.corrupt_batch, batch))
         first, same_seed, other_seed = samples
         for name, tensor in first.items():
             if not torch.equal(tensor, same_seed[name]):

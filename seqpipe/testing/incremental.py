@@ -45,12 +45,12 @@ def incremental_checks(bench: Bench) -> list[Check]:
 @torch.no_grad()
 def _in_chunks(bench: Bench) -> None:
     """Reads a prompt, then two tokens step by step, then two more from the exported cache."""
-    pipeline = bench.pipeline(2, NAN).eval()
+    network = bench.network(2, NAN).eval()
     feeds = bench.artifacts.featurizer.collate(bench.docs(LENGTHS))
     names = {name: torch.from_numpy(array) for name, array in feeds.items()}
-    ids, whole = names["ids"], pipeline(dict(names))["x"]
+    ids, whole = names["ids"], network(dict(names))["x"]
     others = {name: tensor for name, tensor in names.items() if name not in ("ids", "mask")}
-    embedding = [] if has_member(pipeline.encoder[0], "embed") else [*pipeline.embedding]
+    embedding = [] if has_member(network.encoder[0], "embed") else [*network.embedding]
     rows, prompts = torch.arange(len(ids)), torch.tensor(PROMPTS)
 
     def same(what: str, x: Tensor, at: Tensor) -> None:
@@ -58,7 +58,7 @@ def _in_chunks(bench: Bench) -> None:
         if not off <= CLOSE:
             raise FaultError(f"x of a token {what} differs by {off:.2g} from `forward` over the whole text", _CHUNKS)
 
-    incremental = IncrementalStages(embedding, [*pipeline.encoder], others, adds_bos=False)
+    incremental = IncrementalStages(embedding, [*network.encoder], others, adds_bos=False)
     read = ids[:, : max(PROMPTS)], torch.arange(max(PROMPTS)) < prompts[:, None]
     same("at the end of the prompt", incremental.prefill(*read, torch.tensor(False)).last_x, prompts - 1)
     prompt = incremental.prefill(*read)
@@ -73,12 +73,12 @@ def _in_chunks(bench: Bench) -> None:
             same("decoded step by step", x, prompts + t)
         prefix = incremental.extended(prefix, state)
         cache = incremental.export_cache(prefix, torch.zeros_like(prompts, dtype=torch.bool))
-        for number, encoder in enumerate(pipeline.encoder):
+        for number, encoder in enumerate(network.encoder):
             slots = cache[f"{PRESENT}{number}"].shape[1]
             if (slots > 1) != member(encoder, "cache_per_token"):
                 raise FaultError(f"its cache of several tokens has {slots} slot{'s' * (slots > 1)}", _SLOTS)
-        past = next_inputs(cache_entries([*pipeline.encoder]), cache)
-        continued = IncrementalStages(embedding, [*pipeline.encoder], others | past, adds_bos=False)
+        past = next_inputs(cache_entries([*network.encoder]), cache)
+        continued = IncrementalStages(embedding, [*network.encoder], others | past, adds_bos=False)
         after = continued.prefill(ids[rows, prompts + 2][:, None], torch.ones(len(ids), 1, dtype=torch.bool))
         same("after an imported cache", after.last_x, prompts + 2)
         x, _ = continued.step(ids[rows, prompts + 3], after.prefix, continued.start(after.prefix))
@@ -122,11 +122,11 @@ def streaming_checks(bench: Bench) -> list[Check]:
 @torch.no_grad()
 def _reads_in_chunks(bench: Bench) -> None:
     docs, collate = bench.docs(STREAMED_LENGTHS), bench.artifacts.featurizer.collate
-    pipeline = bench.pipeline(2, NAN).eval()
-    encoder = [*pipeline.encoder]
-    embedding = [] if has_member(encoder[0], "embed") else [*pipeline.embedding]
+    network = bench.network(2, NAN).eval()
+    encoder = [*network.encoder]
+    embedding = [] if has_member(encoder[0], "embed") else [*network.embedding]
     entries = stage_entries(encoder)
-    whole: Tensor = pipeline(tensors_of(collate(docs)))["x"]  # (B, N, D)
+    whole: Tensor = network(tensors_of(collate(docs)))["x"]  # (B, N, D)
     for size in SIZES:
         done = [0] * len(docs)
         past = {entry.input: torch.from_numpy(np.zeros(entry.shape(1, 0), entry.dtype)) for entry in entries}
@@ -146,8 +146,8 @@ def _reads_in_chunks(bench: Bench) -> None:
 @torch.no_grad()
 def _decides_in_chunks(bench: Bench) -> None:
     docs = bench.docs(STREAMED_LENGTHS)
-    pipeline, kind = bench.pipeline(2).eval(), bench.task.kind
-    head, names = pipeline.head, pipeline(tensors_of(bench.artifacts.featurizer.collate(docs)))
+    network, kind = bench.network(2).eval(), bench.task.kind
+    head, names = network.head, network(tensors_of(bench.artifacts.featurizer.collate(docs)))
     whole = kind.answers(docs, {name: tensor.numpy() for name, tensor in call(head.decide, names).items()})
     for size in SIZES:
         for row, (doc, expected) in enumerate(zip(docs, whole, strict=True)):

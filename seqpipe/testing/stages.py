@@ -20,7 +20,7 @@ from seqpipe.testing.isolation import access_check, import_check
 from seqpipe.testing.report import Check, FaultError, member_check, option_checks
 from seqpipe.training import checkpoint
 from seqpipe.training.datasets import Batch
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 from seqpipe.training.optim import make_optimizer
 from seqpipe.training.trainer import Trainer
 
@@ -89,14 +89,14 @@ def _tied(bench: Bench, feeds: Arrays, expected: Arrays, decision: Arrays, rows:
     if len(feeds["mask"]) == 1:  # the decision has more rows, and longer ones
         picked = {name: array[rows[1] : rows[1] + 1] for name, array in decision.items()}
         decision = {name: array[tuple(map(slice, expected[name].shape))] for name, array in picked.items()}
-    pipeline, row = bench.pipeline().eval(), rows[0]
-    allowed = TIE * growth(pipeline.head_stages[0], feeds, expected)
-    return bool(margins(pipeline, feeds, expected, decision)[0, row] < allowed[row])
+    network, row = bench.network().eval(), rows[0]
+    allowed = TIE * growth(network.head_stages[0], feeds, expected)
+    return bool(margins(network, feeds, expected, decision)[0, row] < allowed[row])
 
 
-def _loss(pipeline: Pipeline, batch: Batch) -> float:
+def _loss(network: Network, batch: Batch) -> float:
     with torch.no_grad():
-        return float(pipeline.loss(batch))
+        return float(network.loss(batch))
 
 
 # The check that a decision is computed in float64 too: a reference for the errors of float32.
@@ -133,20 +133,20 @@ _RESUMED = (
 )
 
 
-def train_steps(bench: Bench, pipeline: Pipeline, steps: int) -> None:
+def train_steps(bench: Bench, network: Network, steps: int) -> None:
     """Train the pipeline for some steps, each on a few records."""
-    pipeline.train()
-    optimizer = make_optimizer(pipeline, bench.config)
+    network.train()
+    optimizer = make_optimizer(network, bench.config)
     for rows in ([1, 3, 6], [0, 2, 4, 5], [7, 8, 9])[:steps]:
         optimizer.zero_grad()
-        pipeline.loss(bench.batches(rows)).backward()
+        network.loss(bench.batches(rows)).backward()
         optimizer.step()
 
 
 def _train(bench: Bench, name: str, stop: int | None) -> dict[str, Tensor]:
-    pipeline = bench.pipeline(bench.config.train.seed)
-    Trainer(pipeline, bench.config, bench.batches, None, bench.folder / name, _StoppingConsole(stop)).train()
-    return pipeline.state_dict()
+    network = bench.network(bench.config.train.seed)
+    Trainer(network, bench.config, bench.batches, None, bench.folder / name, _StoppingConsole(stop)).train()
+    return network.state_dict()
 
 
 @dataclass
@@ -191,26 +191,26 @@ class _StageChecks:
 
     def padding(self) -> None:
         """Check that real positions do not depend on the padding of features and targets."""
-        pipeline, feeds, batch = self.bench.pipeline().eval(), self.bench.feeds(RAGGED), self.bench.batch()
-        expected, loss = self.bench.decide(pipeline, feeds), _loss(pipeline, batch)
+        network, feeds, batch = self.bench.network().eval(), self.bench.feeds(RAGGED), self.bench.batch()
+        expected, loss = self.bench.decide(network, feeds), _loss(network, batch)
 
         def check_loss(changed: Batch, when: str) -> None:
-            changed_loss = _loss(pipeline, changed)
+            changed_loss = _loss(network, changed)
             if not abs(loss - changed_loss) <= CLOSE * max(1.0, abs(loss)):
                 raise FaultError(f"the loss is {changed_loss:.6g}, not {loss:.6g}, {when}", _PADDING)
 
         def check_decision(changed: Arrays, when: str) -> None:
-            decision = self.bench.decide(pipeline, changed)
+            decision = self.bench.decide(network, changed)
             for row, length in enumerate(feeds["mask"].sum(1)):
                 for difference in _differences(self.bench, expected, decision, (row, row), int(length), feeds):
                     raise FaultError(f"{difference}, {when}", _PADDING)
 
         if self.bench.subject.kind != "embedding":
             for what, value in GARBAGE.items():
-                set_padding(pipeline, value)
+                set_padding(network, value)
                 check_decision(feeds, f"with {what} in the padding of x")
                 check_loss(batch, f"with {what} in the padding of x")
-        set_padding(pipeline, 0.0)
+        set_padding(network, 0.0)
         for seed in (1, 2):
             check_decision(_with_garbage(self.bench, feeds, seed), "with other ids in the padding")
         arrays = {name: tensor.numpy() for name, tensor in batch.items()}
@@ -218,12 +218,12 @@ class _StageChecks:
 
     def batches(self) -> None:
         """Check that a row has the same answer alone, in a batch, and in another order."""
-        pipeline, docs = self.bench.pipeline().eval(), self.bench.docs(RAGGED)
+        network, docs = self.bench.network().eval(), self.bench.docs(RAGGED)
         collate = self.bench.artifacts.featurizer.collate
         orders = (list(range(len(docs))), list(reversed(range(len(docs)))), [0, 0, 2, 1, 2])
-        alone = [(feeds := collate([doc]), self.bench.decide(pipeline, feeds)) for doc in docs]
+        alone = [(feeds := collate([doc]), self.bench.decide(network, feeds)) for doc in docs]
         for order in orders:
-            together = self.bench.decide(pipeline, collate([docs[i] for i in order]))
+            together = self.bench.decide(network, collate([docs[i] for i in order]))
             for row, i in enumerate(order):
                 feeds, expected = alone[i]
                 for difference in _differences(self.bench, expected, together, (0, row), len(docs[i]), feeds):
@@ -231,21 +231,21 @@ class _StageChecks:
 
     def exact(self) -> None:
         """Check that a copy in float64 decides, with numbers in float64."""
-        judge = Judge(self.bench.pipeline(2).eval(), {})
+        judge = Judge(self.bench.network(2).eval(), {})
         judge.decide(self.bench.feeds(RAGGED))
         if judge.fault:
             raise FaultError(judge.fault, _FLOAT64)
 
     def seeds(self) -> None:
         """Check that a seed determines weights and losses, and that an answer is the same twice."""
-        first, second = self.bench.pipeline(3), self.bench.pipeline(3)
+        first, second = self.bench.network(3), self.bench.network(3)
         for name, tensor in first.state_dict().items():
             if not torch.equal(tensor, second.state_dict()[name]):
                 raise FaultError(f"built twice with the same seed, {name} differs", _SEEDS)
         losses = []
-        for pipeline in (first, second):
+        for network in (first, second):
             torch.manual_seed(4)
-            losses.append(pipeline.train().loss(self.bench.batch()).item())
+            losses.append(network.train().loss(self.bench.batch()).item())
         if losses[0] != losses[1]:
             raise FaultError(f"with the same seed the loss in training is {losses[0]!r}, then {losses[1]!r}", _SEEDS)
         feeds = self.bench.feeds(RAGGED)
@@ -254,10 +254,10 @@ class _StageChecks:
             _check_bit_equal(decision, again, "in a second call in evaluation", _SEEDS)
 
     def gradient(self) -> None:
-        pipeline = self.bench.pipeline().train()
+        network = self.bench.network().train()
         for rows in (range(len(self.bench.examples)), [1, 3, 6], [4, 7, 9]):
-            pipeline.loss(self.bench.batches(list(rows))).backward()
-        for name, parameter in self.bench.module(pipeline).named_parameters():
+            network.loss(self.bench.batches(list(rows))).backward()
+        for name, parameter in self.bench.module(network).named_parameters():
             if parameter.requires_grad and (parameter.grad is None or not bool(parameter.grad.any())):
                 raise FaultError(f"no gradient reaches {name} {tuple(parameter.shape)}", _GRADIENT)
             if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all()):
@@ -265,13 +265,13 @@ class _StageChecks:
 
     def saved(self) -> None:
         """Check that trained and saved weights, loaded into a pipeline of another seed, give the same answers."""
-        pipeline, feeds = self.bench.pipeline(5), self.bench.feeds(RAGGED)
-        train_steps(self.bench, pipeline, 3)
+        network, feeds = self.bench.network(5), self.bench.feeds(RAGGED)
+        train_steps(self.bench, network, 3)
         path = self.bench.folder / "weights.safetensors"
-        digest = checkpoint.save_weights(path, pipeline.state_dict())
-        loaded = self.bench.pipeline(6)
+        digest = checkpoint.save_weights(path, network.state_dict())
+        loaded = self.bench.network(6)
         loaded.load_state_dict(checkpoint.load_weights(path, digest))
-        first, second = (self.bench.decide(each.eval(), feeds) for each in (pipeline, loaded))
+        first, second = (self.bench.decide(each.eval(), feeds) for each in (network, loaded))
         _check_bit_equal(first, second, "after its weights were saved and loaded", _SAVED)
 
     def resumed(self) -> None:
@@ -292,9 +292,9 @@ def stage_checks(bench: Bench) -> list[Check]:
 
     def everything() -> None:
         """Build, train and decide, for the watch over files and network."""
-        pipeline = bench.pipeline()
-        train_steps(bench, pipeline, 1)
-        bench.decide(pipeline.eval(), bench.feeds(RAGGED))
+        network = bench.network()
+        train_steps(bench, network, 1)
+        bench.decide(network.eval(), bench.feeds(RAGGED))
 
     return [
         *option_checks(subject),

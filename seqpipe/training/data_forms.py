@@ -55,7 +55,7 @@ from seqpipe.training.datasets import (
 )
 from seqpipe.training.evaluation import evaluation
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 # Examples in training that are paired with a candidate of their label, or with another text of it; all candidates are
 # encoded after an epoch.
@@ -108,17 +108,17 @@ def with_pairs(head: Component, task: FittedTask, data: Sequence[Example], epoch
     return pairs
 
 
-def encode_candidates(pipeline: Pipeline, device: torch.device | str = "cpu") -> None:
+def encode_candidates(network: Network, device: torch.device | str = "cpu") -> None:
     """Give the head the vectors of its candidates under the current weights; equal texts have equal vectors."""
-    artifacts, candidates = pipeline.artifacts, pipeline.artifacts.candidates
+    artifacts, candidates = network.artifacts, network.artifacts.candidates
     if candidates is None:
         return
     texts, docs, vectors = [*artifacts.candidate_docs], [*artifacts.candidate_docs.values()], dict[str, Tensor]()
-    with evaluation(pipeline):
+    with evaluation(network):
         for rows in batches([len(doc) for doc in docs]):
             features = tensors(artifacts.featurizer.collate([docs[i] for i in rows]), device)
-            vectors |= zip((texts[i] for i in rows), pipeline.decide(features, {})["vector"], strict=True)
-    pipeline.head.set_candidates(torch.stack([vectors[text] for text in candidates.texts]))  # (N, D)
+            vectors |= zip((texts[i] for i in rows), network.decide(features, {})["vector"], strict=True)
+    network.head.set_candidates(torch.stack([vectors[text] for text in candidates.texts]))  # (N, D)
 
 
 # The two forms of training data, examples and a token corpus, of which the head chooses one.

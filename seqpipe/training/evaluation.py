@@ -32,22 +32,22 @@ from seqpipe.runtime.predictor import Predictor
 from seqpipe.training import devices
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batch, docs_of, tensors
-from seqpipe.training.network import Pipeline, errors_of
+from seqpipe.training.network import Network, errors_of
 
 Batches = Iterable[Mapping[str, Tensor]]
 _MAX_EXPONENT = 700.0  # exp of more overflows a float
 
 
 @contextmanager
-def evaluation(pipeline: Pipeline) -> Iterator[None]:
+def evaluation(network: Network) -> Iterator[None]:
     """Switch to evaluation mode without gradients, and restore the former mode afterwards."""
-    was_training = pipeline.training
-    pipeline.eval()
+    was_training = network.training
+    network.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        pipeline.train(was_training)
+        network.train(was_training)
 
 
 @contextmanager
@@ -67,15 +67,15 @@ def dev_allocations(artifacts: Artifacts, records: Sequence[Record]) -> Iterator
         ) from error
 
 
-def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
+def calibrate(network: Network, batches: Callable[[], Batches]) -> None:
     """Calibrate every head that chooses values on dev, from its evidence of these batches."""
-    choosing = [head for head in pipeline.head_stages if dev_option(head.component)]
+    choosing = [head for head in network.head_stages if dev_option(head.component)]
     if not choosing:
         return
     evidence = [defaultdict[str, list[Tensor]](list) for _ in choosing]
-    with evaluation(pipeline):
+    with evaluation(network):
         for batch in batches():
-            names = pipeline(dict(batch))
+            names = network(dict(batch))
             for head, columns in zip(choosing, evidence, strict=True):
                 for name, rows in head.call(head.module.evidence, names).items():
                     columns[name].append(rows)
@@ -88,7 +88,7 @@ def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
 
 
 def dev_measures(
-    pipeline: Pipeline, batches: Batches, processes: devices.Processes = devices.ALONE
+    network: Network, batches: Batches, processes: devices.Processes = devices.ALONE
 ) -> tuple[float | None, dict[str, dict[str, float]]]:
     """Return the mean loss of a record, and the `measures` of each head, or else its perplexity, by its name.
 
@@ -97,13 +97,13 @@ def dev_measures(
     several `processes` each has some of the batches.
     """
     total, records = 0.0, 0
-    sums: dict[str, dict[str, Tensor]] = {head.name: {} for head in pipeline.head_stages}
-    with evaluation(pipeline):
+    sums: dict[str, dict[str, Tensor]] = {head.name: {} for head in network.head_stages}
+    with evaluation(network):
         for batch in batches:
-            names = pipeline(pipeline.corrupt(batch))
+            names = network(network.corrupt(batch))
             rows = len(names["sources"][0]["mask"])
             records += rows
-            for head in pipeline.head_stages:
+            for head in network.head_stages:
                 loss, pairs = float(head.loss(names)), dict[str, Tensor]()
                 total += loss * head.component.common_keys.get("weight", 1.0) * rows
                 if has_member(head.module, "measures"):
@@ -132,15 +132,15 @@ def _mean(name: str, total: float, count: float) -> float:
 FINITE = "none: all stages are finite when computed again"
 
 
-def first_not_finite(pipeline: Pipeline, batch: Mapping[str, Tensor]) -> str:
+def first_not_finite(network: Network, batch: Mapping[str, Tensor]) -> str:
     """Describe the first stage whose output for this batch has a NaN or an infinity."""
     with torch.no_grad():
-        names = pipeline.corrupt(batch)
-        for stage, outputs in pipeline.trace(names):
-            mask = outputs.get("mask", names[pipeline.mask_at(stage)])
+        names = network.corrupt(batch)
+        for stage, outputs in network.trace(names):
+            mask = outputs.get("mask", names[network.mask_at(stage)])
             if "x" in outputs and not torch.isfinite(outputs["x"][mask]).all():
                 return f"{stage.key}: {describe(stage)}: `forward` returned NaN or infinity for real tokens"
-        for head in pipeline.head_stages:
+        for head in network.head_stages:
             if not torch.isfinite(head.loss(names)):
                 return f"{head.component.key}: {describe(head.component)}: `loss` returned NaN or infinity"
     return FINITE
@@ -169,7 +169,7 @@ def option_trials(*heads: Component) -> dict[str, list[dict[str, Any]]]:
 
 
 def predictor(
-    pipeline: Pipeline,
+    network: Network,
     config: Config,
     device: str = "cpu",
     before: Callable[[], None] = lambda: None,
@@ -179,7 +179,7 @@ def predictor(
 
     `before` is called before each run. With `explain` the runs return the attention weights too.
     """
-    artifacts, options = pipeline.artifacts, option_table(*config.head)
+    artifacts, options = network.artifacts, option_table(*config.head)
 
     def run(feeds: Arrays) -> Arrays:
         before()
@@ -187,8 +187,8 @@ def predictor(
         values: dict[str, Any] = {name: features.pop(name) for name in options}
         values |= {name: len(feeds[name]) for name, option in options.items() if option["type"] == "size"}
         try:
-            with evaluation(pipeline):
-                decision = pipeline.decide(features, values, explain)
+            with evaluation(network):
+                decision = network.decide(features, values, explain)
         except MemoryError as error:  # a batch is then answered text by text
             raise DataError(f"out of memory in {error}; shorten or split the text, or leave it out") from error
         return {name: tensor.cpu().numpy() for name, tensor in decision.items()}
@@ -200,7 +200,7 @@ def predictor(
     }
     types = metric_types(config.head)
     return Predictor(
-        artifacts.featurizer, artifacts.kind, run, options, pipeline.limits, metrics=metrics, score_types=types
+        artifacts.featurizer, artifacts.kind, run, options, network.limits, metrics=metrics, score_types=types
     )
 
 
@@ -208,7 +208,7 @@ def predictor(
 class DevScores:
     """Function that scores a pipeline, in training, on the dev set."""
 
-    pipeline: Pipeline
+    network: Network
     config: Config
     records: Sequence[Record]  # of dev; empty if only the batches are scored
     batches: Callable[[], Iterable[Batch]]  # of dev, with targets
@@ -219,19 +219,19 @@ class DevScores:
 
         `check_interrupt` is called regularly; an exception that it raises ends the evaluation.
         """
-        pipeline, records = self.pipeline, self.records[:2] if only_names else self.records
+        network, records = self.network, self.records[:2] if only_names else self.records
         processes = devices.ALONE if only_names else devices.current()
-        with dev_allocations(pipeline.artifacts, self.records):
+        with dev_allocations(network.artifacts, self.records):
             if not only_names:
-                calibrate(pipeline, self._device_batches)
+                calibrate(network, self._device_batches)
             stop, step = (1, 1) if only_names else (None, processes.count)
             some = itertools.islice(self._device_batches(), processes.rank, stop, step)
-            loss, measures = dev_measures(pipeline, some, processes)
-        if pipeline.is_language_model:
+            loss, measures = dev_measures(network, some, processes)
+        if network.is_language_model:
             check_interrupt()
             return {"perplexity": measures[""]["perplexity"], "loss": math.log(measures[""]["perplexity"])}
-        scores = shared_scores(predictor(pipeline, self.config, self.device, check_interrupt), records, processes)
-        for head in pipeline.head_stages:
+        scores = shared_scores(predictor(network, self.config, self.device, check_interrupt), records, processes)
+        for head in network.head_stages:
             if not head.name:  # the only head; its own measures select the best weights
                 has_measures = has_member(head.module, "measures")
                 scores = {**measures[""], **scores} if has_measures else {**scores, **measures[""]}
@@ -257,16 +257,16 @@ SAMPLE = 20, 100  # at least and at most so many training records, a hundredth o
 
 
 def sample_scores(
-    pipeline: Pipeline, config: Config, records: Sequence[Record], device: str
+    network: Network, config: Config, records: Sequence[Record], device: str
 ) -> Callable[[Callable[[], None]], Scores] | None:
     """Return the function that scores a pipeline on a sample of its training records, as `DevScores` on dev.
 
     None for answers that are generated step by step, which takes long.
     """
-    if any(task.head_task.is_stepwise or task.kind.is_generated for task in pipeline.artifacts.tasks):
+    if any(task.head_task.is_stepwise or task.kind.is_generated for task in network.artifacts.tasks):
         return None
     size = min(len(records), SAMPLE[1], max(SAMPLE[0], len(records) // 100))
     sample = [records[i * len(records) // size] for i in range(size)]
     return lambda check_interrupt: shared_scores(
-        predictor(pipeline, config, device, check_interrupt), sample, devices.current()
+        predictor(network, config, device, check_interrupt), sample, devices.current()
     )

@@ -9,10 +9,10 @@ import torch
 
 from seqpipe.errors import DataError
 from seqpipe.training.datasets import Batches, Windows
-from seqpipe.training.network import Pipeline, is_out_of_memory
+from seqpipe.training.network import Network, is_out_of_memory
 
 
-def try_longest_text(pipeline: Pipeline, batches: Batches | Windows, device: str = "cpu") -> None:
+def try_longest_text(network: Network, batches: Batches | Windows, device: str = "cpu") -> None:
     """Try a forward and a backward pass with the batch of the longest text, which training may meet hours later.
 
     Windows of a token corpus have one length, so none is tried.
@@ -24,9 +24,9 @@ def try_longest_text(pipeline: Pipeline, batches: Batches | Windows, device: str
         return
     longest = int(batches.lengths.argmax())
     rows = next(rows for rows in batches.order(batches.epoch) if longest in rows)
-    with unchanged(pipeline.to(device)):
+    with unchanged(network.to(device)):
         try:
-            pipeline.loss({name: tensor.to(device) for name, tensor in batches(rows).items()}).backward()
+            network.loss({name: tensor.to(device) for name, tensor in batches(rows).items()}).backward()
         except (MemoryError, RuntimeError) as error:
             stage, text = failed_stage(error), batches.data[longest]
             fix = cure(text.length // 2)
@@ -36,7 +36,7 @@ def try_longest_text(pipeline: Pipeline, batches: Batches | Windows, device: str
             problem = f"{text.length:,} tokens need more memory in {stage}, in a step of training"
             raise DataError(f"{text.where}: {problem}; {fix}") from error
         finally:
-            pipeline.zero_grad(set_to_none=True)
+            network.zero_grad(set_to_none=True)
 
 
 def cure(most: int) -> str:
@@ -58,14 +58,14 @@ def counters(module: torch.nn.Module) -> list[tuple[torch.Tensor, torch.Tensor]]
 
 
 @contextmanager
-def unchanged(pipeline: Pipeline) -> Iterator[None]:
+def unchanged(network: Network) -> Iterator[None]:
     """Restore the random state and what `counters` returns."""
-    buffers = counters(pipeline)
-    was_training, carried = pipeline.training, pipeline.carried_states
+    buffers = counters(network)
+    was_training, carried = network.training, network.carried_states
     with torch.random.fork_rng():
-        pipeline.train()
+        network.train()
         yield
-    pipeline.train(was_training)
-    pipeline.carried_states = carried
+    network.train(was_training)
+    network.carried_states = carried
     for buffer, before in buffers:
         buffer.copy_(before)

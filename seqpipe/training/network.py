@@ -303,7 +303,7 @@ def _to_fp32(value: Any) -> Any:
     return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
 
 
-class Pipeline(nn.Module):
+class Network(nn.Module):
     """The stages of one YAML. Each method of a stage gets the values that its parameters name."""
 
     def __init__(self, config: Config, artifacts: Artifacts):

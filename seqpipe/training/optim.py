@@ -18,7 +18,7 @@ from seqpipe.config.contract import member
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.schema import Train
 from seqpipe.errors import EnvError, TrainingError
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -105,11 +105,11 @@ OPTIMIZERS: Mapping[str, Any] = {
 }
 
 
-def make_optimizer(pipeline: Pipeline, config: Config) -> Optimizer:
+def make_optimizer(network: Network, config: Config) -> Optimizer:
     """Return the optimiser: a parameter group for each learning rate, `lr` times `learning_rate_factor`."""
     settings = config.train.optimizer
     groups: dict[float, list[Tensor]] = {}
-    for stage, module in pipeline.stages:
+    for stage, module in network.stages:
         lr, factor = stage.common_keys.get("lr") or settings.lr, member(module, "learning_rate_factor")
         for name, parameter in module.named_parameters():
             if parameter.requires_grad:
@@ -120,7 +120,7 @@ def make_optimizer(pipeline: Pipeline, config: Config) -> Optimizer:
     options = settings.model_dump(exclude={"use"})
     # Momentum of SGD and an L2 penalty give every row a gradient at each step.
     moves_every_row = options.get("momentum") or (settings.weight_decay and settings.use != "adamw")
-    for module in pipeline.modules():
+    for module in network.modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             module.sparse = module.num_embeddings > DENSE_ROWS and not moves_every_row
     return OPTIMIZERS[settings.use](parameters, fused=True, **options)

@@ -24,7 +24,7 @@ from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import Example, collate
 from seqpipe.training.evaluation import evaluation, predictor
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 # The answer to a text by head: probabilities at the temperature, (n, …, L) of the text or its n words; or a text.
 Answers = Mapping[str, Any]
@@ -73,23 +73,23 @@ def _unpack(state: Mapping[str, Any]) -> list[Answers]:
     return [dict(zip(state, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _open(config: Config, path: Path, device: str) -> tuple[Predictor, Pipeline | None]:
+def _open(config: Config, path: Path, device: str) -> tuple[Predictor, Network | None]:
     """Open a run, or a bundle without its run."""
     if (path / BUNDLE).is_file():
         return model.load(path, "cpu", 1).predictor, None
     if problem := run_problem(path):
         raise UsageError(f"train.teacher: {problem}, or a bundle")
     trained = load(path / YAML, files=False, runs=False, plugin_files=config.plugin_files)
-    pipeline = Pipeline(trained, Artifacts.load(path))
-    pipeline.load_state_dict(checkpoint.load_best(path / CHECKPOINTS))
-    pipeline.to(device).eval()
-    return predictor(pipeline, trained, device), pipeline
+    network = Network(trained, Artifacts.load(path))
+    network.load_state_dict(checkpoint.load_best(path / CHECKPOINTS))
+    network.to(device).eval()
+    return predictor(network, trained, device), network
 
 
 class _Lesson:
     """A head of the student, and that of the teacher which it learns from; UsageError if they do not match."""
 
-    def __init__(self, config: Config, head: Component, task: FittedTask, teacher: Predictor, run: Pipeline | None):
+    def __init__(self, config: Config, head: Component, task: FittedTask, teacher: Predictor, run: Network | None):
         reader, parts = build_component(config.data.reader), teacher.kind.parts
         self.task, self.teacher, self.run = task, teacher, run
         self.settings: Any = config.train.teacher

@@ -33,7 +33,7 @@ from seqpipe.training.data_forms import encode_candidates
 from seqpipe.training.datasets import Batch, Batches, Windows
 from seqpipe.training.evaluation import FINITE, evaluation, first_not_finite
 from seqpipe.training.memory import counters, cure, failed_stage, unchanged
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 from seqpipe.training.prefetch import Prefetcher, process_count
 from seqpipe.training.progress import Interrupts, Progress
 
@@ -49,7 +49,7 @@ Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; must
 class Trainer:
     """One training run: its position, optimiser, weight average and checkpoints."""
 
-    pipeline: Pipeline
+    network: Network
     config: Config
     batches: Batches | Windows
     evaluate: Evaluate | None
@@ -61,10 +61,10 @@ class Trainer:
     def __post_init__(self) -> None:
         self.device, self.progress, self.interrupts = torch.device(self.device_name), Progress(), Interrupts()
         self.processes, self._signal = devices.current(), 0  # a signal that all processes know of
-        self.pipeline.to(self.device)
-        self._optimizer = optim.make_optimizer(self.pipeline, self.config)
+        self.network.to(self.device)
+        self._optimizer = optim.make_optimizer(self.network, self.config)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.config.train.precision == "fp16")
-        self._average = optim.WeightAverage(self.pipeline, self.config.train.average or 0.0)
+        self._average = optim.WeightAverage(self.network, self.config.train.average or 0.0)
         self._order = self.batches.order(0)
         is_cpu = self.device.type == "cpu"
         self.prefetcher = Prefetcher(
@@ -83,7 +83,7 @@ class Trainer:
         """Train to the end, from last.ckpt in the folder if it exists, and load the best weights into the pipeline."""
         make_folder(self.folder)
         self.processes.wait()
-        self.pipeline.train()  # modules from a checkpoint are in evaluation mode
+        self.network.train()  # modules from a checkpoint are in evaluation mode
         is_resumed, at = self.restore(), self.progress
         if is_resumed and not at.done:
             self.console.say(f"  resuming from epoch {at.epoch + 1}, batch {at.position}")
@@ -94,8 +94,8 @@ class Trainer:
                 f"the dev score was NaN or infinite in each of {at.epoch} epochs, so there are no best weights; "
                 "set train.metric to another score, or correct data.dev"
             )
-        self.pipeline.load_state_dict(checkpoint.load_weights(self.folder / at.best_file, at.best_sha256))
-        self.pipeline.cpu().eval()
+        self.network.load_state_dict(checkpoint.load_weights(self.folder / at.best_file, at.best_sha256))
+        self.network.cpu().eval()
         return at
 
     def _run_epochs(self) -> None:
@@ -155,7 +155,7 @@ class Trainer:
 
     def _count(self, batches: Sequence[Batch], position: int) -> int:
         """Count the items of batches, with the random numbers of their training; return the number of their names."""
-        with unchanged(self.pipeline), torch.no_grad(), self._autocast():
+        with unchanged(self.network), torch.no_grad(), self._autocast():
             for place, batch in enumerate(batches, position):
                 self._batch_loss(self._on_device(batch), place)
         self._known, self._items = self._items, {}
@@ -179,11 +179,11 @@ class Trainer:
         for group in self._optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
         if self.batches.stateful and not at.position:
-            self.pipeline.set_stateful(len(batch["ids"]))
+            self.network.set_stateful(len(batch["ids"]))
         if settings.accumulate > 1 and not self._group:
             # A number of steps counts steps, and rows that `whole_batch` merges are those of the step in each batch.
             merges = any(isinstance(name, int) for name in self._known)
-            every = counters(self.pipeline.heads)
+            every = counters(self.network.heads)
             self._before_step = [pair for pair in every if merges or not (pair[0].dim() or pair[0].is_floating_point())]
         for buffer, before in self._before_step:
             buffer.copy_(before)
@@ -208,7 +208,7 @@ class Trainer:
             with torch.cuda.device(self.device):
                 torch.cuda.manual_seed(seed)
         if self.processes.count == self.config.train.accumulate == 1:
-            return self.pipeline.loss(batch)
+            return self.network.loss(batch)
         size, calls = len(self._order[position]), count()
         weight = float(self.processes.rank < size)
 
@@ -216,7 +216,7 @@ class Trainer:
             return _divisor(self._items_of(name, self.processes.sum(weight * items)))
 
         with merged_batch(lambda rows: torch.cat(self._items_of(next(calls), self.processes.merge(rows, size)))):
-            return weight * self.pipeline.loss(batch, total)
+            return weight * self.network.loss(batch, total)
 
     def _report(self) -> None:
         """Add the losses and norms since the last report to the progress, and wait for the device to read them.
@@ -230,7 +230,7 @@ class Trainer:
             if not math.isfinite(loss):
                 batch = self._on_device(self._batch(position))
                 with self._autocast():
-                    stages = self.processes.gather(first_not_finite(self.pipeline, batch))
+                    stages = self.processes.gather(first_not_finite(self.network, batch))
                 stage = min(stages, key=lambda stage: stage == FINITE)  # of the process whose rows they are
                 raise self._diverged(f"the loss became {loss}", step, stage)
             at.loss += loss
@@ -260,16 +260,16 @@ class Trainer:
     def _update(self) -> None:
         """One optimiser step; the gradients of several processes are summed before they are clipped."""
         at = self.progress
-        optim.coalesce_gradients(self.pipeline.parameters())
+        optim.coalesce_gradients(self.network.parameters())
         if self.processes.count > 1:
-            trained = [parameter for parameter in self.pipeline.parameters() if parameter.requires_grad]
+            trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
             losses = torch.stack([loss for _, _, loss in self._group])
             self._signal = self.processes.sum_gradients(trained, losses, self.interrupts.received or 0)
             self._group = [(place, step, loss) for (place, step, _), loss in zip(self._group, losses, strict=True)]
         if self.config.train.accumulate > 1 and len(self._items) == 1:
             ((name, items),) = self._items.items()
             factor = _divisor(self._known[name]) / _divisor(items)
-            for values in [*(loss for *_, loss in self._group), *optim.gradient_values(self.pipeline.parameters())]:
+            for values in [*(loss for *_, loss in self._group), *optim.gradient_values(self.network.parameters())]:
                 values.mul_(factor)
         self._losses += self._group
         self._group, self._items = [], {}
@@ -277,9 +277,9 @@ class Trainer:
             self._report()
         self._scaler.unscale_(self._optimizer)
         if self.steps(at.position) % max(1, self.steps(len(self._order)) // GRADIENT_STEPS) == 0:
-            self._norms.append(optim.gradient_norms(self.pipeline.stages))
+            self._norms.append(optim.gradient_norms(self.network.stages))
         if self.config.train.clip:
-            optim.clip_gradients(self.pipeline.parameters(), self.config.train.clip)
+            optim.clip_gradients(self.network.parameters(), self.config.train.clip)
         self._average.before_step()
         if self._losses and not self._scaler.is_enabled():
             # From a loss that is not finite to its report no step moves the weights: they show which stage it is of.
@@ -311,16 +311,16 @@ class Trainer:
         with self._average.apply():
             # TrainingError if the epoch's last step left NaN or infinity in the weights, or in the loss of a batch.
             # Earlier steps need no check: the loss of the next step reveals it.
-            for name, parameter in self.pipeline.named_parameters():
+            for name, parameter in self.network.named_parameters():
                 if not torch.isfinite(parameter).all():
                     raise self._diverged("the weights became NaN or infinite", at.step, f"the first: {name}")
             batch = self._on_device(self._batch(-1))
-            with evaluation(self.pipeline), self._autocast():
-                loss = self.pipeline.loss(batch)
+            with evaluation(self.network), self._autocast():
+                loss = self.network.loss(batch)
                 if not torch.isfinite(loss):
                     what = f"the weights diverged: their loss is {loss.item()} after the last step"
-                    raise self._diverged(what, at.step, first_not_finite(self.pipeline, batch))
-            encode_candidates(self.pipeline, self.device)
+                    raise self._diverged(what, at.step, first_not_finite(self.network, batch))
+            encode_candidates(self.network, self.device)
             for name, evaluate in (("dev", self.evaluate), ("train", self.evaluate_train)):
                 if evaluate:
                     row[name] = dict(evaluate(self.stop_if_interrupted))
@@ -332,7 +332,7 @@ class Trainer:
             is_better = not self.evaluate or at.is_better(metric, dev_loss)
             if is_better:
                 at.improve(float(metric), dev_loss)
-                path, weights = self.folder / at.best_file, self.pipeline.state_dict()
+                path, weights = self.folder / at.best_file, self.network.state_dict()
                 at.best_sha256 = self.processes.by_first(lambda: checkpoint.save_weights(path, weights))
         row |= {"lr": self._optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 2), "best": is_better}
         row["gradients"] = optim.mean_norms(at.gradients)
@@ -363,7 +363,7 @@ class Trainer:
     def save(self) -> None:
         """Write last.ckpt, then remove best weights that it no longer refers to; only the first process does."""
         self._report()
-        carried_states = self.pipeline.carried_states
+        carried_states = self.network.carried_states
         if self.processes.count > 1:  # each process has those of its rows
             count = len(self._order[0])  # the same in each batch
             carried_states = {place: self.processes.merge(rows, count, 1) for place, rows in carried_states.items()}
@@ -372,7 +372,7 @@ class Trainer:
     def _write_checkpoint(self, state: dict[str, Any]) -> None:
         state |= {
             "progress": asdict(self.progress),
-            "weights": self.pipeline.state_dict(),
+            "weights": self.network.state_dict(),
             "average": self._average.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
@@ -393,12 +393,12 @@ class Trainer:
         self.progress = Progress(**state["progress"])
         if self.config.train.accumulate > 1 and not (self.progress.done or "steps_weigh_items" in state):
             raise UsageError(f"{self.folder / LAST}: trained by the earlier rule of train.accumulate; run with --fresh")
-        self.pipeline.load_state_dict(state["weights"])
+        self.network.load_state_dict(state["weights"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
         self._average.load_state_dict(state["average"])
         self._order = self.batches.order(self.progress.epoch)
-        self.pipeline.carried_states = {
+        self.network.carried_states = {
             place: rows[:, list(self.processes.batch_share(range(rows.shape[1])))]
             for place, rows in state["carried_states"].items()
         }

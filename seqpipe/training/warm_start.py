@@ -18,7 +18,7 @@ from seqpipe.features.sources import sources_of
 from seqpipe.features.vocabulary import SPECIALS, UNK
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts, FittedTask
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 Names = dict[str, Sequence[str]]  # for each wired argument, the meaning of its ids
 State = dict[str, Tensor]
@@ -27,7 +27,7 @@ Axes = Sequence[str | None]
 FEW = 0.5  # a smaller share of known tokens is reported
 
 
-def warm_start(pipeline: Pipeline, config: Config) -> list[str]:
+def warm_start(network: Network, config: Config) -> list[str]:
     """Initialise every stage with `init` from the run it names; return a report, a line each.
 
     Names that the run does not have keep their new rows; rows of the run's other names are dropped.
@@ -41,17 +41,17 @@ def warm_start(pipeline: Pipeline, config: Config) -> list[str]:
     texts = {source.tokenizer.key: name for name, source in by_source(config.inputs).items() if source.tokenizer}
     for chosen in config.components:
         if chosen.kind == "tokenizer" and (folder := chosen.common_keys.get("init")):
-            unknown = _unknown(pipeline.artifacts, texts[chosen.key]) if chosen.key in texts else ""
+            unknown = _unknown(network.artifacts, texts[chosen.key]) if chosen.key in texts else ""
             lines.append(f"{chosen.key}: taken from {relative_path(folder)}{unknown}")
             for change in differing(chosen, counterpart(chosen, folder)):
                 lines.append(f"note: {chosen.key}: {change}, which has no effect: the tokenizer is the run's")
-    heads = dict(zip((stage.key for stage in config.head), pipeline.artifacts.tasks, strict=True))
-    for stage, module in pipeline.stages:
+    heads = dict(zip((stage.key for stage in config.head), network.artifacts.tasks, strict=True))
+    for stage, module in network.stages:
         if folder := stage.common_keys.get("init"):
             run_stage, run_artifacts = counterpart(stage, folder), artifacts(folder)
             run_task = run_artifacts.tasks[run_stage.number] if stage.kind == "head" else _sole(run_artifacts)
-            task = heads.get(stage.key) or _sole(pipeline.artifacts)
-            names = _names(pipeline.artifacts, task, pipeline.source_of.get(stage.key, ""))
+            task = heads.get(stage.key) or _sole(network.artifacts)
+            names = _names(network.artifacts, task, network.source_of.get(stage.key, ""))
             start = _WarmStart(stage, module, run_stage, names, _names(run_artifacts, run_task, run_stage.source))
             if run_stage.parts:
                 # A stage that joins several of the run has the weights of each by the name of the part.

@@ -52,7 +52,7 @@ def test_the_bundle_states_inputs_outputs_and_components(trained: Trained) -> No
     assert all(manifest["inputs"][i.name]["axes"] == i.shape for i in session.get_inputs())
     assert list(manifest["options"]) == [i.name for i in session.get_overridable_initializers()] == ["n_best"]
     assert set(manifest["outputs"]) <= {o.name for o in session.get_outputs()}
-    assert manifest["answer"]["labels"] == list(trained.pipeline.artifacts.tasks[0].labels)
+    assert manifest["answer"]["labels"] == list(trained.network.artifacts.tasks[0].labels)
     assert manifest["reader"] == {"use": "conll", "options": dict(trained.config.data.reader.options)}
     assert manifest["made_with"]["components"]["encoder lstm"].startswith("seqpipe-nlp ")
 
@@ -72,14 +72,14 @@ def test_the_bundle_states_its_parity_and_answers_golden_examples_of_each_form(t
 def test_a_refused_graph_is_kept_as_arrays_beside_the_bundle_that_was_not_written(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline = trained.pipeline
-    other = copy.deepcopy(pipeline, {id(pipeline.artifacts): pipeline.artifacts})
+    network = trained.network
+    other = copy.deepcopy(network, {id(network.artifacts): network.artifacts})
     with torch.no_grad():
         other.head.emissions.weight.mul_(1.1)
     with monkeypatch.context() as patch:
-        patch.setattr(exporter, "to_onnx", lambda pipeline, *options: to_onnx(other, *options))
+        patch.setattr(exporter, "to_onnx", lambda network, *options: to_onnx(other, *options))
         with pytest.raises(ParityError) as caught:
-            export(pipeline, trained.config, trained.records, tmp_path / "bundle", QUIET)
+            export(network, trained.config, trained.records, tmp_path / "bundle", QUIET)
     kept = tmp_path / "bundle-difference.npz"
     lines = str(caught.value).splitlines()
     assert "differ between PyTorch and onnxruntime" in lines[0]
@@ -92,7 +92,7 @@ def test_a_refused_graph_is_kept_as_arrays_beside_the_bundle_that_was_not_writte
         near, far = (np.abs(arrays[f"{side}.opens"] - exact)[rows].max() for side in ("pytorch", "onnxruntime"))
         assert near < 1e-5 < 1e-3 < far
         assert arrays["margin.float64"].shape == (1, shape[0])
-    export(pipeline, trained.config, trained.records, tmp_path / "bundle", QUIET)
+    export(network, trained.config, trained.records, tmp_path / "bundle", QUIET)
     assert not kept.exists()
 
 
@@ -115,7 +115,7 @@ def test_export_and_comparison_show_their_progress_up_to_their_totals_and_replac
 ) -> None:
     console, path = Recorded(), trained.folder / "progress"
     trained.export("progress")
-    export(trained.pipeline, trained.config, trained.records[:4], path, console)
+    export(trained.network, trained.config, trained.records[:4], path, console)
     assert bundle.read(path).manifest.parity["records"] == 4
     assert not [path.name for path in trained.folder.iterdir() if path.name.startswith(".")]
     messages = capsys.readouterr().err.splitlines()
@@ -161,7 +161,7 @@ def test_the_model_card_names_labels_scores_and_makers_and_has_a_head_that_the_h
 
 def test_licence_and_language_of_the_yaml_stand_in_the_card(trained: Trained, tmp_path: Path) -> None:
     config = load_tagger(tmp_path, "export={license: apache-2.0, language: 'no'}")
-    data = card_of(bundle_manifest(trained.pipeline, config, {}, {}).model_copy(update={"parity": PARITY})).data
+    data = card_of(bundle_manifest(trained.network, config, {}, {}).model_copy(update={"parity": PARITY})).data
     assert (data.license, data.language, data.eval_results) == ("apache-2.0", "no", None)
     with pytest.raises(ConfigError, match=r"export.license"):
         load_tagger(tmp_path, "export.license=My Own")
@@ -209,17 +209,17 @@ def test_no_path_of_this_machine_is_in_the_bundle(trained: Trained) -> None:
 
 def bundled_with(trained: Trained, **changes: Any) -> Model:
     """A model whose bundle has these changes of the fitted artifacts."""
-    artifacts, content = trained.pipeline.artifacts, bundle.read(trained.bundle)
+    artifacts, content = trained.network.artifacts, bundle.read(trained.bundle)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trained.pipeline, "artifacts", replace(artifacts, **changes))
-        files = bundle_files(trained.pipeline, content.files["model.onnx"])
-        manifest = bundle_manifest(trained.pipeline, trained.config, content.manifest.options, {})
+        patch.setattr(trained.network, "artifacts", replace(artifacts, **changes))
+        files = bundle_files(trained.network, content.files["model.onnx"])
+        manifest = bundle_manifest(trained.network, trained.config, content.manifest.options, {})
         return Model(bundle.BundleContent(trained.bundle, manifest, files), "cpu")
 
 
 def test_a_bundle_that_reads_words_otherwise_is_refused(trained: Trained) -> None:
     assert verify_parity(trained.comparison(bundled_with(trained)), trained.records, QUIET)["ties"] == 0
-    featurizer = trained.pipeline.artifacts.featurizer
+    featurizer = trained.network.artifacts.featurizer
     tokenizer = Tokenizer.from_str(featurizer.tokenizer.to_str())
     tokenizer.normalizer = normalizers.Sequence([])  # no longer in lower case: names become unknown words
     model = bundled_with(trained, featurizer=TextSource(tokenizer, featurizer.features))
@@ -232,15 +232,15 @@ def test_a_pipeline_that_fails_leaves_no_bundle_and_an_old_one_as_it_was(
     tmp_path: Path, toy: str, error: type[Exception]
 ) -> None:
     config, path = load_tagger(tmp_path, *SMALL_TAGGER, f"encoder={toy}", **toy_encoders()), tmp_path / "bundle"
-    pipeline, _ = build_parts(config)
+    network, _ = build_parts(config)
     records = read(config.data.reader, config.data.train)
     with pytest.raises(error):
-        export(pipeline, config, records, path, QUIET)
+        export(network, config, records, path, QUIET)
     assert not path.exists()
     path.mkdir()
     (path / "old").touch()
     with pytest.raises(error):
-        export(pipeline, config, records, path, QUIET)
+        export(network, config, records, path, QUIET)
     assert [file.name for file in path.iterdir()] == ["old"]
     assert not list(tmp_path.glob(".*"))
 
@@ -255,11 +255,11 @@ def test_a_bundle_states_the_length_for_which_attention_has_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = load_tagger(tmp_path, *SMALL_TAGGER, "encoder={use: transformer, hidden: 8, heads: 2, layers: 1}")
-    pipeline, _ = build_parts(config)
+    network, _ = build_parts(config)
     records = read(config.data.reader, config.data.tests["test"])
     for name, value in {"LEAST_LIMIT": 1, "MARGIN": 1000, "MOST_BYTES": 2 * 4 * 300**2}.items():
         monkeypatch.setattr(exporter, name, value)
-    model = export(pipeline, config, records, tmp_path / "bundle", QUIET)
+    model = export(network, config, records, tmp_path / "bundle", QUIET)
     assert model.manifest.limits.tokens == load(tmp_path / "bundle").manifest.limits.tokens == 300
     with pytest.raises(DataError, match="301 tokens exceed the limit of 300; split the text"):
         model(" ".join(["Anna"] * 301))

@@ -18,7 +18,7 @@ from seqpipe.features.kinds.matrix import Matrix
 from seqpipe.features.sources import MultiSource, NumericSource, keep_rows
 from seqpipe.plugin import Chars
 from seqpipe.training.evaluation import option_table
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 
 class Letters(nn.Module):
@@ -54,16 +54,16 @@ def test_random_rows_are_those_of_records_if_these_are_known() -> None:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, bytes]:
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Network, bytes]:
     """A pipeline with random weights, and its graph."""
     lookup = "embedding=[{use: lookup, dim: 4}, {use: letters}]"
     config = load_tagger(tmp_path_factory.mktemp("graph"), lookup, "head=crf", letters=("embedding", Letters))
-    pipeline: Pipeline = build_parts(config)[0].eval()
-    return pipeline, to_onnx(pipeline, option_table(config.head[0]), 18)
+    network: Network = build_parts(config)[0].eval()
+    return network, to_onnx(network, option_table(config.head[0]), 18)
 
 
 def test_the_graph_takes_features_with_free_axes_and_options_and_returns_decisions(
-    exported: tuple[Pipeline, bytes],
+    exported: tuple[Network, bytes],
 ) -> None:
     session = onnxruntime.InferenceSession(exported[1])
     assert {i.name: (i.type, i.shape) for i in session.get_inputs()} == {
@@ -78,9 +78,9 @@ def test_the_graph_takes_features_with_free_axes_and_options_and_returns_decisio
 
 
 def test_every_operator_is_of_the_standard_and_nothing_is_left_of_the_exporter(
-    exported: tuple[Pipeline, bytes],
+    exported: tuple[Network, bytes],
 ) -> None:
-    pipeline, graph = exported
+    network, graph = exported
     model = onnx.load_from_string(graph)
     assert {entry.domain for entry in model.opset_import} <= {"", "ai.onnx"}
     assert max(entry.version for entry in model.opset_import) == 18
@@ -88,7 +88,7 @@ def test_every_operator_is_of_the_standard_and_nothing_is_left_of_the_exporter(
     assert b"/seqpipe/" not in graph
     assert not any(node.doc_string or node.metadata_props for node in model.graph.node)
     assert not any(tensor.external_data for tensor in model.graph.initializer)
-    assert all(parameter.requires_grad for parameter in pipeline.parameters())  # export leaves them as they were
+    assert all(parameter.requires_grad for parameter in network.parameters())  # export leaves them as they were
 
 
 class Raises(nn.Module):
@@ -123,10 +123,10 @@ def test_the_same_pipeline_gives_the_same_bytes_and_a_component_that_does_not_ex
 
 def test_a_weightless_model_is_left_as_it_is_and_takes_the_weights_of_another_pipeline(tmp_path: Path) -> None:
     config = load_tagger(tmp_path, *SMALL_TAGGER)
-    pipeline, reseeded = (
+    network, reseeded = (
         build_parts(replace(config, train=config.train.model_copy(update={"seed": i})))[0].eval() for i in (1, 2)
     )
-    model = graph_without_weights(pipeline, {}, config.export.opset)
+    model = graph_without_weights(network, {}, config.export.opset)
     before = model.SerializeToString()
-    assert with_weights(model, reseeded) == to_onnx(reseeded, {}, config.export.opset) != with_weights(model, pipeline)
+    assert with_weights(model, reseeded) == to_onnx(reseeded, {}, config.export.opset) != with_weights(model, network)
     assert model.SerializeToString() == before

@@ -32,7 +32,7 @@ from seqpipe.runtime.decode_options import option_arrays, random_numbers
 from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.session import GraphSession
 from seqpipe.training.evaluation import option_table, predictor
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WORDS = TALES.read_text(encoding="utf-8").split()[:6000]
@@ -54,7 +54,7 @@ def yaml(folder: Path, **changes: Any) -> Path:
     return write_language_model(folder, " ".join(WORDS[:2000]), **{"encoder": encoder, **changes})
 
 
-def build(path: Path) -> tuple[Config, Pipeline]:
+def build(path: Path) -> tuple[Config, Network]:
     config = load(path)
     return config, untrained(config, 200, 0)
 
@@ -74,18 +74,18 @@ class Peer:
         stage = {"checkpoint": str(self.folder)}
         encoder = {"use": "pretrained-decoder", **stage}
         tokenizer = {"use": "pretrained", **stage}
-        self.config, self.pipeline = build(yaml(folder, tokenizer=tokenizer, embedding=[], encoder=encoder))
-        self.featurizer = self.pipeline.artifacts.featurizer
-        self.ours = predictor(self.pipeline, self.config)
+        self.config, self.network = build(yaml(folder, tokenizer=tokenizer, embedding=[], encoder=encoder))
+        self.featurizer = self.network.artifacts.featurizer
+        self.ours = predictor(self.network, self.config)
 
     @cached_property
     def files(self) -> dict[str, bytes]:
-        graph = to_onnx(self.pipeline, option_table(*self.config.head), self.config.export.opset)
-        return bundle_files(self.pipeline, graph)
+        graph = to_onnx(self.network, option_table(*self.config.head), self.config.export.opset)
+        return bundle_files(self.network, graph)
 
     @cached_property
     def exported(self) -> Model:
-        manifest = bundle_manifest(self.pipeline, self.config, option_table(*self.config.head), {})
+        manifest = bundle_manifest(self.network, self.config, option_table(*self.config.head), {})
         return Model(bundle.BundleContent(self.config.file, manifest, self.files), "cpu", 1)
 
     def texts(self, sources: Sequence[str], **options: Any) -> list[str]:
@@ -139,7 +139,7 @@ def test_texts_of_a_ragged_batch_are_those_of_transformers(peers: Peers, family:
 
 
 def test_a_lost_position_would_be_seen(gpt2: Peer) -> None:
-    positions = gpt2.pipeline.encoder[0].positions
+    positions = gpt2.network.encoder[0].positions
     with torch.no_grad():
         positions.copy_(positions.roll(1, 0))
         wrong = gpt2.texts(prompts(5), max_length=MAX_TOKENS)
@@ -157,7 +157,7 @@ def test_a_text_ends_before_a_stop_text(gpt2: Peer) -> None:
 
 
 def test_the_weights_stand_in_the_graph_once(gpt2: Peer) -> None:
-    weights = sum(p.numel() for p in gpt2.pipeline.parameters())
+    weights = sum(p.numel() for p in gpt2.network.parameters())
     assert len(gpt2.files["model.onnx"]) < 4 * weights + 500_000
 
 
@@ -242,18 +242,18 @@ STACKS: dict[str, Any] = {
 def test_each_token_is_the_likeliest_by_the_states_over_all_before_it(tmp_path: Path, stack: str) -> None:
     is_packed = isinstance(STACKS[stack], dict)
     head = {"use": "lm", "context": 24} if is_packed else UNPACKED
-    config, pipeline = build(yaml(tmp_path, encoder=STACKS[stack], head=head))
-    artifacts = pipeline.artifacts
+    config, network = build(yaml(tmp_path, encoder=STACKS[stack], head=head))
+    artifacts = network.artifacts
     texts = ["Rosa", "N" if is_packed else "", "One morning"]
-    answers = predictor(pipeline, config).stream([{"text": text} for text in texts], max_length=12)
+    answers = predictor(network, config).stream([{"text": text} for text in texts], max_length=12)
     for text, answer in zip(texts, answers, strict=True):
         (doc,) = artifacts.featurizer.docs([{"text": text}])
         tokens, first = list[int](), [] if is_packed else [2]
         while len(tokens) < 12:
             ids = torch.tensor([[*first, *doc.ids, *tokens]])
             with torch.no_grad():
-                names = pipeline({"ids": ids, "mask": ids > 0})
-                logits = pipeline.head.logits(names["x"][:, -1], names["table"])[0]
+                names = network({"ids": ids, "mask": ids > 0})
+                logits = network.head.logits(names["x"][:, -1], names["table"])[0]
             logits[1] = -torch.inf
             token = int(logits.argmax())
             if token == 3:
@@ -300,13 +300,13 @@ def test_a_cache_that_the_graph_has_not_is_refused(gpt2: Peer, change: Any, mess
 
 
 def test_a_caller_may_ask_for_as_many_tokens_as_a_table_has_positions(tmp_path: Path) -> None:
-    config, pipeline = build(yaml(tmp_path, encoder={**CAUSAL, "positions": "learned", "longest": 150}))
-    manifest = bundle_manifest(pipeline, config, option_table(*config.head), {})
-    assert manifest.options["max_length"]["maximum"] == manifest.limits.tokens == 150 - pipeline.head.adds_bos
+    config, network = build(yaml(tmp_path, encoder={**CAUSAL, "positions": "learned", "longest": 150}))
+    manifest = bundle_manifest(network, config, option_table(*config.head), {})
+    assert manifest.options["max_length"]["maximum"] == manifest.limits.tokens == 150 - network.head.adds_bos
 
 
 def test_a_graph_that_forgets_its_past_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, pipeline = build(yaml(tmp_path, encoder=LSTM))
+    config, network = build(yaml(tmp_path, encoder=LSTM))
     records = [{"text": text, "record_continues": False} for text in prompts(8)]
     run_all = GraphSession.run_all
 
@@ -315,11 +315,11 @@ def test_a_graph_that_forgets_its_past_is_not_written(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(GraphSession, "run_all", forget)
     with pytest.raises(ParityError, match="decisions differ"):
-        export(pipeline, config, records, tmp_path / "bundle", QUIET)
+        export(network, config, records, tmp_path / "bundle", QUIET)
     assert not (tmp_path / "bundle").exists()
     options = {name: option for name, option in option_table(*config.head).items() if name != "min_length"}
     with pytest.raises(PluginError, match="LM continues texts without the decode option 'min_length'; add it"):
-        compare_runs(DecisionParity(pipeline, dict, dict, options), [])
+        compare_runs(DecisionParity(network, dict, dict, options), [])
 
 
 # Prompts and options that are refused

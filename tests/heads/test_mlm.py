@@ -24,7 +24,7 @@ from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import collate, examples
 from seqpipe.training.evaluation import dev_measures, predictor
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 from seqpipe_plugins.heads.mlm import MaskedLM
 
 WORDS = Vocabulary([*SPECIALS, *"abcdefgh", MASK])
@@ -242,10 +242,10 @@ def test_dev_is_measured_by_the_same_gaps_whenever_it_is(tmp_path: Path) -> None
     config, records = load(masked(tmp_path)), cities(30, 5)
     artifacts = fit_artifacts(config, records)
     torch.manual_seed(1)
-    pipeline, batch = Pipeline(config, artifacts), collate(artifacts, examples(config, artifacts, records))
-    assert dev_measures(pipeline, [batch]) == dev_measures(pipeline, [batch])
+    network, batch = Network(config, artifacts), collate(artifacts, examples(config, artifacts, records))
+    assert dev_measures(network, [batch]) == dev_measures(network, [batch])
     with torch.no_grad():
-        assert pipeline.loss(batch) != pipeline.loss(batch)
+        assert network.loss(batch) != network.loss(batch)
 
 
 def test_the_mask_is_the_last_token_and_no_text_of_the_data_has_a_target(tmp_path: Path) -> None:
@@ -309,5 +309,5 @@ def test_a_checkpoint_keeps_its_mask_or_gets_one_at_the_end(tmp_path: Path, fami
     assert artifacts.vocabulary.count(MASK) == 1
     assert (artifacts.vocabulary[-1] == MASK) != has_mask
     if has_mask:
-        scores = evaluate(predictor(Pipeline(config, artifacts), config), cities(6, 3))[""]
+        scores = evaluate(predictor(Network(config, artifacts), config), cities(6, 3))[""]
         assert scores["masked_accuracy"] >= 0

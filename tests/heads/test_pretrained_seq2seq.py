@@ -29,7 +29,7 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.training.datasets import Batch, collate, examples
 from seqpipe.training.evaluation import option_table
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 from seqpipe.training.optim import make_optimizer
 from seqpipe_plugins.heads.pretrained_seq2seq import PretrainedSeq2Seq
 
@@ -88,9 +88,9 @@ def yaml(folder: Path, checkpoint: Path, **changes: Any) -> Path:
     return write_yaml(folder, "seq2seq", **{**content, **stages, **changes})
 
 
-def build(folder: Path, checkpoint: Path, **changes: Any) -> Pipeline:
-    pipeline: Pipeline = untrained(load(yaml(folder, checkpoint, **changes)), 20)
-    return pipeline
+def build(folder: Path, checkpoint: Path, **changes: Any) -> Network:
+    network: Network = untrained(load(yaml(folder, checkpoint, **changes)), 20)
+    return network
 
 
 class Peer:
@@ -102,7 +102,7 @@ class Peer:
     def __init__(self, folder: Path, name: str):
         self.folder, self.longest = MAKERS[name](folder / name), 30 if name.startswith("t5") else 15
         self.model: Any = transformers.AutoModelForSeq2SeqLM.from_pretrained(self.folder).eval()
-        self.pipeline = build(folder, self.folder)
+        self.network = build(folder, self.folder)
         self.config = load(folder / "seq2seq.yaml")
         self.ids = pretrained_tokenizer(self.folder, "target").ids
         generation = self.generation = self.model.generation_config
@@ -119,19 +119,19 @@ class Peer:
 
     @cached_property
     def graph(self) -> bytes:
-        return to_onnx(self.pipeline, option_table(*self.config.head), self.config.export.opset)
+        return to_onnx(self.network, option_table(*self.config.head), self.config.export.opset)
 
     @cached_property
     def exported(self) -> Model:
-        manifest = bundle_manifest(self.pipeline, self.config, option_table(*self.config.head), {})
-        files = bundle_files(self.pipeline, self.graph)
+        manifest = bundle_manifest(self.network, self.config, option_table(*self.config.head), {})
+        files = bundle_files(self.network, self.graph)
         return Model(bundle.BundleContent(self.config.file, manifest, files), "cpu", 1)
 
     def texts(self, count: int) -> list[str]:
         return texts(count, self.longest)
 
     def batch(self, rows: Sequence[dict[str, str]]) -> Batch:
-        return collate(self.pipeline.artifacts, examples(self.config, self.pipeline.artifacts, rows))
+        return collate(self.network.artifacts, examples(self.config, self.network.artifacts, rows))
 
     def batches(self, sources: Sequence[str]) -> Iterator[dict[str, torch.Tensor]]:
         """Ragged batches of the texts, in their order."""
@@ -146,9 +146,9 @@ class Peer:
         return [tokens for feed in feeds for tokens in self.tokens(self.exported.run(feed | inputs)["tokens"])]
 
     @torch.no_grad()
-    def in_pytorch(self, sources: Sequence[str], pipeline: Pipeline | None = None, **options: Any) -> list[list[int]]:
+    def in_pytorch(self, sources: Sequence[str], network: Network | None = None, **options: Any) -> list[list[int]]:
         options = {"max_length": MAX_TOKENS, **options}
-        batches = [(pipeline or self.pipeline).decide(batch, options) for batch in self.batches(sources)]
+        batches = [(network or self.network).decide(batch, options) for batch in self.batches(sources)]
         return [tokens for decision in batches for tokens in self.tokens(decision["tokens"].numpy())]
 
     def tokens(self, ids: np.ndarray) -> list[list[int]]:
@@ -293,7 +293,7 @@ def test_the_loss_is_that_of_transformers_without_what_stands_before_a_text(peer
     with torch.no_grad():
         logits = peer.model(**sources, decoder_input_ids=fed).logits[:, len(start) - 1 :]
         expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        assert torch.allclose(peer.pipeline.loss(batch), expected, atol=1e-4)
+        assert torch.allclose(peer.network.loss(batch), expected, atol=1e-4)
     assert batch["target_mask"].sum() == (labels >= 0).sum()
 
 
@@ -301,10 +301,10 @@ def test_the_loss_is_that_of_transformers_without_what_stands_before_a_text(peer
 def test_the_weights_stand_in_the_graph_once(peers: Peers, name: str) -> None:
     peer = peers(name)
     arrays = [numpy_helper.to_array(one) for one in onnx.load_from_string(peer.graph).graph.initializer]
-    table = peer.pipeline.encoder[0].words.weight
-    tables = 1 if peer.pipeline.heads[0].output is None else 2
+    table = peer.network.encoder[0].words.weight
+    tables = 1 if peer.network.heads[0].output is None else 2
     assert sum(array.size == table.numel() for array in arrays) == tables
-    weights = sum(parameter.numel() for parameter in peer.pipeline.parameters())
+    weights = sum(parameter.numel() for parameter in peer.network.parameters())
     biases = 0 if name.startswith("t5") else 3 * len(table)  # of the logits
     assert sum(array.size for array in arrays if array.dtype == np.float32) < weights + biases + 500
     expected = sum(parameter.numel() for parameter in peer.model.parameters())
@@ -313,16 +313,16 @@ def test_the_weights_stand_in_the_graph_once(peers: Peers, name: str) -> None:
 
 def test_a_checkpoint_is_fine_tuned_and_its_loss_falls(peers: Peers) -> None:
     peer = peers("marian")
-    pipeline, batch = build(peer.config.file.parent, peer.folder).train(), peer.batch(records(6))
-    optimizer, losses = torch.optim.Adam(pipeline.parameters(), lr=0.005), []
+    network, batch = build(peer.config.file.parent, peer.folder).train(), peer.batch(records(6))
+    optimizer, losses = torch.optim.Adam(network.parameters(), lr=0.005), []
     for _ in range(60):
-        loss = pipeline.loss(batch)
+        loss = network.loss(batch)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.4 * losses[0]
-    assert not torch.equal(pipeline.encoder[0].words.weight, peer.pipeline.encoder[0].words.weight)
+    assert not torch.equal(network.encoder[0].words.weight, peer.network.encoder[0].words.weight)
 
 
 @pytest.mark.parametrize("name", ["bart", "t5-1.0"])
@@ -342,7 +342,7 @@ def test_a_text_is_no_longer_than_there_are_positions(peers: Peers) -> None:
 
 @pytest.mark.parametrize("name", ["t5-1.0", "t5-1.1"])
 def test_sentinels_of_t5_stand_for_themselves_in_a_text(peers: Peers, name: str) -> None:
-    artifacts, tokenize = peers(name).pipeline.artifacts, peers(name).tokenizer.tokenize
+    artifacts, tokenize = peers(name).network.artifacts, peers(name).tokenizer.tokenize
     (doc,) = artifacts.featurizer.docs([{"text": "Rosa <extra_id_0> owl<extra_id_1> . </s> [EOS]"}])
     tokens = [artifacts.vocabulary[i] for i in doc.ids]
     assert tokens[:3] == tokenize("Rosa <extra_id_0>") + tokenize("owl")[:1]
@@ -351,9 +351,9 @@ def test_sentinels_of_t5_stand_for_themselves_in_a_text(peers: Peers, name: str)
 
 
 def test_lower_layers_of_the_encoder_learn_slower(peers: Peers, tmp_path: Path) -> None:
-    pipeline = build(tmp_path, peers("t5-1.0").folder, encoder={"layer_decay": 0.5, "lr": 0.01})
-    names = {id(parameter): name for name, parameter in pipeline.named_parameters()}
-    groups = make_optimizer(pipeline, load(tmp_path / "seq2seq.yaml")).param_groups
+    network = build(tmp_path, peers("t5-1.0").folder, encoder={"layer_decay": 0.5, "lr": 0.01})
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    groups = make_optimizer(network, load(tmp_path / "seq2seq.yaml")).param_groups
     rates = {names[id(p)]: group["lr"] for group in groups for p in group["params"]}
     assert rates["encoder.0.stack.layers.1.attentions.0.query.weight"] == 0.01
     assert rates["encoder.0.stack.layers.0.attentions.0.query.weight"] == 0.005
@@ -376,7 +376,7 @@ def test_a_checkpoint_becomes_a_bundle_and_another_run_starts_from_it(peers: Pee
 @pytest.mark.parametrize(("start", "name"), [("decoder_start", "mbart"), ("forced_bos", "mbart-50")])
 def test_both_languages_are_chosen_by_options(peers: Peers, start: str, name: str, tmp_path: Path) -> None:
     peer, sources = peers(name), texts(8)
-    pipeline = build(tmp_path, peer.folder, encoder={"language": "de_DE"}, head={"language": "cs_CZ"})
+    network = build(tmp_path, peer.folder, encoder={"language": "de_DE"}, head={"language": "cs_CZ"})
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(peer.folder, src_lang="de_DE")
     settings = {f"{start}_token_id": tokenizer.convert_tokens_to_ids("cs_CZ"), "do_sample": False}
     expected = []
@@ -384,7 +384,7 @@ def test_both_languages_are_chosen_by_options(peers: Peers, start: str, name: st
         ids, first = tokenizer(text, return_tensors="pt")["input_ids"], len(peer.start)
         tokens = peer.model.generate(ids, max_length=MAX_TOKENS + first, **settings)[0]
         expected.append([token for token in tokens[first:].tolist() if token != 2])
-    assert peer.in_pytorch(sources, pipeline) == expected
+    assert peer.in_pytorch(sources, network) == expected
     assert expected != peer.expected(sources)
 
 
@@ -421,7 +421,7 @@ def test_a_text_of_more_tokens_than_positions_is_refused(peers: Peers, tmp_path:
     with pytest.raises(SeqpipeError, match=r"record 1: .* tokens exceed the limit of 62; split"):
         peer.exported(long)
     with pytest.raises(SeqpipeError, match="the limit of the checkpoint is 63, including the end token; shorten"):
-        peer.pipeline.loss(peer.batch([{"text": "owl", "target": long}]))
+        peer.network.loss(peer.batch([{"text": "owl", "target": long}]))
 
 
 @pytest.fixture(scope="module")

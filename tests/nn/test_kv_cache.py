@@ -16,10 +16,10 @@ from seqpipe.console import Console
 from seqpipe.errors import ParityError
 from seqpipe.export.exporter import export
 from seqpipe.testing import check_encoder
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 
-def pipeline(folder: Path, encoder: type[Module]) -> tuple[Any, Pipeline]:
+def network(folder: Path, encoder: type[Module]) -> tuple[Any, Network]:
     text = "a bad cat sat on a good mat and a good cat sat on a bad mat " * 40
     path = write_language_model(folder, text, encoder=["attention", "attention"])
     config = load(path, plugins=plugins(attention=("encoder", encoder)))
@@ -28,7 +28,7 @@ def pipeline(folder: Path, encoder: type[Module]) -> tuple[Any, Pipeline]:
 
 def bundled(folder: Path, encoder: type[Module] = CachedAttention) -> Model:
     """Exports an untrained model as a run does, with the comparison that a run makes."""
-    config, model = pipeline(folder, encoder)
+    config, model = network(folder, encoder)
     records = [{"text": text, "record_continues": False} for text in ("a bad cat", "on a good", "mat")]
     return export(model, config, records, folder / "bundle", Console(-1))
 

@@ -24,7 +24,7 @@ from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import read
 from seqpipe.training.evaluation import option_table, predictor
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 from seqpipe_plugins.heads.copy_seq2seq import CopySeq2Seq
 
 SIZES = ("beams", "n_best", "max_length")
@@ -227,7 +227,7 @@ def untrained(folder: Path, head: str, **options: Any) -> Predictor:
     """A pipeline of random weights that generates texts, in PyTorch."""
     config, artifacts = fitted(folder, use=head, **HEADS[head], **options)
     torch.manual_seed(1)
-    return predictor(Pipeline(config, artifacts), config)
+    return predictor(Network(config, artifacts), config)
 
 
 @pytest.mark.parametrize("head", ["seq2seq", "transformer-decoder"])

@@ -52,7 +52,7 @@ def trained_on(folder: Path, records: list[dict[str, Any]], *overrides: str, **c
 
 def test_spans_that_begin_late_are_learned(tmp_path: Path) -> None:
     trial = build_trial(tagged(tmp_path, {"text": "Ada left", "spans": [[0, 3, "PER"]]}))
-    assert trial.pipeline.artifacts.tasks[0].labels == ("O", "B-PER", "I-PER")
+    assert trial.network.artifacts.tasks[0].labels == ("O", "B-PER", "I-PER")
     assert trial.size == f"{EARLY + LATE} records"
     assert [message for message in trial.data.warnings if message.startswith("train")] == []
 
@@ -162,7 +162,7 @@ def test_large_data_are_examined_to_their_end(tmp_path: Path, monkeypatch: pytes
     assert len(sample.records) == 20
     monkeypatch.setattr(check, "WHOLE", 10**6)
     whole = build_trial(widened)
-    data, faults = whole.data, data_faults(widened, whole.pipeline.artifacts, whole.records, whole.data.dev)
+    data, faults = whole.data, data_faults(widened, whole.network.artifacts, whole.records, whole.data.dev)
     assert {*sample.data.warnings} == {*data.warnings, *faults}
     assert len(sample.data.warnings) >= 4
 
@@ -174,7 +174,7 @@ def test_late_labels_are_known_and_those_of_dev_alone_are_not(tmp_path: Path, re
     small = build_trial(load(path))
     request.getfixturevalue("small_sample")
     trial = build_trial(load(path))
-    labels = [built.pipeline.artifacts.tasks[0].labels for built in (small, trial)]
+    labels = [built.network.artifacts.tasks[0].labels for built in (small, trial)]
     assert labels == [("bad", "fine", "good")] * 2
     assert small.data.warnings == []  # though the beginning is one-sided
     assert trial.size == f"the first 20 of {EARLY + LATE} records and 2 with further labels"

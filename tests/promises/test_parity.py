@@ -43,7 +43,7 @@ from seqpipe.runtime import session
 from seqpipe.runtime.bundle import BundleContent
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.evaluation import option_table, predictor
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 SHIPPED = sorted(path.stem for path in (ROOT / "pipelines").glob("*.yaml"))
 TEN = ["ner", "intent-lstm", "sentiment-cnn", "slots-and-intent", "digits"]
@@ -60,17 +60,17 @@ Trained = Callable[[str], Path]
 class Subject:
     """A trained pipeline, what it is compared on, and its graph without weights."""
 
-    pipeline: Pipeline
+    network: Network
     config: Any
     records: Sequence[Record]
     model: Any
 
     def gate(self, graph: bytes | None = None, seed: int = 1) -> dict[str, Any]:
         """Compare a graph, by default its own, with the pipeline; ParityError if it is refused."""
-        graph = with_weights(self.model, self.pipeline) if graph is None else graph
-        manifest = bundle_manifest(self.pipeline, self.config, self.options, {})
-        content = BundleContent(Path("bundle"), manifest, bundle_files(self.pipeline, graph))
-        comparison = Comparison(self.pipeline, self.config, Model(content, "cpu"))
+        graph = with_weights(self.model, self.network) if graph is None else graph
+        manifest = bundle_manifest(self.network, self.config, self.options, {})
+        content = BundleContent(Path("bundle"), manifest, bundle_files(self.network, graph))
+        comparison = Comparison(self.network, self.config, Model(content, "cpu"))
         comparison.seed = seed
         return verify_parity(comparison, self.records, QUIET)
 
@@ -78,21 +78,21 @@ class Subject:
     def options(self) -> dict[str, Any]:
         return option_table(*self.config.head)
 
-    def traced(self, pipeline: Pipeline) -> Any:
-        return graph_without_weights(pipeline, self.options, self.config.export.opset, self.config.export.explain)
+    def traced(self, network: Network) -> Any:
+        return graph_without_weights(network, self.options, self.config.export.opset, self.config.export.explain)
 
 
 def subject(folder: Path) -> Subject:
     """The pipeline of a run."""
     run = open_run(folder, QUIET)
-    pipeline = load_trained(run)
+    network = load_trained(run)
     records = data_form(run.config).compared_records(folder)
-    docs = pipeline.artifacts.featurizer.docs([pipeline.artifacts.task.question(record) for record in records])
-    keep_rows(pipeline.artifacts.featurizer, docs)
+    docs = network.artifacts.featurizer.docs([network.artifacts.task.question(record) for record in records])
+    keep_rows(network.artifacts.featurizer, docs)
     chosen = records[:: len(records) // RECORDS + 1]
     export = run.config.export
-    model = graph_without_weights(pipeline, option_table(*run.config.head), export.opset, export.explain)
-    return Subject(pipeline, run.config, chosen, model)
+    model = graph_without_weights(network, option_table(*run.config.head), export.opset, export.explain)
+    return Subject(network, run.config, chosen, model)
 
 
 @pytest.fixture(scope="session")
@@ -144,7 +144,7 @@ def test_a_right_graph_is_accepted_however_optimised_and_on_other_texts(small: d
     for seed, level, threads in ((1, LEVELS[0], 1), (2, LEVELS[1], 2)):
         with opened(level, threads):
             small[name].gate(seed=seed)
-    texts = (next(random_batches(small[name].pipeline.artifacts, seed, (3,), (7,))) for seed in (1, 2))
+    texts = (next(random_batches(small[name].network.artifacts, seed, (3,), (7,))) for seed in (1, 2))
     assert len({feeds["ids"].tobytes() for feeds in texts}) == 2
 
 
@@ -181,15 +181,15 @@ def test_a_shipped_pipeline_is_accepted_on_the_texts_of_any_seed(trained: Traine
 # Power: a graph with a fault that matters is refused.
 
 
-def copy_of(pipeline: Pipeline) -> Pipeline:
-    return copy.deepcopy(pipeline, {id(pipeline.artifacts): pipeline.artifacts})
+def copy_of(network: Network) -> Network:
+    return copy.deepcopy(network, {id(network.artifacts): network.artifacts})
 
 
 class Fault(NamedTuple):
     """A copy of a pipeline with a fault, and its graph."""
 
     name: str
-    pipeline: Pipeline
+    network: Network
     graph: bytes
 
 
@@ -209,11 +209,11 @@ def leaks(name: str, value: Any) -> Any:
     return torch.ones_like(value) if name == "mask" else value
 
 
-def ignoring(pipeline: Pipeline, ending: str) -> Pipeline:
+def ignoring(network: Network, ending: str) -> Network:
     """A copy that ignores the decode options whose names end so: they are constants, fixed at export."""
-    made = copy_of(pipeline)
+    made = copy_of(network)
 
-    class Fixed(Pipeline):
+    class Fixed(Network):
         def decide(self, features: Any, options: Any, explain: bool = False) -> Any:
             read = {name: value for name, value in options.items() if not name.endswith(ending)}
             return super().decide(features, read, explain)
@@ -224,14 +224,14 @@ def ignoring(pipeline: Pipeline, ending: str) -> Pipeline:
 
 def faults(subject: Subject, few: bool) -> Iterator[Fault]:
     """Yield planted faults, each with its graph: scaled tensors, leaking masks, fixed options, another rank."""
-    matrices = [name for name, weight in subject.pipeline.named_parameters() if weight.dim() > 1]
+    matrices = [name for name, weight in subject.network.named_parameters() if weight.dim() > 1]
     for name in [matrices[-1]] if few else dict.fromkeys(matrices[i * (len(matrices) - 1) // 3] for i in range(4)):
-        made = copy_of(subject.pipeline)
+        made = copy_of(subject.network)
         with torch.no_grad():
             dict(made.named_parameters())[name].mul_(1.02)
         yield Fault(f"{name} scaled by 1.02", made, with_weights(subject.model, made))
-    for place in range(len(subject.pipeline.stages) - few):
-        made = copy_of(subject.pipeline)
+    for place in range(len(subject.network.stages) - few):
+        made = copy_of(subject.network)
         component, module = made.stages[place]
         method = "decide" if component.kind == "head" else "forward"
         if component.kind != "embedding" and "mask" in inspect.signature(getattr(type(module), method)).parameters:
@@ -240,7 +240,7 @@ def faults(subject: Subject, few: bool) -> Iterator[Fault]:
     endings = {"": "decode options are fixed", "length_penalty": "beams are ranked by another key"}
     for option, name in [*endings.items()][: 2 - few]:
         if any(key.endswith(option) for key in subject.options):
-            made = ignoring(subject.pipeline, option)
+            made = ignoring(subject.network, option)
             yield Fault(name, made, with_weights(subject.traced(made), made))
 
 
@@ -249,12 +249,12 @@ def effect(subject: Subject, fault: Fault) -> tuple[float, float]:
 
     An effect counts if it is `OWN` times the error; another decision has the effect of its margin.
     """
-    ours = predictor(subject.pipeline, subject.config).run
-    parity = DecisionParity(subject.pipeline, ours, ours, subject.options)
-    faulty = DecisionParity(fault.pipeline, ours, ours, subject.options)
+    ours = predictor(subject.network, subject.config).run
+    parity = DecisionParity(subject.network, ours, ours, subject.options)
+    faulty = DecisionParity(fault.network, ours, ours, subject.options)
     largest = (0.0, 0.0)
     for chosen in parity.trials.together():
-        for feeds in random_batches(subject.pipeline.artifacts, 1, (3,), (2, 7)):
+        for feeds in random_batches(subject.network.artifacts, 1, (3,), (2, 7)):
             options = option_inputs(feeds, parity.options, parity.trials.with_short_texts(chosen))
             batch = parity.batch(feeds, options)
             other = faulty.judge.decide(feeds | options)
@@ -273,7 +273,7 @@ def row_effects(parity: DecisionParity, batch: Batch, other: dict[str, np.ndarra
         yield np.inf, 0.0
         return
     differ = np.any([(other[name] != exact[name]).reshape(len(other[name]), -1).any(1) for name in decisions], 0)
-    apart = parity.judge.compute(lambda pipeline: margins(pipeline, in_float64(batch.feeds), exact, other))
+    apart = parity.judge.compute(lambda network: margins(network, in_float64(batch.feeds), exact, other))
     for row in range(len(differ)):
         if differ[row]:
             yield float(apart[:, row].max()), 0.0

@@ -30,7 +30,7 @@ from seqpipe.export.graph import to_onnx
 from seqpipe.runtime import bundle
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.evaluation import option_table, predictor
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 DATA = Path(__file__).parents[2] / "pipelines" / "data" / "minimal-pairs"
 BOS, EOS, UNK = 2, 3, 1
@@ -48,7 +48,7 @@ MLM: dict[str, Any] = {
 class Peer(NamedTuple):
     """An untrained model in PyTorch, and its bundle."""
 
-    pipeline: Pipeline
+    network: Network
     ours: Predictor
     model: Model
 
@@ -63,17 +63,17 @@ def peer(folder: Path, export: bool = True, **changes: Any) -> Peer:
     data = {"reader": {"use": "text", "unit": "line"}, "train": str(DATA / "en.train.txt")}
     content = {"data": data, "tokenizer": "words", "embedding": {"use": "lookup", "dim": 12}}
     config = load(write_yaml(folder, "pairs", **content | changes))
-    pipeline = build_parts(config)[0].eval()
+    network = build_parts(config)[0].eval()
     with torch.no_grad():
-        for parameter in pipeline.parameters():
+        for parameter in network.parameters():
             parameter.mul_(2)  # large enough for mistakes to show
     model: Any = None
     if export:
         options = option_table(*config.head)
-        files = bundle_files(pipeline, to_onnx(pipeline, options, config.export.opset))
-        manifest = bundle_manifest(pipeline, config, options, {})
+        files = bundle_files(network, to_onnx(network, options, config.export.opset))
+        manifest = bundle_manifest(network, config, options, {})
         model = Model(bundle.BundleContent(config.file, manifest, files), "cpu", 1)
-    return Peer(pipeline, predictor(pipeline, config), model)
+    return Peer(network, predictor(network, config), model)
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +94,9 @@ def items(count: int = 30) -> list[Item]:
 
 def log_p(peer: Peer, ids: list[int]) -> torch.Tensor:
     """Log-probabilities (T, V) at each token, by the stages one by one."""
-    tokens, head = torch.tensor([ids]), peer.pipeline.head
+    tokens, head = torch.tensor([ids]), peer.network.head
     with torch.no_grad():
-        names = peer.pipeline({"ids": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)})
+        names = peer.network({"ids": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)})
         if hasattr(head, "dense"):  # a masked language model
             logits = F.linear(head.norm(head.dense(names["x"])), names["table"], head.bias)
         else:

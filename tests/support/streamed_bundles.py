@@ -11,26 +11,26 @@ from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx
 from seqpipe.runtime import bundle
 from seqpipe.runtime.manifest import Streaming
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 EMBEDDING = [{"use": "lookup", "dim": 6}, {"use": "char-cnn", "dim": 4, "char_dim": 3}]
 
 
-def streaming_pipeline(folder: Path, encoder: Any, **changes: Any) -> tuple[Config, Pipeline]:
+def streaming_pipeline(folder: Path, encoder: Any, **changes: Any) -> tuple[Config, Network]:
     """A pipeline that answers in pieces, with weights so large that its answers vary."""
     changes = {"embedding": EMBEDDING, "head": {"use": "tags"}, "export": {"streaming": True}} | changes
     config = load(write_tagger(folder, {"encoder": encoder, **changes}))
-    pipeline = untrained(config, 100, 3)
+    network = untrained(config, 100, 3)
     with torch.no_grad():
-        for parameter in pipeline.parameters():
+        for parameter in network.parameters():
             parameter.mul_(2)
-    return config, pipeline
+    return config, network
 
 
 def streaming_bundle(folder: Path, encoder: Any, cut: str | None = "word", **changes: Any) -> Path:
     """Its bundle, written without the comparison of `seqpipe.export.exporter`."""
-    config, pipeline = streaming_pipeline(folder, encoder, **changes)
+    config, network = streaming_pipeline(folder, encoder, **changes)
     changes = {"streaming": Streaming.model_validate({"cut": cut}), "no_golden": "its weights are random"}
-    manifest = bundle_manifest(pipeline, config, {}, {}).model_copy(update=changes)
-    bundle.write(folder / "bundle", bundle_files(pipeline, to_onnx(pipeline, {}, config.export.opset)), manifest)
+    manifest = bundle_manifest(network, config, {}, {}).model_copy(update=changes)
+    bundle.write(folder / "bundle", bundle_files(network, to_onnx(network, {}, config.export.opset)), manifest)
     return folder / "bundle"

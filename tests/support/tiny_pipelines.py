@@ -244,11 +244,11 @@ def untrained(config: Config, count: int | None = None, seed: int = 1) -> Any:
 
     from seqpipe.training.datasets import read
     from seqpipe.training.fit import fit_artifacts
-    from seqpipe.training.network import Pipeline
+    from seqpipe.training.network import Network
 
     artifacts = fit_artifacts(config, read(config.data.reader, config.data.train, count))
     torch.manual_seed(seed)
-    return Pipeline(config, artifacts).eval()
+    return Network(config, artifacts).eval()
 
 
 def build_parts(config: Config) -> tuple[Any, Any]:
@@ -256,13 +256,13 @@ def build_parts(config: Config) -> tuple[Any, Any]:
     import torch
 
     from seqpipe.training.data_forms import data_form
-    from seqpipe.training.network import Pipeline
+    from seqpipe.training.network import Network
 
     form = data_form(config)
     records = form.read(config.data.train)
     data = form.load(form.fit(records), records)
     torch.manual_seed(config.train.seed)
-    return Pipeline(config, data.artifacts), data.batches
+    return Network(config, data.artifacts), data.batches
 
 
 def begin_run(config: Config, fresh: bool = False) -> Any:

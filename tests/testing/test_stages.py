@@ -110,7 +110,7 @@ def test_words_out_of_the_vocabulary_differ_by_their_place_for_a_head_that_copie
     docs = bench.artifacts.featurizer.docs([{"words": [f"unknown{i}" for i in range(128)]}])
     features = {name: torch.from_numpy(array) for name, array in bench.artifacts.featurizer.collate(docs).items()}
     assert len(set(docs[0].ids)) == 1
-    x = bench.pipeline().eval()(features)["x"][0]
+    x = bench.network().eval()(features)["x"][0]
     assert (torch.cdist(x, x) + torch.eye(len(x))).min() > 0.01
 
 

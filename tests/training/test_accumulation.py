@@ -30,7 +30,7 @@ from seqpipe.testing.bench import Bench, perturb
 from seqpipe.testing.report import Subject
 from seqpipe.training import checkpoint
 from seqpipe.training.datasets import Batch
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 from seqpipe.training.trainer import Trainer
 
 SAMPLING = {"scheduled_sampling", "hard_attention"}  # options with which a head draws numbers in its loss
@@ -67,10 +67,10 @@ class Rows:
 
 
 def train(
-    pipeline: Pipeline, config: Config, batches: Any, folder: Path, evaluate: Any = None, **settings: Any
+    network: Network, config: Config, batches: Any, folder: Path, evaluate: Any = None, **settings: Any
 ) -> Trainer:
     config = replace(config, train=config.train.model_copy(update=settings))
-    trainer = Trainer(pipeline, config, batches, evaluate, folder, QUIET)
+    trainer = Trainer(network, config, batches, evaluate, folder, QUIET)
     trainer.train()
     return trainer
 
@@ -88,22 +88,22 @@ def test_heads_train_as_with_one_batch(use: str, number: int, tmp_path: Path, mo
     bench = Bench(Subject("head", head, options), tmp_path)
     if declaration(bench.config.head[0], "batch_dependent"):
         return
-    batch = bench.pipeline().eval().corrupt(bench.batch())  # as a whole: its random numbers depend on the shape
+    batch = bench.network().eval().corrupt(bench.batch())  # as a whole: its random numbers depend on the shape
     batch = {name: value.double() if value.is_floating_point() else value for name, value in batch.items()}
-    monkeypatch.setattr(Pipeline, "corrupt", lambda pipeline, batch: batch)
-    pipelines = [perturb(bench.pipeline()).double() for _ in range(3)]
+    monkeypatch.setattr(Network, "corrupt", lambda network, batch: batch)
+    pipelines = [perturb(bench.network()).double() for _ in range(3)]
     torch.set_default_dtype(torch.float64)
     trained = []
     for order, accumulate in (([[0, 1, 2, 3, 4], [5, 6, 7]], 1), ([[4], [1, 0], [3, 2], [6], [7, 5]], 3)):
-        pipeline = pipelines.pop()
+        network = pipelines.pop()
         folder = tmp_path / str(accumulate)
         settings = {"epochs": 2, "accumulate": accumulate, "clip": 0.5, "average": 0.5, "optimizer": SGD(lr=0.1)}
-        trainer = train(pipeline, bench.config, Rows(batch, order), folder, **settings)
+        trainer = train(network, bench.config, Rows(batch, order), folder, **settings)
         assert trainer.progress.step == 4
         trained.append(trainer)
     whole, several = trained
-    assert greatest_difference(whole.pipeline, several.pipeline) < 1e-9
-    assert greatest_difference(whole.pipeline, pipelines.pop()) > 1e-4
+    assert greatest_difference(whole.network, several.network) < 1e-9
+    assert greatest_difference(whole.network, pipelines.pop()) > 1e-4
     for first, second in zip(whole.progress.history, several.progress.history, strict=True):
         assert second["loss"] == pytest.approx(first["loss"], rel=1e-9)
         assert second["gradients"] == pytest.approx(first["gradients"], rel=1e-6)
@@ -154,8 +154,8 @@ def test_texts_of_any_lengths_give_the_same_dev_loss_however_they_are_accumulate
     if head == "teacher":
         train_run(load(yaml, ["name=teacher", "train.seed=2"]))
         teacher = ["train.teacher={path: runs/teacher, weight: 0.75}"]
-    build = Pipeline.__init__
-    monkeypatch.setattr(Pipeline, "__init__", lambda self, *given: (build(self, *given), self.to(dtype))[0])
+    build = Network.__init__
+    monkeypatch.setattr(Network, "__init__", lambda self, *given: (build(self, *given), self.to(dtype))[0])
     torch.set_default_dtype(dtype)
     for name, size, accumulate in WAYS:
         settings = [f"name={name}", f"train.batch_size={size}", f"train.accumulate={accumulate}", *teacher]
@@ -196,15 +196,15 @@ def test_a_batch_without_items_adds_nothing_even_as_the_first_of_its_step(tmp_pa
     torch.set_default_dtype(torch.float64)
     trained = []
     for accumulate in (1, 4):
-        pipeline, batches = build_parts(config)
-        pipeline.double()
+        network, batches = build_parts(config)
+        network.double()
         batch = batches(range(20))
         label = next(tensor for name, tensor in batch.items() if name.endswith("label"))
         unknown, known = ((label == 0).nonzero()[:, 0].tolist(), (label > 0).nonzero()[:, 0].tolist())
         windows = [[unknown[:2], known[:1], unknown[2:3], known[1:6]], [known[6:7], unknown[3:4], known[7:10]]]
         order = windows[0] + windows[1] if accumulate > 1 else [[*itertools.chain(*window)] for window in windows]
         settings = {"epochs": 2, "accumulate": accumulate, "optimizer": SGD(lr=0.5)}
-        trained.append(train(pipeline, config, Rows(batch, order), tmp_path / str(accumulate), **settings).pipeline)
+        trained.append(train(network, config, Rows(batch, order), tmp_path / str(accumulate), **settings).network)
     assert greatest_difference(*trained) < 1e-9
 
 
@@ -214,16 +214,16 @@ def test_in_mixed_precision_steps_differ_by_rounding_and_the_scale_counts_steps(
     config = load_tagger(tmp_path, f"train.precision={precision}", *sets)
     first, several, (before, _) = [], [], build_parts(config)
     for accumulate, trained in ((1, first), (3, several)):
-        pipeline, batches = build_parts(config)
+        network, batches = build_parts(config)
         order = [[0, 1, 2, 3, 4, 5], [6, 7]] if accumulate == 1 else [[0], [1, 2, 3], [4, 5], [6], [7]]
         update = {"epochs": 1, "accumulate": accumulate, "optimizer": SGD(lr=1.0)}
         settings = replace(config, train=config.train.model_copy(update=update))
-        trainer = Trainer(pipeline, settings, Rows(batches(range(8)), order), None, tmp_path / str(accumulate), QUIET)
+        trainer = Trainer(network, settings, Rows(batches(range(8)), order), None, tmp_path / str(accumulate), QUIET)
         if precision == "fp16":  # which a CPU has no autocast for
             trainer._scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=1)
             trainer._autocast = contextlib.nullcontext  # type: ignore[assignment, method-assign]
         trainer.train()
-        trained += [trainer.pipeline, trainer._scaler.get_scale()]
+        trained += [trainer.network, trainer._scaler.get_scale()]
     moved, difference = (
         torch.cat([(a - b).flatten() for a, b in zip(part.parameters(), first[0].parameters(), strict=True)]).norm()
         for part in (before, several[0])
@@ -235,10 +235,10 @@ def test_in_mixed_precision_steps_differ_by_rounding_and_the_scale_counts_steps(
 def test_the_pass_that_counts_has_the_random_numbers_of_the_step_and_leaves_no_trace(tmp_path: Path) -> None:
     heads = "head=[{name: spans, use: crf, dropout: 0.5}, {name: topics, use: label, target: topic}]"
     config = load_tagger(tmp_path, heads, "train.accumulate=3", "train.epochs=1")
-    pipeline, batches = build_parts(config)
+    network, batches = build_parts(config)
     masks: list[Tensor] = []
-    pipeline.heads[0].dropout.register_forward_hook(lambda m, _, x: masks.append(x == 0) if m.training else None)
-    Trainer(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET).train()
+    network.heads[0].dropout.register_forward_hook(lambda m, _, x: masks.append(x == 0) if m.training else None)
+    Trainer(network, config, batches, None, tmp_path / "checkpoints", QUIET).train()
     steps = masks[1:]  # the first is that of the batch that shows what is to be counted
     assert len(steps) == 2 * len(batches.order(0))
     for place in range(0, len(steps), 6):
@@ -297,10 +297,10 @@ def test_a_head_that_needs_the_whole_batch_gets_a_note(tmp_path: Path, capsys: p
 
 def test_buffers_add_up_all_batches_and_count_steps_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = load_tagger(tmp_path, "head=tags")
-    pipeline, batches = build_parts(config)
-    pipeline.head.register_buffer("batches", torch.zeros(2))
-    pipeline.head.register_buffer("steps", torch.zeros((), dtype=torch.int64))
-    loss = type(pipeline.head).loss
+    network, batches = build_parts(config)
+    network.head.register_buffer("batches", torch.zeros(2))
+    network.head.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+    loss = type(network.head).loss
 
     @functools.wraps(loss)
     def count_calls(self: Any, *values: Any) -> Any:
@@ -308,8 +308,8 @@ def test_buffers_add_up_all_batches_and_count_steps_once(tmp_path: Path, monkeyp
         self.steps += self.training
         return loss(self, *values)
 
-    monkeypatch.setattr(type(pipeline.head), "loss", count_calls)
-    train(pipeline, config, batches, tmp_path / "counts", accumulate=2, epochs=1)
+    monkeypatch.setattr(type(network.head), "loss", count_calls)
+    train(network, config, batches, tmp_path / "counts", accumulate=2, epochs=1)
     count = len(batches.order(0))
     assert count > 2
-    assert (pipeline.head.batches.tolist(), pipeline.head.steps.item()) == ([count, 0], math.ceil(count / 2))
+    assert (network.head.batches.tolist(), network.head.steps.item()) == ([count, 0], math.ceil(count / 2))

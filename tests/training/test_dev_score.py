@@ -16,7 +16,7 @@ from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.runs.train import train_run
 from seqpipe.training.datasets import Batches, examples, read
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 TRAIN = {"epochs": 4, "batch_tokens": 48, "threads": 1}
 
@@ -24,31 +24,31 @@ TRAIN = {"epochs": 4, "batch_tokens": 48, "threads": 1}
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-def perplexity(pipeline: Pipeline, batches: Batches) -> float:
+def perplexity(network: Network, batches: Batches) -> float:
     """By the head's scores of the true texts, one record at a time."""
     total, tokens = 0.0, 0
     for i in range(len(batches.data)):
         batch = batches([i])
-        total -= float(pipeline.score(batch, {"tokens": batch["target_ids"][:, None]}).sum())
+        total -= float(network.score(batch, {"tokens": batch["target_ids"][:, None]}).sum())
         tokens += int(batch["target_mask"].sum())
     return math.exp(total / tokens)
 
 
-def loss(pipeline: Pipeline, batches: Batches) -> float:
+def loss(network: Network, batches: Batches) -> float:
     """The mean over the records."""
-    return sum(float(pipeline.loss(batches(rows))) * len(rows) for rows in batches.order(0)) / len(batches.data)
+    return sum(float(network.loss(batches(rows))) * len(rows) for rows in batches.order(0)) / len(batches.data)
 
 
 @pytest.mark.parametrize(("metric", "expected"), [("perplexity", perplexity), ("loss", loss), ("wer", None)])
 def test_the_weights_of_the_least_perplexity_loss_or_word_error_rate_are_kept(
-    tmp_path: Path, metric: str, expected: Callable[[Pipeline, Batches], float] | None
+    tmp_path: Path, metric: str, expected: Callable[[Network, Batches], float] | None
 ) -> None:
     changes = {"train": {**TRAIN, "metric": metric, "optimizer": {"use": "adamw", "lr": 0.05}}}
     config = load(write_seq2seq(tmp_path, changes))
     for name in ("train", "dev") if metric == "wer" else ():
         write_jsonl(tmp_path / f"{name}.jsonl", [{"text": x, "reversed": f"{x} is it"} for x in "abcdefgh" * 4])
     run = begin_run(config)
-    pipeline = train_run(run, QUIET)
+    network = train_run(run, QUIET)
     rows = [json.loads(line) for line in (run.checkpoints / HISTORY).read_text().splitlines()]
     scores = [row["dev"][metric] for row in rows]
     assert [row["best"] for row in rows] == [
@@ -58,10 +58,10 @@ def test_the_weights_of_the_least_perplexity_loss_or_word_error_rate_are_kept(
     (best,) = run.checkpoints.glob("best-*")
     assert best.stem == f"best-{scores.index(min(scores)) + 1:04}"
     if expected:
-        data = examples(config, pipeline.artifacts, read(config.data.reader, config.data.dev))
+        data = examples(config, network.artifacts, read(config.data.reader, config.data.dev))
         with torch.no_grad():
-            batches = Batches(pipeline.artifacts, data, 48, None, 1)
-            assert min(scores) == pytest.approx(expected(pipeline, batches), rel=1e-4)
+            batches = Batches(network.artifacts, data, 48, None, 1)
+            assert min(scores) == pytest.approx(expected(network, batches), rel=1e-4)
 
 
 def test_an_unknown_score_is_an_error_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from seqpipe.testing.bench import Bench
 from seqpipe.testing.report import Subject
 from seqpipe.training import checkpoint
 from seqpipe.training.datasets import Batch
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 from seqpipe.training.optim import check_precision
 from seqpipe.training.trainer import Trainer
 
@@ -24,22 +24,22 @@ NEAR = 0.02  # of the loss; bf16 has 8 bits
 LAYERS = [(*name, i) for name, some in STAGES.items() if name[0] != "tokenizer" for i in range(len(some))]
 
 
-def loss_of(pipeline: Pipeline, batch: Batch, dtype: torch.dtype) -> Tensor:
+def loss_of(network: Network, batch: Batch, dtype: torch.dtype) -> Tensor:
     with torch.autocast("cpu", dtype, enabled=dtype is not torch.float32):
-        return pipeline.loss(batch)
+        return network.loss(batch)
 
 
 @pytest.mark.parametrize(("kind", "use", "number"), LAYERS)
 def test_every_stage_of_ours_has_nearly_the_same_loss_in_bf16(kind: str, use: str, number: int, tmp_path: Path) -> None:
     options = made(STAGES[kind, use][number], tmp_path)
     bench = Bench(Subject(kind, OFFERS[kind, use].load(), options), tmp_path)
-    pipeline, batch = bench.pipeline().eval(), bench.batch()
-    whole, half = (loss_of(pipeline, batch, dtype) for dtype in (torch.float32, torch.bfloat16))
+    network, batch = bench.network().eval(), bench.batch()
+    whole, half = (loss_of(network, batch, dtype) for dtype in (torch.float32, torch.bfloat16))
     assert half.dtype == torch.float32
     assert half.item() == pytest.approx(whole.item(), rel=NEAR)
-    pipeline.train()
-    loss_of(pipeline, batch, torch.bfloat16).backward()
-    gradients = [parameter.grad for parameter in pipeline.parameters() if parameter.grad is not None]
+    network.train()
+    loss_of(network, batch, torch.bfloat16).backward()
+    gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
     assert gradients
     assert all(bool(torch.isfinite(grad).all()) and grad.dtype == torch.float32 for grad in gradients)
 
@@ -109,8 +109,8 @@ def test_what_a_device_cannot_do_is_refused_before_training(tmp_path: Path, monk
 def scaled(folder: Path) -> Trainer:
     """A training in fp16 whose gradients are on the CPU, with a scale of 8 that grows after each step."""
     config = load_tagger(folder, "train.precision=fp16", "train.clip=0.5", "embedding={use: lookup, dim: 8}")
-    pipeline, batches = build_parts(config)
-    training = Trainer(pipeline, config, batches, None, folder, QUIET)
+    network, batches = build_parts(config)
+    training = Trainer(network, config, batches, None, folder, QUIET)
     training._scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=1)
     return training
 
@@ -118,7 +118,7 @@ def scaled(folder: Path) -> Trainer:
 def test_gradients_are_unscaled_before_they_are_clipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     training = scaled(tmp_path)
     batch = training.batches(training._order[0])
-    training._scaler.scale(training.pipeline.loss(batch)).backward()
+    training._scaler.scale(training.network.loss(batch)).backward()
     norms: list[float] = []
 
     def clip(parameters: Any, most: float) -> None:
@@ -136,7 +136,7 @@ def test_gradients_are_unscaled_before_they_are_clipped(tmp_path: Path, monkeypa
 def test_the_scale_of_fp16_is_part_of_the_state(tmp_path: Path) -> None:
     training = scaled(tmp_path)
     for rows in training._order[:3]:
-        training._scaler.scale(training.pipeline.loss(training.batches(rows))).backward()
+        training._scaler.scale(training.network.loss(training.batches(rows))).backward()
         training._update()
     training.save()
     resumed = scaled(tmp_path)
@@ -147,7 +147,7 @@ def test_the_scale_of_fp16_is_part_of_the_state(tmp_path: Path) -> None:
 def test_a_loss_that_fp16_cannot_hold_is_told_with_what_can(tmp_path: Path) -> None:
     training = scaled(tmp_path)
     with torch.no_grad():
-        next(training.pipeline.parameters()).fill_(torch.inf)
+        next(training.network.parameters()).fill_(torch.inf)
     training._autocast = contextlib.nullcontext  # type: ignore[assignment, method-assign]
     with pytest.raises(TrainingError, match=r"set train.precision: bf16, which has a greater range, lower train"):
         training.train_batch(training.batches(training._order[0]))

@@ -19,7 +19,7 @@ from seqpipe.errors import DataError, PluginError
 from seqpipe.plugin import Size
 from seqpipe.training.datasets import read
 from seqpipe.training.evaluation import option_table, predictor
-from seqpipe.training.network import Pipeline, score_gap
+from seqpipe.training.network import Network, score_gap
 
 B, T = 2, 3
 FEATURES = {"ids": torch.tensor([[4, 5, 6], [7, 0, 0]]), "mask": torch.tensor([[1, 1, 1], [1, 0, 0]]).bool()}
@@ -83,29 +83,29 @@ TOYS = {"lengths": ("embedding", Lengths), "sums": ("encoder", Sums), "shows": (
 STAGES = ("embedding={use: lengths}", "encoder=[{use: sums, times: 3}, {use: sums}]", "head={use: shows}")
 
 
-def toy(folder: Path, *overrides: str, **toys: tuple[str, type]) -> Pipeline:
+def toy(folder: Path, *overrides: str, **toys: tuple[str, type]) -> Network:
     return build_parts(load_tagger(folder, *STAGES, *overrides, **{**TOYS, **toys}))[0]
 
 
 def test_each_stage_is_given_what_its_parameters_name(tmp_path: Path) -> None:
-    pipeline = toy(tmp_path)
-    decision = pipeline.decide(FEATURES, {})
-    sizes = [[len(pipeline.artifacts.vocabulary[i]) for i in row] for row in FEATURES["ids"].tolist()]
+    network = toy(tmp_path)
+    decision = network.decide(FEATURES, {})
+    sizes = [[len(network.artifacts.vocabulary[i]) for i in row] for row in FEATURES["ids"].tolist()]
     x = torch.stack([FEATURES["ids"], torch.tensor(sizes)], -1).float()
     assert torch.equal(decision["x"], 3 * x)
     assert torch.equal(decision["total"], 3 * (x * FEATURES["mask"][..., None]).sum(1))
-    assert pipeline.head.labels == pipeline.artifacts.tasks[0].labels
+    assert network.head.labels == network.artifacts.tasks[0].labels
     tags = torch.ones(B, T).long()
-    assert pipeline.loss({**FEATURES, "tags": tags}).item() == B * T
-    assert torch.equal(pipeline.score(FEATURES, {"tags": tags}), 3 * x.sum((1, 2)) + T)
+    assert network.loss({**FEATURES, "tags": tags}).item() == B * T
+    assert torch.equal(network.score(FEATURES, {"tags": tags}), 3 * x.sum((1, 2)) + T)
 
 
 def test_embeddings_are_concatenated_in_their_order_and_their_widths_added(tmp_path: Path) -> None:
-    pipeline = toy(tmp_path, "embedding=[{use: lengths}, {use: lookup, dim: 5}]", "encoder=sums")
-    x = pipeline.decide(FEATURES, {})["x"]
-    assert pipeline.head.given == 7
+    network = toy(tmp_path, "embedding=[{use: lengths}, {use: lookup, dim: 5}]", "encoder=sums")
+    x = network.decide(FEATURES, {})["x"]
+    assert network.head.given == 7
     assert torch.equal(x[..., 0].long(), FEATURES["ids"])
-    assert torch.equal(x[..., 2:], pipeline.embedding[1](FEATURES["ids"])["x"])
+    assert torch.equal(x[..., 2:], network.embedding[1](FEATURES["ids"])["x"])
 
 
 def test_decode_options_have_the_defaults_of_the_signature(tmp_path: Path) -> None:
@@ -114,20 +114,20 @@ def test_decode_options_have_the_defaults_of_the_signature(tmp_path: Path) -> No
         "many": {"type": "size", "default": 2, "minimum": 1, "maximum": 100_000},
         "scale": {"type": "float", "default": 0.5, "minimum": None, "maximum": None},
     }
-    pipeline, _ = build_parts(config)
-    assert pipeline.decide(FEATURES, {})["scores"].max() == 0.5
-    assert pipeline.decide(FEATURES, {"scale": torch.tensor(0.25)})["scores"].max() == 0.25
+    network, _ = build_parts(config)
+    assert network.decide(FEATURES, {})["scores"].max() == 0.5
+    assert network.decide(FEATURES, {"scale": torch.tensor(0.25)})["scores"].max() == 0.25
 
 
 def test_the_predictor_answers_without_dropout_and_leaves_training_mode_as_it_was(tmp_path: Path) -> None:
     config = load_tagger(tmp_path, "encoder.dropout=0.5", "head.dropout=0.5")
-    pipeline, _ = build_parts(config)
+    network, _ = build_parts(config)
     calls: list[int] = []
-    model = predictor(pipeline, config, before=lambda: calls.append(1))
+    model = predictor(network, config, before=lambda: calls.append(1))
     records = read(config.data.reader, config.data.dev or tmp_path)
-    pipeline.train()
+    network.train()
     together = list(model.stream(records))
-    assert pipeline.training
+    assert network.training
     assert len(calls) == 1
     assert list(model.stream(records)) == together  # dropout is off
     assert same_answer([next(model.stream([record])) for record in records], together)
@@ -200,13 +200,13 @@ def test_a_head_that_raises_or_decides_too_little_is_named(tmp_path: Path) -> No
         def score(self, x: Tensor) -> Tensor:
             raise RuntimeError("no")
 
-    pipeline = toy(tmp_path, "head=silent", silent=("head", Silent))
+    network = toy(tmp_path, "head=silent", silent=("head", Silent))
     with pytest.raises(PluginError, match="head: head 'silent' of toys: `decide` returned no 'closes'"):
-        pipeline.decide(FEATURES, {})
+        network.decide(FEATURES, {})
     with pytest.raises(PluginError, match="'silent' of toys: `score` raised RuntimeError: no"):
-        pipeline.score(FEATURES, {})
+        network.score(FEATURES, {})
     with pytest.raises(DataError, match="a component may say so itself"):
-        pipeline.loss({**FEATURES, "tags": FEATURES["ids"]})
+        network.loss({**FEATURES, "tags": FEATURES["ids"]})
 
 
 def test_a_stage_that_is_no_module_is_named(tmp_path: Path) -> None:

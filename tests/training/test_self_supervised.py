@@ -19,7 +19,7 @@ from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import collate, examples, read
 from seqpipe.training.evaluation import dev_measures, predictor
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 
 class Plain(nn.Module):
@@ -69,34 +69,34 @@ def backward(folder: Path, toy: type = Backward, head: Any = "backward") -> Conf
     return load(yaml, (), plugins(backward=("head", toy)))
 
 
-def fitted(config: Config, extra: Sequence[Any] = ()) -> tuple[Pipeline, dict[str, Tensor], list[Any]]:
+def fitted(config: Config, extra: Sequence[Any] = ()) -> tuple[Network, dict[str, Tensor], list[Any]]:
     """The pipeline at its first weights, a batch of all records, and the records."""
     rows = [*read(config.data.reader, config.data.train, 12), *extra]
     artifacts = fit_artifacts(config, rows)
     torch.manual_seed(1)
-    return Pipeline(config, artifacts), collate(artifacts, examples(config, artifacts, rows)), rows
+    return Network(config, artifacts), collate(artifacts, examples(config, artifacts, rows)), rows
 
 
 def test_no_record_needs_a_target_and_the_loss_is_of_what_is_hidden(tmp_path: Path) -> None:
-    pipeline, batch, _ = fitted(backward(tmp_path))
-    pipeline.artifacts.save(tmp_path)
+    network, batch, _ = fitted(backward(tmp_path))
+    network.artifacts.save(tmp_path)
     assert Artifacts.load(tmp_path).kind.manifest() == {"kind": "score", "target": None, "self_supervised": True}
     assert set(batch) == {"ids", "mask"}
-    plain = pipeline(dict(batch))
-    corrupted = pipeline(pipeline.corrupt(batch))
+    plain = network(dict(batch))
+    corrupted = network(network.corrupt(batch))
     assert torch.equal(corrupted["x"][1::2], plain["x"][1::2])
     assert not torch.equal(corrupted["x"][::2], plain["x"][::2])
-    loss = pipeline.head.loss(corrupted["x"], corrupted["mask"], corrupted["turned"])
-    assert pipeline.loss(batch).item() == pytest.approx(loss.item())
-    (scores,) = dev_measures(pipeline, [batch, batch])[1].values()
-    assert scores["turned_perplexity"] == pytest.approx(pipeline.loss(batch).exp().item(), rel=1e-5)
+    loss = network.head.loss(corrupted["x"], corrupted["mask"], corrupted["turned"])
+    assert network.loss(batch).item() == pytest.approx(loss.item())
+    (scores,) = dev_measures(network, [batch, batch])[1].values()
+    assert scores["turned_perplexity"] == pytest.approx(network.loss(batch).exp().item(), rel=1e-5)
 
 
 def test_without_a_reference_the_mean_of_its_numbers_is_measured(tmp_path: Path) -> None:
     config = backward(tmp_path)
-    pipeline, _, rows = fitted(config, [{"text": ""}])
-    answers = [answer["score"] for answer in predictor(pipeline, config).stream(rows)]
-    scores = evaluate(predictor(pipeline, config), rows)[""]
+    network, _, rows = fitted(config, [{"text": ""}])
+    answers = [answer["score"] for answer in predictor(network, config).stream(rows)]
+    scores = evaluate(predictor(network, config), rows)[""]
     assert scores == {"mean_score": pytest.approx(sum(answers[:-1]) / 12), "unanswered": 1}
 
 
@@ -111,10 +111,10 @@ def test_a_corruption_that_is_not_what_was_stated_is_reported(tmp_path: Path) ->
         def corrupt_batch(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
             return {"ids": ids}
 
-    pipeline, batch, _ = fitted(backward(tmp_path, Forgets))
+    network, batch, _ = fitted(backward(tmp_path, Forgets))
     message = "`corrupt_batch` returned no tensor 'turned', which its `corrupted_inputs` declares"
     with pytest.raises(PluginError, match=message):
-        pipeline.loss(batch)
+        network.loss(batch)
 
 
 @pytest.mark.parametrize(
@@ -140,10 +140,10 @@ def test_a_target_is_refused(tmp_path: Path) -> None:
 
 def test_beside_a_head_with_labels_those_alone_decide_the_score(tmp_path: Path) -> None:
     config = backward(tmp_path, Plain, head=[{"use": "backward"}, {"use": "label"}])
-    pipeline, batch, rows = fitted(config)
-    measures = {name: set(scores) for name, scores in dev_measures(pipeline, [batch])[1].items()}
+    network, batch, rows = fitted(config)
+    measures = {name: set(scores) for name, scores in dev_measures(network, [batch])[1].items()}
     assert measures == {"backward": {"error"}, "label": set()}
-    scores = evaluate(predictor(pipeline, config), rows)[""]
+    scores = evaluate(predictor(network, config), rows)[""]
     assert scores["mean"] == scores["exact"] == scores["label"]["accuracy"]
     assert set(scores["backward"]) == {"mean_score"}
 

@@ -34,7 +34,7 @@ from seqpipe.runs.check import build_trial
 from seqpipe.training import checkpoint
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 from seqpipe.training.teacher import teacher_answers
 
 LABEL = {"use": "label", "pool": "mean"}
@@ -54,7 +54,7 @@ def student(yaml: Path, *overrides: str, **keys: Any) -> Config:
     return load(yaml, [f"train.teacher={json.dumps(TAUGHT | keys)}", *overrides])
 
 
-def lesson(config: Config) -> tuple[Pipeline, Any, list[Any]]:
+def lesson(config: Config) -> tuple[Network, Any, list[Any]]:
     """A student's pipeline, its training data, and the answers that it learns."""
     form = data_form(config)
     records = list(form.read(config.data.train))
@@ -64,7 +64,7 @@ def lesson(config: Config) -> tuple[Pipeline, Any, list[Any]]:
     form.soft_targets, form.unlabelled = answers, unlabelled
     data = form.load(artifacts, records)
     torch.manual_seed(2)  # not that of the teacher
-    return Pipeline(config, artifacts).eval(), data.batches, answers
+    return Network(config, artifacts).eval(), data.batches, answers
 
 
 def multi_labelling(folder: Path) -> Path:
@@ -95,14 +95,14 @@ HEADS = {
 def test_a_student_with_the_weights_of_its_teacher_has_nothing_to_learn_from_it(tmp_path: Path, kind: str) -> None:
     yaml = HEADS[kind](tmp_path)
     run = teach(yaml, "train.epochs=4")
-    pipeline, batches, answers = lesson(student(yaml, weight=1.0))
+    network, batches, answers = lesson(student(yaml, weight=1.0))
     assert all(torch.allclose(row[""].sum(-1), torch.tensor(1.0)) for row in answers) or kind == "labels"
     batch = batches(batches.order(0)[0])
-    fresh = pipeline.loss(batch).item()
-    pipeline.load_state_dict(checkpoint.load_best(run / "checkpoints"))
-    assert abs(pipeline.loss(batch).item()) < 1e-5 < fresh / 50
-    without_teacher = Pipeline(load(yaml), pipeline.artifacts).eval()
-    without_teacher.load_state_dict(pipeline.state_dict())
+    fresh = network.loss(batch).item()
+    network.load_state_dict(checkpoint.load_best(run / "checkpoints"))
+    assert abs(network.loss(batch).item()) < 1e-5 < fresh / 50
+    without_teacher = Network(load(yaml), network.artifacts).eval()
+    without_teacher.load_state_dict(network.state_dict())
     assert without_teacher.loss(batch).item() > 0.1  # the labels still have something to teach
 
 
@@ -127,22 +127,22 @@ def test_the_loss_is_the_weighted_sum_of_labels_and_teacher_or_of_the_teacher_al
     yaml = write_classifier(tmp_path, {"head": {**LABEL, "class_weights": {"bad": 3.0}}})
     teach(yaml)
     write_jsonl(tmp_path / "more.jsonl", [{**row, "label": "unknown"} for row in labelled_texts(9, 5)])
-    pipeline, batches, answers = lesson(student(yaml, "data.unlabelled=more.jsonl"))
+    network, batches, answers = lesson(student(yaml, "data.unlabelled=more.jsonl"))
     assert len(answers) == 60 + 9
     order = batches.order(0)
     assert sorted(i for rows in order for i in rows) == [*range(69)]
     assert {"label" in batches(rows) for rows in order} == {True, False}
-    labels, weight, T = pipeline.artifacts.tasks[0].labels, TAUGHT["weight"], TAUGHT["temperature"]
+    labels, weight, T = network.artifacts.tasks[0].labels, TAUGHT["weight"], TAUGHT["temperature"]
     for rows in order:
         batch = batches(rows)
         with torch.no_grad():
-            z = pipeline.head.distribution(pipeline(batch)["x"], batch["mask"], temperature=1.0)
+            z = network.head.distribution(network(batch)["x"], batch["mask"], temperature=1.0)
         p = torch.stack([answers[i][""][0] for i in rows])
         expected = weight * T**2 * F.kl_div((z / T).log_softmax(1), p, reduction="batchmean")
         if "label" in batch:
             weights = torch.tensor([3.0 if label == "bad" else 1.0 for label in labels])[batch["label"]]
             expected += (1 - weight) * (weights * F.cross_entropy(z, batch["label"], reduction="none")).mean()
-        torch.testing.assert_close(pipeline.loss(batch).detach(), expected)
+        torch.testing.assert_close(network.loss(batch).detach(), expected)
 
 
 def test_labels_are_matched_by_name(tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_the_texts_of_a_beam_search_are_targets_beside_those_of_the_records(tmp_
     yaml = write_seq2seq(tmp_path)
     teach(yaml, "train.epochs=3", "data.dev=null")
     write_jsonl(tmp_path / "more.jsonl", [{"text": "abc"}, {"text": "fed"}])
-    pipeline, batches, answers = lesson(student(yaml, "data.unlabelled=more.jsonl", beams=2))
-    tokenizer, texts = pipeline.artifacts.tasks[0].target_tokenizer, 0
+    network, batches, answers = lesson(student(yaml, "data.unlabelled=more.jsonl", beams=2))
+    tokenizer, texts = network.artifacts.tasks[0].target_tokenizer, 0
     for rows in batches.order(0):
         batch = batches(rows)
         for place, i in enumerate(rows):
@@ -193,8 +193,8 @@ def test_the_texts_of_a_beam_search_are_targets_beside_those_of_the_records(tmp_
         for prefix, weight in (("", 0.25), ("teacher.", 0.75)):
             if prefix + "target_ids" in batch:
                 targets = {name: batch[prefix + name] for name in ("target_ids", "target_mask")}
-                expected = expected + weight * pipeline.head_stages[0].loss({**pipeline(batch), **targets})
-        torch.testing.assert_close(pipeline.loss(batch), expected)
+                expected = expected + weight * network.head_stages[0].loss({**network(batch), **targets})
+        torch.testing.assert_close(network.loss(batch), expected)
     assert texts > 20
 
 
@@ -206,15 +206,15 @@ def test_several_heads_and_parts_of_long_texts_keep_the_answers_about_their_word
     write_jsonl(tmp_path / "more.jsonl", [{"words": words} for words, _ in tagged_sentences(6, 2)])
     teach(yaml)
     cut = ["train.max_tokens=5", "train.too_long=truncate", "data.unlabelled=more.jsonl", "train.precision=bf16"]
-    pipeline, batches, answers = lesson(student(yaml, *cut))
+    network, batches, answers = lesson(student(yaml, *cut))
     assert max(len(row["crf"]) for row in answers) > 5
     for example, answer in zip(batches.data, answers, strict=True):
         assert torch.equal(example.soft_targets["label.teacher.p"], answer["label"])
         assert torch.equal(example.soft_targets["crf.teacher.p"], answer["crf"][: len(example.doc)])
     for rows in batches.order(0):
         with torch.autocast("cpu", torch.bfloat16):
-            pipeline.loss(batches(rows)).backward()
-    assert all(parameter.grad is not None for parameter in pipeline.heads.parameters())
+            network.loss(batches(rows)).backward()
+    assert all(parameter.grad is not None for parameter in network.heads.parameters())
 
 
 def test_a_run_resumes_bit_equal_without_its_teacher(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from seqpipe.runs.full_run import run_all
 from seqpipe.runs.run_folder import fingerprint, open_run
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 from seqpipe.training.warm_start import warm_start
 
 OLD = "../old/runs/old"
@@ -92,11 +92,11 @@ def weights_of(run: Path) -> dict[str, Tensor]:
     return checkpoint.load_weights(*checkpoint.best(run / "checkpoints"))
 
 
-def started(config: Config) -> tuple[Pipeline, dict[str, Tensor], list[str]]:
+def started(config: Config) -> tuple[Network, dict[str, Tensor], list[str]]:
     """A pipeline after its warm start, its weights before it, and the report."""
-    pipeline, _ = build_parts(config)
-    fresh = {name: tensor.clone() for name, tensor in pipeline.state_dict().items()}
-    return pipeline, fresh, warm_start(pipeline, config)
+    network, _ = build_parts(config)
+    fresh = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    return network, fresh, warm_start(network, config)
 
 
 def by_name(table: Tensor, *axes: Sequence[str]) -> dict[tuple[str, ...], Tensor]:
@@ -134,9 +134,9 @@ def test_rows_of_tokens_characters_and_tags_go_by_their_names(tmp_path: Path, ne
     )
     yaml, run = new(words, *stages), tmp_path / "old/runs/old"
     inits = ("embedding.0", "embedding.1", "encoder", "head")
-    pipeline, fresh, report = started(load(yaml, [*stages, *(f"{key}.init={OLD}" for key in inits)]))
-    weights, old = pipeline.state_dict(), weights_of(run)
-    artifacts, old_artifacts = pipeline.artifacts, Artifacts.load(run)
+    network, fresh, report = started(load(yaml, [*stages, *(f"{key}.init={OLD}" for key in inits)]))
+    weights, old = network.state_dict(), weights_of(run)
+    artifacts, old_artifacts = network.artifacts, Artifacts.load(run)
     labels, old_labels = artifacts.tasks[0].labels, old_artifacts.tasks[0].labels
     assert labels == (*old_labels, "B-ORG", "I-ORG", "E-ORG", "S-ORG")
     named = {
@@ -161,11 +161,11 @@ def test_rows_of_tokens_characters_and_tags_go_by_their_names(tmp_path: Path, ne
 
 def test_labels_of_the_run_come_first_and_count_nothing(tmp_path: Path, new: New) -> None:
     config = load(new(moods, "head=label"), [f"head={{use: label, class_weights: balanced, init: {OLD}}}"])
-    pipeline, _, report = started(config)
-    labels = pipeline.artifacts.tasks[0].labels
+    network, _, report = started(config)
+    labels = network.artifacts.tasks[0].labels
     assert labels == ("bad", "fine", "good", "awkward")
     assert labels.counts == [0, 0, 1, 3]
-    assert pipeline.head.weights.tolist() == [1.0, 1.0, 2.0, pytest.approx(2 / 3)]
+    assert network.head.weights.tolist() == [1.0, 1.0, 2.0, pytest.approx(2 / 3)]
     assert report == [
         f"head: starts from {os.path.relpath(tmp_path / 'old/runs/old')}: its 3 labels are kept, and 1 new: awkward"
     ]
@@ -174,8 +174,8 @@ def test_labels_of_the_run_come_first_and_count_nothing(tmp_path: Path, new: New
 def test_a_temperature_that_was_chosen_on_dev_is_not_taken(tmp_path: Path, new: New) -> None:
     yaml = new(moods, "head={use: label, calibrate: true}")
     assert weights_of(tmp_path / "old/runs/old")["heads.0.temperature"] != 1
-    pipeline, _, _ = started(load(yaml, [f"head={{use: label, init: {OLD}}}"]))
-    assert pipeline.head.temperature == 1
+    network, _, _ = started(load(yaml, [f"head={{use: label, init: {OLD}}}"]))
+    assert network.head.temperature == 1
 
 
 def toy(**more: Any) -> tuple[str, type]:
@@ -194,8 +194,8 @@ def test_a_class_without_names_of_its_rows_is_refused_where_the_labels_differ(tm
             started(config)
     right = toy(rows={"output.weight": ("labels",), "output.bias": ("labels",)})
     started(load(yaml, [f"head.init={OLD}"], plugins(mean=right)))
-    pipeline, _, _ = started(load(write_classifier(yaml.parent), [f"head.init={OLD}"], plugins(mean=toy())))
-    assert torch.equal(pipeline.head.output.weight, weights_of(tmp_path / "old/runs/old")["heads.0.output.weight"])
+    network, _, _ = started(load(write_classifier(yaml.parent), [f"head.init={OLD}"], plugins(mean=toy())))
+    assert torch.equal(network.head.output.weight, weights_of(tmp_path / "old/runs/old")["heads.0.output.weight"])
 
 
 @pytest.mark.parametrize(
@@ -232,9 +232,9 @@ def test_heads_are_found_by_their_names_then_by_their_places(tmp_path: Path, new
     head = "{{use: label, target: topic, name: {}}}"
     yaml = new(write_tagger, f"head=[{head.format('first')}, {head.format('second')}]", LOOKUP)
     names = (f"{name}, init: {OLD}" for name in ("second", "third"))
-    pipeline, _, report = started(load(yaml, [f"head=[{', '.join(map(head.format, names))}]", LOOKUP]))
+    network, _, report = started(load(yaml, [f"head=[{', '.join(map(head.format, names))}]", LOOKUP]))
     old = weights_of(tmp_path / "old/runs/old")["heads.1.output.weight"]
-    assert all(torch.equal(head.output.weight, old) for head in pipeline.heads)
+    assert all(torch.equal(head.output.weight, old) for head in network.heads)
     assert "old (head.1): its 2 labels are kept" in report[0]
 
 
@@ -243,9 +243,9 @@ def test_heads_are_found_by_their_names_then_by_their_places(tmp_path: Path, new
 
 def test_the_tokenizer_of_the_run_is_taken_as_it_is_and_counts_are_of_the_new_data(tmp_path: Path, new: New) -> None:
     overrides = [f"tokenizer.init={OLD}", "tokenizer.lowercase=false", f"embedding.0.init={OLD}"]
-    pipeline, _, report = started(load(new(words), overrides))
+    network, _, report = started(load(new(words), overrides))
     run = tmp_path / "old/runs/old"
-    artifacts, old = pipeline.artifacts, Artifacts.load(run)
+    artifacts, old = network.artifacts, Artifacts.load(run)
     assert artifacts.vocabulary == old.vocabulary
     assert artifacts.featurizer.tokenizer.to_str() == old.featurizer.tokenizer.to_str()
     tokens = [line.split("\t")[0].lower() for line in CONLL.splitlines() if line]
@@ -256,7 +256,7 @@ def test_the_tokenizer_of_the_run_is_taken_as_it_is_and_counts_are_of_the_new_da
     message = f"with {len(old.vocabulary)} tokens; {100 * unknown:.1f} % of the tokens of the new texts are unknown"
     assert message in report[0]
     assert "lowercase was true and is false, which has no effect" in report[1]
-    assert torch.equal(pipeline.embedding[0].table.weight, weights_of(run)["embedding.0.table.weight"])
+    assert torch.equal(network.embedding[0].table.weight, weights_of(run)["embedding.0.table.weight"])
 
 
 def test_a_vocabulary_of_which_the_run_knows_hardly_any_word_gets_a_note(new: New) -> None:
@@ -275,9 +275,9 @@ def test_a_decoder_keeps_the_rows_of_its_target_tokens(tmp_path: Path, new: New,
     writer = "head={{use: seq2seq, hidden: 16, target: reversed, target_tokenizer: {{use: chars{0}}}{1}}}"
     yaml, run = new(write_seq2seq, writer.format("", "")), tmp_path / "old/runs/old"
     write_jsonl(yaml.parent / "train.jsonl", [{"text": "abxy", "reversed": "yxba"}, {"text": "cd", "reversed": "dc"}])
-    pipeline, fresh, report = started(load(yaml, [writer.format(init, f", init: {OLD}")]))
-    old, weights = weights_of(run), pipeline.state_dict()
-    tokens, old_tokens = (each.tasks[0].target_vocabulary for each in (pipeline.artifacts, Artifacts.load(run)))
+    network, fresh, report = started(load(yaml, [writer.format(init, f", init: {OLD}")]))
+    old, weights = weights_of(run), network.state_dict()
+    tokens, old_tokens = (each.tasks[0].target_vocabulary for each in (network.artifacts, Artifacts.load(run)))
     assert (tokens == old_tokens) is bool(init)
     for parameter in ("embedding.weight", "output.weight", "output.bias"):
         name = f"heads.0.vocabulary.{parameter}"
@@ -286,7 +286,7 @@ def test_a_decoder_keeps_the_rows_of_its_target_tokens(tmp_path: Path, new: New,
         else:
             rows, fresh_rows = by_name(weights[name], tokens), by_name(fresh[name], tokens)
             assert_by_name(rows, fresh_rows, by_name(old[name], old_tokens))
-    assert torch.equal(pipeline.head.bridge.weight, old["heads.0.bridge.weight"])
+    assert torch.equal(network.head.bridge.weight, old["heads.0.bridge.weight"])
     assert ("head.target_tokenizer: taken from" in report[0]) is bool(init)
 
 
@@ -301,7 +301,7 @@ def test_pretrained_vectors_go_by_their_words(tmp_path: Path, new: New, was: boo
     stage = f"embedding={{{{use: vectors, path: {tmp_path}/some.vec, train: {{0}}{{1}}}}}}"
     yaml = new(words, stage.format(str(was).lower(), ""))
     (tmp_path / "some.vec").write_text(vectors.format("met"))
-    pipeline, fresh, _ = started(load(yaml, [stage.format(str(becomes).lower(), f", init: {OLD}")]))
+    network, fresh, _ = started(load(yaml, [stage.format(str(becomes).lower(), f", init: {OLD}")]))
 
     def rows(state: Mapping[str, Tensor], words: Sequence[str]) -> dict[Any, Tensor]:
         x = state["embedding.0.table.weight"].clone()
@@ -311,9 +311,9 @@ def test_pretrained_vectors_go_by_their_words(tmp_path: Path, new: New, was: boo
         return by_name(x, words)
 
     run = tmp_path / "old/runs/old"
-    names, weights = pipeline.artifacts.vocabulary, pipeline.state_dict()
+    names, weights = network.artifacts.vocabulary, network.state_dict()
     assert_by_name(rows(weights, names), rows(fresh, names), rows(weights_of(run), Artifacts.load(run).vocabulary))
-    vectors = pipeline.embedding[0].table(torch.arange(len(names)))
+    vectors = network.embedding[0].table(torch.arange(len(names)))
     assert all(torch.equal(vectors[i], row) for i, row in enumerate(rows(weights, names).values()))
 
 

@@ -21,7 +21,7 @@ from seqpipe.features.splitting import CUTS, Cut, smallest_chunks
 from seqpipe.runtime.decode_options import Chosen
 from seqpipe.runtime.predictor import ROWS, Predictor, chunks
 from seqpipe.training.evaluation import predictor
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 # Check that a bundle reads records like training: the same tokens, the same features, the same refusals.
 
@@ -142,12 +142,12 @@ ROUNDED = 1e-3  # allowed difference of rounded numbers in answers; `compare` ch
 class Comparison(Predictor):
     """PyTorch's predictor (on the CPU), which also runs the graph and counts differences of the decisions."""
 
-    def __init__(self, pipeline: Pipeline, config: Config, model: Model):
-        ours = self.ours = predictor(pipeline, config, explain=config.export.explain)
+    def __init__(self, network: Network, config: Config, model: Model):
+        ours = self.ours = predictor(network, config, explain=config.export.explain)
         ours.options, ours.limits = model.manifest.options, model.predictor.limits
         super().__init__(ours.featurizer, ours.kind, ours.run, ours.options, ours.limits)
-        self.pipeline, self.model, self.seed = pipeline, model, config.train.seed  # of the generated texts
-        self.decisions = DecisionParity(pipeline, ours.run, model.graph.run_all, ours.options)
+        self.network, self.model, self.seed = network, model, config.train.seed  # of the generated texts
+        self.decisions = DecisionParity(network, ours.run, model.graph.run_all, ours.options)
         self.ties = 0  # among answers to records, and scores that are as near to float64 as PyTorch's
         self.without_effect: list[str] = []  # decode options that changed no decision of PyTorch when tried
         self.on_compared: Callable[[int], None] = lambda texts: None  # called with the number of newly answered texts

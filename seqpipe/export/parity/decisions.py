@@ -25,7 +25,7 @@ from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.runtime.decode_options import SEED, Known, resolve_options, sibling
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.evaluation import option_trials
-from seqpipe.training.network import HeadStage, Pipeline
+from seqpipe.training.network import HeadStage, Network
 
 # The decode options with which a graph is compared with PyTorch, and the inputs that they become.
 
@@ -250,18 +250,18 @@ class Judge:
         fault: Why a component gives no float64; "" if each did so far.
     """
 
-    def __init__(self, pipeline: Pipeline, options: Known):
-        self.pipeline, self.options, self.fault = pipeline, options, ""
-        self._copies: dict[torch.dtype, Pipeline] = {}
+    def __init__(self, network: Network, options: Known):
+        self.network, self.options, self.fault = network, options, ""
+        self._copies: dict[torch.dtype, Network] = {}
 
     def decide(self, inputs: Arrays, explain: bool = False) -> Arrays:
         """Return the decision about features and options in float64; without outputs that are less precise."""
-        decision = self.compute(lambda pipeline: self.decision(pipeline, in_float64(inputs), explain)) or {}
+        decision = self.compute(lambda network: self.decision(network, in_float64(inputs), explain)) or {}
         if imprecise := [name for name, array in decision.items() if array.dtype in (np.float32, np.float16)]:
             self.fault = self.fault or f"{', '.join(imprecise)} is {decision[imprecise[0]].dtype}, not float64"
         return {name: array for name, array in decision.items() if name not in imprecise}
 
-    def noisily(self, compute: Callable[[Pipeline], Any]) -> list[Any]:
+    def noisily(self, compute: Callable[[Network], Any]) -> list[Any]:
         """Return what a function computes of `NOISY` copies in float32; each weight is one rounding away, or the same.
 
         The differences are samples of float32's own errors (Parker 1997, Monte Carlo arithmetic).
@@ -271,7 +271,7 @@ class Judge:
             copied = self._copy(torch.float32)
             for seed in range(NOISY):
                 random = torch.Generator().manual_seed(seed)
-                for weight, noisy in zip(self.pipeline.parameters(), copied.parameters(), strict=True):
+                for weight, noisy in zip(self.network.parameters(), copied.parameters(), strict=True):
                     if weight.is_floating_point():
                         noise = torch.rand(weight.shape, generator=random) * 2 - 1
                         noisy.data = weight.detach() * (1 + torch.finfo(torch.float32).eps * noise)
@@ -281,7 +281,7 @@ class Judge:
             self.fault = self.fault or _shortened(error)
         return computed
 
-    def compute(self, compute: Callable[[Pipeline], Any]) -> Any:
+    def compute(self, compute: Callable[[Network], Any]) -> Any:
         """Return what a function computes of the copy in float64, by default also its new tensors; None if it fails."""
         default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
@@ -294,19 +294,19 @@ class Judge:
         finally:
             torch.set_default_dtype(default)
 
-    def _copy(self, dtype: torch.dtype) -> Pipeline:
+    def _copy(self, dtype: torch.dtype) -> Network:
         """Return the copy of this type, which shares what was learned from data, such as tokenizers."""
         if dtype not in self._copies:
-            learned = self.pipeline.artifacts
-            self._copies[dtype] = copy.deepcopy(self.pipeline, {id(learned): learned}).to(dtype)
+            learned = self.network.artifacts
+            self._copies[dtype] = copy.deepcopy(self.network, {id(learned): learned}).to(dtype)
         return self._copies[dtype]
 
-    def decision(self, pipeline: Pipeline, inputs: Arrays, explain: bool) -> Arrays:
+    def decision(self, network: Network, inputs: Arrays, explain: bool) -> Arrays:
         """Return a pipeline's decision about features and options."""
         features = tensors_of(inputs)
         values: dict[str, Any] = {name: features.pop(name) for name in self.options if name in features}
         values |= {name: len(inputs[name]) for name in values if self.options[name]["type"] == "size"}
-        return {name: tensor.numpy() for name, tensor in pipeline.decide(features, values, explain).items()}
+        return {name: tensor.numpy() for name, tensor in network.decide(features, values, explain).items()}
 
 
 def _shortened(error: Exception) -> str:
@@ -399,13 +399,13 @@ class Batch:
     def noisy(self) -> list[Arrays]:
         """Decisions in float32 with other roundings."""
         inputs, judge = self._inputs, self.judge
-        every = self.whole.noisy if self.whole else judge.noisily(lambda pipeline: judge.decision(pipeline, *inputs))
+        every = self.whole.noisy if self.whole else judge.noisily(lambda network: judge.decision(network, *inputs))
         return [self._comparable(decision) for decision in every]
 
     def exact_margins(self, got: Arrays) -> np.ndarray | None:
         """Return the margins of each head (H, B), in float64, to another decision; None if a component fails."""
         feeds, expected = in_float64(self.feeds), self.expected
-        margins_of: np.ndarray | None = self.judge.compute(lambda pipeline: margins(pipeline, feeds, expected, got))
+        margins_of: np.ndarray | None = self.judge.compute(lambda network: margins(network, feeds, expected, got))
         return margins_of
 
     def spread(self, name: str) -> np.ndarray:
@@ -434,15 +434,15 @@ class DecisionParity:
         onnx_run: The same in onnxruntime.
     """
 
-    pipeline: Pipeline
+    network: Network
     torch_run: Run
     onnx_run: Run
     options: Known
     tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self) -> None:
-        self.trials = Trials(self.options, option_trials(*(head.component for head in self.pipeline.head_stages)))
-        self.judge = Judge(self.pipeline, self.options)
+        self.trials = Trials(self.options, option_trials(*(head.component for head in self.network.head_stages)))
+        self.judge = Judge(self.network, self.options)
 
     def compare(self, feeds: Arrays, options: Arrays, garbage: bool = True) -> tuple[Arrays, Arrays, np.ndarray]:
         """Run both on one batch and add the differences to the tally.
@@ -454,11 +454,11 @@ class DecisionParity:
         """
         batch = self.batch(feeds, options)
         expected, got = batch.expected, self._run_graph(feeds | options)
-        row, alone = shortest_row(self.pipeline.artifacts, feeds)
+        row, alone = shortest_row(self.network.artifacts, feeds)
         every, padding_faults = np.ones(_shape(feeds)[0], bool), list[Fault]()
         compared = [(batch, got, self.tally, every, "")]  # ties of the others do not count
         if garbage:
-            polluted = self._run_graph(with_other_padding(self.pipeline.artifacts, feeds) | options)
+            polluted = self._run_graph(with_other_padding(self.network.artifacts, feeds) | options)
             compared.append((batch, polluted, Tally(), every, PADDING))
         if _shape(alone) != _shape(feeds):
             per_row = {name: array for name, array in options.items() if array.ndim > 1 and len(array) > 1}
@@ -503,14 +503,14 @@ class DecisionParity:
 
     def resolve_ties(self, seed: int = 1) -> None:
         """Raise ParityError if over `MOST_TIES` of at least `ENOUGH` decisions are ties; compare more if needed."""
-        learned = self.pipeline.artifacts
+        learned = self.network.artifacts
         more = (random_batches(learned, number, (33,), (1, 2, 5, 9, 17)) for number in itertools.count(seed + 1))
         batches = itertools.chain.from_iterable(more)
         while self.tally.ties and self.tally.decisions < ENOUGH:
             self.compare_batches([next(batches)], {}, most_garbage=0)
         self.tally.check()
         if self.tally.ties > MOST_TIES * self.tally.decisions:
-            equal = has_equal_vectors(self.pipeline, next(random_batches(learned, seed, (3,), (9,))))
+            equal = has_equal_vectors(self.network, next(random_batches(learned, seed, (3,), (9,))))
             raise ParityError(
                 f"{self.tally.ties} of {self.tally.decisions} decisions have margins under {TIE} times the root of "
                 f"the terms of their scores: too many to call them equal{equal * EQUAL_VECTORS}"
@@ -521,15 +521,15 @@ class DecisionParity:
 
         A margin may be `TIE` times √n, for a score that sums n terms, and `OWN` times its own error in float32.
         """
-        heads = self.pipeline.head_stages
+        heads = self.network.head_stages
         allowed = TIE * np.stack([growth(head, batch.feeds, batch.expected) for head in heads])
-        single = margins(self.pipeline, batch.feeds, batch.expected, got)
+        single = margins(self.network, batch.feeds, batch.expected, got)
         exact, same = batch.exact_margins(got), _equal_rows(batch.expected, got)
         exact = single if exact is None else exact
         with np.errstate(invalid="ignore"):  # an infinite margin is no tie
             error = np.abs(single - exact)
             if not ((tied := (exact < allowed + OWN * error).all(0)) | same).all():
-                noisy = self.judge.noisily(lambda pipeline: margins(pipeline, batch.feeds, batch.expected, got))
+                noisy = self.judge.noisily(lambda network: margins(network, batch.feeds, batch.expected, got))
                 error = np.max([error, *(np.abs(single - other) for other in noisy)], 0)
                 tied = (exact < allowed + OWN * error).all(0)
         if (tied | same).all():
@@ -555,7 +555,7 @@ class DecisionParity:
                     spread = batch.spread(name)
                     same &= error <= FAR * spread + BOUND
                     near_exact = exact <= allowed + scale * by_row(np.maximum(error, spread), gap)
-                    head = next(head for head in self.pipeline.head_stages if name.startswith(head.prefix))
+                    head = next(head for head in self.network.head_stages if name.startswith(head.prefix))
                     grown = by_row(CLOSE * growth(head, batch.feeds, batch.expected), gap)
                     near = gap <= grown + RELATIVE * size + scale * by_row(spread, gap)
                     right |= _rowwise(np.where(by_row(same, gap), near_exact, near))
@@ -573,7 +573,7 @@ class DecisionParity:
         parts = {"input": batch.feeds | batch.options, "pytorch": batch.expected, "onnxruntime": got}
         parts |= {"float64": batch.reference, "rows": {"different": np.flatnonzero(fault.wrong)}}
         if all(got[name].shape == array.shape for name, array in batch.expected.items()):
-            parts["margin"] = {"float32": margins(self.pipeline, batch.feeds, batch.expected, got)}
+            parts["margin"] = {"float32": margins(self.network, batch.feeds, batch.expected, got)}
             parts["margin"] |= {} if (exact := batch.exact_margins(got)) is None else {"float64": exact}
         tally.evidence = {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
 
@@ -581,7 +581,7 @@ class DecisionParity:
         try:
             return self.onnx_run(feeds)
         except Exception as error:  # onnxruntime's exceptions share no base but Exception
-            shape = _shape({name: feeds[name] for name in self.pipeline.artifacts.featurizer.manifest()})
+            shape = _shape({name: feeds[name] for name in self.network.artifacts.featurizer.manifest()})
             raise ParityError(f"onnxruntime fails at shape {shape}, but PyTorch answers: {error}") from error
 
     def _faults(self, tally: Tally, batch: Batch, got: Arrays) -> Iterator[Fault]:
@@ -623,10 +623,10 @@ def growth(head: HeadStage, feeds: Arrays, decision: Arrays) -> np.ndarray:
     return np.asarray(np.sqrt(np.maximum(n, 1)))
 
 
-def has_equal_vectors(pipeline: Pipeline, feeds: Arrays) -> bool:
+def has_equal_vectors(network: Network, feeds: Arrays) -> bool:
     """Return whether each text has the same vector at all its tokens, in every source that heads read."""
     with torch.no_grad():
-        sources = pipeline(tensors_of(feeds))["sources"]
+        sources = network(tensors_of(feeds))["sources"]
     return not any(((one["x"] - one["x"][:, :1]) * one["mask"][..., None]).any() for one in sources)
 
 
@@ -657,7 +657,7 @@ def _rowwise(equal: np.ndarray) -> np.ndarray:  # (B, …) -> (B,)
     return np.asarray(equal.all(tuple(range(1, equal.ndim))))
 
 
-def margins(pipeline: Pipeline, feeds: Arrays, expected: Arrays, got: Arrays) -> np.ndarray:
+def margins(network: Network, feeds: Arrays, expected: Arrays, got: Arrays) -> np.ndarray:
     """Return the margins (H, B) by which each head prefers the expected decision to the other one."""
     with torch.no_grad():
-        return np.asarray(pipeline.gaps(*map(tensors_of, (feeds, expected, got))))
+        return np.asarray(network.gaps(*map(tensors_of, (feeds, expected, got))))

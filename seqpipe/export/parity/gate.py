@@ -51,9 +51,9 @@ def compare_runs(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
     Raises:
         PluginError: if the head lacks the options for the length of a text.
     """
-    cache, options, tally = parity.pipeline.cache, parity.options, parity.tally
+    cache, options, tally = parity.network.cache, parity.options, parity.tally
     if missing := [name for name in ("max_length", "min_length") if name not in options]:
-        head = type(parity.pipeline.head).__name__
+        head = type(parity.network.head).__name__
         raise PluginError(f"head: {head} continues texts without the decode option {missing[0]!r}; add it")
     for feeds in batches:
         defaults = option_inputs(feeds, options, {})
@@ -94,7 +94,7 @@ def compare_streams(parity: DecisionParity, seed: int) -> None:
     PyTorch also decides each chunk with the same `past.…`, and the graph's answers in chunks must be those of PyTorch
     to the whole texts, which use no cache.
     """
-    random, source = np.random.default_rng(seed), parity.pipeline.artifacts.featurizer
+    random, source = np.random.default_rng(seed), parity.network.artifacts.featurizer
     for lengths in LENGTHS:
         docs = [random_doc(source, length, random) for length in lengths]
         for size in SIZES:
@@ -124,8 +124,8 @@ class _Texts:
 
     def __init__(self, parity: DecisionParity, docs: Sequence[Doc]):
         self.parity, self.docs = parity, docs
-        self.source = parity.pipeline.artifacts.featurizer
-        (self.kind,) = parity.pipeline.artifacts.kind.parts.values()
+        self.source = parity.network.artifacts.featurizer
+        (self.kind,) = parity.network.artifacts.kind.parts.values()
         self.feeds = self.source.collate(docs)
         self.options = option_inputs(self.feeds, parity.options, {})
         self.whole = parity.torch_run(self.feeds | self.options)
@@ -138,7 +138,7 @@ class _Texts:
 
     def answer(self, size: int) -> None:
         """Run both sides on all chunks of `size` words."""
-        cache = self.parity.pipeline.cache
+        cache = self.parity.network.cache
         past = {entry.input: np.zeros(entry.shape(1, 0), entry.dtype) for entry in cache}
         for pieces in ragged_chunks(self.docs, size):
             inputs = self.source.collate(pieces) | past
@@ -365,14 +365,14 @@ def _counting(comparison: Comparison, what: str, total: int, console: Console) -
 
 
 def _compare_random_features(comparison: Comparison, on_compared: Callable[[int], None]) -> None:
-    pipeline, decisions, seed = comparison.pipeline, comparison.decisions, comparison.seed
+    network, decisions, seed = comparison.network, comparison.decisions, comparison.seed
     for chosen in decisions.trials.together():
         small = {"sizes": (1, 3), "lengths": (1, 7)} if chosen else {}
-        long = () if chosen else random_batches(pipeline.artifacts, seed, (2,), pipeline.long)
-        batches = itertools.chain(random_batches(pipeline.artifacts, seed, **small), long)
+        long = () if chosen else random_batches(network.artifacts, seed, (2,), network.long)
+        batches = itertools.chain(random_batches(network.artifacts, seed, **small), long)
         decisions.compare_batches(batches, chosen, MOST_GARBAGE)
         on_compared(1)
-    feeds = next(random_batches(pipeline.artifacts, seed, (TRIED,), (7,)))
+    feeds = next(random_batches(network.artifacts, seed, (TRIED,), (7,)))
     for name, candidates in decisions.trials.alone().items():
         effective = next((each for each in candidates if _matters(comparison, feeds, name, each)), None)
         if effective is None:
@@ -380,10 +380,10 @@ def _compare_random_features(comparison: Comparison, on_compared: Callable[[int]
         decisions.compare_batches([feeds], effective or candidates[0], MOST_GARBAGE)
         on_compared(1)
     decisions.tally.check()  # of texts whose lengths are wrong the chunks cannot be compared
-    if pipeline.streams:
+    if network.streams:
         compare_streams(decisions, seed)
-    elif pipeline.cache:
-        prompts = random_batches(pipeline.artifacts, seed, (1, 3), (1, 7))
+    elif network.cache:
+        prompts = random_batches(network.artifacts, seed, (1, 3), (1, 7))
         compare_runs(decisions, prompts)
     decisions.tally.check()
 
@@ -463,6 +463,6 @@ def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) 
     for seed in itertools.count():
         if count >= DECISIONS:
             break
-        for feeds in random_batches(comparison.pipeline.artifacts, seed, (7,), (2, 9)):
+        for feeds in random_batches(comparison.network.artifacts, seed, (7,), (2, 9)):
             add(feeds)
     return same, count

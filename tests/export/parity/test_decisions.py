@@ -18,32 +18,32 @@ from seqpipe.nn.layers import EOS_ID
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.evaluation import option_table, predictor
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 
 Change = Callable[[Arrays, Arrays], None]
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Run]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Network, Run]:
     """A pipeline with random weights, and how PyTorch runs it."""
     config = load_tagger(tmp_path_factory.mktemp("parity"), "head=tags")
-    pipeline, _ = build_parts(config)
-    return pipeline, predictor(pipeline, config).run
+    network, _ = build_parts(config)
+    return network, predictor(network, config).run
 
 
-def compared(both: tuple[Pipeline, Run], change: Change, shapes: Any = ((3,), (7,)), fault: bool = False) -> Tally:
+def compared(both: tuple[Network, Run], change: Change, shapes: Any = ((3,), (7,)), fault: bool = False) -> Tally:
     """The tally when the other side's decision is PyTorch's, changed; with a fault there is no float64."""
-    pipeline, run = both
+    network, run = both
 
     def changed(feeds: Arrays) -> Arrays:
         decision = {name: np.array(array) for name, array in run(feeds).items()}
         change(feeds, decision)
         return decision
 
-    parity = DecisionParity(pipeline, run, changed, {})
+    parity = DecisionParity(network, run, changed, {})
     if fault:
         parity.judge.compute = lambda compute: None
-    for feeds in random_batches(pipeline.artifacts, 0, *shapes):
+    for feeds in random_batches(network.artifacts, 0, *shapes):
         parity.compare(feeds, {})
     return parity.tally
 
@@ -58,7 +58,7 @@ def next_tag(feeds: Arrays, decision: Arrays) -> None:
 
 
 def test_the_same_answers_are_the_same_and_a_difference_within_the_tolerance_is_reported(
-    both: tuple[Pipeline, Run],
+    both: tuple[Network, Run],
 ) -> None:
     tally = compared(both, lambda feeds, decision: None, (SIZES[:4], LENGTHS[:4]))
     tally.check()
@@ -68,7 +68,7 @@ def test_the_same_answers_are_the_same_and_a_difference_within_the_tolerance_is_
     assert tally.worst == pytest.approx(1e-5, rel=0.3)
 
 
-def test_the_grid_is_ragged_and_has_every_size_and_length(both: tuple[Pipeline, Run]) -> None:
+def test_the_grid_is_ragged_and_has_every_size_and_length(both: tuple[Network, Run]) -> None:
     feeds = list(random_batches(both[0].artifacts, 1))
     assert [array["ids"].shape for array in feeds] == [(B, T) for B in SIZES for T in LENGTHS]
     assert all(array["mask"][0].all() for array in feeds)
@@ -106,20 +106,20 @@ def test_a_planted_difference_is_found_and_reported_with_its_shape(both: Any, ch
         tally.check()
 
 
-def test_an_output_that_depends_on_the_padding_is_found(both: tuple[Pipeline, Run]) -> None:
+def test_an_output_that_depends_on_the_padding_is_found(both: tuple[Network, Run]) -> None:
     with pytest.raises(ParityError, match=r"scores differs by .* \(with other values in the padding\)"):
         compared(both, leaks).check()
     assert compared(both, leaks, ((1,), (7,))).different == 0  # one row has no padding: nothing to read
 
 
-def test_an_answer_that_changes_with_the_batch_around_it_is_found(both: tuple[Pipeline, Run]) -> None:
+def test_an_answer_that_changes_with_the_batch_around_it_is_found(both: tuple[Network, Run]) -> None:
     tally = compared(both, lambda feeds, decision: score_off(0.01 * (len(feeds["mask"]) == 1))(feeds, decision))
     assert (tally.decisions, tally.different) == (3, 1)
     with pytest.raises(ParityError, match=r"scores differs by 0\.01 \(a row alone, without the batch around it\)"):
         tally.check()
 
 
-def test_a_run_that_fails_is_a_difference(both: tuple[Pipeline, Run]) -> None:
+def test_a_run_that_fails_is_a_difference(both: tuple[Network, Run]) -> None:
     def fails(feeds: Arrays, made: Arrays) -> None:
         raise RuntimeError("Non-zero status code returned while running Add node")
 
@@ -127,30 +127,30 @@ def test_a_run_that_fails_is_a_difference(both: tuple[Pipeline, Run]) -> None:
         compared(both, fails)
 
 
-def equal_tags(folder: Path, best: float = 0.0) -> tuple[Pipeline, Run]:
+def equal_tags(folder: Path, best: float = 0.0) -> tuple[Network, Run]:
     """A pipeline to which every tag is as good as any other, but for the first."""
     config = load_tagger(folder, "head=tags")
-    pipeline, _ = build_parts(config)
+    network, _ = build_parts(config)
     with torch.no_grad():
-        pipeline.head.emissions.weight.zero_()
-        pipeline.head.emissions.bias.zero_()[0] = best
-    return pipeline, predictor(pipeline, config).run
+        network.head.emissions.weight.zero_()
+        network.head.emissions.bias.zero_()[0] = best
+    return network, predictor(network, config).run
 
 
 def test_equally_good_decisions_are_counted_as_ties_and_many_of_them_are_refused(tmp_path: Path) -> None:
-    pipeline, run = equal_tags(tmp_path)
+    network, run = equal_tags(tmp_path)
 
     def another(feeds: Arrays, decision: Arrays) -> None:
         decision["tags"][0, 0] = 1
 
-    tally = compared((pipeline, run), another, ((7,), (5,)))
+    tally = compared((network, run), another, ((7,), (5,)))
     assert (tally.decisions, tally.ties, tally.different) == (7, 1, 0)
-    DecisionParity(pipeline, run, run, {}, tally).resolve_ties()  # one of a thousand is
+    DecisionParity(network, run, run, {}, tally).resolve_ties()  # one of a thousand is
     assert (tally.decisions >= 1_000, tally.ties) == (True, 1)
-    tally = compared((pipeline, run), another, ((7, 7), (5,)))
+    tally = compared((network, run), another, ((7, 7), (5,)))
     assert tally.ties == 2
     with pytest.raises(ParityError, match=r"2 of 1,?0\d\d decisions have margins under 0\.0001"):
-        DecisionParity(pipeline, run, run, {}, tally).resolve_ties()
+        DecisionParity(network, run, run, {}, tally).resolve_ties()
 
 
 def test_a_tie_is_one_in_the_models_own_score_only(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_tie_is_one_in_the_models_own_score_only(tmp_path: Path) -> None:
 
 
 def test_a_head_may_say_itself_how_near_it_was_to_the_decision_of_the_graph(
-    both: tuple[Pipeline, Run], monkeypatch: pytest.MonkeyPatch
+    both: tuple[Network, Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = []
     for margin, ties in ((2e-4, 1), (3e-4, 0)):  # 1e-4 times the root of 7 tags is between them
@@ -178,23 +178,23 @@ def test_a_head_may_say_itself_how_near_it_was_to_the_decision_of_the_graph(
 
 
 @pytest.fixture(scope="module")
-def writes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Run]:
+def writes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Network, Run]:
     return random_writer(tmp_path_factory.mktemp("parity"))
 
 
-def random_writer(folder: Path) -> tuple[Pipeline, Run]:
+def random_writer(folder: Path) -> tuple[Network, Run]:
     """A pipeline with random weights that writes texts of 100 tokens, whatever it reads."""
     config = load(write_seq2seq(folder))
-    pipeline, _ = build_parts(config)
+    network, _ = build_parts(config)
     with torch.no_grad():
-        pipeline.head.vocabulary.output.bias[EOS_ID] = -100.0
-    run, defaults = predictor(pipeline, config).run, option_arrays(option_table(*config.head), {})
-    return pipeline, lambda feeds: run(defaults | feeds)
+        network.head.vocabulary.output.bias[EOS_ID] = -100.0
+    run, defaults = predictor(network, config).run, option_arrays(option_table(*config.head), {})
+    return network, lambda feeds: run(defaults | feeds)
 
 
-def test_the_score_of_a_text_may_be_off_by_the_root_of_its_length_times_as_much(writes: tuple[Pipeline, Run]) -> None:
-    pipeline, run = writes
-    decision = run(next(random_batches(pipeline.artifacts, 0, (3,), (7,))))
+def test_the_score_of_a_text_may_be_off_by_the_root_of_its_length_times_as_much(writes: tuple[Network, Run]) -> None:
+    network, run = writes
+    decision = run(next(random_batches(network.artifacts, 0, (3,), (7,))))
     assert ((decision["tokens"] != 0).sum(2) == 100).all()
     allowed = 10 * 1e-4 + 1e-5 * float(np.abs(decision["scores"]).min())
     for off, different in ((0.9 * allowed, 0), (1.5 * allowed, 3)):
@@ -203,7 +203,7 @@ def test_the_score_of_a_text_may_be_off_by_the_root_of_its_length_times_as_much(
 
 
 def test_equally_likely_texts_of_a_hundred_tokens_may_change_places(
-    writes: tuple[Pipeline, Run], monkeypatch: pytest.MonkeyPatch
+    writes: tuple[Network, Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sum of a hundred log-probabilities is less exact than one: margins grow with the root of their number."""
 
@@ -219,23 +219,23 @@ def test_equally_likely_texts_of_a_hundred_tokens_may_change_places(
 
 def test_scores_as_near_to_float64_as_pytorchs_are_right_and_counted(tmp_path: Path) -> None:
     """Where numbers cancel out, float32 loses digits; a graph that loses as many is right, and one that is off not."""
-    pipeline, run = random_writer(tmp_path)
+    network, run = random_writer(tmp_path)
     with torch.no_grad():
-        pipeline.head.vocabulary.output.bias.add_(1e3)
-    judge = Judge(pipeline, {})
+        network.head.vocabulary.output.bias.add_(1e3)
+    judge = Judge(network, {})
     differences: list[float] = []
 
     def rounds_otherwise(feeds: Arrays, decision: Arrays) -> None:
-        decision.update(judge.noisily(lambda pipeline: judge.decision(pipeline, feeds, False))[-1])
+        decision.update(judge.noisily(lambda network: judge.decision(network, feeds, False))[-1])
         differences.append(float(np.abs(decision["scores"] - run(feeds)["scores"]).max()))
 
     shapes = ((1, 7), (5, 31))
-    tally = compared((pipeline, run), rounds_otherwise, shapes)
+    tally = compared((network, run), rounds_otherwise, shapes)
     tally.check()
     assert max(differences) > 10 * BOUND
     assert 0 < tally.rounded < tally.decisions
     off = 30 * max(differences)
-    tally = compared((pipeline, run), score_off(off), shapes)
+    tally = compared((network, run), score_off(off), shapes)
     assert tally.different > 0
     with pytest.raises(ParityError) as caught:
         tally.check()
@@ -247,15 +247,15 @@ def test_scores_as_near_to_float64_as_pytorchs_are_right_and_counted(tmp_path: P
     assert caught.value.outputs == ["scores"]
 
 
-def test_float64_is_no_reference_where_it_is_farther_than_roundings_explain(both: tuple[Pipeline, Run]) -> None:
-    pipeline, run = both
+def test_float64_is_no_reference_where_it_is_farther_than_roundings_explain(both: tuple[Network, Run]) -> None:
+    network, run = both
 
     def off(arrays: Arrays, difference: Any) -> Arrays:
         return {name: array + difference if name == "scores" else array for name, array in arrays.items()}
 
-    feeds = next(random_batches(pipeline.artifacts, 0, (3,), (7,)))
+    feeds = next(random_batches(network.artifacts, 0, (3,), (7,)))
     for far in (0.0, 0.05):  # 4 times an error of 0.05 would hide the fault
-        parity = DecisionParity(pipeline, run, lambda feeds: off(run(feeds), np.float32(5e-3)), {})
+        parity = DecisionParity(network, run, lambda feeds: off(run(feeds), np.float32(5e-3)), {})
         decide = parity.judge.decide
         parity.judge.decide = lambda inputs, explain=False, far=far, decide=decide: off(decide(inputs, explain), far)
         parity.compare(feeds, {})
@@ -263,11 +263,11 @@ def test_float64_is_no_reference_where_it_is_farther_than_roundings_explain(both
 
 
 def test_copies_with_other_roundings_differ_in_the_last_bit_of_weights_and_in_no_whole_number(tmp_path: Path) -> None:
-    pipeline, _ = build_parts(load_tagger(tmp_path, "head=tags"))
-    pipeline.head.order = torch.nn.Parameter(torch.arange(5), requires_grad=False)
-    judge = Judge(pipeline, {})
+    network, _ = build_parts(load_tagger(tmp_path, "head=tags"))
+    network.head.order = torch.nn.Parameter(torch.arange(5), requires_grad=False)
+    judge = Judge(network, {})
     copies = judge.noisily(lambda copied: (copied.head.order.clone(), copied.head.emissions.weight.clone()))
-    weight = pipeline.head.emissions.weight.detach()
+    weight = network.head.emissions.weight.detach()
     assert all(torch.equal(order, torch.arange(5)) for order, _ in copies)
     moved = [((noisy - weight).abs() / weight.abs()).max().item() for _, noisy in copies]
     assert all(0 < most < 2.5e-7 for most in moved)
@@ -277,12 +277,12 @@ def test_copies_with_other_roundings_differ_in_the_last_bit_of_weights_and_in_no
 
 @pytest.mark.parametrize("message", ["mat1 and mat2 must have the same dtype", "scores is float32, not float64"])
 def test_a_head_without_float64_is_judged_by_a_fixed_bound_and_named(
-    both: tuple[Pipeline, Run], monkeypatch: pytest.MonkeyPatch, message: str
+    both: tuple[Network, Run], monkeypatch: pytest.MonkeyPatch, message: str
 ) -> None:
-    pipeline, _ = both
-    feeds, judge = next(random_batches(pipeline.artifacts, 0, (3,), (7,))), Judge(pipeline, {})
+    network, _ = both
+    feeds, judge = next(random_batches(network.artifacts, 0, (3,), (7,))), Judge(network, {})
     assert (judge.decide(feeds)["scores"].dtype, judge.fault) == (np.float64, "")
-    decide = type(pipeline.head).decide
+    decide = type(network.head).decide
 
     def fails(self: Any, x: torch.Tensor, mask: torch.Tensor) -> Any:
         return decide(self, x.float(), mask)
@@ -291,8 +291,8 @@ def test_a_head_without_float64_is_judged_by_a_fixed_bound_and_named(
         decision = decide(self, x, mask)
         return {**decision, "scores": decision["scores"].float()}
 
-    monkeypatch.setattr(type(pipeline.head), "decide", rounds if "scores" in message else fails)
-    judge = Judge(pipeline, {})
+    monkeypatch.setattr(type(network.head), "decide", rounds if "scores" in message else fails)
+    judge = Judge(network, {})
     assert "scores" not in judge.decide(feeds)
     assert message in judge.fault
     for off, different in ((8e-5, 0), (4e-4, 3)):  # 1e-4 times the root of at most 7 tags is between them
@@ -303,8 +303,8 @@ def test_a_head_without_float64_is_judged_by_a_fixed_bound_and_named(
 def test_tags_of_equal_vectors_tie_by_construction_and_the_refusal_says_so(tmp_path: Path) -> None:
     constructed = r"equal\. All tokens of a text have the same vector, .* tie by construction"
     for encoder, message in (("bag", constructed), ("lstm", "equal$")):
-        pipeline, _ = build_parts(load_tagger(tmp_path, f"encoder={encoder}", "head=tags"))
-        parity = DecisionParity(pipeline, dict, dict, {}, Tally(decisions=1_000, ties=5))
+        network, _ = build_parts(load_tagger(tmp_path, f"encoder={encoder}", "head=tags"))
+        parity = DecisionParity(network, dict, dict, {}, Tally(decisions=1_000, ties=5))
         with pytest.raises(ParityError, match=f"too many to call them {message}"):
             parity.resolve_ties()
 

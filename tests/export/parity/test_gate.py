@@ -53,7 +53,7 @@ def refusal(trained: Trained, model: Model | None = None) -> str:
 def test_a_bundle_that_answers_alike_is_written_and_states_the_records_compared(tags: Trained) -> None:
     stated = load(tags.bundle, "cpu").manifest.parity
     assert stated["records"] == len(tags.records)
-    assert stated["read"] == len(tags.records) + len([*probe_records(tags.pipeline.artifacts.featurizer, 1_000)])
+    assert stated["read"] == len(tags.records) + len([*probe_records(tags.network.artifacts.featurizer, 1_000)])
     assert (stated["texts"], stated["records_with_options"]) == (gate.WITH_OPTIONS["texts"], len(tags.records))
 
 
@@ -80,28 +80,28 @@ def test_records_and_texts_are_also_answered_under_other_decode_options(
 
 def test_a_bundle_takes_texts_of_a_length_that_was_seen_with_a_margin_or_what_the_yaml_says(tags: Trained) -> None:
     assert load(tags.bundle, "cpu").manifest.limits == Limits(tokens=1_000)
-    artifacts, options = tags.pipeline.artifacts, option_table(*tags.config.head)
+    artifacts, options = tags.network.artifacts, option_table(*tags.config.head)
     docs = artifacts.featurizer.docs(read(tags.config.data.reader, tags.config.data.train))
     assert artifacts.longest == max(map(len, docs))
     limited = tags.config_with(max_tokens=9, max_beams=7)
     for config, tokens, maximum in ((tags.config, 2_800, 100), (limited, 9, 7)):
-        stated = bundle_manifest(tags.pipeline, config, options, {}, longest=700)
+        stated = bundle_manifest(tags.network, config, options, {}, longest=700)
         assert (stated.limits, stated.options["n_best"]["maximum"]) == (Limits(tokens=tokens), maximum)
 
 
 def test_a_caller_may_ask_for_a_text_of_a_length_that_was_learned_with_a_margin(
     writer: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    artifacts, size = writer.pipeline.artifacts, {"type": "size", "minimum": 1}
+    artifacts, size = writer.network.artifacts, {"type": "size", "minimum": 1}
     (task,) = artifacts.tasks
     records = read(writer.config.data.reader, writer.config.data.train)
     assert task.longest == max(len(record["reversed"]) for record in records)  # a character is a token
 
     def longest(config: Config, learned: int, default: int, maximum: int | None) -> Any:
         tasks = (replace(task, longest=learned),)
-        monkeypatch.setattr(writer.pipeline, "artifacts", replace(artifacts, tasks=tasks))
+        monkeypatch.setattr(writer.network, "artifacts", replace(artifacts, tasks=tasks))
         options = {"max_length": {**size, "default": default, "maximum": maximum}}
-        return bundle_manifest(writer.pipeline, config, options, {}, longest=700).options["max_length"]["maximum"]
+        return bundle_manifest(writer.network, config, options, {}, longest=700).options["max_length"]["maximum"]
 
     # Never more than the head itself writes, and the default in any case; without targets what is read.
     bounds: tuple[tuple[int, int | None], ...] = ((100, None), (300, 9_999), (50, 90))
@@ -167,7 +167,7 @@ def test_other_offsets_are_found(tags: Trained, monkeypatch: pytest.MonkeyPatch)
     to_docs = sources.TextSource._to_docs
 
     def shifted(self: Any, *arguments: Any) -> Any:
-        off = int(self is not tags.pipeline.artifacts.featurizer)
+        off = int(self is not tags.network.artifacts.featurizer)
         docs = to_docs(self, *arguments)
         return [replace(doc, offsets=[(a, b + off) for a, b in doc.offsets]) for doc in docs]
 
@@ -185,7 +185,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, change: Callable[[Arrays, Callable[[A
 
 
 def test_one_wrong_record_is_found(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    featurizer = tags.pipeline.artifacts.featurizer
+    featurizer = tags.network.artifacts.featurizer
     ids = featurizer.collate([max(featurizer.docs(tags.records), key=len)])["ids"][0]
 
     def wrong_once(feeds: Arrays, right: Callable[[Arrays], Arrays]) -> Arrays:
@@ -312,12 +312,12 @@ def test_long_records_are_cut_to_golden_examples(tags: Trained) -> None:
     words = [word for record in tags.records for word in record["words"]]
     record = {"text": " ".join(words), "words": words, "tags": ["O"] * len(words), "where": "long:1"}
     (first, *_) = tags.export("long", [record]).manifest.golden
-    assert 0 < len(tags.pipeline.artifacts.featurizer.docs([first.record])[0]) <= 40 < len(words)
+    assert 0 < len(tags.network.artifacts.featurizer.docs([first.record])[0]) <= 40 < len(words)
     assert load(tags.folder / "long", "cpu").verify() == []
 
 
 def test_probes_hold_every_script_all_that_was_learned_and_both_sides_of_the_limit(tags: Trained) -> None:
-    featurizer = tags.pipeline.artifacts.featurizer
+    featurizer = tags.network.artifacts.featurizer
     probes = [*probe_records(featurizer, 500)]
     text = " ".join(record["text"] for record in probes)
     assert set("".join(SCRIPTS)) <= set(text)

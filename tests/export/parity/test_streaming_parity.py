@@ -19,7 +19,7 @@ from seqpipe.export.parity.gate import compare_streams, ragged_chunks
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.testing.graphs import session_of
 from seqpipe.training.evaluation import predictor
-from seqpipe.training.network import Pipeline
+from seqpipe.training.network import Network
 from seqpipe_plugins.encoders.lstm import LSTM
 
 FORWARD = {"hidden": 5, "direction": "forward"}
@@ -40,26 +40,26 @@ ENCODERS: list[Any] = [
 ]
 
 
-def in_torch(config: Config, pipeline: Pipeline) -> Tally:
-    run = predictor(pipeline, config).run
-    parity = DecisionParity(pipeline, run, run, {})
+def in_torch(config: Config, network: Network) -> Tally:
+    run = predictor(network, config).run
+    parity = DecisionParity(network, run, run, {})
     compare_streams(parity, 1)
     return parity.tally
 
 
-def in_graph(config: Config, pipeline: Pipeline) -> Tally:
-    graph = session_of(to_onnx(pipeline, {}, config.export.opset))
-    parity = DecisionParity(pipeline, predictor(pipeline, config).run, graph, {})
-    parity.compare_batches(random_batches(pipeline.artifacts, 1, (1, 3), (1, 7)), {})
+def in_graph(config: Config, network: Network) -> Tally:
+    graph = session_of(to_onnx(network, {}, config.export.opset))
+    parity = DecisionParity(network, predictor(network, config).run, graph, {})
+    parity.compare_batches(random_batches(network.artifacts, 1, (1, 3), (1, 7)), {})
     compare_streams(parity, 1)
     return parity.tally
 
 
 @pytest.mark.parametrize("encoder", ENCODERS, ids=lambda stages: "-".join(stage["use"] for stage in stages))
 def test_tags_in_pieces_are_those_of_the_whole_text(encoder: Any, tmp_path: Path) -> None:
-    config, pipeline = streaming_pipeline(tmp_path, encoder)
-    assert in_torch(config, pipeline) == Tally(decisions=24)
-    tally = in_graph(config, pipeline)
+    config, network = streaming_pipeline(tmp_path, encoder)
+    assert in_torch(config, network) == Tally(decisions=24)
+    tally = in_graph(config, network)
     assert (tally.decisions, tally.different, tally.ties) == (24 + 8, 0, 0)
 
 
@@ -77,8 +77,8 @@ def test_a_pretrained_decoder_answers_in_pieces(tmp_path: Path) -> None:
 
 
 def test_the_texts_compared_are_ragged_and_begin_and_end_at_different_times(tmp_path: Path) -> None:
-    _, pipeline = streaming_pipeline(tmp_path, {"use": "gru", **FORWARD})
-    random, source = np.random.default_rng(0), pipeline.artifacts.featurizer
+    _, network = streaming_pipeline(tmp_path, {"use": "gru", **FORWARD})
+    random, source = np.random.default_rng(0), network.artifacts.featurizer
     docs = [random_doc(source, length, random) for length in (9, 4, 1, 6)]
     counts = [[len(doc) for doc in piece] for piece in ragged_chunks(docs, 1)]
     assert counts[0] == [1, 0, 1, 0]  # every second text begins later
@@ -121,14 +121,14 @@ def test_a_bidirectional_encoder_that_slips_past_the_check_is_caught(
 @pytest.mark.parametrize("name", ["stops", "past.head", "past.length"])
 def test_an_input_or_output_of_the_graph_without_effect_is_caught(name: str, tmp_path: Path) -> None:
     encoder = {"use": "transformer", "causal": True, "heads": 2, "hidden": 8}
-    config, pipeline = streaming_pipeline(tmp_path, encoder, head={"use": "tags", "scheme": "IOB2"})
-    run = predictor(pipeline, config).run
+    config, network = streaming_pipeline(tmp_path, encoder, head={"use": "tags", "scheme": "IOB2"})
+    run = predictor(network, config).run
 
     def planted(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         fed = {**feeds, name: np.zeros_like(feeds[name])} if name in feeds else feeds
         decision = run(fed)
         return {**decision, name: np.zeros_like(decision[name])} if name in decision else decision
 
-    parity = DecisionParity(pipeline, run, planted, {})
+    parity = DecisionParity(network, run, planted, {})
     compare_streams(parity, 1)
     assert parity.tally.different > 0
