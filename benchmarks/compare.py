@@ -22,8 +22,8 @@ from tokenizers.models import WordLevel
 from seqpipe.answers.base import HeadAnswer
 from seqpipe.answers.classification import Label
 from seqpipe.answers.tagging import Spans
+from seqpipe.evaluation.significance import LEVEL, AnsweredSets, compare_answers
 from seqpipe.features.sources import source_from
-from seqpipe.runs.compare import LEVEL, AnsweredSets, compare_answers
 from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.predictor import Predictor
 

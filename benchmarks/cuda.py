@@ -21,9 +21,9 @@ from typing import Any
 from common import parser, record
 
 import seqpipe
-from seqpipe.api.model import same_answer
 from seqpipe.errors import SeqpipeError
 from seqpipe.runtime.onnx_runtime import onnxruntime
+from seqpipe.runtime.opened import same_answer
 from seqpipe.runtime.session import placement
 
 TEXTS, BATCHES, SINGLES = 256, 5, 20  # answers compared, and times that a batch and a single text are run

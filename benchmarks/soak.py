@@ -28,7 +28,7 @@ from common import Table
 from server_process import Process, cores, on_core, texts_of
 
 import seqpipe
-from seqpipe.api.model import same_answer
+from seqpipe.runtime.opened import same_answer
 
 WORKERS, MOST_LIST = 64, 8
 LEAVE, MALFORMED = 0.08, 0.12  # of the requests: clients that leave, requests that are none

@@ -25,11 +25,12 @@ from seqpipe.errors import (
 from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
-    from seqpipe.api.model import Bundle, Model, load
+    from seqpipe.api.bundle import Bundle
+    from seqpipe.api.model import Model, load
     from seqpipe.api.notebook import show
     from seqpipe.api.pipeline import Pipeline
-    from seqpipe.api.run import Run
-    from seqpipe.runs.compare import compare, runs
+    from seqpipe.api.run import Run, compare
+    from seqpipe.runs.table import list_runs
 
 __all__ = [
     "Bundle",
@@ -51,18 +52,20 @@ __all__ = [
     "UsageError",
     "__version__",
     "compare",
+    "list_runs",
     "load",
-    "runs",
     "show",
 ]
 __version__ = VERSION
 
 _LATER = {  # imported at first use, since NumPy, pydantic and onnxruntime load slowly
     "Pipeline": "seqpipe.api.pipeline",
+    "Bundle": "seqpipe.api.bundle",
     "Run": "seqpipe.api.run",
     "show": "seqpipe.api.notebook",
-    **dict.fromkeys(("compare", "runs"), "seqpipe.runs.compare"),
-    **dict.fromkeys(("Bundle", "Model", "load"), "seqpipe.api.model"),
+    "compare": "seqpipe.api.run",
+    "list_runs": "seqpipe.runs.table",
+    **dict.fromkeys(("Model", "load"), "seqpipe.api.model"),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,8 @@ from seqpipe.files import Rows
 if TYPE_CHECKING:
     from seqpipe.api.run import Run
     from seqpipe.runs.check import ExportCheck
-    from seqpipe.runs.full_run import ScoreSpread
+    from seqpipe.runs.full_run import RunOptions, ScoreSpread
+    from seqpipe.runs.results import RunFolder
 
 Report = Callable[[Progress], None] | bool  # True: a progress bar; False: nothing
 
@@ -192,7 +193,8 @@ class Pipeline:
         if data_add:
             files = [data_add] if isinstance(data_add, str | Path) else data_add
             config, parent = self._with_parent([Path(file).absolute() for file in files], Path(runs))
-        return run_all(config, console, device, fresh, Path(runs), more, parent)
+        options = replace(_run_options(device, fresh, runs), more=more, parent=parent)
+        return _as_run(run_all(config, console, options))
 
     def run_seeds(
         self,
@@ -210,7 +212,7 @@ class Pipeline:
         from seqpipe.runs.full_run import run_all, run_seeds
 
         console = self._prepare(progress, device)
-        run = partial(run_all, console=console, device=device, fresh=fresh, runs=Path(runs))
+        run = partial(run_all, console=console, options=_run_options(device, fresh, runs))
         return run_seeds(self._load, run, self.name, seeds, console)
 
     def run_folds(
@@ -239,8 +241,8 @@ class Pipeline:
         if folds < 2:
             raise UsageError(f"folds must be at least 2, got {folds}")
         console = self._prepare(progress, device)
-        run = partial(run_all, console=console, device=device, fresh=fresh, runs=Path(runs))
-        return run_folds(self._load, run, folds, final, console, fresh, Path(runs))
+        run = partial(run_all, console=console, options=_run_options(device, fresh, runs))
+        return _as_run(run_folds(self._load, run, folds, final, console, fresh, Path(runs)))
 
     def train(
         self,
@@ -265,7 +267,7 @@ class Pipeline:
             train_run(run, console, device)
             for line in run.outcome_lines():
                 console.say(f"  {line}")
-        return run
+        return _as_run(run)
 
     def _with_parent(self, data: Sequence[Path], runs: Path) -> tuple[Config, str]:
         """Return the pipeline with more data, initialised from the run of this one, and the name of that run."""
@@ -300,8 +302,21 @@ class Pipeline:
         if self.config.needs:
             from seqpipe.runs.full_run import make_needs
 
-            if make_needs(self.config, console, device):
+            if make_needs(self.config, console, _run_options(device)):
                 self.config = self._load()  # missing folders could not be checked before
         if on_epoch:  # only for the epochs of this pipeline
             console.on_epoch = lambda history: on_epoch(Rows(history))
         return console
+
+
+def _run_options(device: str, fresh: bool = False, runs: str | Path = "runs") -> RunOptions:
+    from seqpipe.report.collect import write_report
+    from seqpipe.runs.full_run import RunOptions
+
+    return RunOptions(device, fresh, Path(runs), write_report=write_report)
+
+
+def _as_run(folder: RunFolder) -> Run:
+    from seqpipe.api.run import Run
+
+    return Run(folder.folder, folder.config)

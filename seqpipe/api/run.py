@@ -1,29 +1,28 @@
-"""The run of a pipeline as a value: its folder, settings, history, scores and bundle."""
+"""The run of a pipeline, for Python: its folder, settings, history, scores and bundle; and comparisons of runs."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqpipe import files
-from seqpipe.config.run_layout import ANSWERS, BUNDLE, CHECKPOINTS, HISTORY, OUTCOME, ROUNDS, SCORES, STATE, YAML
+from seqpipe.api.bundle import Bundle
+from seqpipe.api.model import Data
+from seqpipe.api.notebook import style_html
+from seqpipe.config.contract import metric_types
+from seqpipe.config.run_layout import BUNDLE
 from seqpipe.errors import UsageError, install_command
+from seqpipe.evaluation.significance import RESAMPLES
 from seqpipe.files import Rows
+from seqpipe.runs.compare import Comparison, compare_targets
+from seqpipe.runs.results import RunFolder
 
 if TYPE_CHECKING:
-    from seqpipe.api.model import Bundle, Data
-    from seqpipe.config.loader import Config
     from seqpipe.report.page import Report
-    from seqpipe.runs.compare import Comparison
-
-RUNS = Path("runs")  # folder of all runs
 
 
-class Run:
+class Run(RunFolder):
     """Folder of one training, with all its results: `Run("runs/ner")`, or the result of `Pipeline.run`.
 
     Args:
@@ -34,21 +33,8 @@ class Run:
         UsageError: if the folder is not a run.
     """
 
-    def __init__(self, folder: str | Path, config: Config | None = None):
-        self.folder = Path(folder)
-        self._config = config
-        if config is None and not (self.folder / STATE).exists():
-            raise UsageError(
-                f"{self.folder}: not a run (no {STATE}); name a folder that `seqpipe train` or `seqpipe run` wrote"
-            )
-
-    def __repr__(self) -> str:
-        return f"Run({str(self.folder)!r})"
-
     def _repr_html_(self) -> str:
         from seqpipe.answers.metrics.numbers import format_score
-        from seqpipe.api.notebook import style_html
-        from seqpipe.config.contract import metric_types
         from seqpipe.evaluation.scores import headlines
         from seqpipe.explain.html import card
         from seqpipe.report.page import STYLES, curves
@@ -65,66 +51,6 @@ class Run:
         lines = "".join(f"<p>{escape(line)}</p>" for line in self.outcome_lines())
         return style_html(card(escape(self.folder.name), scores.to_html() + lines + drawn), *STYLES)
 
-    @cached_property
-    def config(self) -> Config:
-        """The checked settings; the data and the runs that this one was initialised from may be missing."""
-        from seqpipe.config.loader import load
-
-        return self._config or load(self.folder / YAML, files=False, runs=False)
-
-    @property
-    def scores(self) -> dict[str, Any] | None:
-        """The scores on each test set by its name, on `dev` if there is none; None before they are computed."""
-        path = self.folder / SCORES
-        return files.read_json(path) if path.exists() else None
-
-    @property
-    def outcome(self) -> dict[str, Any]:
-        """The outcome of training (`seqpipe.training.progress.outcome_of`); empty before its end."""
-        path = self.folder / OUTCOME
-        return files.read_json(path) if path.exists() else {}
-
-    @property
-    def history(self) -> Rows:
-        """The epochs trained so far, a row for each.
-
-        Keys: `epoch`, its number, from 1; `step`, optimiser steps so far; `loss`, mean loss of its batches; `lr`,
-        learning rate at its end; `seconds`, time without the scoring of dev data; `best`, whether its weights were the
-        best so far; `gradients`, the mean norm of the gradients at some steps by stage; with dev data `dev`, the scores
-        on it, None for one that is not finite, and `train`, those on a sample of the training records. A run that
-        diverged has a last row with the reason as `diverged`.
-        """
-        return Rows(json_lines(self.checkpoints / HISTORY))
-
-    @property
-    def answers(self) -> Rows:
-        """The records of the test sets, of dev if there is none, and the answers: rows of `set`, `record`, `answer`.
-
-        Empty before they are evaluated, and for language models, whose score needs no answers.
-        """
-        return Rows(json_lines(self.folder / ANSWERS))
-
-    @property
-    def self_training(self) -> Rows:
-        """The trainings of `train.self_training`, a row for each; empty for others.
-
-        Keys: `round`, 0 without unlabelled texts; `threshold`; `texts`, unlabelled ones that were training data; `dev`,
-        the score on dev; `kept`, whether this training is that of the run.
-        """
-        path = self.folder / ROUNDS
-        return Rows(files.read_json(path) if path.exists() else [])
-
-    @property
-    def folds(self) -> list[Path]:
-        """Folders of the runs whose answers this run of `Pipeline.run_folds` has, by fold; empty for others."""
-        return [self.folder.parent / name for name in files.read_json(self.folder / STATE).get("folds", ())]
-
-    @property
-    def parent(self) -> Path | None:
-        """Folder of the run that this one, with more data, was initialised from (`Pipeline.run(data_add=...)`)."""
-        name = files.read_json(self.folder / STATE).get("parent")
-        return self.folder.parent / name if name else None
-
     @property
     def bundle(self) -> Bundle:
         """The exported bundle.
@@ -132,8 +58,6 @@ class Run:
         Raises:
             UsageError: if the run was not exported yet.
         """
-        from seqpipe.api.model import Bundle
-
         if folds := self.folds:
             raise UsageError(
                 f"{self.folder}: has the answers of {len(folds)} runs, and no bundle; use that of {folds[0]}"
@@ -142,20 +66,8 @@ class Run:
             raise UsageError(f"{self.folder}: has no bundle yet; `seqpipe export {self.folder}` makes one")
         return Bundle(self.bundle_folder)
 
-    @property
-    def bundle_folder(self) -> Path:
-        """Folder of the bundle, which exists once the run is exported."""
-        return self.folder / "bundle"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of the training state and the best weights."""
-        return self.folder / CHECKPOINTS
-
     def compare(self, *targets: str | Path | Run | Bundle, **options: Any) -> Comparison:
         """Compare other runs or bundles with this run; options and errors are those of `seqpipe.compare`."""
-        from seqpipe.runs.compare import compare
-
         return compare(self, *targets, **options)
 
     def errors(self, set: str | None = None) -> Rows:
@@ -220,16 +132,36 @@ class Run:
         """Return the share of the bundle's answers that change with swapped words; see `Model.swap`."""
         return self.bundle.load().swap(data, pairs)
 
-    def outcome_lines(self) -> list[str]:
-        """Return the outcome of training as text, with the command that trains longer."""
-        from seqpipe.config.contract import metric_types
-        from seqpipe.training.progress import outcome_lines
 
-        return outcome_lines(self.outcome, metric_types(self.config.head), f"seqpipe run {self.folder / YAML}")
+def compare(
+    *targets: str | Path | Run | Bundle,
+    data: str | Path | None = None,
+    by: str | None = None,
+    examples: int = 3,
+    resamples: int = RESAMPLES,
+    speed: bool = True,
+    device: str = "auto",
+    plugins: Sequence[Path] = (),
+) -> Comparison:
+    """Compare runs or bundles with the first one: scores on the same records, changed answers, settings and cost.
 
+    The stored answers of a run are compared, also for its bundle. One in int8 or outside of runs answers the records; a
+    language model, which stores none, scores the texts of its test sets. A metric of a plugin's head is resampled if it
+    is a mean over records.
 
-def json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a JSONL file; none if there is no such file."""
-    if path.exists():
-        with path.open(encoding="utf-8") as lines:
-            yield from map(json.loads, lines)
+    Args:
+        targets: Two or more.
+        data: A file that all answer, in place of the stored answers.
+        by: A field of the records; the main score is also compared for each of its values.
+        examples: Maximum number of examples of each sort of changed answers.
+        resamples: Number of samples for the intervals and for p.
+        speed: Measure the speed of bundles.
+        device: Device of models that answer.
+        plugins: Python files with components, such as the head whose metrics are compared.
+
+    Raises:
+        UsageError: if there are no answers to the same records with the same references.
+    """
+    paths = [t.folder if isinstance(t, Run) else t.path if isinstance(t, Bundle) else Path(t) for t in targets]
+    file = None if data is None else Path(data)
+    return compare_targets(paths, file, by, examples, resamples, speed, device, plugins)

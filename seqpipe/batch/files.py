@@ -18,7 +18,6 @@ from typing import Any
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import WARNING, AnswerKind
-from seqpipe.api.model import Model
 from seqpipe.batch.tables import (
     ENDINGS,
     OUTPUTS,
@@ -39,6 +38,7 @@ from seqpipe.files import JSON_DECODER, LONGEST_LINE, encoding_fix, json_bytes, 
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import record_keys
 from seqpipe.runtime.manifest import Reader
+from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.runtime.predictor import CHUNK, ON_ERROR, Answers, Predictor, raise_error
 from seqpipe.runtime.streams import PieceStream
 
@@ -155,7 +155,7 @@ def _source_name(source: Path | None) -> str:
 
 
 def read_records(
-    model: Model,
+    model: OpenedBundle,
     source: Path | None,
     form: str,
     flush: Callable[[], Any] = lambda: None,
@@ -191,13 +191,13 @@ def read_records(
             yield record, where
 
 
-def is_media(model: Model, names: Sequence[str], form: str) -> bool:
+def is_media(model: OpenedBundle, names: Sequence[str], form: str) -> bool:
     """Return whether inputs are pictures or sounds, or folders of them, and not data files of the bundle's records."""
     reads_media = len(model.fields) == 1 and bool(media_fields(model.predictor.featurizer))
     return reads_media and form == "auto" and any(ending(Path(name)) not in ENDINGS for name in names)
 
 
-def _conll_reader(model: Model) -> Any:
+def _conll_reader(model: OpenedBundle) -> Any:
     """Return the reader of CoNLL without tags, with the columns of the training data if that is CoNLL."""
     stored = model.manifest.reader
     options = stored.options if stored.use == "conll" else {}
@@ -206,7 +206,7 @@ def _conll_reader(model: Model) -> Any:
     return reader_from(Reader(use="conll", options={**options, "tags": None}))
 
 
-def one_record(model: Model, text: str) -> Record:
+def one_record(model: OpenedBundle, text: str) -> Record:
     """Return the record of one argument or file: the text, or a line of several fields or numbers."""
     featurizer = model.predictor.featurizer
     fields, numbers = fields_of(featurizer), bool(numeric_fields(featurizer))
@@ -255,7 +255,7 @@ def json_record(value: Any, fields: Sequence[str], where: object, numbers: bool)
 # Answer standard input or a growing file: tags token by token, labels line by line.
 
 
-def answer_chunks(model: Model, source: Path | None, form: str, write: Write) -> None:
+def answer_chunks(model: OpenedBundle, source: Path | None, form: str, write: Write) -> None:
     """Answer the texts of a file or of standard input as they arrive, with an empty line at the end of each text.
 
     For a bundle of tags or spans, each line is a text, and each token or span is answered by a line of JSON. For
@@ -323,7 +323,7 @@ def _answer_texts(stream: PieceStream, source: Path | None, write: Write) -> Non
 # Answer a file or standard input line by line, in order, in constant memory.
 
 
-def output_format(model: Model, form: str, documents: bool, options: Mapping[str, Any]) -> str:
+def output_format(model: OpenedBundle, form: str, documents: bool, options: Mapping[str, Any]) -> str:
     """Return the format of the answers to inputs of a format: text (an answer a line), jsonl or conll."""
     if form in ("conll", "conllu"):
         tags_sentences = model.predictor.kind.tags_words and not documents and options.get("n_best", 1) == 1
@@ -332,7 +332,7 @@ def output_format(model: Model, form: str, documents: bool, options: Mapping[str
 
 
 def predict_file(
-    model: Model,
+    model: OpenedBundle,
     source: Path | None,
     target: Path | None,
     form: str,
@@ -480,7 +480,9 @@ class _Documents(Answers):
         return self._predictor.documents(records, self._options)
 
 
-def stream_file(model: Model, source: Path | None, target: Path | None, form: str, options: Mapping[str, Any]) -> None:
+def stream_file(
+    model: OpenedBundle, source: Path | None, target: Path | None, form: str, options: Mapping[str, Any]
+) -> None:
     """Write each line of `source`, a prompt, and its continuation to standard output as it is generated.
 
     A bundle with streaming answers the texts of `source` as they arrive (`answer_chunks`).

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.metrics.text import has
-from seqpipe.api.model import Model
 from seqpipe.batch.shards import Descriptions, Part, answer_part
 from seqpipe.errors import EnvError, SeqpipeError, install_command
 from seqpipe.files import json_bytes
+from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.runtime.predictor import cores
 
 
 class _Actor:
     """One model, which answers parts: rows of their numbers become rows of their completed descriptions."""
 
-    def __init__(self, model: Model, parts: Descriptions, folder: Path, workplace: str):
+    def __init__(self, model: OpenedBundle, parts: Descriptions, folder: Path, workplace: str):
         os.chdir(workplace)  # names of files in messages are those of the command
         self.model, self.folder, self.parts = model, folder, {part.number: (part, parts[part]) for part in parts}
 
@@ -54,7 +54,7 @@ class RayEngine:
         if not has("ray"):
             raise EnvError(f"--engine ray needs Ray Data: {install_command('ray')}")
 
-    def __call__(self, model: Model, parts: Descriptions, folder: Path) -> Iterator[dict[str, Any]]:
+    def __call__(self, model: OpenedBundle, parts: Descriptions, folder: Path) -> Iterator[dict[str, Any]]:
         """Answer parts; yield their completed descriptions. The first error ends all actors."""
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray

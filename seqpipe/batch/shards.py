@@ -12,13 +12,13 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
-from seqpipe.api.model import Model
 from seqpipe.batch.files import Span, input_format, output_format, predict_file
 from seqpipe.batch.tables import ENDINGS, ending
 from seqpipe.console import Console
 from seqpipe.errors import DataError, SeqpipeError, SkippedError, UsageError
 from seqpipe.features.sources import numeric_fields
 from seqpipe.files import PACKED, download, input_sha256, json_bytes, make_folder, open_file, sha256_file, write
+from seqpipe.runtime.opened import OpenedBundle
 
 SMALLEST, LARGEST, PARTS = 1 << 16, 1 << 26, 256  # bytes of a part, and how many parts inputs are divided into
 PICTURES = 64  # pictures or sounds of a part
@@ -137,7 +137,7 @@ def _line_ends(file: Path, places: Sequence[int]) -> Iterator[int]:
             yield stream.tell()
 
 
-def answer_part(model: Model, part: Part, folder: Path, about: Mapping[str, Any]) -> dict[str, Any]:
+def answer_part(model: OpenedBundle, part: Part, folder: Path, about: Mapping[str, Any]) -> dict[str, Any]:
     """Write the answers of a part, and then its description `about` with their count, size and hash; return it.
 
     Raises:
@@ -163,16 +163,16 @@ def answer_part(model: Model, part: Part, folder: Path, about: Mapping[str, Any]
 
 Descriptions = Mapping[Part, Mapping[str, Any]]
 # Answers parts, which it gets with their descriptions, into a folder, and yields the completed descriptions.
-Engine = Callable[[Model, Descriptions, Path], Iterator[dict[str, Any]]]
+Engine = Callable[[OpenedBundle, Descriptions, Path], Iterator[dict[str, Any]]]
 
 
-def answer_here(model: Model, parts: Descriptions, folder: Path) -> Iterator[dict[str, Any]]:
+def answer_here(model: OpenedBundle, parts: Descriptions, folder: Path) -> Iterator[dict[str, Any]]:
     """Answer parts in this process, one after the other; yield their completed descriptions."""
     return (answer_part(model, part, folder, about) for part, about in parts.items())
 
 
 def answer_parts(
-    model: Model,
+    model: OpenedBundle,
     files: Sequence[Path],
     folder: Path,
     form: str,

@@ -20,7 +20,7 @@ from seqpipe.runtime.decode_options import field_options, record_keys
 from seqpipe.runtime.manifest import Reader
 
 if TYPE_CHECKING:
-    from seqpipe.api.model import Model
+    from seqpipe.runtime.opened import OpenedBundle
 
 TABLES = ("csv", "tsv", "json", "parquet", "conllu")
 OUTPUTS = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # endings of tables that are written, with their delimiter
@@ -99,7 +99,7 @@ class Columns:
         names: The columns of its fields, in their order; empty: those of its training data, or of the fields' names.
     """
 
-    def __init__(self, model: Model, names: Sequence[str] = ()):
+    def __init__(self, model: OpenedBundle, names: Sequence[str] = ()):
         self.fields = fields_of(model.predictor.featurizer)
         if names and len(names) != len(self.fields):
             raise UsageError(f"--field: this bundle reads {', '.join(self.fields)}; name as many columns")
@@ -131,7 +131,9 @@ class Columns:
         return {key: row[key] for key in keys if key in row}
 
 
-def read_rows(model: Model, source: Path, form: str, columns: Columns) -> Iterator[tuple[Record | DataError, str]]:
+def read_rows(
+    model: OpenedBundle, source: Path, form: str, columns: Columns
+) -> Iterator[tuple[Record | DataError, str]]:
     """Yield each row of a table, or the error of one that cannot be read, and its place."""
     stored, is_text = model.manifest.reader, form in ("csv", "tsv")
     options: dict[str, Any] = {"tags": None} if form == "conllu" else {"text": None}
@@ -200,7 +202,7 @@ def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
 
 
-def answer_table(model: Model, table: Any, names: Sequence[str], options: Mapping[str, Any]) -> Any:
+def answer_table(model: OpenedBundle, table: Any, names: Sequence[str], options: Mapping[str, Any]) -> Any:
     """Answer the rows of a data frame of pandas or polars, or of an Arrow table; return it with columns of answers."""
     is_arrow = hasattr(table, "append_column")
     listed = getattr(table, "column_names", None) or list(table.columns)

@@ -175,8 +175,8 @@ def checked_bundle(target: str, path: Path, output: Path, name: str | None, cuda
         UsageError: if the output exists already, CUDA cannot run the bundle, or the target does not accept the name.
         BundleError: if the bundle is damaged, or answers differently.
     """
-    from seqpipe.api.model import verify_bundle
     from seqpipe.runtime import bundle
+    from seqpipe.runtime.opened import verify_bundle
     from seqpipe.runtime.session import INT8
     from seqpipe.serve.settings import check_name
 

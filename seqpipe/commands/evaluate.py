@@ -25,7 +25,7 @@ from seqpipe.console import printable, text_table
 from seqpipe.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqpipe.runs.compare import SetComparison
+    from seqpipe.evaluation.significance import SetComparison
 
 Perturb = Annotated[
     str | None, typer.Option(metavar="NAMES", help="Score perturbed texts: typos,case,width,emoji,blanks.")
@@ -124,7 +124,7 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write a page about a run: its training, scores, confusions, worst errors, data and bundle."""
-    from seqpipe.api.model import Bundle
+    from seqpipe.api.bundle import Bundle
     from seqpipe.api.run import Run
     from seqpipe.config.run_layout import BUNDLE
     from seqpipe.evaluation.scores import read_pairs
@@ -156,7 +156,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare runs or bundles with the first: is one better, by how much, is it chance, what changed, at what cost."""
-    from seqpipe.runs.compare import compare as compare_targets
+    from seqpipe.api.run import compare as compare_targets
 
     samples: dict[str, int] = {"examples": examples, "resamples": resamples}
     result = compare_targets(*targets, data=data, by=by, speed=speed, device=device, plugins=plugins or (), **samples)
@@ -181,8 +181,7 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """List the runs of a folder: data, model, scores, size, training time, also of unfinished and damaged ones."""
-    from seqpipe.runs.compare import COLUMNS
-    from seqpipe.runs.compare import runs as list_runs
+    from seqpipe.runs.table import COLUMNS, list_runs
 
     rows = list_runs(folder, sort=sort)
     print_json(rows, as_json)

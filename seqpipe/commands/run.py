@@ -99,8 +99,8 @@ def train(
     """Train; start a run, or resume an interrupted one."""
     console = make_console(quiet, verbose, silent=not join_devices(devices, device))
     pipeline = load_pipeline(console, file, overrides, sets, plugins, seed)
-    from seqpipe.api.run import RUNS
     from seqpipe.config.run_layout import STATE
+    from seqpipe.runs.results import RUNS
 
     folder = RUNS / pipeline.name
     if resume and not (folder / STATE).exists():
@@ -140,7 +140,7 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List them only.")] = False,
 ) -> None:
     """Remove the mapped features that no run of a folder uses; they are made again when a run needs them."""
-    from seqpipe.runs.compare import prune as prune_features
+    from seqpipe.runs.table import prune as prune_features
 
     removed = prune_features(folder, dry_run=dry_run)
     for name, size in removed.items():

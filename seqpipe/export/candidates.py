@@ -13,7 +13,6 @@ from onnx import numpy_helper
 
 from seqpipe.answers.base import HeadAnswer
 from seqpipe.answers.candidates import VECTORS, Candidate, candidates_of
-from seqpipe.api.model import Model
 from seqpipe.errors import BundleError, DataError, ParityError, UsageError
 from seqpipe.export.exporter import answer_again, model_card
 from seqpipe.features.document import Arrays, Doc, Record
@@ -21,6 +20,7 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle import MOST_FILE
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.manifest import Manifest
+from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.runtime.predictor import CHUNK, batches, trim_heap
 
 CLOSE = 1e-4  # allowed difference of a cosine of the graph from NumPy's
@@ -28,7 +28,7 @@ ALLOWED = "allowed"  # the decode option that has the only texts which a head ma
 ASKED = 64  # candidates as queries, to compare the new graph with NumPy
 
 
-def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> Model:
+def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> OpenedBundle:
     """Write the bundle at `path` to `output` with the texts of these records as its candidates; return the open Model.
 
     A bundle that generates text then generates only these texts. The golden examples get new answers. The scores of the
@@ -41,13 +41,13 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
     """
     _write_replaced(path, records, output)
     trim_heap()
-    return Model(bundle.read(output), "cpu")
+    return OpenedBundle(bundle.read(output), "cpu")
 
 
 def _write_replaced(path: Path, records: Iterable[Record], output: Path) -> None:
     """Write what `replace_candidates` returns, with the vectors in a file and texts tokenized in groups."""
     content = bundle.read(path)
-    model = Model(content, "cpu")
+    model = OpenedBundle(content, "cpu")
     kind = model.predictor.kind.parts.get("")
     if kind is not None and ALLOWED in content.manifest.options:
         texts = [*records]
@@ -66,7 +66,7 @@ def _write_replaced(path: Path, records: Iterable[Record], output: Path) -> None
         changes: dict[str, Any] = {"answer": replaced.manifest(), "metrics": {}, "training": {}}
         manifest = content.manifest.model_copy(update=changes)
         files = _with_initializer(content, VECTORS, vectors)
-        model = Model(bundle.BundleContent(output, manifest, files), "cpu")
+        model = OpenedBundle(bundle.BundleContent(output, manifest, files), "cpu")
         # The graph was exported with the old candidates: the new ones are also searched in NumPy, and both must agree.
         docs = model.predictor.docs([{model.fields[0]: text} for text in candidates.texts[:ASKED]])
         for doc, decision in zip(docs, _decisions(model, docs), strict=True):
@@ -83,7 +83,7 @@ def _write_replaced(path: Path, records: Iterable[Record], output: Path) -> None
     bundle.write(output, files, manifest)
 
 
-def _encode(model: Model, texts: Sequence[str], file: Any) -> np.ndarray:
+def _encode(model: OpenedBundle, texts: Sequence[str], file: Any) -> np.ndarray:
     """Return the vectors (N, D) of texts, mapped to a file."""
     parts = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
     for number, part in enumerate(parts):
@@ -102,7 +102,7 @@ def _encode(model: Model, texts: Sequence[str], file: Any) -> np.ndarray:
 
 
 def _restrict(
-    content: bundle.BundleContent, model: Model, kind: HeadAnswer[Any], texts: Sequence[str], output: Path
+    content: bundle.BundleContent, model: OpenedBundle, kind: HeadAnswer[Any], texts: Sequence[str], output: Path
 ) -> None:
     """Write a bundle that generates text to `output`, with these texts as the only ones."""
     if "copies" in kind.manifest():
@@ -116,7 +116,7 @@ def _restrict(
     changes: dict[str, Any] = {"options": options, "golden": golden, "metrics": {}, "training": {}}
     manifest = content.manifest.model_copy(update=changes)
     files = _with_initializer(content, ALLOWED, arcs(model.predictor.docs([{model.fields[0]: texts[0]}])))
-    model = Model(bundle.BundleContent(output, manifest, files), "cpu")
+    model = OpenedBundle(bundle.BundleContent(output, manifest, files), "cpu")
     bundle.write(output, *_with_answers(model, files, manifest))
 
 
@@ -133,14 +133,16 @@ def _with_initializer(content: bundle.BundleContent, name: str, array: np.ndarra
     return {**content.files, "model.onnx": bytes(graph.SerializeToString())}
 
 
-def _with_answers(model: Model, files: Mapping[str, bytes], manifest: Manifest) -> tuple[dict[str, bytes], Manifest]:
+def _with_answers(
+    model: OpenedBundle, files: Mapping[str, bytes], manifest: Manifest
+) -> tuple[dict[str, bytes], Manifest]:
     """Return the files and the manifest of a bundle with new answers to its golden examples, and a new card."""
     manifest = manifest.model_copy(update={"golden": answer_again(model, manifest.golden)})
     card = model_card(manifest, model.predictor.metric_types, sum(map(len, files.values())))
     return {**files, bundle.CARD: card.encode()}, manifest
 
 
-def _decisions(model: Model, docs: Sequence[Doc]) -> list[Arrays]:
+def _decisions(model: OpenedBundle, docs: Sequence[Doc]) -> list[Arrays]:
     """Run the graph over batches of similar lengths; return the decision for each text, in input order."""
     options = option_arrays(model.manifest.options, {})
     decisions: dict[int, Arrays] = {}

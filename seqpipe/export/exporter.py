@@ -21,7 +21,6 @@ import numpy as np
 from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.answers.registry import ANSWER_KINDS, tokenizer_file
 from seqpipe.answers.types import Metric
-from seqpipe.api.model import TOLERANCE, Model, same_answer
 from seqpipe.config.contract import has_member, member, metric_types
 from seqpipe.config.loader import Config, resolved
 from seqpipe.config.plugins import BUILTIN
@@ -43,6 +42,7 @@ from seqpipe.features.splitting import Cut
 from seqpipe.files import null_non_finite, writing
 from seqpipe.runtime import bundle
 from seqpipe.runtime.manifest import Golden, Json, Limits, Manifest, MetricsOwner, Option, Reader, Streaming, Weights
+from seqpipe.runtime.opened import TOLERANCE, OpenedBundle, same_answer
 from seqpipe.training.evaluation import option_table
 from seqpipe.training.network import Network
 from seqpipe.training.progress import outcome_lines
@@ -162,7 +162,7 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> tuple[
     return tuple(examples)
 
 
-def answer_again(model: Model, examples: Iterable[Golden]) -> tuple[Golden, ...]:
+def answer_again(model: OpenedBundle, examples: Iterable[Golden]) -> tuple[Golden, ...]:
     """Return the examples with the answers of another model."""
     return tuple(example.model_copy(update={"answer": model.answer_example(example)}) for example in examples)
 
@@ -350,7 +350,7 @@ def export(
     scores: Mapping[str, Any] | None = None,
     outcome: Mapping[str, Any] | None = None,
     references: bool = True,
-) -> Model:
+) -> OpenedBundle:
     """Write the bundle to `path` and return it as an open Model.
 
     Args:
@@ -389,7 +389,7 @@ def export(
         # The bundle is written to a temporary folder and read as in a deployment.
         with tempfile.TemporaryDirectory() as folder:
             bundle.write(Path(folder) / path.name, files, stated)
-            model = Model(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
+            model = OpenedBundle(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
         console.say(f"  {len(graph):,} bytes ({time.monotonic() - start:.1f} s)\ncomparing onnxruntime with PyTorch")
         comparison = Comparison(network, config, model)
         parity = verify_parity(comparison, records, console, references)
@@ -425,7 +425,7 @@ class _ComparedBundle:
     """A bundle that has been compared with PyTorch but not written."""
 
     comparison: Comparison
-    model: Model
+    model: OpenedBundle
     files: dict[str, bytes]
     parity: dict[str, Any]
     golden: tuple[Golden, ...]
@@ -462,7 +462,7 @@ class _ComparedBundle:
         docs = comparison.docs([comparison.task.question(record) for record in sample_records(records)[:CALIBRATING]])
         inputs = (comparison.featurizer.collate([doc]) for doc in docs if len(doc))  # singly, without padding
         files = {**self.files, "model.onnx": in_int8(graph, input_ranges(graph, inputs))}
-        model = Model(bundle.BundleContent(path, self.model.manifest, files), "cpu")
+        model = OpenedBundle(bundle.BundleContent(path, self.model.manifest, files), "cpu")
         parity = self.parity | judge_int8(self.comparison, model, records)
         metrics = model.predictor.metric_types
         fp32, int8 = (format_score(parity["metric"], parity[side], metrics) for side in ("pytorch", "onnxruntime"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -16,18 +17,20 @@ from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.comparison import Row
 from seqpipe.answers.registry import metric_types
 from seqpipe.answers.task import Task
-from seqpipe.api.model import Model
-from seqpipe.api.run import Run
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import BUNDLE, FACTS, REPORT, YAML
+from seqpipe.console import Console
 from seqpipe.errors import EnvError, UsageError, install_command
 from seqpipe.evaluation.analysis import data_facts, judge, training_findings
-from seqpipe.evaluation.scores import answered, score_answers
+from seqpipe.evaluation.scores import answered, robustness, score_answers
+from seqpipe.evaluation.scores import swap as swap_words
 from seqpipe.features.document import Record
 from seqpipe.features.sources import InputSource
 from seqpipe.files import Rows
 from seqpipe.report.page import Report, analyse, curves, write_page
-from seqpipe.runs.scoring import QUIET, open_bundle, open_target
+from seqpipe.runs.results import RunFolder
+from seqpipe.runs.scoring import QUIET, open_target, open_with_metrics
+from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.progress import outcome_lines
 
@@ -38,14 +41,16 @@ Pairs = Sequence[tuple[str, str]]  # of words that are swapped
 
 
 def report_run(
-    run: Run, output: Path | None = None, by: str | None = None, perturb: Sequence[str] = (), swap: Pairs = ()
+    run: RunFolder, output: Path | None = None, by: str | None = None, perturb: Sequence[str] = (), swap: Pairs = ()
 ) -> Report:
     """Write the report of a run from its files; arguments and errors are those of `Run.report`."""
     artifacts, outcome, facts = Artifacts.load(run.folder), run.outcome, run.folder / FACTS
     metric, sets = outcome.get("metric"), dict[str, Any]()
     for row in run.answers:
         sets.setdefault(row["set"], []).append((row["record"], row["answer"]))
-    model = open_bundle(run.bundle_folder, "cpu", QUIET, Plugins()) if (run.bundle_folder / BUNDLE).exists() else None
+    model = (
+        open_with_metrics(run.bundle_folder, "cpu", QUIET, Plugins()) if (run.bundle_folder / BUNDLE).exists() else None
+    )
     if (by or perturb or swap) and not (model and sets):
         reason = "has no answers, since it is a language model" if model else "has no bundle yet"
         raise UsageError(f"by, perturb, swap: {run.folder} {reason}; use `seqpipe evaluate {run.folder}`")
@@ -67,7 +72,10 @@ def report_bundle(
     bundle: Path, data: Path, output: Path | None, by: str | None, perturb: Sequence[str], swap: Pairs
 ) -> Report:
     """Write the report of a bundle on a data file; arguments and errors are those of `Bundle.report`."""
-    model, (predictor, read, _) = open_bundle(bundle, "cpu", QUIET, Plugins()), open_target(bundle, "cpu", data, QUIET)
+    model, (predictor, read, _) = (
+        open_with_metrics(bundle, "cpu", QUIET, Plugins()),
+        open_target(bundle, "cpu", data, QUIET),
+    )
     records = [*read(data)]
     pairs = [*answered(predictor, records)]
     task, featurizer = predictor.task, predictor.featurizer
@@ -81,7 +89,7 @@ def report_bundle(
 
 
 def _content(
-    model: Model | None,
+    model: OpenedBundle | None,
     task: Task,
     featurizer: InputSource,
     sets: Mapping[str, Sequence[tuple[Record, Answer]]],
@@ -93,7 +101,7 @@ def _content(
     if not (find_spec("matplotlib") and find_spec("jinja2")):
         raise EnvError(f"the report needs matplotlib and Jinja2: {install_command('report')}")
     analyses: dict[str, list[Row]] = {}
-    groups, robustness = dict[str, Any](), dict[str, Rows]()
+    groups, changes = dict[str, Any](), dict[str, Rows]()
     for name, pairs in sets.items():
         rows = [{"set": name, "record": record, "answer": answer} for record, answer in pairs]
         by_head = defaultdict[str, list[Row]](list)
@@ -104,9 +112,9 @@ def _content(
         if model and by:
             groups[name] = score_answers(model.predictor, pairs, by=by)
         if model and perturb:
-            robustness[f"{name}, perturbed texts"] = model.robustness(records, perturb)
+            changes[f"{name}, perturbed texts"] = robustness(model.predictor, records, perturb)
         if model and swap:
-            robustness[f"{name}, swapped words"] = model.swap(records, swap)
+            changes[f"{name}, swapped words"] = swap_words(model.predictor, records, swap)
     rate = None
     if model and (golden := [example for example in model.manifest.golden if not example.options]):
         examples = cycle(golden)
@@ -114,5 +122,17 @@ def _content(
         timer.timeit(1)  # the first answer is slower
         count = 1 + int(SECONDS / timer.timeit(1))
         rate = count / timer.timeit(count)
-    measured = {"analyses": analyses, "groups": groups, "robustness": robustness, "model": model, "rate": rate}
+    measured = {"analyses": analyses, "groups": groups, "robustness": changes, "model": model, "rate": rate}
     return {**measured, "date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M}"}
+
+
+def write_report(run: RunFolder, console: Console) -> None:
+    """Write the report of a finished run, or print why there is none; SEQPIPE_REPORT=off writes none."""
+    if os.environ.get("SEQPIPE_REPORT", "").lower() == "off":
+        return
+    try:
+        console.say(f"\n{report_run(run).path}: where the model is right and wrong")
+    except EnvError as error:  # matplotlib is not installed
+        console.say(f"\nno {REPORT}: {error}")
+    except Exception as error:  # of a plotting library, or of a plugin's metrics
+        console.warn(f"no {REPORT}: {type(error).__name__}: {error}; `seqpipe --debug report {run.folder}` shows where")

@@ -15,7 +15,6 @@ import torch
 
 from seqpipe.answers.task import Census
 from seqpipe.answers.types import UnseenLabelError
-from seqpipe.api.model import Model
 from seqpipe.config.contract import by_source, describe, head_task
 from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
@@ -32,6 +31,7 @@ from seqpipe.features.raw_text import FIX, compare, find_fault
 from seqpipe.features.sources import tokenizers_of
 from seqpipe.runs.train import refuse_long_texts, report_unseen_labels
 from seqpipe.runtime import bundle
+from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.runtime.predictor import chunks, refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
@@ -250,7 +250,7 @@ def _compare_graph(network: Network, config: Config, console: Console, graph: by
     options, artifacts = option_table(*config.head), network.artifacts
     files = bundle_files(network, graph)
     content = bundle.BundleContent(config.file, bundle_manifest(network, config, options, {}), files)
-    model = Model(content, "cpu", threads=1)
+    model = OpenedBundle(content, "cpu", threads=1)
     console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
     reference = predictor(network, config, explain=config.export.explain)
     parity = DecisionParity(network, reference.run, model.graph.run_all, options)

@@ -16,7 +16,6 @@ from tokenizers import processors
 from torch import nn
 
 from seqpipe.answers.task import HeadInfo
-from seqpipe.api.model import Model
 from seqpipe.batch.files import input_format, parse_record, plain_record, read_lines
 from seqpipe.config.contract import answer_settings, declared_features, head_task, member
 from seqpipe.config.loader import Config, load
@@ -35,6 +34,7 @@ from seqpipe.features.vocabulary import Vocabulary
 from seqpipe.nn.pretrained import refuse_pickles
 from seqpipe.runs.lock import lock_around
 from seqpipe.runtime import bundle
+from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.runtime.predictor import raise_error
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import tensors
@@ -355,7 +355,7 @@ def convert(
     console: Console,
     texts: Path | None = None,
     **options: Any,
-) -> Model:
+) -> OpenedBundle:
     """Make a bundle of a fine-tuned checkpoint; return it as an open Model.
 
     `texts` is a file of texts to compare and to make golden examples of: one a line, or JSON objects; None for built-in

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,26 +13,26 @@ from typing import Any
 from seqpipe import files
 from seqpipe.answers.metrics.numbers import format_score, table
 from seqpipe.answers.task import Census
-from seqpipe.api.model import Model
-from seqpipe.api.run import RUNS, Run
 from seqpipe.config.contract import dev_option, metric_types
 from seqpipe.config.init_from import relative_path, run_problem
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.model import Need
-from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, LAST, REPORT, SCORES, STATE, YAML
+from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, LAST, SCORES, STATE, YAML
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console, text_width
-from seqpipe.errors import ConfigError, EnvError, UsageError
+from seqpipe.errors import ConfigError, UsageError
 from seqpipe.evaluation.scores import answered, headlines, score_answers
 from seqpipe.export.exporter import export
 from seqpipe.features.document import Record
 from seqpipe.features.parts import Part, folds, left_out_message
 from seqpipe.runs.lock import lock_around, run_lock
+from seqpipe.runs.results import RUNS, RunFolder
 from seqpipe.runs.run_folder import fingerprint, load_trained, open_run, refuse_changes, start_run
 from seqpipe.runs.scoring import score_raw_text
 from seqpipe.runs.self_training import self_train
 from seqpipe.runs.train import train_run
 from seqpipe.runtime import bundle
+from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training import checkpoint, devices
 from seqpipe.training.artifacts import Artifacts
@@ -47,7 +46,7 @@ LINES = 4  # of a multi-line answer
 SLACK = 20  # characters within which a cut looks for a space
 
 
-def print_answers(model: Model, records: Sequence[Record], console: Console) -> None:
+def print_answers(model: OpenedBundle, records: Sequence[Record], console: Console) -> None:
     """Print the first golden examples that are answered without options, each with the reference of its record."""
     console.say("\nanswers of the bundle:")
     examples = [example for example in model.manifest.golden if not example.options]
@@ -118,7 +117,7 @@ def excerpt(text: str, columns: int, start: int = 0) -> str:
     return before + " ".join(text[begin:end].split()) + after
 
 
-def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[str, Any]:
+def score_test_sets(run: RunFolder, predictor: Predictor, console: Console) -> dict[str, Any]:
     """Return and print the scores on every test set, on dev if there is none, with warnings about the data.
 
     The answers are written to the run. If raw text is split into other words than in the data, there are also scores on
@@ -149,20 +148,22 @@ def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[st
     return scores
 
 
-def run_all(
-    config: Config,
-    console: Console,
-    device: str = "auto",
-    fresh: bool = False,
-    runs: Path = RUNS,
-    more: int = 0,
-    parent: str | None = None,
-) -> Run:
-    """Train, evaluate, export, verify and show answers; an unchanged, finished run is kept.
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of a run, from training to its bundle; `more` and `parent` are those of `start_run`."""
 
-    `more` and `parent` are those of `start_run`.
-    """
-    with start_run(config, console, fresh, runs, more, parent) as run:
+    device: str = "auto"
+    fresh: bool = False
+    runs: Path = RUNS
+    more: int = 0
+    parent: str | None = None
+    write_report: Callable[[RunFolder, Console], None] = lambda run, console: None  # called after the export
+
+
+def run_all(config: Config, console: Console, options: RunOptions = RunOptions()) -> RunFolder:
+    """Train, evaluate, export, verify and show answers; an unchanged, finished run is kept."""
+    device = options.device
+    with start_run(config, console, options.fresh, options.runs, options.more, options.parent) as run:
         config, scores = run.config, run.scores
         processes = devices.current()
         is_finished = processes.by_first(lambda: run.bundle_folder.exists() and scores is not None)
@@ -187,7 +188,7 @@ def run_all(
             files.write(run.folder / SCORES, content)
             print_answers(model, records, console)
             parity = model.manifest.parity
-            write_report(run, console)
+            options.write_report(run, console)
         metrics, outcome = metric_types(config.head), run.outcome
         console.say("")
         for line in run.outcome_lines():
@@ -207,18 +208,6 @@ def run_all(
         return run
 
 
-def write_report(run: Run, console: Console) -> None:
-    """Write the report of a finished run, or print why there is none; SEQPIPE_REPORT=off writes none."""
-    if os.environ.get("SEQPIPE_REPORT", "").lower() == "off":
-        return
-    try:
-        console.say(f"\n{run.report().path}: where the model is right and wrong")
-    except EnvError as error:  # matplotlib is not installed
-        console.say(f"\nno {REPORT}: {error}")
-    except Exception as error:  # of a plotting library, or of a plugin's metrics
-        console.warn(f"no {REPORT}: {type(error).__name__}: {error}; `seqpipe --debug report {run.folder}` shows where")
-
-
 @dataclass(frozen=True)
 class ScoreSpread:
     """The scores of one test set in several runs: with several seeds, or of each fold."""
@@ -230,7 +219,7 @@ class ScoreSpread:
 
 
 LoadWith = Callable[[Sequence[str]], Config]
-RunConfig = Callable[[Config], Run]
+RunConfig = Callable[[Config], RunFolder]
 
 
 def run_seeds(load_with: LoadWith, run: RunConfig, name: str, seeds: int, console: Console) -> dict[str, ScoreSpread]:
@@ -242,7 +231,7 @@ def run_seeds(load_with: LoadWith, run: RunConfig, name: str, seeds: int, consol
     return _print_spread(results, "seeds", console)
 
 
-def _print_spread(results: Sequence[Run], noun: str, console: Console) -> dict[str, ScoreSpread]:
+def _print_spread(results: Sequence[RunFolder], noun: str, console: Console) -> dict[str, ScoreSpread]:
     """Return and print mean and standard deviation of every test set's metric."""
     metrics, summary = metric_types(results[0].config.head), {}
     for test in results[0].scores or {}:
@@ -258,7 +247,7 @@ def _print_spread(results: Sequence[Run], noun: str, console: Console) -> dict[s
 
 def run_folds(
     load_with: LoadWith, run: RunConfig, count: int, final: bool, console: Console, fresh: bool, runs: Path
-) -> Run:
+) -> RunFolder:
     """Run a YAML once for each fold of its training data, and with `final` on all of it; return the run of the answers.
 
     The folder `NAME-folds` has the answers to all records, each by the run that was not trained on it, and the scores
@@ -266,7 +255,7 @@ def run_folds(
     """
     config = load_with(())
     folder = runs / f"{config.name}-folds"
-    if (folder / STATE).exists() and not Run(folder).folds:
+    if (folder / STATE).exists() and not RunFolder(folder).folds:
         raise UsageError(f"{folder} is another run; give the YAML another name: or move the folder")
     if final:  # checked before the folds are trained
         changes = ["data.test=null"] if any(isinstance(path, Part) for path in config.data.tests.values()) else []
@@ -322,7 +311,7 @@ def run_folds(
             of_all = replace(of_all, train=of_all.train.model_copy(update={"epochs": best}))
         console.say(f"\n== all data, {of_all.train.epochs} epochs")
         run(of_all)
-    return Run(folder)
+    return RunFolder(folder)
 
 
 def _each_score(scores: Sequence[Any], statistic: Callable[[Sequence[float]], float]) -> Any:
@@ -393,7 +382,7 @@ def missing_needs(config: Config, chain: Sequence[Path] = ()) -> list[Missing]:
     return list(missing.values())
 
 
-def make_needs(config: Config, console: Console, device: str) -> bool:
+def make_needs(config: Config, console: Console, options: RunOptions) -> bool:
     """Create the missing needs of a pipeline; return whether there were any."""
     steps, processes = missing_needs(config), devices.current()
     processes.wait()
@@ -401,7 +390,8 @@ def make_needs(config: Config, console: Console, device: str) -> bool:
         console.say(f"{config.name} needs {step}")
         if step.need.run:
             needed, runs = load(step.need.run, plugin_files=config.plugin_files), step.need.path.parent
-            run_all(needed, console, device, runs=Path(relative_path(runs)))
+            of_needed = RunOptions(options.device, runs=Path(relative_path(runs)), write_report=options.write_report)
+            run_all(needed, console, of_needed)
             console.say(f"\ncontinuing with {config.name}")
         elif not processes.rank:
             texts = checkpoint_texts(step.config, step.need.path)

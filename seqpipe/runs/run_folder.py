@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from seqpipe import files
-from seqpipe.api.run import RUNS, Run
 from seqpipe.config.contract import build_component, has_member
 from seqpipe.config.init_from import run_problem
 from seqpipe.config.loader import Config, load, resolved
@@ -38,6 +37,7 @@ from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.features.parts import DataPath, Part, paths_of
 from seqpipe.runs.lock import run_lock
+from seqpipe.runs.results import RUNS, RunFolder
 from seqpipe.training import checkpoint, devices
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_forms import features_mode
@@ -147,7 +147,7 @@ def differences(old: Any, new: Any, key: str = "") -> list[str]:
 @contextmanager
 def start_run(
     config: Config, console: Console, fresh: bool = False, runs: Path = RUNS, more: int = 0, parent: str | None = None
-) -> Iterator[Run]:
+) -> Iterator[RunFolder]:
     """Yield the run of this config, its folder locked until the block ends.
 
     The folder is new, or the existing one if it was made from the same inputs. One without a checkpoint has nothing to
@@ -163,7 +163,7 @@ def start_run(
     folder, processes = runs / config.name, devices.current()
     if processes.rank:  # the first process has the lock
         epochs = processes.by_first(lambda: config.train.epochs)
-        yield Run(folder, replace(config, train=config.train.model_copy(update={"epochs": epochs})))
+        yield RunFolder(folder, replace(config, train=config.train.model_copy(update={"epochs": epochs})))
         return
     features_mode()  # a wrong one is reported before an old run is moved
     for component in config.components:
@@ -196,7 +196,7 @@ def start_run(
         _prepare_folder(config, folder, current, parent)
         epochs = config.train.epochs  # `more` has changed them
         processes.by_first(lambda: epochs)
-        yield Run(folder, config)
+        yield RunFolder(folder, config)
 
 
 def refuse_changes(folder: Path, current: Mapping[str, Any], but: Sequence[str] = ()) -> bool:
@@ -268,23 +268,23 @@ def _refuse_older_run(folder: Path) -> None:
 
 def open_run(
     folder: Path, console: Console, need_data: bool = True, sets: Sequence[str] = (), plugins: Sequence[Path] = ()
-) -> Run:
+) -> RunFolder:
     """Return the run in a folder, its YAML with these overrides; report changed versions.
 
     The runs that it was initialised from may be missing.
     """
-    folder = Run(folder).folder  # refuses a folder that is not a run
+    folder = RunFolder(folder).folder  # refuses a folder that is not a run
     _refuse_older_run(folder)
-    if names := Run(folder).folds:
+    if names := RunFolder(folder).folds:
         message = f"has the answers of {len(names)} runs, and no model; name one of them, such as {names[0]}"
         raise UsageError(f"{folder} {message}")
     config = load(folder / YAML, sets, files=need_data, runs=False, plugin_files=plugins)
     for note in config.notes:
         console.say(note)
-    return Run(folder, config)
+    return RunFolder(folder, config)
 
 
-def load_trained(run: Run) -> Network:
+def load_trained(run: RunFolder) -> Network:
     """Return the pipeline of a run with its best weights; UsageError if it was not trained."""
     weights = checkpoint.load_best(run.checkpoints)
     network = Network(run.config, Artifacts.load(run.folder))

@@ -16,7 +16,6 @@ from seqpipe.answers.metrics.numbers import format_score, metric_of, table
 from seqpipe.answers.metrics.text import has
 from seqpipe.answers.task import Census
 from seqpipe.answers.types import Masking, Metric
-from seqpipe.api.model import Model, load
 from seqpipe.batch.shards import Shard, read_description
 from seqpipe.batch.tables import reader_for
 from seqpipe.config import yaml
@@ -49,6 +48,7 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import Known
 from seqpipe.runtime.manifest import Manifest, MetricsOwner, Reader
+from seqpipe.runtime.opened import OpenedBundle, open_bundle
 from seqpipe.runtime.predictor import CHUNK, Predictor, chunks
 
 # Scores on raw text, as in deployment, beside those on the words of the data.
@@ -267,7 +267,7 @@ def score_shards(
                 raise DataError(f"{path}: {key!r} differs from that of {target} or another shard; write it again")
         if sha256_file(path) != shard["sha256"]:
             raise DataError(f"{path}: damaged: its sha256 is not the one in {path.stem}.json; write it again")
-    predictor = open_bundle(target, "cpu", console, Plugins(files=plugins)).predictor
+    predictor = open_with_metrics(target, "cpu", console, Plugins(files=plugins)).predictor
     names = {name: position for position, name in enumerate(about[0]["records"])}
     if errors and len(names) > 1:
         raise UsageError(
@@ -344,9 +344,9 @@ def open_target(target: Path, device: str, data: Path | None, console: Console, 
     )
 
 
-def open_bundle(path: Path, device: str, console: Console, plugins: Plugins) -> Model:
+def open_with_metrics(path: Path, device: str, console: Console, plugins: Plugins) -> OpenedBundle:
     """Return the model of a bundle, whose predictor has the metrics of the heads that it was trained with."""
-    model = load(path, device)
+    model = open_bundle(path, device)
     add_own_metrics(model.predictor, model.manifest, plugins, console)
     return model
 
@@ -364,7 +364,7 @@ def _open_bundle(
 ) -> tuple[Opened, Any]:
     """Open a bundle to score it, and return the reader of its data too."""
     plugins = Plugins(files=files)
-    model = open_bundle(path, device, console, plugins)
+    model = open_with_metrics(path, device, console, plugins)
     reader = reader_from(reader_for(model.manifest.reader, data), plugins)
     # The YAML of the bundle's run is read as plain data: its components need not be installed.
     file = path.resolve().parent / YAML

@@ -12,7 +12,6 @@ from typing import Any
 from seqpipe import files
 from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.answers.registry import part_of
-from seqpipe.api.run import Run, json_lines
 from seqpipe.config.contract import build_component, changes_by_epoch, metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, HISTORY, LAST, LEARNED, PSEUDO_LABELS, ROUNDS, SELF_TRAINING
@@ -20,6 +19,7 @@ from seqpipe.console import Console
 from seqpipe.errors import DataError
 from seqpipe.evaluation.scores import goodness
 from seqpipe.features.document import Record
+from seqpipe.runs.results import RunFolder, json_lines
 from seqpipe.runs.train import resolve_device, train_run
 from seqpipe.runtime.predictor import batches
 from seqpipe.training import devices
@@ -28,7 +28,7 @@ from seqpipe.training.evaluation import predictor
 from seqpipe.training.network import Network
 
 
-def self_train(run: Run, console: Console, device: str = "auto") -> None:
+def self_train(run: RunFolder, console: Console, device: str = "auto") -> None:
     """Train a run by `train.self_training`, if it has the key (pseudo-labels: Lee 2013; rounds: Xie et al. 2020).
 
     Round 0 trains on the labelled data. In each further round the best model so far answers the unlabelled texts, and
@@ -52,7 +52,7 @@ def self_train(run: Run, console: Console, device: str = "auto") -> None:
     train = config.train.model_copy(update={"self_training": None})
     plain = replace(config, train=train, data=replace(config.data, unlabelled=None))
     console.say("self-training: the labelled data alone")
-    best = Run(folder / "0", plain)
+    best = RunFolder(folder / "0", plain)
     files.make_folder(best.folder)
     network, trials = train_run(best, console, device), [(best, _row(best))]
     for number in range(1, settings.rounds + 1):
@@ -67,7 +67,7 @@ def self_train(run: Run, console: Console, device: str = "auto") -> None:
             console.say(f"self-training: round {number}, threshold {threshold:g}: {count}")
             if not confident:
                 continue
-            trial = Run(folder / f"{number}-{threshold:g}", plain)
+            trial = RunFolder(folder / f"{number}-{threshold:g}", plain)
             files.make_folder(trial.folder)
             _write_lines(trial.folder / PSEUDO_LABELS, confident)
             trained = train_run(trial, console, device)
@@ -103,13 +103,13 @@ def pseudo_labels(network: Network, config: Config, records: Sequence[Record], d
     return [labelled[i] for i in sorted(labelled)]
 
 
-def _dev_goodness(run: Run) -> float:
+def _dev_goodness(run: RunFolder) -> float:
     """Return the dev score of a finished training, negated if lower is better."""
     dev = run.history[run.outcome["best_epoch"] - 1]["dev"]
     return goodness(dev, run.config.train.metric, metric_types(run.config.head))
 
 
-def _row(run: Run, number: int = 0, threshold: float | None = None, texts: int = 0) -> dict[str, Any]:
+def _row(run: RunFolder, number: int = 0, threshold: float | None = None, texts: int = 0) -> dict[str, Any]:
     return {"round": number, "threshold": threshold, "texts": texts, "dev": run.outcome["dev"]}
 
 
@@ -117,7 +117,7 @@ def _write_lines(path: Path, rows: Iterable[Any]) -> None:
     files.write(path, b"".join(files.json_bytes(row, default=str) + b"\n" for row in rows))
 
 
-def _keep(trial: Run, run: Run, rows: Sequence[Mapping[str, Any]]) -> None:
+def _keep(trial: RunFolder, run: RunFolder, rows: Sequence[Mapping[str, Any]]) -> None:
     """Make a finished training that of the run, and remove the folder of all trainings."""
     files.write(run.folder / ROUNDS, json.dumps(files.null_non_finite(rows), indent=1))
     files.make_folder(run.checkpoints)

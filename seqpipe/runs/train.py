@@ -9,7 +9,6 @@ import torch
 
 from seqpipe import files
 from seqpipe.answers.task import folded_label, list_examples
-from seqpipe.api.run import Run, json_lines
 from seqpipe.config.contract import declaration, describe, member
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import FACTS, FEATURES, LAST, LEARNED, MAPPED, OUTCOME, PARTS, PSEUDO_LABELS
@@ -20,6 +19,7 @@ from seqpipe.evaluation.scores import deciding
 from seqpipe.features.document import Doc
 from seqpipe.features.mapped import FeatureStore, StoredRecords
 from seqpipe.features.parts import Part
+from seqpipe.runs.results import RunFolder, json_lines
 from seqpipe.runtime.predictor import CHUNK, chunks, cores, refuse_long
 from seqpipe.training import devices
 from seqpipe.training.artifacts import Artifacts
@@ -121,7 +121,7 @@ def refuse_batch_dependent(config: Config) -> None:
         raise UsageError(f"{problem}, which several devices divide; train on one device")
 
 
-def train_run(run: Run, console: Console, device: str = "auto") -> Network:
+def train_run(run: RunFolder, console: Console, device: str = "auto") -> Network:
     """Train to the end, resume, or load a finished run; return the pipeline with its best weights, on the CPU."""
     config, device, processes = run.config, resolve_device(device), devices.current()
     if processes.count > 1:

@@ -47,9 +47,9 @@ def examine(require_cuda: bool = False) -> list[Finding]:
 
 def examine_placement(path: Path, device: str, only_gpu_in_loops: bool) -> Finding:
     """Return the placement of a bundle's nodes; an error if one in a loop must run on the GPU and does not."""
-    from seqpipe.api.model import load
+    from seqpipe.runtime.opened import open_bundle
 
-    opened = load(path, device).session
+    opened = open_bundle(path, device).session
     if not hasattr(opened, "get_provider_graph_assignment_info"):
         detail = "this onnxruntime does not report the placement of nodes; install 1.31 or later"
         return Finding("error" if only_gpu_in_loops else "note", "placement", detail)

@@ -23,9 +23,9 @@ def memory(process: int | str = "self") -> dict[str, float] | None:
 
 def main(bundle: str, device: str, threads: str, record: str, options: str) -> None:
     clock = time.perf_counter()
-    from seqpipe.api.model import load
+    from seqpipe.runtime.opened import open_bundle
 
-    model = load(bundle, device, int(threads))
+    model = open_bundle(bundle, device, int(threads))
     load_s, clock = time.perf_counter() - clock, time.perf_counter()
     model(json.loads(record), **json.loads(options))
     times = {"load_s": load_s, "answer_s": time.perf_counter() - clock}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
 
 if TYPE_CHECKING:
-    from seqpipe.api.model import Verification
+    from seqpipe.runtime.opened import Verification
 
 MEMORY, SECONDS = 4.0, 120.0  # GiB of address space, and seconds, by default
 _LONGEST = 10_000  # characters of a message; as JSON they fit into a pipe
@@ -109,7 +109,7 @@ def main(path: str, writer: str, memory: str, seconds: str, sha256: str) -> None
     """Entry point of the child process: set the limits before importing anything that reads the bundle."""
     try:
         _limit(int(memory), int(seconds))
-        from seqpipe.api.model import verify_bundle
+        from seqpipe.runtime.opened import verify_bundle
 
         result = dict(verify_bundle(Path(path), "cpu", threads=1, sha256=sha256 or None))
     except SeqpipeError as error:

@@ -19,8 +19,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from seqpipe.api.model import Model
 from seqpipe.errors import SeqpipeError
+from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.serve import admin, inference_v2, openai, openapi, v1
 from seqpipe.serve.auth import SiteCheck, TokenCheck
 from seqpipe.serve.http import HttpError, error_content, http_error, send_error
@@ -46,7 +46,7 @@ _WATCH_AFTER = 0.05  # seconds without an answer after which the server watches 
 
 
 def make_app(
-    settings: Settings, models: Mapping[str, Model], report: Callable[[str], None] = lambda state: None
+    settings: Settings, models: Mapping[str, OpenedBundle], report: Callable[[str], None] = lambda state: None
 ) -> Observed:
     """Return the application that answers and counts the requests to a server of these bundles.
 

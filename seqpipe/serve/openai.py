@@ -19,11 +19,11 @@ from starlette.routing import BaseRoute, Route
 
 from seqpipe.answers.answer_types import VectorAnswer
 from seqpipe.answers.text import GeneratedText
-from seqpipe.api.model import Model
 from seqpipe.errors import DataError
 from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes
 from seqpipe.runtime.decode_options import Known, option_schemas
+from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.serve.http import (
     Body,
     Count,
@@ -111,7 +111,7 @@ def texts_of(value: Texts, settings: Settings) -> list[str]:
     return texts
 
 
-def token_counts(model: Model, texts: Sequence[str]) -> list[int]:
+def token_counts(model: OpenedBundle, texts: Sequence[str]) -> list[int]:
     """Count the tokens of each text, for texts that the model has answered."""
     predictor = model.predictor
     return [

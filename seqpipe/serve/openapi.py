@@ -10,11 +10,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from seqpipe.answers.schemas import Schema
-from seqpipe.api.model import Model
 from seqpipe.config.json_schema import Generate
 from seqpipe.features.kinds.registry import MEDIA
 from seqpipe.features.sources import InputSource, fields_of, media_fields, numeric_fields, one_text, sources_of
 from seqpipe.runtime.decode_options import Known, option_schemas
+from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.serve.http import Body
 from seqpipe.serve.inference_v2 import (
     BYTES,
@@ -206,7 +206,7 @@ def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def bundle_schemas(name: str, model: Model) -> Mapping[str, Schema]:
+def bundle_schemas(name: str, model: OpenedBundle) -> Mapping[str, Schema]:
     """Return the schemas of a bundle by their names, each prefixed with the bundle's."""
     options = model.predictor.options
     schemas = option_schemas(options)
@@ -247,7 +247,7 @@ def body_schema(body: type[Body], **changed: Schema | None) -> Schema:
     return {key: schema[key] for key in ("type", "required", "additionalProperties") if key in schema} | stated
 
 
-def _request(name: str, model: Model) -> Schema:
+def _request(name: str, model: OpenedBundle) -> Schema:
     item, kind = ref(f"{name}.Input"), model.predictor.kind
     modes = {"documents": model.predictor.reads_documents, "explain": model.explains, "stream": kind.is_generated}
     inputs = {"anyOf": [item, array(item)], "description": "One input, or a list of them."}
@@ -255,7 +255,7 @@ def _request(name: str, model: Model) -> Schema:
     return body_schema(PredictRequest, inputs=inputs, options=ref(f"{name}.Options"), **absent)
 
 
-def _response(name: str, model: Model) -> Schema:
+def _response(name: str, model: OpenedBundle) -> Schema:
     answer = ref(f"{name}.Answer")
     responses = [obj(answer=answer), obj(answers=array({"anyOf": [answer, _FAILED]}))]
     if model.explains:
@@ -263,7 +263,7 @@ def _response(name: str, model: Model) -> Schema:
     return {"anyOf": [*responses, obj(answer=_FAILED)]}  # the last with on_error: skip
 
 
-def example(model: Model) -> Any:
+def example(model: OpenedBundle) -> Any:
     """Return the body of an example request, if the bundle has a golden example."""
     if not model.manifest.golden:
         return None

@@ -17,7 +17,6 @@ from typing import Any
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.text import GeneratedText
-from seqpipe.api.model import Model, check_golden, load
 from seqpipe.batch.files import json_record
 from seqpipe.errors import DataError, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.document import Doc, Record
@@ -25,6 +24,7 @@ from seqpipe.features.media import read_bytes
 from seqpipe.features.sources import limit_media, media_features, numeric_fields
 from seqpipe.runtime.decode_options import Chosen, options_of, record_keys, resolve_options
 from seqpipe.runtime.explanation import Explanation
+from seqpipe.runtime.opened import OpenedBundle, check_golden, open_bundle
 from seqpipe.runtime.predictor import ROWS, cores
 from seqpipe.runtime.streams import prompt
 from seqpipe.serve.http import HttpError, Result, call_off_loop, is_large, timeout_error
@@ -100,7 +100,12 @@ class Service:
     """
 
     def __init__(
-        self, name: str, model: Model, settings: Settings, observers: Sequence[Observer] = (), folder: Path = _NOWHERE
+        self,
+        name: str,
+        model: OpenedBundle,
+        settings: Settings,
+        observers: Sequence[Observer] = (),
+        folder: Path = _NOWHERE,
     ):
         self.name, self.model, self._observers, self._folder = name, model, observers, folder
         self._loop = asyncio.get_running_loop()
@@ -339,9 +344,9 @@ def _size(value: Any) -> int:
     return sum(_size(part) if isinstance(part, str) else 1 for part in value)
 
 
-def open_model(folder: Path, settings: Settings) -> Model:
+def open_model(folder: Path, settings: Settings) -> OpenedBundle:
     """Load and verify a bundle, and apply the server's limits to its options; BundleError if it is not valid."""
-    model = load(folder, settings.device, threads=1, timeout=settings.timeout_s)
+    model = open_bundle(folder, settings.device, threads=1, timeout=settings.timeout_s)
     check_golden(model, folder)
     limit_media(model.predictor.featurizer, settings.max_pixels, settings.max_samples)
     limits = {"max_length": settings.max_length, "beams": settings.max_beams, "n_best": settings.max_beams}
@@ -373,7 +378,7 @@ class Catalog:
             record.bundle = name
         return service
 
-    def start(self, models: Mapping[str, Model]) -> None:
+    def start(self, models: Mapping[str, OpenedBundle]) -> None:
         """Serve the first bundles."""
         for name, model in models.items():
             folder = self._settings.bundles[name]

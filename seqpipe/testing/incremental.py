@@ -8,7 +8,6 @@ from torch import Tensor
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.text import PAST, PRESENT
-from seqpipe.api.model import same_answer
 from seqpipe.config.contract import has_member, member
 from seqpipe.config.signature import call
 from seqpipe.export.graph import tensors_of
@@ -17,6 +16,7 @@ from seqpipe.export.parity.gate import ragged_chunks
 from seqpipe.features.document import Doc
 from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_chunk, stage_entries
 from seqpipe.runtime.manifest import next_inputs
+from seqpipe.runtime.opened import same_answer
 from seqpipe.testing.bench import SHAPES, Bench
 from seqpipe.testing.report import Check, FaultError
 

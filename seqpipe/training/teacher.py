@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from seqpipe.answers.registry import part_of
-from seqpipe.api import model
 from seqpipe.config.contract import build_component, changes_by_epoch, corpus_settings, has_member
 from seqpipe.config.init_from import relative_path, run_problem
 from seqpipe.config.loader import Component, Config, load
@@ -19,6 +18,7 @@ from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, TEACHER, YAML
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc, Record
+from seqpipe.runtime.opened import open_bundle
 from seqpipe.runtime.predictor import CHUNK, Predictor, batches, chunks
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts, FittedTask
@@ -76,7 +76,7 @@ def _unpack(state: Mapping[str, Any]) -> list[Answers]:
 def _open(config: Config, path: Path, device: str) -> tuple[Predictor, Network | None]:
     """Open a run, or a bundle without its run."""
     if (path / BUNDLE).is_file():
-        return model.load(path, "cpu", 1).predictor, None
+        return open_bundle(path, "cpu", 1).predictor, None
     if problem := run_problem(path):
         raise UsageError(f"train.teacher: {problem}, or a bundle")
     trained = load(path / YAML, files=False, runs=False, plugin_files=config.plugin_files)

@@ -22,7 +22,7 @@ from seqpipe.console import Console
 from seqpipe.errors import PluginError, SeqpipeError, UsageError
 from seqpipe.evaluation.scores import evaluate
 from seqpipe.features.document import Doc
-from seqpipe.runs.full_run import run_all
+from seqpipe.runs.full_run import RunOptions, run_all
 from seqpipe.runs.scoring import score_target
 from seqpipe.runtime.manifest import MetricsOwner
 from seqpipe.training.fit import fit_artifacts
@@ -81,8 +81,8 @@ def test_a_bundle_is_scored_by_the_metric_of_an_installed_head_and_by_field(caps
 def test_a_metric_that_is_no_number_is_null(value: float, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heads = heads_with(lambda options, gold, predicted: {"correlation": value})
     config = load(write_classifier(folder), ["train.epochs=1", "head.use=toys/mean"], plugins(**heads))
-    run_all(config, QUIET, "cpu")
-    scores = (run_all(config, QUIET, "cpu").scores or {})["test"]  # reads what the first run wrote
+    run_all(config, QUIET, RunOptions("cpu"))
+    scores = (run_all(config, QUIET, RunOptions("cpu")).scores or {})["test"]  # reads what the first run wrote
     assert list(scores) == ["accuracy", "macro_f1", "correlation", "labels"]
     assert scores["correlation"] is None
     run = Path("runs/moods")

@@ -23,7 +23,7 @@ from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.sources import NumericSource
-from seqpipe.runs.full_run import run_all
+from seqpipe.runs.full_run import RunOptions, run_all
 from seqpipe.runtime.explanation import figure
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batches, epoch_examples, examples, read
@@ -181,7 +181,7 @@ def test_behind_an_encoder_of_words_and_beside_another_head_it_points_at_words(t
     small = {"records": records, "counts": (60, 8, 8), "train": train_settings(2), "export": {}}
     config = names_config(tmp_path, **stages, **small)
     with contextlib.chdir(tmp_path):
-        run_all(config, QUIET, "cpu")
+        run_all(config, QUIET, RunOptions("cpu"))
     bundle = tmp_path / "runs/names/bundle"
     model, independent = load(bundle, "cpu"), Bundle(bundle)
     assert model.manifest.answer["parts"]["pointer"]["axis"] == "word_count"

@@ -14,7 +14,7 @@ from seqpipe import load as load_bundle
 from seqpipe.config.loader import load
 from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import FeatureSize
-from seqpipe.runs.full_run import run_all
+from seqpipe.runs.full_run import RunOptions, run_all
 from seqpipe_plugins.embeddings.ngrams import Ngrams
 from seqpipe_plugins.encoders.bag import Bag
 
@@ -149,7 +149,7 @@ def test_n_grams_stand_beside_other_embeddings_under_an_lstm(tmp_path: Path) -> 
     stages = {"tokenizer": "words", "embedding": [{"use": "lookup", "dim": 4}, ngrams], "encoder": "lstm"}
     yaml = write_pipeline(tmp_path, labelled_texts, "beside", **stages, head="label")
     with contextlib.chdir(tmp_path):
-        run_all(load(yaml, ["train.epochs=1"]), QUIET, "cpu")
+        run_all(load(yaml, ["train.epochs=1"]), QUIET, RunOptions("cpu"))
     model = load_bundle(tmp_path / "runs/beside/bundle", "cpu", threads=1)
     (entry,) = [entry for entry in model.manifest.inputs.values() if entry.get("kind") == "ngrams"]
     assert len(entry["hashes"]) == 4 * math.ceil(50 * 4 / 3)

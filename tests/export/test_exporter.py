@@ -23,7 +23,7 @@ from trained_pipeline import Trained, trained_example
 from seqpipe import load
 from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.answers.types import Metric
-from seqpipe.api.model import TOLERANCE, Model, same_answer
+from seqpipe.api.model import Model
 from seqpipe.console import Console, Tick
 from seqpipe.errors import ConfigError, DataError, ExportError, ParityError
 from seqpipe.export import exporter
@@ -33,6 +33,7 @@ from seqpipe.export.parity.gate import verify_parity
 from seqpipe.features.sources import TextSource
 from seqpipe.runtime import bundle
 from seqpipe.runtime.manifest import Manifest
+from seqpipe.runtime.opened import TOLERANCE, same_answer
 from seqpipe.training.datasets import read
 from seqpipe.version import VERSION
 

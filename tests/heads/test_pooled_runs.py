@@ -15,7 +15,7 @@ from seqpipe import load as open_bundle
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.evaluation.scores import evaluate
-from seqpipe.runs.full_run import run_all
+from seqpipe.runs.full_run import RunOptions, run_all
 from seqpipe.training.datasets import collate, examples
 from seqpipe.training.fit import fit_artifacts
 
@@ -45,7 +45,7 @@ def pipeline(folder: Path, *overrides: str, **head: Any) -> Config:
 def run(folder: Path, **head: Any) -> tuple[dict[str, Any], Any]:
     """The scores on the test set, and the bundle opened."""
     with contextlib.chdir(folder):
-        run_all(pipeline(folder, use="label", **head), QUIET, "cpu")
+        run_all(pipeline(folder, use="label", **head), QUIET, RunOptions("cpu"))
     model = open_bundle(folder / "runs/topics/bundle", "cpu")
     assert model.verify() == []
     return json.loads((folder / "runs/topics/metrics.json").read_text())["test"], model
@@ -121,7 +121,7 @@ def test_a_faulty_target_is_named_with_its_line(tmp_path: Path, head: Any, line:
     with (tmp_path / "train.jsonl").open("a") as file:
         file.write(json.dumps({"text": "a text", **line}) + "\n")
     with contextlib.chdir(tmp_path), pytest.raises(DataError, match=message):
-        run_all(config, QUIET, "cpu")
+        run_all(config, QUIET, RunOptions("cpu"))
 
 
 def test_dev_data_that_cannot_determine_a_threshold_are_refused_before_training(tmp_path: Path) -> None:
@@ -129,5 +129,5 @@ def test_dev_data_that_cannot_determine_a_threshold_are_refused_before_training(
         pipeline(tmp_path, "data.dev=null", use="label", multi=True, threshold="dev")
     config = pipeline(tmp_path, use="label", out_of_scope="none", threshold="dev")
     with contextlib.chdir(tmp_path), pytest.raises(DataError, match="no dev text has the label of out_of_scope"):
-        run_all(config, QUIET, "cpu")
+        run_all(config, QUIET, RunOptions("cpu"))
     assert not list(tmp_path.glob("runs/*/checkpoints/*.ckpt"))

@@ -19,7 +19,7 @@ from seqpipe.answers.registry import task_of
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.export.candidates import replace_candidates
-from seqpipe.runs.full_run import run_all
+from seqpipe.runs.full_run import RunOptions, run_all
 from seqpipe.training.data_forms import with_matches
 from seqpipe.training.datasets import Batches, examples
 from seqpipe.training.fit import fit_artifacts
@@ -127,7 +127,7 @@ def test_a_candidate_whose_cosine_equals_the_threshold_counts() -> None:
 
 def test_candidates_have_the_vectors_of_the_weights_that_are_exported(tmp_path: Path) -> None:
     config = pipeline(tmp_path, data=CANDIDATES | {"dev": None})  # without dev the last epoch's weights are kept
-    path = run_all(config, QUIET, "cpu", runs=tmp_path / "runs").bundle.path
+    path = run_all(config, QUIET, RunOptions("cpu", runs=tmp_path / "runs")).bundle_folder
     vectors = vectors_of(open_bundle(path, "cpu"), [row["text"] for row in ANSWERS])
     graph = onnx.load(path / "model.onnx").graph
     (stored,) = (numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name == VECTORS)

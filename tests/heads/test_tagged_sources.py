@@ -17,7 +17,7 @@ from seqpipe.api.model import Model
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.nn.multi_source_attention import join_sources
-from seqpipe.runs.full_run import run_all
+from seqpipe.runs.full_run import RunOptions, run_all
 from seqpipe.training.fit import fit_artifacts
 
 WORDS, TAGS = ("bank", "gift", "rat", "chef", "mode", "kind"), {"de": "NOUN", "en": "VERB"}
@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundle of a run whose export compared onnxruntime with PyTorch."""
     folder = tmp_path_factory.mktemp("sources")
     with contextlib.chdir(folder):
-        assert (run_all(pipeline(folder), QUIET, "cpu").scores or {})["test"]["accuracy"] == 1.0
+        assert (run_all(pipeline(folder), QUIET, RunOptions("cpu")).scores or {})["test"]["accuracy"] == 1.0
     return folder / "runs" / "tagger" / "bundle"
 
 

@@ -22,8 +22,8 @@ from seqpipe.answers.text import Generation, Text
 from seqpipe.answers.types import Metric
 from seqpipe.errors import PluginError, UsageError
 from seqpipe.evaluation.scores import score_answers
+from seqpipe.evaluation.significance import AnsweredSets, Difference, SetComparison, compare_answers
 from seqpipe.features.sources import source_from
-from seqpipe.runs.compare import AnsweredSets, Difference, SetComparison, compare_answers
 from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.predictor import Predictor
 from seqpipe_plugins.tokenizers.chars import Chars

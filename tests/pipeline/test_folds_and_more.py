@@ -13,8 +13,7 @@ import pytest
 import torch
 from tiny_pipelines import SMALL_TAGGER, fail_with, seqpipe, succeed, write_conll, write_jsonl, write_tagger
 
-from seqpipe import Pipeline, Run, UsageError, compare
-from seqpipe import runs as list_runs
+from seqpipe import Pipeline, Run, UsageError, compare, list_runs
 from seqpipe.console import Progress
 from seqpipe.training import checkpoint
 from seqpipe.training.data_forms import data_form

@@ -76,8 +76,8 @@ def test_a_tiny_bert_is_made_of_the_training_texts(tmp_path: Path) -> None:
     need = {"path": "models/bert", "make": "tiny-bert", "pieces": 60}
     words = [bert, {"use": "words"}]
     path = pipeline(tmp_path, "tagger", needs=[need], tokenizer=bert, embedding=None, encoder=words)
-    assert full_run.make_needs(load(path), QUIET, "cpu")
-    assert not full_run.make_needs(load(path), QUIET, "cpu")
+    assert full_run.make_needs(load(path), QUIET, full_run.RunOptions("cpu"))
+    assert not full_run.make_needs(load(path), QUIET, full_run.RunOptions("cpu"))
     folder = tmp_path / "yaml/models/bert"
     vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     assert {"[CLS]", "##a", "in"} <= vocabulary.keys()
@@ -194,7 +194,9 @@ def test_a_tokenizer_that_cuts_words_is_warned_of_and_scored_on_raw_text(
 ) -> None:
     letters = r"tokenizer={use: words, pattern: \w}"
     scores = full_run.run_all(
-        load_tagger(folder, *SMALL_TAGGER, letters, "train.epochs=6", "train.batch_size=4"), Console(0), "cpu"
+        load_tagger(folder, *SMALL_TAGGER, letters, "train.epochs=6", "train.batch_size=4"),
+        Console(0),
+        full_run.RunOptions("cpu"),
     ).scores
     assert scores is not None
     raw = scores["test (raw)"]

@@ -29,7 +29,7 @@ from tiny_pipelines import (
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
-from seqpipe.runs.full_run import run_all
+from seqpipe.runs.full_run import RunOptions, run_all
 from seqpipe.runs.run_folder import differences, fingerprint, load_trained, open_run
 from seqpipe.runs.train import resolve_device
 from seqpipe.training.artifacts import Artifacts
@@ -79,7 +79,7 @@ def test_an_unchanged_finished_run_does_nothing_and_says_so(finished: Path, caps
         return {path: path.stat().st_mtime_ns for path in files if not path.name.startswith(".lock")}
 
     before = written()
-    result = run_all(again(), Console(), "cpu")
+    result = run_all(again(), Console(), RunOptions("cpu"))
     assert written() == before
     assert result.scores == json.loads((finished / "runs/tiny/metrics.json").read_text())
     assert "nothing changed: nothing to do (--fresh trains again)" in capsys.readouterr().err

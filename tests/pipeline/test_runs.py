@@ -14,8 +14,8 @@ from tiny_pipelines import QUIET, seqpipe, succeed
 import seqpipe as library
 from seqpipe import Bundle, Run, UsageError
 from seqpipe.config.run_layout import FEATURES
-from seqpipe.runs.compare import prune
 from seqpipe.runs.full_run import export_run
+from seqpipe.runs.table import prune
 from seqpipe.training.artifacts import Artifacts
 
 
@@ -123,7 +123,7 @@ def test_the_table_of_runs_shows_damaged_and_unfinished_ones(folder: Path) -> No
     Path("runs/half/metrics.json").unlink()
     Path("runs/broken-bundle/bundle/bundle.json").write_text("?")
     Path("runs/no-run").mkdir()
-    rows = {row["name"]: row for row in library.runs("runs", sort="score")}
+    rows = {row["name"]: row for row in library.list_runs("runs", sort="score")}
     states = dict.fromkeys("ab", "finished") | {"half": "unfinished", "damaged": "damaged", "broken-bundle": "damaged"}
     assert {name: row["state"] for name, row in rows.items()} == states
     run, scores = Run("runs/a"), Run("runs/a").scores or {}

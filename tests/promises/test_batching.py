@@ -10,7 +10,7 @@ from conftest import TAG_OF, WORDS, Build
 from tiny_pipelines import tiers
 
 from seqpipe import Model, load
-from seqpipe.api.model import same_answer
+from seqpipe.runtime.opened import same_answer
 
 
 def sentences(count: int) -> list[Any]:

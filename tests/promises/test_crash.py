@@ -18,7 +18,7 @@ from promises.test_resume import assert_equal
 from tiny_pipelines import QUIET, CommandResult, ForkedCommand, kill_at, seqpipe, tiers, write_tagger
 
 from seqpipe.config.loader import load
-from seqpipe.runs.full_run import run_all
+from seqpipe.runs.full_run import RunOptions, run_all
 from seqpipe.runtime import bundle
 from seqpipe.training import checkpoint
 
@@ -98,7 +98,7 @@ def test_whatever_a_run_names_is_there_at_every_call_that_changes_a_file(tmp_pat
     calls = Calls(run)
     with contextlib.chdir(tmp_path):
         calls.look = look
-        run_all(config, QUIET, "cpu")
+        run_all(config, QUIET, RunOptions("cpu"))
         calls.look = None
     assert calls.moments > 100
     assert len(best) > 1  # weights were replaced by better ones

@@ -17,7 +17,7 @@ from tiny_pipelines import QUIET, BatchCallback, load_tagger, train_run, write_c
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import InterruptedRunError
-from seqpipe.runs.compare import runs
+from seqpipe.runs.table import list_runs
 from seqpipe.training import checkpoint, optim
 
 STEPS = 60  # of each pipeline of the long tier, at least
@@ -191,7 +191,7 @@ def test_a_clock_that_jumps_by_decades_and_files_of_the_future_change_no_result_
         os.utime(path, (4e9, 4e9))
     assert_equal(expected, trained(folder, config))
     assert all(0 <= row["seconds"] < 1e6 for row in saved(folder, config)["progress"]["history"])
-    assert [row["state"] for row in runs(folder / "runs")] == ["trained"]
+    assert [row["state"] for row in list_runs(folder / "runs")] == ["trained"]
 
 
 def test_the_comparison_sees_a_run_that_forgets_where_it_was(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from seqpipe import Bundle, Run
 from seqpipe.answers.metrics.numbers import score_rows
 from seqpipe.console import Console
 from seqpipe.errors import UsageError, install_command
-from seqpipe.runs.full_run import write_report
+from seqpipe.report.collect import write_report
 
 SHORT = {"head": "tags", "embedding": {"use": "lookup", "dim": 8}}
 

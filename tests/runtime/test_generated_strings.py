@@ -17,8 +17,8 @@ from tiny_pipelines import seqpipe, succeed, tiers, write_yaml
 
 from seqpipe import Model, UsageError, load
 from seqpipe.answers.text import GeneratedText, Generation
-from seqpipe.api.model import same_answer
 from seqpipe.features.sources import TextSource
+from seqpipe.runtime.opened import same_answer
 from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.words import Words
 

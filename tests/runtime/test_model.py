@@ -19,9 +19,9 @@ from onnx import helper
 from toy_bundles import changed_bundle
 
 from seqpipe import Model, load
-from seqpipe.api.model import same_answer, verify_bundle
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.runtime import bundle, graph_check, session
+from seqpipe.runtime.opened import same_answer, verify_bundle
 
 
 def words(answer: list[dict[str, Any]]) -> list[str]:

@@ -16,12 +16,12 @@ from tiny_pipelines import command_line, environ, fail_with, seqpipe, tagged_sen
 from toy_bundles import changed_bundle
 
 from seqpipe import Model, load
-from seqpipe.api.model import same_answer
 from seqpipe.batch.files import answer_chunks
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.export.passes.int8 import in_int8
 from seqpipe.runtime import bundle
 from seqpipe.runtime.manifest import Limits, Streaming
+from seqpipe.runtime.opened import same_answer
 
 FORWARD = {"hidden": 6, "direction": "forward"}
 HARD = ["", "  ", "Ada", " Ada\t\u00a0in  Rome .\u3000", "Dee Dee Fox met Bob Ray.", "e\u0301 Ꮎ 👩‍💻 New York"]

@@ -42,7 +42,7 @@ from tiny_pipelines import (
 from torch import Tensor, nn
 
 from seqpipe.config.loader import load
-from seqpipe.runs.full_run import run_all
+from seqpipe.runs.full_run import RunOptions, run_all
 
 ROOT = Path(__file__).parents[2]
 UNUSED_DAYS = 7  # after which the models of other sources are deleted
@@ -306,7 +306,7 @@ class Recipe:
     def make(self, folder: Path) -> None:
         config = load(self.write(folder, **self.content), (), plugins(**self.components()))
         with contextlib.chdir(folder):
-            run_all(config, QUIET, "cpu")
+            run_all(config, QUIET, RunOptions("cpu"))
 
 
 def text_recipe(records: Records, name: str, *counts: int, **content: Any) -> Recipe:

@@ -20,7 +20,7 @@ from seqpipe.features import mapped
 from seqpipe.features.document import Doc
 from seqpipe.features.mapped import FeatureStore, Ragged, write_values
 from seqpipe.features.sources import TextSource, tokenizers_of
-from seqpipe.runs.compare import prune
+from seqpipe.runs.table import prune
 from seqpipe.training.data_forms import DataForm, data_form
 from seqpipe.training.datasets import Batches, Example, MappedExamples
 

@@ -14,9 +14,9 @@ from seqpipe.answers.classification import LabelTask
 from seqpipe.answers.extractive_span import ExtractiveSpanTask
 from seqpipe.answers.tagging import SpansTask
 from seqpipe.answers.text import TextTask
-from seqpipe.api.model import same_answer
 from seqpipe.errors import DataError, PluginError
 from seqpipe.plugin import Size
+from seqpipe.runtime.opened import same_answer
 from seqpipe.training.datasets import read
 from seqpipe.training.evaluation import option_table, predictor
 from seqpipe.training.network import Network, score_gap

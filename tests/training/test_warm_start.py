@@ -28,7 +28,7 @@ from torch import Tensor
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, PluginError, UsageError
-from seqpipe.runs.full_run import run_all
+from seqpipe.runs.full_run import RunOptions, run_all
 from seqpipe.runs.run_folder import fingerprint, open_run
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts
@@ -325,7 +325,7 @@ def test_a_run_keeps_the_labels_of_the_one_that_it_started_from_and_does_not_nee
     init = ["head=label", *(f"{key}.init={OLD}" for key in ("tokenizer", "embedding", "head"))]
     config = load(yaml, [*init, "train.epochs=2", "train.optimizer.lr=0.005"])
     with contextlib.chdir(yaml.parent):
-        run_all(config, QUIET, "cpu")
+        run_all(config, QUIET, RunOptions("cpu"))
         folder = Path("runs/moods").absolute()
         shutil.rmtree(tmp_path / "old/runs")
         done = succeed("evaluate", folder, "--data", tmp_path / "old/test.jsonl", "--json")

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from seqpipe.answers.answer_types import Answer
-from seqpipe.api.model import Model, same_answer
 from seqpipe.config.loader import Config
 from seqpipe.errors import DataError, ParityError
 from seqpipe.export.parity.decisions import DecisionParity
@@ -19,6 +18,7 @@ from seqpipe.features.raw_text import with_raw_text
 from seqpipe.features.sources import TextSource
 from seqpipe.features.splitting import CUTS, Cut, smallest_chunks
 from seqpipe.runtime.decode_options import Chosen
+from seqpipe.runtime.opened import OpenedBundle, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, chunks
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.network import Network
@@ -142,7 +142,7 @@ ROUNDED = 1e-3  # allowed difference of rounded numbers in answers; `compare` ch
 class Comparison(Predictor):
     """PyTorch's predictor (on the CPU), which also runs the graph and counts differences of the decisions."""
 
-    def __init__(self, network: Network, config: Config, model: Model):
+    def __init__(self, network: Network, config: Config, model: OpenedBundle):
         ours = self.ours = predictor(network, config, explain=config.export.explain)
         ours.options, ours.limits = model.manifest.options, model.predictor.limits
         super().__init__(ours.featurizer, ours.kind, ours.run, ours.options, ours.limits)

@@ -15,7 +15,6 @@ import torch
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.metrics.numbers import format_score, metric_of
 from seqpipe.answers.registry import part_of
-from seqpipe.api.model import Model, same_answer
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, ParityError, PluginError
 from seqpipe.evaluation.scores import evaluate, goodness, headline, score_answers
@@ -35,6 +34,7 @@ from seqpipe.features.document import Arrays, Doc, Record, words_of
 from seqpipe.features.sources import NumericSource, masks, sources_of
 from seqpipe.runtime.decode_options import ARE_TEXTS
 from seqpipe.runtime.manifest import next_inputs
+from seqpipe.runtime.opened import OpenedBundle, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, batches
 
 # Compare incremental decoding, with the graph's cache as input, with decoding in one run.
@@ -416,7 +416,7 @@ DECISIONS, MOST_CHANGED = 1_000, 0.01  # compared instead, and the share that in
 _FIX = "set export.precision: fp32, or make the model wider or train it longer"
 
 
-def judge_int8(comparison: Comparison, small: Model, records: Sequence[Record]) -> dict[str, Any]:
+def judge_int8(comparison: Comparison, small: OpenedBundle, records: Sequence[Record]) -> dict[str, Any]:
     """Evaluate a bundle in int8 by its metric on at least `RECORDS` records, else by its agreement with fp32.
 
     Returns:
@@ -444,7 +444,7 @@ def judge_int8(comparison: Comparison, small: Model, records: Sequence[Record]) 
     return report | {"agreement": same / count, "compared": count}
 
 
-def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) -> tuple[int, int]:
+def _agreement(comparison: Comparison, small: OpenedBundle, records: Sequence[Record]) -> tuple[int, int]:
     """Count equal and compared decisions: on all records, then on random texts until there are enough."""
     same = count = 0
 

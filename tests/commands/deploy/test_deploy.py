@@ -24,8 +24,8 @@ from pydantic import ValidationError
 from serving import Server
 from tiny_pipelines import CommandResult, command_line, seqpipe
 
-from seqpipe.api.model import verify_bundle
 from seqpipe.commands import deploy as deploy_commands
+from seqpipe.runtime.opened import verify_bundle
 
 IMAGE = "registry.example.com/team/toy:1"
 TARGETS = {"triton": (), "docker": (), "systemd": (), "kserve": ("--image", IMAGE)}

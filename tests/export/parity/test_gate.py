@@ -13,7 +13,6 @@ from trained_pipeline import Trained, trained_example
 
 from seqpipe import Model, load
 from seqpipe.answers.registry import answer_from
-from seqpipe.api.model import same_answer
 from seqpipe.config.loader import Config
 from seqpipe.errors import ParityError
 from seqpipe.export.exporter import bundle_manifest, golden_examples
@@ -28,6 +27,7 @@ from seqpipe.features.kinds.text import Chars
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.manifest import Limits
+from seqpipe.runtime.opened import same_answer
 from seqpipe.runtime.session import GraphSession
 from seqpipe.training.datasets import read
 from seqpipe.training.evaluation import option_table, option_trials
