@@ -147,6 +147,7 @@ from seqpipe.nn.seq2seq_head import Seq2SeqHead as Seq2SeqHead
 from seqpipe.nn.seq2seq_head import TargetVocabulary as TargetVocabulary
 from seqpipe.nn.seq2seq_head import mask_before_end as mask_before_end
 from seqpipe.nn.seq2seq_head import shift_right as shift_right
+from seqpipe.runtime.opened import open_bundle as open_bundle
 from seqpipe.testing import Report as Report
 from seqpipe.testing import check_embedding as check_embedding
 from seqpipe.testing import check_encoder as check_encoder

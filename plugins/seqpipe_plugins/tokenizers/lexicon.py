@@ -12,7 +12,7 @@ from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 from tokenizers.pre_tokenizers import PreTokenizer
 
-from seqpipe.plugin import DataError, Folder, UsageError, load, replace_surrogates, word_level
+from seqpipe.plugin import DataError, Folder, UsageError, open_bundle, replace_surrogates, word_level
 
 from . import Form, folding
 
@@ -171,7 +171,7 @@ def _segment(run: Path, texts: Sequence[str]) -> Iterator[list[tuple[str, int]]]
     folder = run if (run / "bundle.json").is_file() else run / "bundle"
     if not (folder / "bundle.json").is_file():
         raise DataError(f"{run}: no bundle of a segmenter; train and export one: seqpipe run PIPELINE.yaml")
-    model = load(folder, "cpu")
+    model = open_bundle(folder, "cpu")
     answer = model.manifest.answer
     if answer.get("scheme") != "BMES":
         fix = "name the run of a segmenter, whose head has scheme: BMES"
