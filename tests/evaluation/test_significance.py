@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import scipy.stats
 import sklearn.metrics
 from tokenizers import Tokenizer
 
+from seqpipe import compare
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.candidates import Vector
 from seqpipe.answers.classification import Label, Labels, Score
@@ -311,3 +313,9 @@ def test_records_are_compared_in_any_order_and_file_and_other_data_is_refused() 
     ):
         with pytest.raises(UsageError, match=reason):
             compare_answers(first, second)
+
+
+def test_a_single_model_or_one_named_twice_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
+    for paths in ([], [tmp_path], [tmp_path, tmp_path]):
+        with pytest.raises(UsageError, match="name two or more different runs or bundles to compare"):
+            compare(*paths)

@@ -57,6 +57,12 @@ def test_a_feature_is_of_a_text_or_of_numbers_and_names_the_cure(feature: Featur
     assert ("inputs: {prices: " if feature.reads_numbers else "add one, or use linear") in message
 
 
+@pytest.mark.parametrize("feature", [feature for feature in FEATURES if not feature.reads_numbers])
+def test_a_feature_of_a_text_refuses_numbers(feature: FeatureKind) -> None:
+    with pytest.raises(TypeError, match=f"feature kind '{feature.kind}' reads no numbers, but list was passed: f:1"):
+        feature.rows([[1.0]], "f:1")
+
+
 @pytest.mark.parametrize(
     ("manifest", "words"),
     [

@@ -8,6 +8,7 @@ import io
 import json
 import random
 import struct
+import sys
 import wave
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,19 @@ def test_flac_is_read_where_soundfile_is_installed() -> None:
         with pytest.raises(DataError, match="cannot be read") as caught:
             Mel().rows(damaged, "f")
         assert "BytesIO" not in str(caught.value)
+
+
+def test_flac_without_soundfile_names_its_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    with pytest.raises(DataError, match=r"^f is .*soundfile.*not installed: pip install .*soundfile"):
+        Mel().rows(b"fLaC" + bytes(99), "f")
+
+
+def test_a_sound_may_have_as_many_samples_as_a_server_allows() -> None:
+    limited = Mel().limited(pixels=1, samples=16_000)
+    assert len(limited.rows(sound(16_000, 1.0), "f")) > 9
+    with pytest.raises(DataError, match="f has 16,001 samples at the rate 16,000, and at most 16,000 are read"):
+        limited.rows(np.append(sound(16_000, 1.0), 0.0), "f")
 
 
 @pytest.mark.parametrize("form", ["WAV", "FLAC"])

@@ -15,6 +15,7 @@ from seqpipe import Bundle, Run
 from seqpipe.answers.metrics.numbers import score_rows
 from seqpipe.console import Console
 from seqpipe.errors import UsageError, install_command
+from seqpipe.report import plots
 from seqpipe.report.collect import write_report
 
 SHORT = {"head": "tags", "embedding": {"use": "lookup", "dim": 8}}
@@ -145,3 +146,10 @@ def test_an_error_in_the_report_is_a_warning_that_names_it_and_keeps_the_run(
 def test_errors_of_texts_show_their_words_and_those_of_numbers_a_plot(name: str, shown: str, tmp_path: Path) -> None:
     page = Run(gallery(name).copy(tmp_path).run).report().path.read_text()
     assert re.search(shown, page)
+
+
+def test_a_diagram_has_the_diagonal_and_a_mark_for_each_point() -> None:
+    page = plots.diagonal("calibration", [(0.1, 0.2), (0.5, 0.4), (0.9, 0.95)], "confidence", "accuracy")
+    assert "accuracy by confidence, 3 points: 0.10: 0.20; 0.50: 0.40; 0.90: 0.95" in page
+    assert page.count("<use ") == 3
+    assert page.count("stroke-dasharray") == 1

@@ -221,3 +221,18 @@ def test_raw_text_that_is_refused_has_no_score(tiny_bundle: Path, capsys: pytest
     message = capsys.readouterr().err
     assert "warning: 100.0 % of 1 words are split differently" in message
     assert "it cannot be scored: " in message
+
+
+def test_an_answer_that_is_one_of_several_references_is_as_expected() -> None:
+    task = SimpleNamespace(
+        question=lambda record: record,
+        gold=lambda record: record["answers"],
+        predicted=lambda answer: answer,
+        is_comparable=True,
+        is_right=lambda gold, predicted: predicted in gold,
+        mistakes=lambda gold, predicted: {"expected": gold, "got": predicted},
+    )
+    predictor: Any = SimpleNamespace(task=task, kind=SimpleNamespace(is_generated=False))
+    record = {"answers": ["Bern", "in Bern"]}
+    assert [*full_run.expected_lines(predictor, record, "in Bern")] == ["as expected"]
+    assert [*full_run.expected_lines(predictor, record, "B")] == ['expected: ["Bern", "in Bern"]']

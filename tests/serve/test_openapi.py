@@ -96,6 +96,7 @@ def test_server_and_document_refuse_the_same(server: Server, document: Any, path
 
 def test_the_example_of_a_bundle_can_be_sent(server: Server, document: Any, tiny: Model) -> None:
     body = document["paths"]["/v1/toy"]["post"]["requestBody"]["content"]["application/json"]["example"]
+    assert body == {"inputs": "Anna in\r\nNew York"}
     assert server.post("/v1/toy", body).json == {"answer": tiny.manifest.golden[0].answer}
 
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import re
+import resource
 import shutil
 import signal
 import socket
@@ -31,6 +33,18 @@ def children(server: Server) -> list[int]:
     """The processes that answer."""
     pids = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
     return [int(pid) for pid in pids if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
+@needs_proc
+def test_the_limit_of_open_files_is_raised_for_the_connections(tiny_bundle: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, before[1]))
+    try:
+        with Server(str(tiny_bundle), "--max-connections", "300") as server:
+            limits = Path(f"/proc/{server.process.pid}/limits").read_text()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert int(re.findall(r"Max open files +(\d+)", limits)[0]) > 300
 
 
 # Names
