@@ -179,6 +179,10 @@ class TextSource(_FieldSource):
         columns = [field for field, _ in self._columns]
         return _hash(self.field, [self.tokenizer.to_str(), self.lossless, self.raw, columns, self._joins_words])
 
+    def words(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the words of each text."""
+        return [doc.words for doc in self.docs([{"text": text} for text in texts])]
+
     def _make_docs(self, records: Sequence[Record]) -> list[Doc]:
         """Tokenize texts; pre-tokenized words bypass splitting, but not normalisation or the vocabulary."""
         if self.pairs:

@@ -62,12 +62,11 @@ For a reader: *expected records*, *where is file:line*, *a bad line is a DataErr
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from seqpipe.testing.report import Finding, Report, Subject, require_success, run_checks, table
+from seqpipe.testing.package import check_component, check_installed
+from seqpipe.testing.report import Finding, Report, Subject, require_success, table
 
 __all__ = [
     "Finding",
@@ -95,7 +94,7 @@ def check_embedding(component: type, **options: Any) -> Report:
     Raises:
         AssertionError: lists every check that failed, what is wrong, and the usual fix.
     """
-    return require_success(report(Subject("embedding", component, options)))
+    return require_success(check_component(Subject("embedding", component, options)))
 
 
 def check_encoder(component: type, **options: Any) -> Report:
@@ -111,7 +110,7 @@ def check_encoder(component: type, **options: Any) -> Report:
     Raises:
         AssertionError: lists every check that failed, what is wrong, and the usual fix.
     """
-    return require_success(report(Subject("encoder", component, options)))
+    return require_success(check_component(Subject("encoder", component, options)))
 
 
 def check_head(component: type, **options: Any) -> Report:
@@ -129,7 +128,7 @@ def check_head(component: type, **options: Any) -> Report:
     Raises:
         AssertionError: lists every check that failed, what is wrong, and the usual fix.
     """
-    return require_success(report(Subject("head", component, options)))
+    return require_success(check_component(Subject("head", component, options)))
 
 
 def check_tokenizer(component: type, **options: Any) -> Report:
@@ -145,7 +144,7 @@ def check_tokenizer(component: type, **options: Any) -> Report:
     Raises:
         AssertionError: lists every check that failed, what is wrong, and the usual fix.
     """
-    return require_success(report(Subject("tokenizer", component, options)))
+    return require_success(check_component(Subject("tokenizer", component, options)))
 
 
 def check_reader(
@@ -165,7 +164,7 @@ def check_reader(
     Raises:
         AssertionError: lists every check that failed, what is wrong, and the usual fix.
     """
-    return require_success(report(Subject("reader", component, options), content=content, expected=expected))
+    return require_success(check_component(Subject("reader", component, options), content=content, expected=expected))
 
 
 def check_package(package: str, settings: Mapping[str, Any]) -> list[Report]:
@@ -184,33 +183,4 @@ def check_package(package: str, settings: Mapping[str, Any]) -> list[Report]:
     Raises:
         UsageError: if there is no such plugin package, or a setting matches none of its components.
     """
-    from seqpipe.testing.package import check_installed
-
     return check_installed(package, settings)
-
-
-def report(
-    subject: Subject, name: str = "", content: str | bytes | None = None, expected: Sequence[Mapping[str, Any]] = ()
-) -> Report:
-    """Run all checks of a component and return the report. Modules that need torch are imported here."""
-    name = name or f"{subject.kind} {subject.cls.__name__}"
-    with tempfile.TemporaryDirectory(prefix="seqpipe-testing-") as path:
-        folder = Path(path)
-        if subject.kind == "reader":
-            from seqpipe.testing.readers import reader_checks
-
-            return run_checks(name, reader_checks(subject, content, expected, folder))
-        if subject.kind == "tokenizer":
-            from seqpipe.testing.tokenizers import tokenizer_checks
-
-            return run_checks(name, tokenizer_checks(subject))
-        from seqpipe.testing.bench import Bench
-        from seqpipe.testing.graphs import Graph
-        from seqpipe.testing.heads import head_checks
-        from seqpipe.testing.incremental import incremental_checks, streaming_checks
-        from seqpipe.testing.stages import quiet, stage_checks
-
-        bench = Bench(subject, folder)
-        more = head_checks(bench) if subject.kind == "head" else incremental_checks(bench)
-        with quiet():
-            return run_checks(name, [*stage_checks(bench), *more, *streaming_checks(bench), *Graph(bench).checks()])

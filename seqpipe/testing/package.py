@@ -1,9 +1,11 @@
-"""The checks of every component that an installed distribution offers."""
+"""The checks of one component, and of every component that an installed distribution offers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
@@ -20,8 +22,6 @@ _LOADS = "Correct the cause that the message names; hooks return dicts from name
 
 def check_installed(package: str, settings: Mapping[str, Any]) -> list[Report]:
     """See seqpipe.testing.check_package."""
-    from seqpipe import testing
-
     grouped, canonical = metadata.entry_points(group=GROUP), canonicalize_name(package)
     entry_points = [e for e in grouped if e.dist and canonicalize_name(e.dist.name) == canonical]
     if not entry_points:
@@ -53,7 +53,7 @@ def check_installed(package: str, settings: Mapping[str, Any]) -> list[Report]:
             fix = f"Give --set {offer.name}.{missing[0]}=VALUE, or add Field(examples=[…]) to its annotation"
             reports.append(Report(component, (Finding(OPTIONS, "skipped", message, fix),)))
         else:
-            reports.append(testing.report(Subject(offer.kind, cls, options), component))
+            reports.append(check_component(Subject(offer.kind, cls, options), component))
     return reports
 
 
@@ -92,3 +92,30 @@ def _names(offer: Offer) -> set[str]:
         return set(option_fields(options_model(offer.load())))
     except PluginError:
         return set()
+
+
+def check_component(
+    subject: Subject, name: str = "", content: str | bytes | None = None, expected: Sequence[Mapping[str, Any]] = ()
+) -> Report:
+    """Run all checks of a component and return the report. Modules that need torch are imported here."""
+    name = name or f"{subject.kind} {subject.cls.__name__}"
+    with tempfile.TemporaryDirectory(prefix="seqpipe-testing-") as path:
+        folder = Path(path)
+        if subject.kind == "reader":
+            from seqpipe.testing.readers import reader_checks
+
+            return run_checks(name, reader_checks(subject, content, expected, folder))
+        if subject.kind == "tokenizer":
+            from seqpipe.testing.tokenizers import tokenizer_checks
+
+            return run_checks(name, tokenizer_checks(subject))
+        from seqpipe.testing.bench import Bench
+        from seqpipe.testing.graphs import Graph
+        from seqpipe.testing.heads import head_checks
+        from seqpipe.testing.incremental import incremental_checks, streaming_checks
+        from seqpipe.testing.stages import quiet, stage_checks
+
+        bench = Bench(subject, folder)
+        more = head_checks(bench) if subject.kind == "head" else incremental_checks(bench)
+        with quiet():
+            return run_checks(name, [*stage_checks(bench), *more, *streaming_checks(bench), *Graph(bench).checks()])

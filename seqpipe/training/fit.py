@@ -351,8 +351,9 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
             counter.add(doc)
     if len(fields) == 2 and not lossless:
         features |= pair_features()
+    words_of = TextSource(tokenizer, {}).words
     fitted = {
-        name: feature.with_tokenizer(tokenizer).fit(_Watched(f"fitting the feature {name}", docs, records))
+        name: feature.with_tokenizer(tokenizer, words_of).fit(_Watched(f"fitting the feature {name}", docs, records))
         for name, feature in features.items()
     }
     return _Source(TextSource(tokenizer, fitted, field, lossless), counter.counts(), counter.longest)

@@ -29,6 +29,7 @@ ONE_LABEL = "a\tx\nb c\tx\nc d\tx\nb c d\tx\nD a\tx\n"
 LEXICON = "a\tN\tV\nb\tV\nC\tN\n"
 TEXTS = ("b c d a", "c d b c", "d d b", "a")
 D = 6
+WORDS = Words().train(["a"])
 CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "crf": (CRF, {"scheme": "BIOES"}, ONE_LABEL),
     "crf, IOB2": (CRF, {"scheme": "IOB2"}, NAMES),
@@ -49,7 +50,9 @@ def build(folder: Path, case: str, content: str = "") -> tuple[Any, TextSource, 
     tags = ("A", "N", "V") if options["scheme"] == "none" else schemes.tag_set(labels, options["scheme"])
     tokenizer = Words().train(["a b c"])  # d is not in the vocabulary
     declared = cls.features({"gazetteer": path}).items()
-    features = {name: feature.with_tokenizer(tokenizer).fit([]) for name, feature in declared}
+    features = {
+        name: feature.with_tokenizer(tokenizer, TextSource(tokenizer, {}).words).fit([]) for name, feature in declared
+    }
     torch.manual_seed(3)
     head = cls(D, tags, {name: feature.size for name, feature in features.items()}, gazetteer=path, **options)
     with torch.no_grad():
@@ -157,7 +160,7 @@ def test_names_are_split_as_by_the_tokenizer_and_as_by_white_space(tmp_path: Pat
     path = tmp_path / "names.tsv"
     path.write_text("\ufeffSt. Gallen\tcity\r\n\r\nBÂLE\tcity\tport\n")
     tokenizer = Words().train(["a"])
-    feature = Ngrams(1, None, names_file=path).with_tokenizer(tokenizer)
+    feature = Ngrams(1, None, names_file=path).with_tokenizer(tokenizer, TextSource(tokenizer, {}).words)
     assert (feature.words, len(feature.hashes)) == (3, 3)
     assert feature.counts == (3, 1, 1, 1, 1, 0, 0, 1)  # city and port: names, then those that each name has
     source = TextSource(tokenizer, {"names": feature})
@@ -173,7 +176,7 @@ def test_names_are_split_in_groups_and_each_word_is_hashed_once(
     path.write_text("".join(f"w{i} v{j}\tx\n" for i in range(40) for j in range(40)))
     monkeypatch.setattr(TextSource, "docs", lambda self, rows: groups.append(len(rows)) or docs(self, rows))
     monkeypatch.setattr(ngrams, "hash_of_word", lambda word: hashed.append(word) or hash_of_word(word))
-    feature = Ngrams(1, None, names_file=path).with_tokenizer(Words().train(["a"]))
+    feature = Ngrams(1, None, names_file=path).with_tokenizer(WORDS, TextSource(WORDS, {}).words)
     assert (len(feature.hashes), sum(groups), len(hashed)) == (1_600, 1_600, 80)
     assert max(groups) <= 512
 
@@ -182,7 +185,6 @@ def test_more_names_than_a_bundle_may_contain_are_refused_before_they_are_split(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ngrams, "MOST_ENTRIES", 8)
-    monkeypatch.setattr(ngrams, "TextSource", None)
     message = r"names.tsv: 3 names are over the limit of 2 with so many labels \(3\); list fewer of one of them"
     with pytest.raises(DataError, match=message):
         build(tmp_path, "crf", "a\tx\nb\ty\nb\tx\nc\tz\n")
@@ -194,7 +196,7 @@ def test_a_million_names_are_a_gazetteer(tmp_path: Path) -> None:
     path, tokenizer = tmp_path / "names.tsv", Words().train(["a"])
     with path.open("w") as file:
         file.writelines(f"w{i % 1_009} v{i}\t{'xyzt'[i % 4]}\n" for i in range(1_000_000))
-    fitted = Ngrams(1, None, names_file=path).with_tokenizer(tokenizer)
+    fitted = Ngrams(1, None, names_file=path).with_tokenizer(tokenizer, TextSource(tokenizer, {}).words)
     manifest = fitted.manifest()
     assert len(json.dumps(manifest)) < bundle.MOST_MANIFEST / 2
     source = TextSource(tokenizer, {"names": Ngrams.from_manifest(manifest, {})})
@@ -221,7 +223,7 @@ def test_pieces_of_words_and_word_segmentation_are_refused(tmp_path: Path) -> No
     path.write_text("a\tx\n")
     feature = Ngrams(1, None, names_file=path)
     with pytest.raises(UsageError, match="names are compared word by word; use the tokenizer words, chars or lexicon"):
-        feature.with_tokenizer(construct(BPE, max_size=40).train(["a b c"]))
-    size = feature.with_tokenizer(Words().train(["a"])).size
+        feature.with_tokenizer(construct(BPE, max_size=40).train(["a b c"]), TextSource(WORDS, {}).words)
+    size = feature.with_tokenizer(WORDS, TextSource(WORDS, {}).words).size
     with pytest.raises(UsageError, match="in BMES every word is in a span, listed or not; use the scheme BIOES"):
         CRF(D, schemes.tag_set(["x"], "BMES"), {"gazetteer": size}, gazetteer=path, scheme="BMES")

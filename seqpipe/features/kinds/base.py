@@ -21,6 +21,8 @@ TOKENS, WORDS, SENTENCES = "sequence_length", "word_count", "sentence_count"  # 
 PLACES = "place_count"  # second axis of the places into which an encoder divides a picture or a sound
 TOKEN_AXES = (BATCH, TOKENS)  # of an array with one entry for each token
 
+WordsOf = Callable[[Sequence[str]], Iterable[Sequence[str]]]  # texts to the words of each
+
 
 class FeatureKind(ABC):
     """One input of the graph besides ids and mask: a stage declares it, training data fit it, a bundle describes it.
@@ -88,8 +90,8 @@ class FeatureKind(ABC):
         """Return the feature before fitting, which accepts any value of a field."""
         return self
 
-    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
-        """Return the feature for texts of this tokenizer."""
+    def with_tokenizer(self, tokenizer: Tokenizer, words_of: WordsOf) -> Self:
+        """Return the feature for texts of this tokenizer; `words_of` splits texts as it splits them."""
         return self
 
     def fit(self, docs: Iterable[Doc]) -> Self:

@@ -19,8 +19,7 @@ from tokenizers import Tokenizer
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc
 from seqpipe.features.encoding import FORMS, Form, form_of
-from seqpipe.features.kinds.base import BATCH, TOKENS, FeatureKind, unknown_kind
-from seqpipe.features.sources import TextSource
+from seqpipe.features.kinds.base import BATCH, TOKENS, FeatureKind, WordsOf, unknown_kind
 from seqpipe.features.splitting import splits_words
 from seqpipe.features.vocabulary import FeatureSize
 from seqpipe.files import file_lines
@@ -79,12 +78,12 @@ class Ngrams(FeatureKind):
     def fields(self) -> tuple[str, ...]:
         return (self.label,) if self.label else ()
 
-    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
+    def with_tokenizer(self, tokenizer: Tokenizer, words_of: WordsOf) -> Self:
         """Return the feature in the Unicode normalization form that the tokenizer applies first."""
         feature = replace(self, normalize=form_of(tokenizer), _rows={})
-        return feature if self.names_file is None else feature.with_names(self.names_file, tokenizer)
+        return feature if self.names_file is None else feature.with_names(self.names_file, tokenizer, words_of)
 
-    def with_names(self, path: Path, tokenizer: Tokenizer) -> Self:
+    def with_names(self, path: Path, tokenizer: Tokenizer, words_of: WordsOf) -> Self:
         """Return the feature with the names of a file, as the tokenizer splits them, and as white space does."""
         if splits_words(tokenizer):
             raise UsageError(f"{path}: names are compared word by word; use the tokenizer words, chars or lexicon")
@@ -94,12 +93,12 @@ class Ngrams(FeatureKind):
             problem = f"{len(names):,} names are over the limit of {most:,} with so many labels ({len(labels)})"
             raise DataError(f"{path}: {problem}; list fewer of one of them")
         bits, labels_of, longest = {label: 1 << i for i, label in enumerate(labels)}, dict[int, int](), 0  # by hash
-        source, remaining = TextSource(tokenizer, {}), iter(names)
+        remaining = iter(names)
         hash_of = lru_cache(_CACHED)(lambda word: hash_of_word(self._normalize_word(word)))
         while group := [*islice(remaining, _TEXTS)]:
-            for name, doc in zip(group, source.docs([{"text": name} for name in group]), strict=True):
+            for name, split in zip(group, words_of(group), strict=True):
                 mask = sum(bits[label] for label in {*names[name]})
-                for words in dict.fromkeys((tuple(doc.words), tuple(name.split()))):
+                for words in dict.fromkeys((tuple(split), tuple(name.split()))):
                     if not 0 < len(words) <= MOST_WORDS:
                         problem = f"{name[:100]!r} has {len(words)} words, not 1 to {MOST_WORDS}"
                         raise DataError(f"{path}: {problem}; remove it")

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, ExtendedVocabulary
 from seqpipe.features.encoding import FORMS, Form, form_of
-from seqpipe.features.kinds.base import BATCH, SENTENCES, TOKENS, WORDS, FeatureKind, unknown_kind
+from seqpipe.features.kinds.base import BATCH, SENTENCES, TOKENS, WORDS, FeatureKind, WordsOf, unknown_kind
 from seqpipe.features.splitting import lines, sentences
 from seqpipe.features.vocabulary import PAD, SPECIALS, UNK
 
@@ -41,7 +41,7 @@ class Chars(FeatureKind):
     axes = (BATCH, TOKENS, "word_length")
     shows_tokens = True
 
-    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
+    def with_tokenizer(self, tokenizer: Tokenizer, words_of: WordsOf) -> Self:
         """Return the feature in the Unicode normalization form that the tokenizer applies first."""
         return replace(self, normalize=form_of(tokenizer), _rows={}, _ids={})
 
