@@ -156,6 +156,16 @@ def test_constants_leave_a_condition_sizes_enter_it_and_costly_nodes_stay() -> N
     assert [operators(branch) for branch in bodies(condition)] == ["Shape Mul Expand"] * 2
 
 
+def test_sizes_that_are_computed_from_each_other_enter_a_condition_in_order() -> None:
+    size = "shape = Shape (before) first = Gather <axis = 0> (shape, axis) size = Mul (first, count)"
+    body = "wide = ConstantOfShape (size) sum = ReduceSum <keepdims = 0> (wide) scaled = Add (before, sum)"
+    branches = f"then_branch = a () => (float[R, D] a) {{ {body} a = Identity (scaled) }}"
+    branches += ", else_branch = b () => (float[R, D] b) { b = Identity (before) }"
+    after = moved(loop(f"{size} after = If (go) <{branches}>"))
+    (then, _) = bodies(inner(after).node[-2])
+    assert operators(then) == "Shape Gather Mul ConstantOfShape ReduceSum Add Identity"
+
+
 def test_a_constant_that_a_loop_stores_moves_before_it() -> None:
     model = loop("after = Add (before, bias)")
     inner(model).initializer.append(numpy_helper.from_array(np.full(4, 2, np.float32), "bias"))
