@@ -27,7 +27,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel
 
-from seqpipe import errors, plugin
+from seqpipe import errors, nn, plugin
 from seqpipe.commands.app import app
 from seqpipe.commands.help import examples
 from seqpipe.config.contract import decode_options
@@ -370,7 +370,7 @@ def _member_default(member: Member) -> str:
     return "" if member.default is ABSENT or callable(member.default) else f"`{member.default!r}`"
 
 
-# Names of seqpipe.plugin
+# Names of seqpipe.plugin and seqpipe.nn
 
 SUBJECTS = {  # of modules, by how they begin
     "seqpipe.config": "Hooks, versions and options",
@@ -381,40 +381,57 @@ SUBJECTS = {  # of modules, by how they begin
     "seqpipe.answers": "Answers and metrics",
     "seqpipe.files": "Files",
     "seqpipe.runtime": "Bundles",
-    "seqpipe.nn": "Building blocks of PyTorch",
     "seqpipe.testing": "Tests of components",
 }
 
 
 def _names() -> Iterator[str]:
-    """Every name that `seqpipe.plugin` offers, by subject."""
+    """Every name that `seqpipe.plugin` and `seqpipe.nn` offer, by subject."""
     rows: dict[str, list[tuple[str, str]]] = {subject: [] for subject in SUBJECTS.values()}
+    imports = [node for node in ast.walk(ast.parse(inspect.getsource(plugin))) if isinstance(node, ast.ImportFrom)]
+    modules = {alias.name: str(node.module) for node in imports for alias in node.names}
     for name in sorted(plugin.__all__, key=str.lower):
-        module = plugin.SOURCES[name]
-        subject = next(text for prefix, text in SUBJECTS.items() if module.startswith(prefix))
-        rows[subject].append((f"`{name}`", _meaning(name, module)))
+        subject = next(text for prefix, text in SUBJECTS.items() if modules[name].startswith(prefix))
+        rows[subject].append((f"`{name}`", _meaning(name, getattr(plugin, name), modules[name])))
     yield from (
         "",
         "## Names for plugins",
         "",
         "Every name that `from seqpipe.plugin import …` offers to authors of components, with the beginning of its",
-        "documentation; `help(seqpipe.plugin.NAME)` prints the rest. Each is imported when it is first asked for: only",
-        "the building blocks of PyTorch need PyTorch, so that readers and tokenizers run without it. A component with",
-        "many names may `import seqpipe.plugin as sp`, as the built-in heads do.",
+        "documentation; `help(seqpipe.plugin.NAME)` prints the rest. Only the test kit needs PyTorch, so that readers",
+        "and tokenizers run without it.",
     )
     for subject, names in rows.items():
         yield from ("", f"### {subject}", "", *_table(("name", "meaning"), names))
+    yield from (
+        "",
+        "## Building blocks",
+        "",
+        "What embeddings, encoders and heads are built of, by subject: `from seqpipe.nn.loops import scan`. All of it",
+        "needs PyTorch, can be trained, and exports to ONNX.",
+    )
+    for subject in nn.__all__:
+        module = import_module(f"seqpipe.nn.{subject}")
+        names = [
+            (f"`{name}`", _meaning(name, getattr(module, name), module.__name__))
+            for name in sorted(module.__all__, key=str.lower)
+        ]
+        heading = f"### seqpipe.nn.{subject}"
+        yield from ("", heading, "", _paragraph(module), "", *_table(("name", "meaning"), names))
 
 
-def _meaning(name: str, module: str) -> str:
+def _paragraph(value: Any) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
+
+
+def _meaning(name: str, value: Any, module: str) -> str:
     """The first sentence of an object's docstring; of a value, what it is and the comment behind its definition."""
-    value = getattr(plugin, name)
     if inspect.isclass(value) and issubclass(value, errors.SeqpipeError):
         line = re.search(rf"\b{name} +\d+ +(.*)", errors.__doc__ or "")
         return line[1] if line else _first(value)
     if inspect.isclass(value) or inspect.isfunction(value) or inspect.ismodule(value):
-        text = " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
-        return re.split(r"(?<!al)(?<=\.) (?=[A-Z`])", text)[0]
+        return re.split(r"(?<!al)(?<=\.) (?=[A-Z`])", _paragraph(value))[0]
     source = inspect.getsource(import_module(module))
     statements = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assign | ast.AnnAssign)]
     separators = [": " if isinstance(node, ast.AnnAssign) else " = " for node in statements]

@@ -1,34 +1,96 @@
-"""All names for authors of components, in one flat module: `from seqpipe.plugin import DataError, Size, hookimpl`.
+"""Names for authors of components: the hook marker, types of options, features, errors, and the test kit.
 
-The names are listed once, in `plugin.pyi` beside this file. Each is imported at first use, so that plugins are listed
-without NumPy, and readers and tokenizers run without PyTorch.
+The building blocks of embeddings, encoders and heads, which need PyTorch, are in `seqpipe.nn`, by subject.
+
+```python
+from seqpipe.nn.recurrent import ragged_rnn
+from seqpipe.plugin import DataError, Size, check_head, hookimpl
+```
 """
 
 from __future__ import annotations
 
-import ast
 from importlib import import_module
-from pathlib import Path
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-# Type checkers and editors read the stub, since they cannot follow a module's `__getattr__`. A table would repeat the
-# stub; parsing it takes half a millisecond.
-SOURCES = {
-    alias.name: statement.module
-    for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
-    if isinstance(statement, ast.ImportFrom) and statement.module
-    for alias in statement.names
-}
-__all__ = sorted(SOURCES)
+from seqpipe import nn
+from seqpipe.config.hookspecs import hookimpl
+from seqpipe.errors import DataError, EnvError, UsageError, did_you_mean, install_command
+from seqpipe.features.spans import Offsets, StatedSpan, fitting_offsets, stated_span
+from seqpipe.files import JSON_DECODER, LONGEST_LINE, file_lines, open_file
+from seqpipe.types import Automaton, Checkpoint, Folder, Probability, Size, Texts, Tokens, Trie, TryWith, Uniform
+from seqpipe.version import PLUGIN_API
 
+if TYPE_CHECKING:
+    from seqpipe.answers import tagging_schemes
+    from seqpipe.answers.metrics.squad import gold_answers, locate_answer
+    from seqpipe.answers.metrics.text import BleuTokenizer
+    from seqpipe.answers.types import Metric
+    from seqpipe.features.checkpoint_tokenizer import NO_CHECKPOINT_ID, pretrained_tokenizer
+    from seqpipe.features.kinds.image import Image
+    from seqpipe.features.kinds.matrix import Matrix
+    from seqpipe.features.kinds.mel import Mel
+    from seqpipe.features.kinds.ngrams import Ngrams, read_names
+    from seqpipe.features.kinds.text import Chars, Column, Copy, Pieces, Segments, Sentences
+    from seqpipe.features.media import with_paths
+    from seqpipe.features.vocabulary import (
+        MASK,
+        SPAN_MARKS,
+        SPECIALS,
+        UNK,
+        FeatureSize,
+        replace_surrogates,
+        token_counts,
+        word_level,
+    )
+    from seqpipe.runtime.opened import open_bundle
+    from seqpipe.testing import check_embedding, check_encoder, check_head, check_reader, check_tokenizer
 
-def __getattr__(name: str) -> Any:
-    if name not in SOURCES:
+__all__ = ["PLUGIN_API", "hookimpl"]
+__all__ += ["Automaton", "Checkpoint", "Folder", "Probability", "Size", "Texts", "Tokens", "Trie", "TryWith", "Uniform"]
+__all__ += ["DataError", "EnvError", "UsageError", "did_you_mean", "install_command"]
+__all__ += ["Chars", "Column", "Copy", "Image", "Matrix", "Mel", "Ngrams", "Pieces", "Segments", "Sentences"]
+__all__ += ["MASK", "SPAN_MARKS", "SPECIALS", "UNK", "FeatureSize", "replace_surrogates", "token_counts", "word_level"]
+__all__ += ["NO_CHECKPOINT_ID", "pretrained_tokenizer", "read_names", "with_paths"]
+__all__ += ["Offsets", "StatedSpan", "fitting_offsets", "stated_span"]
+__all__ += ["BleuTokenizer", "Metric", "gold_answers", "locate_answer", "tagging_schemes"]
+__all__ += ["JSON_DECODER", "LONGEST_LINE", "file_lines", "open_bundle", "open_file"]
+__all__ += ["check_embedding", "check_encoder", "check_head", "check_reader", "check_tokenizer"]
+
+# Modules whose names are imported at first use: plugins are listed without NumPy, and readers run without PyTorch.
+_LATER = (
+    ("seqpipe.answers", ("tagging_schemes",)),
+    ("seqpipe.answers.metrics.squad", ("gold_answers", "locate_answer")),
+    ("seqpipe.answers.metrics.text", ("BleuTokenizer",)),
+    ("seqpipe.answers.types", ("Metric",)),
+    ("seqpipe.features.checkpoint_tokenizer", ("NO_CHECKPOINT_ID", "pretrained_tokenizer")),
+    ("seqpipe.features.kinds.image", ("Image",)),
+    ("seqpipe.features.kinds.matrix", ("Matrix",)),
+    ("seqpipe.features.kinds.mel", ("Mel",)),
+    ("seqpipe.features.kinds.ngrams", ("Ngrams", "read_names")),
+    ("seqpipe.features.kinds.text", ("Chars", "Column", "Copy", "Pieces", "Segments", "Sentences")),
+    ("seqpipe.features.media", ("with_paths",)),
+    ("seqpipe.features.vocabulary", ("MASK", "SPAN_MARKS", "SPECIALS", "UNK", "FeatureSize")),
+    ("seqpipe.features.vocabulary", ("replace_surrogates", "token_counts", "word_level")),
+    ("seqpipe.runtime.opened", ("open_bundle",)),
+    ("seqpipe.testing", ("check_embedding", "check_encoder", "check_head", "check_reader", "check_tokenizer")),
+)
+
+if not TYPE_CHECKING:  # of a module with this function, type checkers accept any name
+
+    def __getattr__(name: str) -> Any:
+        for module, names in _LATER:
+            if name in names:  # imported as by `from module import name`, which finds modules in a package too
+                return getattr(__import__(module, fromlist=[name]), name)
+        if not name.startswith("_") and find_spec("torch"):
+            for subject in nn.__all__:
+                place = f"seqpipe.nn.{subject}"
+                if name == subject or name in import_module(place).__all__:
+                    place = "seqpipe.nn" if name == subject else place
+                    # Of an AttributeError, `from seqpipe.plugin import …` would not show the message.
+                    raise ImportError(f"{name} is a building block of {place}: from {place} import {name}")
         raise AttributeError(f"module 'seqpipe.plugin' has no attribute {name!r}")
-    owner = import_module(SOURCES[name])
-    value = getattr(owner, name) if hasattr(owner, name) else import_module(f"{owner.__name__}.{name}")
-    globals()[name] = value
-    return value
 
 
 def __dir__() -> list[str]:

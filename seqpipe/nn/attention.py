@@ -15,6 +15,9 @@ from seqpipe.errors import UsageError
 from seqpipe.nn.layers import RealRows, feed_forward
 from seqpipe.nn.loops import State
 
+__all__ = ["Attention", "AttentionPool", "AttentionScore", "CoverageAttention", "Glimpse", "IntraDecoderAttention"]
+__all__ += ["GradientEstimator", "ProjectedKeys", "attention_mask", "fused_attention", "needs_weights"]
+
 AttentionScore = Literal["dot", "scaled-dot", "additive", "bilinear", "concat", "concat-tanh", "multi-head"]
 
 

@@ -8,6 +8,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+__all__ = ["GRID", "grid_temperature", "sigmoid_temperature", "softmax_temperature"]
+__all__ += ["calibration_error", "f1_threshold", "refusal_threshold"]
+
 LEAST, MOST = 0.05, 20.0  # range of temperatures
 BINS = 15
 GRID = tuple(2 ** (step / 2) for step in range(-5, 6))  # temperatures of losses, from 0.18 to 5.7

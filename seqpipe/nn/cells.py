@@ -14,6 +14,9 @@ from torch.nn import functional as F
 
 from seqpipe.nn.loops import State, scan
 
+__all__ = ["CellStep", "CellWeights", "OnnxNode", "RecurrentCell", "recurrent_step", "split_columns"]
+__all__ += ["LSTMParts", "LSTMVariant"]
+
 
 @dataclass(frozen=True)
 class OnnxNode:

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import EOS, SPAN_MARKS, SPECIALS
 
+__all__ = ["BatchRandom", "SpanCorruption", "choose_tokens", "guessable_tokens", "replace_second_texts", "word_starts"]
+
 _FIRST_WORD = len(SPECIALS)  # earlier ids are special tokens
 _EVALUATION = 20_191  # the seed in evaluation
 _EOS = SPECIALS.index(EOS)

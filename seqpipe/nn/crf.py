@@ -23,6 +23,9 @@ from seqpipe.nn.layers import LOG_ZERO, MASKED_LOGIT
 from seqpipe.nn.loops import State, scan, while_loop
 from seqpipe.nn.search import top_n
 
+__all__ = ["Gazetteer", "PathLogProbability", "best_path", "bounded", "chain", "decode"]
+__all__ += ["log_likelihoods", "tag_log_probabilities"]
+
 LEAST = -35.0  # lower bound of emissions relative to the token's best in sums: products of two stay positive
 BLOCK = 1 << 16  # sums of a score and a transition that are computed at a time
 TINY = 1e-37  # replaces values that still underflow

@@ -19,6 +19,8 @@ from seqpipe.nn.loops import State, run_if
 from seqpipe.nn.search import repeat_axis, repeated, rows_at, top_n
 from seqpipe.runtime.manifest import CacheEntry
 
+__all__ = ["IncrementalEncoder", "IncrementalStages", "KVCacheEncoder", "Prompt", "TokenPrefix"]
+
 # The key-value cache of causal encoders: continue a text without reading its tokens twice.
 #
 # A causal encoder, in which no token depends on a later one, can be run incrementally. It has the five methods of

@@ -11,6 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+__all__ = ["BOS_ID", "EOS_ID", "LOG_ZERO", "MASKED_LOGIT", "PAD_ID", "UNK_ID", "logit_mask"]
+__all__ += ["RealRows", "TokenWindows", "whole_batch"]
+__all__ += ["LockedDropout", "PositionEmbeddings", "RMSNorm"]
+__all__ += ["ACTIVATIONS", "GatedFeedForward", "feed_forward", "linear_from"]
+
 # Ids of the special tokens of every vocabulary, and scores of impossible items.
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3

@@ -24,6 +24,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+__all__ = ["State", "run_if", "scan", "while_loop"]
+
 State = tuple[Tensor, ...]
 RowStep = Callable[[State, State], tuple[State, State]]
 

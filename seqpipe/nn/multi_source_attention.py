@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, AttentionScore, GradientEstimator, HardAttention, ProjectedKeys
 
+__all__ = ["ProjectedSources", "SourceAttention", "SourceCombination", "StageOutputs"]
+__all__ += ["join_masks", "summarize_sources"]
+
 StageOutputs = Mapping[str, Tensor]  # outputs of a source's stages: x (B, S, D), mask (B, S), optional state (B, D) …
 SourceCombination = Literal["concatenation", "hierarchy"]
 

@@ -26,6 +26,8 @@ from seqpipe.features.encoding import encode_batch
 from seqpipe.features.vocabulary import MASK, SPECIALS, vocabulary_of
 from seqpipe.nn.layers import BOS_ID, EOS_ID, UNK_ID
 
+__all__ = ["has_segment_embeddings", "longest_input", "optional_attribute", "pretrained_decoder", "pretrained_model"]
+
 # Models of `transformers` from checkpoints, with the word vectors in the order of our ids.
 
 _DROPOUTS = (

@@ -17,6 +17,8 @@ from seqpipe.nn.encoder_decoder import Attention, DecoderParts, EncoderParts, La
 from seqpipe.nn.layers import BOS_ID, EOS_ID, GatedFeedForward, RMSNorm, linear_from
 from seqpipe.nn.pretrained import Seq2SeqCheckpoint, optional_attribute, pretrained_seq2seq
 
+__all__ = ["pretrained_decoder_parts", "pretrained_encoder_parts"]
+
 # The encoder and the decoder of a BART, an mBART or a Marian, from a checkpoint's configuration and weights.
 #
 # BART (Lewis et al. 2020), mBART (Liu et al. 2020) and Marian (Junczys-Dowmunt et al. 2018) are Transformers of Vaswani

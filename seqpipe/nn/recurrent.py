@@ -21,6 +21,9 @@ from seqpipe.nn.layers import LockedDropout
 from seqpipe.nn.loops import State, scan
 from seqpipe.types import Means, Probability
 
+__all__ = ["Direction", "InitialStateEncoder", "InitialStateOption", "Recurrent", "RecurrentOptions"]
+__all__ += ["TORCH_CELLS", "decoder_start_state", "ragged_rnn", "unroll_decoder"]
+
 # Recurrent cells over ragged sequences: padded in PyTorch, one node or Scan per layer in export.
 
 _KERNELS: Mapping[str, Callable[..., Any]] = {  # by an `nn.RNNBase`'s mode: the library's own loop over time

@@ -16,6 +16,9 @@ from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID
 from seqpipe.nn.loops import State, while_loop
 from seqpipe.types import Automaton, Size, Tokens, Trie, TryWith, Uniform
 
+__all__ = ["BeamOptions", "Decoder", "GenerationOptions", "RowsDecoder", "SearchOptions", "beam_search", "generate"]
+__all__ += ["is_among", "prepend_token", "repeat_axis", "rows_at", "top_n", "with_arcs"]
+
 # Decode options of heads that search for sequences: types, bounds and the only defaults.
 
 

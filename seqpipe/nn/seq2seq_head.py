@@ -17,6 +17,8 @@ from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import StageOutputs
 from seqpipe.nn.search import RowsDecoder, SearchOptions, SourceDecoder, beam_search
 
+__all__ = ["DecoderSource", "Seq2SeqHead", "TargetVocabulary", "mask_before_end", "shift_right"]
+
 
 class DecoderSource(NamedTuple):
     """The constant input of every step: the projected sources and the mask of their positions.

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from seqpipe import load
 from seqpipe.errors import DataError, UsageError
-from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID
+from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID, UNK_ID
 from seqpipe.nn.search import SearchOptions
-from seqpipe.plugin import UNK_ID
 from seqpipe_plugins.heads.copy_seq2seq import CopySeq2Seq
 
 

@@ -10,7 +10,9 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.plugin import MASKED_LOGIT, Chars, Probability, State, scan
+from seqpipe.nn.layers import MASKED_LOGIT
+from seqpipe.nn.loops import State, scan
+from seqpipe.plugin import Chars, Probability
 from seqpipe_plugins.embeddings import each_word_once, uniform_embedding
 
 

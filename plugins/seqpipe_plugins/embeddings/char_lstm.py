@@ -9,7 +9,8 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe.plugin import Chars, Probability, UsageError, ragged_rnn
+from seqpipe.nn.recurrent import ragged_rnn
+from seqpipe.plugin import Chars, Probability, UsageError
 from seqpipe_plugins.embeddings import each_word_once, uniform_embedding
 
 

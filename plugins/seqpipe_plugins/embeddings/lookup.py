@@ -9,7 +9,8 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe.plugin import Column, LockedDropout, Probability, token_counts
+from seqpipe.nn.layers import LockedDropout
+from seqpipe.plugin import Column, Probability, token_counts
 from seqpipe_plugins.embeddings import uniform_embedding
 
 UNK = 1

@@ -10,7 +10,8 @@ import torch
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
-import seqpipe.plugin as sp
+from seqpipe.plugin import Mel as Spectra
+from seqpipe.plugin import UsageError
 
 
 class Mel(nn.Module):
@@ -38,24 +39,24 @@ class Mel(nn.Module):
         self,
         sizes: Mapping[str, int],
         *,
-        rate: PositiveInt = sp.Mel.rate,
-        window: PositiveInt = sp.Mel.window,
-        hop: PositiveInt = sp.Mel.hop,
-        fft: PositiveInt = sp.Mel.fft,
-        bands: PositiveInt = sp.Mel.bands,
-        lowest: NonNegativeFloat = sp.Mel.lowest,
-        highest: NonNegativeFloat = sp.Mel.highest,
-        normalise: bool = sp.Mel.normalise,
+        rate: PositiveInt = Spectra.rate,
+        window: PositiveInt = Spectra.window,
+        hop: PositiveInt = Spectra.hop,
+        fft: PositiveInt = Spectra.fft,
+        bands: PositiveInt = Spectra.bands,
+        lowest: NonNegativeFloat = Spectra.lowest,
+        highest: NonNegativeFloat = Spectra.highest,
+        normalise: bool = Spectra.normalise,
     ):
         super().__init__()
         self.dim = sizes["mel"]
 
     @staticmethod
-    def features(options: Mapping[str, Any]) -> dict[str, sp.Mel]:
-        names = [field.name for field in fields(sp.Mel)]
-        feature = sp.Mel(**{name: options[name] for name in names if name in options})
+    def features(options: Mapping[str, Any]) -> dict[str, Spectra]:
+        names = [field.name for field in fields(Spectra)]
+        feature = Spectra(**{name: options[name] for name in names if name in options})
         if fault := feature.out_of_bounds():
-            raise sp.UsageError(f"{fault}; correct the option")
+            raise UsageError(f"{fault}; correct the option")
         return {"mel": feature}
 
     def forward(self, mel: Tensor, mask: Tensor) -> Tensor:  # (B, T, D), (B, T) -> (B, T, D)

@@ -10,8 +10,9 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe.nn.loops import State, scan
 from seqpipe.plugin import Ngrams as NgramIds
-from seqpipe.plugin import Probability, State, UsageError, scan, token_counts
+from seqpipe.plugin import Probability, UsageError, token_counts
 
 INTERPOLATION = 0.25  # factor of the weight of an n-gram with the same frequency for every label
 

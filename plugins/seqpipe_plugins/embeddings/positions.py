@@ -8,7 +8,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe.plugin import PositionEmbeddings as Vectors
+from seqpipe.nn.layers import PositionEmbeddings as Vectors
 from seqpipe.plugin import Probability
 
 

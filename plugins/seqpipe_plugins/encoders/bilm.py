@@ -9,7 +9,9 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe.plugin import InitialStateEncoder, InitialStateOption, Probability, State, ragged_rnn
+from seqpipe.nn.loops import State
+from seqpipe.nn.recurrent import InitialStateEncoder, InitialStateOption, ragged_rnn
+from seqpipe.plugin import Probability
 
 
 class BiLM(InitialStateEncoder):

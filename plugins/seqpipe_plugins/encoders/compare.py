@@ -9,7 +9,9 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.plugin import MASKED_LOGIT, AttentionPool, Probability
+from seqpipe.nn.attention import AttentionPool
+from seqpipe.nn.layers import MASKED_LOGIT
+from seqpipe.plugin import Probability
 
 SHARPNESS = 10.0  # of the softmax over cosines, which are at most 1, before training
 

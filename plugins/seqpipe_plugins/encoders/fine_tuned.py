@@ -9,7 +9,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-import seqpipe.plugin as sp
+from seqpipe.nn.layers import EOS_ID
+from seqpipe.nn.pretrained import has_segment_embeddings, longest_input, pretrained_model
+from seqpipe.plugin import Checkpoint, DataError, UsageError
 from seqpipe_plugins.encoders.pretrained import Pretrained
 
 _FAMILIES = ("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta")
@@ -38,7 +40,7 @@ class FineTuned(Pretrained):
         self,
         vocabulary: Sequence[str],
         *,
-        checkpoint: sp.Checkpoint,
+        checkpoint: Checkpoint,
         task: Literal["sequence-classification", "token-classification"] | None = None,
         pool: Literal["mean", "cls"] = "mean",
         longest: Annotated[int, Field(ge=3)] | None = None,
@@ -48,27 +50,27 @@ class FineTuned(Pretrained):
         self.task, self.pool, self.pairs, self.cuts_texts = task, pool, pairs, pairs is None
         self._load(vocabulary, checkpoint, task)
         self.tells_apart = self.tells_apart and pairs == "token-types"
-        most = sp.longest_input(self.model.base_model)
+        most = longest_input(self.model.base_model)
         self.window = min(most or 512, longest or most or 512) - 2 - (self.separators if pairs else 0)
         self.max_tokens: int | None = self.window
         self.dim: int = self.model.config.num_labels if task else self.model.config.hidden_size
         self.example_length = None
 
-    def _load(self, vocabulary: Sequence[str], checkpoint: sp.Checkpoint, task: str | None) -> None:
+    def _load(self, vocabulary: Sequence[str], checkpoint: Checkpoint, task: str | None) -> None:
         """Load the checkpoint with its head for a task; DataError for another family than those that were tried."""
         name = None if task is None else task.title().replace("-", "")
-        self.model, self.separators = sp.pretrained_model(checkpoint, vocabulary, task=name)
+        self.model, self.separators = pretrained_model(checkpoint, vocabulary, task=name)
         if (family := self.model.config.model_type) not in _FAMILIES:
             problem = f"{family} is not one of the encoders that can be converted ({', '.join(_FAMILIES)})"
-            raise sp.DataError(f"{checkpoint}: {problem}; fine-tune one of them: seqpipe init --checkpoint FOLDER FILE")
+            raise DataError(f"{checkpoint}: {problem}; fine-tune one of them: seqpipe init --checkpoint FOLDER FILE")
         words = self.model.get_input_embeddings().weight
         self.rows = {name: ("vocabulary",) for name, weight in self.named_parameters() if weight is words}
         self.depth, self.layer_decay = self.model.config.num_hidden_layers, 1.0
-        self.tells_apart = sp.has_segment_embeddings(self.model.base_model)
+        self.tells_apart = has_segment_embeddings(self.model.base_model)
 
     def forward(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> dict[str, Tensor]:  # (B, T) each
         if (segments is None) != (self.pairs is None):
-            raise sp.UsageError("fine-tuned: with the option `pairs` it reads pairs of texts, else single texts")
+            raise UsageError("fine-tuned: with the option `pairs` it reads pairs of texts, else single texts")
         T = ids.shape[1]
         # A bundle never gives more tokens, but the random inputs of an export may be longer than a small checkpoint.
         n = torch.sym_min(T, self.window)
@@ -80,7 +82,7 @@ class FineTuned(Pretrained):
             place = torch.arange(n + 1 + more, device=ids.device)
             second = place >= first.clamp(min=1) + more  # (B, n + 1 + more)
             at = torch.where(second, place - more, place.clamp(max=n))
-            ids = torch.where(second | (place < first), ids.gather(1, at), sp.SPECIALS.index(sp.EOS))
+            ids = torch.where(second | (place < first), ids.gather(1, at), EOS_ID)
             mask = mask.gather(1, at) | ~second
         outputs = self._read(ids, mask, second)
         if self.task == "sequence-classification":
@@ -112,11 +114,11 @@ class FineTunedReader(FineTuned):
     returns: ClassVar = Pretrained.returns
     cuts_texts = False
 
-    def __init__(self, vocabulary: Sequence[str], *, checkpoint: sp.Checkpoint, token_types: bool = True):
+    def __init__(self, vocabulary: Sequence[str], *, checkpoint: Checkpoint, token_types: bool = True):
         nn.Module.__init__(self)
         self._load(vocabulary, checkpoint, "question-answering")
         self.tells_apart = self.tells_apart and token_types
-        self.window = min(sp.longest_input(self.model.base_model) or 512, 512) - 2
+        self.window = min(longest_input(self.model.base_model) or 512, 512) - 2
         self.overlap, self.first_tokens = None, min(64, self.window // 2)
         self.dim, self.max_tokens, self.example_length = 2, None, 2 * self.window
 

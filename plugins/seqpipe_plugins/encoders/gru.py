@@ -10,10 +10,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-import seqpipe.plugin as sp
+from seqpipe.nn.cells import CellStep, CellWeights, OnnxNode, RecurrentCell, split_columns
+from seqpipe.nn.loops import State
+from seqpipe.nn.recurrent import Recurrent, RecurrentOptions
+from seqpipe.plugin import UsageError
 
 
-class GRU(sp.Recurrent):
+class GRU(Recurrent):
     """A gated recurrent unit (Cho et al. 2014).
 
     With r = σ(W_r x(t) + b_r + R_r h(t-1) + c_r) and z likewise, the state is h(t) = z h(t-1) + (1 - z) n, where h(0)
@@ -37,29 +40,29 @@ class GRU(sp.Recurrent):
         dim: int,
         sizes: Mapping[str, int],
         *,
-        options: sp.RecurrentOptions,
+        options: RecurrentOptions,
         reset: Literal["before", "after"] = "after",
         scan: bool = False,
         longest_dependency: Annotated[int, Field(ge=3)] | None = None,
     ):
         if scan and reset == "after":
-            raise sp.UsageError("gru.scan: it is for reset: before; every provider can run reset: after; delete it")
+            raise UsageError("gru.scan: it is for reset: before; every provider can run reset: after; delete it")
         make = nn.GRU if reset == "after" else partial(ResetBefore, scan=scan)
         super().__init__(make, dim, sizes, options)
         self.initialize_for_distance((0, 1), longest_dependency)
 
 
-class ResetBefore(sp.RecurrentCell):
+class ResetBefore(RecurrentCell):
     """The cell whose reset gate is applied before the recurrent weights; gates r, z, n in PyTorch's order."""
 
     def __init__(self, dim: int, hidden: int, *, scan: bool = False, bias: bool = True, bidirectional: bool = False):
-        node = None if scan else sp.OnnxNode("GRU", (1, 0, 2), attributes={"linear_before_reset": 0})
+        node = None if scan else OnnxNode("GRU", (1, 0, 2), attributes={"linear_before_reset": 0})
         super().__init__(dim, hidden, gates=3, bias=bias, bidirectional=bidirectional, node=node)
 
-    def step(self, weights: sp.CellWeights) -> sp.CellStep:
-        R_gates, R_new = sp.split_columns(weights["weight_hh"], 2 * self.hidden_size)
+    def step(self, weights: CellWeights) -> CellStep:
+        R_gates, R_new = split_columns(weights["weight_hh"], 2 * self.hidden_size)
 
-        def step(state: sp.State, inward: Tensor) -> sp.State:
+        def step(state: State, inward: Tensor) -> State:
             (before,) = state  # (n, B, H)
             gates, new = inward.split([2 * self.hidden_size, self.hidden_size], 2)
             r, z = torch.baddbmm(gates, before, R_gates).sigmoid().chunk(2, 2)

@@ -11,10 +11,13 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import seqpipe.plugin as sp
+from seqpipe.nn.cells import CellStep, CellWeights, LSTMParts, LSTMVariant, OnnxNode, RecurrentCell, split_columns
+from seqpipe.nn.loops import State
+from seqpipe.nn.recurrent import Recurrent, RecurrentOptions, ragged_rnn
+from seqpipe.plugin import Probability, UsageError
 
 
-class LSTM(sp.Recurrent):
+class LSTM(Recurrent):
     """A long short-term memory (Hochreiter and Schmidhuber 1997) with a forget gate (Gers et al. 2000).
 
     With [i, f, g, o] = W x(t) + b + R h(t-1) + c, the cell is c(t) = σ(f) c(t-1) + σ(i) tanh(g) and the state h(t) =
@@ -44,27 +47,27 @@ class LSTM(sp.Recurrent):
         dim: int,
         sizes: Mapping[str, int],
         *,
-        options: sp.RecurrentOptions,
+        options: RecurrentOptions,
         peephole: bool = False,
         coupled: bool = False,
         scan: bool = False,
         longest_dependency: Annotated[int, Field(ge=3)] | None = None,
-        parts: sp.LSTMParts,
+        parts: LSTMParts,
     ):
-        if scan and parts != sp.LSTMParts():
-            raise sp.UsageError("lstm.scan: left-out parts and full gate recurrence are always a Scan; delete it")
+        if scan and parts != LSTMParts():
+            raise UsageError("lstm.scan: left-out parts and full gate recurrence are always a Scan; delete it")
         if scan and not (peephole or coupled):
-            raise sp.UsageError("lstm.scan: it is for peephole or coupled; providers have a kernel for the plain LSTM")
+            raise UsageError("lstm.scan: it is for peephole or coupled; providers have a kernel for the plain LSTM")
         if coupled and not (parts.input_gate and parts.forget_gate):
             fix = "remove input_gate: false and forget_gate: false"
-            raise sp.UsageError(f"lstm.coupled: the forget gate is 1 minus the input gate; {fix}")
+            raise UsageError(f"lstm.coupled: the forget gate is 1 minus the input gate; {fix}")
         if not (parts.input_gate or parts.forget_gate or parts.output_gate):
             for name, is_set in {"peephole": peephole, "full_gate_recurrence": parts.full_gate_recurrence}.items():
                 if is_set:
-                    raise sp.UsageError(f"lstm.{name}: it feeds the gates, but all three are left out; keep one")
-        make: Callable[..., nn.RNNBase | sp.RecurrentCell] = nn.LSTM
-        if parts != sp.LSTMParts():
-            make = partial(sp.LSTMVariant, parts=parts, peephole=peephole, coupled=coupled)
+                    raise UsageError(f"lstm.{name}: it feeds the gates, but all three are left out; keep one")
+        make: Callable[..., nn.RNNBase | RecurrentCell] = nn.LSTM
+        if parts != LSTMParts():
+            make = partial(LSTMVariant, parts=parts, peephole=peephole, coupled=coupled)
         elif peephole or coupled:
             make = partial(Variant, peephole=peephole, coupled=coupled, scan=scan)
         super().__init__(make, dim, sizes, options)
@@ -72,25 +75,25 @@ class LSTM(sp.Recurrent):
         self.initialize_for_distance([sign for sign, is_there in gates.items() if is_there], longest_dependency)
 
 
-class Variant(sp.LSTMVariant):
+class Variant(LSTMVariant):
     """The cell with peepholes, or with coupled gates, or both; gates i, f, g, o as in PyTorch, coupled i, g, o.
 
     `weight_ch` holds p_i, p_f, p_o, coupled p_i, p_o. In export it is one node, and its step has fewer operators.
     """
 
     def __init__(self, dim: int, hidden: int, *, peephole: bool, coupled: bool, scan: bool = False, **more: bool):
-        super().__init__(dim, hidden, parts=sp.LSTMParts(), peephole=peephole, coupled=coupled, **more)
+        super().__init__(dim, hidden, parts=LSTMParts(), peephole=peephole, coupled=coupled, **more)
         gates = (0, 2, 0, 1) if coupled else (0, 3, 1, 2)  # the node has no coupled forget gate
         peepholes = (0, 1, 0) if coupled else (0, 2, 1)
-        node = sp.OnnxNode("LSTM", gates, peepholes if peephole else (), {"input_forget": int(coupled)})
+        node = OnnxNode("LSTM", gates, peepholes if peephole else (), {"input_forget": int(coupled)})
         self.node = None if scan else node
 
-    def step(self, weights: sp.CellWeights) -> sp.CellStep:
+    def step(self, weights: CellWeights) -> CellStep:
         R, H = weights["weight_hh"], self.hidden_size
         early = 1 if self.coupled else 2  # gates that read the previous cell: i, f
-        P_early, P_o = sp.split_columns(weights["weight_ch"], early * H) if self.peephole else (None, None)
+        P_early, P_o = split_columns(weights["weight_ch"], early * H) if self.peephole else (None, None)
 
-        def step(state: sp.State, inward: Tensor) -> sp.State:
+        def step(state: State, inward: Tensor) -> State:
             h, cell = state  # (n, B, H)
             before, g, o = torch.baddbmm(inward, h, R).split([early * H, H, H], 2)
             if P_early is not None:
@@ -119,7 +122,7 @@ class Pyramid(nn.Module):
 
     returns: ClassVar = ("x", "mask", "state")
 
-    def __init__(self, dim: int, *, hidden: PositiveInt = 128, layers: PositiveInt = 3, dropout: sp.Probability = 0.0):
+    def __init__(self, dim: int, *, hidden: PositiveInt = 128, layers: PositiveInt = 3, dropout: Probability = 0.0):
         super().__init__()
         self.dim = 2 * hidden
         widths = [2 * dim, *[2 * self.dim] * (layers - 1)]
@@ -133,7 +136,7 @@ class Pyramid(nn.Module):
             assert isinstance(layer, nn.LSTM)
             x = torch.cat([x[:, ::2], F.pad(x, (0, 0, 0, 1))[:, 1::2]], 2)
             lengths = (lengths + 1) // 2
-            states, last = sp.ragged_rnn(layer, self.dropout(x) if depth else x, lengths.clamp(min=1))
+            states, last = ragged_rnn(layer, self.dropout(x) if depth else x, lengths.clamp(min=1))
             x = states.flatten(2)
         mask = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
         return {"x": torch.where(mask[..., None], x, 0.0), "mask": mask, "state": last.flatten(1)}

@@ -9,7 +9,9 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from seqpipe.plugin import CellStep, CellWeights, Recurrent, RecurrentCell, RecurrentOptions, State
+from seqpipe.nn.cells import CellStep, CellWeights, RecurrentCell
+from seqpipe.nn.loops import State
+from seqpipe.nn.recurrent import Recurrent, RecurrentOptions
 
 
 class NestedLSTM(Recurrent):

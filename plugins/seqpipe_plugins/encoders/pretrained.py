@@ -10,7 +10,9 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-import seqpipe.plugin as sp
+from seqpipe.nn.layers import BOS_ID, EOS_ID
+from seqpipe.nn.pretrained import has_segment_embeddings, longest_input, pretrained_model
+from seqpipe.plugin import Checkpoint, Probability, UsageError
 
 _LONGEST = 512  # tokens of a window with both special ones; one of 8,192 takes gigabytes per layer
 # Families of `transformers` that accept the mask which is added to attention scores: it needs no row per query.
@@ -54,10 +56,10 @@ class Pretrained(nn.Module):
         self,
         vocabulary: Sequence[str],
         *,
-        checkpoint: sp.Checkpoint,
+        checkpoint: Checkpoint,
         depth: PositiveInt | None = None,
         layers: Annotated[tuple[int, ...], Field(min_length=1)] = (-1,),
-        dropout: sp.Probability | None = None,
+        dropout: Probability | None = None,
         layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0,
         recompute: bool = False,
         window: Annotated[int, Field(ge=2)] | None = None,
@@ -65,24 +67,24 @@ class Pretrained(nn.Module):
         first: Annotated[int, Field(ge=1)] | None = None,
     ):
         super().__init__()
-        self.model, self.separators = sp.pretrained_model(checkpoint, vocabulary, depth=depth, dropout=dropout)
+        self.model, self.separators = pretrained_model(checkpoint, vocabulary, depth=depth, dropout=dropout)
         words = self.model.get_input_embeddings().weight
         self.rows = {name: ("vocabulary",) for name, weight in self.named_parameters() if weight is words}
         self.dim: int = self.model.config.hidden_size
         self.depth: int = self.model.config.num_hidden_layers
         for layer in layers:
             if not -self.depth - 1 <= layer <= self.depth:
-                raise sp.UsageError(f"pretrained.layers: there is no layer {layer} of {self.depth}")
-        most = sp.longest_input(self.model)
+                raise UsageError(f"pretrained.layers: there is no layer {layer} of {self.depth}")
+        most = longest_input(self.model)
         if window is None:
             window = (_LONGEST if most is None else min(most, _LONGEST)) - 2
         elif most is not None and window > most - 2:
             limit = f"{checkpoint} reads {most} tokens, two of them special"
-            raise sp.UsageError(f"pretrained.window: {limit}; not {window}")
+            raise UsageError(f"pretrained.window: {limit}; not {window}")
         self.window, self.overlap, self.first_tokens = window, overlap, first or window // 2
         if overlap is not None and overlap >= window:
-            raise sp.UsageError(f"pretrained.overlap: it must be less than the window of {window} tokens")
-        self.tells_apart = sp.has_segment_embeddings(self.model)
+            raise UsageError(f"pretrained.overlap: it must be less than the window of {window} tokens")
+        self.tells_apart = has_segment_embeddings(self.model)
         self.layers, self.layer_decay = layers, layer_decay
         self.example_length: int | None = 2 * window  # over one window: an example for export has no axis of 1
         if recompute:
@@ -115,7 +117,7 @@ class Pretrained(nn.Module):
             at = torch.where(stays, j, j - more + starts[:, None])  # (B, n, w)
             real = ~moves | ((rest < room)[:, None] & (at < lengths[..., None]))  # (B, n, w)
             window_ids = ids.gather(1, at.clamp(max=T - 1).flatten(1)).unflatten(1, (n, width))
-            window_ids = torch.where(stays | moves, window_ids, sp.SPECIALS.index(sp.EOS)).flatten(0, 1)
+            window_ids = torch.where(stays | moves, window_ids, EOS_ID).flatten(0, 1)
             second = moves.expand(-1, n, -1).flatten(0, 1)
         outputs = self._read(window_ids, real.flatten(0, 1), second)  # (B * n, 1 + w + 1, D)
         last = (lengths - first - overlap - 1).clamp(min=0) // step  # (B, 1) the last window that is needed
@@ -148,14 +150,14 @@ class Pretrained(nn.Module):
         overlap = room // 2 if self.overlap is None else self.overlap
         if not 0 < overlap < room:
             problem = f"a window of {self.window} leaves {room} tokens for the second text of a pair"
-            raise sp.UsageError(f"pretrained.overlap: {problem}; it must be less, and at least 1: lower it, or `first`")
+            raise UsageError(f"pretrained.overlap: {problem}; it must be less, and at least 1: lower it, or `first`")
         return ((segments == 1) & mask).sum(1, keepdim=True).clamp(max=self.first_tokens + 1), room, overlap, more
 
     def _read(self, ids: Tensor, mask: Tensor, second: Tensor | None) -> Tensor:  # (R, w) each -> (R, 1 + w + 1, D)
         end = mask.sum(1, keepdim=True) + 1  # (R, 1)
         t = torch.arange(ids.shape[1] + 2, device=ids.device)
         ids = nn.functional.pad(torch.where(mask, ids, 0), (1, 1))
-        ids = torch.where(t == 0, sp.SPECIALS.index(sp.BOS), torch.where(t == end, sp.SPECIALS.index(sp.EOS), ids))
+        ids = torch.where(t == 0, BOS_ID, torch.where(t == end, EOS_ID, ids))
         embedded, seen = self.model.get_input_embeddings()(ids), t <= end
         added = torch.where(seen[:, None, None], 0.0, torch.finfo(embedded.dtype).min)  # (R, 1, 1, w)
         accepts = self.model.config.model_type in _ADDED_MASK

@@ -11,12 +11,15 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import seqpipe.plugin as sp
+from seqpipe.nn.incremental import KVCacheEncoder
+from seqpipe.nn.layers import MASKED_LOGIT, GatedFeedForward, RMSNorm, linear_from
+from seqpipe.nn.pretrained import optional_attribute, pretrained_decoder
+from seqpipe.plugin import NO_CHECKPOINT_ID, Checkpoint, DataError, Probability
 
 _ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none", "silu": ""}
 
 
-class PretrainedDecoder(sp.KVCacheEncoder):
+class PretrainedDecoder(KVCacheEncoder):
     """A pretrained causal decoder (GPT-2, Llama, Mistral), for the head `lm`.
 
     GPT-2 (Radford et al. 2019): learned positions, layer norm before each sublayer. Llama (Touvron et al. 2023) and
@@ -44,20 +47,20 @@ class PretrainedDecoder(sp.KVCacheEncoder):
         self,
         vocabulary: Sequence[str],
         *,
-        checkpoint: sp.Checkpoint,
-        dropout: sp.Probability | None = None,
+        checkpoint: Checkpoint,
+        dropout: Probability | None = None,
         layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0,
     ):
         super().__init__()
-        config, state, ids = sp.pretrained_decoder(checkpoint, vocabulary, [*_FAMILIES])
+        config, state, ids = pretrained_decoder(checkpoint, vocabulary, [*_FAMILIES])
         make = _FAMILIES[config.model_type](config, state, checkpoint)
         self.dim, self.groups, self.head_dim = make.dim, make.groups, make.dim_of_head
         self.max_length: int = config.max_position_embeddings
         self.layer_decay = layer_decay
         dropout_p = make.dropout if dropout is None else dropout
         at = torch.tensor([max(i, 0) for i in ids])
-        real = torch.tensor(ids) != sp.NO_CHECKPOINT_ID
-        self.register_buffer("lacking", torch.where(real, 0.0, sp.MASKED_LOGIT))  # (V,)
+        real = torch.tensor(ids) != NO_CHECKPOINT_ID
+        self.register_buffer("lacking", torch.where(real, 0.0, MASKED_LOGIT))  # (V,)
         self.words = nn.Embedding.from_pretrained(state[make.words][at] * real[:, None], freeze=False)
         output = state.get("lm_head.weight", state[make.words])
         tied = config.tie_word_embeddings
@@ -164,7 +167,7 @@ class _GPT2:
 
     def __init__(self, config: Any, state: Mapping[str, Tensor], checkpoint: object):
         if config.scale_attn_by_inverse_layer_idx or not config.scale_attn_weights:
-            raise sp.DataError(f"{checkpoint}: its scaling of attention is not supported; choose another")
+            raise DataError(f"{checkpoint}: its scaling of attention is not supported; choose another")
         self.config, self.state = config, state
         self.dim, self.groups = config.n_embd, config.n_head
         self.dim_of_head = self.dim // config.n_head
@@ -181,7 +184,7 @@ class _GPT2:
 
         def linear(name: str) -> nn.Linear:
             weight, bias = self.state[f"{at}.{name}.weight"].T.contiguous(), self.state[f"{at}.{name}.bias"]
-            return sp.linear_from(weight, bias)
+            return linear_from(weight, bias)
 
         feedforward = nn.Sequential(linear("mlp.c_fc"), self.activation, linear("mlp.c_proj"))
         norms = self.norm(f"{at}.ln_1"), self.norm(f"{at}.ln_2")
@@ -196,23 +199,23 @@ class _Llama:
 
     def __init__(self, config: Any, state: Mapping[str, Tensor], checkpoint: object):
         rope = config.rope_parameters
-        window = sp.optional_attribute(config, "sliding_window")
+        window = optional_attribute(config, "sliding_window")
         if (
             rope["rope_type"] != "default"
             or (window or config.max_position_embeddings) < config.max_position_embeddings
         ):
             problem = f"positions of the type {rope['rope_type']}" if not window else f"a window of {window} tokens"
-            raise sp.DataError(f"{checkpoint}: it has {problem}, which is not supported; choose another checkpoint")
+            raise DataError(f"{checkpoint}: it has {problem}, which is not supported; choose another checkpoint")
         self.config, self.state = config, state
         self.dim, self.groups = config.hidden_size, config.num_key_value_heads
-        self.dim_of_head = sp.optional_attribute(config, "head_dim") or self.dim // config.num_attention_heads
+        self.dim_of_head = optional_attribute(config, "head_dim") or self.dim // config.num_attention_heads
         self.dropout = float(config.attention_dropout)
         self.activation = _activation(config.hidden_act, checkpoint)
         d = self.dim_of_head
         self.rotary = rope["rope_theta"] ** (-torch.arange(0, d, 2, dtype=torch.float64) / d).float()
 
     def norm(self, name: str) -> nn.Module:
-        return sp.RMSNorm(self.state[f"{name}.weight"], self.config.rms_norm_eps)
+        return RMSNorm(self.state[f"{name}.weight"], self.config.rms_norm_eps)
 
     def layer(self, i: int, dropout: float) -> Layer:
         at = f"model.layers.{i}"
@@ -220,11 +223,11 @@ class _Llama:
         def linear(*names: str) -> nn.Linear:
             weights = torch.cat([self.state[f"{at}.{name}.weight"] for name in names])
             if f"{at}.{names[0]}.bias" not in self.state:
-                return sp.linear_from(weights)
-            return sp.linear_from(weights, torch.cat([self.state[f"{at}.{name}.bias"] for name in names]))
+                return linear_from(weights)
+            return linear_from(weights, torch.cat([self.state[f"{at}.{name}.bias"] for name in names]))
 
         gate, up, down = (linear(f"mlp.{name}_proj") for name in ("gate", "up", "down"))
-        feedforward = sp.GatedFeedForward(gate, up, down, self.activation)
+        feedforward = GatedFeedForward(gate, up, down, self.activation)
         norms = self.norm(f"{at}.input_layernorm"), self.norm(f"{at}.post_attention_layernorm")
         sizes = self.config.num_attention_heads, self.groups, self.dim_of_head
         joined = linear("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -237,5 +240,5 @@ _FAMILIES: Mapping[str, type[_GPT2 | _Llama]] = {"gpt2": _GPT2, "llama": _Llama,
 def _activation(name: str, checkpoint: object) -> nn.Module:
     if name not in _ACTIVATIONS:
         problem = f"its activation {name!r} is not supported ({', '.join(_ACTIVATIONS)})"
-        raise sp.DataError(f"{checkpoint}: {problem}; choose another checkpoint")
+        raise DataError(f"{checkpoint}: {problem}; choose another checkpoint")
     return nn.SiLU() if name == "silu" else nn.GELU(_ACTIVATIONS[name])

@@ -11,7 +11,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.plugin import EOS_ID, UNK_ID, Checkpoint, Probability, pretrained_encoder_parts
+from seqpipe.nn.layers import EOS_ID, UNK_ID
+from seqpipe.nn.pretrained_seq2seq import pretrained_encoder_parts
+from seqpipe.plugin import Checkpoint, Probability
 
 
 class PretrainedSeq2Seq(nn.Module):

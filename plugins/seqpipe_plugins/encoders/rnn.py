@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import nn
 
-from seqpipe.plugin import Recurrent, RecurrentOptions
+from seqpipe.nn.recurrent import Recurrent, RecurrentOptions
 
 
 class RNN(Recurrent):

@@ -8,7 +8,9 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe.plugin import Attention, AttentionScore, PositionEmbeddings, Probability, attention_mask, needs_weights
+from seqpipe.nn.attention import Attention, AttentionScore, attention_mask, needs_weights
+from seqpipe.nn.layers import PositionEmbeddings
+from seqpipe.plugin import Probability
 
 
 class SelfAttention(nn.Module):

@@ -10,7 +10,11 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import seqpipe.plugin as sp
+from seqpipe.nn.attention import AttentionPool, AttentionScore
+from seqpipe.nn.layers import MASKED_LOGIT
+from seqpipe.nn.recurrent import Direction, ragged_rnn
+from seqpipe.plugin import Probability, UsageError
+from seqpipe.plugin import Sentences as SentenceTokens
 
 CELLS: Mapping[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
 GROUPS = 4  # of sentences of similar lengths
@@ -33,7 +37,7 @@ class Sentences(nn.Module):
         direction: Reading direction within a sentence.
         pool: Pooling of the states of a sentence: mean weighted by attention, mean, maximum, or the last state of each
             direction.
-        score: Attention score of a word (see `seqpipe.plugin.Attention`).
+        score: Attention score of a word (see `seqpipe.nn.attention.Attention`).
         units: Number of units of the scores `additive` and `concat-tanh`.
         heads: Number of heads of the score `multi-head`.
         split: Where a sentence ends: after closing punctuation and at line breaks, or at line breaks only.
@@ -48,13 +52,13 @@ class Sentences(nn.Module):
         *,
         cell: Literal["gru", "lstm", "rnn", "none"] = "gru",
         hidden: PositiveInt = 50,
-        direction: sp.Direction = "both",
+        direction: Direction = "both",
         pool: Literal["attention", "mean", "max", "last"] = "attention",
-        score: sp.AttentionScore = "additive",
+        score: AttentionScore = "additive",
         units: PositiveInt = 100,
         heads: PositiveInt = 1,
         split: Literal["punctuation", "lines"] = "punctuation",
-        dropout: sp.Probability = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         both, self.backward, self.pool = direction == "both", direction == "backward", pool
@@ -63,9 +67,9 @@ class Sentences(nn.Module):
         self.attention = None
         if pool == "attention":
             try:
-                self.attention = sp.AttentionPool(self.dim, score=score, units=units, heads=heads)
-            except sp.UsageError as error:
-                raise sp.UsageError(f"sentences.{error}") from error
+                self.attention = AttentionPool(self.dim, score=score, units=units, heads=heads)
+            except UsageError as error:
+                raise UsageError(f"sentences.{error}") from error
         self.dropout = nn.Dropout(dropout)
 
     @staticmethod
@@ -73,8 +77,8 @@ class Sentences(nn.Module):
         return {"word_attention": "words"} if options.get("pool", "attention") == "attention" else {}
 
     @staticmethod
-    def features(options: Mapping[str, Any]) -> dict[str, sp.Sentences]:
-        return {"sentences": sp.Sentences(split=options.get("split", "punctuation"))}
+    def features(options: Mapping[str, Any]) -> dict[str, SentenceTokens]:
+        return {"sentences": SentenceTokens(split=options.get("split", "punctuation"))}
 
     def forward(self, x: Tensor, mask: Tensor, sentences: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T), (B, S, W)
         B, S, W = sentences.shape
@@ -120,7 +124,7 @@ class Sentences(nn.Module):
         at_end = (present & (t == lengths[:, None] - 1)).to(states.dtype)  # (R, W)
         last = (at_end[:, None] @ states)[:, 0]
         if self.cell is not None:
-            ways, ends = sp.ragged_rnn(self.cell, states, lengths, backward=self.backward)
+            ways, ends = ragged_rnn(self.cell, states, lengths, backward=self.backward)
             states, last = ways.flatten(2), ends.flatten(1)
         if self.attention is not None:
             pooled, weights = self.attention(states, present)
@@ -130,6 +134,6 @@ class Sentences(nn.Module):
         if self.pool == "mean":
             even = present.to(states.dtype) / lengths[:, None]
             return (even[:, None] @ states)[:, 0], even
-        greatest, winners = torch.where(present[..., None], states, sp.MASKED_LOGIT).max(1)  # (R, D')
+        greatest, winners = torch.where(present[..., None], states, MASKED_LOGIT).max(1)  # (R, D')
         won = (winners[:, None] == t[:, None]).to(states.dtype).mean(2)  # (R, W)
         return greatest, torch.where(present, won, 0.0)

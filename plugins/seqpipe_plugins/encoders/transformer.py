@@ -9,16 +9,10 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe.plugin import (
-    Attention,
-    KVCacheEncoder,
-    PositionEmbeddings,
-    Probability,
-    attention_mask,
-    feed_forward,
-    fused_attention,
-    needs_weights,
-)
+from seqpipe.nn.attention import Attention, attention_mask, fused_attention, needs_weights
+from seqpipe.nn.incremental import KVCacheEncoder
+from seqpipe.nn.layers import PositionEmbeddings, feed_forward
+from seqpipe.plugin import Probability
 
 Norm = Literal["pre", "post"]
 

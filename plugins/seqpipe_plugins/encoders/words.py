@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.plugin import MASKED_LOGIT, Pieces
+from seqpipe.nn.layers import MASKED_LOGIT
+from seqpipe.plugin import Pieces
 
 
 class Words(nn.Module):

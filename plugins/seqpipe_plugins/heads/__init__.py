@@ -13,22 +13,12 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.plugin import (
-    MASKED_LOGIT,
-    AttentionPool,
-    AttentionScore,
-    FeatureSize,
-    Gazetteer,
-    Ngrams,
-    Probability,
-    TokenWindows,
-    UsageError,
-    calibration,
-    did_you_mean,
-    read_names,
-    tagging_schemes,
-    token_counts,
-)
+from seqpipe.nn import calibration
+from seqpipe.nn.attention import AttentionPool, AttentionScore
+from seqpipe.nn.crf import Gazetteer
+from seqpipe.nn.layers import MASKED_LOGIT, TokenWindows
+from seqpipe.plugin import FeatureSize, Ngrams, Probability, UsageError, did_you_mean, read_names, token_counts
+from seqpipe.plugin import tagging_schemes as schemes
 
 ClassWeights = dict[str, PositiveFloat] | Literal["balanced"]
 SHOWN = 10  # labels in a message
@@ -50,7 +40,7 @@ class Pool(nn.Module):
     Args:
         dim: Width of a vector.
         how: The pooling, one of these.
-        score: The score function of the learned query and a vector, as in `seqpipe.plugin.Attention`.
+        score: The score function of the learned query and a vector, as in `seqpipe.nn.attention.Attention`.
     """
 
     def __init__(self, dim: int, how: Pooling, score: AttentionScore):
@@ -209,8 +199,8 @@ class TaggingHead(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.emissions = nn.Linear(dim, len(labels))
         self.spans, self.choose_temperature = scheme != "none", calibrate
-        span_continues = torch.from_numpy(tagging_schemes.continues(labels)) & self.spans
-        names = [tagging_schemes.parts(tag)[1] or "O" for tag in labels] if self.spans else labels
+        span_continues = torch.from_numpy(schemes.continues(labels)) & self.spans
+        names = [schemes.parts(tag)[1] or "O" for tag in labels] if self.spans else labels
         weights = label_weights(self, names, token_counts(labels), class_weights)
         self.register_buffer("stops", 1.0 - span_continues.float(), persistent=False)  # (L, L) by the column
         self.register_buffer("span_continues", F.pad(span_continues, (0, 1, 0, 1)), persistent=False)  # (P, P)

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.plugin import LOG_ZERO, Probability, Size, UsageError, top_n
+from seqpipe.nn.layers import LOG_ZERO
+from seqpipe.nn.search import top_n
+from seqpipe.plugin import Probability, Size, UsageError
 
 # The log-probabilities of all tokens as starts, or as ends; for a passage in windows also those of the neighbouring
 # window, and the numbers of the two windows.

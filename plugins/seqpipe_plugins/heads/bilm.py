@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.plugin import BOS_ID, PAD_ID, Metric, Probability, RealRows, logit_mask
+from seqpipe.nn.layers import BOS_ID, PAD_ID, RealRows, logit_mask
+from seqpipe.plugin import Metric, Probability
 
 
 class BiLM(nn.Module):

@@ -10,7 +10,14 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import seqpipe.plugin as sp
+from seqpipe.nn.attention import Attention, AttentionScore, CoverageAttention, ProjectedKeys
+from seqpipe.nn.cells import recurrent_step
+from seqpipe.nn.layers import LOG_ZERO, UNK_ID, RealRows
+from seqpipe.nn.loops import State, scan
+from seqpipe.nn.multi_source_attention import StageOutputs, summarize_sources
+from seqpipe.nn.recurrent import TORCH_CELLS, decoder_start_state
+from seqpipe.nn.seq2seq_head import DecoderSource, Seq2SeqHead, TargetVocabulary, mask_before_end, shift_right
+from seqpipe.plugin import BleuTokenizer, Copy, Probability, UsageError
 
 _LEAST = 1e-30  # the least probability
 
@@ -18,7 +25,7 @@ _LEAST = 1e-30  # the least probability
 class _Read(NamedTuple):
     """The projected source, its mask (B, S), and its words as ids of the extended vocabulary (B, S)."""
 
-    projected: sp.ProjectedKeys
+    projected: ProjectedKeys
     mask: Tensor
     words: Tensor
 
@@ -32,7 +39,7 @@ class _Step(NamedTuple):
     repeated: Tensor  # (R,) the coverage loss
 
 
-class CopySeq2Seq(sp.Seq2SeqHead):
+class CopySeq2Seq(Seq2SeqHead):
     """A recurrent decoder that generates words or copies them: a pointer-generator (See, Liu and Manning 2017).
 
     The input x of a step is the previous token and the previous context (Luong et al. 2015). The decoder attends to the
@@ -63,7 +70,7 @@ class CopySeq2Seq(sp.Seq2SeqHead):
     """
 
     length_cost: ClassVar = "quadratic"
-    features: ClassVar = {"copy": sp.Copy()}
+    features: ClassVar = {"copy": Copy()}
     explains: ClassVar = {"attention": "written", "generating": "steps"}
     trained: Tensor
     unwritten: Tensor
@@ -77,56 +84,56 @@ class CopySeq2Seq(sp.Seq2SeqHead):
         hidden: PositiveInt = 128,
         embedding_dim: PositiveInt = 64,
         layers: PositiveInt = 1,
-        attention: sp.AttentionScore = "additive",
+        attention: AttentionScore = "additive",
         units: PositiveInt = 128,
         coverage: bool = True,
         coverage_weight: NonNegativeFloat = 1.0,
         coverage_after: NonNegativeInt = 0,
         tie: bool = False,
-        dropout: sp.Probability = 0.0,
-        label_smoothing: sp.Probability = 0.0,
-        bleu_tokenize: sp.BleuTokenizer | None = None,
+        dropout: Probability = 0.0,
+        label_smoothing: Probability = 0.0,
+        bleu_tokenize: BleuTokenizer | None = None,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing)
         self.coverage_weight, self.coverage_after = coverage_weight if coverage else 0.0, coverage_after
         self.register_buffer("trained", torch.zeros((), dtype=torch.int64))
-        unwritten = torch.zeros(len(target_vocabulary)).index_fill(0, torch.tensor(sp.UNK_ID), sp.LOG_ZERO)
+        unwritten = torch.zeros(len(target_vocabulary)).index_fill(0, torch.tensor(UNK_ID), LOG_ZERO)
         self.register_buffer("unwritten", unwritten, persistent=False)  # (V,)
         width = embedding_dim if tie else hidden  # of the readout
-        self.vocabulary = sp.TargetVocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
+        self.vocabulary = TargetVocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
         self.rows = {f"vocabulary.{name}": axes for name, axes in self.vocabulary.rows.items()}
         if coverage and attention != "additive":
-            raise sp.UsageError("coverage: it is a part of the score `additive`; choose that, or coverage: false")
+            raise UsageError("coverage: it is a part of the score `additive`; choose that, or coverage: false")
         self.attention = (
-            sp.CoverageAttention(hidden, dim, units=units)
+            CoverageAttention(hidden, dim, units=units)
             if coverage
-            else sp.Attention(hidden, dim, score=attention, units=units)
+            else Attention(hidden, dim, score=attention, units=units)
         )
         seen = self.attention.dim
-        self.rnn = sp.TORCH_CELLS[cell](embedding_dim + seen, hidden, layers, batch_first=True)
+        self.rnn = TORCH_CELLS[cell](embedding_dim + seen, hidden, layers, batch_first=True)
         self.bridge = nn.Linear(dim, (2 if cell == "lstm" else 1) * layers * hidden)
         self.readout = nn.Linear(hidden + seen, width)
         self.switch = nn.Linear(2 * seen + hidden + embedding_dim, 1)
         self.dropout = nn.Dropout(dropout)
 
-    def read(self, sources: Sequence[sp.StageOutputs]) -> sp.DecoderSource:
+    def read(self, sources: Sequence[StageOutputs]) -> DecoderSource:
         names = sources[0]
         mask = names["mask"]
-        return sp.DecoderSource(_Read(self.attention.project(names["x"], mask), mask, names["copy"]), mask)
+        return DecoderSource(_Read(self.attention.project(names["x"], mask), mask, names["copy"]), mask)
 
-    def start(self, source: sp.DecoderSource, sources: Sequence[sp.StageOutputs], max_length: int) -> sp.State:
-        state = sp.summarize_sources(sources)
+    def start(self, source: DecoderSource, sources: Sequence[StageOutputs], max_length: int) -> State:
+        state = summarize_sources(sources)
         context = torch.zeros(state.shape[0], self.attention.dim, device=state.device)
         covered = torch.zeros_like(sources[0]["mask"], dtype=torch.get_default_dtype())
-        return (*sp.decoder_start_state(self.bridge, state, self.rnn), context, covered)
+        return (*decoder_start_state(self.bridge, state, self.rnn), context, covered)
 
-    def step(self, source: sp.DecoderSource, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, Tensor]:
+    def step(self, source: DecoderSource, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
         state, step = self._advance(source, self.vocabulary(self._known(tokens)), state)
         rows = source.parts.words.shape[0]
         words = source.parts.words[:, None].expand(-1, tokens.unflatten(0, (rows, -1)).shape[1], -1).flatten(0, 1)
         return self._mix(step, words), state, step.weights.unflatten(0, (rows, -1))
 
-    def teacher_forced(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor]:
+    def teacher_forced(self, source: DecoderSource, ids: Tensor, state: State) -> tuple[Tensor, Tensor]:
         step = self._all(source, ids, state)  # (B, N, …)
         words = source.parts.words[:, None].expand(-1, ids.shape[1], -1)
         flat = _Step(*(part.flatten(0, 1) for part in step))
@@ -135,11 +142,11 @@ class CopySeq2Seq(sp.Seq2SeqHead):
     def log_p(self, logits: Tensor) -> Tensor:
         return logits + F.pad(self.unwritten, (0, logits.shape[-1] - self.unwritten.shape[0]))
 
-    def loss(self, sources: Sequence[sp.StageOutputs], target_ids: Tensor, target_mask: Tensor) -> Tensor:
+    def loss(self, sources: Sequence[StageOutputs], target_ids: Tensor, target_mask: Tensor) -> Tensor:
         """Return the mean over target tokens (B, N) of -log p given the earlier ones, plus the coverage loss."""
         source = self.read(sources)
         step = self._all(source, target_ids, self.start(source, sources, target_ids.shape[1]))
-        rows, exact = sp.RealRows(target_mask), torch.get_default_dtype()
+        rows, exact = RealRows(target_mask), torch.get_default_dtype()
         logits = rows.of(self.vocabulary.logits(step.readout, self.logit_mask)).to(exact)  # (M, V)
         ids = rows.of(target_ids)
         # -log p needs no mixture over the whole extended vocabulary (B, N, V + S): for each target token only its
@@ -148,7 +155,7 @@ class CopySeq2Seq(sp.Seq2SeqHead):
         there = (source.parts.words[:, None] == target_ids[..., None]) & source.parts.mask[:, None]  # (B, N, S)
         copied = rows.of(torch.where(there, step.weights, 0.0).sum(2)).to(exact)  # (M,)
         log_p, switch, V = logits.log_softmax(1), rows.of(step.switch).to(exact), logits.shape[1]
-        generated = torch.where(ids < V, log_p.gather(1, ids.clamp(max=V - 1)[:, None])[:, 0], sp.LOG_ZERO)
+        generated = torch.where(ids < V, log_p.gather(1, ids.clamp(max=V - 1)[:, None])[:, 0], LOG_ZERO)
         right = torch.logaddexp(
             F.logsigmoid(switch) + generated, F.logsigmoid(-switch) + copied.clamp_min(_LEAST).log()
         )
@@ -164,11 +171,11 @@ class CopySeq2Seq(sp.Seq2SeqHead):
                 return missed + weight * rows.mean(rows.of(step.repeated))
         return missed
 
-    def explain(self, sources: Sequence[sp.StageOutputs], tokens: Tensor) -> dict[str, Tensor]:
+    def explain(self, sources: Sequence[StageOutputs], tokens: Tensor) -> dict[str, Tensor]:
         """Return the attention weights of the first text, (B, N, S), and its generation probabilities, (B, N)."""
         source, ids = self.read(sources), tokens[:, 0]
         step = self._all(source, ids, self.start(source, sources, ids.shape[1]))
-        real = sp.mask_before_end(ids)
+        real = mask_before_end(ids)
         return {
             "attention": torch.where(real[..., None], step.weights, 0.0),
             "generating": torch.where(real, step.switch.sigmoid(), 0.0),
@@ -176,23 +183,23 @@ class CopySeq2Seq(sp.Seq2SeqHead):
 
     def _known(self, tokens: Tensor) -> Tensor:
         """Replace ids of out-of-vocabulary words by that of [UNK]."""
-        return torch.where(tokens < self.unwritten.shape[0], tokens, sp.UNK_ID)
+        return torch.where(tokens < self.unwritten.shape[0], tokens, UNK_ID)
 
-    def _all(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> _Step:
+    def _all(self, source: DecoderSource, ids: Tensor, state: State) -> _Step:
         """Run all steps of texts (B, N) with teacher forcing: (B, N, …)."""
-        vectors = self.dropout(self.vocabulary(self._known(sp.shift_right(ids)))).transpose(0, 1)  # (N, B, E)
+        vectors = self.dropout(self.vocabulary(self._known(shift_right(ids)))).transpose(0, 1)  # (N, B, E)
         rows = (vectors.contiguous(),)
-        _, step = sp.scan(lambda now, row: self._advance(source, row[0], now), state, rows)
+        _, step = scan(lambda now, row: self._advance(source, row[0], now), state, rows)
         return _Step(*(part.transpose(0, 1) for part in step))
 
-    def _advance(self, source: sp.DecoderSource, vector: Tensor, state: sp.State) -> tuple[sp.State, _Step]:
+    def _advance(self, source: DecoderSource, vector: Tensor, state: State) -> tuple[State, _Step]:
         """Run one step: token vectors (R, E) and the state to the next state and the step's outputs."""
         *hidden, context, covered = state
         x = torch.cat([vector, context], 1)
-        h, after = sp.recurrent_step(self.rnn, x, tuple(hidden), self.dropout)
+        h, after = recurrent_step(self.rnn, x, tuple(hidden), self.dropout)
         rows = source.parts.words.shape[0]
         queries, (projected, mask, _) = h.unflatten(0, (rows, -1)), source.parts  # (B, K, H)
-        if isinstance(self.attention, sp.CoverageAttention):
+        if isinstance(self.attention, CoverageAttention):
             covered_rows = covered.unflatten(0, (rows, -1))  # (B, K, S)
             context, weights = self.attention.attend_covered(queries, projected, mask, covered_rows)
         else:
@@ -211,4 +218,4 @@ class CopySeq2Seq(sp.Seq2SeqHead):
         generating, copying = 1 / (1 + torch.exp(-switch)), 1 / (1 + torch.exp(switch))
         generated = generating * self.vocabulary.logits(step.readout, self.logit_mask).softmax(1)
         both = torch.cat([generated, torch.zeros_like(step.weights)], 1).scatter_add(1, words, copying * step.weights)
-        return torch.where(both > _LEAST, both.clamp_min(_LEAST).log(), sp.LOG_ZERO)
+        return torch.where(both > _LEAST, both.clamp_min(_LEAST).log(), LOG_ZERO)

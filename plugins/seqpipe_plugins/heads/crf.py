@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from seqpipe.plugin import LOG_ZERO, MASKED_LOGIT, FeatureSize, Probability, Size, calibration, crf, tagging_schemes
+from seqpipe.nn import calibration, crf
+from seqpipe.nn.layers import LOG_ZERO, MASKED_LOGIT
+from seqpipe.plugin import FeatureSize, Probability, Size, tagging_schemes
 from seqpipe_plugins.heads import ClassWeights, Scheme, TaggingHead
 
 

@@ -10,7 +10,9 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import seqpipe.plugin as sp
+from seqpipe.nn.corruption import BatchRandom, choose_tokens, guessable_tokens
+from seqpipe.nn.layers import ACTIVATIONS, logit_mask
+from seqpipe.plugin import MASK, SPECIALS, Metric, UsageError
 from seqpipe_plugins.encoders.transformer import Transformer
 
 
@@ -36,12 +38,12 @@ class Electra(nn.Module):
     self_supervised: ClassVar = True
     batch_dependent: ClassVar = True  # the loss is the sum of two means, over different tokens
     score_types: ClassVar = {
-        "detection_perplexity": sp.Metric(percent=False, more_is_better=False),
-        "detection_accuracy": sp.Metric(),
-        "detection_recall": sp.Metric(),
-        "generator_perplexity": sp.Metric(percent=False, more_is_better=False),
+        "detection_perplexity": Metric(percent=False, more_is_better=False),
+        "detection_accuracy": Metric(),
+        "detection_recall": Metric(),
+        "generator_perplexity": Metric(percent=False, more_is_better=False),
     }
-    special_tokens: ClassVar = (sp.MASK,)
+    special_tokens: ClassVar = (MASK,)
     corrupted_inputs: ClassVar = ("ids", "replaced", "guessed", "guess_log_p")
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"table.weight": ("vocabulary",), "bias": ("vocabulary",)}
     logit_mask: Tensor
@@ -58,28 +60,26 @@ class Electra(nn.Module):
         weight_of_detection: PositiveFloat = 50.0,
     ):
         super().__init__()
-        if sp.MASK not in vocabulary:
-            raise sp.UsageError(
-                f"electra: the vocabulary has no {sp.MASK}; use the tokenizer of another run, or train one"
-            )
+        if MASK not in vocabulary:
+            raise UsageError(f"electra: the vocabulary has no {MASK}; use the tokenizer of another run, or train one")
         self.share, self.weight_of_detection = share, weight_of_detection
-        self.gap, size = list(vocabulary).index(sp.MASK), len(vocabulary)
+        self.gap, size = list(vocabulary).index(MASK), len(vocabulary)
         self.table = nn.Embedding(size, generator)
         nn.init.normal_(self.table.weight, std=generator**-0.5)
         self.generator = Transformer(generator, layers=layers, heads=heads, activation="gelu", dropout=0.0)
-        self.guess = nn.Sequential(nn.Linear(generator, generator), sp.ACTIVATIONS["gelu"](), nn.LayerNorm(generator))
+        self.guess = nn.Sequential(nn.Linear(generator, generator), ACTIVATIONS["gelu"](), nn.LayerNorm(generator))
         self.bias = nn.Parameter(torch.zeros(size))
-        self.detect = nn.Sequential(nn.Linear(dim, dim), sp.ACTIVATIONS["gelu"](), nn.Linear(dim, 1))
-        special = [*range(len(sp.SPECIALS)), self.gap]
-        self.register_buffer("logit_mask", sp.logit_mask(size, special), persistent=False)  # (V,)
+        self.detect = nn.Sequential(nn.Linear(dim, dim), ACTIVATIONS["gelu"](), nn.Linear(dim, 1))
+        special = [*range(len(SPECIALS)), self.gap]
+        self.register_buffer("logit_mask", logit_mask(size, special), persistent=False)  # (V,)
 
     def corrupt_batch(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """Return the text with sampled tokens in some places, the mask of replaced tokens, and the guesses.
 
         `guess_log_p` (B, T) is the generator's log-probability of what stood in the places that are `guessed`, else 0.
         """
-        drawn = sp.BatchRandom(self.training, ids.device)
-        guessed = sp.choose_tokens(sp.guessable_tokens(ids, mask, self.gap), mask, mask, self.share, drawn)
+        drawn = BatchRandom(self.training, ids.device)
+        guessed = choose_tokens(guessable_tokens(ids, mask, self.gap), mask, mask, self.share, drawn)
         hidden = torch.where(guessed, self.gap, torch.where(mask, ids, 0))
         z = self.guess(self.generator(self.table(hidden), mask)["x"][guessed])  # (M, G)
         log_p = F.linear(z, self.table.weight, self.bias + self.logit_mask).log_softmax(1)  # (M, V)

@@ -11,7 +11,10 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-import seqpipe.plugin as sp
+from seqpipe.nn import calibration
+from seqpipe.nn.attention import AttentionScore
+from seqpipe.nn.layers import MASKED_LOGIT
+from seqpipe.plugin import DataError, Probability, UsageError, token_counts
 from seqpipe_plugins.heads import ClassWeights, PooledHead, Pooling, label_weights
 from seqpipe_plugins.heads.vector import contrastive_loss
 
@@ -46,7 +49,7 @@ class Label(PooledHead):
         multi: Multi-label classification: a text has any number of labels; the record's field is then `labels`, a list.
         pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
             attention; or `state`, the vector that the encoder returns for the whole text.
-        score: Attention score of a token (see `seqpipe.plugin.Attention`).
+        score: Attention score of a token (see `seqpipe.nn.attention.Attention`).
         hidden: Number of units of a hidden layer between the pooled vector and the output; null: no hidden layer.
         dropout: Dropout probability of the pooled vector and of the hidden layer.
         label_smoothing: The share of the target probability that is spread over all labels (Szegedy et al. 2016).
@@ -83,10 +86,10 @@ class Label(PooledHead):
         *,
         multi: bool = False,
         pool: Pooling = "max",
-        score: sp.AttentionScore = "additive",
+        score: AttentionScore = "additive",
         hidden: PositiveInt | None = None,
-        dropout: sp.Probability = 0.0,
-        label_smoothing: sp.Probability = 0.0,
+        dropout: Probability = 0.0,
+        label_smoothing: Probability = 0.0,
         class_weights: ClassWeights | None = None,
         contrastive: PositiveFloat | None = None,
         threshold: Threshold | None = None,
@@ -110,9 +113,9 @@ class Label(PooledHead):
         self.outside = None if out_of_scope is None else labels.index(out_of_scope)
         allowed = torch.tensor([label != out_of_scope for label in labels])
         if isinstance(class_weights, dict) and out_of_scope in class_weights:
-            raise sp.UsageError(f"label.class_weights: {out_of_scope!r} is out of scope; its weight is `exposure`")
+            raise UsageError(f"label.class_weights: {out_of_scope!r} is out of scope; its weight is `exposure`")
         self.uniform_loss = math.log(2 ** len(labels) if multi else allowed.sum())
-        counts = sp.token_counts(labels)
+        counts = token_counts(labels)
         in_scope = counts and [0 if label == out_of_scope else n for label, n in zip(labels, counts, strict=True)]
         weights = label_weights(self, labels, in_scope, class_weights)
         self.register_buffer("allowed", allowed, persistent=False)  # (L,) the labels of the softmax
@@ -223,7 +226,7 @@ class Label(PooledHead):
         z, right = (evidence[name].detach().cpu() for name in ("logits", "label"))
         known = torch.ones(len(z), dtype=torch.bool) if self.multi else self.allowed.cpu()[right]
         if self.choose_temperature:
-            fit = sp.calibration.sigmoid_temperature if self.multi else sp.calibration.softmax_temperature
+            fit = calibration.sigmoid_temperature if self.multi else calibration.softmax_temperature
             before = self._calibration_error(z[known], right[known])
             self.temperature.fill_(fit(z[known], right[known]))
             self.errors.copy_(torch.tensor([before, self._calibration_error(z[known], right[known])]))
@@ -244,33 +247,33 @@ class Label(PooledHead):
         self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:  # (B, L)
         z, attention = self.read(x, mask, state, learning)
-        return torch.where(self.allowed, z, sp.MASKED_LOGIT), attention
+        return torch.where(self.allowed, z, MASKED_LOGIT), attention
 
     def _calibration_error(self, z: Tensor, right: Tensor) -> float:
         z = z / self.temperature.cpu()
         if self.multi:
-            return sp.calibration.calibration_error(z.sigmoid().flatten(), right.flatten() > 0)
+            return calibration.calibration_error(z.sigmoid().flatten(), right.flatten() > 0)
         best, label = z.softmax(1).max(1)
-        return sp.calibration.calibration_error(best, label == right)
+        return calibration.calibration_error(best, label == right)
 
     def _best_threshold(self, z: Tensor, right: Tensor) -> Tensor:  # () or (L,)
         if self.outside is not None:
             outside = right == self.outside
             if not outside.any():
                 fix = "add some, or set a number"
-                raise sp.DataError(f"label.threshold: no dev text has the label of out_of_scope to choose it by; {fix}")
+                raise DataError(f"label.threshold: no dev text has the label of out_of_scope to choose it by; {fix}")
             best, label = z.softmax(1).max(1)
-            return torch.tensor(sp.calibration.refusal_threshold(best, label == right, outside))
+            return torch.tensor(calibration.refusal_threshold(best, label == right, outside))
         if self.positive is not None:
-            chosen = sp.calibration.f1_threshold(z.softmax(1)[:, self.positive], right == self.positive)
+            chosen = calibration.f1_threshold(z.softmax(1)[:, self.positive], right == self.positive)
         else:
-            chosen = sp.calibration.f1_threshold(z.sigmoid().flatten(), right.flatten() > 0)
+            chosen = calibration.f1_threshold(z.sigmoid().flatten(), right.flatten() > 0)
         if chosen is None:
-            raise sp.DataError("label.threshold: no dev text has a label to choose it by; add some, or set a number")
+            raise DataError("label.threshold: no dev text has a label to choose it by; add some, or set a number")
         if not self.threshold_labels:
             return torch.tensor(chosen)
         columns = zip(z.sigmoid().unbind(1), (right > 0).unbind(1), strict=True)
-        return torch.tensor([sp.calibration.f1_threshold(p, has) if has.sum() >= FEW else chosen for p, has in columns])
+        return torch.tensor([calibration.f1_threshold(p, has) if has.sum() >= FEW else chosen for p, has in columns])
 
 
 def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:
@@ -278,25 +281,25 @@ def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:
     set_options = {name: value for name, value in options.items() if value not in (None, 0.0, False)}
     outside, positive = options["out_of_scope"], options["positive"]
     if options["threshold"] == "per_label" and not options["multi"]:
-        raise sp.UsageError("label.threshold: per_label is for any number of labels per text; set multi, or write dev")
+        raise UsageError("label.threshold: per_label is for any number of labels per text; set multi, or write dev")
     if options["multi"]:
         for name in ("label_smoothing", "positive", "out_of_scope", "contrastive"):
             if name in set_options:
-                raise sp.UsageError(f"label.{name}: it is for one label per text; delete it or multi")
+                raise UsageError(f"label.{name}: it is for one label per text; delete it or multi")
     elif "threshold" in set_options and positive is None and outside is None:
         fix = "name its label (positive, of two labels, or out_of_scope), or set multi"
-        raise sp.UsageError(f"label.threshold: the answer is the likeliest of several labels; {fix}")
+        raise UsageError(f"label.threshold: the answer is the likeliest of several labels; {fix}")
     if positive is not None and outside is not None:
-        raise sp.UsageError("label.positive: out_of_scope has the threshold; delete one of the two")
+        raise UsageError("label.positive: out_of_scope has the threshold; delete one of the two")
     for name in ("positive", "out_of_scope"):
         if name in set_options and "threshold" not in set_options:
-            raise sp.UsageError(f"label.{name}: it needs a threshold; add one, such as threshold: dev")
+            raise UsageError(f"label.{name}: it needs a threshold; add one, such as threshold: dev")
     if "contrastive" in set_options and outside is not None:
-        raise sp.UsageError("label.contrastive: texts of out_of_scope are not alike; delete one of the two")
+        raise UsageError("label.contrastive: texts of out_of_scope are not alike; delete one of the two")
     if "exposure" in set_options and outside is None:
-        raise sp.UsageError("label.exposure: it is for texts of out_of_scope; set out_of_scope, or delete it")
+        raise UsageError("label.exposure: it is for texts of out_of_scope; set out_of_scope, or delete it")
     if positive is not None and (len(labels) != 2 or positive not in labels):
         listed = f"{', '.join(map(repr, labels[:5]))}{', …' if len(labels) > 5 else ''}"
-        raise sp.UsageError(f"label.positive: it must be one of two labels; the training data has {listed}")
+        raise UsageError(f"label.positive: it must be one of two labels; the training data has {listed}")
     if list(labels) == [outside]:
-        raise sp.UsageError(f"label.out_of_scope: every training text has the label {outside!r}; add others")
+        raise UsageError(f"label.out_of_scope: every training text has the label {outside!r}; add others")

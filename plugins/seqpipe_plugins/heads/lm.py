@@ -11,11 +11,15 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import seqpipe.plugin as sp
+from seqpipe.nn import search
+from seqpipe.nn.incremental import IncrementalStages, Prompt, TokenPrefix
+from seqpipe.nn.layers import BOS_ID, EOS_ID, PAD_ID, UNK_ID, RealRows, logit_mask
+from seqpipe.nn.loops import State, run_if, while_loop
+from seqpipe.plugin import Probability, Texts, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class LMOptions(sp.GenerationOptions):
+class LMOptions(search.GenerationOptions):
     """Decode options of a language model.
 
     Args:
@@ -28,14 +32,14 @@ class LMOptions(sp.GenerationOptions):
     """
 
     repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
-    stop: sp.Texts = None
+    stop: Texts = None
     score_prompt: bool = False
     keep_cache: bool = True
 
     @property
-    def of_search(self) -> sp.SearchOptions:
+    def of_search(self) -> search.SearchOptions:
         """Options of a beam search that returns all beams."""
-        return sp.SearchOptions(
+        return search.SearchOptions(
             beams=self.beams,
             n_best=self.beams,
             max_length=self.max_length,
@@ -82,12 +86,12 @@ class LM(nn.Module):
         context: PositiveInt = 256,
         stateful: bool = False,
         tie: bool = True,
-        label_smoothing: sp.Probability = 0.0,
+        label_smoothing: Probability = 0.0,
     ):
         super().__init__()
         self.dim, self.adds_bos, self.label_smoothing = dim, not packed, label_smoothing
         self.output = None if tie else nn.Linear(dim, len(vocabulary))
-        mask = sp.logit_mask(len(vocabulary), [sp.PAD_ID, sp.BOS_ID])
+        mask = logit_mask(len(vocabulary), [PAD_ID, BOS_ID])
         self.register_buffer("logit_mask", mask, persistent=False)
 
     @staticmethod
@@ -108,7 +112,7 @@ class LM(nn.Module):
         table_bias: Tensor | None = None,
     ) -> Tensor:
         """Return the mean cross-entropy () of the token after each of x (B, T, D)."""
-        rows, smooth = sp.RealRows(target_mask), self.label_smoothing if self.training else 0.0
+        rows, smooth = RealRows(target_mask), self.label_smoothing if self.training else 0.0
         return F.cross_entropy(self.logits(rows.of(x), table, table_bias), rows.ids(target_ids), label_smoothing=smooth)
 
     def loss_count(self, target_mask: Tensor) -> Tensor:
@@ -133,11 +137,11 @@ class LM(nn.Module):
             return F.linear(x, self.output.weight, self.output.bias + self.logit_mask)
         if table is None or table.shape[1] != self.dim:
             width = "no embedding returns a table" if table is None else f"the table has {table.shape[1]}"
-            raise sp.UsageError(f"tie: x has the width {self.dim}, but {width}; make them equal, or set tie: false")
+            raise UsageError(f"tie: x has the width {self.dim}, but {width}; make them equal, or set tie: false")
         return F.linear(x, table, self.logit_mask if table_bias is None else self.logit_mask + table_bias)
 
     def decide(
-        self, ids: Tensor, mask: Tensor, incremental: sp.IncrementalStages, *, options: LMOptions
+        self, ids: Tensor, mask: Tensor, incremental: IncrementalStages, *, options: LMOptions
     ) -> dict[str, Tensor]:
         """Continue the texts (B, T); return the tokens and the cache.
 
@@ -153,7 +157,7 @@ class LM(nn.Module):
             for prefix in (prompt.prefix, prompt.before)
         )
         first = after.log_p(prompt.last_x, prompt.ids[:, :0])
-        options = replace(options, forbidden=sp.with_arcs(options.forbidden, [(-1, sp.UNK_ID, -1)], ids.device))
+        options = replace(options, forbidden=search.with_arcs(options.forbidden, [(-1, UNK_ID, -1)], ids.device))
         samples = 0 if options.uniform is None else options.uniform.shape[2]
         searches = (torch.full((), K, device=ids.device) > 1) & ~(torch.full((), samples, device=ids.device) > 0)
         stop, context, limits = options.stop, incremental.max_length, torch.full_like(prompt.last, options.max_length)
@@ -161,19 +165,19 @@ class LM(nn.Module):
             limits = limits.minimum(context + 1 - prompt.prefix.real.sum(1))  # (B,) what a limited context has room for
         # The graph has both beam search, and sampling or greedy search, which copies no state; decode options select
         # one at run time. If it is beam search, the loop of the other has a limit of 0 tokens.
-        generated = sp.generate(
+        generated = search.generate(
             after.repeated(K), first, options, row_limits=torch.where(searches, 0, limits), stop=stop
         )
 
-        def search() -> sp.State:
+        def search_beams() -> State:
             start, rules = incremental.start(prompt.before), {"row_limits": limits, "stop": stop, "fast_loop": False}
-            return sp.beam_search(before.repeated(K), start, options.of_search, first_tokens=prompt.last, **rules)
+            return search.beam_search(before.repeated(K), start, options.of_search, first_tokens=prompt.last, **rules)
 
-        _, order = sp.top_n(generated.scores, K)
+        _, order = search.top_n(generated.scores, K)
         texts = generated.tokens.gather(1, order[..., None].expand_as(generated.tokens))
-        tokens, scores = sp.run_if(searches, search, (texts, generated.scores.gather(1, order)))
+        tokens, scores = run_if(searches, search_beams, (texts, generated.scores.gather(1, order)))
         n = torch.sym_min(options.n_best, K)
-        ended = sp.is_among(generated.tokens[:, 0], sp.prepend_token(sp.EOS_ID, stop, B, ids.device)).any(1)
+        ended = search.is_among(generated.tokens[:, 0], search.prepend_token(EOS_ID, stop, B, ids.device)).any(1)
         return {
             "tokens": tokens[:, :n],
             "scores": scores[:, :n],
@@ -181,10 +185,10 @@ class LM(nn.Module):
             **incremental.export_cache(prompt.prefix.with_state(generated.memory), ended, options.keep_cache),
         }
 
-    def score(self, ids: Tensor, mask: Tensor, incremental: sp.IncrementalStages, tokens: Tensor) -> Tensor:
+    def score(self, ids: Tensor, mask: Tensor, incremental: IncrementalStages, tokens: Tensor) -> Tensor:
         """Return the log-probability (B,) of the first of the given texts (B, n, N) after the prompts (B, T)."""
         tokens = tokens[:, 0]  # (B, N)
-        count, more = mask.sum(1, keepdim=True), (tokens != sp.PAD_ID).sum(1, keepdim=True)
+        count, more = mask.sum(1, keepdim=True), (tokens != PAD_ID).sum(1, keepdim=True)
         p = torch.arange(ids.shape[1] + tokens.shape[1], device=ids.device)
         # The tokens move to the left, right after the prompt's last real one, and the padding between them to the end:
         # the stages read a text without gaps.
@@ -195,24 +199,24 @@ class LM(nn.Module):
         scores = self._token_scores(incremental, prompt, torch.ones_like(mask[0, 0]))
         return torch.where(behind, scores, 0.0).sum(1)
 
-    def _token_scores(self, incremental: sp.IncrementalStages, prompt: sp.Prompt, wanted: Tensor) -> Tensor:
+    def _token_scores(self, incremental: IncrementalStages, prompt: Prompt, wanted: Tensor) -> Tensor:
         """Return the log-probability of the token after each of a prompt's (B, n), 0 for the last or if not wanted."""
 
-        def score() -> sp.State:  # the logits (B, n, V) are the largest tensor of a call, and few callers need them
+        def score() -> State:  # the logits (B, n, V) are the largest tensor of a call, and few callers need them
             ids, real = (F.pad(part, (0, 1))[:, 1:].contiguous() for part in (prompt.ids, prompt.real))
             places = torch.arange(ids.shape[1], device=ids.device).clamp(max=prompt.x.shape[1] - 1)  # all of them here
             log_p = self.logits(prompt.x.index_select(1, places), **incremental.logit_weights).log_softmax(2)
             return (torch.where(real, log_p.gather(2, ids[..., None])[..., 0], 0.0),)
 
-        return sp.run_if(wanted, score, (prompt.ids * 0.0,))[0]
+        return run_if(wanted, score, (prompt.ids * 0.0,))[0]
 
 
 class _Continuation(NamedTuple):
     """The model after the prompts, as a `Decoder` for search and a `Continuation` for generation."""
 
     head: LM
-    incremental: sp.IncrementalStages
-    prefix: sp.TokenPrefix
+    incremental: IncrementalStages
+    prefix: TokenPrefix
     repetition_penalty: float | Tensor
 
     @property
@@ -223,31 +227,31 @@ class _Continuation(NamedTuple):
         return self._replace(prefix=self.prefix.repeated(times))
 
     @property
-    def memory(self) -> sp.State:
+    def memory(self) -> State:
         return self.prefix.state
 
-    def at(self, memory: sp.State) -> _Continuation:
+    def at(self, memory: State) -> _Continuation:
         return self._replace(prefix=self.prefix.with_state(memory))
 
-    def start(self) -> sp.State:
+    def start(self) -> State:
         return self.incremental.start(self.prefix)
 
-    def step(self, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, None]:
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, None]:
         x, after = self.incremental.step(tokens, self.prefix, state)
         return self.log_p(x, after[1]), after, None
 
-    def extended(self, state: sp.State) -> sp.State:
+    def extended(self, state: State) -> State:
         return self.incremental.extended(self.prefix, state).state
 
     def log_p(self, x: Tensor, read: Tensor) -> Tensor:
         """Return the log-probabilities (R, V) of the token after x (R, D) and the tokens (R, n) after the prefix."""
         ids, p = torch.cat([self.prefix.ids, read], 1), self.repetition_penalty
 
-        def penalize(left: Tensor, logits: Tensor) -> sp.State:
+        def penalize(left: Tensor, logits: Tensor) -> State:
             old = logits.gather(1, ids)
             return left - 1, logits.scatter(1, ids, torch.where(old > 0, old / p, old * p))
 
         # This loop takes one step, or none without a penalty.
         left = (torch.zeros((), device=x.device) + p != 1).long()
         logits = self.head.logits(x, **self.incremental.logit_weights)
-        return sp.while_loop(lambda left, logits: left > 0, penalize, (left, logits))[1].log_softmax(1)
+        return while_loop(lambda left, logits: left > 0, penalize, (left, logits))[1].log_softmax(1)

@@ -10,7 +10,11 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import seqpipe.plugin as sp
+from seqpipe.nn.corruption import BatchRandom, choose_tokens, guessable_tokens, replace_second_texts, word_starts
+from seqpipe.nn.layers import ACTIVATIONS, LOG_ZERO, MASKED_LOGIT, PAD_ID, logit_mask
+from seqpipe.nn.loops import while_loop
+from seqpipe.nn.search import repeat_axis, top_n
+from seqpipe.plugin import MASK, SPECIALS, Metric, Pieces, Size, Tokens, UsageError
 from seqpipe_plugins.heads import Pool
 
 
@@ -41,10 +45,10 @@ class MaskedLM(nn.Module):
     answer = "fill-mask"
     self_supervised: ClassVar = True
     score_types: ClassVar = {
-        "perplexity": sp.Metric(percent=False, more_is_better=False),
-        "next_sentence_accuracy": sp.Metric(),
+        "perplexity": Metric(percent=False, more_is_better=False),
+        "next_sentence_accuracy": Metric(),
     }
-    special_tokens: ClassVar = (sp.MASK,)
+    special_tokens: ClassVar = (MASK,)
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"decoder.weight": ("vocabulary",), "bias": ("vocabulary",)}
     logit_mask: Tensor
     others: Tensor
@@ -65,29 +69,29 @@ class MaskedLM(nn.Module):
     ):
         super().__init__()
         if masked + random > 1:
-            raise sp.UsageError(f"mlm.random: the shares {masked:g} and {random:g} sum to more than 1; lower one")
-        if sp.MASK not in vocabulary:
-            raise sp.UsageError(f"mlm: the vocabulary has no {sp.MASK}; use the tokenizer of another run, or train one")
+            raise UsageError(f"mlm.random: the shares {masked:g} and {random:g} sum to more than 1; lower one")
+        if MASK not in vocabulary:
+            raise UsageError(f"mlm: the vocabulary has no {MASK}; use the tokenizer of another run, or train one")
         self.share, self.masked, self.random = share, masked, random
-        self.gap, size = list(vocabulary).index(sp.MASK), len(vocabulary)
-        self.dense, self.norm = nn.Sequential(nn.Linear(dim, dim), sp.ACTIVATIONS[activation]()), nn.LayerNorm(dim)
+        self.gap, size = list(vocabulary).index(MASK), len(vocabulary)
+        self.dense, self.norm = nn.Sequential(nn.Linear(dim, dim), ACTIVATIONS[activation]()), nn.LayerNorm(dim)
         self.decoder = None if tie else nn.Linear(dim, size, bias=False)
         self.bias = nn.Parameter(torch.zeros(size))
         self.pool = Pool(dim, pool, "dot") if next_sentence else None
         self.follows = nn.Linear(dim, 1) if next_sentence else None
-        special = [*range(len(sp.SPECIALS)), self.gap]
-        self.register_buffer("logit_mask", sp.logit_mask(size, special), persistent=False)  # (V,)
-        others = torch.tensor([i for i in range(len(sp.SPECIALS), size) if i != self.gap])
+        special = [*range(len(SPECIALS)), self.gap]
+        self.register_buffer("logit_mask", logit_mask(size, special), persistent=False)  # (V,)
+        others = torch.tensor([i for i in range(len(SPECIALS), size) if i != self.gap])
         self.register_buffer("others", others, persistent=False)  # ids of words
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the mask token, and the share of masked words in evaluation."""
-        return {"token": sp.MASK, "share": options["share"]}
+        return {"token": MASK, "share": options["share"]}
 
     @staticmethod
-    def features(options: Mapping[str, Any]) -> dict[str, sp.Pieces]:
-        return {"pieces": sp.Pieces()} if options.get("whole_words") else {}
+    def features(options: Mapping[str, Any]) -> dict[str, Pieces]:
+        return {"pieces": Pieces()} if options.get("whole_words") else {}
 
     @staticmethod
     def batch_dependent(options: Mapping[str, Any]) -> bool:
@@ -105,13 +109,13 @@ class MaskedLM(nn.Module):
 
         With `next_sentence` other pairs, T then being their longest, and which of them are as they were given, (B,).
         """
-        drawn, begins, pairs = sp.BatchRandom(self.training, ids.device), sp.word_starts(mask, pieces), {}
+        drawn, begins, pairs = BatchRandom(self.training, ids.device), word_starts(mask, pieces), {}
         if self.follows is not None:
             if segments is None:
-                raise sp.UsageError("mlm.next_sentence: it needs two texts; set tokenizer.field: [text, text_pair]")
-            ids, mask, segments, begins, follows = sp.replace_second_texts(ids, mask, segments, begins, drawn)
+                raise UsageError("mlm.next_sentence: it needs two texts; set tokenizer.field: [text, text_pair]")
+            ids, mask, segments, begins, follows = replace_second_texts(ids, mask, segments, begins, drawn)
             pairs = {"mask": mask, "segments": segments, "follows": follows}
-        guessed = sp.choose_tokens(sp.guessable_tokens(ids, mask, self.gap), mask, begins, self.share, drawn)
+        guessed = choose_tokens(guessable_tokens(ids, mask, self.gap), mask, begins, self.share, drawn)
         how, substitute = drawn.uniform(*ids.shape), (drawn.uniform(*ids.shape) * len(self.others)).long()
         seen = torch.where(how < self.masked + self.random, self.others[substitute], ids)
         seen = torch.where(how < self.masked, self.gap, seen)
@@ -165,8 +169,8 @@ class MaskedLM(nn.Module):
         ids: Tensor,
         table: Tensor | None = None,
         *,
-        n_best: sp.Size = 1,
-        filling: sp.Tokens = None,
+        n_best: Size = 1,
+        filling: Tokens = None,
     ) -> dict[str, Tensor]:
         """Return the text with its gaps filled (B, n_best, T) and the log-probabilities (B, n_best), best first.
 
@@ -177,13 +181,13 @@ class MaskedLM(nn.Module):
         number = gaps.long().cumsum(1)  # (B, T) the number of each gap, from 1
         forced_tokens = torch.zeros_like(number)  # (B, T) the forced token of each gap, [PAD] if none
         if filling is not None:
-            padded = F.pad(sp.repeat_axis(filling, 0, number.shape[0]), (1, 1))  # (B, 1 + G + 1)
+            padded = F.pad(repeat_axis(filling, 0, number.shape[0]), (1, 1))  # (B, 1 + G + 1)
             forced_tokens = padded.gather(1, number.minimum(torch.full_like(number, padded.shape[1] - 1)))
-        forced = (forced_tokens != sp.PAD_ID).any(1, keepdim=True)  # (B, 1)
+        forced = (forced_tokens != PAD_ID).any(1, keepdim=True)  # (B, 1)
         most = number[:, -1].max()
         rank = torch.arange(n_best, device=x.device)
         filled = torch.where(mask, ids, 0)[:, None] + 0 * rank[:, None]  # (B, K, T)
-        scores = torch.where(rank == 0, 0.0, sp.LOG_ZERO) + 0.0 * number[:, :1]  # (B, K)
+        scores = torch.where(rank == 0, 0.0, LOG_ZERO) + 0.0 * number[:, :1]  # (B, K)
 
         # Gaps are filled independently, so the K best fillings of the first i gaps are among the K best of the first i
         # - 1 times the K best tokens of gap i: the loop over the gaps is exact, unlike beam search.
@@ -193,22 +197,22 @@ class MaskedLM(nn.Module):
             there = here.any(1, keepdim=True)  # (B, 1)
             at = torch.where(here[..., None], x, 0.0).sum(1)  # (B, D)
             log_p = self._logits(at, table).log_softmax(1)  # (B, V)
-            gains, tokens = sp.top_n(log_p, torch.sym_min(filled.shape[1], V))
-            wanted = torch.where(here, forced_tokens, sp.PAD_ID).sum(1, keepdim=True)  # (B, 1)
-            gain = torch.where(wanted != sp.PAD_ID, log_p.gather(1, wanted), 0.0)
+            gains, tokens = top_n(log_p, torch.sym_min(filled.shape[1], V))
+            wanted = torch.where(here, forced_tokens, PAD_ID).sum(1, keepdim=True)  # (B, 1)
+            gain = torch.where(wanted != PAD_ID, log_p.gather(1, wanted), 0.0)
             first = torch.arange(gains.shape[1], device=x.device) == 0
-            gains = torch.where(forced, torch.where(first, gain, sp.LOG_ZERO), gains)
-            tokens = torch.where(forced, torch.where(wanted != sp.PAD_ID, wanted, self.gap), tokens)
-            gains = torch.where(gains > sp.MASKED_LOGIT / 2, gains, sp.LOG_ZERO)
+            gains = torch.where(forced, torch.where(first, gain, LOG_ZERO), gains)
+            tokens = torch.where(forced, torch.where(wanted != PAD_ID, wanted, self.gap), tokens)
+            gains = torch.where(gains > MASKED_LOGIT / 2, gains, LOG_ZERO)
             together = (scores[:, :, None] + gains[:, None]).flatten(1)  # (B, K * K')
-            after, places = sp.top_n(together, filled.shape[1])
+            after, places = top_n(together, filled.shape[1])
             beams = (rank[:, None] + 0 * tokens[:, None]).flatten(1)  # (B, K * K')
             filled_rows = filled.gather(1, beams.gather(1, places)[..., None].expand(-1, -1, filled.shape[2]))
             new = (tokens[:, None] + 0 * rank[:, None]).flatten(1).gather(1, places)  # (B, K)
             filled_rows = torch.where(here[:, None], new[..., None], filled_rows)
             return turn + 1, torch.where(there[..., None], filled_rows, filled), torch.where(there, after, scores)
 
-        _, filled, scores = sp.while_loop(
+        _, filled, scores = while_loop(
             lambda turn, filled, scores: turn <= most, step, (torch.ones_like(most), filled, scores)
         )
         return {"tokens": filled, "scores": scores}
@@ -236,7 +240,7 @@ class MaskedLM(nn.Module):
             return F.linear(z, self.decoder.weight, self.bias + self.logit_mask)
         if table is None or table.shape[1] != z.shape[1]:
             what = "no embedding gives one" if table is None else f"it is {table.shape[1]} wide, and x {z.shape[1]}"
-            raise sp.UsageError(f"mlm.tie: it needs a table of vectors as wide as x, and {what}; or set tie: false")
+            raise UsageError(f"mlm.tie: it needs a table of vectors as wide as x, and {what}; or set tie: false")
         return F.linear(z, table, self.bias + self.logit_mask)
 
     def _follows(self, x: Tensor, mask: Tensor, state: Tensor | None) -> Tensor:  # -> (B,)

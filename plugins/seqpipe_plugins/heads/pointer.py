@@ -10,13 +10,20 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import seqpipe.plugin as sp
+from seqpipe.nn.attention import Attention, Glimpse, ProjectedKeys
+from seqpipe.nn.cells import recurrent_step
+from seqpipe.nn.layers import EOS_ID, LOG_ZERO, RealRows
+from seqpipe.nn.loops import State, scan
+from seqpipe.nn.multi_source_attention import summarize_sources
+from seqpipe.nn.recurrent import TORCH_CELLS, decoder_start_state, unroll_decoder
+from seqpipe.nn.search import BeamOptions, RowsDecoder, SearchOptions, beam_search, rows_at
+from seqpipe.plugin import Metric, Probability, UsageError
 
 from ..geometry import hull_scores, tour_scores
 
 _LATER = 1e-3  # difference of the scores of equal neighbouring positions, so that ties go to the first
 FEWEST = {"sequence": 0, "hull": 3, "tour": 1}  # positions of a sequence, without the closing one
-_FIRST = sp.EOS_ID + 1  # the token of position 0
+_FIRST = EOS_ID + 1  # the token of position 0
 
 
 class Source(NamedTuple):
@@ -28,7 +35,7 @@ class Source(NamedTuple):
     read: Tensor  # (B, 1 + T, D) inputs of a step: the beginning, then the vector of each position
     keys: Tensor  # of all slots, projected for the score
     real: Tensor  # (B, 1 + T) mask of real slots
-    glimpsed: tuple[sp.ProjectedKeys, ...]  # of all positions, for each glimpse
+    glimpsed: tuple[ProjectedKeys, ...]  # of all positions, for each glimpse
 
 
 class Pointer(nn.Module):
@@ -60,8 +67,8 @@ class Pointer(nn.Module):
     length_cost: ClassVar = "quadratic"
     answer = "pointers"
     score_types: ClassVar = {
-        **dict.fromkeys(("hull_accuracy", "area_covered", "valid", "optimality"), sp.Metric()),
-        "tour_length": sp.Metric(percent=False, more_is_better=False),
+        **dict.fromkeys(("hull_accuracy", "area_covered", "valid", "optimality"), Metric()),
+        "tour_length": Metric(percent=False, more_is_better=False),
     }
     explains: ClassVar = {"attention": "written"}
 
@@ -80,23 +87,23 @@ class Pointer(nn.Module):
         units: PositiveInt = 128,
         glimpses: NonNegativeInt = 1,
         heads: PositiveInt = 4,
-        dropout: sp.Probability = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__()
         if (every or close) and not once:
-            raise sp.UsageError(f"{'every' if every else 'close'}: no position is chosen twice; set once: true")
+            raise UsageError(f"{'every' if every else 'close'}: no position is chosen twice; set once: true")
         if task == "hull" and not close:
-            raise sp.UsageError("task: the corners of a hull are a closed sequence; set close: true")
+            raise UsageError("task: the corners of a hull are a closed sequence; set close: true")
         if task == "tour" and not (every and close):
-            raise sp.UsageError("task: a tour goes through every point and returns; set every: true and close: true")
+            raise UsageError("task: a tour goes through every point and returns; set every: true and close: true")
         self.once, self.every, self.close = once, every, close
         self.fewest = max(FEWEST[task], int(close))
-        self.rnn = sp.TORCH_CELLS[cell](dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        self.rnn = TORCH_CELLS[cell](dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
         self.bridge = nn.Linear(dim, (2 if cell == "lstm" else 1) * layers * hidden)
         self.begin = nn.Parameter(torch.randn(dim) * dim**-0.5)
         self.end = None if every else nn.Parameter(torch.randn(dim) * dim**-0.5)  # the end is a choice
-        self.pointing = sp.Attention(hidden, dim, score=score, units=units)
-        self.glimpses = nn.ModuleList(sp.Glimpse(hidden, dim, heads, dropout) for _ in range(glimpses))
+        self.pointing = Attention(hidden, dim, score=score, units=units)
+        self.glimpses = nn.ModuleList(Glimpse(hidden, dim, heads, dropout) for _ in range(glimpses))
         self.dropout = nn.Dropout(dropout)
 
     @staticmethod
@@ -131,29 +138,29 @@ class Pointer(nn.Module):
         """Return the mean cross-entropy () of a position of (B, N) and of the end, given those before it."""
         slots, real = self._slots(torch.where(pointers_mask, pointers, -1))
         log_p = self._teacher_forced(x, mask, state, slots)
-        rows = sp.RealRows(real)
+        rows = RealRows(real)
         return -rows.mean(rows.of(log_p.gather(2, slots[..., None])[..., 0]))
 
     def loss_count(self, pointers: Tensor, pointers_mask: Tensor) -> Tensor:
         return self._slots(torch.where(pointers_mask, pointers, -1))[1].sum()
 
     def decide(
-        self, x: Tensor, mask: Tensor, state: Tensor | None = None, *, options: sp.BeamOptions
+        self, x: Tensor, mask: Tensor, state: Tensor | None = None, *, options: BeamOptions
     ) -> dict[str, Tensor]:
         """Return the likeliest sequences (B, n_best, N), -1 after the end, and their log-probabilities, best first."""
         source = self._read(x, mask)
         chosen = torch.zeros_like(source.real, dtype=torch.get_default_dtype())
-        search_options = sp.SearchOptions(
+        search_options = SearchOptions(
             beams=options.beams,
             n_best=options.n_best,
             max_length=mask.shape[1] + 1 if self.once else options.max_length,
             length_penalty=options.length_penalty,
         )
         start = (*self._start(x, mask, state), chosen)
-        tokens, scores = sp.beam_search(sp.RowsDecoder(self.step, source, mask), start, search_options)
+        tokens, scores = beam_search(RowsDecoder(self.step, source, mask), start, search_options)
         pointers = torch.where(tokens >= _FIRST, tokens - _FIRST, -1)
         if self.close:
-            pointers = torch.where(tokens == sp.EOS_ID, pointers[..., :1], pointers)
+            pointers = torch.where(tokens == EOS_ID, pointers[..., :1], pointers)
         return {"pointers": pointers, "scores": scores}
 
     def explain(self, x: Tensor, mask: Tensor, pointers: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
@@ -192,45 +199,45 @@ class Pointer(nn.Module):
         return Source(torch.cat([begin, x], 1), keys, real, glimpsed)
 
     @property
-    def _each(self) -> list[sp.Glimpse]:
-        return [glimpse for glimpse in self.glimpses if isinstance(glimpse, sp.Glimpse)]
+    def _each(self) -> list[Glimpse]:
+        return [glimpse for glimpse in self.glimpses if isinstance(glimpse, Glimpse)]
 
-    def _start(self, x: Tensor, mask: Tensor, state: Tensor | None) -> sp.State:
-        summary = sp.summarize_sources([{"x": x, "mask": mask, "state": state}])
-        return sp.decoder_start_state(self.bridge, summary, self.rnn)
+    def _start(self, x: Tensor, mask: Tensor, state: Tensor | None) -> State:
+        summary = summarize_sources([{"x": x, "mask": mask, "state": state}])
+        return decoder_start_state(self.bridge, summary, self.rnn)
 
     def _teacher_forced(self, x: Tensor, mask: Tensor, state: Tensor | None, slots: Tensor) -> Tensor:
         """Return the log-probabilities of all slots (B, N, 1 + T), given the slots (B, N) before each."""
         source = self._read(x, mask)
         before = F.pad(slots[:, :-1], (1, 0))  # (B, N) the slot of the end is the input at the beginning
-        vectors = self.dropout(sp.rows_at(source.read, before))
+        vectors = self.dropout(rows_at(source.read, before))
         start = self._start(x, mask, state)
         if torch.compiler.is_exporting():
             # The exporter would fix the example's length in an LSTM of PyTorch, so a graph has a Scan.
 
-            def step(now: sp.State, rows: sp.State) -> tuple[sp.State, sp.State]:
-                h, after = sp.recurrent_step(self.rnn, rows[0], now)
+            def step(now: State, rows: State) -> tuple[State, State]:
+                h, after = recurrent_step(self.rnn, rows[0], now)
                 return after, (h,)
 
-            _, (states,) = sp.scan(step, start, (vectors.transpose(0, 1),))
+            _, (states,) = scan(step, start, (vectors.transpose(0, 1),))
             h = states.transpose(0, 1)  # (B, N, H)
         else:
-            h = sp.unroll_decoder(self.rnn, vectors, start)
+            h = unroll_decoder(self.rnn, vectors, start)
         places = torch.arange(source.real.shape[1], device=x.device)
         chosen = (before[..., None] == places).cumsum(1) > 0  # (B, N, 1 + T)
         return self._log_p(source, h, chosen.to(torch.get_default_dtype()))
 
-    def step(self, source: Source, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, None]:
-        """Run one step, see `seqpipe.plugin.RowsDecoder`."""
+    def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, None]:
+        """Run one step, see `seqpipe.nn.search.RowsDecoder`."""
         *before, chosen = state
-        slots = tokens - sp.EOS_ID  # (R,) of the beginning -1
+        slots = tokens - EOS_ID  # (R,) of the beginning -1
         rows = source.real.shape[0]
-        vectors = sp.rows_at(source.read, slots.clamp(min=0).reshape(rows, -1)).flatten(0, 1)  # (R, D)
-        h, after = sp.recurrent_step(self.rnn, vectors, tuple(before))
+        vectors = rows_at(source.read, slots.clamp(min=0).reshape(rows, -1)).flatten(0, 1)  # (R, D)
+        h, after = recurrent_step(self.rnn, vectors, tuple(before))
         places = torch.arange(chosen.shape[1], device=chosen.device)
         chosen = chosen + (slots[:, None] == places).to(chosen.dtype)
         log_p = self._log_p(source, h.unflatten(0, (rows, -1)), chosen.unflatten(0, (rows, -1))).flatten(0, 1)
-        return F.pad(log_p, (sp.EOS_ID, 0), value=sp.LOG_ZERO), (*after, chosen), None
+        return F.pad(log_p, (EOS_ID, 0), value=LOG_ZERO), (*after, chosen), None
 
     def _log_p(self, source: Source, h: Tensor, chosen: Tensor) -> Tensor:
         """Return the log-probabilities of all slots (B, M, 1 + T) from states (B, M, H) and counts of choices."""
@@ -249,4 +256,4 @@ class Pointer(nn.Module):
         logits = (
             self.pointing.scores(h, source.keys)[:, 0].to(torch.get_default_dtype()) - _LATER * places
         )  # (B, M, 1 + T)
-        return torch.where(allowed, torch.where(allowed, logits, sp.LOG_ZERO).log_softmax(2), sp.LOG_ZERO)
+        return torch.where(allowed, torch.where(allowed, logits, LOG_ZERO).log_softmax(2), LOG_ZERO)

@@ -10,10 +10,16 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import seqpipe.plugin as sp
+from seqpipe.nn.corruption import SpanCorruption
+from seqpipe.nn.layers import BOS_ID, EOS_ID, MASKED_LOGIT, UNK_ID
+from seqpipe.nn.loops import State
+from seqpipe.nn.multi_source_attention import StageOutputs
+from seqpipe.nn.pretrained_seq2seq import pretrained_decoder_parts
+from seqpipe.nn.seq2seq_head import DecoderSource, Seq2SeqHead, shift_right
+from seqpipe.plugin import BleuTokenizer, Checkpoint, DataError, Probability, UsageError
 
 
-class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
+class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
     """The decoder of a pretrained T5, BART, mBART or Marian, over the encoder `pretrained-seq2seq` of its checkpoint.
 
     (Raffel et al. 2020; Lewis et al. 2020; Liu et al. 2020; Junczys-Dowmunt et al. 2018.) It attends to the text and
@@ -52,21 +58,21 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
         dim: int,
         target_vocabulary: Sequence[str],
         *,
-        checkpoint: sp.Checkpoint,
-        dropout: sp.Probability | None = None,
+        checkpoint: Checkpoint,
+        dropout: Probability | None = None,
         language: str | None = None,
-        label_smoothing: sp.Probability = 0.0,
+        label_smoothing: Probability = 0.0,
         spans: Annotated[float, Field(gt=0, lt=1)] | None = None,
         span_length: Annotated[float, Field(ge=1)] = 3.0,
-        bleu_tokenize: sp.BleuTokenizer | None = None,
+        bleu_tokenize: BleuTokenizer | None = None,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing)
         self.learn_spans(target_vocabulary, spans, span_length)
-        parts = sp.pretrained_decoder_parts(checkpoint, target_vocabulary, dropout, language)
+        parts = pretrained_decoder_parts(checkpoint, target_vocabulary, dropout, language)
         self.dim: int = parts.stack.dim
         self.fix = f"put the encoder {{use: pretrained-seq2seq, checkpoint: {checkpoint}}} right before it"
         if dim != self.dim:
-            raise sp.UsageError(
+            raise UsageError(
                 f"pretrained-seq2seq: {checkpoint} reads {self.dim} numbers a token, not {dim}; {self.fix}"
             )
         self.own_table = None if parts.table is None else nn.Parameter(parts.table)
@@ -75,14 +81,14 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
         self.stack, self.scale, self.known = parts.stack, parts.scale, parts.known
         *self.start_tokens, self.first_token = parts.start
         self.positions = parts.positions
-        self.logit_mask[self.known :] = sp.MASKED_LOGIT
-        ending = torch.full_like(self.logit_mask, sp.MASKED_LOGIT).index_fill(0, torch.tensor([sp.EOS_ID]), 0.0)
+        self.logit_mask[self.known :] = MASKED_LOGIT
+        ending = torch.full_like(self.logit_mask, MASKED_LOGIT).index_fill(0, torch.tensor([EOS_ID]), 0.0)
         self.register_buffer("last_logits", ending, persistent=False)  # (V,)
         self.ends = parts.ends
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
-        settings = sp.SpanCorruption.answer_settings(options)
+        settings = SpanCorruption.answer_settings(options)
         return settings if options["spans"] else settings | {"every_token": True}  # like the checkpoint's tokenizer
 
     @property
@@ -90,19 +96,19 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
         """Maximum number of tokens of a text, including its end."""
         return None if self.positions is None else self.positions - len(self.start_tokens)
 
-    def read(self, sources: Sequence[sp.StageOutputs]) -> sp.DecoderSource:
+    def read(self, sources: Sequence[StageOutputs]) -> DecoderSource:
         (source,) = sources
         x, mask, table = source["x"], source["mask"], source.get("table")
         size = (len(self.logit_mask), self.dim)
         if table is None or "around" not in source or (self.own_table is None and table.shape != size):
-            raise sp.UsageError(f"pretrained-seq2seq: the encoder before it returns no `table`; {self.fix}")
+            raise UsageError(f"pretrained-seq2seq: the encoder before it returns no `table`; {self.fix}")
         around = source["around"]  # last, since the order of attended positions does not matter
         x = torch.cat([torch.where(mask[..., None], x, 0.0), around], 1)
         mask = F.pad(mask, (0, around.shape[1]), value=True)
         table = table if self.own_table is None else self.own_table
-        return sp.DecoderSource((self.stack.memories(x), mask), mask, table)
+        return DecoderSource((self.stack.memories(x), mask), mask, table)
 
-    def start(self, source: sp.DecoderSource, sources: Sequence[sp.StageOutputs], max_length: int) -> sp.State:
+    def start(self, source: DecoderSource, sources: Sequence[StageOutputs], max_length: int) -> State:
         """Return the caches after the first tokens, then the number of tokens of the longest text, (B,)."""
         x = sources[0]["x"]
         state, ((memories, mask), _, table) = self.stack.init_cache(x), source
@@ -112,7 +118,7 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
         limit = self._most(max_length + len(self.start_tokens), self.positions)
         return (*state, torch.full_like(mask[:, 0], limit, dtype=torch.int64))
 
-    def step(self, source: sp.DecoderSource, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, Tensor | None]:
+    def step(self, source: DecoderSource, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         (*caches, limit), ((memories, mask), _, table) = state, source
         x, after, weights = self.stack.step(F.embedding(self._inputs(tokens), table), tuple(caches), memories, mask)
         logits = self._logits(x, source)
@@ -121,22 +127,22 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
             logits = torch.where(is_last[:, None], self.last_logits, logits)
         return logits, (*after, limit), weights
 
-    def teacher_forced(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor | None]:
+    def teacher_forced(self, source: DecoderSource, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
         (memories, mask), _, table = source
-        inputs = self._inputs(sp.shift_right(ids))
+        inputs = self._inputs(shift_right(ids))
         for token in reversed(self.start_tokens):
             inputs = F.pad(inputs, (1, 0), value=token)
         x, weights = self.stack.teacher_forced(F.embedding(inputs, table), memories, mask)
         begin = len(self.start_tokens)
         return self._logits(x[:, begin:], source), weights[:, begin:]
 
-    def loss(self, sources: Sequence[sp.StageOutputs], target_ids: Tensor, target_mask: Tensor) -> Tensor:
+    def loss(self, sources: Sequence[StageOutputs], target_ids: Tensor, target_mask: Tensor) -> Tensor:
         if self.longest is not None and target_ids.shape[1] > self.longest:
             problem = f"a target of {target_ids.shape[1]:,} tokens; the limit of the checkpoint is {self.longest:,}"
-            raise sp.DataError(f"pretrained-seq2seq: {problem}, including the end token; shorten the targets")
-        return super().loss(sources, torch.where(target_ids < self.known, target_ids, sp.UNK_ID), target_mask)
+            raise DataError(f"pretrained-seq2seq: {problem}, including the end token; shorten the targets")
+        return super().loss(sources, torch.where(target_ids < self.known, target_ids, UNK_ID), target_mask)
 
-    def row_limits(self, sources: Sequence[sp.StageOutputs]) -> Tensor | None:
+    def row_limits(self, sources: Sequence[StageOutputs]) -> Tensor | None:
         if self.longest is None:
             return None
         return torch.full_like(sources[0]["mask"][:, 0], self.longest, dtype=torch.int64)
@@ -153,9 +159,9 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
 
     def _inputs(self, ids: Tensor) -> Tensor:
         """Return tokens as read by the decoder: [BOS] is the last of the first tokens of a text."""
-        ids = ids if self.first_token == sp.BOS_ID else torch.where(ids == sp.BOS_ID, self.first_token, ids)
-        return ids if self.known == len(self.logit_mask) else torch.where(ids < self.known, ids, sp.UNK_ID)
+        ids = ids if self.first_token == BOS_ID else torch.where(ids == BOS_ID, self.first_token, ids)
+        return ids if self.known == len(self.logit_mask) else torch.where(ids < self.known, ids, UNK_ID)
 
-    def _logits(self, x: Tensor, source: sp.DecoderSource) -> Tensor:  # (…, D) -> (…, V)
+    def _logits(self, x: Tensor, source: DecoderSource) -> Tensor:  # (…, D) -> (…, V)
         bias = self.logit_mask if self.bias is None else self.logit_mask + self.bias
         return F.linear(self.scale * x, source.shared if self.output is None else self.output, bias)

@@ -10,7 +10,9 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe.plugin import AttentionScore, Probability, Size, UsageError, top_n
+from seqpipe.nn.attention import AttentionScore
+from seqpipe.nn.search import top_n
+from seqpipe.plugin import Probability, Size, UsageError
 from seqpipe_plugins.heads import Pooling
 from seqpipe_plugins.heads.vector import Vector, unit
 
@@ -33,7 +35,7 @@ class Retrieval(Vector):
     Args:
         pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
             attention; or `state`, the vector that the encoder returns for the whole text.
-        score: Attention score of a token (see `seqpipe.plugin.Attention`).
+        score: Attention score of a token (see `seqpipe.nn.attention.Attention`).
         width: Width of the vector, by a linear layer; null: that of the pooled vector, without a layer.
         dropout: Dropout probability of the pooled vector.
         temperature: τ of the loss; a lower value gives hard negatives more weight.

@@ -9,7 +9,9 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe.plugin import AttentionScore, Probability, UsageError, whole_batch
+from seqpipe.nn.attention import AttentionScore
+from seqpipe.nn.layers import whole_batch
+from seqpipe.plugin import Probability, UsageError
 from seqpipe_plugins.heads import PooledHead, Pooling
 
 Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
@@ -27,7 +29,7 @@ class Score(PooledHead):
     Args:
         pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
             attention; or `state`, the vector that the encoder returns for the whole text.
-        score: Attention score of a token (see `seqpipe.plugin.Attention`).
+        score: Attention score of a token (see `seqpipe.nn.attention.Attention`).
         hidden: Number of units of a hidden layer between the pooled vector and the output; null: no hidden layer.
         dropout: Dropout probability of the pooled vector and of the hidden layer.
         loss: Squared error, absolute error, or (Huber 1964) squared up to one standard deviation and absolute beyond.

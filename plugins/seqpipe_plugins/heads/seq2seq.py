@@ -10,10 +10,17 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-import seqpipe.plugin as sp
+from seqpipe.nn import multi_source_attention as multi_source
+from seqpipe.nn.attention import AttentionScore, GradientEstimator, IntraDecoderAttention, needs_weights
+from seqpipe.nn.cells import recurrent_step
+from seqpipe.nn.layers import BOS_ID
+from seqpipe.nn.loops import State, scan
+from seqpipe.nn.recurrent import TORCH_CELLS, decoder_start_state, unroll_decoder
+from seqpipe.nn.seq2seq_head import DecoderSource, Seq2SeqHead, TargetVocabulary, shift_right
+from seqpipe.plugin import BleuTokenizer, Probability, UsageError
 
 
-class Seq2Seq(sp.Seq2SeqHead):
+class Seq2Seq(Seq2SeqHead):
     """A recurrent decoder with attention (Bahdanau et al. 2015; Luong et al. 2015).
 
     The initial state is tanh(W s + b), where s is the encoder's `state` or, without a `state` as wide as x, the mean of
@@ -65,45 +72,45 @@ class Seq2Seq(sp.Seq2SeqHead):
         hidden: PositiveInt = 128,
         embedding_dim: PositiveInt = 64,
         layers: PositiveInt = 1,
-        attention: sp.AttentionScore | Literal["none"] = "additive",
+        attention: AttentionScore | Literal["none"] = "additive",
         units: PositiveInt = 128,
         heads: PositiveInt = 1,
-        combine: sp.SourceCombination = "concatenation",
-        hard_attention: sp.GradientEstimator | Literal["none"] = "none",
+        combine: multi_source.SourceCombination = "concatenation",
+        hard_attention: GradientEstimator | Literal["none"] = "none",
         intra_attention: bool = False,
         input_feeding: bool = True,
         tie: bool = False,
-        dropout: sp.Probability = 0.0,
+        dropout: Probability = 0.0,
         scheduled_sampling: Literal["none", "linear", "exponential", "inverse-sigmoid"] = "none",
         sampling_steps: PositiveInt = 10_000,
         sampling_floor: Annotated[float, Field(ge=0, le=1)] = 0.0,
-        label_smoothing: sp.Probability = 0.0,
+        label_smoothing: Probability = 0.0,
         equal_length: bool = False,
-        bleu_tokenize: sp.BleuTokenizer | None = None,
+        bleu_tokenize: BleuTokenizer | None = None,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing, equal_length=equal_length)
-        self.attention: sp.SourceAttention | None = None
+        self.attention: multi_source.SourceAttention | None = None
         if attention != "none":
-            self.attention = sp.SourceAttention(
+            self.attention = multi_source.SourceAttention(
                 hidden, sources, combine=combine, hard=hard_attention, score=attention, units=units, heads=heads
             )
         elif hard_attention != "none":
             fix = "choose an attention, such as additive, or hard_attention: none"
-            raise sp.UsageError(f"hard_attention: attention is none; {fix}")
-        self.written = sp.IntraDecoderAttention(hidden) if intra_attention else None
+            raise UsageError(f"hard_attention: attention is none; {fix}")
+        self.written = IntraDecoderAttention(hidden) if intra_attention else None
         reads = hidden + (0 if self.attention is None else self.attention.dim) + (hidden if intra_attention else 0)
         if reads == hidden and tie and hidden != embedding_dim:
             sizes = f"hidden ({hidden}) and embedding_dim ({embedding_dim})"
-            raise sp.UsageError(f"tie: without attention it needs {sizes} equal")
+            raise UsageError(f"tie: without attention it needs {sizes} equal")
         self.sampling, self.sampling_steps, self.sampling_floor = scheduled_sampling, sampling_steps, sampling_floor
         self.register_buffer("trained", torch.zeros((), dtype=torch.int64))
         self.feeds = input_feeding and self.attention is not None
         width = embedding_dim if tie else hidden  # of the readout
-        self.vocabulary = sp.TargetVocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
+        self.vocabulary = TargetVocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
         self.rows = {f"vocabulary.{name}": axes for name, axes in self.vocabulary.rows.items()}
         between = dropout if layers > 1 else 0.0
         read = embedding_dim + (width if self.feeds else 0)
-        self.rnn = sp.TORCH_CELLS[cell](read, hidden, layers, batch_first=True, dropout=between)
+        self.rnn = TORCH_CELLS[cell](read, hidden, layers, batch_first=True, dropout=between)
         self.states = 2 if cell == "lstm" else 1
         self.bridge = nn.Linear(sum(sources), self.states * layers * hidden)
         self.readout = None if reads == hidden else nn.Linear(reads, width)
@@ -121,32 +128,32 @@ class Seq2Seq(sp.Seq2SeqHead):
     def explains(options: Mapping[str, Any]) -> dict[str, str]:
         return {} if options.get("attention") == "none" else {"attention": "written"}
 
-    def read(self, sources: Sequence[sp.StageOutputs]) -> sp.DecoderSource:
+    def read(self, sources: Sequence[multi_source.StageOutputs]) -> DecoderSource:
         if self.attention is None:
-            return sp.DecoderSource(None, None)
-        return sp.DecoderSource(self.attention.project(sources), sp.join_masks(sources))
+            return DecoderSource(None, None)
+        return DecoderSource(self.attention.project(sources), multi_source.join_masks(sources))
 
-    def start(self, source: sp.DecoderSource, sources: Sequence[sp.StageOutputs], max_length: int) -> sp.State:
-        state = sp.summarize_sources(sources)
-        first = sp.decoder_start_state(self.bridge, state, self.rnn)
+    def start(self, source: DecoderSource, sources: Sequence[multi_source.StageOutputs], max_length: int) -> State:
+        state = multi_source.summarize_sources(sources)
+        first = decoder_start_state(self.bridge, state, self.rnn)
         if self.written is not None:
             first = (*first, *self.written.start(state, max_length))
         if self.readout is None or not self.feeds:
             return first
         return (*first, torch.zeros(state.shape[0], self.readout.out_features, device=state.device))
 
-    def step(self, source: sp.DecoderSource, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, Tensor | None]:
+    def step(self, source: DecoderSource, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         readout, state, weights = self._advance(source, self.vocabulary(tokens), state)
         return self.vocabulary.logits(readout, self.logit_mask), state, weights
 
-    def teacher_forced(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor | None]:
+    def teacher_forced(self, source: DecoderSource, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
         if self.training and self.sampling != "none":
             return self._sample(source, ids, state)
-        vectors = self.dropout(self.vocabulary(sp.shift_right(ids)))  # (B, N, E)
+        vectors = self.dropout(self.vocabulary(shift_right(ids)))  # (B, N, E)
         if self.feeds:
-            _, (readouts, weights) = sp.scan(partial(self._run, source), state, (vectors.transpose(0, 1).contiguous(),))
+            _, (readouts, weights) = scan(partial(self._run, source), state, (vectors.transpose(0, 1).contiguous(),))
             return self.vocabulary.logits(readouts.transpose(0, 1), self.logit_mask), weights.transpose(0, 1)
-        h = sp.unroll_decoder(self.rnn, vectors, state[: self.states])
+        h = unroll_decoder(self.rnn, vectors, state[: self.states])
         readout, attended = self._attend(source, h, None if self.written is None else self.written(h))
         return self.vocabulary.logits(readout, self.logit_mask), attended
 
@@ -157,15 +164,15 @@ class Seq2Seq(sp.Seq2SeqHead):
         log_p = logits.log_softmax(2).gather(2, ids[..., None])[..., 0]
         return drawing.auxiliary_loss(attention, log_p, mask)
 
-    def _run(self, source: sp.DecoderSource, state: sp.State, rows: sp.State) -> tuple[sp.State, sp.State]:
+    def _run(self, source: DecoderSource, state: State, rows: State) -> tuple[State, State]:
         readout, after, weights = self._advance(source, rows[0], state)
         return after, (readout, readout if weights is None else weights[:, 0])
 
-    def _sample(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor | None]:
+    def _sample(self, source: DecoderSource, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
         """Run `teacher_forced`, but read the true token or a sampled one at each step."""
         # Scheduled sampling (Bengio et al. 2015): no gradient passes through sampling. The steps run only in training,
         # so a Python loop suffices; the share decreases with the number of batches, which `trained` counts.
-        share, tokens, steps = self.teacher_share(self.trained), torch.full_like(ids[:, 0], sp.BOS_ID), []
+        share, tokens, steps = self.teacher_share(self.trained), torch.full_like(ids[:, 0], BOS_ID), []
         self.trained += 1
         for true in ids.unbind(1):
             readout, state, weights = self._advance(source, self.dropout(self.vocabulary(tokens)), state)
@@ -188,12 +195,10 @@ class Seq2Seq(sp.Seq2SeqHead):
         }
         return share[self.sampling]().clamp(min=self.sampling_floor)
 
-    def _advance(
-        self, source: sp.DecoderSource, vector: Tensor, state: sp.State
-    ) -> tuple[Tensor, sp.State, Tensor | None]:
+    def _advance(self, source: DecoderSource, vector: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         """Run one step: token vectors (R, E) and the state to the readout, the next state and weights (B, K, S)."""
         x = torch.cat([vector, state[-1]], 1) if self.feeds else vector
-        h, after = sp.recurrent_step(self.rnn, x, state[: self.states], self.dropout)
+        h, after = recurrent_step(self.rnn, x, state[: self.states], self.dropout)
         rows, intra_context = h.shape[0] if source.mask is None else source.mask.shape[0], None
         if self.written is not None:
             intra_context, kept = self.written.step(h, state[self.states : self.states + 2])
@@ -202,13 +207,11 @@ class Seq2Seq(sp.Seq2SeqHead):
         readout = readout.flatten(0, 1)
         return readout, (*after, readout) if self.feeds else after, weights
 
-    def _attend(
-        self, source: sp.DecoderSource, h: Tensor, intra_context: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def _attend(self, source: DecoderSource, h: Tensor, intra_context: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return readouts (B, N, …) and attention weights (B, N, S) of states (B, N, H) and intra-contexts."""
         vectors, weights = [h], None
         if self.attention is not None and source.mask is not None:
-            context, each = self.attention.attend(h, source.parts, weights=sp.needs_weights())
+            context, each = self.attention.attend(h, source.parts, weights=needs_weights())
             is_only = each.shape[1] == 1 and not torch.compiler.is_exporting()
             vectors, weights = [h, context], each[:, 0] if is_only else each.mean(1)
         if intra_context is not None:

@@ -10,7 +10,8 @@ from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.plugin import SPECIALS, BatchRandom, Metric, token_counts
+from seqpipe.nn.corruption import BatchRandom
+from seqpipe.plugin import SPECIALS, Metric, token_counts
 
 
 class SkipGram(nn.Module):

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe.plugin import RealRows, calibration
+from seqpipe.nn import calibration
+from seqpipe.nn.layers import RealRows
 from seqpipe_plugins.heads import TaggingHead
 
 

@@ -9,10 +9,16 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-import seqpipe.plugin as sp
+from seqpipe.nn import multi_source_attention as multi_source
+from seqpipe.nn.attention import Attention, attention_mask, needs_weights
+from seqpipe.nn.corruption import SpanCorruption
+from seqpipe.nn.layers import PositionEmbeddings, feed_forward
+from seqpipe.nn.loops import State
+from seqpipe.nn.seq2seq_head import DecoderSource, Seq2SeqHead, TargetVocabulary, shift_right
+from seqpipe.plugin import SPAN_MARKS, BleuTokenizer, Probability
 
 
-class TransformerDecoder(sp.SpanCorruption, sp.Seq2SeqHead):
+class TransformerDecoder(SpanCorruption, Seq2SeqHead):
     """The decoder of a Transformer (Vaswani et al. 2017), with attention to the source.
 
     Each layer has three sublayers: attention to the tokens generated so far, attention to the source, and a
@@ -63,24 +69,22 @@ class TransformerDecoder(sp.SpanCorruption, sp.Seq2SeqHead):
         norm: Literal["pre", "post"] = "pre",
         activation: Literal["relu", "gelu", "silu"] = "relu",
         tie: bool = True,
-        combine: sp.SourceCombination = "concatenation",
-        dropout: sp.Probability = 0.1,
-        label_smoothing: sp.Probability = 0.0,
+        combine: multi_source.SourceCombination = "concatenation",
+        dropout: Probability = 0.1,
+        label_smoothing: Probability = 0.0,
         equal_length: bool = False,
         spans: Annotated[float, Field(gt=0, lt=1)] | None = None,
         span_length: Annotated[float, Field(ge=1)] = 3.0,
-        bleu_tokenize: sp.BleuTokenizer | None = None,
+        bleu_tokenize: BleuTokenizer | None = None,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing, equal_length=equal_length)
         self.learn_spans(target_vocabulary, spans, span_length)
         width = hidden or sources[0]
-        self.vocabulary = sp.TargetVocabulary(len(target_vocabulary), width, width, tie=tie)
+        self.vocabulary = TargetVocabulary(len(target_vocabulary), width, width, tie=tie)
         self.rows = {f"vocabulary.{name}": axes for name, axes in self.vocabulary.rows.items()}
         self.scale = width**0.5 if scale else 1.0
         self.positions = (
-            None
-            if positions == "none"
-            else sp.PositionEmbeddings(width, learned=positions == "learned", longest=longest)
+            None if positions == "none" else PositionEmbeddings(width, learned=positions == "learned", longest=longest)
         )
         self.dropout = nn.Dropout(dropout)
         inner, pre = feedforward or 4 * width, norm == "pre"
@@ -91,22 +95,24 @@ class TransformerDecoder(sp.SpanCorruption, sp.Seq2SeqHead):
 
     @staticmethod
     def special_tokens(options: Mapping[str, Any]) -> tuple[str, ...]:
-        return () if options.get("spans") is None else sp.SPAN_MARKS
+        return () if options.get("spans") is None else SPAN_MARKS
 
-    def read(self, sources: Sequence[sp.StageOutputs]) -> sp.DecoderSource:
-        return sp.DecoderSource(tuple(layer.source.project(sources) for layer in self._stack), sp.join_masks(sources))
+    def read(self, sources: Sequence[multi_source.StageOutputs]) -> DecoderSource:
+        return DecoderSource(
+            tuple(layer.source.project(sources) for layer in self._stack), multi_source.join_masks(sources)
+        )
 
     @property
     def _stack(self) -> list[Layer]:
         return cast("list[Layer]", list(self.layers))
 
-    def start(self, source: sp.DecoderSource, sources: Sequence[sp.StageOutputs], max_length: int) -> sp.State:
+    def start(self, source: DecoderSource, sources: Sequence[multi_source.StageOutputs], max_length: int) -> State:
         """Return each layer's keys and values (B, H, t, D / H) of the t tokens so far: none."""
         x, heads = sources[0]["x"], self._stack[0].itself.heads
         empty = x.new_zeros(x.shape[0], heads, 0, self.vocabulary.embedding.embedding_dim // heads)
         return (empty,) * (2 * len(self._stack))
 
-    def step(self, source: sp.DecoderSource, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, Tensor | None]:
+    def step(self, source: DecoderSource, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         t = torch.full((1,), state[0].shape[2], device=tokens.device)
         x, after, weights = self._add_positions(self.vocabulary(tokens), t), [], tokens  # (R, D)
         for number, layer in enumerate(self._stack):
@@ -118,13 +124,13 @@ class TransformerDecoder(sp.SpanCorruption, sp.Seq2SeqHead):
             x, weights = layer(x, layer.itself.output(seen.flatten(1)), source.parts[number])
         return self.vocabulary.logits(self.norm(x), self.logit_mask), tuple(after), weights.mean(1)
 
-    def teacher_forced(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor | None]:
+    def teacher_forced(self, source: DecoderSource, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
         t = torch.arange(ids.shape[1], device=ids.device)
-        x = self.dropout(self._add_positions(self.vocabulary(sp.shift_right(ids)), t))
+        x = self.dropout(self._add_positions(self.vocabulary(shift_right(ids)), t))
         everything = torch.ones_like(ids, dtype=torch.bool)
-        seen, weights = sp.attention_mask(everything, causal=True), x
+        seen, weights = attention_mask(everything, causal=True), x
         for layer, memory in zip(self._stack, source.parts, strict=True):
-            read, returned = layer.first(x), layer is self.layers[-1] and sp.needs_weights()
+            read, returned = layer.first(x), layer is self.layers[-1] and needs_weights()
             context, _ = layer.itself.attend(read, layer.itself.project(read, everything), seen, weights=False)
             x, weights = layer(x, context, memory, weights=returned)
         return self.vocabulary.logits(self.norm(x), self.logit_mask), weights.mean(1)
@@ -141,7 +147,7 @@ class Layer(nn.Module):
         self,
         dim: int,
         sources: Sequence[int],
-        combine: sp.SourceCombination,
+        combine: multi_source.SourceCombination,
         heads: int,
         inner: int,
         pre: bool,
@@ -150,21 +156,21 @@ class Layer(nn.Module):
     ):
         super().__init__()
         self.pre = pre
-        self.itself = sp.Attention(dim, dim, score="multi-head", heads=heads, dropout=dropout)
-        self.source = sp.SourceAttention(
+        self.itself = Attention(dim, dim, score="multi-head", heads=heads, dropout=dropout)
+        self.source = multi_source.SourceAttention(
             dim, sources, combine=combine, score="multi-head", heads=heads, dropout=dropout
         )
         self.merge = nn.Identity() if self.source.dim == dim else nn.Linear(self.source.dim, dim)
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(3))
         self.dropout = nn.Dropout(dropout)
-        self.feedforward = sp.feed_forward(dim, inner, activation, dropout)
+        self.feedforward = feed_forward(dim, inner, activation, dropout)
 
     def first(self, x: Tensor) -> Tensor:
         """Return the input of self-attention."""
         return self.norms[0](x) if self.pre else x
 
     def forward(
-        self, x: Tensor, context: Tensor, source: sp.ProjectedSources, *, weights: bool = True
+        self, x: Tensor, context: Tensor, source: multi_source.ProjectedSources, *, weights: bool = True
     ) -> tuple[Tensor, Tensor]:  # (R, N, D) or (R, D), the same, … -> the same, (B, H, K * N, S or 0)
         x = self._add_residual(0, x, context)
         read = self.norms[1](x) if self.pre else x

@@ -8,7 +8,8 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from seqpipe.plugin import AttentionScore, Probability
+from seqpipe.nn.attention import AttentionScore
+from seqpipe.plugin import Probability
 from seqpipe_plugins.heads import PooledHead, Pooling
 
 LEAST = 1e-6  # minimum length of a vector: a zero vector has no direction
@@ -25,7 +26,7 @@ class Vector(PooledHead):
     Args:
         pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
             attention; or `state`, the vector that the encoder returns for the whole text.
-        score: Attention score of a token (see `seqpipe.plugin.Attention`).
+        score: Attention score of a token (see `seqpipe.nn.attention.Attention`).
         width: Width of the vector, by a linear layer; null: that of the pooled vector, without a layer.
         dropout: Dropout probability of the pooled vector.
         normalize: Whether vectors have length 1, so that a dot product is the cosine similarity.

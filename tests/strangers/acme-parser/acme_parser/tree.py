@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from seqpipe.plugin import State, scan, while_loop
+from seqpipe.nn.loops import State, scan, while_loop
 
 LOWEST = -1e9  # the score of an arc that cannot be
 
