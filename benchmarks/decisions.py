@@ -63,10 +63,10 @@ def evaluate(folder: Path, temperature: float | None = None) -> tuple[dict[str, 
     """Return the test scores of a run, its calibration error, and its temperature, which may be set."""
     torch.set_num_threads(1)
     run = open_run(folder, Console(-1))
-    pipeline = load_trained(run)
+    network = load_trained(run).network
     if temperature is not None:
-        pipeline.head.temperature.fill_(temperature)
-    model = predictor(pipeline, run.config)
+        network.head.temperature.fill_(temperature)
+    model = predictor(network)
     pairs = [*answered(model, data_form(run.config).read(run.config.data.tests["test"]))]
     scores, right = list[float](), list[bool]()
     for record, answer in pairs:
@@ -76,7 +76,7 @@ def evaluate(folder: Path, temperature: float | None = None) -> tuple[dict[str, 
             scores.append(part["score"])
             right.append(predicted[0] in gold if isinstance(answer, list) else predicted == gold)
     error = calibration_error(torch.tensor(scores), torch.tensor(right))
-    return score_answers(model, pairs)[""], error, float(pipeline.head.temperature)
+    return score_answers(model, pairs)[""], error, float(network.head.temperature)
 
 
 def calibration_rows(data: Path) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ def export(folder: Path, names: Sequence[str]) -> None:
     from seqpipe.export.graph import random_batches, to_onnx
     from seqpipe.export.parity.decisions import Trials, option_inputs
     from seqpipe.training.datasets import read
-    from seqpipe.training.evaluation import option_table, option_trials
+    from seqpipe.training.evaluation import TrainedPipeline, option_trials
     from seqpipe.training.fit import fit_artifacts
     from seqpipe.training.network import Network
 
@@ -47,12 +47,12 @@ def export(folder: Path, names: Sequence[str]) -> None:
         config = load(Path("pipelines", f"{name}.yaml"))
         artifacts = fit_artifacts(config, read(config.data.reader, config.data.train, 200))
         torch.manual_seed(1)
-        network, options = Network(config, artifacts).eval(), option_table(*config.head)
-        data = to_onnx(network, options, config.export.opset, config.export.explain)
-        (folder / f"{name}.onnx").write_bytes(data)
+        pipeline = TrainedPipeline(Network(config, artifacts).eval(), config)
+        options, trials = pipeline.options, option_trials(pipeline.network)
+        (folder / f"{name}.onnx").write_bytes(to_onnx(pipeline))
         feeds = [
             batch | option_inputs(batch, options, chosen)
-            for chosen in Trials(options, option_trials(*config.head)).together()
+            for chosen in Trials(options, trials).together()
             for batch in random_batches(artifacts, 1, SIZES, LENGTHS)
         ]
         (folder / f"{name}.inputs").write_bytes(pickle.dumps(feeds))

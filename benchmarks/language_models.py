@@ -184,21 +184,21 @@ def exported(path: Path, *ways: Callable[[bytes, Any], bytes], folder: Path, thr
     from seqpipe.export.graph import to_onnx
     from seqpipe.runtime import bundle
     from seqpipe.training.datasets import read
-    from seqpipe.training.evaluation import option_table
+    from seqpipe.training.evaluation import TrainedPipeline
     from seqpipe.training.fit import fit_artifacts
     from seqpipe.training.network import Network
 
     config = load(path)
     network = Network(config, fit_artifacts(config, read(config.data.reader, config.data.train, 9))).eval()
-    options = option_table(*config.head)
+    pipeline = TrainedPipeline(network, config)
     clock = time.perf_counter()
-    graph = to_onnx(network, options, config.export.opset)
+    graph = to_onnx(pipeline)
     weights = 4 * sum(p.numel() for p in network.parameters())
     print(f"exported in {time.perf_counter() - clock:.0f} s, {len(graph):,} bytes, the weights {weights:,}")
-    manifest = bundle_manifest(network, config, options, {})
+    manifest = bundle_manifest(pipeline)
     models: list[Any] = []
     for number, way in enumerate(ways):
-        bundle.write(folder / f"bundle-{number}", bundle_files(network, way(graph, network)), manifest)
+        bundle.write(folder / f"bundle-{number}", bundle_files(pipeline, way(graph, network)), manifest)
         models.append(seqpipe.load(folder / f"bundle-{number}", "cpu", threads))
     return models
 

@@ -81,7 +81,7 @@ def _same(run: Path) -> str:
     opened, model, records = _opened(run)
     dice = random.Random(1)
     cut = [{"points": record["points"][: dice.randint(1, len(record["points"]))]} for record in records]
-    theirs = predictor(load_trained(opened), opened.config).stream(cut)
+    theirs = predictor(load_trained(opened).network).stream(cut)
     pairs: Iterable[tuple[Any, Any]] = zip(model(iter(cut)), theirs, strict=True)
     same = sum(ours["pointers"] == reference["pointers"] for ours, reference in pairs)
     return f"{same} of {len(cut)} the same in onnxruntime and PyTorch"

@@ -107,8 +107,8 @@ def speed(run: Path, rounds: int, threads: int, data: Path | None) -> None:
     from seqpipe.training.evaluation import predictor
 
     torch.set_num_threads(threads)
-    pipeline, config, model, docs, options = _opened(run, data, threads)
-    eager = predictor(pipeline, config)
+    pipeline, model, docs, options = _opened(run, data, threads)
+    eager = predictor(pipeline.network)
     sides: dict[str, Any] = {"graph": model.run, "eager PyTorch": eager.run}
     for size in (1, 32):
         batches = _batches(model, docs, size)
@@ -124,9 +124,9 @@ def peer(run: Path, environment: Path, rounds: int, data: Path | None) -> None:
     import torch
 
     torch.set_num_threads(1)
-    pipeline, _, model, docs, options = _opened(run, data)
-    head, encoder = pipeline.heads[0], pipeline.encoder[0]
-    arrays = {name: tensor.numpy() for name, tensor in pipeline.state_dict().items()}
+    pipeline, model, docs, options = _opened(run, data)
+    head, encoder = pipeline.network.heads[0], pipeline.network.encoder[0]
+    arrays = {name: tensor.numpy() for name, tensor in pipeline.network.state_dict().items()}
     arrays |= {"never": head.logit_mask.numpy(), "positions": head.positions.at(torch.arange(500)).numpy()}
     learned = pipeline.artifacts
     tokens = [
@@ -166,8 +166,8 @@ def _set_name(run: Path) -> str:
     return run.name.removeprefix("bench-").rpartition("-")[0]
 
 
-def _opened(run: Path, data: Path | None, threads: int = 1) -> tuple[Any, Any, Any, list[Any], Any]:
-    """The pipeline, its configuration and bundle, texts by length, and the options that they are answered with."""
+def _opened(run: Path, data: Path | None, threads: int = 1) -> tuple[Any, Any, list[Any], Any]:
+    """The pipeline and its bundle, texts by length, and the options that they are answered with."""
     import seqpipe
     from seqpipe.console import Console
     from seqpipe.runs.run_folder import load_trained, open_run
@@ -178,7 +178,7 @@ def _opened(run: Path, data: Path | None, threads: int = 1) -> tuple[Any, Any, A
     texts, _ = _pairs(_set_name(run), data)
     docs = sorted(model.predictor.featurizer.docs([{"text": text} for text in texts[:TEXTS]]), key=len)
     options = option_arrays(model.manifest.options, {"beams": BEAMS, "max_length": LONGEST})
-    return load_trained(opened), opened.config, model, docs, options
+    return load_trained(opened), model, docs, options
 
 
 def _batches(model: Any, docs: Sequence[Any], size: int) -> list[Any]:

@@ -38,7 +38,7 @@ def vectors(
     console = make_console(quiet)
     path = output or folder / ("vectors.bin" if binary else "vectors.vec")
     with lock_around(path):
-        network = load_trained(open_run(folder, console, need_data=False, plugins=plugins or ()))
+        network = load_trained(open_run(folder, console, need_data=False, plugins=plugins or ())).network
         key, table = _table(network, folder, stage)
         vocabulary = network.artifacts.vocabularies[network.source_of[key]]
         ids = [i for i, word in enumerate(vocabulary) if is_word(word)]

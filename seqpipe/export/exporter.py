@@ -9,20 +9,21 @@ import platform
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 
 from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.answers.registry import ANSWER_KINDS, tokenizer_file
 from seqpipe.answers.types import Metric
-from seqpipe.config.contract import has_member, member, metric_types
-from seqpipe.config.loader import Config, resolved
+from seqpipe.config.contract import has_member, member
+from seqpipe.config.loader import resolved
 from seqpipe.config.plugins import BUILTIN
 from seqpipe.config.yaml import dump, plain
 from seqpipe.console import Console
@@ -43,8 +44,7 @@ from seqpipe.files import null_non_finite, writing
 from seqpipe.runtime import bundle
 from seqpipe.runtime.manifest import Golden, Json, Limits, Manifest, MetricsOwner, Option, Reader, Streaming, Weights
 from seqpipe.runtime.opened import TOLERANCE, OpenedBundle, same_answer
-from seqpipe.training.evaluation import option_table
-from seqpipe.training.network import Network
+from seqpipe.training.evaluation import TrainedPipeline
 from seqpipe.training.progress import outcome_lines
 from seqpipe.version import VERSION
 
@@ -215,9 +215,9 @@ CALIBRATING = 256  # maximum number of records that int8 is calibrated with
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 
 
-def bundle_files(network: Network, graph: bytes) -> dict[str, bytes]:
+def bundle_files(pipeline: TrainedPipeline, graph: bytes) -> dict[str, bytes]:
     """Return the graph and the tokenizers, by file name."""
-    artifacts = network.artifacts
+    artifacts = pipeline.artifacts
     files = {"model.onnx": graph}
     for name, tokenizer in tokenizers_of(artifacts.featurizer).items():
         files[tokenizer_file_of(name)] = tokenizer.to_str(pretty=True).encode()
@@ -226,29 +226,24 @@ def bundle_files(network: Network, graph: bytes) -> dict[str, bytes]:
     return files
 
 
-def bundle_manifest(
-    network: Network,
-    config: Config,
-    options: Mapping[str, Mapping[str, Any]],
-    scores: Mapping[str, Any],
-    longest: int = 0,
-) -> Manifest:
+def bundle_manifest(pipeline: TrainedPipeline, scores: Mapping[str, Any] | None = None, longest: int = 0) -> Manifest:
     """Return the content of bundle.json without golden examples, parity figures and files.
 
     `scores` are PyTorch's on the test sets, `longest` is the number of tokens of the longest held-out text.
     """
-    artifacts = network.artifacts
+    network, config, artifacts = pipeline.network, pipeline.config, pipeline.artifacts
     answer = artifacts.kind.manifest()
     for task, head in zip(artifacts.tasks, network.heads, strict=True):
+        answer_of_head = answer["parts"][task.name] if task.name else answer
         if task.answer.get("every_token"):
-            (answer["parts"][task.name] if task.name else answer)["every_token"] = True
+            answer_of_head["every_token"] = True
         calibration = member(head, "calibration")
         if calibration and (chosen := calibration()):
-            (answer["parts"][task.name] if task.name else answer)["calibration"] = chosen
+            answer_of_head["calibration"] = chosen
     # Callers may request at most `export.max_beams` beams and answers, and texts of lengths seen in training.
-    limits = _limits(network, config, longest)
+    limits = _limits(pipeline, longest)
     targets = {task.name: 0 if config.export.max_tokens else task.longest for task in artifacts.tasks}
-    bounded = {name: dict(option) for name, option in options.items()}
+    bounded = {name: dict(option) for name, option in pipeline.options.items()}
     for name, option in bounded.items():
         head_name, _, plain_name = name.rpartition(".")
         if plain_name in ("beams", "n_best"):
@@ -258,7 +253,7 @@ def bundle_manifest(
         else:
             continue
         option["maximum"] = max(option["default"], min(option["maximum"] or most, most))
-    optional: dict[str, Any] = {"cache": network.cache} if network.cache else {}
+    optional: dict[str, Any] = {"cache": cache} if (cache := network.cache) else {}
     # Heads with their own metrics, which `evaluate` uses if their package is installed.
     owners = {
         task.name: MetricsOwner(
@@ -287,7 +282,7 @@ def bundle_manifest(
         limits=limits,
         reader=Reader(use=config.data.reader.use, options=config.data.reader.options),
         golden=(),
-        metrics=null_non_finite(scores),
+        metrics=null_non_finite(scores or {}),
         parity={},
         made_with={
             "packages": {name: importlib.metadata.version(name) for name in (BUILTIN, *PACKAGES)},
@@ -300,50 +295,41 @@ def bundle_manifest(
     return manifest.model_copy(update=optional)
 
 
-def _limits(network: Network, config: Config, longest: int) -> Limits:
+def _limits(pipeline: TrainedPipeline, longest: int) -> Limits:
     """Return the maximum number of tokens of a text: from the YAML, else a multiple of the longest training text.
 
     If answers warn about inputs longer than any in training, also the tokens of the longest of those.
     """
-    trained = network.artifacts.longest
-    limits, seen = network.limits, max(trained, longest)
-    most = config.export.max_tokens or (max(LEAST_LIMIT, MARGIN * seen) if seen else limits.tokens)
+    trained = pipeline.artifacts.longest
+    limits, seen = pipeline.network.limits, max(trained, longest)
+    most = pipeline.config.export.max_tokens or (max(LEAST_LIMIT, MARGIN * seen) if seen else limits.tokens)
     changes = {"tokens": min(limits.tokens, most)}
-    if trained and any(part.warns_of_length for part in network.artifacts.kind.parts.values()):
+    if trained and any(part.warns_of_length for part in pipeline.artifacts.kind.parts.values()):
         changes["trained"] = trained
     return limits.model_copy(update=changes)
 
 
 # Export a pipeline's graph and compare it with PyTorch.
 
-Used = TypeVar("Used")
 
-
-def use_graph(network: Network, config: Config, console: Console, use: Callable[[bytes], Used]) -> Used:
-    """Return the result of `use`, which compares the bytes of the pipeline's graph with PyTorch.
-
-    Args:
-        pipeline: The pipeline in evaluation mode.
-        config: Its settings: decode options, opset and whether the graph explains.
-        console: For progress.
-        use: The function.
+@contextmanager
+def exported_graph(pipeline: TrainedPipeline, console: Console) -> Iterator[bytes]:
+    """Yield the bytes of the pipeline's graph, to be compared with PyTorch; an error names the stage at fault.
 
     Raises:
-        ExportError: if a component does not export; or any error of `use`.
+        ExportError: if a component does not export; or any error of the block.
     """
-    settings = config.export
-    with naming_stage_at_fault(network, settings.opset):
+    with naming_stage_at_fault(pipeline.network, pipeline.config.export.opset):
         with console.progress("exporting", None):
-            graph = to_onnx(network, option_table(*config.head), settings.opset, settings.explain)
-        return use(graph)
+            graph = to_onnx(pipeline)
+        yield graph
 
 
 # Export a trained pipeline as a verified bundle: compare it with PyTorch, then write it completely or not at all.
 
 
 def export(
-    network: Network,
-    config: Config,
+    pipeline: TrainedPipeline,
     records: Sequence[Record],
     path: Path,
     console: Console,
@@ -354,8 +340,7 @@ def export(
     """Write the bundle to `path` and return it as an open Model.
 
     Args:
-        pipeline: The trained pipeline, on the CPU.
-        config: The settings of the run.
+        pipeline: The trained pipeline.
         records: Records with references: both sides answer them, and the metrics must be equal.
         path: Folder of the bundle; an existing one is replaced at the end.
         console: For progress.
@@ -367,37 +352,36 @@ def export(
         ExportError: if a component does not export.
         ParityError: if the graph answers differently.
     """
-    network.eval()
-    docs = network.artifacts.featurizer.docs([network.artifacts.task.question(record) for record in records])
-    keep_rows(network.artifacts.featurizer, docs)
+    artifacts, settings = pipeline.artifacts, pipeline.config.export
+    pipeline.network.eval()
+    docs = artifacts.featurizer.docs([artifacts.task.question(record) for record in records])
+    keep_rows(artifacts.featurizer, docs)
     longest = max(map(len, docs), default=0)
-    manifest = bundle_manifest(network, config, option_table(*config.head), scores or {}, longest)
+    manifest = bundle_manifest(pipeline, scores, longest)
     changes: dict[str, Any] = {"training": dict(outcome or {})}
-    if network.streams:
-        changes["streaming"] = Streaming(cut=_find_cut(network, records, console))
+    if pipeline.network.streams:
+        changes["streaming"] = Streaming(cut=_find_cut(pipeline, records, console))
     manifest = manifest.model_copy(update=changes)
-    seen = max(longest, network.artifacts.longest)
     console.say("exporting to ONNX")
     start = time.monotonic()
 
-    def compare(graph: bytes) -> _ComparedBundle:
-        files, stated = bundle_files(network, graph), manifest
-        if not config.export.max_tokens and (pair := bytes_per_pair(graph)):
-            most = max(seen, LEAST_LIMIT, math.isqrt(MOST_BYTES // pair))
-            limits = manifest.limits.model_copy(update={"tokens": min(manifest.limits.tokens, most)})
-            stated = manifest.model_copy(update={"limits": limits})
-        # The bundle is written to a temporary folder and read as in a deployment.
-        with tempfile.TemporaryDirectory() as folder:
-            bundle.write(Path(folder) / path.name, files, stated)
-            model = OpenedBundle(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
-        console.say(f"  {len(graph):,} bytes ({time.monotonic() - start:.1f} s)\ncomparing onnxruntime with PyTorch")
-        comparison = Comparison(network, config, model)
-        parity = verify_parity(comparison, records, console, references)
-        return _ComparedBundle(comparison, model, files, parity, golden_examples(comparison, records))
-
     difference = path.with_name(f"{path.name}-difference.npz")
     try:
-        compared = use_graph(network, config, console, compare)
+        with exported_graph(pipeline, console) as graph:
+            if not settings.max_tokens and (pair := bytes_per_pair(graph)):
+                most = max(longest, artifacts.longest, LEAST_LIMIT, math.isqrt(MOST_BYTES // pair))
+                limits = manifest.limits.model_copy(update={"tokens": min(manifest.limits.tokens, most)})
+                manifest = manifest.model_copy(update={"limits": limits})
+            files = bundle_files(pipeline, graph)
+            # The bundle is written to a temporary folder and read as in a deployment.
+            with tempfile.TemporaryDirectory() as folder:
+                bundle.write(Path(folder) / path.name, files, manifest)
+                model = OpenedBundle(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
+            seconds = time.monotonic() - start
+            console.say(f"  {len(graph):,} bytes ({seconds:.1f} s)\ncomparing onnxruntime with PyTorch")
+            comparison = Comparison(pipeline, model)
+            parity = verify_parity(comparison, records, console, references)
+            golden = golden_examples(comparison, records)
     except ParityError as error:
         if error.evidence:
             with writing(difference) as temporary, temporary.open("wb") as file:
@@ -405,15 +389,15 @@ def export(
             error.args = (f"{error}\nits inputs, both answers and their margins are in {difference}",)
         raise
     difference.unlink(missing_ok=True)
-    metrics = metric_types(config.head)
-    compared.report(len(records), metrics, console)
-    if config.export.precision == "int8":
+    compared = _ComparedBundle(comparison, model, files, parity, golden)
+    compared.report(len(records), console)
+    if settings.precision == "int8":
         compared = compared.to_int8(records, path, console)
     changes = {"parity": compared.parity, "golden": compared.golden}
     if not compared.golden:
         changes["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores differently"
     manifest = compared.model.manifest.model_copy(update=changes)
-    card = model_card(manifest, metrics, sum(map(len, compared.files.values())))
+    card = model_card(manifest, compared.metrics, sum(map(len, compared.files.values())))
     bundle.write(path, {**compared.files, bundle.CARD: card.encode()}, manifest)
     written = bundle.read(path)
     compared.model.manifest, compared.model.sha256 = written.manifest, written.sha256
@@ -430,12 +414,16 @@ class _ComparedBundle:
     parity: dict[str, Any]
     golden: tuple[Golden, ...]
 
-    def report(self, held_out: int, metrics: Mapping[str, Metric], console: Console) -> None:
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        return self.comparison.ours.metric_types
+
+    def report(self, held_out: int, console: Console) -> None:
         """Print the agreement of PyTorch and the bundle."""
         parity = self.parity
         score = ""
         if "metric" in parity:
-            score = f"; {parity['metric']} {format_score(parity['metric'], parity['pytorch'], metrics)} in both"
+            score = f"; {parity['metric']} {format_score(parity['metric'], parity['pytorch'], self.metrics)} in both"
         console.say(
             f"  onnxruntime = PyTorch in {parity['decisions']:,} decisions, of which {parity['ties']} are ties; "
             f"scores within {parity['worst_score']:.1g}{score}"
@@ -464,19 +452,18 @@ class _ComparedBundle:
         files = {**self.files, "model.onnx": in_int8(graph, input_ranges(graph, inputs))}
         model = OpenedBundle(bundle.BundleContent(path, self.model.manifest, files), "cpu")
         parity = self.parity | judge_int8(self.comparison, model, records)
-        metrics = model.predictor.metric_types
-        fp32, int8 = (format_score(parity["metric"], parity[side], metrics) for side in ("pytorch", "onnxruntime"))
+        fp32, int8 = (format_score(parity["metric"], parity[side], self.metrics) for side in ("pytorch", "onnxruntime"))
         console.say(f"  in int8 {parity['metric']} {int8}, in fp32 {fp32}")
         if "agreement" in parity:
             agreement = f"{parity['agreement']:.1%} of {parity['compared']:,} decisions are those of fp32"
             console.say(f"  evaluated by its decisions, since {parity['records']} records are few: {agreement}")
         golden = answer_again(model, self.golden)
-        return _ComparedBundle(self.comparison, model, files, parity, golden)
+        return replace(self, model=model, files=files, parity=parity, golden=golden)
 
 
-def _find_cut(network: Network, records: Sequence[Record], console: Console) -> Cut | None:
+def _find_cut(pipeline: TrainedPipeline, records: Sequence[Record], console: Console) -> Cut | None:
     """Return where streamed texts may be cut for their tokenizer; None if only words can be streamed."""
-    source = network.artifacts.featurizer
+    source = pipeline.artifacts.featurizer
     assert isinstance(source, TextSource)
     texts = [*sample_records(records), *probe_records(source, PROBED, SEED)]
     cut = possible_cut(source, texts)

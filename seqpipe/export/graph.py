@@ -29,6 +29,7 @@ from seqpipe.features.splitting import splits_words
 from seqpipe.runtime.bundle import MOST_FILE
 from seqpipe.runtime.decode_options import Known, option_arrays
 from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.evaluation import TrainedPipeline
 from seqpipe.training.network import Network
 
 # Random features for tracing and for comparisons, and two changes to them: other padding, and a row by itself.
@@ -202,17 +203,18 @@ class _Graph(nn.Module):
         return tuple(self.compute(dict(zip(self.names, inputs, strict=True))).values())
 
 
-def to_onnx(network: Network, options: Known, opset: int, explain: bool = False) -> bytes:
+def to_onnx(pipeline: TrainedPipeline) -> bytes:
     """Return the bytes of model.onnx, with decode options as inputs with defaults; ExportError if it fails.
 
     Inputs: each feature, axes `batch_size` and `sequence_length` free; each option, a size n as a vector of length n.
-    Outputs: the decision, and with `explain` the attention weights as `explain.<key>.<name>`.
+    Outputs: the decision, and with `export.explain` the attention weights as `explain.<key>.<name>`.
     """
-    return with_weights(graph_without_weights(network, options, opset, explain), network)
+    return with_weights(graph_without_weights(pipeline), pipeline.network)
 
 
-def graph_without_weights(network: Network, options: Known, opset: int, explain: bool = False) -> onnx.ModelProto:
+def graph_without_weights(pipeline: TrainedPipeline) -> onnx.ModelProto:
     """Export the graph as a model without the values of its weights, which do not affect it."""
+    network, options, settings = pipeline.network, pipeline.options, pipeline.config.export
     features, feature_axes = example_features(network)
     # The cache of an earlier call, and the free axes of each part; empty if the head has none.
     features |= {
@@ -225,10 +227,10 @@ def graph_without_weights(network: Network, options: Known, opset: int, explain:
     def decide(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         is_size = {name: option["type"] == "size" for name, option in options.items()}
         values = {name: tensors[name].shape[0] if is_size[name] else tensors[name] for name in options}
-        return network.decide({name: tensors[name] for name in features}, values, explain)
+        return network.decide({name: tensors[name] for name in features}, values, settings.explain)
 
     axes = [*feature_axes, *cache_axes, *option_axes]
-    model = _export_graph(network, decide, features | chosen, axes, opset)
+    model = _export_graph(network, decide, features | chosen, axes, settings.opset)
     cache = {entry.input: np.zeros(entry.shape(1, 0), entry.dtype) for entry in network.cache}
     return _finish(model, option_arrays(options, {}) | cache)
 

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,9 +19,10 @@ from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, DataError, TrainingError
 from seqpipe.evaluation.scores import deciding
-from seqpipe.export.exporter import bundle_files, bundle_manifest, use_graph
+from seqpipe.export.exporter import bundle_files, bundle_manifest, exported_graph
 from seqpipe.export.graph import random_batches
-from seqpipe.export.parity.decisions import DecisionParity, Tally
+from seqpipe.export.parity.answers import Comparison
+from seqpipe.export.parity.decisions import Tally
 from seqpipe.export.parity.gate import compare_streams, one_thread
 from seqpipe.features.document import KeptRecord, Record
 from seqpipe.features.encoding import excerpt
@@ -37,7 +37,7 @@ from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import DataForm, ExampleData, TrainingData, data_form
 from seqpipe.training.datasets import Batch, Batches, ExampleMaker, read
-from seqpipe.training.evaluation import DevScores, first_not_finite, option_table, predictor
+from seqpipe.training.evaluation import DevScores, TrainedPipeline, first_not_finite
 from seqpipe.training.memory import try_longest_text
 from seqpipe.training.network import Network
 from seqpipe.training.teacher import teacher_answers
@@ -228,7 +228,7 @@ def check_export(config: Config, console: Console) -> ExportCheck:
     loss.backward()
     if config.train.metric and config.data.dev:  # a missing score is reported now, not after an epoch
         two_records = read(config.data.reader, config.data.dev, 2)
-        scores = DevScores(network, config, two_records, lambda: [trial.batch], "cpu")
+        scores = DevScores(network, two_records, lambda: [trial.batch], "cpu")
         deciding(scores(lambda: None, only_names=True), config.train.metric)
     for message in trial.messages:
         console.say(message)
@@ -237,7 +237,9 @@ def check_export(config: Config, console: Console) -> ExportCheck:
     for line in trial.init_report:
         console.say(f"  {line}")
     network.eval()
-    tally = use_graph(network, config, console, partial(_compare_graph, network, config, console))
+    pipeline = TrainedPipeline(network, config)
+    with exported_graph(pipeline, console) as graph:
+        tally = _compare_graph(pipeline, graph, console)
     seconds = time.monotonic() - clock
     console.say(
         f"answers the same in PyTorch and onnxruntime: {tally.decisions} decisions, {tally.ties} ties ({seconds:.1f} s)"
@@ -245,15 +247,13 @@ def check_export(config: Config, console: Console) -> ExportCheck:
     return ExportCheck(tally.decisions, tally.ties, tally.worst, round(seconds, 2))
 
 
-def _compare_graph(network: Network, config: Config, console: Console, graph: bytes) -> Tally:
+def _compare_graph(pipeline: TrainedPipeline, graph: bytes, console: Console) -> Tally:
     """Compare the graph with PyTorch on short ragged batches; ParityError if it answers differently."""
-    options, artifacts = option_table(*config.head), network.artifacts
-    files = bundle_files(network, graph)
-    content = bundle.BundleContent(config.file, bundle_manifest(network, config, options, {}), files)
+    network, config, artifacts = pipeline.network, pipeline.config, pipeline.artifacts
+    content = bundle.BundleContent(config.file, bundle_manifest(pipeline), bundle_files(pipeline, graph))
     model = OpenedBundle(content, "cpu", threads=1)
     console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
-    reference = predictor(network, config, explain=config.export.explain)
-    parity = DecisionParity(network, reference.run, model.graph.run_all, options)
+    parity = Comparison(pipeline, model).decisions
     short = random_batches(artifacts, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
     long = random_batches(artifacts, config.train.seed, sizes=(2,), lengths=network.long)
     parity.compare_batches(itertools.chain(short, long), {})

@@ -38,6 +38,7 @@ from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.runtime.predictor import raise_error
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import tensors
+from seqpipe.training.evaluation import TrainedPipeline
 from seqpipe.training.network import Network
 
 Aggregation = Literal["simple", "first"]
@@ -237,8 +238,8 @@ def load_checkpoint(
     pooling: Pooling | None = None,
     no_answer: bool = False,
     pairs: bool = False,
-) -> tuple[Network, Config, Reference]:
-    """Return the pipeline of a checkpoint, its configuration, and the checkpoint as `transformers` loads it.
+) -> tuple[TrainedPipeline, Reference]:
+    """Return the pipeline of a checkpoint, and the checkpoint as `transformers` loads it.
 
     With the aggregation `first` only the first token of each word is tagged. `pooling` is that of a sentence encoder;
     None for what its folder states. `no_answer`: the checkpoint was trained on questions without answers too. `pairs`:
@@ -262,7 +263,7 @@ def load_checkpoint(
     most = min(network.limits.tokens, MOST_OF_PASSAGE)
     name = re.sub("[^A-Za-z0-9._-]", "-", folder.resolve().name).lstrip("._-") or config.name
     config = replace(config, name=name, export=config.export.model_copy(update={"max_tokens": most}))
-    return network, config, reference
+    return TrainedPipeline(network, config), reference
 
 
 # The comparison with `transformers`, and the texts for it; the short ones become golden examples.
@@ -366,13 +367,13 @@ def convert(
         ParityError: if the bundle would not answer as `transformers` does.
     """
     bundle.refuse_other(output)
-    network, config, reference = load_checkpoint(folder, **options)
+    pipeline, reference = load_checkpoint(folder, **options)
     family = reference.model.config.model_type
-    console.say(f"{folder}: {family}, answers with {head_task(config.head[0]).kind_type.kind}")
-    records = _read_records(texts, network.artifacts.featurizer.fields)
+    console.say(f"{folder}: {family}, answers with {head_task(pipeline.config.head[0]).kind_type.kind}")
+    records = _read_records(texts, pipeline.artifacts.featurizer.fields)
     with reading(folder, "files"):
-        compared, worst = compare(network, reference, records[:_COMPARED])
+        compared, worst = compare(pipeline.network, reference, records[:_COMPARED])
     console.say(f"  tokens and logits of transformers on {compared:,} texts, within {worst:.1g}")
     del reference
     with lock_around(output):
-        return export(network, config, records, output, console, references=False)
+        return export(pipeline, records, output, console, references=False)

@@ -179,12 +179,12 @@ def run_all(config: Config, console: Console, options: RunOptions = RunOptions()
         else:
             self_train(run, console, device)
             pipeline = train_run(run, console, device)
-            scores = score_test_sets(run, predictor(pipeline, config), console)
+            scores = score_test_sets(run, predictor(pipeline.network), console)
             content = json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False)
             if not run.bundle_folder.exists():  # beside the bundle before `more`, they would make the run look finished
                 files.write(run.folder / SCORES, content)
             records = data_form(config).compared_records(run.folder)
-            model = export(pipeline, config, records, run.bundle_folder, console, scores, run.outcome)
+            model = export(pipeline, records, run.bundle_folder, console, scores, run.outcome)
             files.write(run.folder / SCORES, content)
             print_answers(model, records, console)
             parity = model.manifest.parity
@@ -284,7 +284,7 @@ def run_folds(
         records = data_form(results[0].config).read(replace(data.train, dev=0.0, fold=None))
         for number in folds(records, count, data.split_seed, data.group):
             lines.append({"fold": number, **next(by_fold[number - 1])})
-        first = predictor(load_trained(results[0]), results[0].config)
+        first = predictor(load_trained(results[0]).network)
         scores["test"] = score_answers(first, [(line["record"], line["answer"]) for line in lines])[""]
         listed = headlines(scores["test"], config.train.metric).items()
         formatted = [f"{metric} {format_score(metric, value, metric_types(config.head))}" for metric, value in listed]
@@ -340,7 +340,7 @@ def export_run(
     with lock_around(path):
         run = open_run(folder, console, sets=sets, plugins=plugins)
         pipeline, records = load_trained(run), data_form(run.config).compared_records(run.folder)
-        export(pipeline, run.config, records, path, console, run.scores, run.outcome)
+        export(pipeline, records, path, console, run.scores, run.outcome)
     return path
 
 

@@ -39,9 +39,8 @@ from seqpipe.features.parts import DataPath, Part, paths_of
 from seqpipe.runs.lock import run_lock
 from seqpipe.runs.results import RUNS, RunFolder
 from seqpipe.training import checkpoint, devices
-from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_forms import features_mode
-from seqpipe.training.network import Network
+from seqpipe.training.evaluation import TrainedPipeline
 from seqpipe.training.optim import rate_factor
 
 
@@ -284,9 +283,6 @@ def open_run(
     return RunFolder(folder, config)
 
 
-def load_trained(run: RunFolder) -> Network:
+def load_trained(run: RunFolder) -> TrainedPipeline:
     """Return the pipeline of a run with its best weights; UsageError if it was not trained."""
-    weights = checkpoint.load_best(run.checkpoints)
-    network = Network(run.config, Artifacts.load(run.folder))
-    network.load_state_dict(weights)
-    return network.eval()
+    return TrainedPipeline.load(run.config, run.folder)

@@ -338,7 +338,7 @@ def open_target(target: Path, device: str, data: Path | None, console: Console, 
     reader = build_component(settings.reader) if suitable is stored else reader_from(suitable, Plugins())
     left_out: list[str] | None = [] if settings.bad_rows == "skip" else None
     return (
-        predictor(load_trained(run).to(device), run.config, device),
+        predictor(load_trained(run).network.to(device), device),
         lambda path: read_records(reader, path, settings.overlaps, left_out),
         test_sets,
     )

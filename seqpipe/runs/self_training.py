@@ -13,7 +13,6 @@ from seqpipe import files
 from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.answers.registry import part_of
 from seqpipe.config.contract import build_component, changes_by_epoch, metric_types
-from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, HISTORY, LAST, LEARNED, PSEUDO_LABELS, ROUNDS, SELF_TRAINING
 from seqpipe.console import Console
 from seqpipe.errors import DataError
@@ -54,12 +53,12 @@ def self_train(run: RunFolder, console: Console, device: str = "auto") -> None:
     console.say("self-training: the labelled data alone")
     best = RunFolder(folder / "0", plain)
     files.make_folder(best.folder)
-    network, trials = train_run(best, console, device), [(best, _row(best))]
+    pipeline, trials = train_run(best, console, device), [(best, _row(best))]
     for number in range(1, settings.rounds + 1):
         before, path = best, folder / f"answers-{number}.jsonl"
         with processes.first_alone():
             if not files.is_whole(path):
-                _write_lines(path, pseudo_labels(network, plain, texts, resolve_device(device)))
+                _write_lines(path, pseudo_labels(pipeline.network, texts, resolve_device(device)))
                 files.write_sha256(path)
         for threshold in settings.thresholds:
             confident = [row for row in json_lines(path) if row["confidence"] >= threshold]
@@ -73,7 +72,7 @@ def self_train(run: RunFolder, console: Console, device: str = "auto") -> None:
             trained = train_run(trial, console, device)
             trials.append((trial, _row(trial, number, threshold, len(confident))))
             if _dev_goodness(trial) > _dev_goodness(best):
-                best, network = trial, trained
+                best, pipeline = trial, trained
         if best is before:
             break
     rows = [{**row, "kept": trial is best} for trial, row in trials]
@@ -86,9 +85,9 @@ def self_train(run: RunFolder, console: Console, device: str = "auto") -> None:
         console.say(f"self-training: {name}: dev {metric} {format_score(metric, row['dev'], metrics)}{kept}")
 
 
-def pseudo_labels(network: Network, config: Config, records: Sequence[Record], device: str) -> list[dict[str, Any]]:
+def pseudo_labels(network: Network, records: Sequence[Record], device: str) -> list[dict[str, Any]]:
     """Return the records with answers as references, each as `record` with its `confidence`, without empty texts."""
-    answering, heads = predictor(network.to(device), config, device), network.artifacts.task.parts
+    answering, heads = predictor(network.to(device), device), network.artifacts.task.parts
     docs, labelled = answering.docs(records), dict[int, dict[str, Any]]()
     for rows in batches([len(doc) for doc in docs]):
         some = [docs[i] for i in rows]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -16,7 +17,7 @@ from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
 from seqpipe.evaluation.analysis import data_facts, unknown_share
 from seqpipe.evaluation.scores import deciding
-from seqpipe.features.document import Doc
+from seqpipe.features.document import Doc, Record
 from seqpipe.features.mapped import FeatureStore, StoredRecords
 from seqpipe.features.parts import Part
 from seqpipe.runs.results import RunFolder, json_lines
@@ -24,9 +25,9 @@ from seqpipe.runtime.predictor import CHUNK, chunks, cores, refuse_long
 from seqpipe.training import devices
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
-from seqpipe.training.data_forms import DataForm, data_form
+from seqpipe.training.data_forms import DataForm, TrainingData, data_form
 from seqpipe.training.datasets import docs_of, unseen_labels
-from seqpipe.training.evaluation import DevScores, calibrate, dev_allocations, sample_scores
+from seqpipe.training.evaluation import DevScores, TrainedPipeline, calibrate, dev_allocations, sample_scores
 from seqpipe.training.fit import dev_messages
 from seqpipe.training.memory import try_longest_text
 from seqpipe.training.network import Network
@@ -121,14 +122,33 @@ def refuse_batch_dependent(config: Config) -> None:
         raise UsageError(f"{problem}, which several devices divide; train on one device")
 
 
-def train_run(run: RunFolder, console: Console, device: str = "auto") -> Network:
+@dataclass(frozen=True)
+class PreparedData:
+    """Records of a run, and the training data that are made from them."""
+
+    run: RunFolder
+    form: DataForm
+    sets: dict[str, Sequence[Record]]  # of train, with pseudo-labels, of dev and of the test sets
+    training: TrainingData
+
+
+def train_run(run: RunFolder, console: Console, device: str = "auto") -> TrainedPipeline:
     """Train to the end, resume, or load a finished run; return the pipeline with its best weights, on the CPU."""
-    config, device, processes = run.config, resolve_device(device), devices.current()
-    if processes.count > 1:
-        refuse_batch_dependent(config)
-    check_precision(config.train.precision, device)
-    store = FeatureStore(run.folder.parent / FEATURES, run.folder / MAPPED, console, cores())
-    form = data_form(config, store)
+    device = resolve_device(device)
+    if devices.current().count > 1:
+        refuse_batch_dependent(run.config)
+    check_precision(run.config.train.precision, device)
+    data = prepare_data(run, console, device)
+    network, init_report = prepare_network(run, data.training.artifacts)
+    scores = check_before_training(data, network, device)
+    report_before_training(data, network, init_report, console, device)
+    return train(data, network, scores, console, device)
+
+
+def prepare_data(run: RunFolder, console: Console, device: str) -> PreparedData:
+    """Read the records, fit the artifacts and compute the teacher's answers; those in the run's folder are kept."""
+    config, processes = run.config, devices.current()
+    form = data_form(config, FeatureStore(run.folder.parent / FEATURES, run.folder / MAPPED, console, cores()))
     records = form.read(config.data.train)
     if (run.folder / PSEUDO_LABELS).exists():
         records = [*records, *(row["record"] for row in json_lines(run.folder / PSEUDO_LABELS))]
@@ -147,58 +167,91 @@ def train_run(run: RunFolder, console: Console, device: str = "auto") -> Network
             form.unlabelled = form.read(config.data.unlabelled) if config.data.unlabelled else ()
             texts = [*records, *form.unlabelled]
             form.soft_targets = teacher_answers(config, artifacts, texts, run.folder, console, device)
-        data = form.load(artifacts, records, run.folder)
-        if data.artifacts != artifacts and not processes.rank:  # the length of target texts is known now
-            data.artifacts.save(run.folder)
-        artifacts = data.artifacts
+        training = form.load(artifacts, records, run.folder)
+        if training.artifacts != artifacts and not processes.rank:  # the length of target texts is known now
+            training.artifacts.save(run.folder)
+    sets = {"train": records} | ({"dev": form.read(config.data.dev)} if config.data.dev else {})
+    sets |= {name: form.read(path) for name, path in config.data.tests.items()}
+    return PreparedData(run, form, sets, training)
+
+
+def prepare_network(run: RunFolder, artifacts: Artifacts) -> tuple[Network, list[str]]:
+    """Return the network with its initial weights, and lines about the runs that `init` names; set the threads."""
+    config = run.config
     torch.manual_seed(config.train.seed)
     network = Network(config, artifacts)
-    threads = config.train.threads or thread_count(network)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(config.train.threads or thread_count(network))
     is_new = not (run.checkpoints / LAST).exists()
-    init_report = warm_start(network, config) if is_new else []
-    refuse_long_texts(form, network)
-    try_longest_text(network, data.batches, device)
-    scores = None
-    if data.dev_batches:
-        with dev_allocations(artifacts, data.dev):
-            calibrate(network, data.dev_batches)  # problems of dev are reported before training
-        scores = DevScores(network, config, data.dev, data.dev_batches, device)
+    return network, warm_start(network, config) if is_new else []
+
+
+def check_before_training(data: PreparedData, network: Network, device: str) -> DevScores | None:
+    """Raise an error for what would fail later: a long text, memory, calibration, the metric; return the dev scores."""
+    config, training, scores = data.run.config, data.training, None
+    refuse_long_texts(data.form, network)
+    try_longest_text(network, training.batches, device)
+    if training.dev_batches:
+        with dev_allocations(training.artifacts, training.dev):
+            calibrate(network, training.dev_batches)
+        scores = DevScores(network, training.dev, training.dev_batches, device)
     if config.train.metric:
         if scores is None:
             raise UsageError("train.metric: it needs data.dev, which is missing; add it, or delete the key")
-        deciding(scores(lambda: None, only_names=True), config.train.metric)  # a missing score is reported now
+        deciding(scores(lambda: None, only_names=True), config.train.metric)
+    return scores
+
+
+def report_before_training(
+    data: PreparedData, network: Network, init_report: Sequence[str], console: Console, device: str
+) -> None:
+    """Print the sizes, the messages of the stages and the warnings about the data; write facts about the data.
+
+    Raises:
+        DataError: for labels that training never saw.
+    """
+    run, training, artifacts, processes = data.run, data.training, network.artifacts, devices.current()
+    config = run.config
     tokens = sum(map(len, artifacts.vocabularies.values()))
     weights = sum(p.numel() for p in network.parameters())
-    sizes = f"{data.size}, {tokens:,} tokens, {weights:,} weights"
+    sizes = f"{training.size}, {tokens:,} tokens, {weights:,} weights"
     placed = f"{processes.count} processes, the first on {device}" if processes.count > 1 else device
-    console.say(f"training {config.name}: {sizes}, on {placed} (threads: {threads}) -> {run.folder}")
-    notes = (*dev_messages(config, artifacts, data.dev), *data.target_messages())
+    placed += f" (threads: {torch.get_num_threads()})"
+    console.say(f"training {config.name}: {sizes}, on {placed} -> {run.folder}")
+    notes = (*dev_messages(config, artifacts, training.dev), *training.target_messages())
     if config.train.accumulate > 1:
         notes += tuple(f"note: {stage}, so accumulated batches are not one batch" for stage in batch_dependent(config))
     for message in (*init_report, *network.messages(), *notes):
         console.say(f"  {message}")
     repeated: dict[str, dict[str, int]] = {}
-    tests = {name: form.read(path) for name, path in config.data.tests.items()}
-    warnings = [*data.warnings, *data_faults(config, artifacts, records, data.dev, repeated, tests)]
+    tests = {name: data.sets[name] for name in config.data.tests}
+    faults = data_faults(config, artifacts, data.sets["train"], training.dev, repeated, tests)
+    warnings = [*training.warnings, *faults]
     for warning in warnings:
         console.warn(warning, "  ")
-    if data.dev:
-        unknown = unknown_share(docs_of(artifacts.featurizer, data.dev))
+    if training.dev:
+        unknown = unknown_share(docs_of(artifacts.featurizer, training.dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
-    report_unseen_labels(form, artifacts, console)
-    sets = {"train": records} | ({"dev": form.read(config.data.dev)} if config.data.dev else {}) | tests
-    facts = {name: data_facts(artifacts.featurizer, artifacts.task, some) for name, some in sets.items()}
-    known = {"sets": {name: facts[name] | repeated.get(name, {}) for name in facts}, "warnings": warnings}
+    report_unseen_labels(data.form, artifacts, console)
+    sets = {
+        name: data_facts(artifacts.featurizer, artifacts.task, records) | repeated.get(name, {})
+        for name, records in data.sets.items()
+    }
     if not processes.rank:
-        files.write(run.folder / FACTS, files.json_bytes(known, indent=1))
-    sample = sample_scores(network, config, records, device) if data.dev else None
-    progress = Trainer(network, config, data.batches, scores, run.checkpoints, console, device, sample).train()
-    set_sizes = {name: f"{len(some):,} records" for name, some in sets.items()} | {"train": data.size}
-    outcome = outcome_of(progress, config, member(network.head, "uniform_loss")) | {"data": set_sizes}
+        files.write(run.folder / FACTS, files.json_bytes({"sets": sets, "warnings": warnings}, indent=1))
+
+
+def train(
+    data: PreparedData, network: Network, scores: DevScores | None, console: Console, device: str
+) -> TrainedPipeline:
+    """Train to the end, and write the outcome; return the pipeline with its best weights, on the CPU."""
+    run, config, batches, processes = data.run, data.run.config, data.training.batches, devices.current()
+    sample = sample_scores(network, data.sets["train"], device) if data.training.dev else None
+    progress = Trainer(network, config, batches, scores, run.checkpoints, console, device, sample).train()
+    sizes = {name: f"{len(some):,} records" for name, some in data.sets.items()} | {"train": data.training.size}
+    outcome = outcome_of(progress, config, member(network.head, "uniform_loss")) | {"data": sizes}
     if rise := rise_of_loss(outcome):  # before the export, which such weights may not pass
         console.warn(rise, "  ")
     if not processes.rank:
         files.write(run.folder / OUTCOME, json.dumps(files.null_non_finite(outcome), indent=1))
     processes.wait()
-    return network
+    return TrainedPipeline(network, config)

@@ -233,7 +233,7 @@ class Bench:
 
     def decide(self, network: Network, feeds: Arrays) -> Arrays:
         """The decision with every decode option of type size at 3."""
-        sizes = {n: 3 for n, option in option_table(self.config.head[0]).items() if option["type"] == "size"}
+        sizes = {n: 3 for n, option in option_table(network).items() if option["type"] == "size"}
         with torch.no_grad():
             return {name: tensor.numpy() for name, tensor in network.decide(tensors_of(feeds), sizes).items()}
 

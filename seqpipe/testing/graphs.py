@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
 
 import onnx
 
@@ -16,7 +15,7 @@ from seqpipe.features.document import Arrays
 from seqpipe.runtime.predictor import Run
 from seqpipe.testing.bench import SHAPES, Bench
 from seqpipe.testing.report import Check, FaultError, NotApplicableError
-from seqpipe.training.evaluation import option_table, predictor
+from seqpipe.training.evaluation import TrainedPipeline, predictor
 
 EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"
 SIZES, LENGTHS = (1, 2, 3, 7), (1, 5, 13)
@@ -69,15 +68,14 @@ class Graph:
         ]
 
     @cached_property
-    def options(self) -> dict[str, dict[str, Any]]:
-        return option_table(self.bench.config.head[0])
+    def pipeline(self) -> TrainedPipeline:
+        # NaN in the padding of x reveals a missing mask.
+        return TrainedPipeline(self.bench.network(2, NAN).eval(), self.bench.config)
 
     @cached_property
     def exported(self) -> bytes | ExportError:
-        # NaN in the padding of x reveals a missing mask.
-        network = self.bench.network(2, NAN).eval()
         try:
-            return to_onnx(network, self.options, self.bench.config.export.opset)
+            return to_onnx(self.pipeline)
         except ExportError as error:
             return error
 
@@ -102,14 +100,13 @@ class Graph:
 
     def answers_alike(self) -> None:
         assert isinstance(self.exported, bytes)
-        bench = self.bench
-        network = bench.network(2, NAN).eval()
-        parity = DecisionParity(network, predictor(network, bench.config).run, session_of(self.exported), self.options)
-        for options in parity.trials.together():
-            for feeds in random_batches(bench.artifacts, 1, SIZES, LENGTHS):
-                parity.compare(feeds, option_inputs(feeds, self.options, options))
+        network, artifacts, options = self.pipeline.network, self.pipeline.artifacts, self.pipeline.options
+        parity = DecisionParity(network, predictor(network).run, session_of(self.exported), options)
+        for chosen in parity.trials.together():
+            for feeds in random_batches(artifacts, 1, SIZES, LENGTHS):
+                parity.compare(feeds, option_inputs(feeds, options, chosen))
         if network.cache:
-            compare_runs(parity, random_batches(bench.artifacts, 1, (1, 3), (1, 7)))
+            compare_runs(parity, random_batches(artifacts, 1, (1, 3), (1, 7)))
         try:
             parity.resolve_ties()
         except ParityError as error:

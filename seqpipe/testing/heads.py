@@ -198,7 +198,7 @@ class _HeadChecks:
     def metrics(self) -> None:
         if not has_member(self.bench.subject.cls, "metrics"):
             raise NotApplicableError("it has no `metrics`, which are optional")
-        model = predictor(self.bench.network(3).eval(), self.bench.config)
+        model = predictor(self.bench.network(3).eval())
         task, records = self.bench.artifacts.task, self.bench.records
         gold = [task.gold(record) for record in records]
         predicted = [task.predicted(answer) for answer in model.stream(records)]

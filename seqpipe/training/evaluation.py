@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,13 +25,15 @@ from seqpipe.config.contract import (
     head_metrics,
     metric_types,
 )
-from seqpipe.config.loader import Component, Config
+from seqpipe.config.loader import Config
+from seqpipe.config.run_layout import CHECKPOINTS
 from seqpipe.errors import DataError, EnvError
 from seqpipe.evaluation.scores import answered, evaluate, score_answers
 from seqpipe.features.document import Arrays, Record, location
 from seqpipe.features.mapped import StoredRecords
+from seqpipe.runtime.decode_options import Known
 from seqpipe.runtime.predictor import Predictor
-from seqpipe.training import devices
+from seqpipe.training import checkpoint, devices
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batch, docs_of, tensors
 from seqpipe.training.network import Network, errors_of
@@ -146,59 +150,57 @@ def first_not_finite(network: Network, batch: Mapping[str, Tensor]) -> str:
     return FINITE
 
 
-def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
+def option_table(network: Network) -> dict[str, dict[str, Any]]:
     """Return the heads' active decode options as in a bundle; for several heads prefixed with their names."""
     return {
-        f"{head.name}.{name}" if len(heads) > 1 else name: option.manifest()
-        for head in heads
-        for name, option in decode_options(head.cls).items()
-        if name not in declared_inactive_options(head)
+        head.prefix + name: option.manifest()
+        for head in network.head_stages
+        for name, option in decode_options(head.component.cls).items()
+        if name not in declared_inactive_options(head.component)
     }
 
 
-def option_trials(*heads: Component) -> dict[str, list[dict[str, Any]]]:
+def option_trials(network: Network) -> dict[str, list[dict[str, Any]]]:
     """Return, for each decode option, values of others with which it has an effect (`TryWith`); names of a bundle."""
-    trials = {}
-    for head in heads:
-        prefix = f"{head.name}." if len(heads) > 1 else ""
-        for name, option in decode_options(head.cls).items():
-            trials[prefix + name] = [
-                {prefix + beside: value for beside, value in some.items()} for some in option.trials
-            ]
-    return trials
+    return {
+        head.prefix + name: [{head.prefix + beside: value for beside, value in some.items()} for some in option.trials]
+        for head in network.head_stages
+        for name, option in decode_options(head.component.cls).items()
+    }
+
+
+def decide(network: Network, inputs: Arrays, options: Known, explain: bool = False, device: str = "cpu") -> Arrays:
+    """Return the decision about features and decode options; missing options have the defaults of their signatures."""
+    features = tensors(inputs, device)
+    values: dict[str, Any] = {name: features.pop(name) for name in options if name in features}
+    values |= {name: len(inputs[name]) for name in values if options[name]["type"] == "size"}
+    return {name: tensor.cpu().numpy() for name, tensor in network.decide(features, values, explain).items()}
 
 
 def predictor(
-    network: Network,
-    config: Config,
-    device: str = "cpu",
-    before: Callable[[], None] = lambda: None,
-    explain: bool = False,
+    network: Network, device: str = "cpu", before: Callable[[], None] = lambda: None, explain: bool = False
 ) -> Predictor:
     """Return a Predictor that decides with PyTorch on a device; the rest is the code of deployment.
 
     `before` is called before each run. With `explain` the runs return the attention weights too.
     """
-    artifacts, options = network.artifacts, option_table(*config.head)
+    artifacts, options = network.artifacts, option_table(network)
 
     def run(feeds: Arrays) -> Arrays:
         before()
-        features = tensors(feeds, device)
-        values: dict[str, Any] = {name: features.pop(name) for name in options}
-        values |= {name: len(feeds[name]) for name, option in options.items() if option["type"] == "size"}
         try:
             with evaluation(network):
-                decision = network.decide(features, values, explain)
+                return decide(network, feeds, options, explain, device)
         except MemoryError as error:  # a batch is then answered text by text
             raise DataError(f"out of memory in {error}; shorten or split the text, or leave it out") from error
-        return {name: tensor.cpu().numpy() for name, tensor in decision.items()}
 
+    heads = {head.name: head.component for head in network.head_stages}
     metrics = {
-        task.name: functions
-        for task, head in zip(artifacts.tasks, config.head, strict=True)
+        name: functions
+        for name, head in heads.items()
         if (functions := head_metrics(head.cls, head.options, describe(head)))
     }
-    types = metric_types(config.head)
+    types = metric_types(heads.values())
     return Predictor(
         artifacts.featurizer, artifacts.kind, run, options, network.limits, metrics=metrics, score_types=types
     )
@@ -209,7 +211,6 @@ class DevScores:
     """Function that scores a pipeline, in training, on the dev set."""
 
     network: Network
-    config: Config
     records: Sequence[Record]  # of dev; empty if only the batches are scored
     batches: Callable[[], Iterable[Batch]]  # of dev, with targets
     device: str  # of the pipeline
@@ -230,7 +231,7 @@ class DevScores:
         if network.is_language_model:
             check_interrupt()
             return {"perplexity": measures[""]["perplexity"], "loss": math.log(measures[""]["perplexity"])}
-        scores = shared_scores(predictor(network, self.config, self.device, check_interrupt), records, processes)
+        scores = shared_scores(predictor(network, self.device, check_interrupt), records, processes)
         for head in network.head_stages:
             if not head.name:  # the only head; its own measures select the best weights
                 has_measures = has_member(head.module, "measures")
@@ -257,7 +258,7 @@ SAMPLE = 20, 100  # at least and at most so many training records, a hundredth o
 
 
 def sample_scores(
-    network: Network, config: Config, records: Sequence[Record], device: str
+    network: Network, records: Sequence[Record], device: str
 ) -> Callable[[Callable[[], None]], Scores] | None:
     """Return the function that scores a pipeline on a sample of its training records, as `DevScores` on dev.
 
@@ -267,6 +268,29 @@ def sample_scores(
         return None
     size = min(len(records), SAMPLE[1], max(SAMPLE[0], len(records) // 100))
     sample = [records[i * len(records) // size] for i in range(size)]
-    return lambda check_interrupt: shared_scores(
-        predictor(network, config, device, check_interrupt), sample, devices.current()
-    )
+    return lambda check_interrupt: shared_scores(predictor(network, device, check_interrupt), sample, devices.current())
+
+
+@dataclass(frozen=True)
+class TrainedPipeline:
+    """A network with its final weights, on the CPU, and the configuration by which it is exported."""
+
+    network: Network
+    config: Config
+
+    @staticmethod
+    def load(config: Config, folder: Path) -> TrainedPipeline:
+        """Return the pipeline of the run in a folder, with its best weights; UsageError if it was not trained."""
+        weights = checkpoint.load_best(folder / CHECKPOINTS)
+        network = Network(config, Artifacts.load(folder))
+        network.load_state_dict(weights)
+        return TrainedPipeline(network.eval(), config)
+
+    @property
+    def artifacts(self) -> Artifacts:
+        return self.network.artifacts
+
+    @cached_property
+    def options(self) -> dict[str, dict[str, Any]]:
+        """Decode options of the heads, by their names in the bundle."""
+        return option_table(self.network)

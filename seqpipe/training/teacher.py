@@ -14,7 +14,7 @@ from seqpipe.answers.registry import part_of
 from seqpipe.config.contract import build_component, changes_by_epoch, corpus_settings, has_member
 from seqpipe.config.init_from import relative_path, run_problem
 from seqpipe.config.loader import Component, Config, load
-from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, TEACHER, YAML
+from seqpipe.config.run_layout import BUNDLE, TEACHER, YAML
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc, Record
@@ -23,7 +23,7 @@ from seqpipe.runtime.predictor import CHUNK, Predictor, batches, chunks
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import Example, collate
-from seqpipe.training.evaluation import evaluation, predictor
+from seqpipe.training.evaluation import TrainedPipeline, evaluation, predictor
 from seqpipe.training.network import Network
 
 # The answer to a text by head: probabilities at the temperature, (n, …, L) of the text or its n words; or a text.
@@ -80,10 +80,8 @@ def _open(config: Config, path: Path, device: str) -> tuple[Predictor, Network |
     if problem := run_problem(path):
         raise UsageError(f"train.teacher: {problem}, or a bundle")
     trained = load(path / YAML, files=False, runs=False, plugin_files=config.plugin_files)
-    network = Network(trained, Artifacts.load(path))
-    network.load_state_dict(checkpoint.load_best(path / CHECKPOINTS))
-    network.to(device).eval()
-    return predictor(network, trained, device), network
+    network = TrainedPipeline.load(trained, path).network.to(device)
+    return predictor(network, device), network
 
 
 class _Lesson:

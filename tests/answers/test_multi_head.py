@@ -122,14 +122,15 @@ def test_heads_that_write_have_a_target_tokenizer_each(tmp_path: Path) -> None:
     path = write_seq2seq(tmp_path, {"head": heads})
     write_jsonl(tmp_path / "train.jsonl", [{**row, "loud": row["text"].upper()} for row in reversals(40, 1)])
     config = load(path)
-    artifacts = build_parts(config)[0].artifacts
+    network = build_parts(config)[0]
+    artifacts = network.artifacts
     assert list(artifacts.target_tokenizers) == ["back", "loud"]
     artifacts.save(tmp_path)
     again = Artifacts.load(tmp_path)
     vocabularies = [task.target_vocabulary for task in again.tasks]
     assert vocabularies == [task.target_vocabulary for task in artifacts.tasks]
     assert vocabularies[0] != vocabularies[1]
-    assert {"back.beams", "loud.beams"} <= option_table(*config.head).keys()
+    assert {"back.beams", "loud.beams"} <= option_table(network).keys()
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx
 from seqpipe.runtime import bundle
 from seqpipe.runtime.predictor import Predictor
-from seqpipe.training.evaluation import option_table, predictor
+from seqpipe.training.evaluation import TrainedPipeline, predictor
 from seqpipe.training.network import Network
 
 DATA = Path(__file__).parents[2] / "pipelines" / "data" / "minimal-pairs"
@@ -69,11 +69,10 @@ def peer(folder: Path, export: bool = True, **changes: Any) -> Peer:
             parameter.mul_(2)  # large enough for mistakes to show
     model: Any = None
     if export:
-        options = option_table(*config.head)
-        files = bundle_files(network, to_onnx(network, options, config.export.opset))
-        manifest = bundle_manifest(network, config, options, {})
+        pipeline = TrainedPipeline(network, config)
+        files, manifest = bundle_files(pipeline, to_onnx(pipeline)), bundle_manifest(pipeline)
         model = Model(bundle.BundleContent(config.file, manifest, files), "cpu", 1)
-    return Peer(network, predictor(network, config), model)
+    return Peer(network, predictor(network), model)
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.manifest import Manifest
 from seqpipe.runtime.opened import TOLERANCE, same_answer
 from seqpipe.training.datasets import read
+from seqpipe.training.evaluation import TrainedPipeline
 from seqpipe.version import VERSION
 
 
@@ -78,9 +79,9 @@ def test_a_refused_graph_is_kept_as_arrays_beside_the_bundle_that_was_not_writte
     with torch.no_grad():
         other.head.emissions.weight.mul_(1.1)
     with monkeypatch.context() as patch:
-        patch.setattr(exporter, "to_onnx", lambda network, *options: to_onnx(other, *options))
+        patch.setattr(exporter, "to_onnx", lambda pipeline: to_onnx(replace(pipeline, network=other)))
         with pytest.raises(ParityError) as caught:
-            export(network, trained.config, trained.records, tmp_path / "bundle", QUIET)
+            trained.export(tmp_path / "bundle")
     kept = tmp_path / "bundle-difference.npz"
     lines = str(caught.value).splitlines()
     assert "differ between PyTorch and onnxruntime" in lines[0]
@@ -93,7 +94,7 @@ def test_a_refused_graph_is_kept_as_arrays_beside_the_bundle_that_was_not_writte
         near, far = (np.abs(arrays[f"{side}.opens"] - exact)[rows].max() for side in ("pytorch", "onnxruntime"))
         assert near < 1e-5 < 1e-3 < far
         assert arrays["margin.float64"].shape == (1, shape[0])
-    export(network, trained.config, trained.records, tmp_path / "bundle", QUIET)
+    trained.export(tmp_path / "bundle")
     assert not kept.exists()
 
 
@@ -116,7 +117,7 @@ def test_export_and_comparison_show_their_progress_up_to_their_totals_and_replac
 ) -> None:
     console, path = Recorded(), trained.folder / "progress"
     trained.export("progress")
-    export(trained.network, trained.config, trained.records[:4], path, console)
+    export(trained.pipeline, trained.records[:4], path, console)
     assert bundle.read(path).manifest.parity["records"] == 4
     assert not [path.name for path in trained.folder.iterdir() if path.name.startswith(".")]
     messages = capsys.readouterr().err.splitlines()
@@ -162,7 +163,8 @@ def test_the_model_card_names_labels_scores_and_makers_and_has_a_head_that_the_h
 
 def test_licence_and_language_of_the_yaml_stand_in_the_card(trained: Trained, tmp_path: Path) -> None:
     config = load_tagger(tmp_path, "export={license: apache-2.0, language: 'no'}")
-    data = card_of(bundle_manifest(trained.network, config, {}, {}).model_copy(update={"parity": PARITY})).data
+    pipeline = replace(trained.pipeline, config=config)
+    data = card_of(bundle_manifest(pipeline).model_copy(update={"parity": PARITY})).data
     assert (data.license, data.language, data.eval_results) == ("apache-2.0", "no", None)
     with pytest.raises(ConfigError, match=r"export.license"):
         load_tagger(tmp_path, "export.license=My Own")
@@ -213,8 +215,8 @@ def bundled_with(trained: Trained, **changes: Any) -> Model:
     artifacts, content = trained.network.artifacts, bundle.read(trained.bundle)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trained.network, "artifacts", replace(artifacts, **changes))
-        files = bundle_files(trained.network, content.files["model.onnx"])
-        manifest = bundle_manifest(trained.network, trained.config, content.manifest.options, {})
+        files = bundle_files(trained.pipeline, content.files["model.onnx"])
+        manifest = bundle_manifest(trained.pipeline)
         return Model(bundle.BundleContent(trained.bundle, manifest, files), "cpu")
 
 
@@ -233,22 +235,22 @@ def test_a_pipeline_that_fails_leaves_no_bundle_and_an_old_one_as_it_was(
     tmp_path: Path, toy: str, error: type[Exception]
 ) -> None:
     config, path = load_tagger(tmp_path, *SMALL_TAGGER, f"encoder={toy}", **toy_encoders()), tmp_path / "bundle"
-    network, _ = build_parts(config)
+    pipeline = TrainedPipeline(build_parts(config)[0], config)
     records = read(config.data.reader, config.data.train)
     with pytest.raises(error):
-        export(network, config, records, path, QUIET)
+        export(pipeline, records, path, QUIET)
     assert not path.exists()
     path.mkdir()
     (path / "old").touch()
     with pytest.raises(error):
-        export(network, config, records, path, QUIET)
+        export(pipeline, records, path, QUIET)
     assert [file.name for file in path.iterdir()] == ["old"]
     assert not list(tmp_path.glob(".*"))
 
 
 def test_an_opset_of_the_yaml_is_the_graphs(tmp_path: Path) -> None:
     config = load_tagger(tmp_path, *SMALL_TAGGER, "encoder=sound", "export.opset=20", **toy_encoders())
-    data = to_onnx(build_parts(config)[0].eval(), {}, config.export.opset)
+    data = to_onnx(TrainedPipeline(build_parts(config)[0].eval(), config))
     assert {entry.version for entry in onnx.load_from_string(data).opset_import} == {20}
 
 
@@ -256,11 +258,11 @@ def test_a_bundle_states_the_length_for_which_attention_has_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = load_tagger(tmp_path, *SMALL_TAGGER, "encoder={use: transformer, hidden: 8, heads: 2, layers: 1}")
-    network, _ = build_parts(config)
+    pipeline = TrainedPipeline(build_parts(config)[0], config)
     records = read(config.data.reader, config.data.tests["test"])
     for name, value in {"LEAST_LIMIT": 1, "MARGIN": 1000, "MOST_BYTES": 2 * 4 * 300**2}.items():
         monkeypatch.setattr(exporter, name, value)
-    model = export(network, config, records, tmp_path / "bundle", QUIET)
+    model = export(pipeline, records, tmp_path / "bundle", QUIET)
     assert model.manifest.limits.tokens == load(tmp_path / "bundle").manifest.limits.tokens == 300
     with pytest.raises(DataError, match="301 tokens exceed the limit of 300; split the text"):
         model(" ".join(["Anna"] * 301))

@@ -17,7 +17,7 @@ from seqpipe.export.graph import graph_without_weights, random_doc, to_onnx, wit
 from seqpipe.features.kinds.matrix import Matrix
 from seqpipe.features.sources import MultiSource, NumericSource, keep_rows
 from seqpipe.plugin import Chars
-from seqpipe.training.evaluation import option_table
+from seqpipe.training.evaluation import TrainedPipeline
 from seqpipe.training.network import Network
 
 
@@ -59,7 +59,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Network, bytes]:
     lookup = "embedding=[{use: lookup, dim: 4}, {use: letters}]"
     config = load_tagger(tmp_path_factory.mktemp("graph"), lookup, "head=crf", letters=("embedding", Letters))
     network: Network = build_parts(config)[0].eval()
-    return network, to_onnx(network, option_table(config.head[0]), 18)
+    return network, to_onnx(TrainedPipeline(network, config))
 
 
 def test_the_graph_takes_features_with_free_axes_and_options_and_returns_decisions(
@@ -113,7 +113,8 @@ FAULTY = {
 def test_the_same_pipeline_gives_the_same_bytes_and_a_component_that_does_not_export_is_named(tmp_path: Path) -> None:
     def toy(name: str) -> bytes:
         toys = {**toy_encoders(), "raises": ("encoder", Raises)}
-        return to_onnx(build_parts(load_tagger(tmp_path, *SMALL_TAGGER, f"encoder={name}", **toys))[0].eval(), {}, 18)
+        config = load_tagger(tmp_path, *SMALL_TAGGER, f"encoder={name}", **toys)
+        return to_onnx(TrainedPipeline(build_parts(config)[0].eval(), config))
 
     assert toy("sound") == toy("sound")
     for name, message in FAULTY.items():
@@ -126,7 +127,7 @@ def test_a_weightless_model_is_left_as_it_is_and_takes_the_weights_of_another_pi
     network, reseeded = (
         build_parts(replace(config, train=config.train.model_copy(update={"seed": i})))[0].eval() for i in (1, 2)
     )
-    model = graph_without_weights(network, {}, config.export.opset)
+    model, other = graph_without_weights(TrainedPipeline(network, config)), TrainedPipeline(reseeded, config)
     before = model.SerializeToString()
-    assert with_weights(model, reseeded) == to_onnx(reseeded, {}, config.export.opset) != with_weights(model, network)
+    assert with_weights(model, reseeded) == to_onnx(other) != with_weights(model, network)
     assert model.SerializeToString() == before

@@ -24,7 +24,7 @@ from seqpipe.features.kinds.matrix import Matrix
 from seqpipe.features.sources import MultiSource, NumericSource, source_from
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import examples
-from seqpipe.training.evaluation import predictor
+from seqpipe.training.evaluation import TrainedPipeline, predictor
 from seqpipe.training.fit import fit_artifacts
 
 COLOURS, THINGS = ("red", "green", "blue"), ("box", "ball", "cone")
@@ -217,7 +217,7 @@ def test_numbers_have_neither_words_to_tag_nor_a_tokenizer(tmp_path: Path, head:
 
 def test_it_learns_from_each_source(folder: Path) -> None:
     config, rows = pipeline(folder), records(12)
-    trained = predictor(train_run(config), config)
+    trained = predictor(train_run(config).network)
     answers = texts(trained.stream(rows))
     assert sum(answer == record["target"] for answer, record in zip(answers, rows, strict=True)) >= 10
     swapped = [{**row, "pixels": rows[(i + 1) % 12]["pixels"]} for i, row in enumerate(rows)]
@@ -274,8 +274,8 @@ def test_a_text_alone_and_attention_are_refused_for_several_inputs(model: Model)
 def test_every_way_to_combine_exports_and_answers_alike(tmp_path: Path, use: str, combine: str) -> None:
     options = {"hidden": 16, "combine": combine} | ({"layers": 1} if use.startswith("t") else {})
     config = pipeline(tmp_path, head={"use": use, **options, "target_tokenizer": "words"})
-    pipe, _ = build_parts(config)
-    model = export(pipe.eval(), config, records(9), tmp_path / "bundle", QUIET)  # compares, or raises ParityError
+    trained = TrainedPipeline(build_parts(config)[0], config)
+    model = export(trained, records(9), tmp_path / "bundle", QUIET)  # compares, or raises ParityError
     assert model.manifest.parity["decisions"] > 200
 
 

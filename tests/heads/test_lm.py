@@ -31,7 +31,7 @@ from seqpipe.runtime import bundle, graph_check, session
 from seqpipe.runtime.decode_options import option_arrays, random_numbers
 from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.session import GraphSession
-from seqpipe.training.evaluation import option_table, predictor
+from seqpipe.training.evaluation import TrainedPipeline, predictor
 from seqpipe.training.network import Network
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
@@ -75,18 +75,18 @@ class Peer:
         encoder = {"use": "pretrained-decoder", **stage}
         tokenizer = {"use": "pretrained", **stage}
         self.config, self.network = build(yaml(folder, tokenizer=tokenizer, embedding=[], encoder=encoder))
+        self.pipeline = TrainedPipeline(self.network, self.config)
         self.featurizer = self.network.artifacts.featurizer
-        self.ours = predictor(self.network, self.config)
+        self.ours = predictor(self.network)
 
     @cached_property
     def files(self) -> dict[str, bytes]:
-        graph = to_onnx(self.network, option_table(*self.config.head), self.config.export.opset)
-        return bundle_files(self.network, graph)
+        return bundle_files(self.pipeline, to_onnx(self.pipeline))
 
     @cached_property
     def exported(self) -> Model:
-        manifest = bundle_manifest(self.network, self.config, option_table(*self.config.head), {})
-        return Model(bundle.BundleContent(self.config.file, manifest, self.files), "cpu", 1)
+        content = bundle.BundleContent(self.config.file, bundle_manifest(self.pipeline), self.files)
+        return Model(content, "cpu", 1)
 
     def texts(self, sources: Sequence[str], **options: Any) -> list[str]:
         answers = self.ours.stream([{"text": text} for text in sources], **options)
@@ -242,10 +242,10 @@ STACKS: dict[str, Any] = {
 def test_each_token_is_the_likeliest_by_the_states_over_all_before_it(tmp_path: Path, stack: str) -> None:
     is_packed = isinstance(STACKS[stack], dict)
     head = {"use": "lm", "context": 24} if is_packed else UNPACKED
-    config, network = build(yaml(tmp_path, encoder=STACKS[stack], head=head))
+    _, network = build(yaml(tmp_path, encoder=STACKS[stack], head=head))
     artifacts = network.artifacts
     texts = ["Rosa", "N" if is_packed else "", "One morning"]
-    answers = predictor(network, config).stream([{"text": text} for text in texts], max_length=12)
+    answers = predictor(network).stream([{"text": text} for text in texts], max_length=12)
     for text, answer in zip(texts, answers, strict=True):
         (doc,) = artifacts.featurizer.docs([{"text": text}])
         tokens, first = list[int](), [] if is_packed else [2]
@@ -301,12 +301,13 @@ def test_a_cache_that_the_graph_has_not_is_refused(gpt2: Peer, change: Any, mess
 
 def test_a_caller_may_ask_for_as_many_tokens_as_a_table_has_positions(tmp_path: Path) -> None:
     config, network = build(yaml(tmp_path, encoder={**CAUSAL, "positions": "learned", "longest": 150}))
-    manifest = bundle_manifest(network, config, option_table(*config.head), {})
+    manifest = bundle_manifest(TrainedPipeline(network, config))
     assert manifest.options["max_length"]["maximum"] == manifest.limits.tokens == 150 - network.head.adds_bos
 
 
 def test_a_graph_that_forgets_its_past_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, network = build(yaml(tmp_path, encoder=LSTM))
+    pipeline = TrainedPipeline(network, config)
     records = [{"text": text, "record_continues": False} for text in prompts(8)]
     run_all = GraphSession.run_all
 
@@ -315,9 +316,9 @@ def test_a_graph_that_forgets_its_past_is_not_written(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(GraphSession, "run_all", forget)
     with pytest.raises(ParityError, match="decisions differ"):
-        export(network, config, records, tmp_path / "bundle", QUIET)
+        export(pipeline, records, tmp_path / "bundle", QUIET)
     assert not (tmp_path / "bundle").exists()
-    options = {name: option for name, option in option_table(*config.head).items() if name != "min_length"}
+    options = {name: option for name, option in pipeline.options.items() if name != "min_length"}
     with pytest.raises(PluginError, match="LM continues texts without the decode option 'min_length'; add it"):
         compare_runs(DecisionParity(network, dict, dict, options), [])
 

@@ -309,5 +309,5 @@ def test_a_checkpoint_keeps_its_mask_or_gets_one_at_the_end(tmp_path: Path, fami
     assert artifacts.vocabulary.count(MASK) == 1
     assert (artifacts.vocabulary[-1] == MASK) != has_mask
     if has_mask:
-        scores = evaluate(predictor(Network(config, artifacts), config), cities(6, 3))[""]
+        scores = evaluate(predictor(Network(config, artifacts)), cities(6, 3))[""]
         assert scores["masked_accuracy"] >= 0

@@ -28,7 +28,7 @@ from seqpipe.runs.check import check_export
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.training.datasets import Batch, collate, examples
-from seqpipe.training.evaluation import option_table
+from seqpipe.training.evaluation import TrainedPipeline
 from seqpipe.training.network import Network
 from seqpipe.training.optim import make_optimizer
 from seqpipe_plugins.heads.pretrained_seq2seq import PretrainedSeq2Seq
@@ -104,6 +104,7 @@ class Peer:
         self.model: Any = transformers.AutoModelForSeq2SeqLM.from_pretrained(self.folder).eval()
         self.network = build(folder, self.folder)
         self.config = load(folder / "seq2seq.yaml")
+        self.pipeline = TrainedPipeline(self.network, self.config)
         self.ids = pretrained_tokenizer(self.folder, "target").ids
         generation = self.generation = self.model.generation_config
         banned = torch.full((self.model.lm_head.out_features,), -1e4)
@@ -119,12 +120,11 @@ class Peer:
 
     @cached_property
     def graph(self) -> bytes:
-        return to_onnx(self.network, option_table(*self.config.head), self.config.export.opset)
+        return to_onnx(self.pipeline)
 
     @cached_property
     def exported(self) -> Model:
-        manifest = bundle_manifest(self.network, self.config, option_table(*self.config.head), {})
-        files = bundle_files(self.network, self.graph)
+        manifest, files = bundle_manifest(self.pipeline), bundle_files(self.pipeline, self.graph)
         return Model(bundle.BundleContent(self.config.file, manifest, files), "cpu", 1)
 
     def texts(self, count: int) -> list[str]:

@@ -16,6 +16,7 @@ from seqpipe.console import Console
 from seqpipe.errors import ParityError
 from seqpipe.export.exporter import export
 from seqpipe.testing import check_encoder
+from seqpipe.training.evaluation import TrainedPipeline
 from seqpipe.training.network import Network
 
 
@@ -30,7 +31,7 @@ def bundled(folder: Path, encoder: type[Module] = CachedAttention) -> Model:
     """Exports an untrained model as a run does, with the comparison that a run makes."""
     config, model = network(folder, encoder)
     records = [{"text": text, "record_continues": False} for text in ("a bad cat", "on a good", "mat")]
-    return export(model, config, records, folder / "bundle", Console(-1))
+    return export(TrainedPipeline(model, config), records, folder / "bundle", Console(-1))
 
 
 def test_an_encoder_that_inherits_nothing_passes_the_kit() -> None:

@@ -227,7 +227,7 @@ def untrained(folder: Path, head: str, **options: Any) -> Predictor:
     """A pipeline of random weights that generates texts, in PyTorch."""
     config, artifacts = fitted(folder, use=head, **HEADS[head], **options)
     torch.manual_seed(1)
-    return predictor(Network(config, artifacts), config)
+    return predictor(Network(config, artifacts))
 
 
 @pytest.mark.parametrize("head", ["seq2seq", "transformer-decoder"])
@@ -249,7 +249,7 @@ def test_lengths_are_no_options_of_a_head_whose_source_determines_them(head: str
     for name in ("max_length", "min_length"):
         with pytest.raises(UsageError, match=f"no decode option '{name}'"):
             [*model.stream([{"text": "abc"}], **{name: 2})]
-    assert {*option_table(*load(write_seq2seq(tmp_path)).head)} == {*plain.options}
+    assert {*option_table(Network(*fitted(tmp_path)))} == {*plain.options}
 
 
 @pytest.mark.parametrize("head", HEADS)

@@ -15,7 +15,7 @@ import inspect
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -42,7 +42,7 @@ from seqpipe.runs.run_folder import load_trained, open_run
 from seqpipe.runtime import session
 from seqpipe.runtime.bundle import BundleContent
 from seqpipe.training.data_forms import data_form
-from seqpipe.training.evaluation import option_table, predictor
+from seqpipe.training.evaluation import TrainedPipeline, predictor
 from seqpipe.training.network import Network
 
 SHIPPED = sorted(path.stem for path in (ROOT / "pipelines").glob("*.yaml"))
@@ -60,39 +60,34 @@ Trained = Callable[[str], Path]
 class Subject:
     """A trained pipeline, what it is compared on, and its graph without weights."""
 
-    network: Network
-    config: Any
+    pipeline: TrainedPipeline
     records: Sequence[Record]
     model: Any
 
     def gate(self, graph: bytes | None = None, seed: int = 1) -> dict[str, Any]:
         """Compare a graph, by default its own, with the pipeline; ParityError if it is refused."""
         graph = with_weights(self.model, self.network) if graph is None else graph
-        manifest = bundle_manifest(self.network, self.config, self.options, {})
-        content = BundleContent(Path("bundle"), manifest, bundle_files(self.network, graph))
-        comparison = Comparison(self.network, self.config, Model(content, "cpu"))
+        manifest, files = bundle_manifest(self.pipeline), bundle_files(self.pipeline, graph)
+        comparison = Comparison(self.pipeline, Model(BundleContent(Path("bundle"), manifest, files), "cpu"))
         comparison.seed = seed
         return verify_parity(comparison, self.records, QUIET)
 
     @property
-    def options(self) -> dict[str, Any]:
-        return option_table(*self.config.head)
+    def network(self) -> Network:
+        return self.pipeline.network
 
     def traced(self, network: Network) -> Any:
-        return graph_without_weights(network, self.options, self.config.export.opset, self.config.export.explain)
+        return graph_without_weights(replace(self.pipeline, network=network))
 
 
 def subject(folder: Path) -> Subject:
     """The pipeline of a run."""
     run = open_run(folder, QUIET)
-    network = load_trained(run)
+    pipeline = load_trained(run)
     records = data_form(run.config).compared_records(folder)
-    docs = network.artifacts.featurizer.docs([network.artifacts.task.question(record) for record in records])
-    keep_rows(network.artifacts.featurizer, docs)
-    chosen = records[:: len(records) // RECORDS + 1]
-    export = run.config.export
-    model = graph_without_weights(network, option_table(*run.config.head), export.opset, export.explain)
-    return Subject(network, run.config, chosen, model)
+    artifacts = pipeline.artifacts
+    keep_rows(artifacts.featurizer, artifacts.featurizer.docs([artifacts.task.question(record) for record in records]))
+    return Subject(pipeline, records[:: len(records) // RECORDS + 1], graph_without_weights(pipeline))
 
 
 @pytest.fixture(scope="session")
@@ -239,7 +234,7 @@ def faults(subject: Subject, few: bool) -> Iterator[Fault]:
             yield Fault(f"{component.key} reads the padding", made, with_weights(subject.traced(made), made))
     endings = {"": "decode options are fixed", "length_penalty": "beams are ranked by another key"}
     for option, name in [*endings.items()][: 2 - few]:
-        if any(key.endswith(option) for key in subject.options):
+        if any(key.endswith(option) for key in subject.pipeline.options):
             made = ignoring(subject.network, option)
             yield Fault(name, made, with_weights(subject.traced(made), made))
 
@@ -249,9 +244,9 @@ def effect(subject: Subject, fault: Fault) -> tuple[float, float]:
 
     An effect counts if it is `OWN` times the error; another decision has the effect of its margin.
     """
-    ours = predictor(subject.network, subject.config).run
-    parity = DecisionParity(subject.network, ours, ours, subject.options)
-    faulty = DecisionParity(fault.network, ours, ours, subject.options)
+    ours = predictor(subject.network).run
+    parity = DecisionParity(subject.network, ours, ours, subject.pipeline.options)
+    faulty = DecisionParity(fault.network, ours, ours, subject.pipeline.options)
     largest = (0.0, 0.0)
     for chosen in parity.trials.together():
         for feeds in random_batches(subject.network.artifacts, 1, (3,), (2, 7)):

@@ -68,9 +68,9 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
 
 def answers(folder: Path, inputs: list[Any], decoding: Any = None, **options: Any) -> list[Any]:
     """The answers of the pipeline in PyTorch, by the code of a deployment."""
-    pipeline, config, _ = load_checkpoint(folder, **options)
+    pipeline, _ = load_checkpoint(folder, **options)
     records = [{"text": text} if isinstance(text, str) else text for text in inputs]
-    return [*predictor(pipeline, config).stream(records, **(decoding or {}))]
+    return [*predictor(pipeline.network).stream(records, **(decoding or {}))]
 
 
 def references(kind: str, folder: Path, texts: list[Any], **options: Any) -> list[Any]:
@@ -450,15 +450,15 @@ def test_a_checkpoint_of_another_architecture_is_refused_by_its_name(make: Make,
 
 
 def test_other_logits_than_those_of_transformers_are_an_error(make: Make) -> None:
-    pipeline, _, reference = load_checkpoint(make("bert", "SequenceClassification", **SINGLE))
+    pipeline, reference = load_checkpoint(make("bert", "SequenceClassification", **SINGLE))
     records = [{"text": text} for text in TEXTS]
-    assert compare(pipeline, reference, records)[0] == len(records)
+    assert compare(pipeline.network, reference, records)[0] == len(records)
     with torch.no_grad():
         reference.model.classifier.bias.add_(0.01)
     with pytest.raises(ParityError, match="logits differ by"):
-        compare(pipeline, reference, records)
+        compare(pipeline.network, reference, records)
     with pytest.raises(ParityError, match="has other tokens"):
-        compare(pipeline, reference._replace(ids=reference.ids[::-1]), records)
+        compare(pipeline.network, reference._replace(ids=reference.ids[::-1]), records)
 
 
 def test_texts_of_a_file_are_records(make: Make, tmp_path: Path) -> None:

@@ -141,8 +141,9 @@ def test_tags_of_a_pseudo_label_are_those_of_the_answer(tmp_path: Path, head: st
     overrides = [SMALL_TAGGER[0], f"head={head}", *reader]
     with contextlib.chdir(tmp_path):
         run = Pipeline(write_tagger(tmp_path), [*overrides, "train.epochs=10"]).train(device="cpu")
-        model, records = load_trained(run), [{"text": "Ada flew to Oslo ."}, {"text": ""}, {"text": "Bob Ray left"}]
-        rows, answering = pseudo_labels(model, run.config, records, "cpu"), predictor(model, run.config)
+        model = load_trained(run).network
+        records = [{"text": "Ada flew to Oslo ."}, {"text": ""}, {"text": "Bob Ray left"}]
+        rows, answering = pseudo_labels(model, records, "cpu"), predictor(model)
         answers: list[Any] = [*answering.stream([records[0], records[2]])]
         assert [row["record"]["text"] for row in rows] == [records[0]["text"], records[2]["text"]]
         if reference == "tags":
@@ -165,9 +166,9 @@ def test_the_confidence_in_several_labels_is_that_of_the_least_certain_one(tmp_p
     content["train"].pop("self_training")
     with contextlib.chdir(tmp_path):
         run = Pipeline(content).train(device="cpu")
-        model, records = load_trained(run), [{"text": "soup bread"}, {"text": "bus soup"}]
-        answers: list[Any] = list(predictor(model, run.config).stream(records, n_best=2))
-        for row, answer in zip(pseudo_labels(model, run.config, records, "cpu"), answers, strict=True):
+        model, records = load_trained(run).network, [{"text": "soup bread"}, {"text": "bus soup"}]
+        answers: list[Any] = list(predictor(model).stream(records, n_best=2))
+        for row, answer in zip(pseudo_labels(model, records, "cpu"), answers, strict=True):
             assert row["record"]["labels"] == sorted(label["label"] for label in answer if label["score"] >= 0.5)
             least = min(max(label["score"], 1 - label["score"]) for label in answer)
             assert row["confidence"] == pytest.approx(least, abs=1e-5)

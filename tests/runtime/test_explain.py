@@ -47,6 +47,7 @@ from seqpipe.features.document import Doc, join_pair
 from seqpipe.plugin import Sentences
 from seqpipe.runtime.explanation import Attention, Explanation, Figure, Origin, attention
 from seqpipe.training.datasets import read
+from seqpipe.training.evaluation import TrainedPipeline
 
 TEXT = 'Good <b>food</b> & "wine".\n\nBad service\ud800!'
 TOKENS = ((0, 4), (5, 8), (8, 12), (12, 16), (17, 18), (19, 25), (25, 26), (28, 31), (32, 40), (40, 41))
@@ -536,7 +537,7 @@ def config(folder: Path, **changes: Any) -> Config:
 def exported(folder: Path, **changes: Any) -> Model:
     toy = config(folder, **changes)
     records = read(toy.data.reader, toy.data.tests["test"])
-    return export(build_parts(toy)[0].eval(), toy, records, folder / "bundle", QUIET)
+    return export(TrainedPipeline(build_parts(toy)[0].eval(), toy), records, folder / "bundle", QUIET)
 
 
 @pytest.fixture(scope="module")

@@ -276,9 +276,9 @@ def test_an_unfinished_training_by_the_former_rule_is_refused(tmp_path: Path) ->
             train_run(config)
     assert "steps_weigh_items" not in checkpoint.load(path)
     with run_folder.start_run(config, QUIET, fresh=True) as run:
-        weights = training.train_run(run, QUIET, "cpu").state_dict()
+        weights = training.train_run(run, QUIET, "cpu").network.state_dict()
     make_former(config)
-    for name, tensor in train_run(config).state_dict().items():
+    for name, tensor in train_run(config).network.state_dict().items():
         assert torch.equal(weights[name], tensor)
     with run_folder.start_run(config, QUIET, more=1) as run:
         training.train_run(run, QUIET, "cpu")

@@ -48,7 +48,7 @@ def test_the_weights_of_the_least_perplexity_loss_or_word_error_rate_are_kept(
     for name in ("train", "dev") if metric == "wer" else ():
         write_jsonl(tmp_path / f"{name}.jsonl", [{"text": x, "reversed": f"{x} is it"} for x in "abcdefgh" * 4])
     run = begin_run(config)
-    network = train_run(run, QUIET)
+    network = train_run(run, QUIET).network
     rows = [json.loads(line) for line in (run.checkpoints / HISTORY).read_text().splitlines()]
     scores = [row["dev"][metric] for row in rows]
     assert [row["best"] for row in rows] == [

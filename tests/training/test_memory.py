@@ -160,7 +160,7 @@ def test_scores_on_dev_name_a_text_that_fails_and_leave_training_on(of_family: C
     config = of_family("label", "lstm").config
     records, model = read(config.data.reader, config.data.train), untrained(config).train()
     with pytest.raises(DataError, match=r"train\.jsonl:9: out of memory in encoder: encoder 'lstm'.*shorten"):
-        list(predictor(model, config).stream(records))
+        list(predictor(model).stream(records))
     assert model.training
 
 

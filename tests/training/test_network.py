@@ -109,12 +109,11 @@ def test_embeddings_are_concatenated_in_their_order_and_their_widths_added(tmp_p
 
 
 def test_decode_options_have_the_defaults_of_the_signature(tmp_path: Path) -> None:
-    config = load_tagger(tmp_path, *STAGES, **TOYS)
-    assert option_table(config.head[0]) == {
+    network, _ = build_parts(load_tagger(tmp_path, *STAGES, **TOYS))
+    assert option_table(network) == {
         "many": {"type": "size", "default": 2, "minimum": 1, "maximum": 100_000},
         "scale": {"type": "float", "default": 0.5, "minimum": None, "maximum": None},
     }
-    network, _ = build_parts(config)
     assert network.decide(FEATURES, {})["scores"].max() == 0.5
     assert network.decide(FEATURES, {"scale": torch.tensor(0.25)})["scores"].max() == 0.25
 
@@ -123,7 +122,7 @@ def test_the_predictor_answers_without_dropout_and_leaves_training_mode_as_it_wa
     config = load_tagger(tmp_path, "encoder.dropout=0.5", "head.dropout=0.5")
     network, _ = build_parts(config)
     calls: list[int] = []
-    model = predictor(network, config, before=lambda: calls.append(1))
+    model = predictor(network, before=lambda: calls.append(1))
     records = read(config.data.reader, config.data.dev or tmp_path)
     network.train()
     together = list(model.stream(records))

@@ -95,8 +95,8 @@ def test_no_record_needs_a_target_and_the_loss_is_of_what_is_hidden(tmp_path: Pa
 def test_without_a_reference_the_mean_of_its_numbers_is_measured(tmp_path: Path) -> None:
     config = backward(tmp_path)
     network, _, rows = fitted(config, [{"text": ""}])
-    answers = [answer["score"] for answer in predictor(network, config).stream(rows)]
-    scores = evaluate(predictor(network, config), rows)[""]
+    answers = [answer["score"] for answer in predictor(network).stream(rows)]
+    scores = evaluate(predictor(network), rows)[""]
     assert scores == {"mean_score": pytest.approx(sum(answers[:-1]) / 12), "unanswered": 1}
 
 
@@ -143,7 +143,7 @@ def test_beside_a_head_with_labels_those_alone_decide_the_score(tmp_path: Path) 
     network, batch, rows = fitted(config)
     measures = {name: set(scores) for name, scores in dev_measures(network, [batch])[1].items()}
     assert measures == {"backward": {"error"}, "label": set()}
-    scores = evaluate(predictor(network, config), rows)[""]
+    scores = evaluate(predictor(network), rows)[""]
     assert scores["mean"] == scores["exact"] == scores["label"]["accuracy"]
     assert set(scores["backward"]) == {"mean_score"}
 

@@ -227,11 +227,11 @@ def test_a_run_resumes_bit_equal_without_its_teacher(tmp_path: Path) -> None:
         if count == 4:
             raise KeyboardInterrupt
 
-    whole = train_run(student(yaml, *settings, "name=whole"))
+    whole = train_run(student(yaml, *settings, "name=whole")).network
     with pytest.raises(KeyboardInterrupt):
         train_run(student(yaml, *settings, "name=cut"), BatchCallback(stop))
     shutil.rmtree("runs/teacher")
-    resumed = train_run(student(yaml, *settings, "name=cut"))
+    resumed = train_run(student(yaml, *settings, "name=cut")).network
     for name, weights in whole.state_dict().items():
         assert torch.equal(weights, resumed.state_dict()[name]), name
     with pytest.raises(UsageError, match=r"train\.teacher: no such run"):

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from seqpipe.answers.answer_types import Answer
-from seqpipe.config.loader import Config
 from seqpipe.errors import DataError, ParityError
 from seqpipe.export.parity.decisions import DecisionParity
 from seqpipe.features.document import Arrays, Doc, Record
@@ -20,8 +19,7 @@ from seqpipe.features.splitting import CUTS, Cut, smallest_chunks
 from seqpipe.runtime.decode_options import Chosen
 from seqpipe.runtime.opened import OpenedBundle, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, chunks
-from seqpipe.training.evaluation import predictor
-from seqpipe.training.network import Network
+from seqpipe.training.evaluation import TrainedPipeline, predictor
 
 # Check that a bundle reads records like training: the same tokens, the same features, the same refusals.
 
@@ -142,8 +140,9 @@ ROUNDED = 1e-3  # allowed difference of rounded numbers in answers; `compare` ch
 class Comparison(Predictor):
     """PyTorch's predictor (on the CPU), which also runs the graph and counts differences of the decisions."""
 
-    def __init__(self, network: Network, config: Config, model: OpenedBundle):
-        ours = self.ours = predictor(network, config, explain=config.export.explain)
+    def __init__(self, pipeline: TrainedPipeline, model: OpenedBundle):
+        network, config = pipeline.network, pipeline.config
+        ours = self.ours = predictor(network, explain=config.export.explain)
         ours.options, ours.limits = model.manifest.options, model.predictor.limits
         super().__init__(ours.featurizer, ours.kind, ours.run, ours.options, ours.limits)
         self.network, self.model, self.seed = network, model, config.train.seed  # of the generated texts

@@ -8,7 +8,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from seqpipe.features.sources import InputSource, NumericSource, TextSource, mas
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.runtime.decode_options import SEED, Known, resolve_options, sibling
 from seqpipe.runtime.predictor import Run
-from seqpipe.training.evaluation import option_trials
+from seqpipe.training.evaluation import decide, option_trials
 from seqpipe.training.network import HeadStage, Network
 
 # The decode options with which a graph is compared with PyTorch, and the inputs that they become.
@@ -256,7 +256,7 @@ class Judge:
 
     def decide(self, inputs: Arrays, explain: bool = False) -> Arrays:
         """Return the decision about features and options in float64; without outputs that are less precise."""
-        decision = self.compute(lambda network: self.decision(network, in_float64(inputs), explain)) or {}
+        decision = self.compute(lambda network: decide(network, in_float64(inputs), self.options, explain)) or {}
         if imprecise := [name for name, array in decision.items() if array.dtype in (np.float32, np.float16)]:
             self.fault = self.fault or f"{', '.join(imprecise)} is {decision[imprecise[0]].dtype}, not float64"
         return {name: array for name, array in decision.items() if name not in imprecise}
@@ -300,13 +300,6 @@ class Judge:
             learned = self.network.artifacts
             self._copies[dtype] = copy.deepcopy(self.network, {id(learned): learned}).to(dtype)
         return self._copies[dtype]
-
-    def decision(self, network: Network, inputs: Arrays, explain: bool) -> Arrays:
-        """Return a pipeline's decision about features and options."""
-        features = tensors_of(inputs)
-        values: dict[str, Any] = {name: features.pop(name) for name in self.options if name in features}
-        values |= {name: len(inputs[name]) for name in values if self.options[name]["type"] == "size"}
-        return {name: tensor.numpy() for name, tensor in network.decide(features, values, explain).items()}
 
 
 def _shortened(error: Exception) -> str:
@@ -398,8 +391,9 @@ class Batch:
     @cached_property
     def noisy(self) -> list[Arrays]:
         """Decisions in float32 with other roundings."""
-        inputs, judge = self._inputs, self.judge
-        every = self.whole.noisy if self.whole else judge.noisily(lambda network: judge.decision(network, *inputs))
+        options, (inputs, explain) = self.judge.options, self._inputs
+        again = partial(decide, inputs=inputs, options=options, explain=explain)
+        every = self.whole.noisy if self.whole else self.judge.noisily(again)
         return [self._comparable(decision) for decision in every]
 
     def exact_margins(self, got: Arrays) -> np.ndarray | None:
@@ -441,7 +435,7 @@ class DecisionParity:
     tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self) -> None:
-        self.trials = Trials(self.options, option_trials(*(head.component for head in self.network.head_stages)))
+        self.trials = Trials(self.options, option_trials(self.network))
         self.judge = Judge(self.network, self.options)
 
     def compare(self, feeds: Arrays, options: Arrays, garbage: bool = True) -> tuple[Arrays, Arrays, np.ndarray]:

@@ -17,7 +17,7 @@ from seqpipe.features.document import Arrays
 from seqpipe.nn.layers import EOS_ID
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.predictor import Run
-from seqpipe.training.evaluation import option_table, predictor
+from seqpipe.training.evaluation import decide, option_table, predictor
 from seqpipe.training.network import Network
 
 Change = Callable[[Arrays, Arrays], None]
@@ -28,7 +28,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Network, Run]:
     """A pipeline with random weights, and how PyTorch runs it."""
     config = load_tagger(tmp_path_factory.mktemp("parity"), "head=tags")
     network, _ = build_parts(config)
-    return network, predictor(network, config).run
+    return network, predictor(network).run
 
 
 def compared(both: tuple[Network, Run], change: Change, shapes: Any = ((3,), (7,)), fault: bool = False) -> Tally:
@@ -134,7 +134,7 @@ def equal_tags(folder: Path, best: float = 0.0) -> tuple[Network, Run]:
     with torch.no_grad():
         network.head.emissions.weight.zero_()
         network.head.emissions.bias.zero_()[0] = best
-    return network, predictor(network, config).run
+    return network, predictor(network).run
 
 
 def test_equally_good_decisions_are_counted_as_ties_and_many_of_them_are_refused(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def random_writer(folder: Path) -> tuple[Network, Run]:
     network, _ = build_parts(config)
     with torch.no_grad():
         network.head.vocabulary.output.bias[EOS_ID] = -100.0
-    run, defaults = predictor(network, config).run, option_arrays(option_table(*config.head), {})
+    run, defaults = predictor(network).run, option_arrays(option_table(network), {})
     return network, lambda feeds: run(defaults | feeds)
 
 
@@ -226,7 +226,7 @@ def test_scores_as_near_to_float64_as_pytorchs_are_right_and_counted(tmp_path: P
     differences: list[float] = []
 
     def rounds_otherwise(feeds: Arrays, decision: Arrays) -> None:
-        decision.update(judge.noisily(lambda network: judge.decision(network, feeds, False))[-1])
+        decision.update(judge.noisily(lambda network: decide(network, feeds, {}))[-1])
         differences.append(float(np.abs(decision["scores"] - run(feeds)["scores"]).max()))
 
     shapes = ((1, 7), (5, 31))

@@ -13,7 +13,6 @@ from trained_pipeline import Trained, trained_example
 
 from seqpipe import Model, load
 from seqpipe.answers.registry import answer_from
-from seqpipe.config.loader import Config
 from seqpipe.errors import ParityError
 from seqpipe.export.exporter import bundle_manifest, golden_examples
 from seqpipe.export.parity import gate
@@ -29,8 +28,9 @@ from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.opened import same_answer
 from seqpipe.runtime.session import GraphSession
+from seqpipe.training import evaluation
 from seqpipe.training.datasets import read
-from seqpipe.training.evaluation import option_table, option_trials
+from seqpipe.training.evaluation import TrainedPipeline, option_table, option_trials
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_records_and_texts_are_also_answered_under_other_decode_options(
     monkeypatch.setattr(gate, "WITH_OPTIONS", {"records": 5, "texts": 7})
     model = writer.export("with_options")
     assert (model.manifest.parity["texts"], model.manifest.parity["records_with_options"]) == (7, 5)
-    trials = Trials(model.predictor.options, option_trials(*writer.config.head))
+    trials = Trials(model.predictor.options, option_trials(writer.network))
     assert sum(n == 12 and bool(options) for n, options in seen) == len(trials.together())
     assert model.manifest.options["max_length"]["maximum"] == 200
     assert "length_penalty" not in model.manifest.parity["without_effect"]
@@ -80,12 +80,12 @@ def test_records_and_texts_are_also_answered_under_other_decode_options(
 
 def test_a_bundle_takes_texts_of_a_length_that_was_seen_with_a_margin_or_what_the_yaml_says(tags: Trained) -> None:
     assert load(tags.bundle, "cpu").manifest.limits == Limits(tokens=1_000)
-    artifacts, options = tags.network.artifacts, option_table(*tags.config.head)
+    artifacts = tags.network.artifacts
     docs = artifacts.featurizer.docs(read(tags.config.data.reader, tags.config.data.train))
     assert artifacts.longest == max(map(len, docs))
-    limited = tags.config_with(max_tokens=9, max_beams=7)
-    for config, tokens, maximum in ((tags.config, 2_800, 100), (limited, 9, 7)):
-        stated = bundle_manifest(tags.network, config, options, {}, longest=700)
+    limited = tags.changed(max_tokens=9, max_beams=7)
+    for pipeline, tokens, maximum in ((tags.pipeline, 2_800, 100), (limited, 9, 7)):
+        stated = bundle_manifest(pipeline, longest=700)
         assert (stated.limits, stated.options["n_best"]["maximum"]) == (Limits(tokens=tokens), maximum)
 
 
@@ -97,17 +97,18 @@ def test_a_caller_may_ask_for_a_text_of_a_length_that_was_learned_with_a_margin(
     records = read(writer.config.data.reader, writer.config.data.train)
     assert task.longest == max(len(record["reversed"]) for record in records)  # a character is a token
 
-    def longest(config: Config, learned: int, default: int, maximum: int | None) -> Any:
+    def longest(pipeline: TrainedPipeline, learned: int, default: int, maximum: int | None) -> Any:
         tasks = (replace(task, longest=learned),)
         monkeypatch.setattr(writer.network, "artifacts", replace(artifacts, tasks=tasks))
         options = {"max_length": {**size, "default": default, "maximum": maximum}}
-        return bundle_manifest(writer.network, config, options, {}, longest=700).options["max_length"]["maximum"]
+        monkeypatch.setattr(evaluation, "option_table", lambda network: options)
+        return bundle_manifest(replace(pipeline), longest=700).options["max_length"]["maximum"]
 
     # Never more than the head itself writes, and the default in any case; without targets what is read.
     bounds: tuple[tuple[int, int | None], ...] = ((100, None), (300, 9_999), (50, 90))
-    assert [longest(writer.config, 60, *pair) for pair in bounds] == [240, 300, 90]
-    assert longest(writer.config, 0, 100, None) == 2_800
-    assert longest(writer.config_with(max_tokens=999), 60, 100, 9_999) == 999
+    assert [longest(writer.pipeline, 60, *pair) for pair in bounds] == [240, 300, 90]
+    assert longest(writer.pipeline, 0, 100, None) == 2_800
+    assert longest(writer.changed(max_tokens=999), 60, 100, 9_999) == 999
 
 
 def plant_tokenizer(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -226,8 +227,8 @@ def test_every_option_that_the_graph_ignores_is_found(
 
 
 def test_every_option_is_tried_off_its_default(writer: Trained) -> None:
-    known = option_table(*writer.config.head)
-    trials = Trials(known, option_trials(*writer.config.head))
+    known = option_table(writer.network)
+    trials = Trials(known, option_trials(writer.network))
     tried = {name for values in trials.together() for name in values} | {*trials.alone()}
     assert {name.replace("uniform", "seed") for name in known} == tried
     alone = [(name, values) for name, trial in trials.alone().items() for values in trial]

@@ -11,15 +11,13 @@ from tiny_checkpoints import decoder
 from tiny_pipelines import tiers
 from torch import Tensor
 
-from seqpipe.config.loader import Config
 from seqpipe.export.graph import random_batches, random_doc, to_onnx
 from seqpipe.export.parity import gate
 from seqpipe.export.parity.decisions import DecisionParity, Tally
 from seqpipe.export.parity.gate import compare_streams, ragged_chunks
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.testing.graphs import session_of
-from seqpipe.training.evaluation import predictor
-from seqpipe.training.network import Network
+from seqpipe.training.evaluation import TrainedPipeline, predictor
 from seqpipe_plugins.encoders.lstm import LSTM
 
 FORWARD = {"hidden": 5, "direction": "forward"}
@@ -40,17 +38,17 @@ ENCODERS: list[Any] = [
 ]
 
 
-def in_torch(config: Config, network: Network) -> Tally:
-    run = predictor(network, config).run
-    parity = DecisionParity(network, run, run, {})
+def in_torch(pipeline: TrainedPipeline) -> Tally:
+    run = predictor(pipeline.network).run
+    parity = DecisionParity(pipeline.network, run, run, {})
     compare_streams(parity, 1)
     return parity.tally
 
 
-def in_graph(config: Config, network: Network) -> Tally:
-    graph = session_of(to_onnx(network, {}, config.export.opset))
-    parity = DecisionParity(network, predictor(network, config).run, graph, {})
-    parity.compare_batches(random_batches(network.artifacts, 1, (1, 3), (1, 7)), {})
+def in_graph(pipeline: TrainedPipeline) -> Tally:
+    graph = session_of(to_onnx(pipeline))
+    parity = DecisionParity(pipeline.network, predictor(pipeline.network).run, graph, {})
+    parity.compare_batches(random_batches(pipeline.artifacts, 1, (1, 3), (1, 7)), {})
     compare_streams(parity, 1)
     return parity.tally
 
@@ -66,18 +64,18 @@ def test_tags_in_pieces_are_those_of_the_whole_text(encoder: Any, tmp_path: Path
 @pytest.mark.parametrize(("pool", "tally"), [("last", in_torch), ("first", in_torch), ("mean", in_graph)])
 def test_the_label_of_the_text_so_far_is_in_the_end_that_of_the_whole(pool: str, tally: Any, tmp_path: Path) -> None:
     head = {"use": "label", "pool": pool, "target": "topic"}
-    assert tally(*streaming_pipeline(tmp_path, {"use": "gru", **FORWARD}, head=head)).different == 0
+    assert tally(streaming_pipeline(tmp_path, {"use": "gru", **FORWARD}, head=head)).different == 0
 
 
 def test_a_pretrained_decoder_answers_in_pieces(tmp_path: Path) -> None:
     stage = {"checkpoint": str(decoder(tmp_path / "gpt2", "gpt2", ["Ada flew to Rome . it rains in Oslo today"] * 4))}
     encoder = [{"use": "pretrained-decoder", **stage}, {"use": "words", "pool": "mean"}]
     changes = {"embedding": [], "head": {"use": "tags", "scheme": "none"}, "tokenizer": {"use": "pretrained", **stage}}
-    assert in_graph(*streaming_pipeline(tmp_path, encoder, **changes)).different == 0
+    assert in_graph(streaming_pipeline(tmp_path, encoder, **changes)).different == 0
 
 
 def test_the_texts_compared_are_ragged_and_begin_and_end_at_different_times(tmp_path: Path) -> None:
-    _, network = streaming_pipeline(tmp_path, {"use": "gru", **FORWARD})
+    network = streaming_pipeline(tmp_path, {"use": "gru", **FORWARD}).network
     random, source = np.random.default_rng(0), network.artifacts.featurizer
     docs = [random_doc(source, length, random) for length in (9, 4, 1, 6)]
     counts = [[len(doc) for doc in piece] for piece in ragged_chunks(docs, 1)]
@@ -105,7 +103,7 @@ def test_a_cache_that_is_dropped_or_not_kept_for_a_text_that_waits_is_caught(
     name: str, method: Any, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LSTM, name, method)
-    tally = in_torch(*streaming_pipeline(tmp_path, {"use": "lstm", **FORWARD}))
+    tally = in_torch(streaming_pipeline(tmp_path, {"use": "lstm", **FORWARD}))
     assert tally.different > least
     assert tally.where == gate.WHERE
 
@@ -115,14 +113,14 @@ def test_a_bidirectional_encoder_that_slips_past_the_check_is_caught(
 ) -> None:
     monkeypatch.setattr(LSTM, "causal_fix", staticmethod(lambda options: ""))
     encoder = {"use": "lstm", "hidden": 5, "direction": "both", "merge": "sum"}
-    assert in_torch(*streaming_pipeline(tmp_path, encoder)).different > 12
+    assert in_torch(streaming_pipeline(tmp_path, encoder)).different > 12
 
 
 @pytest.mark.parametrize("name", ["stops", "past.head", "past.length"])
 def test_an_input_or_output_of_the_graph_without_effect_is_caught(name: str, tmp_path: Path) -> None:
     encoder = {"use": "transformer", "causal": True, "heads": 2, "hidden": 8}
-    config, network = streaming_pipeline(tmp_path, encoder, head={"use": "tags", "scheme": "IOB2"})
-    run = predictor(network, config).run
+    network = streaming_pipeline(tmp_path, encoder, head={"use": "tags", "scheme": "IOB2"}).network
+    run = predictor(network).run
 
     def planted(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         fed = {**feeds, name: np.zeros_like(feeds[name])} if name in feeds else feeds
