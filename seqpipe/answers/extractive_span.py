@@ -54,7 +54,7 @@ class ExtractiveSpanTask(HeadTask[PassageAnswers, ExtractiveSpan]):
 
     kind_type = ExtractiveSpan
     settings = {"no_answer": False}
-    targets = {"start": Array("(B,)", "int64"), "end": Array("(B,)", "int64")}
+    targets = {"start": Array("(B,)", "int64", "position"), "end": Array("(B,)", "int64", "position")}
     metrics = dict.fromkeys(("f1", "exact_match", "has_answer_f1", "no_answer_accuracy"), Metric())
     choices = (Choice(("starts", "ends"), ranked=True),)
     subject = PASSAGE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
@@ -413,7 +413,10 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
 
     @classmethod
     def declared_targets(cls, settings: Mapping[str, Any]) -> Mapping[str, Array]:
-        return {field.name: field.array for field in fields_from(settings["fields"])}
+        return {
+            field.name: replace(field.array, values="position" if field.type in (POSITION, SPAN) else "")
+            for field in fields_from(settings["fields"])
+        }
 
     @classmethod
     def declared_metrics(cls, settings: Mapping[str, Any]) -> Mapping[str, Metric]:

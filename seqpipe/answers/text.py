@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice, repeat
 from typing import Any, ClassVar, TypeVar
@@ -338,20 +339,21 @@ class TargetCensus:
         self.lost += SPECIALS.index(UNK) in ids
         self.over += self.longest is not None and len(ids) >= self.longest
 
-    def messages(self) -> Iterator[str]:
-        """Yield a line about each sort of targets that cannot be generated."""
+    def messages(self) -> Iterator[tuple[str, str]]:
+        """Yield the level of a line, "warning: " or "", and a line about each sort of targets that cannot be generated.
+
+        The level of what training cannot correct is a warning: the tokenizer changes these texts.
+        """
         count = self.count
         if count and self.kind.copies:
             share = 100 * (1 - len(self.changed) / count)
-            yield (
-                f"{share:.1f} % of {count:,} texts survive encoding and decoding; {self.lost:,} have a word that "
-                "is in neither the target vocabulary nor the source"
-            )
+            lost = f"{self.lost:,} have a word that is in neither the target vocabulary nor the source"
+            yield "", f"{share:.1f} % of {count:,} texts survive encoding and decoding; {lost}"
         if self.changed:
-            yield roundtrip_message(self.changed, count, bool(self.kind.copies))
+            yield "warning: ", roundtrip_message(self.changed, count, bool(self.kind.copies))
         if self.over:
             message = f"{self.over:,} of {count:,} texts have {self.longest} tokens or more, and are cut for scores"
-            yield f"{message}; callers may set max_length={self.most + 1}"
+            yield "", f"{message}; callers may set max_length={self.most + 1}"
 
 
 W = TypeVar("W", bound=Text)
@@ -558,6 +560,8 @@ class GenerationTask(TextTask[Generation]):
 
     kind_type = Generation
     settings = {"adds_bos": False, "context": 256, "stateful": False}
+    # A target for each token that the graph reads: [BOS] and those of the text.
+    targets = {name: replace(array, shape="(B, T)") for name, array in TARGET_TOKENS.items()}
     metrics = dict.fromkeys(("perplexity", "loss", "bits_per_character"), Metric(percent=False, more_is_better=False))
     metric_packages = {}
     has_target_text = False

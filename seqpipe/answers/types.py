@@ -47,6 +47,11 @@ class Array:
     mask: str = "mask"  # the target that masks its padding
     sums: str = ""  # what its score adds up, so that its error grows: `T` tokens of the text, `N` steps of the answer
 
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names of the axes of the shape."""
+        return tuple(axis for axis in self.shape.strip("()").replace(" ", "").split(",") if axis)
+
 
 @dataclass(frozen=True)
 class Metric:

@@ -275,12 +275,11 @@ def array_fault(stated: Mapping[str, Array], arrays: Arrays, sizes: Mapping[str,
             if array.required:
                 return f"decide returns no {name!r}"
             continue
-        axes = [axis.strip() for axis in array.shape.strip("()").split(",") if axis.strip()]
-        if len(axes) == value.ndim:
-            for axis, size in zip(axes, value.shape, strict=True):
+        if len(array.axes) == value.ndim:
+            for axis, size in zip(array.axes, value.shape, strict=True):
                 if _LETTER.fullmatch(axis):
                     bound.setdefault(axis, size)
-        expected = tuple(int(bound.get(axis, axis)) if axis in bound or axis.isdigit() else -1 for axis in axes)
+        expected = tuple(int(bound.get(axis, axis)) if axis in bound or axis.isdigit() else -1 for axis in array.axes)
         if value.shape != expected or str(value.dtype) != array.dtype:
             return f"{name} is {value.shape} {value.dtype}, not {expected} {array.dtype}"
     return ""

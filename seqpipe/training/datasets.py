@@ -19,7 +19,7 @@ from torch import nn
 
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.text import RECORD_CONTINUES, concatenate
-from seqpipe.answers.types import SpanRules, Targets, UnseenLabelError
+from seqpipe.answers.types import Array, SpanRules, Targets, UnseenLabelError
 from seqpipe.config.contract import answer_settings, build_component, changes_by_epoch, decode_options
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
@@ -65,20 +65,6 @@ class Example:
         return 2 * max(longest, self.match.length) if self.match else longest
 
 
-def first_part(example: Example, most: int) -> Example:
-    """Return an example with the first `most` tokens of its text and of each target, none of which is a place in it."""
-    # The target of a language model is its text and [EOS].
-    ends = any(isinstance(value, list) and len(value) == len(example.doc) + 1 for value in example.targets.values())
-    doc, words, targets = first_tokens(example.doc, most - ends), len(example.doc.word_offsets), dict(example.targets)
-    for name, value in targets.items():
-        if isinstance(value, list) and not _holds_fractions(value):
-            targets[name] = value[: len(doc.word_offsets) if len(value) == words else most]
-    match = example.match and first_part(example.match, most)
-    counts = {len(example.doc) + 1: len(doc) + 1, words: len(doc.word_offsets)}  # rows of a teacher
-    soft_targets = {name: rows[: counts.get(len(rows), len(rows))] for name, rows in example.soft_targets.items()}
-    return replace(example, doc=doc, targets=targets, match=match, soft_targets=soft_targets)
-
-
 def shorten(config: Config, artifacts: Artifacts, example: Example) -> list[Example]:
     """Return an example within `train.max_tokens`: itself, its first tokens, or its parts; spans are whole.
 
@@ -94,20 +80,33 @@ def shorten(config: Config, artifacts: Artifacts, example: Example) -> list[Exam
     if rule == "error":
         fix = "truncate or split" if splits else "truncate"
         raise DataError(f"{problem}; shorten the text, raise train.max_tokens, or set train.too_long: {fix}")
-    points = any(name.rpartition(".")[2] in ("pointers", "start") for name in example.targets)
+    arrays, continues = dict[str, Array](), dict[str, Any]()
+    for head, task, kind in zip(config.head, artifacts.tasks, kinds, strict=True):
+        prefix = f"{task.name}." if task.name else ""
+        for name, declared in task.head_task.declared_targets(answer_settings(head)).items():
+            arrays[prefix + name] = arrays[f"{prefix}{SOFT_TARGETS}{name}"] = declared
+        p = "(B, T, L)" if kind.tags_words or kind.is_generated else "(B, L)"
+        arrays[f"{prefix}{SOFT_TARGETS}p"] = Array(p, "float32")
+        if "scheme" in kind.manifest() and f"{prefix}tags" in example.targets:  # an unlabelled text has none
+            continues[f"{prefix}tags"] = schemes.continues(kind.labels)
+    points = any(arrays[name].values == "position" for name in example.targets)
     if points or example.doc.parts or doc.second is not None or doc.rows is not None:
         reason = "its answer is a place in it" if points else "it is not a single text"
         raise DataError(f"{problem}, and it cannot be cut, since {reason}; shorten or remove it")
     if rule == "split" and not splits:
         raise DataError(f"{problem}, and its answer is about all of it; set train.too_long: truncate")
+
+    def part(doc: Doc, rows: slice) -> Example:
+        inside = {"T": rows, "N": slice(most)}
+        targets = {name: _cut(value, arrays[name].axes[1:], inside) for name, value in example.targets.items()}
+        answers = {name: _cut(value, arrays[name].axes[1:], inside) for name, value in example.soft_targets.items()}
+        return replace(example, doc=doc, targets=targets, soft_targets=answers)
+
     if rule == "truncate" and not any(kind.tags_words for kind in kinds):
-        return [first_part(example, most)]
-    tags: dict[str, Any] = {name: value for name, value in example.targets.items() if name.rpartition(".")[2] == "tags"}
-    continues = {
-        f"{task.name}.tags" if task.name else "tags": schemes.continues(task.kind.labels)
-        for task in artifacts.tasks
-        if "scheme" in task.kind.manifest() and tags  # an unlabelled text has none
-    }
+        is_generated = artifacts.kind.is_generated  # then the graph reads [BOS] first
+        first = first_tokens(doc, most - is_generated)
+        return [part(first, slice(most if is_generated else len(first.word_offsets)))]
+    tags: Any = example.targets
     bounds = [*(range(len(doc)) if doc.starts is None else doc.starts), len(doc)]
     parts, begin, count = list[Example](), 0, len(doc.word_offsets)
     while begin < count and (rule == "split" or not parts):
@@ -116,12 +115,15 @@ def shorten(config: Config, artifacts: Artifacts, example: Example) -> list[Exam
             end -= 1
         if end == begin:
             raise DataError(f"{problem}, and so does a span or a word of it; raise train.max_tokens, or correct it")
-        inside = {name: value[begin:end] for name, value in tags.items()}
-        rows = {name: rows[begin:end] if len(rows) == count else rows for name, rows in example.soft_targets.items()}
-        part = words_of(doc, begin, end)
-        parts.append(replace(example, doc=part, targets={**example.targets, **inside}, soft_targets=rows))
+        parts.append(part(words_of(doc, begin, end), slice(begin, end)))
         begin = end
     return parts
+
+
+def _cut(values: Any, axes: Sequence[str], inside: Mapping[str, slice]) -> Any:
+    """Return the part of nested lists or of a tensor with these axes that is inside the slices of some of them."""
+    values = values[inside[axes[0]]] if axes and axes[0] in inside else values
+    return [_cut(row, axes[1:], inside) for row in values] if inside.keys() & axes[1:] else values
 
 
 def read(
@@ -282,9 +284,7 @@ class ExampleMaker:
         self.facts.longest = [0] * len(self.makers)
         for number, census in self.censuses.items():
             self.facts.longest[number] = census.most
-            for message in census.messages():
-                # Training cannot correct what the tokenizer changes.
-                level = "warning: " if "change when encoded and decoded" in message else ""
+            for level, message in census.messages():
                 self.facts.messages.append(f"{level}{self.config.head[number].key}: {message}")
         if self.empty:
             message = f"{self.empty:,} of {self.records:,} records have no tokens, and are left out of training"

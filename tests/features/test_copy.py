@@ -101,7 +101,7 @@ def unwritable(artifacts: Artifacts, records: Sequence[Record]) -> list[str]:
     census = TargetCensus(kind, 100)
     for record, doc in zip(records, artifacts.featurizer.docs(records), strict=True):
         census.add(record, kind.encode(record["target"], doc), doc)
-    return [*census.messages()]
+    return [level + message for level, message in census.messages()]
 
 
 def test_check_reports_the_percentage_of_targets_that_survive(tmp_path: Path) -> None:

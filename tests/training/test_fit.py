@@ -137,7 +137,7 @@ def unwritable(task: FittedTask, texts: list[str], longest: int | None) -> list[
     census, doc = TargetCensus(kind, longest), Doc("", [], [], [])
     for text in texts:
         census.add({"reversed": text}, kind.encode(text, doc), doc)
-    return [*census.messages()]
+    return [level + message for level, message in census.messages()]
 
 
 def test_target_texts_that_change_when_encoded_and_decoded_are_counted_before_training(tmp_path: Path) -> None:
@@ -148,10 +148,10 @@ def test_target_texts_that_change_when_encoded_and_decoded_are_counted_before_tr
     cure = "use the target tokenizer {use: bpe, byte_level: true}, which is lossless"
     assert unwritable(task, [texts[0], texts[3]], 100) == []
     assert unwritable(task, texts, 4) == [
-        f"1 of 4 texts (25.0%) change when encoded and decoded: 'ab, c' as 'ab , c'; {cure}"
+        f"warning: 1 of 4 texts (25.0%) change when encoded and decoded: 'ab, c' as 'ab , c'; {cure}"
     ]
     assert unwritable(task, ["a zoo", "a a a a"], 4) == [
-        f"1 of 2 texts (50.0%) change when encoded and decoded: 'a zoo' as 'a'; {cure}",
+        f"warning: 1 of 2 texts (50.0%) change when encoded and decoded: 'a zoo' as 'a'; {cure}",
         "1 of 2 texts have 4 tokens or more, and are cut for scores; callers may set max_length=5",
     ]
     assert unwritable(task, ["a a a a"], None) == []

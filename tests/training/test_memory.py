@@ -5,22 +5,23 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from doc_pages import ROOT
-from gallery import write_pipeline
+from gallery import Shape, parsed, write_pipeline
 from repository_scripts import load_script
-from tiny_pipelines import QUIET, untrained
+from tiny_pipelines import QUIET, plugins, untrained
 from torch import Tensor
 
 from seqpipe.api.run import Run
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import ConfigError, DataError, EnvError
 from seqpipe.runs.train import train_run
-from seqpipe.training.datasets import Batches, Example, collate, examples, read
+from seqpipe.training.datasets import Batches, Example, collate, examples, read, shorten
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.fit import fit_artifacts
 
@@ -36,7 +37,7 @@ def pipeline(
     for i in range(30):
         words = dice.choices("abcdef", k=longest if i == 20 else dice.randint(3, 6))
         record = {"text": " ".join(words), "label": words[0], "pointers": [*range(len(words))]}
-        record["target"] = " ".join(words[:target])
+        record["target"] = " ".join((words + words)[: target or len(words)])
         if head == "crf":
             record |= {"words": words, "tags": (["B-X", "I-X", "I-X"] * len(words))[: len(words)]}
         records.append(record)
@@ -67,6 +68,33 @@ def test_a_split_text_has_all_of_its_words_and_whole_spans(tmp_path: Path) -> No
 def test_a_truncated_text_has_its_first_tokens(tmp_path: Path, head: str) -> None:
     data, _ = prepared(pipeline(tmp_path, head, 50, "train.max_tokens=9", "train.too_long=truncate"))
     assert (data[20].length, len(data)) == (9, 30)
+
+
+@pytest.mark.parametrize("target", [3, 7, 8, 9])
+def test_a_truncated_source_has_its_first_tokens_whatever_the_length_of_its_target(tmp_path: Path, target: int) -> None:
+    config = pipeline(tmp_path, "seq2seq", 8, "train.max_tokens=5", "train.too_long=truncate", target=target)
+    example = prepared(config)[0][20]
+    assert (len(example.doc), len(example.targets["target_ids"])) == (5, min(target + 1, 5))
+
+
+def test_a_truncated_text_has_the_values_of_its_words_and_pairs_and_no_place_in_it(tmp_path: Path) -> None:
+    yaml = write_pipeline(tmp_path, parsed, "parsed", tokenizer="words", head="shape")
+    whole, cut = (
+        load(yaml, ["data.dev=null", "data.test=null", *overrides], plugins(shape=("head", Shape)))
+        for overrides in ([], ["train.max_tokens=3", "train.too_long=truncate"])
+    )
+    records = read(whole.data.reader, whole.data.train)
+    number = next(i for i, record in enumerate(records) if len(record["words"]) > 3 and len(record["weight"]) > 1)
+    artifacts, example = fit_artifacts(whole, records), prepared(whole)[0][number]
+    with pytest.raises(DataError, match="its answer is a place in it"):
+        shorten(cut, artifacts, example)
+    targets = {name: value for name, value in example.targets.items() if name not in ("head", "name")}
+    (part,) = shorten(cut, artifacts, replace(example, targets=targets))
+    assert part.doc.words == example.doc.words[:3]
+    expected = {name: value[:3] if name in ("tag", "size") else value for name, value in targets.items()}
+    for name in ("next", "weight"):
+        expected[name] = [row[:3] for row in targets[name][:3]]
+    assert part.targets == expected
 
 
 @pytest.mark.parametrize(
