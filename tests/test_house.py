@@ -16,8 +16,10 @@ import seqpipe
 import seqpipe_plugins
 from seqpipe import errors, nn, plugin
 from seqpipe.answers.registry import ANSWER_KINDS, MultiHead
-from seqpipe.config.contract import has_member, member
+from seqpipe.config.contract import decode_options, has_member, member
+from seqpipe.config.plugins import Plugins
 from seqpipe.features.kinds.registry import feature_kinds
+from seqpipe.types import OPTION_TYPES
 
 PACKAGE = Path(seqpipe.__file__).parent
 PLUGINS = Path(seqpipe_plugins.__file__).parent
@@ -275,6 +277,92 @@ def test_options_of_heads_are_read_by_that_head_alone() -> None:
         for match in named.finditer(path.read_text(encoding="utf-8"))
     ]
     assert places == []
+
+
+HEADS = [offer.load() for offer in Plugins().offers if (offer.kind, offer.distribution) == ("head", "seqpipe-nlp")]
+DECODE_OPTIONS = {name for head in HEADS for name in decode_options(head)}
+# Other meanings of these names, and the versions of bundles and protocols that have them.
+NAMED_ELSEWHERE = {
+    "k": {"init/yaml.py"},
+    "longest": {"features/document.py", "features/kinds/text.py", "runs/convert.py"}
+    | {"training/artifacts.py", "training/datasets.py"},
+    "max_length": {"config/members.py", "config/signature.py", "runs/convert.py", "training/network.py"},
+    "min_length": {"config/signature.py"},
+    "prefix": {"init/tags.py"},
+    "stop": {"batch/files.py", "batch/job.py", "batch/shards.py", "commands/predict.py", "runtime/manifest.py"}
+    | {"runtime/opened.py", "runtime/predictor.py", "runtime/streams.py", "serve/openapi.py", "serve/v1.py"},
+    "threshold": {"runs/self_training.py"},
+}
+OF_DECODE_OPTIONS = {"runtime/decode_options.py", "serve/openai.py", "types.py"}
+
+
+def named_options(source: str) -> set[str]:
+    """The decode options of built-in heads that a source text names."""
+    return {node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)} & DECODE_OPTIONS
+
+
+def test_one_file_and_the_protocol_of_openai_name_decode_options_of_heads() -> None:
+    assert named_options('n = options.get("n_best", 1) != other["beams"]') == {"n_best", "beams"}
+    named: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        place = path.relative_to(PACKAGE).as_posix()
+        if place not in OF_DECODE_OPTIONS and path.relative_to(PACKAGE).parts[0] not in ("answers", "nn"):  # of heads
+            for name in named_options(path.read_text(encoding="utf-8")):
+                named.setdefault(name, set()).add(place)
+    found = {name: places for name, places in named.items() if places - NAMED_ELSEWHERE.get(name, set())}
+    assert found == {}
+
+
+ABOUT_TYPES = re.compile(r"\btypes?\b|\boption")  # what such a comparison is written with
+
+
+def option_type_switches(source: str) -> Iterator[str]:
+    """Code that tells types of decode options apart: a comparison with a name, a table of names, or a `case`."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Compare(left=left, comparators=others):
+                parts = [part for side in (left, *others) for part in _parts(side)]
+                names = [part.value for part in parts if isinstance(part, ast.Constant) and part.value in OPTION_TYPES]
+                if names and ABOUT_TYPES.search(ast.unparse(node)):
+                    yield ast.unparse(node)
+            case ast.Dict(keys=parts) | ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
+                constants = [part.value for part in parts if isinstance(part, ast.Constant)]
+                if len(constants) > 1 and all(name in OPTION_TYPES for name in constants):
+                    yield ast.unparse(node)
+            case ast.MatchValue(value=ast.Constant(value=str(name))) if name in OPTION_TYPES:
+                yield name
+            case ast.Subscript(value=ast.Name(id="OPTION_TYPES"), slice=ast.Constant()):
+                yield ast.unparse(node)
+
+
+def test_one_table_tells_types_of_decode_options_apart() -> None:
+    switches = [
+        f"{path.relative_to(PACKAGE).as_posix()}: {code}"
+        for folder in (PACKAGE, PLUGINS)
+        for path in folder.rglob("*.py")
+        if path != PACKAGE / "types.py"
+        for code in option_type_switches(path.read_text(encoding="utf-8"))
+    ]
+    assert switches == ["runtime/manifest.py: manifest.options['stop']['type'] == 'tokens'"]  # of bundles of version 2
+    tensors = [name for name, option_type in OPTION_TYPES.items() if option_type.is_input and not option_type.accepts]
+    for path in (PACKAGE / "serve" / "page").glob("*.js"):
+        assert not re.search(f"[\"'`]({'|'.join(tensors)})[\"'`]", path.read_text(encoding="utf-8")), path
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if option['type'] == 'trie': pass",
+        "is_text = known.get(name, {}).get('type') in ('tokens', 'texts')",
+        "if option.type != 'size': pass",
+        "axes = {'size': 1, 'uniform': 3}",
+        "for kind in ('texts', 'automaton'): pass",
+        "match option['type']:\n    case 'ranking': pass",
+        "if of is OPTION_TYPES['trie']: pass",
+    ],
+)
+def test_every_form_of_a_switch_over_option_types_is_seen(line: str) -> None:
+    assert [*option_type_switches(line)] != []
 
 
 def test_benchmarks_import_only_what_there_is() -> None:

@@ -36,7 +36,7 @@ from seqpipe.features.media import with_paths
 from seqpipe.features.sources import fields_of, media_fields, numeric_fields, one_text
 from seqpipe.files import JSON_DECODER, LONGEST_LINE, encoding_fix, json_bytes, open_file, refuse_overwriting, writing
 from seqpipe.runtime.bundle import reader_from
-from seqpipe.runtime.decode_options import record_keys
+from seqpipe.runtime.decode_options import N_BEST, record_keys
 from seqpipe.runtime.manifest import Reader
 from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.runtime.predictor import CHUNK, ON_ERROR, Answers, Predictor, raise_error
@@ -326,7 +326,7 @@ def _answer_texts(stream: PieceStream, source: Path | None, write: Write) -> Non
 def output_format(model: OpenedBundle, form: str, documents: bool, options: Mapping[str, Any]) -> str:
     """Return the format of the answers to inputs of a format: text (an answer a line), jsonl or conll."""
     if form in ("conll", "conllu"):
-        tags_sentences = model.predictor.kind.tags_words and not documents and options.get("n_best", 1) == 1
+        tags_sentences = model.predictor.kind.tags_words and not documents and options.get(N_BEST, 1) == 1
         return "conll" if tags_sentences else "jsonl"
     return "text" if form == "text" else "jsonl"
 

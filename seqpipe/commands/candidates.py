@@ -33,6 +33,7 @@ def candidates(
     from seqpipe.config.plugins import Plugins
     from seqpipe.runs.lock import lock_around
     from seqpipe.runtime.bundle import read_manifest, reader_from, refuse_other
+    from seqpipe.runtime.decode_options import ALLOWED
 
     path = output or bundle
     refuse_other(path)
@@ -42,6 +43,6 @@ def candidates(
     with lock_around(path):
         model = replace_candidates(bundle, records, path)
     candidates = model.predictor.kind.parts[""].candidates
-    texts: Any = candidates.texts if candidates else model.manifest.options["allowed"]["default"]
+    texts: Any = candidates.texts if candidates else model.manifest.options[ALLOWED]["default"]
     noun = ("candidate" if candidates else "allowed text") + ("" if len(texts) == 1 else "s")
     make_console(quiet).say(f"{path}: {len(texts):,} {noun}\n\nnext: seqpipe predict {path}")

@@ -193,12 +193,13 @@ def parse_decode_options(
     options = {name: value for name, value in shortcuts.items() if value is not None}
     if items:
         from seqpipe.config.yaml import scalar
+        from seqpipe.runtime.decode_options import is_text
     for item in items:
         name, equals, value = item.partition("=")
         if not equals:
             raise UsageError(f"{flag} {item}: must be KEY=VALUE")
-        is_text = declared.get(name, {}).get("type") in ("tokens", "texts", "automaton", "trie")
-        options[name] = value if is_text and value[:1] not in ("[", '"', "'") else scalar(value, f"{flag} {item}")
+        is_plain = is_text(declared, name) and value[:1] not in ("[", '"', "'")
+        options[name] = value if is_plain else scalar(value, f"{flag} {item}")
     return options
 
 

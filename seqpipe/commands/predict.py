@@ -88,7 +88,7 @@ def predict(
     from seqpipe.batch.files import is_media, predict_file, stream_file
     from seqpipe.batch.ray_engine import RayEngine
     from seqpipe.batch.shards import Shard, answer_here, answer_parts, input_files, run_processes
-    from seqpipe.runtime.decode_options import field_options, options_of, resolve_options
+    from seqpipe.runtime.decode_options import BEAMS, field_options, options_of, resolve_options
     from seqpipe.runtime.predictor import cores
 
     inputs, share = [*(input or []), *(further or [])], Shard.parse(shard) if shard else Shard()
@@ -104,7 +104,7 @@ def predict(
     model = load(bundle, "cpu" if in_processes else device, by_ray.threads if by_ray else threads, timeout=timeout)
     items = [*([] if n_best is None else [f"n_best={n_best}"]), *(options or [])]
     known = model.predictor.options
-    decode_options = field_options(option_field or (), parse_decode_options(items, {"beams": beams}, known), known)
+    decode_options = field_options(option_field or (), parse_decode_options(items, {BEAMS: beams}, known), known)
     media = is_media(model, inputs, form)
     files = input_files(inputs, media)
     if len(files) > 1 and not media and (stream or not output):

@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Plain, format_value, plain
 from seqpipe.errors import PluginError
-from seqpipe.types import AUTOMATON, SIZE, TEXTS, TOKENS, TRIE, UNIFORM, Means, TryWith
+from seqpipe.types import OPTION_TYPES, Means, OptionType, TryWith
 
 # Types in words, as in messages and docs: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`.
 
@@ -135,8 +135,7 @@ MAY_LACK = ("sizes",)  # of these, the value that a head of several inputs lacks
 class DecodeOption:
     """One keyword-only parameter of a head's `decide`."""
 
-    annotation: Any  # its type with all metadata
-    type: str  # size, int, float, bool, tokens or uniform
+    type: OptionType
     default: int | float | bool | None  # the value if a caller passes none
     bounds: Mapping[str, int | float]  # its least and greatest value by pydantic's names, `ge`, `gt`, `le` and `lt`
     # Alternative values of this and of other options with which it has an effect.
@@ -151,12 +150,12 @@ class DecodeOption:
         """
         low, high = self.bounds.get("ge"), self.bounds.get("le")
         above, below = self.bounds.get("gt"), self.bounds.get("lt")
-        is_float = self.type == "float"
+        is_float = float in self.type.accepts
         if above is not None:
             low = math.nextafter(above, math.inf) if is_float else above + 1
         if below is not None:
             high = math.nextafter(below, -math.inf) if is_float else below - 1
-        entry = {"type": self.type, "default": self.default, "minimum": low, "maximum": high}
+        entry = {"type": self.type.name, "default": self.default, "minimum": low, "maximum": high}
         exclusive = {"exclusive_minimum": above, "exclusive_maximum": below}
         entry |= {name: bound for name, bound in exclusive.items() if is_float and bound is not None}
         if self.help:  # of which the first sentence is for callers; what follows is about tensors
@@ -210,20 +209,19 @@ def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOp
         helps |= argument_help(hint) if _is_group(hint) else {}
     for option, hint in _expand_dataclasses(typed):
         kind, metadata = unpack_annotated(hint)
-        plain_type = kind.__name__ if isinstance(kind, type) else ""
-        type_name = next(
-            (mark for mark in (SIZE, TOKENS, TEXTS, AUTOMATON, TRIE, UNIFORM) if mark in metadata), plain_type
-        )
-        if kind not in (int, float, bool) and type_name not in (TOKENS, TEXTS, AUTOMATON, TRIE, UNIFORM):
-            allowed = "Size, Tokens, Texts, Automaton, Trie or Uniform of seqpipe.plugin, int, float or bool"
+        scalars = {item.accepts[-1]: item for item in OPTION_TYPES.values() if item.is_scalar}
+        option_type = next((item for item in metadata if isinstance(item, OptionType)), scalars.get(kind))
+        if option_type is None:
+            markers = [item.name.title() for item in OPTION_TYPES.values() if item.is_input and not item.is_scalar]
+            allowed = f"{_either(markers)} of seqpipe.plugin, {_either([item.name for item in scalars.values()])}"
             raise bad_signature(cls, f"decode option {option.name!r} must be {allowed}, not {describe_type(hint)}")
         if option.default is inspect.Parameter.empty:
             raise bad_signature(cls, f"decode option {option.name!r} needs a default")
-        check_default(cls, option, hint)
+        check_default(cls, option, hint if option_type.accepts else type(None))
         limits = {key: limit for key, limit in _constraints(metadata).items() if key in ("ge", "gt", "le", "lt")}
         trials = tuple(item.values for item in metadata if isinstance(item, TryWith))
         default = None if option.default is None else kind(option.default)
-        decode_options[option.name] = DecodeOption(hint, type_name, default, limits, trials, helps.get(option.name, ""))
+        decode_options[option.name] = DecodeOption(option_type, default, limits, trials, helps.get(option.name, ""))
     return decode_options
 
 

@@ -19,7 +19,7 @@ from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.comparison import compare
 from seqpipe.answers.metrics.numbers import mean_of, metric_of, ratio
 from seqpipe.answers.task import HeadTask, Task
-from seqpipe.answers.text import RECORD_CONTINUES, SCORE_PROMPT
+from seqpipe.answers.text import RECORD_CONTINUES
 from seqpipe.answers.types import PASSAGE, Counts, Metric, Scores, Statistics
 from seqpipe.errors import DataError, PluginError, UsageError, did_you_mean
 from seqpipe.features.document import Arrays, Doc, Record, locate, location
@@ -27,7 +27,7 @@ from seqpipe.features.media import json_value
 from seqpipe.features.raw_text import with_raw_text
 from seqpipe.features.sources import fields_of
 from seqpipe.files import Rows, file_lines, json_bytes, null_non_finite, write
-from seqpipe.runtime.decode_options import resolve_options
+from seqpipe.runtime.decode_options import refuse_several, resolve_options
 from seqpipe.runtime.predictor import CHUNK, Predictor, chunks
 
 if TYPE_CHECKING:
@@ -64,9 +64,7 @@ def answered(
     if predictor.kind.is_generated and options:
         names = ", ".join(options)
         raise UsageError(f"{names}: perplexity needs no decoding; leave the option out")
-    for name, value in options.items():
-        if name.rpartition(".")[2] == "n_best" and value != 1:
-            raise UsageError(f"{name}: only the best answer is scored; leave it out")
+    refuse_several(options, "only the best answer is scored")
     for_model, for_gold = tee(map(with_raw_text, records) if raw else records)
     if predictor.kind.is_generated:
         return zip(for_gold, _losses(predictor, for_model), strict=True)
@@ -122,7 +120,7 @@ def _error_line(predictor: Predictor, record: Record, gold: Any, answer: Answer,
 
 def _losses(predictor: Predictor, records: Iterable[Record]) -> Iterator[dict[str, Any]]:
     """Yield the loss of a language model on each record's text, as `GenerationTask.losses` documents it."""
-    options = resolve_options(predictor.options, {SCORE_PROMPT: True, "max_length": 1}, predictor.kind).arrays
+    options = resolve_options(predictor.options, predictor.kind.scoring_options or {}, predictor.kind).arrays
 
     def other_features(docs: Sequence[Doc]) -> Arrays:
         arrays = predictor.featurizer.collate(docs)

@@ -18,13 +18,12 @@ from seqpipe.export.exporter import answer_again, model_card
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle import MOST_FILE
-from seqpipe.runtime.decode_options import option_arrays
+from seqpipe.runtime.decode_options import ALLOWED, MAX_LENGTH, option_arrays
 from seqpipe.runtime.manifest import Manifest
 from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.runtime.predictor import CHUNK, batches, trim_heap
 
 CLOSE = 1e-4  # allowed difference of a cosine of the graph from NumPy's
-ALLOWED = "allowed"  # the decode option that has the only texts which a head may generate
 ASKED = 64  # candidates as queries, to compare the new graph with NumPy
 
 
@@ -109,7 +108,7 @@ def _restrict(
         message = "copies words, so that the texts it can write differ with the source"
         raise UsageError(f"{content.path} {message}; give {ALLOWED} with each call")
     options: dict[str, Any] = {name: dict(option) for name, option in content.manifest.options.items()}
-    arcs = kind.allowed_arcs(ALLOWED, texts, options["max_length"]["default"])
+    arcs = kind.allowed_arcs(ALLOWED, texts, options[MAX_LENGTH]["default"])
     options[ALLOWED]["default"] = [*texts]
     # Golden examples with other options, such as a short `max_length`, have no answer among the texts.
     golden = tuple(example for example in content.manifest.golden if not example.options)

@@ -42,6 +42,7 @@ from seqpipe.features.sources import TextSource, columns, keep_rows, media_field
 from seqpipe.features.splitting import Cut
 from seqpipe.files import null_non_finite, writing
 from seqpipe.runtime import bundle
+from seqpipe.runtime.decode_options import WIDTHS, limit_options
 from seqpipe.runtime.manifest import Golden, Json, Limits, Manifest, MetricsOwner, Option, Reader, Streaming, Weights
 from seqpipe.runtime.opened import TOLERANCE, OpenedBundle, same_answer
 from seqpipe.training.evaluation import TrainedPipeline
@@ -155,7 +156,7 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> tuple[
         keys = (*columns(source), *(("words", "text") if words else source.fields))
         inputs.append({key: json_value(record[key]) for key in keys})
     examples = _answer_examples(comparison, inputs, {})
-    several = [name for name in comparison.model.manifest.options if name.rpartition(".")[2] in ("beams", "n_best")]
+    several = [name for name in comparison.model.manifest.options if name.rpartition(".")[2] in WIDTHS]
     if examples and several:
         options = comparison.decisions.trials.with_short_texts(dict.fromkeys(several, SEVERAL))
         examples += _answer_examples(comparison, [cast(Record, examples[0].record)], options)
@@ -242,17 +243,12 @@ def bundle_manifest(pipeline: TrainedPipeline, scores: Mapping[str, Any] | None 
             answer_of_head["calibration"] = chosen
     # Callers may request at most `export.max_beams` beams and answers, and texts of lengths seen in training.
     limits = _limits(pipeline, longest)
-    targets = {task.name: 0 if config.export.max_tokens else task.longest for task in artifacts.tasks}
+    tokens = {}
+    for task in artifacts.tasks:
+        length = 0 if config.export.max_tokens else MARGIN * task.longest
+        tokens[task.name] = min(network.most_written, max(LEAST_WRITTEN, length or limits.tokens))
     bounded = {name: dict(option) for name, option in pipeline.options.items()}
-    for name, option in bounded.items():
-        head_name, _, plain_name = name.rpartition(".")
-        if plain_name in ("beams", "n_best"):
-            most = config.export.max_beams
-        elif plain_name == "max_length":
-            most = min(network.most_written, max(LEAST_WRITTEN, MARGIN * targets[head_name] or limits.tokens))
-        else:
-            continue
-        option["maximum"] = max(option["default"], min(option["maximum"] or most, most))
+    limit_options(bounded, config.export.max_beams, tokens)
     optional: dict[str, Any] = {"cache": cache} if (cache := network.cache) else {}
     # Heads with their own metrics, which `evaluate` uses if their package is installed.
     owners = {

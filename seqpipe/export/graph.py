@@ -10,7 +10,6 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -27,10 +26,11 @@ from seqpipe.features.document import MASK, Arrays, Doc, join_sources
 from seqpipe.features.sources import InputSource, MultiSource, NumericSource, mask_of, masks
 from seqpipe.features.splitting import splits_words
 from seqpipe.runtime.bundle import MOST_FILE
-from seqpipe.runtime.decode_options import Known, option_arrays
+from seqpipe.runtime.decode_options import BEAMS, Known, option_arrays, sibling
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.evaluation import TrainedPipeline
 from seqpipe.training.network import Network
+from seqpipe.types import OPTION_TYPES
 
 # Random features for tracing and for comparisons, and two changes to them: other padding, and a row by itself.
 
@@ -144,14 +144,6 @@ Compute = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 _SIZES = (2, 4, 6, 8, 9, 10, 11, 13)  # example sizes of decode options: unlike each other and the features' axes
 _PAST_ROWS, _PAST_SLOTS = 46, 52
-_OPTION_AXES: Mapping[str, tuple[str, ...]] = {
-    "size": ("",),
-    "tokens": ("rows", "length"),
-    "texts": ("rows", "length"),
-    "automaton": ("rows", "arcs"),
-    "trie": ("rows", "arcs"),
-    "uniform": ("rows", "beams", "length"),
-}
 
 
 def example_features(network: Network) -> tuple[Arrays, Axes]:
@@ -166,21 +158,16 @@ def example_features(network: Network) -> tuple[Arrays, Axes]:
 
 def example_options(options: Known) -> tuple[Arrays, Axes]:
     """Return decode options with distinct sizes, and the dynamic axes of each."""
-    sizes = iter(_SIZES)
-    chosen = {name: next(sizes) for name, option in options.items() if option["type"] == "size"}
-    chosen |= {name: max(_SIZES) for name in chosen if name.rpartition(".")[2] == "beams"}
-    arrays = option_arrays(options, {}) | {name: np.zeros(size, np.int64) for name, size in chosen.items()}
-    further = itertools.count(max(_SIZES) + 1)
-    types: dict[str, tuple[int, Any, list[int]]] = {"uniform": (3, np.float32, [])}
-    types |= dict.fromkeys(("automaton", "trie"), (2, np.int64, [3]))
-    types |= dict.fromkeys(("tokens", "texts"), (2, np.int64, []))
-    axes = []
+    arrays, axes = option_arrays(options, {}), []
+    sizes, further = iter(_SIZES), itertools.count(max(_SIZES) + 1)
     for name, option in options.items():
-        if option["type"] in types:
-            dimensions, dtype, fixed = types[option["type"]]
-            arrays[name] = np.zeros([next(further) for _ in range(dimensions)] + fixed, dtype)
-        parts = _OPTION_AXES.get(option["type"], ())
-        axes.append({i: f"{name}_{part}" if part else name for i, part in enumerate(parts)})
+        option_type = OPTION_TYPES[option["type"]]
+        if option_type.is_size:
+            arrays[name] = np.zeros(max(_SIZES) if name == sibling(name, BEAMS) else next(sizes), np.int64)
+        elif option_type.axes:
+            shape = [next(further) for _ in option_type.axes]
+            arrays[name] = np.zeros([*shape, *option_type.fixed], option_type.dtype)
+        axes.append({i: f"{name}_{axis}" if axis else name for i, axis in enumerate(option_type.axes)})
     return arrays, axes
 
 
@@ -225,7 +212,7 @@ def graph_without_weights(pipeline: TrainedPipeline) -> onnx.ModelProto:
     chosen, option_axes = example_options(options)
 
     def decide(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        is_size = {name: option["type"] == "size" for name, option in options.items()}
+        is_size = {name: OPTION_TYPES[option["type"]].is_size for name, option in options.items()}
         values = {name: tensors[name].shape[0] if is_size[name] else tensors[name] for name in options}
         return network.decide({name: tensors[name] for name in features}, values, settings.explain)
 

@@ -18,20 +18,20 @@ from seqpipe.answers.schemas import Schema
 from seqpipe.errors import MAX_NAME, UsageError, did_you_mean
 from seqpipe.features.automaton import MOST_BYTES, utf8
 from seqpipe.features.document import Arrays, Doc
-from seqpipe.runtime.manifest import MOST_SIZE
+from seqpipe.types import MOST_SIZE, OPTION_TYPES, OptionType
 
 FIELD = "field"  # key of the value of an option that each record has itself: {"field": the key of the record}
 USUAL = "usual"  # key of the value for records without that key
-SEED = "seed"  # the caller's option in place of uniform samples
-ALL = "all"  # the caller's value for the number of answers, where they are few
-DRAWING = ("temperature", "top_k", "top_p")  # options that have an effect only with sampling
-ARE_TEXTS = ("texts", "automaton", "trie")  # types of options whose value is a text or a list of texts
-NOT_BESIDE = ("stop", "forbidden", "prefix", "min_length", "no_repeat_ngram_size")  # beside allowed texts
+# Options that mean the same in every head, as `docs/bundle-format.md` says; other files name no option of a head.
+N_BEST, BEAMS, MAX_LENGTH, MIN_LENGTH, PREFIX, SEED = "n_best", "beams", "max_length", "min_length", "prefix", "seed"
+ALLOWED = "allowed"  # the only texts to generate
+WIDTHS = (BEAMS, N_BEST)
+_SAMPLED = ("temperature", "top_k", "top_p")  # have an effect only with sampling
+_NOT_BESIDE = ("stop", "forbidden", PREFIX, MIN_LENGTH, "no_repeat_ngram_size")  # not beside the only texts to generate
+_SEED_MEANING = "Random seed: with one, texts are sampled; without, the most probable one is searched."
+_SEED: Mapping[str, Any] = {"type": SEED, "default": None, "minimum": 0, "description": _SEED_MEANING}
 Known = Mapping[str, Mapping[str, Any]]
 
-_NUMBERS: Mapping[str, tuple[type, ...]] = {"size": (int,), "int": (int,), "float": (int, float), "bool": (bool,)}
-_DTYPES = {"int": np.int64, "float": np.float32, "bool": np.bool_}
-_LARGEST = {"size": MOST_SIZE, "int": int(np.iinfo(np.int64).max), "float": float(np.finfo(np.float32).max)}
 _PHRASES = {
     "exclusiveMinimum": "above {}",
     "minimum": "at least {}",
@@ -69,7 +69,7 @@ class Chosen:
         """
         drawn, longest = {}, max((len(doc) for doc in docs), default=0) + 1
         for name, seed in self.seeds.items():
-            beams, steps = (self._size(sibling(name, "beams"), 1), self._size(sibling(name, "max_length"), longest))
+            beams, steps = (self._size(sibling(name, BEAMS), 1), self._size(sibling(name, MAX_LENGTH), longest))
             drawn[name] = np.stack([random_numbers(seed, doc, beams, steps) for doc in docs])
         arrays = {name: array for name, array in self.arrays.items() if name not in self.rankings}
         return arrays | drawn | {name: arcs(docs) for name, arcs in self.automata.items()}
@@ -83,10 +83,10 @@ class Chosen:
     def _written(self) -> tuple[int, int]:
         fixed = of_each = 0
         for name, array in self.arrays.items():
-            long, wide = sibling(name, "max_length"), sibling(name, "beams")
+            long, wide = sibling(name, MAX_LENGTH), sibling(name, BEAMS)
             if name == long:
                 fixed += len(array) * self._size(wide, 1)
-            elif name in (wide, sibling(name, "n_best")) and long not in self.arrays and name not in self.rankings:
+            elif name in (wide, sibling(name, N_BEST)) and long not in self.arrays and name not in self.rankings:
                 of_each += len(array) - 1
         return fixed, of_each
 
@@ -103,65 +103,67 @@ def resolve_options(known: Known, values: Mapping[str, Any], kind: AnswerKind | 
     Raises:
         UsageError: names an unknown option, a wrong type, a value out of range, or two options that exclude each other.
     """
-    named = {sibling(name, SEED): name for name, option in known.items() if option["type"] == "uniform"}
-    seeds = {}
-    for seed_name, name in named.items():
-        seed = values.get(seed_name)
+    _refuse_unknown(values, known)
+    types = {name: OPTION_TYPES[option["type"]] for name, option in known.items()}
+    chosen = {name: values.get(name, option["default"]) for name, option in known.items()}
+    arrays = {name: _array(name, known[name], value, kind is None) for name, value in chosen.items()}
+    seeds: dict[str, int] = {}
+    for name in (name for name, option_type in types.items() if option_type.is_seeded):
+        seed = values.get(sibling(name, SEED))
         if seed is None and values.get(sibling(name, "temperature")) == 0:
             seed = 0  # at temperature 0 every token is the likeliest one, whatever the samples
         if seed is not None:
-            if type(seed) is not int or seed < 0:
-                raise UsageError(f"{seed_name}: must be a whole number from 0, not {seed!r}")
-            seeds[name] = seed
-    for name in values:
-        if name in named.values():
-            raise UsageError(f"{name}: samples are generated from a seed; give a whole number as {sibling(name, SEED)}")
-        if name not in named and name not in known:
-            raise _unknown_option(name, known)
-    arrays = {name: _array(name, option, values.get(name, option["default"]), kind) for name, option in known.items()}
-    _check(arrays, values, {sibling(name, SEED) for name in seeds})
+            seeds[name] = _number(sibling(name, SEED), _SEED, seed)
     stops: list[str] = []
-    allowed: list[str] = []
     automata: dict[str, Callable[..., np.ndarray]] = {}
-    for name, option in known.items():
-        value = values.get(name, option["default"])
-        if option["type"] not in ARE_TEXTS or value is None or kind is None:
+    for name, value in chosen.items():
+        option_type = types[name]
+        if option_type.read is None or kind is None or value is None:
             continue
-        texts, part = value if isinstance(value, list) else [value], kind.parts[name.rpartition(".")[0]]
-        if not all(isinstance(text, str) and text for text in texts):
-            raise UsageError(f"{name}: must be a text or a list of non-empty texts, not {value!r}")
-        if option["type"] != "trie" and (size := sum(len(utf8(text)) for text in texts)) > MOST_BYTES:
-            raise UsageError(f"{name}: {size:,} bytes of texts are over the limit of {MOST_BYTES:,}; give fewer")
-        if option["type"] == "automaton" and texts:
-            automata[name] = part.forbidden_arcs(name, texts)
-        elif option["type"] == "trie":
-            if beside := [sibling(name, end) for end in NOT_BESIDE if values.get(sibling(name, end))]:
-                raise UsageError(f"{name}: an allowed text is written as it is; leave {beside[0]} out")
-            if not texts:
-                raise UsageError(f"{name}: an empty list allows no text; give at least one")
-            automata[name] = part.allowed_arcs(name, texts, len(arrays[sibling(name, "max_length")]))
-            allowed.append(name)
-        elif texts:
+        texts = value if option_type.takes_ids else _texts(name, option_type, value, values)
+        if texts == []:
+            continue
+        least, longest = int(arrays.get(sibling(name, MIN_LENGTH), 0)), len(arrays.get(sibling(name, MAX_LENGTH), ()))
+        ids = option_type.read(kind.parts[name.rpartition(".")[0]], name, texts, least, longest)
+        if callable(ids):
+            automata[name] = ids
+        else:
+            arrays[name] = np.array([ids], option_type.dtype)
+        if option_type.ends_text:
             stops = texts
-            # The graph ends a text at pieces that contain a stop text; a stop text of several pieces is found outside
-            # the graph. A minimum length applies to [EOS] only, so the graph must not ban these pieces before it.
-            if not arrays[sibling(name, "min_length")]:
-                arrays[name] = np.array([part.pieces_with(texts)], np.int64)
-    rankings = {name: arrays[name] for name, option in known.items() if option["type"] == "ranking"}
+    _check(arrays, values, {sibling(name, SEED) for name in seeds})
+    allowed = [name for name in automata if types[name].allows_only]
+    rankings = {name: array for name, array in arrays.items() if not types[name].is_input}
     return Chosen(arrays, seeds, tuple(stops), automata, allowed, rankings)
 
 
-def option_names(known: Known) -> list[str]:
-    """Return the names that callers use: a seed in place of uniform samples, last."""
-    is_seed = [option["type"] == "uniform" for option in known.values()]
-    names = [name for name, seeds in zip(known, is_seed, strict=True) if not seeds]
-    return names + [sibling(name, SEED) for name, seeds in zip(known, is_seed, strict=True) if seeds]
+def _texts(name: str, option_type: OptionType, value: Any, values: Mapping[str, Any]) -> list[str]:
+    """Return the texts of an option."""
+    texts = value if isinstance(value, list) else [value]
+    if not all(isinstance(text, str) and text for text in texts):
+        raise UsageError(f"{name}: must be a text or a list of non-empty texts, not {value!r}")
+    if option_type.allows_only:
+        if beside := [sibling(name, end) for end in _NOT_BESIDE if values.get(sibling(name, end))]:
+            raise UsageError(f"{name}: an allowed text is written as it is; leave {beside[0]} out")
+        if not texts:
+            raise UsageError(f"{name}: an empty list allows no text; give at least one")
+    elif (size := sum(len(utf8(text)) for text in texts)) > MOST_BYTES:
+        raise UsageError(f"{name}: {size:,} bytes of texts are over the limit of {MOST_BYTES:,}; give fewer")
+    return texts
 
 
-def _unknown_option(name: str, known: Known) -> UsageError:
-    names = option_names(known)
-    hint = f"{did_you_mean(name, names)} (there is: {', '.join(names) or 'none'})"
-    return UsageError(f"no decode option {name[:MAX_NAME]!r}{hint}")
+def caller_options(known: Known) -> dict[str, Mapping[str, Any]]:
+    """Return the options as callers give them: a seed in place of uniform samples."""
+    seeds = {name: sibling(name, SEED) for name, option in known.items() if OPTION_TYPES[option["type"]].is_seeded}
+    return {seeds.get(name, name): _SEED if name in seeds else option for name, option in known.items()}
+
+
+def _refuse_unknown(names: Iterable[str], known: Known) -> None:
+    options = [*caller_options(known)]
+    for name in names:
+        if name not in options:
+            hint = f"{did_you_mean(name, options)} (there is: {', '.join(options) or 'none'})"
+            raise UsageError(f"no decode option {name[:MAX_NAME]!r}{hint}")
 
 
 # Decode options of each record, in a key of it.
@@ -182,9 +184,7 @@ def field_options(
     """
     pairs = fields.items() if isinstance(fields, Mapping) else (item.partition("=")[::2] for item in fields)
     keys = {name: key or name for name, key in pairs}
-    for name in keys:
-        if name not in option_names(known):
-            raise _unknown_option(name, known)
+    _refuse_unknown(keys, known)
     usual = {name: {USUAL: options[name]} for name in keys if name in options}
     return {**options, **{name: {FIELD: key, **usual.get(name, {})} for name, key in keys.items()}}
 
@@ -195,6 +195,11 @@ def record_keys(options: Mapping[str, Any]) -> dict[str, str]:
     return {name: key for name, key in stated.items() if isinstance(key, str)}  # a client may send another object
 
 
+def is_text(known: Known, name: str) -> bool:
+    """Return whether the value of an option may be a text."""
+    return name in known and OPTION_TYPES[known[name]["type"]].read is not None
+
+
 def options_of(record: Mapping[str, Any], options: Mapping[str, Any], known: Known) -> dict[str, Any]:
     """Return the decode options of one record; where its key is missing, empty or null, those of all records.
 
@@ -203,8 +208,7 @@ def options_of(record: Mapping[str, Any], options: Mapping[str, Any], known: Kno
     chosen = dict(options)
     for name, key in record_keys(options).items():
         value = record.get(key)
-        is_text = known.get(name, {}).get("type") in ("tokens", *ARE_TEXTS)
-        if isinstance(value, str) and not is_text:
+        if isinstance(value, str) and not is_text(known, name):
             with contextlib.suppress(ValueError):
                 value = json.loads(value)
         if value in (None, "") or value != value:  # NaN: an empty cell of a data frame
@@ -219,16 +223,35 @@ def describe_options(known: Known) -> dict[str, dict[str, Any]]:
     """Return the options by name: type, default, minimum, maximum, any `const` besides numbers, and a description."""
     schemas = option_schemas(known)
     options = {}
-    for name, option in known.items():
-        const = {"const": ALL} if option["type"] == "ranking" else {}
-        if option["type"] == "uniform":
-            name, option = sibling(name, SEED), {"type": "int", "default": None, "minimum": 0}
-        option_type = "int" if option["type"] in ("size", "ranking") else option["type"]
+    for name, option in caller_options(known).items():
+        option_type = OPTION_TYPES[option["type"]]
         bounds = {"minimum": option.get("minimum"), "maximum": option.get("maximum")}
-        options[name] = {"type": option_type, "default": option["default"], **bounds, **const}
-        if description := schemas[name].get("description"):
-            options[name]["description"] = description
+        label = option_type.accepts[-1].__name__ if option_type.accepts else option_type.name
+        more = {"const": option_type.const, "description": schemas[name].get("description")}
+        stated = {key: value for key, value in more.items() if value}
+        options[name] = {"type": label, "default": option["default"], **bounds, **stated}
     return options
+
+
+def refuse_several(options: Mapping[str, Any], reason: str) -> None:
+    """Raise UsageError if several answers to a text are requested."""
+    for name, value in options.items():
+        if name == sibling(name, N_BEST) and value != 1:
+            raise UsageError(f"{name}: {reason}; leave it out")
+
+
+def limit_options(options: Mapping[str, Any], beams: int, tokens: Mapping[str, int]) -> None:
+    """Lower the bounds of beams, answers and tokens, these by the name of the head; a default is always allowed."""
+    for name, option in options.items():
+        head, _, last = name.rpartition(".")
+        limit = beams if last in WIDTHS else tokens[head] if last == MAX_LENGTH else None
+        if limit is not None and isinstance(option["default"], int):
+            option["maximum"] = max(option["default"], min(option.get("maximum") or limit, limit))
+
+
+def length_options(least: int, most: int) -> Arrays:
+    """Return the inputs for a text of at least and at most these tokens."""
+    return {MIN_LENGTH: np.array(least, np.int64), MAX_LENGTH: np.zeros(most, np.int64)}
 
 
 def option_arrays(known: Known, values: Mapping[str, Any]) -> Arrays:
@@ -249,25 +272,29 @@ def random_numbers(seed: int, doc: Doc, beams: int, steps: int) -> np.ndarray:
     return ((words[:, :steps] >> 8) / np.float32(2**24)).astype(np.float32)
 
 
-def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | None) -> np.ndarray:
-    if option["type"] == "uniform":
-        return np.zeros((1, 1, 0), np.float32)
-    if option["type"] in ARE_TEXTS:  # without a kind: pieces and arcs, as in the graph
-        shape = (1, -1) if option["type"] == "texts" else (1, -1, 3)
-        is_default = isinstance(value, list) and all(isinstance(text, str) for text in value)  # of a bundle
-        return np.array(value if kind is None and value and not is_default else [], np.int64).reshape(shape)
-    if option["type"] == "tokens":
-        if kind is None and not isinstance(value, list | None):
-            raise UsageError(f"{name}: must be a list of token ids, not {value!r}")
-        if kind is not None and value not in (None, []):
-            value = kind.parts[name.rpartition(".")[0]].token_ids(name, value)
-        return np.array([value or []], np.int64).reshape(1, -1)
-    if option["type"] == "ranking":
-        if isinstance(value, str) and value != ALL:
-            raise UsageError(f"{name}: must be a whole number or {ALL!r}, not {value!r}")
-        option, value = {**option, "type": "size"}, option["maximum"] if value == ALL else value
-    if type(value) not in _NUMBERS[option["type"]]:
-        raise UsageError(f"{name}: must be {option['type'].replace('size', 'int')}, not {value!r}")
+def _array(name: str, option: Mapping[str, Any], value: Any, is_raw: bool) -> np.ndarray:
+    """Return the input of a number, or of ids and arcs if they are given as in the graph (`is_raw`)."""
+    option_type = OPTION_TYPES[option["type"]]
+    if option_type.accepts:
+        number = _number(name, option, value)
+        return np.zeros(number, np.int64) if option_type.axes else np.array(number, option_type.dtype)
+    if is_raw and not isinstance(value, list | None):
+        raise UsageError(f"{name}: must be a list of ids, not {value!r}")
+    # Texts are in the manifest of a bundle, whose graph has their arcs.
+    is_ids = is_raw and not all(isinstance(item, str) for item in value or ())
+    return np.array(value if is_ids else [], option_type.dtype).reshape(
+        *[1] * (len(option_type.axes) - 1), -1, *option_type.fixed
+    )
+
+
+def _number(name: str, option: Mapping[str, Any], value: Any) -> Any:
+    """Return a number within the bounds of its option."""
+    option_type = OPTION_TYPES[option["type"]]
+    if option_type.const and value == option_type.const:
+        value = option["maximum"]
+    if type(value) not in option_type.accepts:
+        const = f" or {option_type.const!r}" if option_type.const else ""
+        raise UsageError(f"{name}: must be {option_type.accepts[-1].__name__}{const}, not {value!r}")
     low, high = option.get("minimum"), option.get("maximum")
     if not ((low is None or value >= low) and (high is None or value <= high)):  # nan is not between either
         bounds = _schema_bounds(option)
@@ -275,16 +302,16 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | 
             raise UsageError(f"{name}: {value} is not between {low} and {high}")
         phrases = [phrase.format(bounds[key]) for key, phrase in _PHRASES.items() if key in bounds]
         raise UsageError(f"{name}: {value} is not {' and '.join(phrases)}")
-    if abs(value) > _LARGEST.get(option["type"], math.inf):
-        most = f"the limit of {MOST_SIZE:,}" if option["type"] == "size" else "the graph's numbers hold"
+    if abs(value) > option_type.most:
+        most = f"the limit of {MOST_SIZE:,}" if option_type.axes else "the graph's numbers hold"
         raise UsageError(f"{name}: {value} is more than {most}; choose a smaller one")
-    return np.zeros(value, np.int64) if option["type"] == "size" else np.array(value, _DTYPES[option["type"]])
+    return value
 
 
 def _check(arrays: Arrays, values: Mapping[str, Any], seeds: set[str]) -> None:
     """Refuse options that exclude each other."""
     for name, array in arrays.items():
-        wide, long, seed = (sibling(name, option) for option in ("beams", "max_length", SEED))
+        wide, long, seed = (sibling(name, option) for option in (BEAMS, MAX_LENGTH, SEED))
         beams, most = (len(arrays[size]) if size in arrays else math.inf for size in (wide, long))
         message = ""
         match name.rpartition(".")[2]:
@@ -294,7 +321,7 @@ def _check(arrays: Arrays, values: Mapping[str, Any], seeds: set[str]) -> None:
                 message = f"{array} tokens and an end exceed {long} {most}: lower it, or give {long}={array + 1}"
             case "prefix" if (tokens := array.shape[1]) >= most:
                 message = f"{tokens} tokens leave nothing to generate of {long} {most}: give a greater {long}"
-            case last if last in DRAWING and name in values and seed not in seeds:
+            case last if last in _SAMPLED and name in values and seed not in seeds:
                 message = f"it has an effect only with sampling: give {seed} too, a whole number"
         if message:
             raise UsageError(f"{name}: {message}")
@@ -307,46 +334,18 @@ def sibling(name: str, option: str) -> str:
 
 # The JSON Schema of the callers' value of each decode option of a bundle.
 
-_TYPES = {"size": "integer", "int": "integer", "float": "number", "bool": "boolean"}
-_TOKENS: Schema = {
-    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": ["string", "integer"]}}, {"type": "null"}],
-    "description": "A text, which is split, or a list of tokens or of their ids.",
-}
-_TEXTS: Schema = {
-    "anyOf": [
-        {"type": "string", "minLength": 1},
-        {"type": "array", "items": {"type": "string", "minLength": 1}},
-        {"type": "null"},
-    ],
-    "description": "A text, or a list of texts.",
-}
-_SEED: Schema = {
-    "type": ["integer", "null"],
-    "minimum": 0,
-    "default": None,
-    "description": "Random seed: with one, texts are sampled; without, the most probable one is searched.",
-}
-
 
 def option_schemas(known: Known) -> dict[str, Schema]:
     """Return the JSON Schema of each option by its name: type, bounds and default."""
     schemas = {}
-    for name, option in known.items():
-        match option["type"]:
-            case "uniform":
-                schemas[sibling(name, SEED)] = _SEED
-            case "tokens":
-                schemas[name] = {**_TOKENS, "default": option["default"]}
-            case "texts" | "automaton" | "trie":
-                schemas[name] = {**_TEXTS, "default": None}
-            case "ranking":
-                count = {"type": "integer", **_schema_bounds(option)}
-                schemas[name] = {"anyOf": [count, {"const": ALL}], "default": option["default"]}
-            case kind:
-                most = {"maximum": MOST_SIZE} if kind == "size" else {}
-                schemas[name] = {"type": _TYPES[kind], **most, **_schema_bounds(option), "default": option["default"]}
-        if option["type"] != "uniform" and (meaning := option.get("description")):  # then the form, of lists of texts
-            schemas[name]["description"] = " ".join([meaning, *filter(None, [schemas[name].get("description")])])
+    for name, option in caller_options(known).items():
+        option_type = OPTION_TYPES[option["type"]]
+        schema = {**option_type.json_schema, **_schema_bounds(option)}
+        if option_type.const:
+            schema = {"anyOf": [schema, {"const": option_type.const}]}
+        schemas[name] = {**schema, "default": option["default"] if option_type.accepts else None}
+        if words := [*filter(None, [option.get("description"), schema.get("description")])]:
+            schemas[name]["description"] = " ".join(words)
     return schemas
 
 

@@ -26,7 +26,7 @@ from seqpipe.features.kinds.registry import pixels
 from seqpipe.features.sources import InputSource, NumericSource, sources_of, tokenizers_of
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK
 from seqpipe.files import Rows
-from seqpipe.runtime.decode_options import Chosen, resolve_options
+from seqpipe.runtime.decode_options import MAX_LENGTH, MIN_LENGTH, PREFIX, Chosen, refuse_several, resolve_options
 from seqpipe.runtime.predictor import TOKENS as MOST_TOKENS
 from seqpipe.runtime.predictor import Predictor, batches, chunks
 from seqpipe.runtime.session import GraphSession
@@ -290,9 +290,8 @@ def explain(
     """
     kind, featurizer = predictor.kind, predictor.featurizer
     method = method or ("attention" if has_explanation(predictor, attended) else "occlusion")
-    several = any(name.rpartition(".")[2] == "n_best" and value != 1 for name, value in options.items())
-    if method == "occlusion" and several:
-        raise UsageError("n_best: only the best answer is explained by occlusion; leave it out")
+    if method == "occlusion":
+        refuse_several(options, "only the best answer is explained by occlusion")
     if method == "attention" and len(sources_of(featurizer)) > 1:
         raise UsageError("this bundle reads several inputs; attention weights need a single one")
     if method == "attention" and not has_explanation(predictor, attended):
@@ -381,7 +380,7 @@ class Occlusion:
             shift += len(text.text) + 1
         # A generated text has a part for each word, if the graph gives its probability: not where words are copied.
         self.tokens, self.ends, writer = list[int](), list[int](), kind.parts.get("")
-        is_forced = writer and writer.step_output == "tokens" and {"prefix", "max_length"} <= predictor.options.keys()
+        is_forced = writer and writer.step_output == "tokens" and {PREFIX, MAX_LENGTH} <= predictor.options.keys()
         self.is_written = kind.is_generated or bool(is_forced and not writer.copies)
         if self.is_written:
             self.tokens = writer.step_ids(self.whole["tokens"][0, 0].tolist())
@@ -436,10 +435,10 @@ class Occlusion:
                 totals[i] = [log_p[i, len(doc) : len(doc) + end].sum() for end in self.ends]
             return np.diff(totals, prepend=0.0)
         for column, end in zip(totals.T, self.ends, strict=True):
-            forced = {"prefix": self.tokens[:end], "max_length": end + 1, "min_length": 0}
+            forced = {PREFIX: self.tokens[:end], MAX_LENGTH: end + 1, MIN_LENGTH: 0}
             forced = {name: value for name, value in forced.items() if name in known}
             options = resolve_options(known, forced, kind).of(docs)
-            options["max_length"] = options["max_length"][:end]  # the text ends with its last forced token
+            options[MAX_LENGTH] = options[MAX_LENGTH][:end]  # the text ends with its last forced token
             column[:] = self.predictor.run(features | options)["scores"][:, 0]
         return np.diff(totals, prepend=0.0)
 

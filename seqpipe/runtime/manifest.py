@@ -26,12 +26,12 @@ from seqpipe.features.kinds.base import PLACES
 from seqpipe.features.kinds.registry import MEDIA
 from seqpipe.features.splitting import CUTS, Cut
 from seqpipe.files import JSON_DECODER, json_bytes, sha256
+from seqpipe.types import MOST_SIZE, OPTION_TYPES
 
 FORMAT, VERSION, OLDEST = "seqpipe-bundle", 4, 2
 OF_TEXTS = 3  # version of a bundle without pictures and sounds, which older runtimes read
 MANIFEST = "bundle.json"
 MOST_TOKENS = 1_000_000  # of one text, the maximum of `limits`
-MOST_SIZE = 1_000_000  # of an option that is the length of a vector in the graph
 LONGEST_REASON = 1_000  # characters
 PAST_BATCH, PAST_LENGTH, PAST_STATE = "past_batch_size", "past_length", "past_state"  # axes of a cache's inputs
 _SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
@@ -78,7 +78,7 @@ Bound = int | Annotated[float, Field(allow_inf_nan=False)] | None
 
 
 class _Option(TypedDict):
-    type: Literal["size", "int", "float", "bool", "tokens", "texts", "automaton", "trie", "uniform"]
+    type: Annotated[str, Field(pattern=f"^({'|'.join(name for name, item in OPTION_TYPES.items() if item.is_input)})$")]
     default: Json
     minimum: NotRequired[Bound]
     maximum: NotRequired[Bound]
@@ -92,7 +92,7 @@ def _check_bounds(option: _Option) -> _Option:
     for bound in (low, high, option.get("exclusive_minimum"), option.get("exclusive_maximum")):
         if bound is not None and abs(bound) > sys.float_info.max:
             raise ValueError("a bound exceeds every number of the graph")
-        if bound is not None and option["type"] == "size" and not 0 <= bound <= MOST_SIZE:
+        if bound is not None and OPTION_TYPES[option["type"]].is_size and not 0 <= bound <= MOST_SIZE:
             raise ValueError(f"{bound} is not a valid bound of a size, which is at most {MOST_SIZE:,}")
     if low is not None and high is not None and low > high:
         raise ValueError(f"the minimum {low} exceeds the maximum {high}")

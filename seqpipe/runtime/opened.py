@@ -16,7 +16,7 @@ from seqpipe.features.document import Arrays, Record
 from seqpipe.features.media import is_media
 from seqpipe.features.sources import fields_of, media_fields, one_text
 from seqpipe.runtime import bundle
-from seqpipe.runtime.decode_options import describe_options, field_options, option_names, options_of, record_keys
+from seqpipe.runtime.decode_options import caller_options, describe_options, field_options, options_of, record_keys
 from seqpipe.runtime.explanation import Explanation, Method, explain, has_explanation
 from seqpipe.runtime.manifest import Golden
 from seqpipe.runtime.predictor import CHUNK, ON_ERROR, BundlePredictor, raise_error, state_error
@@ -118,7 +118,7 @@ class OpenedBundle:
             source, kind, graph.run, options, limits, graph.workers, run_alone=graph.run_alone
         )
         self.fields = fields_of(source)  # the fields of a record that are read
-        self._option_names = frozenset(option_names(self.predictor.options)).difference(self.fields)
+        self._option_names = frozenset(caller_options(self.predictor.options)).difference(self.fields)
         self._reads_one_text = one_text(source)
         self._attended = [Attended(key, of.over, of.axis, of.grid) for key, of in self.manifest.explain.items()]
         self._reads_media = len(self.fields) == 1 and bool(media_fields(source))

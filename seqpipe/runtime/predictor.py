@@ -32,7 +32,7 @@ from seqpipe.features.document import Arrays, Doc, Record, first_tokens
 from seqpipe.features.encoding import is_library_error
 from seqpipe.features.sources import InputSource, TextSource, numeric_fields
 from seqpipe.features.splitting import sentences
-from seqpipe.runtime.decode_options import Chosen, options_of, record_keys, resolve_options
+from seqpipe.runtime.decode_options import Chosen, options_of, record_keys, refuse_several, resolve_options
 from seqpipe.runtime.manifest import Limits
 
 if TYPE_CHECKING:
@@ -200,8 +200,7 @@ class Predictor:
         """Answer a whole document: split into sentences, with offsets into the document."""
         if not self.kind.tags_words:
             raise UsageError(f"documents need a bundle that answers with spans or tags, not {self.kind.kind!r}")
-        if options.get("n_best", 1) != 1:
-            raise UsageError("documents have no n_best; leave it out")
+        refuse_several(options, "a document has a single answer")
         if not isinstance(self.featurizer, TextSource) or self.featurizer.pairs:
             raise UsageError("documents need a bundle that reads a single text")
         text, field = self.featurizer.text(record), self.featurizer.fields[0]

@@ -15,10 +15,11 @@ from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import TextSource
 from seqpipe.features.splitting import Cut, TextChunks
 from seqpipe.features.vocabulary import EOS, special_id
-from seqpipe.runtime.decode_options import Chosen, resolve_options
+from seqpipe.runtime.decode_options import MAX_LENGTH, MIN_LENGTH, WIDTHS, Chosen, length_options, resolve_options
 from seqpipe.runtime.manifest import Streaming, next_inputs
 from seqpipe.runtime.predictor import BundlePredictor, Predictor
 from seqpipe.runtime.session import GraphSession
+from seqpipe.types import OPTION_TYPES
 
 # Stream the continuation of a prompt, each chunk as soon as it is generated.
 #
@@ -38,7 +39,7 @@ def stream(predictor: Predictor, graph: GraphSession, record: Record, **options:
     kind = predictor.kind
     if not kind.is_generated:
         raise UsageError("streaming needs a language-model bundle (head lm)")
-    if several := [name for name in ("beams", "n_best") if options.get(name, 1) != 1]:
+    if several := [name for name in WIDTHS if options.get(name, 1) != 1]:
         raise UsageError(f"stream: only a single answer can be streamed; leave {several[0]} out")
     (doc,) = predictor.docs([record])
     decoding = resolve_options(predictor.options, options, kind) if options else predictor.defaults
@@ -55,21 +56,19 @@ def _chunks(
     predictor: Predictor, graph: GraphSession, kind: Generation, doc: Doc, decoding: Chosen
 ) -> Iterator[GeneratedText]:
     option_arrays = decoding.of([doc])
-    most, least, numbers = len(option_arrays["max_length"]), int(option_arrays["min_length"]), option_arrays["uniform"]
-    most = min(most, numbers.shape[2]) if numbers.shape[2] else most
-    ends = {special_id(kind.tokenizer, EOS), *option_arrays["stop"].ravel().tolist()}
+    least, longest = int(option_arrays[MIN_LENGTH]), len(option_arrays[MAX_LENGTH])
+    most = min([longest, *(option_arrays[name].shape[2] for name in decoding.seeds)])
+    stops = [name for name, option in predictor.options.items() if OPTION_TYPES[option["type"]].ends_text]
+    ends = {special_id(kind.tokenizer, EOS), *(i for name in stops for i in option_arrays[name].ravel().tolist())}
     feeds = predictor.featurizer.collate([doc])
     cache: dict[str, np.ndarray] = {}
     written: list[int] = []
     sent, size = 0, 1
     while len(written) < most:
         n = min(size, most - len(written))
-        options = option_arrays | {
-            "max_length": np.zeros(n, np.int64),
-            "min_length": np.array(max(0, least - len(written)), option_arrays["min_length"].dtype),
-            "uniform": numbers[:, :, len(written) : len(written) + n],
-            **{name: arcs([doc], written) for name, arcs in decoding.automata.items()},
-        }
+        options = option_arrays | length_options(max(0, least - len(written)), n)
+        options |= {name: option_arrays[name][:, :, len(written) : len(written) + n] for name in decoding.seeds}
+        options |= {name: arcs([doc], written) for name, arcs in decoding.automata.items()}
         decision = graph.run_with_cache(feeds | options | cache)
         tokens = [token for token in decision["tokens"][0, 0].tolist() if token]
         written += tokens

@@ -22,7 +22,7 @@ from seqpipe.errors import DataError, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.media import read_bytes
 from seqpipe.features.sources import limit_media, media_features, numeric_fields
-from seqpipe.runtime.decode_options import Chosen, options_of, record_keys, resolve_options
+from seqpipe.runtime.decode_options import Chosen, limit_options, options_of, record_keys, resolve_options
 from seqpipe.runtime.explanation import Explanation
 from seqpipe.runtime.opened import OpenedBundle, check_golden, open_bundle
 from seqpipe.runtime.predictor import ROWS, cores
@@ -349,11 +349,8 @@ def open_model(folder: Path, settings: Settings) -> OpenedBundle:
     model = open_bundle(folder, settings.device, threads=1, timeout=settings.timeout_s)
     check_golden(model, folder)
     limit_media(model.predictor.featurizer, settings.max_pixels, settings.max_samples)
-    limits = {"max_length": settings.max_length, "beams": settings.max_beams, "n_best": settings.max_beams}
-    for name, option in model.manifest.options.items():
-        limit = limits.get(name.rpartition(".")[2])
-        if limit is not None and isinstance(default := option["default"], int):  # the default is always allowed
-            option["maximum"] = max(default, min(option.get("maximum") or limit, limit))
+    tokens = {name.rpartition(".")[0]: settings.max_length for name in model.manifest.options}
+    limit_options(model.manifest.options, settings.max_beams, tokens)
     return model
 
 

@@ -35,6 +35,7 @@ from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
 from seqpipe.training.evaluation import option_table
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.network import Network
+from seqpipe.types import OPTION_TYPES
 
 RAGGED = (4, 9, 1, 6, 2)  # lengths of the rows that are compared alone and together
 _WIRING = (
@@ -233,7 +234,7 @@ class Bench:
 
     def decide(self, network: Network, feeds: Arrays) -> Arrays:
         """The decision with every decode option of type size at 3."""
-        sizes = {n: 3 for n, option in option_table(network).items() if option["type"] == "size"}
+        sizes = {n: 3 for n, option in option_table(network).items() if OPTION_TYPES[option["type"]].is_size}
         with torch.no_grad():
             return {name: tensor.numpy() for name, tensor in network.decide(tensors_of(feeds), sizes).items()}
 

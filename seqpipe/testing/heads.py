@@ -152,7 +152,7 @@ class _HeadChecks:
         network = perturb(self.bench.network(3)).eval()
         features = self.bench.artifacts.featurizer.collate(self.bench.docs(RAGGED))
         options = decode_options(self.bench.subject.cls)
-        sizes = {name: size for name, option in options.items() if option.type == "size" and option.default == 1}
+        sizes = {name: size for name, option in options.items() if option.type.is_size and option.default == 1}
         with torch.no_grad():
             decision = network.decide(tensors_of(features), sizes)
         return network, features, {name: tensor.numpy() for name, tensor in decision.items()}

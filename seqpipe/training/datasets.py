@@ -39,6 +39,7 @@ from seqpipe.features.sources import InputSource, sources_of, tokenizers_of
 from seqpipe.features.spans import offsets_of
 from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
 from seqpipe.files import is_whole, make_folder, remove_partial_files, write_sha256, writing
+from seqpipe.runtime.decode_options import MAX_LENGTH
 from seqpipe.runtime.predictor import chunks
 from seqpipe.training.artifacts import Artifacts
 
@@ -227,7 +228,7 @@ class ExampleMaker:
         for head, task, rules in zip(config.head, artifacts.tasks, self.rules, strict=True):
             make = task.head_task.target_maker(answer_settings(head), rules)
             self.makers.append((f"{task.name}." if task.name else "", make))
-        limits = [decode_options(head.cls).get("max_length") for head in config.head]
+        limits = [decode_options(head.cls).get(MAX_LENGTH) for head in config.head]
         every = [
             task.head_task.target_census(limit.default if limit else None, self.facts.is_examined)
             for task, limit in zip(artifacts.tasks, limits, strict=True)

@@ -37,6 +37,7 @@ from seqpipe.training import checkpoint, devices
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batch, docs_of, tensors
 from seqpipe.training.network import Network, errors_of
+from seqpipe.types import OPTION_TYPES
 
 Batches = Iterable[Mapping[str, Tensor]]
 _MAX_EXPONENT = 700.0  # exp of more overflows a float
@@ -173,7 +174,7 @@ def decide(network: Network, inputs: Arrays, options: Known, explain: bool = Fal
     """Return the decision about features and decode options; missing options have the defaults of their signatures."""
     features = tensors(inputs, device)
     values: dict[str, Any] = {name: features.pop(name) for name in options if name in features}
-    values |= {name: len(inputs[name]) for name in values if options[name]["type"] == "size"}
+    values |= {name: len(inputs[name]) for name in values if OPTION_TYPES[options[name]["type"]].is_size}
     return {name: tensor.cpu().numpy() for name, tensor in network.decide(features, values, explain).items()}
 
 

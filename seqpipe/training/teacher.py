@@ -18,6 +18,7 @@ from seqpipe.config.run_layout import BUNDLE, TEACHER, YAML
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc, Record
+from seqpipe.runtime.decode_options import BEAMS
 from seqpipe.runtime.opened import open_bundle
 from seqpipe.runtime.predictor import CHUNK, Predictor, batches, chunks
 from seqpipe.training import checkpoint
@@ -132,7 +133,7 @@ class _Lesson:
 
     def texts(self, records: Sequence[Record]) -> Iterator[str]:
         """Yield the likeliest text of a beam search for each record."""
-        option = f"{self.name}.beams" if self.name else "beams"
+        option = f"{self.name}.{BEAMS}" if self.name else BEAMS
         answers: Iterator[Any] = self.teacher.stream(records, **{option: self.settings.beams})
         for answer in answers:
             yield str(self.teacher.task.parts[self.name].predicted(answer[self.name] if self.name else answer))

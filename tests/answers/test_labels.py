@@ -149,7 +149,7 @@ def test_n_best_answers_with_the_probability_of_each_label(model: Model) -> None
     assert ("options=['n_best']" in repr(model), "answer='label'" in repr(model)) == (True, True)
     for value, message in (
         (4, "n_best: 4 is not between 1 and 3"),
-        ("many", "n_best: must be a whole number or 'all', not 'many'"),
+        ("many", "n_best: must be int or 'all', not 'many'"),
         (True, "n_best: must be"),
     ):
         with pytest.raises(UsageError, match=message):

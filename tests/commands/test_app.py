@@ -222,7 +222,7 @@ def test_predict_prompts_on_a_terminal_and_nowhere_else(folder: Path) -> None:
         (["--option", "nbest=2"], "a\n", 2, "no decode option 'nbest'; did you mean 'n_best'?"),
         (["--option", f"n_best={2**70}"], "a\n", 2, f"--option n_best={2**70}: this number is too large"),
         (["--beams", "2"], "a\n", 2, "no decode option 'beams' (there is: n_best)"),
-        (["--documents", "--n-best", "2"], "a\n", 2, "documents have no n_best"),
+        (["--documents", "--n-best", "2"], "a\n", 2, "n_best: a document has a single answer"),
         (["-i", "gone.txt"], "", 3, "gone.txt: there is no such file"),
     ],
 )

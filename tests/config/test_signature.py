@@ -25,7 +25,7 @@ from seqpipe.config.signature import (
 )
 from seqpipe.config.yaml import plain
 from seqpipe.errors import PluginError
-from seqpipe.types import SIZE, Means, Size, Tokens, Uniform
+from seqpipe.types import Means, Size, Tokens, Uniform
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -216,6 +216,7 @@ WRONG_DECODE_OPTIONS = [
     ("x, *, beams: Size", "decode option 'beams' needs a default"),
     ("*, mode: str = 'a'", "decode option 'mode' must be Size, Tokens, Texts, Automaton, Trie or Uniform of seqpipe"),
     ("x, *, beams=4", "'beams' has no type"),
+    ("*, filling: Tokens = 3", "the default of 'filling' should be null, not 3"),
     ("x, *, beams: Size = 0", "the default of 'beams' should be a whole number from 1 to 100000, not 0"),
 ]
 
@@ -287,10 +288,10 @@ def test_a_method_whose_inputs_have_no_names_is_refused() -> None:
 def test_decode_options_are_the_keyword_only_parameters_of_decide() -> None:
     options = decode_options(LSTM)  # its Tensor is imported for type checkers alone
     beams, penalty, raw = options["beams"], options["penalty"], options["raw"]
-    assert (beams.type, beams.default, beams.bounds) == (SIZE, 4, {"ge": 1, "le": 100_000})
-    assert (penalty.type, penalty.default, penalty.bounds) == ("float", 0.0, {"ge": 0})
+    assert (beams.type.name, beams.default, beams.bounds) == ("size", 4, {"ge": 1, "le": 100_000})
+    assert (penalty.type.name, penalty.default, penalty.bounds) == ("float", 0.0, {"ge": 0})
     assert isinstance(penalty.default, float)
-    assert (raw.type, raw.default, raw.bounds) == ("bool", False, {})
+    assert (raw.type.name, raw.default, raw.bounds) == ("bool", False, {})
 
 
 def test_a_bundle_lists_inclusive_bounds_and_an_exclusive_one_beside_them() -> None:
@@ -338,7 +339,7 @@ def test_tokens_and_random_numbers_have_types_of_their_own() -> None:
         def decide(self, *, prefix: Tokens = None, uniform: Uniform = None): ...
 
     options = decode_options(Writer)
-    types = {name: (option.type, option.default) for name, option in options.items()}
+    types = {name: (option.type.name, option.default) for name, option in options.items()}
     assert types == {"prefix": ("tokens", None), "uniform": ("uniform", None)}
 
 
@@ -359,7 +360,7 @@ class Grouped:
 
 
 def test_a_dataclass_among_the_parameters_of_decide_stands_for_its_fields() -> None:
-    types = {name: (option.type, option.default) for name, option in decode_options(Grouped).items()}
+    types = {name: (option.type.name, option.default) for name, option in decode_options(Grouped).items()}
     widths = {"beams": ("size", 4), "penalty": ("float", 0.5)}
     assert types == widths | {"longest": ("size", 9), "raw": ("bool", False)}
     decide, options = Grouped().decide, {"beams": 2, "longest": 3, "raw": True}

@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
@@ -12,16 +12,22 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.text import Text
+from seqpipe.commands.options import parse_decode_options
+from seqpipe.config.contract import decode_options
 from seqpipe.errors import UsageError
+from seqpipe.export.graph import example_options
+from seqpipe.export.parity.decisions import Trials
 from seqpipe.features.document import Doc
 from seqpipe.features.vocabulary import word_level
 from seqpipe.runtime.decode_options import (
     describe_options,
     option_arrays,
     option_schemas,
+    options_of,
     random_numbers,
     resolve_options,
 )
+from seqpipe.types import OPTION_TYPES, OptionType, Size
 
 SIZE = {"type": "size", "minimum": 1, "maximum": 100}
 FLOAT = {"type": "float", "minimum": 0, "maximum": None}
@@ -120,9 +126,9 @@ IMPOSSIBLE_OPTIONS = [
     ({"min_length": -1}, "min_length: -1 is not at least 0"),
     ({"beams": 0}, "beams: 0 is not between 1 and 100"),
     ({"temperature": 0.5}, "temperature: it has an effect only with sampling: give seed too"),
-    ({"seed": -1}, "seed: must be a whole number from 0, not -1"),
-    ({"seed": 1.5}, "seed: must be a whole number from 0, not 1.5"),
-    ({"uniform": 3}, "uniform: samples are generated from a seed; give a whole number as seed"),
+    ({"seed": -1}, "seed: -1 is not at least 0"),
+    ({"seed": 1.5}, "seed: must be int, not 1.5"),
+    ({"uniform": 3}, r"no decode option 'uniform' \(there is: .*seed"),
 ]
 
 
@@ -250,3 +256,30 @@ def test_a_schema_allows_just_the_values_that_its_option_does(name: str) -> None
 def test_tokens_are_a_text_a_list_or_nothing_in_a_schema() -> None:
     schema = Draft202012Validator(option_schemas({"stop": {"type": "tokens", "default": None}})["stop"])
     assert [schema.is_valid(value) for value in ("a b", ["a", 7], None, 3, [1.5])] == [True, True, True, False, False]
+
+
+def test_a_new_type_of_options_is_an_entry_of_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Texts whose tokens the answer kind gives as in the table; at most as many as a text has.
+    endings = OptionType(
+        "endings",
+        {"type": "string"},
+        axes=("rows", "endings"),
+        read=lambda kind, name, texts, least, longest: kind.token_ids(name, " ".join(texts))[:longest],
+    )
+    monkeypatch.setitem(OPTION_TYPES, "endings", endings)
+
+    class Head:
+        def decide(self, *, end: Annotated[Any, endings] = None, max_length: Size = 3) -> None: ...
+
+    known = {name: option.manifest() for name, option in decode_options(Head).items()}
+    assert known["end"] == {"type": "endings", "default": None, "minimum": None, "maximum": None}
+    assert resolve_options(known, {"end": ["new", "york"]}, TEXT).arrays["end"].tolist() == [[4, 5]]
+    assert resolve_options(known, {"end": ["new", "york"], "max_length": 1}, TEXT).arrays["end"].tolist() == [[4]]
+    assert resolve_options(known, {}, TEXT).arrays["end"].shape == option_arrays(known, {})["end"].shape == (1, 0)
+    assert option_schemas(known)["end"] == {"type": "string", "default": None}
+    assert describe_options(known)["end"]["type"] == "endings"
+    assert options_of({"end": "7"}, {"end": {"field": "end"}}, known) == {"end": "7"}
+    assert parse_decode_options(["end=7", "max_length=7"], {}, known) == {"end": "7", "max_length": 7}
+    arrays, axes = example_options(known)
+    assert (arrays["end"].ndim, axes[0]) == (2, {0: "end_rows", 1: "end_endings"})
+    assert {"end": [4], "max_length": 3} in Trials(known, {}).together()

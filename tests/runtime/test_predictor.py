@@ -219,7 +219,7 @@ def test_what_has_no_offsets_is_not_split_into_sentences() -> None:
     writer = Predictor(TextSource(TOKENIZER, {}), Text(TOKENIZER), Watched(), {}, Limits(tokens=9))
     with pytest.raises(UsageError, match="documents need a bundle that answers with spans or tags, not 'text'"):
         writer.document({"text": "a"})
-    with pytest.raises(UsageError, match="documents have no n_best"):
+    with pytest.raises(UsageError, match="n_best: a document has a single answer; leave it out"):
         predictor(n_best={"type": "size", "default": 1}).document({"text": "a"}, n_best=2)
 
 

@@ -22,21 +22,13 @@ from seqpipe.export.graph import random_batches, shortest_row, tensors_of, with_
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import InputSource, NumericSource, TextSource, masks, sources_of
 from seqpipe.features.vocabulary import SPECIALS
-from seqpipe.runtime.decode_options import SEED, Known, resolve_options, sibling
+from seqpipe.runtime.decode_options import Known, caller_options, resolve_options
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.evaluation import decide, option_trials
 from seqpipe.training.network import HeadStage, Network
+from seqpipe.types import OPTION_TYPES
 
 # The decode options with which a graph is compared with PyTorch, and the inputs that they become.
-
-
-# Arcs that ban texts which begin with [EOS], [UNK] or the first token after the special ones, have that token twice in
-# a row, or end with it: state 2 is the beginning, 1 is after that token.
-_ARCS = {
-    "automaton": [[2, 3, -1], [2, 1, -1], [2, 4, -1], [-1, 4, 1], [1, 4, -1], [1, 3, -1]],
-    # Two texts: the first token after the special ones, once or twice.
-    "trie": [[0, 0, 0], [0, 4, 1], [1, 4, 2], [1, 3, 0], [2, 3, 0]],
-}
 
 
 @dataclass(frozen=True)
@@ -54,16 +46,16 @@ class Trials:
 
     def together(self) -> list[dict[str, Any]]:
         """Return the defaults, every size at 3, sampling with a forced prefix, and automata of one and of 3 beams."""
-        every = {name: 3 for name, option in self.options.items() if option["type"] == "size"}
+        types = {name: OPTION_TYPES[option["type"]] for name, option in self.options.items()}
+        every = {name: 3 for name, option_type in types.items() if option_type.is_size}
         needed = {name: self._declared(name)[:1] for name in every if name not in self._lengths}
         sizes = {name: 3 for name in every if not needed.get(name)}
         others: dict[str, Any] = dict.fromkeys(self._seeds, 7)
-        types = {name: option["type"] for name, option in self.options.items()}
-        others |= {name: [len(SPECIALS)] for name, kind in types.items() if kind in ("tokens", "texts")}
+        others |= {name: [len(SPECIALS)] for name, of in types.items() if of.read and not of.trial}
         others |= {name: value for some in needed.values() for values in some for name, value in values.items()}
         alone: list[dict[str, Any]] = []
-        for kind, arcs in _ARCS.items():
-            if automata := {name: arcs for name, of in types.items() if of == kind}:
+        for option_type in OPTION_TYPES.values():
+            if automata := {name: of.trial for name, of in types.items() if of is option_type and of.trial}:
                 alone += [automata, sizes | automata]
         return [{}, *([sizes] if sizes else []), *([every | others] if others else []), *alone]
 
@@ -75,11 +67,11 @@ class Trials:
         sizes = {
             name: min(3, option.get("maximum") or 3)
             for name, option in self.options.items()
-            if option["type"] == "size" and not self.declared.get(name)
+            if OPTION_TYPES[option["type"]].is_size and not self.declared.get(name)
         }
         candidates = {}
         for name, option in self.options.items():
-            if option["type"] not in ("bool", "int", "float"):
+            if not OPTION_TYPES[option["type"]].is_scalar:
                 continue
             off: dict[str, Any] = {name: _off_default(option)}
             candidates[name] = [sizes | off | dict(values) for values in self._declared(name) or [{}]]
@@ -99,7 +91,7 @@ class Trials:
 
     @property
     def _seeds(self) -> list[str]:
-        return [sibling(name, SEED) for name, option in self.options.items() if option["type"] == "uniform"]
+        return [name for name in caller_options(self.options) if name not in self.options]
 
     @property
     def _lengths(self) -> dict[str, int]:
@@ -108,7 +100,7 @@ class Trials:
             name: values[name]
             for name, option in self.options.items()
             for values in self.declared.get(name, ())
-            if option["type"] == "size" and values.keys() == {name}
+            if OPTION_TYPES[option["type"]].is_size and values.keys() == {name}
         }
 
     def _declared(self, name: str) -> list[Mapping[str, Any]]:
@@ -119,12 +111,12 @@ class Trials:
 
 def _off_default(option: Mapping[str, Any]) -> Any:
     default, low, high = option["default"], option.get("minimum"), option.get("maximum")
-    if option["type"] == "bool":
+    step = OPTION_TYPES[option["type"]].step
+    if step is None:
         return not default
-    further = default + (2 if option["type"] == "int" else 4.0)
-    if high is None or further <= high:
-        return further
-    if option["type"] == "int":
+    if high is None or default + step <= high:
+        return default + step
+    if isinstance(step, int):
         return default - 1
     bound = high if default == low else low
     return ((bound or 0) + default) / 2

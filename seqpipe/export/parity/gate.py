@@ -32,10 +32,11 @@ from seqpipe.export.parity.decisions import (
 )
 from seqpipe.features.document import Arrays, Doc, Record, words_of
 from seqpipe.features.sources import NumericSource, masks, sources_of
-from seqpipe.runtime.decode_options import ARE_TEXTS
+from seqpipe.runtime.decode_options import MAX_LENGTH, MIN_LENGTH, length_options
 from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.opened import OpenedBundle, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, batches
+from seqpipe.types import OPTION_TYPES
 
 # Compare incremental decoding, with the graph's cache as input, with decoding in one run.
 
@@ -52,15 +53,15 @@ def compare_runs(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
         PluginError: if the head lacks the options for the length of a text.
     """
     cache, options, tally = parity.network.cache, parity.options, parity.tally
-    if missing := [name for name in ("max_length", "min_length") if name not in options]:
+    if missing := [name for name in (MAX_LENGTH, MIN_LENGTH) if name not in options]:
         head = type(parity.network.head).__name__
         raise PluginError(f"head: {head} continues texts without the decode option {missing[0]!r}; add it")
     for feeds in batches:
         defaults = option_inputs(feeds, options, {})
-        whole = parity.onnx_run(feeds | defaults | _exactly(sum(RUNS), defaults))
+        whole = parity.onnx_run(feeds | defaults | length_options(sum(RUNS), sum(RUNS)))
         pieces, now, past = [], feeds, dict[str, np.ndarray]()
         for length in RUNS:
-            inputs = defaults | _exactly(length, defaults)
+            inputs = defaults | length_options(length, length)
             _, got, _ = parity.compare(now, inputs | past, garbage=False)
             pieces.append(got["tokens"])
             past = next_inputs(cache, got)
@@ -75,11 +76,6 @@ def compare_runs(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
             if (differ & ~tied).any():
                 parity.refuse(batch, joined_texts, Fault(differ & ~tied, tied, WHERE, ["tokens"]))
         tally.decisions += len(differ)
-
-
-def _exactly(length: int, defaults: Arrays) -> Arrays:
-    """Return the options for exactly this many tokens."""
-    return {"max_length": np.zeros(length, np.int64), "min_length": np.array(length, defaults["min_length"].dtype)}
 
 
 # Compare answers in chunks, with the graph's cache as input, with the answers to whole texts.
@@ -326,20 +322,19 @@ def _trials(comparison: Comparison, records: Sequence[Record], probes: Sequence[
     again = draw.sample(without_targets, min(WITH_OPTIONS["records"], len(without_targets)))
     options, chosen_options = comparison.decisions.trials, []
     for chosen in map(dict, comparison.decisions.trials.together()):
-        types = {name: ours.options[name]["type"] for name in chosen if name in ours.options}
-        for name in [name for name, kind in types.items() if kind in ARE_TEXTS]:
+        types = {name: OPTION_TYPES[ours.options[name]["type"]] for name in chosen if name in ours.options}
+        for name in [name for name, option_type in types.items() if option_type.read and not option_type.takes_ids]:
             part: Any = ours.kind.parts[name.rpartition(".")[0]]  # with an answer kind these are texts
             pieces = [
                 piece.decode()
                 for piece in part.written_bytes.pieces
                 if piece.decode(errors="ignore").encode() == piece != b""
             ]
-            if (
-                types[name] == "trie"
-            ):  # a long prompt may leave no room for a text; random prompts are compared with one
+            if types[name].allows_only:
+                # A long prompt may leave no room for a text; random prompts are compared with one.
                 pieces = [piece for piece in pieces if part.is_piece(piece) and not part.is_generated]
             chosen[name] = pieces[:: len(pieces) // SPREAD + 1]
-        if all(chosen[name] for name, kind in types.items() if kind == "trie"):
+        if all(chosen[name] for name, option_type in types.items() if option_type.allows_only):
             chosen_options.append(options.with_short_texts(chosen))
     return _Trials(texts, again, chosen_options)
 

@@ -173,7 +173,7 @@ function bounds(option) {
   if (isAbove) parts.push(has(maximum) ? `above ${Math.round(minimum)}, at most ${maximum}` : `above ${Math.round(minimum)}`);
   else if (has(minimum)) parts.push(has(maximum) ? `${minimum} to ${maximum}` : `at least ${minimum}`);
   else if (has(maximum)) parts.push(`at most ${maximum}`);
-  else if (!description && ["tokens", "texts", "automaton", "trie"].includes(type)) parts.push("a text");
+  else if (!description && !["bool", "int", "float"].includes(type)) parts.push("a text");
   if (option.const !== undefined) parts.push(`or ${option.const}`);
   const standard = shown(usual(option));
   if (standard !== "" && type !== "bool") parts.push(option.const === undefined ? `default ${standard}` : `${standard} if left empty`);
