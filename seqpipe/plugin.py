@@ -18,8 +18,6 @@ from seqpipe import nn
 from seqpipe.config.hookspecs import hookimpl
 from seqpipe.errors import DataError, EnvError, UsageError, did_you_mean, install_command
 from seqpipe.features.spans import Offsets, StatedSpan, fitting_offsets, stated_span
-from seqpipe.files import JSON_DECODER, LONGEST_LINE, file_lines, open_file
-from seqpipe.types import Automaton, Checkpoint, Folder, Probability, Size, Texts, Tokens, Trie, TryWith, Uniform
 from seqpipe.version import PLUGIN_API
 
 if TYPE_CHECKING:
@@ -44,8 +42,10 @@ if TYPE_CHECKING:
         token_counts,
         word_level,
     )
+    from seqpipe.files import JSON_DECODER, LONGEST_LINE, file_lines, open_file
     from seqpipe.runtime.opened import open_bundle
     from seqpipe.testing import check_embedding, check_encoder, check_head, check_reader, check_tokenizer
+    from seqpipe.types import Automaton, Checkpoint, Folder, Probability, Size, Texts, Tokens, Trie, TryWith, Uniform
 
 __all__ = ["PLUGIN_API", "hookimpl"]
 __all__ += ["Automaton", "Checkpoint", "Folder", "Probability", "Size", "Texts", "Tokens", "Trie", "TryWith", "Uniform"]
@@ -58,7 +58,8 @@ __all__ += ["BleuTokenizer", "Metric", "gold_answers", "locate_answer", "tagging
 __all__ += ["JSON_DECODER", "LONGEST_LINE", "file_lines", "open_bundle", "open_file"]
 __all__ += ["check_embedding", "check_encoder", "check_head", "check_reader", "check_tokenizer"]
 
-# Modules whose names are imported at first use: plugins are listed without NumPy, and readers run without PyTorch.
+# Modules whose names are imported at first use: plugins are listed without NumPy and pydantic, and readers run
+# without PyTorch.
 _LATER = (
     ("seqpipe.answers", ("tagging_schemes",)),
     ("seqpipe.answers.metrics.squad", ("gold_answers", "locate_answer")),
@@ -73,8 +74,11 @@ _LATER = (
     ("seqpipe.features.media", ("with_paths",)),
     ("seqpipe.features.vocabulary", ("MASK", "SPAN_MARKS", "SPECIALS", "UNK", "FeatureSize")),
     ("seqpipe.features.vocabulary", ("replace_surrogates", "token_counts", "word_level")),
+    ("seqpipe.files", ("JSON_DECODER", "LONGEST_LINE", "file_lines", "open_file")),
     ("seqpipe.runtime.opened", ("open_bundle",)),
     ("seqpipe.testing", ("check_embedding", "check_encoder", "check_head", "check_reader", "check_tokenizer")),
+    ("seqpipe.types", ("Automaton", "Checkpoint", "Folder", "Probability", "Size")),
+    ("seqpipe.types", ("Texts", "Tokens", "Trie", "TryWith", "Uniform")),
 )
 
 if not TYPE_CHECKING:  # of a module with this function, type checkers accept any name
