@@ -55,9 +55,9 @@ def in_graph(pipeline: TrainedPipeline) -> Tally:
 
 @pytest.mark.parametrize("encoder", ENCODERS, ids=lambda stages: "-".join(stage["use"] for stage in stages))
 def test_tags_in_pieces_are_those_of_the_whole_text(encoder: Any, tmp_path: Path) -> None:
-    config, network = streaming_pipeline(tmp_path, encoder)
-    assert in_torch(config, network) == Tally(decisions=24)
-    tally = in_graph(config, network)
+    pipeline = streaming_pipeline(tmp_path, encoder)
+    assert in_torch(pipeline) == Tally(decisions=24)
+    tally = in_graph(pipeline)
     assert (tally.decisions, tally.different, tally.ties) == (24 + 8, 0, 0)
 
 
