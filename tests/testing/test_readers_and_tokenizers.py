@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from readers_and_tokenizers import CONTENT, EXPECTED, READER_FAULTS, TOKENIZER_FAULTS, Blanks, Lines
 
-from seqpipe.testing import check_reader, check_tokenizer, report
+from seqpipe.testing import check_reader, check_tokenizer
+from seqpipe.testing.package import check_component
 from seqpipe.testing.report import ROUND_TRIP, UNKNOWN, Subject
 
 FAULTS = {"reader": READER_FAULTS, "tokenizer": TOKENIZER_FAULTS}
@@ -24,7 +25,7 @@ def test_sound_components_pass_every_check_with_options_too() -> None:
 @pytest.mark.parametrize(("kind", "name"), PLANTED)
 def test_every_planted_fault_is_caught_by_its_check_and_by_no_other(kind: str, name: str) -> None:
     cls, expected = FAULTS[kind][name]
-    result = report(Subject(kind, cls, {}), **RECORDS[kind])
+    result = check_component(Subject(kind, cls, {}), **RECORDS[kind])
     assert {finding.check for finding in result.failed} == expected, str(result)
     assert all(finding.message and finding.fix for finding in result.failed)
 
@@ -33,7 +34,7 @@ def test_every_planted_fault_is_caught_by_its_check_and_by_no_other(kind: str, n
     ("kind", "cls", "others"), [("reader", Lines, {"import"}), ("tokenizer", Blanks, {ROUND_TRIP, UNKNOWN, "import"})]
 )
 def test_every_check_has_a_planted_fault(kind: str, cls: type, others: set[str]) -> None:
-    names = {finding.check for finding in report(Subject(kind, cls, {})).findings}
+    names = {finding.check for finding in check_component(Subject(kind, cls, {})).findings}
     assert names - others == set().union(*(expected for _, expected in FAULTS[kind].values()))
 
 
