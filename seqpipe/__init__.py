@@ -1,6 +1,7 @@
 """Train a sequence model from one YAML; ship it as one ONNX bundle that needs neither PyTorch nor plugin code.
 
-This module has the names for users of the library. Authors of components import from `seqpipe.plugin` instead.
+This module has the names for users of the library. Authors of components import from `seqpipe.plugin`
+and `seqpipe.nn` instead.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from seqpipe.training.network import Network
 
 CORRUPTION = "corruption as declared"
 _FIX = (
-    "`corrupt_batch` returns a dict with every name in `corrupted_inputs`; with self.training it samples from torch's "
-    "own generator, else from one with a fixed seed (`seqpipe.plugin.BatchRandom`), and it reads real tokens only"
+    "`corrupt_batch` returns a dict with every name in `corrupted_inputs`, and reads real tokens only; in training it "
+    "samples from torch's own generator, else from one with a fixed seed (`seqpipe.nn.corruption.BatchRandom`)"
 )
 
 
