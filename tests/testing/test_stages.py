@@ -17,10 +17,11 @@ from faulty_stages import (
 )
 from torch import Tensor, nn
 
-from seqpipe.testing import Report, check_embedding, check_encoder, check_head, report, stages
+from seqpipe.testing import Report, check_embedding, check_encoder, check_head, stages
 from seqpipe.testing.bench import Bench
 from seqpipe.testing.graphs import EXPORT, PARITY, STANDARD, Graph
 from seqpipe.testing.heads import head_checks
+from seqpipe.testing.package import check_component
 from seqpipe.testing.report import ROUND_TRIP, UNKNOWN, Check, Subject, run_checks
 from seqpipe.testing.stages import RESUMED, quiet, stage_checks
 from seqpipe_plugins.heads.copy_seq2seq import CopySeq2Seq
@@ -116,7 +117,7 @@ def test_words_out_of_the_vocabulary_differ_by_their_place_for_a_head_that_copie
 
 def test_every_check_of_stages_has_a_planted_fault() -> None:
     choosing = type("Choosing", (UnknownInput,), {"needs_dev": CalibratedLabel.needs_dev, "corrupt_batch": len})
-    kinds = [report(Subject(kind, choosing, {})) for kind in ("encoder", "head")]
+    kinds = [check_component(Subject(kind, choosing, {})) for kind in ("encoder", "head")]
     names = {finding.check for kind_report in kinds for finding in kind_report.findings}
     assert names - {"import"} == set().union(*(expected for *_, expected in FAULTS.values()))  # see test_isolation
 
