@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import unquote
 
 import typer
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from seqpipe import errors, nn, plugin
 from seqpipe.commands.app import app
@@ -47,7 +47,7 @@ from seqpipe.config.schema import (
     Teacher,
     Train,
 )
-from seqpipe.config.signature import COMMON_KEYS, CommonKeys, describe_type, option_rows
+from seqpipe.config.signature import COMMON_KEYS, CommonKeys, DecodeOption, describe_type, option_rows
 from seqpipe.config.yaml import format_value, plain
 from seqpipe.features.kinds.registry import feature_kinds
 
@@ -164,13 +164,19 @@ def _components(kind: str) -> Iterator[str]:
                 [
                     (
                         f"`{name}`",
-                        describe_type(option.annotation),
+                        _of_callers(option),
                         f"`{format_value(option.default)}`",
                         option.manifest().get("description", ""),
                     )
                     for name, option in options.items()
                 ],
             )
+
+
+def _of_callers(option: DecodeOption) -> str:
+    """The type of a decode option's value: a number within its bounds, or null for what becomes a tensor."""
+    accepts = option.type.accepts
+    return describe_type(Annotated[accepts[-1], Field(**option.bounds)]) if accepts else "null"
 
 
 def _frame() -> Iterator[tuple[str, ...]]:
