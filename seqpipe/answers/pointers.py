@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.answer_types import PointersAnswer, PointersAnswers, WordPointersAnswer
 from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers, with_score
-from seqpipe.answers.metrics.numbers import ratio
+from seqpipe.answers.metrics.numbers import SumCounter, ratio
 from seqpipe.answers.task import HeadInfo, HeadTask
 from seqpipe.answers.types import Array, Choice, Counts, MakeTargets, Metric, Scores, SpanRules, Targets
 from seqpipe.errors import DataError
@@ -26,23 +27,19 @@ class PointerGold(NamedTuple):
     points: tuple[tuple[float, ...], ...] | None = None
 
 
-class PointerCounter:
+class PointerCounter(SumCounter):
     """The share of answers equal to the reference, and the share of its positions that the answer has in place."""
 
-    def __init__(self) -> None:
-        self.records = self.exact = self.positions = self.placed = 0
+    def terms(self, gold: PointerGold, predicted: Sequence[int]) -> dict[str, float]:
+        """Return the terms of a record: the positions of the reference, and those of the answer."""
+        placed = sum(a == b for a, b in zip(gold.pointers, predicted, strict=False))
+        exact = [*gold.pointers] == [*predicted]
+        return {"records": 1, "exact": exact, "positions": len(gold.pointers), "placed": placed}
 
-    def add(self, gold: PointerGold, predicted: Sequence[int]) -> None:
-        """One record: the positions of the reference, and those of the answer."""
-        self.records += 1
-        self.exact += [*gold.pointers] == [*predicted]
-        self.positions += len(gold.pointers)
-        self.placed += sum(a == b for a, b in zip(gold.pointers, predicted, strict=False))
-
-    def result(self) -> Scores:
+    def scores(self, sums: Counter[Any]) -> Scores:
         return {
-            "exact_match": ratio(self.exact, self.records),
-            "position_accuracy": ratio(self.placed, self.positions),
+            "exact_match": ratio(sums["exact"], sums["records"]),
+            "position_accuracy": ratio(sums["placed"], sums["positions"]),
         }
 
 

@@ -16,6 +16,7 @@ from seqpipe.features.kinds.base import PLACES, SENTENCES, TOKENS, WORDS
 Scores = dict[str, Any]
 # Sums over single records (R, K), and the function from sums over many samples (N, K) to their scores, each (N,).
 Statistics = tuple[np.ndarray, Callable[[np.ndarray], Scores]]
+Pair = tuple[Any, Any]  # the reference of a record, and a prediction
 Target = list[Any] | int | float | tuple[float, ...]  # for each token (or each pair of them); for the record; a row
 Targets = dict[str, Target]  # by name
 MakeTargets = Callable[[Record, Doc], Targets | None]  # None for a record to skip
@@ -76,6 +77,14 @@ class Counts(Protocol):
     def add(self, gold: Any, predicted: Any, /) -> None: ...
 
     def result(self) -> Scores: ...
+
+    def statistics(self, sides: Sequence[Sequence[Pair]], at: Sequence[int], /) -> Iterator[Statistics]:
+        """Yield statistics of the records at these places of each side, from which the scores of samples follow.
+
+        `sides` are the references of all records with the predictions of a model, for several models. The rows are
+        those of the first side, then of the next. A score that is no function of sums has none.
+        """
+        ...
 
 
 class UnseenLabelError(DataError):

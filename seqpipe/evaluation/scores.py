@@ -20,7 +20,7 @@ from seqpipe.answers.comparison import compare
 from seqpipe.answers.metrics.numbers import mean_of, metric_of, ratio
 from seqpipe.answers.task import HeadTask, Task
 from seqpipe.answers.text import RECORD_CONTINUES
-from seqpipe.answers.types import PASSAGE, Counts, Metric, Scores, Statistics
+from seqpipe.answers.types import PASSAGE, Counts, Metric, Pair, Scores, Statistics
 from seqpipe.errors import DataError, PluginError, UsageError, did_you_mean
 from seqpipe.features.document import Arrays, Doc, Record, locate, location
 from seqpipe.features.media import json_value
@@ -214,6 +214,7 @@ class _JointCounter:
 
     def __init__(self, task: Task, counters: Mapping[str, _HeadCounter]):
         self.task, self.counters = task, counters
+        self.compared = [name for name, part in task.parts.items() if not part.kind.self_supervised]
         self.records = self.exact = 0
 
     def add(self, gold: Mapping[str, Any], predicted: Mapping[str, Any]) -> None:
@@ -224,9 +225,25 @@ class _JointCounter:
 
     def result(self) -> Scores:
         scores = {name: counter.result() for name, counter in self.counters.items()}
-        compared = [name for name, part in self.task.parts.items() if not part.kind.self_supervised]
-        headlines = [next(iter(self.counters[name].counter.result().values())) for name in compared]
-        return {"mean": ratio(sum(headlines), len(compared)), "exact": ratio(self.exact, self.records), **scores}
+        headlines = [next(iter(self.counters[name].counter.result().values())) for name in self.compared]
+        return {"mean": ratio(sum(headlines), len(headlines)), "exact": ratio(self.exact, self.records), **scores}
+
+    def statistics(self, sides: Sequence[Sequence[Pair]], at: Sequence[int]) -> Iterator[Statistics]:
+        yield mean_of("exact", [float(self.task.is_right(*side[i])) for side in sides for i in at])
+        parts = []
+        for name, counter in self.counters.items():
+            of_head = [[(gold[name], predicted[name]) for gold, predicted in side] for side in sides]
+            parts += [(name, *statistic) for statistic in counter.statistics(of_head, at)]
+        ends = np.cumsum([rows.shape[1] for _, rows, _ in parts])
+
+        def scores(sums: np.ndarray) -> Scores:
+            by_head: dict[str, Scores] = {name: {} for name in self.counters}
+            for (name, _, score), of_part in zip(parts, np.split(sums, ends[:-1], 1), strict=True):
+                by_head[name] |= score(of_part)
+            headlines = [next(iter(by_head[name].values())) for name in self.compared]
+            return {"mean": ratio(sum(headlines), len(headlines)), **by_head}
+
+        yield np.hstack([rows for _, rows, _ in parts]), scores
 
 
 class _HeadCounter:
@@ -244,14 +261,16 @@ class _HeadCounter:
             self.answers.append((gold, predicted))
         self.counter.add(gold, predicted)
 
-    def statistics(self) -> Iterator[Statistics]:
-        """Yield the sums of scores that stored answers are needed for; NaN for those that are no mean over records."""
-        yield from self.counter.statistics() if hasattr(self.counter, "statistics") else ()
+    def statistics(self, sides: Sequence[Sequence[Pair]], at: Sequence[int]) -> Iterator[Statistics]:
+        """Yield the statistics of the answer kind, then those of the head's scores that are means over records."""
+        yield from self.counter.statistics(sides, at)
         if self.metrics and self.answers:
-            singles = [*starmap(self._score_one, self.answers)]
-            for name, score in self.metrics(*zip(*self.answers, strict=True)).items():
-                values = np.array([scores.get(name, math.nan) for scores in singles])
-                yield mean_of(name, values if np.isclose(values.mean(), score) else np.full(len(values), math.nan))
+            singles = [[*starmap(self._score_one, side)] for side in sides]
+            wholes = [self.metrics(*zip(*side, strict=True)) for side in sides]
+            for name in wholes[0]:
+                values = np.array([[scores.get(name, math.nan) for scores in of_side] for of_side in singles])
+                if np.allclose(values.mean(1), [scores.get(name, math.nan) for scores in wholes]):
+                    yield mean_of(name, values[:, at].ravel())
 
     def _score_one(self, gold: Any, predicted: Any) -> Mapping[str, float]:
         try:

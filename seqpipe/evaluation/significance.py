@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -167,29 +166,24 @@ def _differences(predictor: Predictor, triples: Sequence[Triple], resamples: int
     """Return the difference of each score, by label and metric.
 
     Scores are functions of sums over records. So a sample needs no counting: its sums are those of single records by
-    their weights, and one counter with arrays of sums in place of numbers returns the scores of all samples.
+    their weights.
     """
     places: dict[str, list[int]] = defaultdict(list)  # equal records are drawn together
     for i, triple in enumerate(triples):
         places[repr(triple)].append(i)
     at, counts = [some[0] for some in places.values()], np.array([len(some) for some in places.values()])
-    # Sums of numbers are about those of the first record, which each counter gets, and which are subtracted.
-    start = next(((gold, first) for gold, first, _ in triples if first is not None), triples[0][:2])
-    pairs = [[(triple[0], triple[side]) for triple in triples] for side in (1, 2)]
-    singles = [_count(predictor, [start, side[i]]) for side in pairs for i in at] + [_count(predictor, [start])]
-    whole = [_count(predictor, side) for side in pairs]
-    statistics = []
-    for head in predictor.task.parts:
-        of_head = [(counter.counters[head] if head else counter).statistics() for counter in whole]
-        both = zip(*of_head, strict=True)
-        statistics += [(head and f"{head}.", np.vstack([a[at], b[at]]), score) for (a, score), (b, _) in both]
+    sides = [[(triple[0], triple[side]) for triple in triples] for side in (1, 2)]
+    whole = [new_counter(predictor) for _ in sides]
+    for counter, side in zip(whole, sides, strict=True):
+        for pair in side:
+            counter.add(*pair)
+    statistics = [*whole[0].statistics(sides, at)]
 
     def scores(first: np.ndarray, second: np.ndarray) -> dict[Key, Any]:
         """Return the scores of samples, each a row of weights of the answers of both models."""
-        weights = np.hstack([first, second, np.full((len(first), 1), -len(triples))]).astype(float, order="F")
-        by_key = _flat(_combine(singles, weights).result(), predictor)
-        for head, rows, score in statistics:
-            by_key |= _flat(score(weights[:, :-1] @ rows), predictor, head)
+        weights, by_key = np.hstack([first, second]).astype(float), dict[Key, Any]()
+        for rows, score in statistics:
+            by_key |= _flat(score(weights @ rows), predictor)
         return by_key
 
     rng, size = np.random.default_rng(1), max(1, CELLS // len(at))
@@ -218,35 +212,6 @@ def _differences(predictor: Predictor, triples: Sequence[Triple], resamples: int
             row = replace(row, low=float(low), high=float(high), p=float(p))
         rows[key] = row
     return rows
-
-
-def _count(predictor: Predictor, pairs: Sequence[tuple[Any, Any]]) -> Any:
-    counter = new_counter(predictor)
-    for gold, predicted in pairs:
-        counter.add(gold, predicted)
-    return counter
-
-
-def _combine(values: Sequence[Any], weights: np.ndarray) -> Any:
-    """Return counters of single records, or their sums, as one whose sums are arrays: one for each row of weights."""
-    value = values[0]
-    if isinstance(value, Counter):
-        total: Counter[Any] = Counter()
-        for counts, weight in zip(values, weights.T, strict=True):
-            for key, count in counts.items():
-                total[key] = total[key] + count * weight
-        return total
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return weights @ np.array(values, float)
-    if isinstance(value, Mapping):
-        return {key: _combine([some[key] for some in values], weights) for key in value}
-    if isinstance(value, list):  # of counters; stored answers are no sums
-        return [_combine(some, weights) for some in zip(*values, strict=False) if hasattr(some[0], "result")]
-    if hasattr(value, "result"):
-        combined = copy.copy(value)
-        vars(combined).update({name: _combine([vars(some)[name] for some in values], weights) for name in vars(value)})
-        return combined
-    return value
 
 
 def _flat(scores: Mapping[str, Any], predictor: Predictor, head: str = "") -> dict[Key, Any]:

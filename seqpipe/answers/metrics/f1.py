@@ -5,27 +5,37 @@ Scores are fractions (0 to 1), and a division by zero gives 0.
 
 from __future__ import annotations
 
-from collections import Counter
+from abc import abstractmethod
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from seqpipe.answers.metrics.numbers import ratio
+from seqpipe.answers.metrics.numbers import SumCounter, ratio
 from seqpipe.answers.tagging_schemes import Span
 from seqpipe.answers.types import Scores
 
 SPLIT = "(split otherwise)"  # the tag of a word that the model splits differently
 
 
-class _Counter:
+class _Counter(SumCounter):
     """Counts of each label: in the reference, in the answers, and correct."""
 
-    def __init__(self) -> None:
-        self.gold: Counter[str] = Counter()
-        self.predicted: Counter[str] = Counter()
-        self.correct: Counter[str] = Counter()
+    @staticmethod
+    def counts(**labels: Iterable[str]) -> Counter[tuple[str, str]]:
+        """Return the counts of labels by the names of the sums."""
+        return Counter((name, label) for name, of_record in labels.items() for label in of_record)
 
-    def each(self) -> dict[str, Scores]:
-        labels = sorted({**self.gold, **self.predicted})
-        return {label: _f1(self.gold[label], self.predicted[label], self.correct[label]) for label in labels}
+    def scores(self, sums: Counter[Any]) -> Scores:
+        by_name: dict[str, Counter[str]] = defaultdict(Counter)
+        for (name, label), count in sums.items():
+            by_name[name][label] = count
+        gold, predicted, correct = by_name["gold"], by_name["predicted"], by_name["correct"]
+        each = {label: _f1(gold[label], predicted[label], correct[label]) for label in sorted({**gold, **predicted})}
+        return self.overall(_f1(gold.total(), predicted.total(), correct.total()), each, sums) | {"labels": each}
+
+    @abstractmethod
+    def overall(self, total: Scores, each: dict[str, Scores], sums: Counter[Any]) -> Scores:
+        """Return the scores over all labels, given those of all counts and of each label."""
 
     @staticmethod
     def macro_f1(each: dict[str, Scores]) -> float:
@@ -37,33 +47,28 @@ class _Counter:
 class SpanCounter(_Counter):
     """Precision, recall and F1 of spans with correct label and boundaries (micro average, like conlleval)."""
 
-    def add(self, gold: Iterable[Span], predicted: Iterable[Span]) -> None:
-        """Add one record's spans; a repeated span counts once."""
-        right, answered = set(gold), set(predicted)
-        self.gold.update(label for label, _, _ in right)
-        self.predicted.update(label for label, _, _ in answered)
-        self.correct.update(label for label, _, _ in right & answered)
+    def terms(self, gold: Iterable[Span], predicted: Iterable[Span]) -> Counter[tuple[str, str]]:
+        """Count one record's spans; a repeated span counts once."""
+        sides = {"gold": set(gold), "predicted": set(predicted)}
+        sides["correct"] = sides["gold"] & sides["predicted"]
+        return self.counts(**{name: [label for label, _, _ in spans] for name, spans in sides.items()})
 
-    def result(self) -> Scores:
-        totals = self.gold.total(), self.predicted.total(), self.correct.total()
-        return {**_f1(*totals), "labels": self.each()}
+    def overall(self, total: Scores, each: dict[str, Scores], sums: Counter[Any]) -> Scores:
+        return total
 
 
 class TagCounter(_Counter):
     """Accuracy over all words, and precision, recall and F1 of each tag."""
 
-    def add(self, gold: Sequence[Span], predicted: Sequence[Span]) -> None:
-        """Add one record's tags, each with its word's offsets; a word that the model splits differently is missed."""
+    def terms(self, gold: Sequence[Span], predicted: Sequence[Span]) -> Counter[tuple[str, str]]:
+        """Count one record's tags, each with its word's offsets; a word that the model splits differently is missed."""
         tags = {(start, end): tag for tag, start, end in predicted}
-        for right, start, end in gold:
-            tag = tags.get((start, end), SPLIT)
-            self.gold[right] += 1
-            self.predicted[tag] += 1
-            self.correct[right] += right == tag
+        pairs = [(right, tags.get((start, end), SPLIT)) for right, start, end in gold]
+        correct = [right for right, tag in pairs if right == tag]
+        return self.counts(gold=[right for right, _ in pairs], predicted=[tag for _, tag in pairs], correct=correct)
 
-    def result(self) -> Scores:
-        accuracy = ratio(self.correct.total(), self.gold.total())
-        return {"accuracy": accuracy, "labels": self.each()}
+    def overall(self, total: Scores, each: dict[str, Scores], sums: Counter[Any]) -> Scores:
+        return {"accuracy": total["recall"]}
 
 
 class LabelCounter(_Counter):
@@ -76,51 +81,35 @@ class LabelCounter(_Counter):
         self.out_of_scope = out_of_scope
         super().__init__()
 
-    def add(self, gold: str, predicted: str | None) -> None:
-        """Add one record's label; None for a text without tokens."""
-        self.gold[gold] += 1
-        self.predicted.update([] if predicted is None else [predicted])
-        self.correct[gold] += gold == predicted
+    def terms(self, gold: str, predicted: str | None) -> dict[tuple[str, str], int]:
+        """Count one record's label; None for a text without tokens."""
+        answered = {} if predicted is None else {("predicted", predicted): 1}
+        return {("gold", gold): 1, ("correct", gold): int(gold == predicted), **answered}
 
-    def result(self) -> Scores:
-        each, outside, scopes = self.each(), self.out_of_scope, dict[str, float]()
-        if outside is not None:
-            refused, of_others = self.correct[outside], self.gold.total() - self.gold[outside]
-            scopes["in_scope_accuracy"] = ratio(self.correct.total() - refused, of_others)
-            scopes["out_of_scope_recall"] = ratio(refused, self.gold[outside])
-        return {
-            "accuracy": ratio(self.correct.total(), self.gold.total()),
-            "macro_f1": self.macro_f1(each),
-            **scopes,
-            "labels": each,
-        }
+    def overall(self, total: Scores, each: dict[str, Scores], sums: Counter[Any]) -> Scores:
+        scores = {"accuracy": total["recall"], "macro_f1": self.macro_f1(each)}
+        if self.out_of_scope is not None:
+            texts, refused = sums["gold", self.out_of_scope], sums["correct", self.out_of_scope]
+            scores["in_scope_accuracy"] = ratio(total["correct"] - refused, total["gold"] - texts)
+            scores["out_of_scope_recall"] = ratio(refused, texts)
+        return scores
 
 
 class LabelsCounter(_Counter):
     """F1 over all labels of all texts (micro average), the mean of the labels' F1, and the share of equal sets."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts = self.equal = 0
-
-    def add(self, gold: Iterable[str], predicted: Iterable[str]) -> None:
-        """Add one record's labels; a repeated label counts once."""
+    def terms(self, gold: Iterable[str], predicted: Iterable[str]) -> Counter[tuple[str, str]]:
+        """Count one record's labels; a repeated label counts once."""
         right, answered = set(gold), set(predicted)
-        self.gold.update(right)
-        self.predicted.update(answered)
-        self.correct.update(right & answered)
-        self.texts += 1
-        self.equal += right == answered
+        sets = {"texts": [""], "equal": [""] if right == answered else []}
+        return self.counts(gold=right, predicted=answered, correct=right & answered, **sets)
 
-    def result(self) -> Scores:
-        each = self.each()
-        all_labels = _f1(self.gold.total(), self.predicted.total(), self.correct.total())
+    def overall(self, total: Scores, each: dict[str, Scores], sums: Counter[Any]) -> Scores:
         return {
-            "micro_f1": all_labels.pop("f1"),
+            "micro_f1": total.pop("f1"),
             "macro_f1": self.macro_f1(each),
-            "exact_match": ratio(self.equal, self.texts),
-            **all_labels,
-            "labels": each,
+            "exact_match": ratio(sums["equal", ""], sums["texts", ""]),
+            **total,
         }
 
 

@@ -3,78 +3,103 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
 
-from seqpipe.answers.types import Metric, Scores, Statistics
+from seqpipe.answers.types import Metric, Pair, Scores, Statistics
 from seqpipe.console import text_table
+
+
+class SumCounter(ABC):
+    """Counts scores that are functions of sums over the records, in constant memory."""
+
+    def __init__(self) -> None:
+        self.sums: Counter[Any] = Counter()
+
+    @abstractmethod
+    def terms(self, gold: Any, predicted: Any) -> Mapping[Any, Any]:
+        """Return the terms of one record in the sums, by the names of the sums."""
+
+    @abstractmethod
+    def scores(self, sums: Counter[Any]) -> Scores:
+        """Return the scores of sums: numbers, or arrays (N,) with the sums of many samples."""
+
+    def add(self, gold: Any, predicted: Any) -> None:
+        """Add one record, as `terms` describes it."""
+        for name, term in self.terms(gold, predicted).items():
+            self.sums[name] += term
+
+    def result(self) -> Scores:
+        return self.scores(self.sums)
+
+    def statistics(self, sides: Sequence[Sequence[Pair]], at: Sequence[int]) -> Iterator[Statistics]:
+        terms = [self.terms(*side[i]) for side in sides for i in at]
+        columns = {name: i for i, name in enumerate(dict.fromkeys(chain.from_iterable(terms)))}
+        rows = np.zeros((len(terms), len(columns)))
+        for row, of_record in zip(rows, terms, strict=True):
+            row[[columns[name] for name in of_record]] = [*of_record.values()]
+        yield rows, lambda sums: self.scores(Counter(dict(zip(columns, sums.T, strict=True))))
+
 
 # Scores of numbers: correlation, explained variance and errors, counted record by record in constant memory.
 
 
-class ScoreCounter:
+class ScoreCounter(SumCounter):
     """Explained variance (R²), Pearson's correlation, and errors in the target's unit.
 
     Sums are about the first record's numbers, so that numbers far from 0 lose no precision (Chan et al. 1983).
     """
 
-    def __init__(self) -> None:
-        self.numbers = self.unanswered = 0
-        self.origin: tuple[float, float] | None = None
-        self.gold = self.predicted = 0.0
-        self.gold_squares = self.predicted_squares = self.products = 0.0
-        self.errors = self.squares = 0.0
+    origin: tuple[float, float] | None = None
 
-    def add(self, gold: float, predicted: float | None) -> None:
-        """Add one record's number; None for a text without tokens, which is counted without an error."""
+    def terms(self, gold: float, predicted: float | None) -> dict[str, float]:
+        """Return the terms of a record's number; None for a text without tokens, which is counted without an error."""
         if predicted is None:
-            self.unanswered += 1
-            return
+            return {"unanswered": 1}
         self.origin = self.origin or (gold, predicted)
-        self.numbers += 1
         gold_off, predicted_off = gold - self.origin[0], predicted - self.origin[1]
-        self.gold += gold_off
-        self.predicted += predicted_off
-        self.gold_squares += gold_off**2
-        self.predicted_squares += predicted_off**2
-        self.products += gold_off * predicted_off
-        self.errors += abs(gold - predicted)
-        self.squares += (gold - predicted) ** 2
-
-    def result(self) -> Scores:
-        gold = self.gold_squares - ratio(self.gold**2, self.numbers)
-        predicted = self.predicted_squares - ratio(self.predicted**2, self.numbers)
-        products = self.products - ratio(self.gold * self.predicted, self.numbers)
         return {
-            "r2": ratio(gold - self.squares, gold),
+            "numbers": 1,
+            "gold": gold_off,
+            "predicted": predicted_off,
+            "gold_squares": gold_off**2,
+            "predicted_squares": predicted_off**2,
+            "products": gold_off * predicted_off,
+            "errors": abs(gold - predicted),
+            "squares": (gold - predicted) ** 2,
+        }
+
+    def scores(self, sums: Counter[Any]) -> Scores:
+        n = sums["numbers"]
+        gold = sums["gold_squares"] - ratio(sums["gold"] ** 2, n)
+        predicted = sums["predicted_squares"] - ratio(sums["predicted"] ** 2, n)
+        products = sums["products"] - ratio(sums["gold"] * sums["predicted"], n)
+        return {
+            "r2": ratio(gold - sums["squares"], gold),
             "pearson": ratio(products, root(gold) * root(predicted)),
-            "mae": ratio(self.errors, self.numbers),
-            "rmse": root(ratio(self.squares, self.numbers)),
-            **({"unanswered": self.unanswered} if np.any(self.unanswered) else {}),
+            "mae": ratio(sums["errors"], n),
+            "rmse": root(ratio(sums["squares"], n)),
+            **_unanswered(sums),
         }
 
 
-class NumberCounter:
+class NumberCounter(SumCounter):
     """Mean of numbers without a reference, and the number of texts without one."""
 
-    def __init__(self) -> None:
-        self.total = 0.0
-        self.numbers = self.unanswered = 0
+    def terms(self, gold: None, predicted: float | None) -> dict[str, float]:
+        return {"unanswered": 1} if predicted is None else {"total": predicted, "numbers": 1}
 
-    def add(self, gold: None, predicted: float | None) -> None:
-        if predicted is None:
-            self.unanswered += 1
-        else:
-            self.total += predicted
-            self.numbers += 1
+    def scores(self, sums: Counter[Any]) -> Scores:
+        return {"mean_score": ratio(sums["total"], sums["numbers"]), **_unanswered(sums)}
 
-    def result(self) -> Scores:
-        return {
-            "mean_score": ratio(self.total, self.numbers),
-            **({"unanswered": self.unanswered} if np.any(self.unanswered) else {}),
-        }
+
+def _unanswered(sums: Counter[Any]) -> Scores:
+    return {"unanswered": sums["unanswered"]} if np.any(sums["unanswered"]) else {}
 
 
 def mean_of(name: str, values: Sequence[float] | np.ndarray) -> Statistics:
@@ -103,28 +128,21 @@ def root(number: Any) -> Any:
 # Scores of ranked lists: accuracy of the first, mean reciprocal rank, and recall.
 
 
-class RankCounter:
+class RankCounter(SumCounter):
     """Rank of the first right entry in a list of k: first (accuracy), at all (recall), 1 / rank (MRR).
 
     The mean reciprocal rank (Voorhees 1999) counts 0 if none of the k is right.
     """
 
-    def __init__(self) -> None:
-        self.records = self.first = self.found = 0
-        self.reciprocal = 0.0
+    def terms(self, gold: str, predicted: Sequence[str]) -> dict[str, float]:
+        """Return the terms of one record's label and the predicted ones, best first; an empty list is wrong."""
+        if gold not in predicted:
+            return {"records": 1}
+        rank = 1 + [*predicted].index(gold)
+        return {"records": 1, "accuracy": rank == 1, "mrr": 1 / rank, "recall_at_k": 1}
 
-    def add(self, gold: str, predicted: Sequence[str]) -> None:
-        """Add one record's label, and the list of predicted ones, best first; an empty list is wrong."""
-        self.records += 1
-        if gold in predicted:
-            rank = 1 + [*predicted].index(gold)
-            self.first += rank == 1
-            self.found += 1
-            self.reciprocal += 1 / rank
-
-    def result(self) -> Scores:
-        counts = {"accuracy": self.first, "mrr": self.reciprocal, "recall_at_k": self.found}
-        return {name: ratio(count, self.records) for name, count in counts.items()}
+    def scores(self, sums: Counter[Any]) -> Scores:
+        return {name: ratio(sums[name], sums["records"]) for name in ("accuracy", "mrr", "recall_at_k")}
 
 
 # Scores of embeddings: retrieval of texts with the same label, and the length of vectors.
@@ -132,17 +150,14 @@ class RankCounter:
 BLOCK = 512  # vectors compared with all others at a time
 
 
-class LengthCounter:
+class LengthCounter(NumberCounter):
     """Mean length of vectors without a reference, and the number of texts without one."""
 
-    def __init__(self) -> None:
-        self.lengths = NumberCounter()
+    def terms(self, gold: None, predicted: Any) -> dict[str, float]:
+        return super().terms(gold, None if predicted is None else float(np.linalg.norm(predicted)))
 
-    def add(self, gold: None, predicted: Sequence[float] | None) -> None:
-        self.lengths.add(gold, None if predicted is None else float(np.linalg.norm(predicted)))
-
-    def result(self) -> Scores:
-        scores = self.lengths.result()
+    def scores(self, sums: Counter[Any]) -> Scores:
+        scores = super().scores(sums)
         return {"mean_length": scores.pop("mean_score"), **scores}
 
 
@@ -166,10 +181,21 @@ class VectorCounter:
             self.answered.append(len(self.labels) - 1)
 
     def result(self) -> Scores:
-        return {"precision_at_1": 0.0} | whole_scores(self.statistics())
+        right = self._right()
+        return {"precision_at_1": ratio(float(right.sum()), len(right))}
 
-    def statistics(self) -> Iterator[Statistics]:
+    def statistics(self, sides: Sequence[Sequence[Pair]], at: Sequence[int]) -> Iterator[Statistics]:
         """Yield whether the text nearest to each text has its label: samples of texts are not searched again."""
+        right = []
+        for side in sides:
+            counter = VectorCounter()
+            for pair in side:
+                counter.add(*pair)
+            right.append(counter._right()[at])
+        yield mean_of("precision_at_1", np.concatenate(right))
+
+    def _right(self) -> np.ndarray:
+        """Return 1 for each text whose nearest text has its label, else 0."""
         right = np.zeros(len(self.labels))
         if len(self.vectors) > 1:
             vectors, labels = np.stack(self.vectors), np.unique(self.labels, return_inverse=True)[1][self.answered]
@@ -178,7 +204,7 @@ class VectorCounter:
                 rows = np.arange(len(near))
                 near[rows, first + rows] = -np.inf
                 right[self.answered[first : first + BLOCK]] = labels[near.argmax(1)] == labels[first : first + BLOCK]
-        yield mean_of("precision_at_1", right)
+        return right
 
 
 # Scores of structured answers, field by field.
@@ -198,13 +224,13 @@ class FieldDescription(Protocol):
     def type(self) -> str: ...
 
 
-class FieldCounter:
+class FieldCounter(SumCounter):
     """Accuracy of labels, positions and spans, F1 of labels of pairs, correlation and errors of numbers."""
 
     def __init__(self, field: FieldDescription):
+        super().__init__()
         self.field = field
         self.is_number, self.is_pair = field.type == "number", field.per == "pair"
-        self.gold = self.predicted = self.correct = 0
         self.numbers = ScoreCounter()
 
     @property
@@ -216,48 +242,50 @@ class FieldCounter:
             named = dict.fromkeys(_F1 if self.is_pair else ("accuracy",), Metric())
         return {f"{self.field.name}_{name}": metric for name, metric in named.items()}
 
-    def add(self, gold: Any, predicted: Any) -> None:
-        """Add one record's values: one, or those of words or pairs by their places."""
+    def terms(self, gold: Any, predicted: Any) -> Mapping[str, float]:
+        """Return the terms of one record's values: one, or those of words or pairs by their places."""
         if self.field.per == "text":
             gold, predicted = {(): gold}, {(): predicted}
         if self.is_number:
+            terms: Counter[str] = Counter()
             for key in gold if not self.is_pair else {**gold, **predicted}:
-                self.numbers.add(gold.get(key, 0.0), predicted.get(key, 0.0 if self.is_pair else None))
-            return
-        self.gold += len(gold)
-        self.predicted += len(predicted)
-        self.correct += sum(key in predicted and predicted[key] == value for key, value in gold.items())
+                number = predicted.get(key, 0.0 if self.is_pair else None)
+                terms.update(self.numbers.terms(gold.get(key, 0.0), number))
+            return terms
+        correct = sum(key in predicted and predicted[key] == value for key, value in gold.items())
+        return {"gold": len(gold), "predicted": len(predicted), "correct": correct}
 
-    def result(self) -> Scores:
+    def scores(self, sums: Counter[Any]) -> Scores:
         name = self.field.name
         if self.is_number:
-            scores = self.numbers.result()
+            scores = self.numbers.scores(sums)
             return {f"{name}_{metric}": scores[metric] for metric in _ERRORS}
         if not self.is_pair:
-            return {f"{name}_accuracy": ratio(self.correct, self.gold)}
+            return {f"{name}_accuracy": ratio(sums["correct"], sums["gold"])}
         return {
-            f"{name}_f1": ratio(2 * self.correct, self.gold + self.predicted),
-            f"{name}_precision": ratio(self.correct, self.predicted),
-            f"{name}_recall": ratio(self.correct, self.gold),
+            f"{name}_f1": ratio(2 * sums["correct"], sums["gold"] + sums["predicted"]),
+            f"{name}_precision": ratio(sums["correct"], sums["predicted"]),
+            f"{name}_recall": ratio(sums["correct"], sums["gold"]),
         }
 
 
-class StructureCounter:
+class StructureCounter(SumCounter):
     """Scores of every field, and the share of records in which all fields are correct."""
 
     def __init__(self, fields: Sequence[FieldDescription]):
-        self.fields = [FieldCounter(field) for field in fields]
-        self.records = self.exact = 0
+        super().__init__()
+        self.fields = {field.name: FieldCounter(field) for field in fields}
 
-    def add(self, gold: Mapping[str, Any], predicted: Mapping[str, Any]) -> None:
-        self.records += 1
-        self.exact += gold == predicted
-        for counter in self.fields:
-            counter.add(gold[counter.field.name], predicted[counter.field.name])
+    def terms(self, gold: Mapping[str, Any], predicted: Mapping[str, Any]) -> dict[tuple[str, str], float]:
+        of_fields = {name: counter.terms(gold[name], predicted[name]) for name, counter in self.fields.items()}
+        terms = {(name, key): term for name, terms in of_fields.items() for key, term in terms.items()}
+        return {**terms, ("", "records"): 1, ("", "exact"): gold == predicted}
 
-    def result(self) -> Scores:
-        scores = {name: score for counter in self.fields for name, score in counter.result().items()}
-        return {**scores, "exact_match": ratio(self.exact, self.records)}
+    def scores(self, sums: Counter[Any]) -> Scores:
+        scores: Scores = {}
+        for name, counter in self.fields.items():
+            scores |= counter.scores(Counter({key: total for (field, key), total in sums.items() if field == name}))
+        return {**scores, "exact_match": ratio(sums["", "exact"], sums["", "records"])}
 
 
 # Formatting of scores: one number, and an aligned table.

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from seqpipe.answers.metrics.numbers import ratio
+from seqpipe.answers.metrics.numbers import SumCounter, ratio
+from seqpipe.answers.types import Scores
 from seqpipe.errors import DataError
 
 Gold = tuple[str, int]  # the text of an answer, and its start in the passage
@@ -76,30 +77,23 @@ def _overlap(gold: str, predicted: str) -> float:
     return 2 * same / (len(right) + len(answered))
 
 
-class ReadingCounter:
+class ReadingCounter(SumCounter):
     """F1 and exact match of SQuAD (Rajpurkar et al. 2016), a mean over questions.
 
     If some questions have no answer, also F1 over those that have one, and the accuracy on those without (Rajpurkar et
     al. 2018).
     """
 
-    def __init__(self) -> None:
-        self.questions = self.without = 0
-        self.exact = self.f1 = self.kept_silent = 0.0
-
-    def add(self, gold: Sequence[str], predicted: str) -> None:
-        """Add one question: the texts of its answers, empty if it has none, and the model's answer."""
+    def terms(self, gold: Sequence[str], predicted: str) -> dict[str, float]:
+        """Return the terms of a question: the texts of its answers, empty if it has none, and the model's answer."""
         exact, f1 = match(gold, predicted)
-        self.questions += 1
-        self.exact += exact
-        self.f1 += f1
-        if not gold:
-            self.without += 1
-            self.kept_silent += exact
+        without = {} if gold else {"without": 1, "silent": exact}
+        return {"questions": 1, "exact": exact, "f1": f1, **without}
 
-    def result(self) -> dict[str, Any]:
-        scores = {"f1": ratio(self.f1, self.questions), "exact_match": ratio(self.exact, self.questions)}
-        if np.any(self.without):
-            scores["has_answer_f1"] = ratio(self.f1 - self.kept_silent, self.questions - self.without)
-            scores["no_answer_accuracy"] = ratio(self.kept_silent, self.without)
+    def scores(self, sums: Counter[Any]) -> Scores:
+        n, without = sums["questions"], sums["without"]
+        scores = {"f1": ratio(sums["f1"], n), "exact_match": ratio(sums["exact"], n)}
+        if np.any(without):
+            scores["has_answer_f1"] = ratio(sums["f1"] - sums["silent"], n - without)
+            scores["no_answer_accuracy"] = ratio(sums["silent"], without)
         return scores

@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from seqpipe.answers.metrics.numbers import mean_of, ratio, whole_scores
-from seqpipe.answers.types import Statistics
+from seqpipe.answers.metrics.numbers import SumCounter, mean_of, ratio, whole_scores
+from seqpipe.answers.types import Pair, Scores, Statistics
 from seqpipe.errors import DataError, UsageError, did_you_mean
 
 BleuTokenizer = Literal["13a", "char", "intl", "ja-mecab", "none", "zh"]
@@ -38,7 +38,7 @@ def tokenizer_fault(tokenize: str | None) -> str:
     return ""
 
 
-class TextCounter:
+class TextCounter(SumCounter):
     """Exact match, token accuracy, edit rates over characters and words; BLEU, chrF and ROUGE.
 
     A token is text between white space, or a Chinese or Japanese character; `token_accuracy` is the share of positions
@@ -69,61 +69,74 @@ class TextCounter:
     def __init__(self, unknown: Callable[[str], list[str]] | None = None, bleu_tokenize: str | None = None) -> None:
         if fault := tokenizer_fault(bleu_tokenize):
             raise UsageError(fault)
-        self.bleu_tokenize = bleu_tokenize
-        self.texts = self.equal = self.characters = self.edits = self.tokens = self.same = self.wide = 0
-        self.unknown, self.copied = unknown, Counter[str]()
-        self.word_errors = {"wer": ErrorRate(edit_distance), "per": ErrorRate(unordered_distance)}
-        self.kept: list[tuple[list[str], str]] | None = [] if has("sacrebleu") or has("rouge_score") else None
+        super().__init__()
+        self.unknown, self.bleu_tokenize = unknown, bleu_tokenize
+        self.kept: list[Pair] | None = [] if has("sacrebleu") or has("rouge_score") else None
 
-    def add(self, gold: str | Sequence[str], predicted: str) -> None:
-        """Add one record's text, and its reference or references."""
-        references = [gold] if isinstance(gold, str) else list(gold)
+    def terms(self, gold: str | Sequence[str], predicted: str) -> dict[str, float]:
+        """Return the terms of one record's text, and its reference or references."""
+        references = _references(gold)
         distances = [edit_distance(reference, predicted) for reference in references]
         nearest = references[distances.index(min(distances))]
         words, written = _TOKEN.findall(nearest), _TOKEN.findall(predicted)
-        self.texts += 1
-        self.equal += predicted in references
-        self.characters += len(nearest)
-        self.edits += min(distances)
-        self.tokens += max(len(words), len(written))
-        self.same += sum(a == b for a, b in zip(words, written, strict=False))
-        for rate in self.word_errors.values():
-            rate.add([_TOKEN.findall(reference) for reference in references], written)
+        terms: dict[str, float] = {
+            "texts": 1,
+            "equal": predicted in references,
+            "characters": len(nearest),
+            "wide": len(re.findall(f"[{WIDE}]", nearest)),
+            "edits": min(distances),
+            "tokens": max(len(words), len(written)),
+            "same": sum(a == b for a, b in zip(words, written, strict=False)),
+        }
+        tokenized = [_TOKEN.findall(reference) for reference in references]
+        for name, distance in (("wer", edit_distance), ("per", unordered_distance)):
+            # The reference of the fewest errors, the longest of several.
+            errors, words_less = min((distance(reference, written), -len(reference)) for reference in tokenized)
+            terms |= {name: errors, f"{name}_words": -words_less}
         if self.unknown:
             right, copied = Counter(self.unknown(nearest)), Counter(self.unknown(predicted))
-            self.copied.update(gold=right.total(), written=copied.total(), both=(right & copied).total())
-        if self.kept is not None:
-            self.kept.append((references, predicted))
-            self.wide += len(re.findall(f"[{WIDE}]", nearest))
+            both = (right & copied).total()
+            terms |= {"copied_gold": right.total(), "copied": copied.total(), "copied_both": both}
+        return terms
 
-    def result(self) -> dict[str, float]:
+    def add(self, gold: str | Sequence[str], predicted: str) -> None:
+        super().add(gold, predicted)
+        if self.kept is not None:
+            self.kept.append((gold, predicted))
+
+    def scores(self, sums: Counter[Any]) -> Scores:
         scores = {
-            "exact_match": ratio(self.equal, self.texts),
-            "token_accuracy": ratio(self.same, self.tokens),
-            "character_error_rate": ratio(self.edits, self.characters),
-            **{name: rate.result() for name, rate in self.word_errors.items()},
+            "exact_match": ratio(sums["equal"], sums["texts"]),
+            "token_accuracy": ratio(sums["same"], sums["tokens"]),
+            "character_error_rate": ratio(sums["edits"], sums["characters"]),
+            **{name: ratio(sums[name], sums[f"{name}_words"]) for name in ("wer", "per")},
         }
         if self.unknown:
-            scores["copy_precision"] = ratio(self.copied["both"], self.copied["written"])
-            scores["copy_recall"] = ratio(self.copied["both"], self.copied["gold"])
+            scores["copy_precision"] = ratio(sums["copied_both"], sums["copied"])
+            scores["copy_recall"] = ratio(sums["copied_both"], sums["copied_gold"])
+        return scores
+
+    def result(self) -> Scores:
+        scores = super().result()
         if self.kept == [] and has("sacrebleu"):
             scores |= {"bleu": 0.0, "chrf": 0.0}
-        return scores | whole_scores(self.statistics())
+        return scores | whole_scores(self._corpus_statistics(self.kept or []))
 
-    @property
-    def _mostly_wide(self) -> bool:
-        return 2 * self.wide > self.characters
+    def statistics(self, sides: Sequence[Sequence[Pair]], at: Sequence[int]) -> Iterator[Statistics]:
+        yield from super().statistics(sides, at)
+        yield from self._corpus_statistics([side[i] for side in sides for i in at])
 
-    def statistics(self) -> Iterator[Statistics]:
+    def _corpus_statistics(self, pairs: Sequence[Pair]) -> Iterator[Statistics]:
         """Yield the sums of each text that BLEU, chrF and ROUGE are computed from."""
-        kept = self.kept or []
+        kept = [(_references(gold), predicted) for gold, predicted in pairs]
+        is_wide = 2 * self.sums["wide"] > self.sums["characters"]
         if kept and has("sacrebleu"):
             from sacrebleu.metrics import BLEU, CHRF
 
             predicted = [text for _, text in kept]
             streams = [*zip_longest(*(references for references, _ in kept))]  # records may have fewer references
             # force: no warnings about texts that end in " .", as in data with spaces between tokens
-            tokenize = self.bleu_tokenize or ("zh" if self._mostly_wide else "13a")
+            tokenize = self.bleu_tokenize or ("zh" if is_wide else "13a")
             metrics: dict[str, Any] = {"bleu": BLEU(tokenize=tokenize, force=True), "chrf": CHRF()}
             for name, metric in metrics.items():
                 # sacrebleu's public functions score whole sets only; its own significance tests call these methods.
@@ -133,71 +146,47 @@ class TextCounter:
             from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]
 
             names = {"rouge1": "rouge_1", "rouge2": "rouge_2", "rougeL": "rouge_l"}
-            scorer = RougeScorer([*names], use_stemmer=True, tokenizer=_Characters() if self._mostly_wide else None)
+            scorer = RougeScorer([*names], use_stemmer=True, tokenizer=_Characters() if is_wide else None)
             best = [scorer.score_multi(references, predicted) for references, predicted in kept]
             for theirs, ours in names.items():
                 yield mean_of(ours, [scores[theirs].fmeasure for scores in best])
+
+
+def _references(gold: str | Sequence[str]) -> Sequence[str]:
+    return [gold] if isinstance(gold, str) else gold
 
 
 def _corpus_scores(name: str, metric: Any, sums: np.ndarray) -> dict[str, np.ndarray]:
     return {name: np.array([metric._compute_score_from_stats([*row]).score / 100 for row in sums])}
 
 
-class ErrorRate:
-    """The errors of all texts divided by the words of their references; 0 if these have none.
-
-    Args:
-        distance: Function that returns the number of errors of a text against a reference.
-    """
-
-    def __init__(self, distance: Callable[[Sequence[str], Sequence[str]], int]) -> None:
-        self.distance, self.errors, self.words = distance, 0, 0
-
-    def add(self, references: Sequence[Sequence[str]], written: Sequence[str]) -> None:
-        """Add one record's words, against the reference of the fewest errors, the longest of several."""
-        counts = [(self.distance(reference, written), len(reference)) for reference in references]
-        errors, words = min(counts, key=lambda count: (count[0], -count[1]))
-        self.errors += errors
-        self.words += words
-
-    def result(self) -> float:
-        return ratio(self.errors, self.words)
-
-
-class PerplexityCounter:
+class PerplexityCounter(SumCounter):
     """Perplexity, mean loss of a token in nats, and bits per character of texts."""
 
-    def __init__(self) -> None:
-        self.loss, self.tokens, self.characters = 0.0, 0, 0
+    def terms(self, gold: None, predicted: Mapping[str, Any]) -> dict[str, float]:
+        return {name: predicted[name] for name in ("loss", "tokens", "characters")}
 
-    def add(self, gold: None, predicted: Mapping[str, Any]) -> None:
-        self.loss += predicted["loss"]
-        self.tokens += predicted["tokens"]
-        self.characters += predicted["characters"]
-
-    def result(self) -> dict[str, Any]:
-        if not np.any(self.tokens):
+    def scores(self, sums: Counter[Any]) -> Scores:
+        if not np.any(sums["tokens"]):
             raise DataError("perplexity needs a text of at least two tokens")
-        loss, bits = ratio(self.loss, self.tokens), ratio(self.loss / math.log(2), self.characters)
+        loss, bits = ratio(sums["loss"], sums["tokens"]), ratio(sums["loss"] / math.log(2), sums["characters"])
         exp = np.exp if isinstance(loss, np.ndarray) else math.exp
         return {"perplexity": exp(np.minimum(loss, 700.0)), "loss": loss, "bits_per_character": bits}
 
 
-class FillingCounter:
+class FillingCounter(SumCounter):
     """Share of masked words that are restored, and of texts in which all are."""
 
-    def __init__(self) -> None:
-        self.hidden = self.right = self.texts = self.equal = 0
+    def terms(self, gold: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
+        """Return the terms of one record's masked words, and the word filled in for each."""
+        right = sum(a == b for a, b in zip(gold, predicted, strict=False))
+        return {"hidden": len(gold), "right": right, "texts": 1, "equal": list(gold) == list(predicted)}
 
-    def add(self, gold: Sequence[str], predicted: Sequence[str]) -> None:
-        """Add one record's masked words, and the word filled in for each."""
-        self.hidden += len(gold)
-        self.right += sum(a == b for a, b in zip(gold, predicted, strict=False))
-        self.texts += 1
-        self.equal += list(gold) == list(predicted)
-
-    def result(self) -> dict[str, float]:
-        return {"masked_accuracy": ratio(self.right, self.hidden), "exact_match": ratio(self.equal, self.texts)}
+    def scores(self, sums: Counter[Any]) -> Scores:
+        return {
+            "masked_accuracy": ratio(sums["right"], sums["hidden"]),
+            "exact_match": ratio(sums["equal"], sums["texts"]),
+        }
 
 
 class _Characters:
