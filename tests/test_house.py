@@ -6,7 +6,7 @@ import inspect
 import pkgutil
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -455,6 +455,41 @@ def test_one_file_owns_the_private_parts_of_torch() -> None:
     sources = {path: re.sub("`[^`\n]*`", "", path.read_text(encoding="utf-8")) for path in files}
     users = {path.relative_to(PACKAGE.parent).as_posix() for path in files if PRIVATE_TORCH.search(sources[path])}
     assert users == {"seqpipe/nn/torch_internals.py"}
+
+
+DOCUMENTED = {"_asdict", "_exit", "_getframe"}  # of named tuples, os and sys
+
+
+def private_attributes(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    """The attributes with a leading underscore that no class of these sources has, by the name of the source."""
+    attributes: dict[str, set[str]] = {name: set() for name in sources}
+    known = set(DOCUMENTED)
+    for name, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            match node:
+                case ast.FunctionDef(name=member) | ast.AsyncFunctionDef(name=member):
+                    known.add(member)
+                case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=member, ctx=ast.Store()):
+                    known.add(member)
+                case ast.Name(id=member, ctx=ast.Store()):  # of a class
+                    known.add(member)
+                case ast.Attribute(value=ast.Name(id="aten")):  # an operator
+                    pass
+                case ast.Attribute(attr=member) if re.match("_[^_]", member):
+                    attributes[name].add(member)
+    return {name: members - known for name, members in attributes.items() if members - known}
+
+
+def test_private_attributes_of_other_packages_are_in_that_file_too() -> None:
+    source = "class A:\n    _y = 1\n    def _f(self): self._x = 1\n"
+    source += "a._x, a._y, a._f, a._z, a.b._w._asdict(), a.__doc__\na._v = 1"
+    assert private_attributes({"a": source, "b": "a._x"}) == {"a": {"_z", "_w", "_v"}}
+    files = [path for folder in (PACKAGE, PLUGINS) for path in folder.rglob("*.py")]
+    sources = {path.relative_to(PACKAGE.parent).as_posix(): path.read_text(encoding="utf-8") for path in files}
+    del sources["seqpipe/nn/torch_internals.py"]
+    sacrebleu = {"_extract_corpus_statistics", "_compute_score_from_stats"}
+    assert private_attributes(sources) == {"seqpipe/answers/metrics/text.py": sacrebleu}
+    assert [name for name in sources if "found_inf" in sources[name]] == ["seqpipe/training/optim.py"]
 
 
 def clauses(source: str) -> list[str]:

@@ -73,6 +73,14 @@ def _rows_only(optimizer: type[Optimizer]) -> type[Optimizer]:
     return type(optimizer.__name__, (optimizer,), {**eager, "step": step})
 
 
+def skip_steps(optimizer: Optimizer, if_true: Tensor) -> None:
+    """Let further steps leave the weights as they are if the tensor is true, without waiting for a GPU to know it.
+
+    GradScaler uses the same attribute, which PyTorch does not document.
+    """
+    vars(optimizer)["found_inf"] = if_true.float()
+
+
 def _update_rows(group: dict[str, Any], table: Tensor, rows: Tensor, gradient: Tensor, state: dict[str, Any]) -> None:
     """Update rows (R,) of a table (V, D) by their gradient (R, D).
 

@@ -283,9 +283,8 @@ class Trainer:
         self._average.before_step()
         if self._losses and not self._scaler.is_enabled():
             # From a loss that is not finite to its report no step moves the weights: they show which stage it is of.
-            # GradScaler does so by itself, with this attribute of the optimizer.
             losses = torch.stack([loss for _, _, loss in self._losses])
-            vars(self._optimizer)["found_inf"] = (~torch.isfinite(losses).all()).float()
+            optim.skip_steps(self._optimizer, ~torch.isfinite(losses).all())
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)

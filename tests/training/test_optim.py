@@ -150,6 +150,21 @@ def test_the_average_of_rows_is_that_of_all_weights_at_each_step() -> None:
             assert all(torch.equal(parameter, trained[name]) for name, parameter in module.named_parameters())
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_are_skipped_while_the_tensor_is_true(name: str) -> None:
+    table, output = nn.Embedding(9, 4, sparse=True), nn.Linear(4, 2)
+    weights = [*table.parameters(), *output.parameters()]
+    optimizer = OPTIMIZERS[name](weights, lr=0.1, fused=True)
+    for is_skipped in (True, True, False):
+        optimizer.zero_grad()
+        output(table(torch.tensor([1, 2]))).square().sum().backward()
+        coalesce_gradients(weights)
+        before = [weight.detach().clone() for weight in weights]
+        optim.skip_steps(optimizer, torch.tensor(is_skipped))
+        optimizer.step()
+        assert {*map(torch.equal, weights, before)} == {is_skipped}
+
+
 def test_an_optimizer_steps_as_the_library_does_without_its_compiler() -> None:
     script = """
 import sys

@@ -18,7 +18,7 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind, Outpu
 
 from seqpipe.export.tracing.onnx_registry import onnx_registry
 from seqpipe.export.tracing.recorder import Traced, UntraceableError, trace
-from seqpipe.nn.torch_internals import DEFAULT_REWRITE_RULES, constant_folding, exporter_core, ir_passes
+from seqpipe.nn.torch_internals import DEFAULT_REWRITE_RULES, constant_folding, ir_passes, target_pattern, translate
 
 _LEAST_OPSET = 18  # the lowest that PyTorch translates to; lower ones are converted
 
@@ -98,7 +98,7 @@ def _translate(traced: Traced, opset: int) -> onnx_ir.Model:
         constants={},
     )
     registry = onnx_registry(max(opset, _LEAST_OPSET))
-    model = exporter_core._exported_program_to_onnx_program(program, registry=registry).model
+    model = translate(program, registry=registry).model
     for graph in (model.graph, *model.functions.values()):
         for node in graph:
             if node.op_type == "Loop":  # the exporter gives the state in the body the shapes of the first state
@@ -124,7 +124,7 @@ class _Rule:
     """
 
     def __init__(self, rule: RewriteRule):
-        self._rule, pattern = rule, rule._target_pattern
+        self._rule, pattern = rule, target_pattern(rule)
         self.operators = {str(node.op) for node in pattern}
         self._operator = str(pattern.output_node.op) if pattern.has_single_output_node else None
 

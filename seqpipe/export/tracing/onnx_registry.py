@@ -24,30 +24,22 @@ _DTYPES: Mapping[type, torch.dtype] = {
 }
 
 
-class OnnxRegistry(torch_internals.registration.ONNXRegistry):
+class OnnxRegistry(torch_internals.OperatorRegistry):
     """Registry of the operators that the ONNX exporter translates; onnxscript's functions are loaded on first use.
 
     The exporter registers all 500 of them at once and reads their source code, which takes longer than a trace.
     """
 
     def __init__(self, opset: int):
-        super().__init__()
-        self._opset_version = opset
-        for meta in torch_internals.torchlib_registry.get_torchlib_ops():
-            self._register(meta.fx_target, meta)
-        self._cleanup_registry_based_on_opset_version()
+        super().__init__(opset)
         self._waiting = dict(registration.default_registry.items())
 
-    def get_decomps(self, target: Any) -> list[torch_internals.registration.OnnxDecompMeta]:
+    def get_decomps(self, target: Any) -> list[Any]:
         name = target.name() if isinstance(target, OpOverload) else f"{target.__module__}::{target.__name__}"
         if (waiting := self._waiting.pop(name, None)) is not None:
             for function in (*waiting.overloads, *waiting.complex):
-                is_complex = function in waiting.complex
-                meta = torch_internals.registration.OnnxDecompMeta(
-                    function, target, signature=None, is_complex=is_complex
-                )
-                self._register(target, meta)
-        entries: list[torch_internals.registration.OnnxDecompMeta] = super().get_decomps(target)
+                self.register(target, function, function in waiting.complex)
+        entries: list[Any] = super().get_decomps(target)
         return entries
 
 

@@ -32,7 +32,7 @@ class Frame:
         self.outer = outer
         self.graph = fx.Graph()
         if outer is not None:  # names are unique in the whole program: ONNX passes look values up by name
-            self.graph._graph_namespace = outer.graph._graph_namespace
+            internals.share_names(self.graph, outer.graph)
         # The graphs of its loops and its constants, under the names that nodes use.
         self.module = nn.Module()
         self.module.__dict__["graph"] = self.graph
@@ -49,7 +49,7 @@ class Frame:
         inputs = [node for node in self.graph.nodes if node.op == "placeholder"]
         position = self.graph.inserting_after(inputs[-1]) if inputs else self.graph.inserting_before()
         with position:
-            node = self.graph.placeholder(self.graph._graph_namespace.create_name(name, None))
+            node = self.graph.placeholder(internals.unique_name(self.graph, name))
         return _with_value(node, value)
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any, value: Any) -> fx.Node:
@@ -90,8 +90,8 @@ class Frame:
 
         It is possible only if an operator of this frame created it and no other tensor shares its memory.
         """
-        memory, before = tensor.untyped_storage()._cdata, self._tensors.get(id(tensor))
-        shared = [id(alias) for alias in self._alive if alias.untyped_storage()._cdata == memory]
+        memory, before = tensor.untyped_storage(), self._tensors.get(id(tensor))
+        shared = [id(alias) for alias in self._alive if alias.untyped_storage() is memory]
         if before is None or before.op == "placeholder" or any(self._tensors[alias] is not before for alias in shared):
             return False
         self._tensors |= dict.fromkeys(shared, node)
@@ -172,20 +172,15 @@ def _with_value(node: fx.Node, value: Any) -> fx.Node:
 # Fake tensors to run a program on: only shapes and types, with symbols for free axes.
 
 
-class FakeMode(internals.FakeTensorMode):
-    """Fake tensor mode without features that make a trace slow.
+class FakeMode(internals.WithoutDynamo, internals.FakeTensorMode):
+    """Fake tensor mode without a cache of results, which takes a third of a trace's time.
 
-    These are a wrapper that excludes Dynamo from every call (a fifth of the time), and a cache of results (a third):
-    each operator of a program runs once, so the cache is filled and hardly read.
+    Each operator of a program runs once, so the cache is filled and hardly read.
     """
 
     def __init__(self, shapes: internals.ShapeEnv):
         super().__init__(shape_env=shapes, allow_non_fake_inputs=True, export=True)
         self.cache_enabled = False
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
     __torch_dispatch__ = inspect.unwrap(internals.FakeTensorMode.__torch_dispatch__)
 
@@ -219,7 +214,7 @@ class UntraceableError(RuntimeError):
     """The program does something that cannot be recorded, such as writing into a part of a tensor."""
 
 
-class Recorder(internals.TorchDispatchMode):
+class Recorder(internals.WithoutDynamo, internals.TorchDispatchMode):
     """Records each operator that runs under it in the graph of the innermost frame."""
 
     supports_higher_order_operators = True  # to refuse them in words
@@ -232,10 +227,6 @@ class Recorder(internals.TorchDispatchMode):
         # Sizes of free axes, for tracing: far from all others, so that none equals another by chance.
         self._examples = itertools.count(100_003, 1_009)
         self.free: list[sympy.Symbol] = []  # symbols of free sizes
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -262,11 +253,11 @@ class Recorder(internals.TorchDispatchMode):
             out = func(*args, **kwargs)
             self.frame.bind(out, self.frame.node(args[0]))
             return out
-        if func._schema.is_mutable:
+        if internals.is_mutable(func):
             # `x += y` becomes `x + y`, which replaces x; other in-place operators need `torch.export`.
-            name = func._schema.name.removeprefix("aten::")
+            name, _, overload = func.name().removeprefix("aten::").partition(".")
             functional_name = re.sub(r"^__i(\w+)__$", r"__\1__", name).removesuffix("_" if name[-2:] != "__" else "")
-            functional = getattr(getattr(aten, functional_name, None), func._overloadname, None)
+            functional = getattr(getattr(aten, functional_name, None), overload or "default", None)
             if functional is not None and functional_name != name:
                 with self:
                     result = convert_type(functional(*args, **kwargs), args[0].dtype)
