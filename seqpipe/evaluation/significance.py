@@ -148,8 +148,9 @@ def _align(data: str, first: AnsweredSets, second: AnsweredSets) -> list[tuple[R
     for side, model in zip(sides, (first, second), strict=True):
         counts = Counter[str]()
         for record, answer in model.sets[data]:
-            content = model.predictor.task.gold(record), {key: record[key] for key in record.keys() - {"where"}}
-            key = json.dumps(content, sort_keys=True, default=str)
+            content = {key: record[key] for key in record.keys() - {"where"}}
+            # JSON cannot hold the reference of a structured head, whose keys are places of words.
+            key = f"{model.predictor.task.gold(record)!r}, {json.dumps(content, sort_keys=True, default=str)}"
             counts[key] += 1
             side[key, counts[key]] = record, answer
     if sides[0].keys() != sides[1].keys():

@@ -19,6 +19,7 @@ from seqpipe.answers.candidates import Vector
 from seqpipe.answers.classification import Label, Labels, Score
 from seqpipe.answers.extractive_span import ExtractiveSpan
 from seqpipe.answers.registry import MultiHead
+from seqpipe.answers.structured import Field, Structured
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Generation, Text
 from seqpipe.answers.types import Metric
@@ -196,20 +197,27 @@ def test_every_metric_of_every_kind_has_an_interval() -> None:
     words = [{"word": w, "start": 2 * i, "end": 2 * i + 1} for i, w in enumerate("ab")]
     tags = [[{**w, "entity": tag} for w, tag in zip(words, pair, strict=True)] for pair in (("O", "B-x"), ("B-x", "O"))]
     spans: Any = [[{**words[1], "entity_group": "x"}], []]
-    labels = as_labels("ab")
-    joint = MultiHead({"mood": Label("ab"), "slots": Spans(("O", "B-x"))})
+    labels, vectors = as_labels("ab"), ({"vector": [0.0, 1.0]}, {"vector": [1.0, 1.0]})
+    joint = MultiHead({"mood": Label("ab"), "slots": Spans(("O", "B-x")), "place": Vector("ab")})
+    fields = Field("label", "text", "label", "label", ("a", "b")), Field("tags", "word", "label", "tags", ("O", "B-x"))
+    structures = [
+        {"label": x, "words": [{**word, "tags": tag["entity"]} for word, tag in zip(words, of_text, strict=True)]}
+        for x, of_text in zip("ab", tags, strict=True)
+    ]
+    names: set[str] = set()
     cases: list[tuple[AnswerKind, Any]] = [
         (Labels("ab"), ([labels[0]], labels)),
         (Tags(("O", "B-x")), tags),
-        (Vector("ab"), ({"vector": [0.0, 1.0]}, {"vector": [1.0, 1.0]})),
+        (Vector("ab"), vectors),
         (ExtractiveSpan(), [{"answer": x, "start": 0, "end": 1} for x in "ab"]),
-        (joint, [{"mood": x, "slots": y} for x, y in zip(labels, spans, strict=True)]),
+        (joint, [{"mood": x, "slots": y, "place": z} for x, y, z in zip(labels, spans, vectors, strict=True)]),
+        (Structured(fields), structures),
     ]
     for kind, (one, two) in cases:
         result = compared(kind, records, [one, two, one, two], [one, one, two, two], resamples=100)
         assert [row.name for row in (*result.scores, *result.labels) if row.p is None] == [], kind.kind
-    assert {"slots.f1", "mood.accuracy", "exact"} <= {row.name for row in result.scores}
-    assert {"slots.x", "mood.a"} <= {row.name for row in result.labels}
+        names |= {row.name for row in (*result.scores, *result.labels)}
+    assert {"slots.f1", "mood.accuracy", "exact", "mean", "slots.x", "mood.a", "tags_accuracy"} <= names
 
 
 def test_perplexity_is_resampled_by_text_as_scipy_does_it() -> None:
@@ -303,7 +311,7 @@ def test_records_are_compared_in_any_order_and_file_and_other_data_is_refused() 
     with pytest.raises(UsageError) as refused:
         compare_answers(first, side("b", kind, changed))
     message = str(refused.value)
-    assert '1 of 6 records only in a\n  a:5: ["a", {"label": "a", "text": "t5"}]' in message
+    assert '1 of 6 records only in a\n  a:5: \'a\', {"label": "a", "text": "t5"}' in message
     assert "1 of 6 records only in b\n  b:7: " in message
     assert "--data FILE" in message
     for second, reason in (
