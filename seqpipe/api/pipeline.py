@@ -258,13 +258,11 @@ class Pipeline:
         Arguments and errors are those of `run`.
         """
         from seqpipe.runs.run_folder import start_run
-        from seqpipe.runs.self_training import self_train
-        from seqpipe.runs.train import train_run
+        from seqpipe.runs.self_training import train_in_rounds
 
         console = self._prepare(progress, device, on_epoch)
         with start_run(self.config, console, fresh, Path(runs)) as run:
-            self_train(run, console, device)
-            train_run(run, console, device)
+            train_in_rounds(run, console, device)
             for line in run.outcome_lines():
                 console.say(f"  {line}")
         return _as_run(run)

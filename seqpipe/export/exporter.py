@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -385,76 +385,66 @@ def export(
             error.args = (f"{error}\nits inputs, both answers and their margins are in {difference}",)
         raise
     difference.unlink(missing_ok=True)
-    compared = _ComparedBundle(comparison, model, files, parity, golden)
-    compared.report(len(records), console)
+    _report(comparison, parity, len(records), console)
     if settings.precision == "int8":
-        compared = compared.to_int8(records, path, console)
-    changes = {"parity": compared.parity, "golden": compared.golden}
-    if not compared.golden:
-        changes["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores differently"
-    manifest = compared.model.manifest.model_copy(update=changes)
-    card = model_card(manifest, compared.metrics, sum(map(len, compared.files.values())))
-    bundle.write(path, {**compared.files, bundle.CARD: card.encode()}, manifest)
-    written = bundle.read(path)
-    compared.model.manifest, compared.model.sha256 = written.manifest, written.sha256
-    return compared.model
-
-
-@dataclass(frozen=True)
-class _ComparedBundle:
-    """A bundle that has been compared with PyTorch but not written."""
-
-    comparison: Comparison
-    model: OpenedBundle
-    files: dict[str, bytes]
-    parity: dict[str, Any]
-    golden: tuple[Golden, ...]
-
-    @property
-    def metrics(self) -> Mapping[str, Metric]:
-        return self.comparison.ours.metric_types
-
-    def report(self, held_out: int, console: Console) -> None:
-        """Print the agreement of PyTorch and the bundle."""
-        parity = self.parity
-        score = ""
-        if "metric" in parity:
-            score = f"; {parity['metric']} {format_score(parity['metric'], parity['pytorch'], self.metrics)} in both"
-        console.say(
-            f"  onnxruntime = PyTorch in {parity['decisions']:,} decisions, of which {parity['ties']} are ties; "
-            f"scores within {parity['worst_score']:.1g}{score}"
-        )
-        optional = parity["records_with_options"]
-        drawn = f"{parity['records']:,} of {held_out:,} (drawn with seed {SEED})"
-        console.say(
-            f"  the same features of {held_out:,} records and {parity['read'] - held_out:,} generated texts; "
-            f"the same answers to {'all' if parity['records'] == held_out else drawn} records and "
-            f"{parity['texts']:,} generated texts"
-            + (f"; with other decode options to {optional:,} of these records" if optional else "")
-        )
-        if parity["rounded"]:
-            console.say(f"  {parity['rounded']:,} scores beyond {BOUND:g} are as near to float64 as those of PyTorch")
-        if fault := self.comparison.decisions.judge.fault:
-            console.say(f"  note: compared within {CLOSE:g} and not by float64, in which a component fails: {fault}")
-        if parity["without_effect"]:
-            console.say(f"  without effect on the tried inputs, so not compared: {', '.join(parity['without_effect'])}")
-
-    def to_int8(self, records: Sequence[Record], path: Path, console: Console) -> _ComparedBundle:
-        """Return the bundle in int8; ParityError if its answers are worse."""
         console.say("quantizing to int8 and comparing with fp32")
-        comparison, graph = self.comparison, self.files["model.onnx"]
-        docs = comparison.docs([comparison.task.question(record) for record in sample_records(records)[:CALIBRATING]])
-        inputs = (comparison.featurizer.collate([doc]) for doc in docs if len(doc))  # singly, without padding
-        files = {**self.files, "model.onnx": in_int8(graph, input_ranges(graph, inputs))}
-        model = OpenedBundle(bundle.BundleContent(path, self.model.manifest, files), "cpu")
-        parity = self.parity | judge_int8(self.comparison, model, records)
-        fp32, int8 = (format_score(parity["metric"], parity[side], self.metrics) for side in ("pytorch", "onnxruntime"))
-        console.say(f"  in int8 {parity['metric']} {int8}, in fp32 {fp32}")
-        if "agreement" in parity:
-            agreement = f"{parity['agreement']:.1%} of {parity['compared']:,} decisions are those of fp32"
-            console.say(f"  evaluated by its decisions, since {parity['records']} records are few: {agreement}")
-        golden = answer_again(model, self.golden)
-        return replace(self, model=model, files=files, parity=parity, golden=golden)
+        files["model.onnx"] = _quantize(graph, comparison, records)
+        model = OpenedBundle(bundle.BundleContent(path, model.manifest, files), "cpu")
+        parity |= judge_int8(comparison, model, records)
+        golden = answer_again(model, golden)
+        _report_int8(comparison, parity, console)
+    changes = {"parity": parity, "golden": golden}
+    if not golden:
+        changes["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores differently"
+    manifest = model.manifest.model_copy(update=changes)
+    card = model_card(manifest, comparison.ours.metric_types, sum(map(len, files.values())))
+    bundle.write(path, {**files, bundle.CARD: card.encode()}, manifest)
+    written = bundle.read(path)
+    model.manifest, model.sha256 = written.manifest, written.sha256
+    return model
+
+
+def _report(comparison: Comparison, parity: Mapping[str, Any], held_out: int, console: Console) -> None:
+    """Print the agreement of PyTorch and the bundle."""
+    score = ""
+    if "metric" in parity:
+        value = format_score(parity["metric"], parity["pytorch"], comparison.ours.metric_types)
+        score = f"; {parity['metric']} {value} in both"
+    console.say(
+        f"  onnxruntime = PyTorch in {parity['decisions']:,} decisions, of which {parity['ties']} are ties; "
+        f"scores within {parity['worst_score']:.1g}{score}"
+    )
+    optional = parity["records_with_options"]
+    drawn = f"{parity['records']:,} of {held_out:,} (drawn with seed {SEED})"
+    console.say(
+        f"  the same features of {held_out:,} records and {parity['read'] - held_out:,} generated texts; "
+        f"the same answers to {'all' if parity['records'] == held_out else drawn} records and "
+        f"{parity['texts']:,} generated texts"
+        + (f"; with other decode options to {optional:,} of these records" if optional else "")
+    )
+    if parity["rounded"]:
+        console.say(f"  {parity['rounded']:,} scores beyond {BOUND:g} are as near to float64 as those of PyTorch")
+    if fault := comparison.decisions.judge.fault:
+        console.say(f"  note: compared within {CLOSE:g} and not by float64, in which a component fails: {fault}")
+    if parity["without_effect"]:
+        console.say(f"  without effect on the tried inputs, so not compared: {', '.join(parity['without_effect'])}")
+
+
+def _quantize(graph: bytes, comparison: Comparison, records: Sequence[Record]) -> bytes:
+    """Return the graph in int8, calibrated with a sample of the records."""
+    docs = comparison.docs([comparison.task.question(record) for record in sample_records(records)[:CALIBRATING]])
+    inputs = (comparison.featurizer.collate([doc]) for doc in docs if len(doc))  # singly, without padding
+    return in_int8(graph, input_ranges(graph, inputs))
+
+
+def _report_int8(comparison: Comparison, parity: Mapping[str, Any], console: Console) -> None:
+    """Print the scores in int8 and in fp32, and for few records the share of equal decisions."""
+    name, metrics = parity["metric"], comparison.ours.metric_types
+    fp32, int8 = (format_score(name, parity[side], metrics) for side in ("pytorch", "onnxruntime"))
+    console.say(f"  in int8 {name} {int8}, in fp32 {fp32}")
+    if "agreement" in parity:
+        agreement = f"{parity['agreement']:.1%} of {parity['compared']:,} decisions are those of fp32"
+        console.say(f"  evaluated by its decisions, since {parity['records']} records are few: {agreement}")
 
 
 def _find_cut(pipeline: TrainedPipeline, records: Sequence[Record], console: Console) -> Cut | None:

@@ -237,9 +237,7 @@ def check_export(config: Config, console: Console) -> ExportCheck:
     for line in trial.init_report:
         console.say(f"  {line}")
     network.eval()
-    pipeline = TrainedPipeline(network, config)
-    with exported_graph(pipeline, console) as graph:
-        tally = _compare_graph(pipeline, graph, console)
+    tally = _compare_graph(TrainedPipeline(network, config), console)
     seconds = time.monotonic() - clock
     console.say(
         f"answers the same in PyTorch and onnxruntime: {tally.decisions} decisions, {tally.ties} ties ({seconds:.1f} s)"
@@ -247,19 +245,19 @@ def check_export(config: Config, console: Console) -> ExportCheck:
     return ExportCheck(tally.decisions, tally.ties, tally.worst, round(seconds, 2))
 
 
-def _compare_graph(pipeline: TrainedPipeline, graph: bytes, console: Console) -> Tally:
-    """Compare the graph with PyTorch on short ragged batches; ParityError if it answers differently."""
-    network, config, artifacts = pipeline.network, pipeline.config, pipeline.artifacts
-    content = bundle.BundleContent(config.file, bundle_manifest(pipeline), bundle_files(pipeline, graph))
-    model = OpenedBundle(content, "cpu", threads=1)
-    console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
-    parity = Comparison(pipeline, model).decisions
-    short = random_batches(artifacts, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
-    long = random_batches(artifacts, config.train.seed, sizes=(2,), lengths=network.long)
-    parity.compare_batches(itertools.chain(short, long), {})
-    if network.streams:
-        compare_streams(parity, config.train.seed)
-    parity.resolve_ties()
+def _compare_graph(pipeline: TrainedPipeline, console: Console) -> Tally:
+    """Export the graph, and compare it with PyTorch on short ragged batches; ParityError if it answers differently."""
+    network, artifacts, config = pipeline.network, pipeline.artifacts, pipeline.config
+    with exported_graph(pipeline, console) as graph:
+        content = bundle.BundleContent(config.file, bundle_manifest(pipeline), bundle_files(pipeline, graph))
+        model = OpenedBundle(content, "cpu", threads=1)
+        console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
+        parity = Comparison(pipeline, model).decisions
+        for sizes, lengths in (((1, 3), (1, 2, 9)), ((2,), network.long)):
+            parity.compare_batches(random_batches(artifacts, config.train.seed, sizes, lengths), {})
+        if network.streams:
+            compare_streams(parity, config.train.seed)
+        parity.resolve_ties()
     return parity.tally
 
 

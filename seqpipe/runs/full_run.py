@@ -29,8 +29,7 @@ from seqpipe.runs.lock import lock_around, run_lock
 from seqpipe.runs.results import RUNS, RunFolder
 from seqpipe.runs.run_folder import fingerprint, load_trained, open_run, refuse_changes, start_run
 from seqpipe.runs.scoring import score_raw_text
-from seqpipe.runs.self_training import self_train
-from seqpipe.runs.train import train_run
+from seqpipe.runs.self_training import train_in_rounds
 from seqpipe.runtime import bundle
 from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.runtime.predictor import Predictor
@@ -162,23 +161,19 @@ class RunOptions:
 
 def run_all(config: Config, console: Console, options: RunOptions = RunOptions()) -> RunFolder:
     """Train, evaluate, export, verify and show answers; an unchanged, finished run is kept."""
-    device = options.device
     with start_run(config, console, options.fresh, options.runs, options.more, options.parent) as run:
         config, scores = run.config, run.scores
         processes = devices.current()
         is_finished = processes.by_first(lambda: run.bundle_folder.exists() and scores is not None)
+        if not is_finished:
+            pipeline = train_in_rounds(run, console, options.device)
         if processes.rank:  # the first process evaluates and exports
-            if not is_finished:
-                self_train(run, console, device)
-                train_run(run, console, device)
             processes.wait()
             return run
         if is_finished and scores is not None:
             parity = bundle.read(run.bundle_folder).manifest.parity
             console.say(f"{run.folder} is finished and nothing changed: nothing to do (--fresh trains again)")
         else:
-            self_train(run, console, device)
-            pipeline = train_run(run, console, device)
             scores = score_test_sets(run, predictor(pipeline.network), console)
             content = json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False)
             if not run.bundle_folder.exists():  # beside the bundle before `more`, they would make the run look finished
@@ -196,9 +191,7 @@ def run_all(config: Config, console: Console, options: RunOptions = RunOptions()
         if "dev" in outcome and "dev" not in scores:
             console.result(f"dev {outcome['metric']} {format_score(outcome['metric'], outcome['dev'], metrics)}")
         for name, values in scores.items():  # the score of the metric that selected the weights comes first
-            listed = headlines(values, outcome.get("metric")).items()
-            formatted = [f"{metric} {format_score(metric, value, metrics)}" for metric, value in listed]
-            console.result(f"{name} {', '.join(formatted)}")
+            console.result(f"{name} {_headline_text(values, outcome.get('metric'), config)}")
         fp32 = " (fp32)" if "precision" in parity else ""  # an int8 graph was compared before it was quantized
         compared = f"{parity['decisions']:,} decisions on {parity['records']:,} records"
         compared += f" and {parity['texts']:,} generated texts"
@@ -206,6 +199,12 @@ def run_all(config: Config, console: Console, options: RunOptions = RunOptions()
         console.say(f"next: seqpipe predict {run.bundle_folder}")
         processes.wait()
         return run
+
+
+def _headline_text(scores: Mapping[str, Any], metric: str | None, config: Config) -> str:
+    """Return the main scores as text, led by the metric that selected the weights."""
+    metrics, listed = metric_types(config.head), headlines(scores, metric).items()
+    return ", ".join(f"{name} {format_score(name, value, metrics)}" for name, value in listed)
 
 
 @dataclass(frozen=True)
@@ -286,9 +285,8 @@ def run_folds(
             lines.append({"fold": number, **next(by_fold[number - 1])})
         first = predictor(load_trained(results[0]).network)
         scores["test"] = score_answers(first, [(line["record"], line["answer"]) for line in lines])[""]
-        listed = headlines(scores["test"], config.train.metric).items()
-        formatted = [f"{metric} {format_score(metric, value, metric_types(config.head))}" for metric, value in listed]
-        console.result(f"all {len(lines):,} answers of the folds: {', '.join(formatted)}")
+        listed = _headline_text(scores["test"], config.train.metric, config)
+        console.result(f"all {len(lines):,} answers of the folds: {listed}")
     for test in results[0].scores or {}:
         for name, statistic in (("mean", statistics.mean), ("deviation", statistics.stdev)):
             scores[f"{test} ({name})"] = _each_score([(fold.scores or {})[test] for fold in results], statistic)

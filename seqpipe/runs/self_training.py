@@ -23,12 +23,14 @@ from seqpipe.runs.train import resolve_device, train_run
 from seqpipe.runtime.predictor import batches
 from seqpipe.training import devices
 from seqpipe.training.data_forms import data_form
-from seqpipe.training.evaluation import predictor
+from seqpipe.training.evaluation import TrainedPipeline, predictor
 from seqpipe.training.network import Network
 
 
-def self_train(run: RunFolder, console: Console, device: str = "auto") -> None:
-    """Train a run by `train.self_training`, if it has the key (pseudo-labels: Lee 2013; rounds: Xie et al. 2020).
+def train_in_rounds(run: RunFolder, console: Console, device: str = "auto") -> TrainedPipeline:
+    """Train a run in the rounds of `train.self_training`, or once without this key; return its pipeline.
+
+    Rounds use the model's answers as labels (pseudo-labels: Lee 2013; rounds: Xie et al. 2020).
 
     Round 0 trains on the labelled data. In each further round the best model so far answers the unlabelled texts, and
     for each threshold a new model is trained on the labelled data and the answers of this confidence. The training with
@@ -38,11 +40,11 @@ def self_train(run: RunFolder, console: Console, device: str = "auto") -> None:
     config, settings, folder = run.config, run.config.train.self_training, run.folder / SELF_TRAINING
     processes = devices.current()
     if settings is None:
-        return
+        return train_run(run, console, device)
     if processes.by_first((run.checkpoints / LAST).exists):
         if folder.exists() and not processes.rank:  # the process was killed before it removed the folder
             shutil.rmtree(folder)
-        return
+        return train_run(run, console, device)
     assert config.data.unlabelled
     texts, reader = data_form(config).read(config.data.unlabelled), build_component(config.data.reader)
     if changes_by_epoch(reader, config.data.train):
@@ -83,6 +85,7 @@ def self_train(run: RunFolder, console: Console, device: str = "auto") -> None:
         name = with_texts if row["round"] else "the labelled data alone"
         kept = ", which is kept" if row["kept"] else ""
         console.say(f"self-training: {name}: dev {metric} {format_score(metric, row['dev'], metrics)}{kept}")
+    return train_run(run, console, device)
 
 
 def pseudo_labels(network: Network, records: Sequence[Record], device: str) -> list[dict[str, Any]]:

@@ -123,10 +123,12 @@ def refuse_batch_dependent(config: Config) -> None:
 
 
 @dataclass(frozen=True)
-class PreparedData:
-    """Records of a run, and the training data that are made from them."""
+class PreparedRun:
+    """A run whose data are ready for training."""
 
     run: RunFolder
+    console: Console
+    device: str
     form: DataForm
     sets: dict[str, Sequence[Record]]  # of train, with pseudo-labels, of dev and of the test sets
     training: TrainingData
@@ -138,14 +140,14 @@ def train_run(run: RunFolder, console: Console, device: str = "auto") -> Trained
     if devices.current().count > 1:
         refuse_batch_dependent(run.config)
     check_precision(run.config.train.precision, device)
-    data = prepare_data(run, console, device)
-    network, init_report = prepare_network(run, data.training.artifacts)
-    scores = check_before_training(data, network, device)
-    report_before_training(data, network, init_report, console, device)
-    return train(data, network, scores, console, device)
+    prepared = prepare_data(run, console, device)
+    network, init_report = prepare_network(run, prepared.training.artifacts)
+    scores = check_before_training(prepared, network)
+    report_before_training(prepared, network, init_report)
+    return train(prepared, network, scores)
 
 
-def prepare_data(run: RunFolder, console: Console, device: str) -> PreparedData:
+def prepare_data(run: RunFolder, console: Console, device: str) -> PreparedRun:
     """Read the records, fit the artifacts and compute the teacher's answers; those in the run's folder are kept."""
     config, processes = run.config, devices.current()
     form = data_form(config, FeatureStore(run.folder.parent / FEATURES, run.folder / MAPPED, console, cores()))
@@ -172,28 +174,26 @@ def prepare_data(run: RunFolder, console: Console, device: str) -> PreparedData:
             training.artifacts.save(run.folder)
     sets = {"train": records} | ({"dev": form.read(config.data.dev)} if config.data.dev else {})
     sets |= {name: form.read(path) for name, path in config.data.tests.items()}
-    return PreparedData(run, form, sets, training)
+    return PreparedRun(run, console, device, form, sets, training)
 
 
 def prepare_network(run: RunFolder, artifacts: Artifacts) -> tuple[Network, list[str]]:
     """Return the network with its initial weights, and lines about the runs that `init` names; set the threads."""
-    config = run.config
-    torch.manual_seed(config.train.seed)
-    network = Network(config, artifacts)
-    torch.set_num_threads(config.train.threads or thread_count(network))
-    is_new = not (run.checkpoints / LAST).exists()
-    return network, warm_start(network, config) if is_new else []
+    torch.manual_seed(run.config.train.seed)
+    network = Network(run.config, artifacts)
+    torch.set_num_threads(run.config.train.threads or thread_count(network))
+    return network, [] if (run.checkpoints / LAST).exists() else warm_start(network, run.config)
 
 
-def check_before_training(data: PreparedData, network: Network, device: str) -> DevScores | None:
+def check_before_training(prepared: PreparedRun, network: Network) -> DevScores | None:
     """Raise an error for what would fail later: a long text, memory, calibration, the metric; return the dev scores."""
-    config, training, scores = data.run.config, data.training, None
-    refuse_long_texts(data.form, network)
-    try_longest_text(network, training.batches, device)
+    config, training, scores = prepared.run.config, prepared.training, None
+    refuse_long_texts(prepared.form, network)
+    try_longest_text(network, training.batches, prepared.device)
     if training.dev_batches:
         with dev_allocations(training.artifacts, training.dev):
             calibrate(network, training.dev_batches)
-        scores = DevScores(network, training.dev, training.dev_batches, device)
+        scores = DevScores(network, training.dev, training.dev_batches, prepared.device)
     if config.train.metric:
         if scores is None:
             raise UsageError("train.metric: it needs data.dev, which is missing; add it, or delete the key")
@@ -201,53 +201,47 @@ def check_before_training(data: PreparedData, network: Network, device: str) -> 
     return scores
 
 
-def report_before_training(
-    data: PreparedData, network: Network, init_report: Sequence[str], console: Console, device: str
-) -> None:
+def report_before_training(prepared: PreparedRun, network: Network, init_report: Sequence[str]) -> None:
     """Print the sizes, the messages of the stages and the warnings about the data; write facts about the data.
 
     Raises:
         DataError: for labels that training never saw.
     """
-    run, training, artifacts, processes = data.run, data.training, network.artifacts, devices.current()
-    config = run.config
+    run, console, training, sets = prepared.run, prepared.console, prepared.training, prepared.sets
+    config, artifacts, processes = run.config, network.artifacts, devices.current()
     tokens = sum(map(len, artifacts.vocabularies.values()))
     weights = sum(p.numel() for p in network.parameters())
     sizes = f"{training.size}, {tokens:,} tokens, {weights:,} weights"
-    placed = f"{processes.count} processes, the first on {device}" if processes.count > 1 else device
-    placed += f" (threads: {torch.get_num_threads()})"
-    console.say(f"training {config.name}: {sizes}, on {placed} -> {run.folder}")
+    placed = f"{processes.count} processes, the first on {prepared.device}" if processes.count > 1 else prepared.device
+    console.say(f"training {config.name}: {sizes}, on {placed} (threads: {torch.get_num_threads()}) -> {run.folder}")
     notes = (*dev_messages(config, artifacts, training.dev), *training.target_messages())
     if config.train.accumulate > 1:
         notes += tuple(f"note: {stage}, so accumulated batches are not one batch" for stage in batch_dependent(config))
     for message in (*init_report, *network.messages(), *notes):
         console.say(f"  {message}")
     repeated: dict[str, dict[str, int]] = {}
-    tests = {name: data.sets[name] for name in config.data.tests}
-    faults = data_faults(config, artifacts, data.sets["train"], training.dev, repeated, tests)
+    tests = {name: sets[name] for name in config.data.tests}
+    faults = data_faults(config, artifacts, sets["train"], training.dev, repeated, tests)
     warnings = [*training.warnings, *faults]
     for warning in warnings:
         console.warn(warning, "  ")
     if training.dev:
         unknown = unknown_share(docs_of(artifacts.featurizer, training.dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
-    report_unseen_labels(data.form, artifacts, console)
-    sets = {
-        name: data_facts(artifacts.featurizer, artifacts.task, records) | repeated.get(name, {})
-        for name, records in data.sets.items()
-    }
+    report_unseen_labels(prepared.form, artifacts, console)
+    facts = {name: data_facts(artifacts.featurizer, artifacts.task, some) for name, some in sets.items()}
+    known = {"sets": {name: facts[name] | repeated.get(name, {}) for name in facts}, "warnings": warnings}
     if not processes.rank:
-        files.write(run.folder / FACTS, files.json_bytes({"sets": sets, "warnings": warnings}, indent=1))
+        files.write(run.folder / FACTS, files.json_bytes(known, indent=1))
 
 
-def train(
-    data: PreparedData, network: Network, scores: DevScores | None, console: Console, device: str
-) -> TrainedPipeline:
+def train(prepared: PreparedRun, network: Network, scores: DevScores | None) -> TrainedPipeline:
     """Train to the end, and write the outcome; return the pipeline with its best weights, on the CPU."""
-    run, config, batches, processes = data.run, data.run.config, data.training.batches, devices.current()
-    sample = sample_scores(network, data.sets["train"], device) if data.training.dev else None
-    progress = Trainer(network, config, batches, scores, run.checkpoints, console, device, sample).train()
-    sizes = {name: f"{len(some):,} records" for name, some in data.sets.items()} | {"train": data.training.size}
+    run, console, device, training = prepared.run, prepared.console, prepared.device, prepared.training
+    config, processes = run.config, devices.current()
+    sample = sample_scores(network, prepared.sets["train"], device) if training.dev else None
+    progress = Trainer(network, config, training.batches, scores, run.checkpoints, console, device, sample).train()
+    sizes = {name: f"{len(some):,} records" for name, some in prepared.sets.items()} | {"train": training.size}
     outcome = outcome_of(progress, config, member(network.head, "uniform_loss")) | {"data": sizes}
     if rise := rise_of_loss(outcome):  # before the export, which such weights may not pass
         console.warn(rise, "  ")

@@ -18,7 +18,7 @@ from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.config.loader import load
 from seqpipe.console import Progress
 from seqpipe.runs.run_folder import load_trained
-from seqpipe.runs.self_training import pseudo_labels, self_train
+from seqpipe.runs.self_training import pseudo_labels, train_in_rounds
 from seqpipe.training import checkpoint
 from seqpipe.training.evaluation import predictor
 from seqpipe_plugins.readers.json import Jsonl
@@ -210,4 +210,4 @@ def test_records_that_are_new_in_each_epoch_cannot_have_answers_beside_them(tmp_
     content["data"]["reader"] = "fresh"
     config = load(write_yaml(tmp_path, "self", **content), (), plugins(fresh=("reader", Fresh)))
     with pytest.raises(DataError, match=r"train.jsonl: its reader yields other records .* answers cannot be added"):
-        self_train(Run(tmp_path / "run", config), QUIET)
+        train_in_rounds(Run(tmp_path / "run", config), QUIET)

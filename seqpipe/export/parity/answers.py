@@ -141,12 +141,12 @@ class Comparison(Predictor):
     """PyTorch's predictor (on the CPU), which also runs the graph and counts differences of the decisions."""
 
     def __init__(self, pipeline: TrainedPipeline, model: OpenedBundle):
-        network, config = pipeline.network, pipeline.config
-        ours = self.ours = predictor(network, explain=config.export.explain)
+        ours = self.ours = predictor(pipeline.network, explain=pipeline.config.export.explain)
         ours.options, ours.limits = model.manifest.options, model.predictor.limits
         super().__init__(ours.featurizer, ours.kind, ours.run, ours.options, ours.limits)
-        self.network, self.model, self.seed = network, model, config.train.seed  # of the generated texts
-        self.decisions = DecisionParity(network, ours.run, model.graph.run_all, ours.options)
+        # The seed is that of the generated texts.
+        self.network, self.model, self.seed = pipeline.network, model, pipeline.config.train.seed
+        self.decisions = DecisionParity(self.network, ours.run, model.graph.run_all, ours.options)
         self.ties = 0  # among answers to records, and scores that are as near to float64 as PyTorch's
         self.without_effect: list[str] = []  # decode options that changed no decision of PyTorch when tried
         self.on_compared: Callable[[int], None] = lambda texts: None  # called with the number of newly answered texts
