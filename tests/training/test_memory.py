@@ -25,7 +25,10 @@ from seqpipe.training.datasets import Batches, Example, collate, examples, read,
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.fit import fit_artifacts
 
-HEADS = {"seq2seq": {"use": "seq2seq", "target_tokenizer": "same"}}
+HEADS: dict[str, Any] = {
+    "seq2seq": {"use": "seq2seq", "target_tokenizer": "same"},
+    "lm": {"use": "lm", "packed": False},
+}
 
 
 def pipeline(
@@ -64,10 +67,12 @@ def test_a_split_text_has_all_of_its_words_and_whole_spans(tmp_path: Path) -> No
     assert warnings[0].startswith("1 texts of more than 10 tokens are split; the first: record 21 (")
 
 
-@pytest.mark.parametrize("head", ["label", "seq2seq", "crf"])
+@pytest.mark.parametrize("head", ["label", "seq2seq", "crf", "lm"])
 def test_a_truncated_text_has_its_first_tokens(tmp_path: Path, head: str) -> None:
-    data, _ = prepared(pipeline(tmp_path, head, 50, "train.max_tokens=9", "train.too_long=truncate"))
+    encoder, cut = {"use": "lstm", "direction": "forward"}, ("train.max_tokens=9", "train.too_long=truncate")
+    data, _ = prepared(pipeline(tmp_path, head, 50, *cut, encoder=encoder))
     assert (data[20].length, len(data)) == (9, 30)
+    assert len(data[20].doc) == 9 - (head == "lm")  # a language model reads [BOS] first
 
 
 @pytest.mark.parametrize("target", [3, 7, 8, 9])
