@@ -69,7 +69,7 @@ def make_app(
     @contextlib.asynccontextmanager
     async def lifespan(starlette: Starlette) -> AsyncIterator[None]:
         catalog.start(models)
-        asyncio.get_running_loop().add_signal_handler(SHUTDOWN_NOTICE, application.announce_shutdown)
+        asyncio.get_running_loop().add_signal_handler(signal.Signals[SHUTDOWN_NOTICE], application.announce_shutdown)
         report("loaded")
         beating = asyncio.create_task(beat())
         yield

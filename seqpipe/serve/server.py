@@ -222,7 +222,7 @@ class Processes:
         def announce_shutdown(end: Any, number: int, frame: object) -> None:
             for child in multiprocessing.active_children():
                 if child.pid in self.last_reports:  # before its first report, the signal would end it
-                    os.kill(child.pid, SHUTDOWN_NOTICE)
+                    os.kill(child.pid, signal.Signals[SHUTDOWN_NOTICE])
             time.sleep(_NOTICE_SECONDS if self.last_reports else 0)
             end(number, frame)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from typer import Option
 from seqpipe.errors import UsageError
 
 RESERVED = ("chat", "completions", "embeddings", "files", "models")  # below /v1, these belong to OpenAI's protocol
-SHUTDOWN_NOTICE = signal.SIGUSR1  # announces to a process of the server that it will be stopped
+SHUTDOWN_NOTICE = "SIGUSR1"  # the signal that announces to a process of the server that it will be stopped
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
