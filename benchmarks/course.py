@@ -1029,7 +1029,7 @@ def evaluation() -> None:
     for number, (row, overrides) in enumerate(INTENTS.items(), 1):
         run = f"course-intent-{number}"
         scores = train(run, "intent-lstm", overrides)
-        perturbed = common.seqpipe_json("evaluate", RUNS / run / "bundle", "--data", new, "--perturb", "typos,case")
+        perturbed = common.seqpipe_json("robustness", RUNS / run / "bundle", "--data", new, "--perturb", "typos,case")
         groups = common.seqpipe_json("evaluate", RUNS / run / "bundle", "--data", new, "--by", "form")[new.name]
         rows = [row for row in Run(RUNS / run).answers if row["set"] == "new-templates"]
         right = [row["answer"]["label"] == row["record"]["intent"] for row in rows]

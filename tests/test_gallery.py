@@ -15,7 +15,7 @@ from tiny_pipelines import seqpipe, succeed
 
 from seqpipe import load
 from seqpipe.answers.registry import ANSWER_KINDS
-from seqpipe.batch.shards import Shard
+from seqpipe.batch.job import Shard
 from seqpipe.console import Console
 from seqpipe.errors import UsageError
 from seqpipe.evaluation import scores as evaluate
@@ -57,13 +57,14 @@ def test_a_bundle_has_the_scores_of_pytorch_in_one_run_and_in_shards(
     assert flat(scored) == pytest.approx(expected, rel=1e-5)  # of means of numbers; others are equal
     for module in (scoring, evaluate):
         monkeypatch.setattr(module, "CHUNK", 4)
-    if load(example.bundle, "cpu").predictor.kind.is_generated:
+    opened = scoring.open_target(example.bundle, "cpu", None, Console(-1))
+    if opened.predictor.kind.is_generated:
         with pytest.raises(UsageError, match="without --shard"):
-            scoring.answer_shard(example.bundle, Console(-1), Shard(1, 2), tmp_path, device="cpu")
+            scoring.answer_shard(example.bundle, opened, Console(-1), Shard(1, 2), tmp_path)
         return
     for number in (2, 1):
-        scoring.answer_shard(example.bundle, Console(-1), Shard(number, 2), tmp_path, device="cpu")
-    whole = scoring.score_target(example.bundle, Console(-1), device="cpu")
+        scoring.answer_shard(example.bundle, opened, Console(-1), Shard(number, 2), tmp_path)
+    whole = scoring.score_target(opened, Console(-1))
     assert scoring.score_shards(example.bundle, tmp_path, Console(-1)) == whole
 
 

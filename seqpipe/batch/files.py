@@ -12,12 +12,13 @@ import select
 import stat
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import WARNING, AnswerKind
+from seqpipe.batch.job import PredictJob
 from seqpipe.batch.tables import (
     ENDINGS,
     OUTPUTS,
@@ -39,7 +40,7 @@ from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import N_BEST, record_keys
 from seqpipe.runtime.manifest import Reader
 from seqpipe.runtime.opened import OpenedBundle
-from seqpipe.runtime.predictor import CHUNK, ON_ERROR, Answers, Predictor, raise_error
+from seqpipe.runtime.predictor import CHUNK, Answers, raise_error
 from seqpipe.runtime.streams import PieceStream
 
 BLOCK = 1 << 16  # bytes read at once
@@ -48,9 +49,10 @@ Write = Callable[[bytes], Any]
 Span = tuple[int, int]
 
 
-def input_format(form: str, source: Path | None, usual: str, names: Sequence[str] = ()) -> str:
+def input_format(model: OpenedBundle, form: str, source: Path | None, names: Sequence[str] = ()) -> str:
     """Return the format of an input, for `auto` by the file's extension; UsageError if unknown."""
     if form == "auto":
+        usual = "jsonl" if numeric_fields(model.predictor.featurizer) else "text"
         return form_of(source, names, usual) if source else usual
     if form not in FORMATS:
         raise UsageError(f"--format {form}: must be one of {', '.join(FORMATS)}")
@@ -323,49 +325,47 @@ def _answer_texts(stream: PieceStream, source: Path | None, write: Write) -> Non
 # Answer a file or standard input line by line, in order, in constant memory.
 
 
-def output_format(model: OpenedBundle, form: str, documents: bool, options: Mapping[str, Any]) -> str:
+def output_format(model: OpenedBundle, job: PredictJob, form: str) -> str:
     """Return the format of the answers to inputs of a format: text (an answer a line), jsonl or conll."""
     if form in ("conll", "conllu"):
-        tags_sentences = model.predictor.kind.tags_words and not documents and options.get(N_BEST, 1) == 1
+        tags_sentences = model.predictor.kind.tags_words and not job.documents and job.options.get(N_BEST, 1) == 1
         return "conll" if tags_sentences else "jsonl"
     return "text" if form == "text" else "jsonl"
 
 
 def predict_file(
     model: OpenedBundle,
-    source: Path | None,
+    job: PredictJob,
+    sources: Sequence[Path],
     target: Path | None,
-    form: str,
-    documents: bool,
-    options: Mapping[str, Any],
-    on_error: str = "stop",
-    names: Sequence[str] = (),
-    media: Sequence[Path] = (),
     span: Span | None = None,
     progress: bool = True,
 ) -> int:
-    """Answer everything in `source`; `target` appears only when it is complete. Return the number of inputs.
+    """Answer everything in `sources`; `target` appears only when it is complete. Return the number of inputs.
 
     A line of text is answered by a line of JSON, a row of a table or a JSON record by the record with the key `answer`,
-    CoNLL by the words with their tags; a `target` that ends in .csv, .tsv or .parquet has a table. `names` are the
-    columns or keys of the texts; `options` may have those of decode options that each record has (`field_options`).
-    Pending records are answered whenever the source has nothing more to read. `media`: files of pictures or sounds,
-    which are answered in place of `source`. `span`: the bytes of a part of a file of lines. `progress`: show a progress
-    bar, if there is a `target`.
+    CoNLL by the words with their tags; a `target` that ends in .csv, .tsv or .parquet has a table. Pending records are
+    answered whenever the source has nothing more to read.
+
+    Args:
+        model: The model.
+        job: The settings.
+        sources: Pictures or sounds, if the job is about these; otherwise one file, or none for standard input.
+        target: File of the answers; None: standard output.
+        span: The bytes of a part of a file of lines; None: all.
+        progress: Show a progress bar, if there is a `target`.
 
     Raises:
         DataError: for the first line that cannot be answered, after the answers to those before it.
-        SkippedError: at the end, if `on_error` is "skip" and some lines have `{"error": …}` in place of an answer.
+        SkippedError: at the end, if the job skips errors and some lines have `{"error": …}` in place of an answer.
     """
-    columns = Columns(model, names)
-    wanted = [*columns.names, *columns.fields]
-    usual = "jsonl" if numeric_fields(model.predictor.featurizer) else "text"
-    form = "jsonl" if media else input_format(form, source, usual, wanted)
+    source, columns, options = next(iter(sources), None), Columns(model, job.names or ()), job.options
     kind = model.predictor.kind
-    shown = output_format(model, form, documents, options)
+    form = "jsonl" if job.media else input_format(model, job.form, source, [*columns.names, *columns.fields])
+    shown = output_format(model, job, form)
     is_table = target is not None and target.suffix.lower() in OUTPUTS
     option_keys = record_keys(options).values()
-    for flag, keys in (("--field", names), ("--option-field", option_keys)):
+    for flag, keys in (("--field", job.names), ("--option-field", option_keys)):
         if keys and form in ("text", "conll", "conllu"):
             raise UsageError(f"{flag}: names a column of a table or a key of JSON, and this is {form}; leave it out")
     if form in TABLES and source is None:
@@ -374,12 +374,10 @@ def predict_file(
         raise UsageError(f"{target}: CoNLL is not a table; name a file such as answers.conll, or answers.jsonl")
     if form == "conll" and shown != "conll":
         raise UsageError("--format conll: for bundles that answer with tags or spans, one answer a sentence")
-    if on_error not in ON_ERROR:
-        raise UsageError(f"--on-error {on_error}: must be one of {', '.join(ON_ERROR)}")
-    if on_error == "skip" and form == "conll":
+    if job.on_error == "skip" and form == "conll":
         raise UsageError("--on-error skip: for lines of text or JSON; the end of a bad sentence of CoNLL is unknown")
     if target:
-        refuse_overwriting(target, media or ([source] if source else []))
+        refuse_overwriting(target, sources)
     rows = list[Record]()
     write: Write = _write_out
     with contextlib.ExitStack() as stack:
@@ -399,12 +397,12 @@ def predict_file(
             if tick:
                 tick(answering.count)
 
-        answers = _Documents(model.predictor, options) if documents else Answers(model.predictor, options)
-        answering = _Answering(answers, 1 if documents else CHUNK, on_error == "skip", kind, write_answer)
+        answers = Answers(model.predictor, {} if job.documents else options)
+        answering = _Answering(model, job, answers, write_answer)
         stack.callback(answers.cancel)  # after an error or a signal
         records: Iterable[tuple[Record | DataError, str | LinePlace]]
-        if media:
-            records = [({model.fields[0]: file}, str(file)) for file in media]
+        if job.media:
+            records = [({model.fields[0]: file}, str(file)) for file in sources]
         elif source and form in TABLES:
             records = read_rows(model, source, form, columns)
         else:
@@ -430,8 +428,8 @@ def predict_file(
 class _Answering:
     """Answers records in groups, and writes each answer with its record."""
 
-    def __init__(self, answers: Answers, size: int, skip: bool, kind: AnswerKind, write: Callable[..., None]):
-        self._answers, self._size, self._skip, self._kind, self._write = answers, size, skip, kind, write
+    def __init__(self, model: OpenedBundle, job: PredictJob, answers: Answers, write: Callable[..., None]):
+        self._predictor, self._job, self._answers, self._write = model.predictor, job, answers, write
         self._group: list[Record | DataError] = []
         self._unanswered: deque[Record | DataError] = deque()
         self.count = self.skipped = 0
@@ -441,7 +439,7 @@ class _Answering:
         """Add a record in its output and input forms, or the error if it cannot be answered."""
         self._unanswered.append(record)
         self._group.append(checked)
-        if len(self._group) == self._size:
+        if self._job.documents or len(self._group) == CHUNK:
             self._start()
 
     def flush(self) -> None:
@@ -452,55 +450,43 @@ class _Answering:
 
     def _start(self) -> None:
         group, self._group = self._group, []
-        self._put(self._answers.take(group, ahead=1))
+        if self._job.documents:
+            self._put(self._predictor.documents(group, self._job.options))
+        else:
+            self._put(self._answers.take(group, ahead=1))
 
     def _put(self, answers: Iterable[Answer | DataError]) -> None:
         for answer in answers:
             record = self._unanswered.popleft()
             self.count += 1
             if isinstance(answer, DataError):
-                if not self._skip:
+                if self._job.on_error == "stop":
                     raise answer
                 self.skipped += 1
-            elif not self._has_warned and (warning := self._kind.warning(answer)):
+            elif not self._has_warned and (warning := self._predictor.kind.warning(answer)):
                 self._has_warned = True
                 message = f"warning: input {self.count} is {warning}; each such answer has the key {WARNING!r}"
                 Console().say(message)
             self._write({} if isinstance(record, DataError) else record, answer)
 
 
-class _Documents(Answers):
-    """Answers to documents, one by one, each split into sentences."""
-
-    def __init__(self, predictor: Predictor, options: Mapping[str, Any]):
-        super().__init__(predictor, {})
-        self._options = options
-
-    def take(self, records: Sequence[Record | DataError], ahead: int) -> Iterator[Answer | DataError]:
-        return self._predictor.documents(records, self._options)
-
-
-def stream_file(
-    model: OpenedBundle, source: Path | None, target: Path | None, form: str, options: Mapping[str, Any]
-) -> None:
+def stream_file(model: OpenedBundle, job: PredictJob, source: Path | None) -> None:
     """Write each line of `source`, a prompt, and its continuation to standard output as it is generated.
 
     A bundle with streaming answers the texts of `source` as they arrive (`answer_chunks`).
     """
-    if record_keys(options):
+    if record_keys(job.options):
         raise UsageError("--option-field: a streamed text has no keys; set the option for all with --option")
-    if target is not None:
-        raise UsageError("--stream: answers go to standard output; leave --output out")
     if not model.predictor.kind.is_generated:
-        if options:
+        if job.options:
             raise UsageError("--stream: streamed answers have no decode options; leave them out")
-        answer_chunks(model, source, input_format(form, source, "text"), _write_out)
+        answer_chunks(model, source, input_format(model, job.form, source), _write_out)
         return
-    if form not in ("auto", "text"):
+    if job.form not in ("auto", "text"):
         raise UsageError("--stream: texts go to standard output; leave --format out")
     for record, where in read_records(model, source, "text"):
         prompt = raise_error(record)
-        pieces = model.stream({**prompt, "where": where}, **options)
+        pieces = model.stream({**prompt, "where": where}, **job.options)
         for piece in itertools.chain([prompt[model.predictor.featurizer.fields[-1]]], pieces, ["\n"]):
             _write_out(piece.encode())
 

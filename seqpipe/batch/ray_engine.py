@@ -7,30 +7,28 @@ import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.metrics.text import has
-from seqpipe.batch.shards import Descriptions, Part, answer_part
+from seqpipe.batch.shards import Descriptions, Part, PartWriter
 from seqpipe.errors import EnvError, SeqpipeError, install_command
 from seqpipe.files import json_bytes
-from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.runtime.predictor import cores
 
 
 class _Actor:
     """One model, which answers parts: rows of their numbers become rows of their completed descriptions."""
 
-    def __init__(self, model: OpenedBundle, parts: Descriptions, folder: Path, workplace: str):
+    def __init__(self, writer: PartWriter, parts: Descriptions, workplace: str):
         os.chdir(workplace)  # names of files in messages are those of the command
-        self.model, self.folder, self.parts = model, folder, {part.number: (part, parts[part]) for part in parts}
+        self.writer, self.parts = writer, {part.number: (part, about) for part, about in parts.items()}
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, list[bytes]]:
         return {"entry": [self._answer(*self.parts[number]) for number in rows["item"].tolist()]}
 
     def _answer(self, part: Part, about: Any) -> bytes:
         try:
-            return json_bytes(answer_part(self.model, part, self.folder, about))
+            return json_bytes(self.writer(part, about))
         except SeqpipeError as error:  # a row: Ray would try a part again whose error stays the same
             return json_bytes({"error": str(error), "exit_code": error.exit_code})
 
@@ -54,7 +52,7 @@ class RayEngine:
         if not has("ray"):
             raise EnvError(f"--engine ray needs Ray Data: {install_command('ray')}")
 
-    def __call__(self, model: OpenedBundle, parts: Descriptions, folder: Path) -> Iterator[dict[str, Any]]:
+    def __call__(self, writer: PartWriter, parts: Descriptions) -> Iterator[dict[str, Any]]:
         """Answer parts; yield their completed descriptions. The first error ends all actors."""
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
@@ -68,10 +66,10 @@ class RayEngine:
             numbers = ray.data.from_items([part.number for part in parts], override_num_blocks=len(parts))
             answered = numbers.map_batches(
                 _Actor,
-                fn_constructor_args=[model, parts, folder, os.getcwd()],
+                fn_constructor_args=[writer, parts, os.getcwd()],
                 compute=ActorPoolStrategy(size=actors),
                 num_cpus=self.threads,
-                num_gpus=int(model.device != "cpu"),
+                num_gpus=int(writer.model.device != "cpu"),
             )
             try:
                 for row in answered.iter_rows():

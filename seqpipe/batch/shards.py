@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
+import multiprocessing
+import os
+import pickle
+import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import glob
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 from seqpipe.batch.files import Span, input_format, output_format, predict_file
+from seqpipe.batch.job import PredictJob
 from seqpipe.batch.tables import ENDINGS, ending
 from seqpipe.console import Console
 from seqpipe.errors import DataError, SeqpipeError, SkippedError, UsageError
-from seqpipe.features.sources import numeric_fields
 from seqpipe.files import PACKED, download, input_sha256, json_bytes, make_folder, open_file, sha256_file, write
+from seqpipe.runtime.decode_options import options_of, resolve_options
 from seqpipe.runtime.opened import OpenedBundle
 
 SMALLEST, LARGEST, PARTS = 1 << 16, 1 << 26, 256  # bytes of a part, and how many parts inputs are divided into
@@ -50,32 +56,6 @@ class Part:
         about = {"number": self.number, "sources": [*map(str, self.sources)]}
         about |= {"source_sha256": [input_sha256(source) for source in self.sources]}
         return {**about, "format": self.form, "span": self.span and [*self.span]}
-
-
-@dataclass(frozen=True)
-class Shard:
-    """The share of one of several machines or processes: every `count`-th part, from part `index` on."""
-
-    index: int = 1
-    count: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> Shard:
-        """Return the shard of `I/N`, such as 3/16; UsageError if it is none."""
-        index, slash, count = text.partition("/")
-        if not (slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
-            raise UsageError(f"--shard {text}: must be I/N, such as 3/16: the third of 16 shares, counted from 1")
-        return cls(int(index), int(count))
-
-    def select(self, parts: Sequence[Part]) -> Sequence[Part]:
-        return parts[self.index - 1 :: self.count]
-
-    def divide(self, processes: int) -> list[Shard]:
-        """Return the shards of so many processes, which together have the parts of this one."""
-        return [Shard(self.index + self.count * i, self.count * processes) for i in range(processes)]
-
-
-_ALL = Shard()
 
 
 def input_files(inputs: Sequence[str], media: bool = False) -> list[Path]:
@@ -137,94 +117,131 @@ def _line_ends(file: Path, places: Sequence[int]) -> Iterator[int]:
             yield stream.tell()
 
 
-def answer_part(model: OpenedBundle, part: Part, folder: Path, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the answers of a part, and then its description `about` with their count, size and hash; return it.
+@dataclass(frozen=True)
+class PartWriter:
+    """Answers parts with one model into a folder; pickled, it opens the model again."""
 
-    Raises:
-        DataError: for the first input that cannot be answered.
-        UsageError: if the file is no longer the one of `about`; the part is then incomplete.
-    """
-    documents, options = about["documents"], about["options"]
-    target = folder / f"{part.name}.{FILES[output_format(model, part.form, documents, options)]}"
-    pictures = part.sources if part.form == "media" else ()
-    arguments = (part.form, documents, options, about["on_error"], about["field"], pictures, part.span)
-    skipped = 0
-    try:
-        count = predict_file(model, part.sources[0], target, *arguments, progress=False)
-    except SkippedError as error:
-        count, skipped = error.count, error.skipped
-    description = folder / f"{part.name}.json"
-    _compare(description, about, part.describe())
-    entry = {**about, "file": target.name, "records": count, "skipped": skipped}
-    entry |= {"bytes": target.stat().st_size, "sha256": sha256_file(target)}
-    write(description, json_bytes(entry, 1) + b"\n")
-    return entry
+    model: OpenedBundle
+    job: PredictJob
+    folder: Path
+
+    def __call__(self, part: Part, about: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the answers of a part, and then its description `about` with their count, size and hash; return it.
+
+        Raises:
+            DataError: for the first input that cannot be answered.
+            UsageError: if the file is no longer the one of `about`; the part is then incomplete.
+        """
+        job = replace(self.job, form=part.form)
+        target = self.folder / f"{part.name}.{FILES[output_format(self.model, job, part.form)]}"
+        skipped = 0
+        try:
+            count = predict_file(self.model, job, part.sources, target, part.span, progress=False)
+        except SkippedError as error:
+            count, skipped = error.count, error.skipped
+        description = self.folder / f"{part.name}.json"
+        _compare(description, about, part.describe())
+        entry = {**about, "file": target.name, "records": count, "skipped": skipped}
+        entry |= {"bytes": target.stat().st_size, "sha256": sha256_file(target)}
+        write(description, json_bytes(entry, 1) + b"\n")
+        return entry
 
 
 Descriptions = Mapping[Part, Mapping[str, Any]]
-# Answers parts, which it gets with their descriptions, into a folder, and yields the completed descriptions.
-Engine = Callable[[OpenedBundle, Descriptions, Path], Iterator[dict[str, Any]]]
+Engine = Callable[[PartWriter, Descriptions], Iterator[dict[str, Any]]]  # yields the completed descriptions of parts
 
 
-def answer_here(model: OpenedBundle, parts: Descriptions, folder: Path) -> Iterator[dict[str, Any]]:
+def answer_here(writer: PartWriter, parts: Descriptions) -> Iterator[dict[str, Any]]:
     """Answer parts in this process, one after the other; yield their completed descriptions."""
-    return (answer_part(model, part, folder, about) for part, about in parts.items())
+    return (writer(part, about) for part, about in parts.items())
+
+
+def answer_in_processes(count: int, writer: PartWriter, parts: Descriptions) -> Iterator[dict[str, Any]]:
+    """Answer parts in at most `count` processes with one model each; yield their completed descriptions.
+
+    The first error, and the end of the process that started them, end all; SeqpipeError if one is killed.
+    """
+    context, items, running = multiprocessing.get_context("spawn"), [*parts.items()], dict[Any, Any]()
+    with contextlib.ExitStack() as stack:
+        for index in range(min(count, len(items))):
+            receiver, sender = context.Pipe(duplex=False)
+            arguments = sender, pickle.dumps((writer, dict(items[index::count]))), gc.get_threshold()
+            process = running[receiver] = context.Process(target=_answer_share, args=arguments)
+            process.start()
+            sender.close()
+            stack.callback(process.join)
+            stack.callback(process.terminate)  # without effect on one that has ended
+        while running:
+            for receiver in list[Any](wait([*running])):
+                try:
+                    entry = receiver.recv()
+                except EOFError:
+                    process = running.pop(receiver)
+                    process.join()
+                    if not process.exitcode:
+                        continue
+                    entry = SeqpipeError(f"a process ended with exit code {process.exitcode}")
+                if isinstance(entry, Exception):
+                    Console().say("a process failed, and the others are stopped; continue with --resume")
+                    raise entry
+                yield entry
+
+
+def _answer_share(sender: Any, content: bytes, threshold: tuple[int, int, int]) -> None:
+    """Answer parts in a process; send their completed descriptions, or the error that ends it."""
+    gc.set_threshold(*threshold)  # of the command; Python's default is a tenth slower
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # which removes a file that is half-written
+    try:
+        for entry in answer_here(*pickle.loads(content)):
+            sender.send(entry)
+    except SystemExit:
+        os._exit(1)  # Python would wait for runs of the graph
+    except (SeqpipeError, OSError, MemoryError) as error:
+        sender.send(error)
 
 
 def answer_parts(
-    model: OpenedBundle,
-    files: Sequence[Path],
-    folder: Path,
-    form: str,
-    documents: bool,
-    options: Mapping[str, Any],
-    on_error: str = "stop",
-    names: Sequence[str] = (),
-    shard: Shard = _ALL,
-    resume: bool = False,
-    media: bool = False,
-    engine: Engine | None = answer_here,
+    model: OpenedBundle, job: PredictJob, files: Sequence[Path], folder: Path, engine: Engine = answer_here
 ) -> None:
-    """Write the answers of a shard to `folder`: part-00001.jsonl, …, and beside each a description of it.
+    """Write the answers of the job's shard to `folder`: part-00001.jsonl, …, and beside each a description of it.
 
-    The concatenated parts are the answers to the concatenated inputs. A part appears when it is complete; `resume`
+    The concatenated parts are the answers to the concatenated inputs. A part appears when it is complete; `job.resume`
     skips those that exist. When all parts of all shards exist, `manifest.json` lists them with their counts and hashes.
-    With `media` the files are pictures or sounds. `engine` answers the parts that are missing, in any order; without
-    one the folder is only examined.
+    `engine` answers the parts that are missing, in any order.
 
     Inputs are compared by their sha256: those of the shard before it is answered, and all before `manifest.json` is
     written. A file is read once for that, and complete parts remain.
 
     Raises:
-        UsageError: if there are answers already and `resume` is false, if they are those of other inputs or options or
-            of another bundle, if a file changes while it is answered, or is a pipe.
+        UsageError: if there are answers already and the job does not resume, if they are those of other inputs or
+            options or of another bundle, if a file changes while it is answered, or is a pipe.
         DataError: for the first input that cannot be answered or read; complete parts remain.
-        SkippedError: at the end, if `on_error` is "skip" and inputs of the shard have an error in place of an answer.
+        SkippedError: at the end, if the job skips errors and inputs of the shard have an error in place of an answer.
     """
-    if media:
+    predictor, names = model.predictor, job.names or ()
+    resolve_options(predictor.options, options_of({}, job.options, predictor.options), predictor.kind)
+    if job.media:
         parts = media_plan(files)
     else:
-        usual = "jsonl" if numeric_fields(model.predictor.featurizer) else "text"
-        parts = plan(files, [input_format(form, file, usual, names or model.fields) for file in files])
-    shared = {"bundle": model.sha256, "options": {**options}, "documents": documents, "on_error": on_error}
+        parts = plan(files, [input_format(model, job.form, file, names or model.fields) for file in files])
+    shared = {"bundle": model.sha256, "options": {**job.options}, "documents": job.documents, "on_error": job.on_error}
     shared |= {"field": [*names], "parts": len(parts)}
-    selected = shard.select(parts)
+    selected = parts[job.shard.index - 1 :: job.shard.count] if job.shard else parts
     sources = {source for part in selected for source in part.sources}
     # Other shards have parts of the same files; a file that they answered before it was changed is found at once.
     entries = {part: _read_entry(folder, part) for part in parts if not sources.isdisjoint(part.sources)}
-    if not resume and any(entries[part] for part in selected):
+    if not job.resume and any(entries[part] for part in selected):
         raise UsageError(f"{folder}: has answers already; add --resume to continue, or name another folder")
     about = {part: {**part.describe(), **shared} for part in entries}
     for part, entry in entries.items():
         _compare(folder / f"{part.name}.json", entry or about[part], about[part])
     make_folder(folder)
-    if engine is None:
-        return
     complete = [entry for part in selected if (entry := entries[part]) and _is_intact(folder, entry)]
     numbers = {entry["number"] for entry in complete}
     missing = {part: about[part] for part in selected if part.number not in numbers}
     with Console().progress("parts", len(selected)) as tick:
-        for entry in engine(model, missing, folder) if missing else ():
+        for entry in engine(PartWriter(model, job, folder), missing) if missing else ():
             complete.append(entry)
             tick(len(complete))
     every = [entry for part in parts if (entry := _read_entry(folder, part))]
@@ -270,33 +287,3 @@ def read_description(path: Path, keys: Set[str], fix: str) -> dict[str, Any]:
     if not (isinstance(content, dict) and keys <= content.keys()):
         raise DataError(f"{path}: damaged: it must have {', '.join(sorted(keys))}; {fix}")
     return content
-
-
-def run_processes(arguments: Sequence[str], shard: Shard, processes: int) -> None:
-    """Run `seqpipe predict` with these arguments in several processes, each with a share of a shard.
-
-    Raises:
-        SeqpipeError: with the exit code of the first process that fails, after the others are stopped.
-        SkippedError: if all end, and inputs of some have no answer.
-    """
-    import subprocess  # a command for one text needs no processes
-
-    command, skipped = [sys.executable, "-m", "seqpipe", "predict", *arguments], False
-    with contextlib.ExitStack() as stack:
-        running = []
-        for share in shard.divide(processes):
-            process = subprocess.Popen([*command, "--shard", f"{share.index}/{share.count}"])
-            stack.callback(process.wait)
-            stack.callback(process.terminate)  # without effect on one that has ended
-            running.append(process)
-        while running:
-            for process in [process for process in running if process.poll() is not None]:
-                running.remove(process)
-                skipped |= process.returncode == SkippedError.exit_code
-                if process.returncode not in (0, SkippedError.exit_code):
-                    error = SeqpipeError("a process failed, and the others were stopped; continue with --resume")
-                    error.exit_code = max(1, process.returncode)
-                    raise error
-            time.sleep(0.05)
-    if skipped:
-        raise SkippedError("some inputs have no answer; each has an error in its place")

@@ -27,7 +27,7 @@ from seqpipe.commands.check import check
 from seqpipe.commands.convert import convert
 from seqpipe.commands.deploy import app as deploy_app
 from seqpipe.commands.doctor import doctor
-from seqpipe.commands.evaluate import compare, evaluate, report, runs
+from seqpipe.commands.evaluate import compare, evaluate, merge, minimal_pairs, report, robustness, runs
 from seqpipe.commands.explain import explain
 from seqpipe.commands.help import Command, Group
 from seqpipe.commands.init import init
@@ -54,6 +54,7 @@ app = typer.Typer(
 )
 _GROUPS = {
     "Everyday": (init, check, run, train, evaluate, report, compare, runs, predict, serve),
+    "Evaluation": (minimal_pairs, robustness, merge),
     "Data": (candidates, vectors),
     "Deploy": (export, convert, verify, bench, doctor),
     "Extend": (schema,),

@@ -59,16 +59,12 @@ def bench(
     form: Annotated[
         str, typer.Option("--format", help="text, jsonl or conll; default: by the file extension.")
     ] = "auto",
-    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Time for all measurements together.")] = 20.0,
-    clients: Annotated[
-        str, typer.Option("--clients", metavar="NUMBERS", help="Threads that share the model.")
-    ] = THREADS,
-    batches: Annotated[str, typer.Option("--batches", metavar="NUMBERS", help="Batch sizes.")] = BATCHES,
+    seconds: Annotated[float, typer.Option(min=1, help="Time for all measurements together.")] = 20.0,
+    clients: Annotated[str, typer.Option(metavar="NUMBERS", help="Threads that share the model.")] = THREADS,
+    batches: Annotated[str, typer.Option(metavar="NUMBERS", help="Batch sizes.")] = BATCHES,
     options: DecodeOptions = None,
     device: Device = "auto",
-    threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="Number of parallel runs; default: one per core.")
-    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Number of parallel runs; default: one per core.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -96,7 +92,6 @@ def bench(
 def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
     """Return the first records of a file, or the golden examples; DataError for an invalid record."""
     from seqpipe.batch.files import input_format, read_records
-    from seqpipe.features.sources import numeric_fields
     from seqpipe.runtime.predictor import raise_error
 
     if source is None:
@@ -104,7 +99,7 @@ def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
         if not examples:
             raise UsageError("the bundle has no golden examples; pass a file of inputs: --input FILE")
         return examples
-    form = input_format(form, source, "jsonl" if numeric_fields(model.predictor.featurizer) else "text")
+    form = input_format(model, form, source)
     records: list[Record] = []
     for record, where in itertools.islice(read_records(model, source, form), MOST_INPUTS):
         records.append({**raise_error(record), "where": where})

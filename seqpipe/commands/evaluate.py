@@ -1,4 +1,4 @@
-"""`seqpipe evaluate`, `report`, `compare` and `runs`: the scores of runs and bundles."""
+"""`seqpipe evaluate`, `merge`, `minimal-pairs`, `robustness`, `report`, `compare` and `runs`: scores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from seqpipe.batch.job import Shard
 from seqpipe.commands.options import (
+    BundlePath,
     DecodeOptions,
     Device,
     Json,
@@ -27,6 +29,11 @@ from seqpipe.errors import UsageError
 if TYPE_CHECKING:
     from seqpipe.evaluation.significance import SetComparison
 
+Target = Annotated[Path, typer.Argument(metavar="RUN|BUNDLE", help="Folder of a run or of a bundle.")]
+TestData = Annotated[Path | None, typer.Option("--data", help="A data file instead of the run's test sets.")]
+Errors = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the records with wrong answers to this file, as JSONL.")
+]
 Perturb = Annotated[
     str | None, typer.Option(metavar="NAMES", help="Score perturbed texts: typos,case,width,emoji,blanks.")
 ]
@@ -37,86 +44,107 @@ By = Annotated[str | None, typer.Option("--by", metavar="FIELD", help="Also show
 
 
 def evaluate(
-    target: Annotated[Path, typer.Argument(metavar="RUN|BUNDLE", help="Folder of a run or of a bundle.")],
-    data: Annotated[Path | None, typer.Option("--data", help="A data file instead of the run's test sets.")] = None,
+    target: Target,
+    data: TestData = None,
     raw: Annotated[bool, typer.Option("--raw", help="Also compute the scores on raw text, as in deployment.")] = False,
     by: By = None,
-    errors: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the records with wrong answers to this file, as JSONL.")
-    ] = None,
-    pairs: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Minimal pairs or alternatives to score a language model on.")
-    ] = None,
-    normalize: Annotated[
-        Literal["none", "token", "character"],
-        typer.Option("--normalize", metavar="UNIT", help="With --pairs: none, or divide by token or character counts."),
-    ] = "none",
-    masking: Annotated[
-        Literal["token", "word"],
-        typer.Option("--masking", metavar="UNIT", help="With --pairs: token, or word, which masks all of it."),
-    ] = "token",
-    perturb: Perturb = None,
-    swap: Swap = None,
+    errors: Errors = None,
     shard: Annotated[
-        str | None, typer.Option("--shard", metavar="I/N", help="Answer the I-th of N shares, for --merge.")
+        Shard | None,
+        typer.Option(parser=Shard.parse, metavar="I/N", help="Only answer the I-th of N shares, for merge."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the answers of shards.")
-    ] = None,
-    merge: Annotated[
-        Path | None, typer.Option("--merge", metavar="FOLDER", help="Score the answers of all shards in a folder.")
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="With --shard: folder of the answers.")
     ] = None,
     options: DecodeOptions = None,
-    beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
+    beams: Annotated[int | None, typer.Option(help="Short for --option beams=N.")] = None,
     plugins: PluginFiles = None,
     device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Compute the scores of a run (PyTorch) or a bundle (onnxruntime) on its test sets or on a file."""
-    from seqpipe.batch.shards import Shard
-    from seqpipe.runs.scoring import answer_shard, open_target, score_pairs, score_perturbed, score_shards, score_target
+    from seqpipe.runs.scoring import answer_shard, open_target, score_target
+    from seqpipe.runtime.decode_options import BEAMS
+
+    if bool(shard) != bool(output):
+        raise UsageError("--shard writes its answers to a folder: name both, such as --shard 3/16 --output answers")
+    if shard and (by or errors):
+        raise UsageError("--shard only answers; give --by and --errors to seqpipe merge")
+    console, parse = make_console(quiet), partial(parse_decode_options, options or (), {BEAMS: beams})
+    opened = open_target(target, device, data, console, plugins or ())
+    if shard and output:
+        answer_shard(target, opened, console, shard, output, raw=raw, options=parse)
+    else:
+        print_json(score_target(opened, console, raw=raw, by=by, errors=errors, options=parse), as_json)
+
+
+def merge(
+    bundle: BundlePath,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Answers of seqpipe evaluate --shard I/N.")],
+    by: By = None,
+    errors: Errors = None,
+    plugins: PluginFiles = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compute the scores of the answers of all shards: those of seqpipe evaluate in one run."""
+    from seqpipe.runs.scoring import score_shards
 
     console = make_console(quiet)
-    items = [*(options or [])] if beams is None else [f"beams={beams}", *(options or [])]
-    parse, files = partial(parse_decode_options, items, {}), plugins or ()
-    if (shard is None) != (output is None):
-        raise UsageError("--shard writes its answers to a folder: name both, such as --shard 3/16 --output answers")
-    if (shard or merge) and (pairs or perturb or swap or (shard and (merge or by or errors))):
-        raise UsageError("--shard only answers, and --merge scores; give --by and --errors with --merge")
-    if shard and output:
-        share = Shard.parse(shard)
-        answer_shard(target, console, share, output, data=data, raw=raw, device=device, options=parse, plugins=files)
-        return
-    if merge:
-        if data or raw or items:
-            raise UsageError("--merge scores answers that exist; give --data, --raw and --option with --shard")
-        result = score_shards(target, merge, console, by=by, errors=errors, plugins=files)
-    elif pairs:
-        if data or raw or items:
-            raise UsageError("--pairs scores the texts of its file and decodes nothing; omit --data, --raw, --option")
-        result = score_pairs(
-            target, console, pairs=pairs, normalize=normalize, masking=masking, by=by, errors=errors, device=device
-        )
-    elif perturb or swap:
-        if raw or by or errors or items:
-            raise UsageError("--perturb and --swap decode as usual; omit --raw, --by, --errors and --option")
-        opened = open_target(target, device, data, console, plugins or ())
-        result = score_perturbed(opened, console, (perturb or "").replace(",", " ").split(), swap)
-    elif (normalize, masking) != ("none", "token"):
-        raise UsageError("--normalize and --masking need --pairs; add a file of pairs")
-    else:
-        result = score_target(
-            target, console, data=data, raw=raw, by=by, errors=errors, device=device, options=parse, plugins=files
-        )
-    if errors:
-        console.say(f"\nthe mistakes are listed in {errors}")
-    print_json(result, as_json)
+    print_json(score_shards(bundle, folder, console, by=by, errors=errors, plugins=plugins or ()), as_json)
+
+
+def minimal_pairs(
+    target: Target,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Pairs or alternatives, one of them right.")],
+    normalize: Annotated[
+        Literal["none", "token", "character"],
+        typer.Option(metavar="UNIT", help="none, or divide by token or character counts."),
+    ] = "none",
+    masking: Annotated[
+        Literal["token", "word"], typer.Option(metavar="UNIT", help="token, or word, which masks all of it.")
+    ] = "token",
+    by: By = None,
+    errors: Errors = None,
+    plugins: PluginFiles = None,
+    device: Device = "auto",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Count the minimal pairs of which a language model prefers the right text."""
+    from seqpipe.runs.scoring import open_target, score_pairs
+
+    console = make_console(quiet)
+    predictor = open_target(target, device, file, console, plugins or ()).predictor
+    scores = score_pairs(predictor, console, file, normalize=normalize, masking=masking, by=by, errors=errors)
+    print_json(scores, as_json)
+
+
+def robustness(
+    target: Target,
+    data: TestData = None,
+    perturb: Perturb = None,
+    swap: Swap = None,
+    plugins: PluginFiles = None,
+    device: Device = "auto",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compute the scores on perturbed texts, by default of all kinds; count the answers that swapped words change."""
+    from seqpipe.evaluation.scores import PERTURBATIONS
+    from seqpipe.runs.scoring import open_target, score_perturbed
+
+    console, names = make_console(quiet), (perturb or "").replace(",", " ").split()
+    if not (names or swap):
+        names = [*PERTURBATIONS]
+    opened = open_target(target, device, data, console, plugins or ())
+    print_json(score_perturbed(opened, console, names, swap), as_json)
 
 
 def report(
-    target: Annotated[Path, typer.Argument(metavar="RUN|BUNDLE", help="Folder of a run or of a bundle.")],
-    data: Annotated[Path | None, typer.Option("--data", help="Data file with references, for a bundle.")] = None,
+    target: Target,
+    data: Annotated[Path | None, typer.Option(help="Data file with references, for a bundle.")] = None,
     by: By = None,
     perturb: Perturb = None,
     swap: Swap = None,
@@ -134,19 +162,17 @@ def report(
         fix = "name its data file with --data" if is_bundle else "omit --data, or name the bundle of the run"
         raise UsageError(f"{target} is {'a bundle' if is_bundle else 'a run'}: {fix}")
     names, pairs = (perturb or "").replace(",", " ").split(), read_pairs(swap) if swap else ()
-    if data:
-        written = Bundle(target).report(data, output, by, names, pairs)
-    else:
-        written = Run(target).report(output, by, names, pairs)
+    more = output, by, names, pairs
+    written = Bundle(target).report(data, *more) if data else Run(target).report(*more)
     make_console(quiet).say(f"wrote {written.path}")
 
 
 def compare(
     targets: Annotated[list[Path], typer.Argument(metavar="A B [C]...", help="Folders of runs or of bundles.")],
-    data: Annotated[Path | None, typer.Option("--data", help="A data file to answer.")] = None,
+    data: Annotated[Path | None, typer.Option(help="A data file to answer.")] = None,
     by: By = None,
-    examples: Annotated[int, typer.Option("--examples", min=0, help="Changed answers to show, of each sort.")] = 3,
-    resamples: Annotated[int, typer.Option("--resamples", min=100, help="Samples for intervals and p.")] = 1000,
+    examples: Annotated[int, typer.Option(min=0, help="Changed answers to show, of each sort.")] = 3,
+    resamples: Annotated[int, typer.Option(min=100, help="Samples for intervals and p.")] = 1000,
     fail_if_worse: Annotated[
         float | None, typer.Option(metavar="POINTS", help="End with 1 if a main score is more points below A's.")
     ] = None,
@@ -177,7 +203,7 @@ def compare(
 
 def runs(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of runs.")] = Path("runs"),
-    sort: Annotated[str, typer.Option("--sort", help="A column, such as score or when.")] = "name",
+    sort: Annotated[str, typer.Option(help="A column, such as score or when.")] = "name",
     as_json: Json = False,
 ) -> None:
     """List the runs of a folder: data, model, scores, size, training time, also of unfinished and damaged ones."""

@@ -30,16 +30,15 @@ def explain(
         ),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", metavar="FILE", help="A file of texts, one per line, or of JSON lines.")
+        Path | None, typer.Option(metavar="FILE", help="A file of texts, one per line, or of JSON lines.")
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="FILE", help="A data file: print the words that matter most for each label."),
+        Path | None, typer.Option(metavar="FILE", help="A data file: print the words that matter most for each label.")
     ] = None,
-    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="With --data: words of each label.")] = 10,
+    top: Annotated[int, typer.Option(metavar="N", min=1, help="With --data: words of each label.")] = 10,
     method: Annotated[
         Literal["attention", "occlusion"] | None,
-        typer.Option("--method", help="Default: attention if the bundle has it, else occlusion."),
+        typer.Option(help="Default: attention if the bundle has it, else occlusion."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Output file with the extension .html or .json.")
@@ -83,7 +82,7 @@ def explain(
             raise DataError(f"standard input: byte {error.start + 1} is not UTF-8; {fix}") from error
     records = (one_record(model, text) for text in inputs)
     if file:
-        lines = read_records(model, file, input_format("auto", file, "text"))
+        lines = read_records(model, file, input_format(model, "auto", file))
         records = (raise_error(record) for record, _ in lines)
     for number, record in enumerate(records):
         explanation = model.explain(record, method=method, **decode_options)

@@ -152,6 +152,9 @@ _USUAL_OPTIONS = {
     "train": "data.train",
     "hidden_size": "encoder.hidden",
 }
+# Commands in place of options that `seqpipe evaluate` had.
+_FORMER_OPTIONS = {"perturb": "robustness TARGET", "swap": "robustness TARGET", "merge": "merge BUNDLE FOLDER"}
+_FORMER_OPTIONS |= dict.fromkeys(("pairs", "normalize", "masking"), "minimal-pairs TARGET FILE")
 
 
 def dotted_keys() -> dict[str, str]:
@@ -161,11 +164,15 @@ def dotted_keys() -> dict[str, str]:
 
 
 def override_message(error: Any, arguments: Sequence[str]) -> str:
-    """Return a message with the override equivalent to an unknown option; "" for other errors."""
+    """Return a message with the override or command equivalent to an unknown option; "" for other errors."""
     option, context = getattr(error, "option_name", ""), error.ctx
-    if not option or context is None or "overrides" not in {parameter.name for parameter in context.command.params}:
+    if not option or context is None:
         return ""
     name = option.lstrip("-").replace("-", "_")
+    if context.command.name == "evaluate" and name in _FORMER_OPTIONS:
+        return f"no option {option}; use seqpipe {_FORMER_OPTIONS[name]}"
+    if "overrides" not in {parameter.name for parameter in context.command.params}:
+        return ""
     if name in ("gpu", "cuda"):
         return f"no option {option}; use --device cuda"
     if name == "fsdp":

@@ -72,11 +72,8 @@ def report_bundle(
     bundle: Path, data: Path, output: Path | None, by: str | None, perturb: Sequence[str], swap: Pairs
 ) -> Report:
     """Write the report of a bundle on a data file; arguments and errors are those of `Bundle.report`."""
-    model, (predictor, read, _) = (
-        open_with_metrics(bundle, "cpu", QUIET, Plugins()),
-        open_target(bundle, "cpu", data, QUIET),
-    )
-    records = [*read(data)]
+    model, opened = open_with_metrics(bundle, "cpu", QUIET, Plugins()), open_target(bundle, "cpu", data, QUIET)
+    predictor, records = opened.predictor, [*opened.read(data)]
     pairs = [*answered(predictor, records)]
     task, featurizer = predictor.task, predictor.featurizer
     content = _content(model, task, featurizer, {data.name: pairs}, by, perturb, swap) | {

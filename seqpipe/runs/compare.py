@@ -100,8 +100,9 @@ def _answer(
         sets.setdefault(row["set"], []).append((row["record"], row["answer"]))
     plugins, has_bundle = Plugins(files=files), (bundle / BUNDLE).exists()
     if data or not rows:
-        predictor, read, test_sets = open_target(bundle if has_bundle else path, device, data, QUIET, files)
-        sets = {name: answered(predictor, read(file)) for name, file in test_sets.items()}
+        opened = open_target(bundle if has_bundle else path, device, data, QUIET, files)
+        predictor = opened.predictor
+        sets = {name: answered(predictor, opened.read(file)) for name, file in opened.test_sets.items()}
     elif run and not (bundle == path and read_manifest(path)[0].parity.get("precision") == "int8"):
         fitted = Artifacts.load(run.folder)
         predictor = Predictor(fitted.featurizer, fitted.kind, dict, {}, Limits(tokens=1))

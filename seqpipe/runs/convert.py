@@ -16,7 +16,8 @@ from tokenizers import processors
 from torch import nn
 
 from seqpipe.answers.task import HeadInfo
-from seqpipe.batch.files import input_format, parse_record, plain_record, read_lines
+from seqpipe.batch.files import parse_record, plain_record, read_lines
+from seqpipe.batch.tables import form_of
 from seqpipe.config.contract import answer_settings, declared_features, head_task, member
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
@@ -288,7 +289,7 @@ def _read_records(file: Path | None, fields: Sequence[str]) -> list[Record]:
     lines = [(raise_error(line), place) for line, place in read_lines(file)]
     if not (lines := [(line, place) for line, place in lines if line.strip()]):
         raise DataError(f"{file}: has no text; add some, or leave --texts out")
-    if input_format("auto", file, "text") == "jsonl":
+    if form_of(file, (), "text") == "jsonl":
         return [{**parse_record(line, fields, place, False), "where": place} for line, place in lines]
     return [plain_record(line, fields, place) for line, place in lines]
 

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from seqpipe.answers.metrics.numbers import format_score, metric_of, table
 from seqpipe.answers.metrics.text import has
 from seqpipe.answers.task import Census
 from seqpipe.answers.types import Masking, Metric
-from seqpipe.batch.shards import Shard, read_description
+from seqpipe.batch.job import Shard
+from seqpipe.batch.shards import read_description
 from seqpipe.batch.tables import reader_for
 from seqpipe.config import yaml
 from seqpipe.config.contract import Metrics, build_component, has_member, head_metrics, member
@@ -89,28 +91,36 @@ def score_raw_text(
 QUIET = Console(-1)
 # Score a run or a bundle and print its scores: one code path for PyTorch and onnxruntime.
 
-# The predictor of a run or bundle, the function that reads its records, and the files to score it on.
-Opened = tuple[Predictor, Callable[[DataPath], Iterator[Record]], dict[str, DataPath]]
+
+@dataclass(frozen=True)
+class Opened:
+    """A run or bundle to score: its predictor, its files by the name of their set, and how these are read."""
+
+    predictor: Predictor
+    test_sets: dict[str, DataPath]
+    reader: Any
+    overlaps: Any
+    bad_rows: str
+
+    def read(self, path: DataPath) -> Iterator[Record]:
+        return read_records(self.reader, path, self.overlaps, [] if self.bad_rows == "skip" else None)
 
 
 def score_target(
-    target: Path,
+    opened: Opened,
     console: Console,
     *,
-    data: Path | None = None,
     raw: bool = False,
     by: str | None = None,
     errors: Path | None = None,
-    device: str = "auto",
     options: Callable[[Known], Mapping[str, Any]] = lambda known: {},
-    plugins: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """Return and print the scores of a run or bundle on its test sets, or on the file `data`, by the name of the data.
+    """Return and print the scores of a run or bundle, by the name of the data.
 
     With `raw`, raw text is scored too, as in deployment; with `by`, also the records of each value of this field. The
     records with wrong answers are written to `errors`, as JSONL. `options` returns the values of decode options.
     """
-    predictor, read, test_sets = open_target(target, device, data, console, plugins)
+    predictor, test_sets = opened.predictor, opened.test_sets
     if errors and len(test_sets) > 1:
         names = ", ".join(map(str, test_sets.values()))
         raise UsageError(f"--errors needs one data file; give one of {names} with --data")
@@ -120,10 +130,10 @@ def score_target(
     result: dict[str, Any] = {}
     for name, path in test_sets.items():
         census = Census(predictor.task)
-        pairs = answered(predictor, census.watch(read(path)), options=decode_options)
+        pairs = answered(predictor, census.watch(opened.read(path)), options=decode_options)
         result[name] = _score_set(predictor, console, name, pairs, by, None if raw else errors, census)
         if raw:
-            pairs, name = answered(predictor, read(path), raw=True, options=decode_options), f"{name} {RAW}"
+            pairs, name = answered(predictor, opened.read(path), raw=True, options=decode_options), f"{name} {RAW}"
             result[name] = _score_set(predictor, console, name, pairs, by, errors)
     _report_packages(predictor, console)
     return result
@@ -144,6 +154,8 @@ def _score_set(
         console.say(f"\n{name}{f', {group}' if group else ''}\n{table(group_scores, predictor.metric_types)}")
     for warning in census.warnings(name) if census else ():
         console.warn(warning)
+    if errors:
+        console.say(f"\nthe mistakes are listed in {errors}")
     return scores if by else scores[""]
 
 
@@ -165,17 +177,15 @@ _SHARD_KEYS = {"bundle", "options", "shards", "inputs", "records", "shard", "sha
 
 def answer_shard(
     target: Path,
+    opened: Opened,
     console: Console,
     shard: Shard,
     output: Path,
     *,
-    data: Path | None = None,
     raw: bool = False,
-    device: str = "auto",
     options: Callable[[Known], Mapping[str, Any]] = lambda known: {},
-    plugins: Sequence[Path] = (),
 ) -> None:
-    """Answer a share of the test sets of a bundle, or of `data`, for `score_shards`; arguments as of `score_target`.
+    """Answer a share of the data of the bundle `target`, for `score_shards`; arguments as of `score_target`.
 
     A share is every N-th block of records, as many as are answered together, so that answers do not depend on it. The
     folder `output` gets a line for each record with its answer, and last a description of them, with the sha256 of
@@ -188,7 +198,7 @@ def answer_shard(
     """
     if not (target / bundle.MANIFEST).exists():
         raise UsageError(f"{target}: shards are answered by a bundle; name one, such as {target / 'bundle'}")
-    (predictor, read, test_sets), reader = _open_bundle(target, device, data, console, plugins)
+    predictor, test_sets, reader = opened.predictor, opened.test_sets, opened.reader
     if predictor.kind.is_generated:
         fix = "evaluate a language model without --shard"
         raise UsageError(f"--shard: a perplexity may be of all texts as one, which cannot be divided; {fix}")
@@ -217,7 +227,7 @@ def answer_shard(
     with writing(path) as unfinished, unfinished.open("w", encoding="utf-8") as file:
         for (name, source), is_raw in itertools.product(test_sets.items(), [False, True][: 1 + raw]):
             name = f"{name} {RAW}" if is_raw else name
-            pairs = answered(predictor, choose(name, read(source)), raw=is_raw, options=decode_options)
+            pairs = answered(predictor, choose(name, opened.read(source)), raw=is_raw, options=decode_options)
             for position, (record, answer) in enumerate(pairs):
                 block = position // CHUNK * shard.count + shard.index - 1
                 kept = {key: json_value(value) for key, value in record.items() if key not in media}
@@ -230,7 +240,7 @@ def answer_shard(
     about = {"bundle": sha256_file(target / bundle.MANIFEST), "options": decode_options, "shards": shard.count}
     about |= {"inputs": inputs, "records": totals, "shard": shard.index, "answers": count, "sha256": sha256_file(path)}
     write(path.with_suffix(".json"), json_bytes(about, 1) + b"\n")
-    console.say(f"{path}: {count:,} answers\n\nnext: seqpipe evaluate {target} --merge {output}, after all shards")
+    console.say(f"{path}: {count:,} answers\n\nnext: seqpipe merge {target} {output}, after all shards")
 
 
 def score_shards(
@@ -304,10 +314,9 @@ def score_perturbed(
     opened: Opened, console: Console, perturb: Sequence[str], swap: Path | None
 ) -> dict[str, dict[str, Rows]]:
     """Return and print `robustness` and `swap` of a run or a bundle, by the name of the data."""
-    predictor, read, test_sets = opened
-    result: dict[str, dict[str, Rows]] = {}
-    for name, path in test_sets.items():
-        records = [*read(path)]
+    predictor, result = opened.predictor, dict[str, dict[str, Rows]]()
+    for name, path in opened.test_sets.items():
+        records = [*opened.read(path)]
         result[name] = {"perturb": robustness(predictor, records, perturb)} if perturb else {}
         if swap:
             result[name]["swap"] = swap_words(predictor, records, read_pairs(swap))
@@ -322,7 +331,7 @@ def score_perturbed(
 def open_target(target: Path, device: str, data: Path | None, console: Console, files: Sequence[Path] = ()) -> Opened:
     """Open a run or a bundle to score it on its test sets or on `data`; `files` are plugins."""
     if (target / bundle.MANIFEST).exists():
-        return _open_bundle(target, device, data, console, files)[0]
+        return _open_bundle(target, device, data, console, files)
     # Imported here: a bundle can be scored without PyTorch.
     from seqpipe.runs.run_folder import load_trained, open_run
     from seqpipe.runs.train import resolve_device
@@ -336,12 +345,8 @@ def open_target(target: Path, device: str, data: Path | None, console: Console, 
     stored = Reader(use=settings.reader.use, options=settings.reader.options)
     suitable = reader_for(stored, data)
     reader = build_component(settings.reader) if suitable is stored else reader_from(suitable, Plugins())
-    left_out: list[str] | None = [] if settings.bad_rows == "skip" else None
-    return (
-        predictor(load_trained(run).network.to(device), device),
-        lambda path: read_records(reader, path, settings.overlaps, left_out),
-        test_sets,
-    )
+    model = predictor(load_trained(run).network.to(device), device)
+    return Opened(model, test_sets, reader, settings.overlaps, settings.bad_rows)
 
 
 def open_with_metrics(path: Path, device: str, console: Console, plugins: Plugins) -> OpenedBundle:
@@ -359,10 +364,7 @@ def add_own_metrics(predictor: Predictor, manifest: Manifest, plugins: Plugins, 
             predictor.metric_types |= score_types
 
 
-def _open_bundle(
-    path: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]
-) -> tuple[Opened, Any]:
-    """Open a bundle to score it, and return the reader of its data too."""
+def _open_bundle(path: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]) -> Opened:
     plugins = Plugins(files=files)
     model = open_with_metrics(path, device, console, plugins)
     reader = reader_from(reader_for(model.manifest.reader, data), plugins)
@@ -371,7 +373,6 @@ def _open_bundle(
     settings: Any = yaml.parse(file.read_bytes(), str(file)).data if file.exists() else {"data": {}}
     keys = settings["data"]
     fold, tests = keys.get("fold"), keys.get("test") or {}
-    overlaps = keys.get("overlaps", "error")
     test_sets: dict[str, DataPath]
 
     def absolute(names: str | list[str]) -> Path | Files:
@@ -393,8 +394,7 @@ def _open_bundle(
     else:
         named = tests if isinstance(tests, dict) else {"test": tests}
         test_sets = {name: absolute(where) for name, where in named.items()}
-    left_out: list[str] | None = [] if keys.get("bad_rows") == "skip" else None
-    return (model.predictor, lambda path: read_records(reader, path, overlaps, left_out), test_sets), reader
+    return Opened(model.predictor, test_sets, reader, keys.get("overlaps", "error"), keys.get("bad_rows", "error"))
 
 
 def _load_metrics(
@@ -415,24 +415,22 @@ def _load_metrics(
     return (metrics, member(cls, "score_types")) if metrics else None
 
 
-# Score a language model, a run or a bundle, on minimal pairs and alternatives.
+# Score a language model on minimal pairs and alternatives.
 
 _EXAMPLES = 5  # unknown words that a warning names
 
 
 def score_pairs(
-    target: Path,
+    predictor: Predictor,
     console: Console,
-    *,
     pairs: Path,
+    *,
     normalize: Normalize = "none",
     masking: Masking = "token",
     by: str | None = None,
     errors: Path | None = None,
-    device: str = "auto",
 ) -> dict[str, Any]:
-    """Return and print the accuracy of `target` on the file `pairs`, of all its items and of each group."""
-    predictor, _, _ = open_target(target, device, pairs, console)
+    """Return and print the accuracy of a model on the file `pairs`, of all its items and of each group."""
     judged = judge(predictor, [*read_items(pairs)], normalize=normalize, masking=masking)
     scores = pair_scores(judged, by)
     rows = {"labels" if name == "groups" else name: value for name, value in scores.items()}
@@ -446,4 +444,5 @@ def score_pairs(
         )
     if errors:
         write(errors, b"".join(json_bytes(line) + b"\n" for line in wrong_preferences(judged)))
+        console.say(f"\nthe mistakes are listed in {errors}")
     return {pairs.name: scores}

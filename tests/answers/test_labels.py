@@ -23,7 +23,7 @@ from seqpipe.errors import PluginError, SeqpipeError, UsageError
 from seqpipe.evaluation.scores import evaluate
 from seqpipe.features.document import Doc
 from seqpipe.runs.full_run import RunOptions, run_all
-from seqpipe.runs.scoring import score_target
+from seqpipe.runs.scoring import open_target, score_target
 from seqpipe.runtime.manifest import MetricsOwner
 from seqpipe.training.fit import fit_artifacts
 
@@ -63,14 +63,15 @@ def test_a_metric_of_the_head_stands_before_those_of_the_kind_and_is_the_headlin
 
 
 def test_a_bundle_is_scored_without_the_metric_of_a_head_that_is_absent(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(score_target(gallery("plugin").bundle, Console())["test"]) == ["accuracy", "macro_f1", "labels"]
+    opened = open_target(gallery("plugin").bundle, "cpu", None, Console())
+    assert list(score_target(opened, Console())["test"]) == ["accuracy", "macro_f1", "labels"]
     message = "note: the metrics of head toys/mean 1.0 are not installed: no head named 'toys/mean'"
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("installed_head")
 def test_a_bundle_is_scored_by_the_metric_of_an_installed_head_and_by_field(capsys: pytest.CaptureFixture[str]) -> None:
-    scores = score_target(gallery("plugin").bundle, Console(), by="label")["test"]
+    scores = score_target(open_target(gallery("plugin").bundle, "cpu", None, Console()), Console(), by="label")["test"]
     assert {name: part["mean_absolute_error"] for name, part in scores.items()} == dict.fromkeys(
         ("", "label=bad", "label=fine", "label=good"), 0.0
     )
@@ -91,7 +92,8 @@ def test_a_metric_that_is_no_number_is_null(value: float, folder: Path, monkeypa
         assert '"correlation": null' in text
         assert not {"NaN", "Infinity"} & {*re.findall(r"\w+", text)}
     monkeypatch.setattr("seqpipe.runs.scoring.Plugins", lambda **files: plugins(**heads))
-    assert "correlation" in score_target(run / "bundle", QUIET)["test"]  # of the head named with its distribution
+    opened = open_target(run / "bundle", "cpu", None, QUIET)
+    assert "correlation" in score_target(opened, QUIET)["test"]  # of the head named with its distribution
 
 
 def test_the_best_epoch_has_the_least_error_if_the_headline_is_an_error() -> None:

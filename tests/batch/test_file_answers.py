@@ -22,6 +22,7 @@ from toy_bundles import changed_bundle
 
 from seqpipe import Model, load
 from seqpipe.batch.files import predict_file, read_lines
+from seqpipe.batch.job import PredictJob
 from seqpipe.errors import DataError, EnvError, SeqpipeError, SkippedError, UsageError
 
 COMMAND = command_line("predict")
@@ -32,7 +33,8 @@ def predicted(model: Model, folder: Path, name: str, content: str | bytes, form:
     source, target = folder / name, folder / "out"
     source.write_bytes(content if isinstance(content, bytes) else content.encode())
     documents, on_error = options.pop("documents", False), options.pop("on_error", "stop")
-    predict_file(model, source, target, form, documents, options, on_error)
+    job = PredictJob(form, documents=documents, on_error=on_error, options=options)
+    predict_file(model, job, [source], target)
     return target.read_bytes().decode()
 
 
@@ -134,7 +136,7 @@ def test_a_table_that_cannot_be_written_is_named_before_anything_is_answered(tin
     (tmp_path / "a.jsonl").write_text("not json")
     for name, message in (("a" * 300 + ".csv", "this name is too long"), ("none/a.csv", "there is no folder")):
         with pytest.raises(SeqpipeError, match=message):
-            predict_file(tiny, tmp_path / "a.jsonl", tmp_path / name, "auto", False, {})
+            predict_file(tiny, PredictJob(), [tmp_path / "a.jsonl"], tmp_path / name)
 
 
 def test_an_input_is_never_replaced_by_its_answers(tiny: Model, tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_an_input_is_never_replaced_by_its_answers(tiny: Model, tmp_path: Path) 
     os.link(tmp_path / "a.txt", tmp_path / "hard")
     for name in ("a.txt", "link", "hard"):
         with pytest.raises(UsageError, match="is an input, which would be lost"):
-            predict_file(tiny, tmp_path / "a.txt", tmp_path / name, "auto", False, {})
+            predict_file(tiny, PredictJob(), [tmp_path / "a.txt"], tmp_path / name)
     assert (tmp_path / "a.txt").read_text() == "Anna\n"
 
 
@@ -164,7 +166,6 @@ WRONG_OPTIONS = [
     ("conll", {"n_best": 2}, "--format conll: .* one answer a sentence"),
     ("conll", {"n_best": "two"}, "--format conll: .* one answer a sentence"),
     ("text", {"beams": 2}, "no decode option 'beams'"),
-    ("text", {"on_error": "go"}, "--on-error go: .*must be one of stop, skip"),
     ("conll", {"on_error": "skip"}, "--on-error skip: .*lines of text"),
 ]
 
@@ -179,9 +180,9 @@ def test_options_that_cannot_be_met_are_refused(
 
 def test_a_missing_file_or_folder_is_named(tiny: Model, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing: there is no such file"):
-        predict_file(tiny, tmp_path / "nothing", None, "auto", False, {})
+        predict_file(tiny, PredictJob(), [tmp_path / "nothing"], None)
     with pytest.raises(UsageError, match=r"there is no folder .*/nowhere"):
-        predict_file(tiny, Path(__file__), tmp_path / "nowhere" / "out", "auto", False, {})
+        predict_file(tiny, PredictJob(), [Path(__file__)], tmp_path / "nowhere" / "out")
 
 
 def test_the_command_reads_and_writes_utf_8_whatever_the_terminal_says(tiny_bundle: Path, tmp_path: Path) -> None:

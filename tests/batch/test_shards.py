@@ -17,8 +17,9 @@ from seqpipe import Model
 from seqpipe.batch import ray_engine
 from seqpipe.batch import shards as parts
 from seqpipe.batch.files import predict_file
+from seqpipe.batch.job import PredictJob, Shard
 from seqpipe.batch.ray_engine import RayEngine
-from seqpipe.batch.shards import Shard, answer_here, answer_parts, input_files, plan
+from seqpipe.batch.shards import answer_here, answer_parts, input_files, plan
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 
 PREDICT = command_line("predict")
@@ -44,14 +45,14 @@ def together(folder: Path) -> bytes:
 
 
 def in_parts(model: Model, source: Path, folder: Path, **options: Any) -> None:
-    answer_parts(model, [source], folder, "auto", False, {}, **options)
+    answer_parts(model, PredictJob(**options), [source], folder)
 
 
 def test_parts_of_shards_in_any_order_are_the_answers_of_one_run(
     tiny: Model, tmp_path: Path, small_parts: None
 ) -> None:
     source = write_texts(tmp_path, 150)
-    predict_file(tiny, source, tmp_path / "whole.jsonl", "auto", False, {})
+    predict_file(tiny, PredictJob(), [source], tmp_path / "whole.jsonl")
     for index in (3, 1, 2):
         assert not (tmp_path / "out" / "manifest.json").exists()
         in_parts(tiny, source, tmp_path / "out", shard=Shard(index, 3))
@@ -65,13 +66,10 @@ def test_parts_of_shards_in_any_order_are_the_answers_of_one_run(
 def test_lines_in_a_part_are_numbered_as_in_the_file(tiny: Model, tmp_path: Path, small_parts: None) -> None:
     source = write_texts(tmp_path, 60, bad=(0, 31, 59))
     with pytest.raises(SkippedError, match="3 of 60 inputs"):
-        predict_file(tiny, source, tmp_path / "whole.jsonl", "auto", False, {}, "skip")
+        predict_file(tiny, PredictJob(on_error="skip"), [source], tmp_path / "whole.jsonl")
     with pytest.raises(SkippedError, match="3 of 60 inputs"):
         in_parts(tiny, source, tmp_path / "out", on_error="skip")
     assert together(tmp_path / "out") == (tmp_path / "whole.jsonl").read_bytes()
-    in_parts(
-        tiny, source, tmp_path / "out", on_error="skip", resume=True, engine=None
-    )  # only examines, answers nothing
     with pytest.raises(DataError, match=r"texts\.jsonl:32: no field"):
         in_parts(tiny, source, tmp_path / "stopped", shard=Shard(2, 2))
 
@@ -109,7 +107,7 @@ def test_an_input_that_changed_is_named_and_no_answer_is_lost(inputs: str, tiny:
     time_before = source.stat().st_mtime_ns
 
     def answer(shard: int, engine: Any = answer_here) -> None:
-        answer_parts(tiny, files, out, "auto", False, {}, shard=Shard(shard, 2), resume=True, engine=engine)
+        answer_parts(tiny, PredictJob(shard=Shard(shard, 2), resume=True), files, out, engine)
 
     changed = rf"{source}: has changed since .* in {out}/part-0000.\.json; restore it, or answer it into another folder"
     with pytest.raises(UsageError, match=changed):
@@ -192,16 +190,10 @@ def test_faults_before_processes_start_are_reported_once(tiny_bundle: Path, tmp_
     assert (again.code, again.err.count("in.txt: has changed since it was answered")) == (2, 1)
 
 
-def test_processes_have_the_parts_of_their_shard() -> None:
-    numbers = [*range(100)]
-    shares = [share.select(numbers) for share in Shard(3, 4).divide(3)]  # type: ignore[arg-type, type-var]
-    assert sorted(n for share in shares for n in share) == numbers[2::4]
-
-
 @pytest.mark.parametrize("kills", tiers(1, 20, 900))
 def test_killed_shards_go_on_where_they_were(kills: int, tiny: Model, tiny_bundle: Path, tmp_path: Path) -> None:
     source, out, draw = write_texts(tmp_path, 4000 if kills == 1 else 20_000), tmp_path / "out", random.Random(3)
-    predict_file(tiny, source, tmp_path / "whole.jsonl", "auto", False, {})
+    predict_file(tiny, PredictJob(), [source], tmp_path / "whole.jsonl")
     command = [*PREDICT, str(tiny_bundle), "-i", str(source), "-o", str(out), "--resume", "--device", "cpu"]
     answered = 0
     for _ in range(kills):
@@ -217,6 +209,57 @@ def test_killed_shards_go_on_where_they_were(kills: int, tiny: Model, tiny_bundl
     subprocess.run([*command, "--processes", "2"], check=True, stderr=subprocess.DEVNULL)
     assert together(out) == (tmp_path / "whole.jsonl").read_bytes()
     assert json.loads((out / "manifest.json").read_text())["parts"]
+
+
+SIGNALS = [
+    ("one process", signal.SIGKILL, 1, "a process ended with exit code -9"),
+    ("the command", signal.SIGTERM, 128 + signal.SIGTERM, ""),
+    ("all", signal.SIGINT, 128 + signal.SIGINT, ""),
+]
+
+
+@pytest.mark.parametrize(("receiver", "number", "code", "message"), SIGNALS)
+def test_a_signal_ends_all_processes_of_a_command(
+    receiver: str, number: int, code: int, message: str, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    source, out = write_texts(tmp_path, 50_000), tmp_path / "out"
+    command = [*PREDICT, str(tiny_bundle), "-i", str(source), "-o", str(out), "--processes", "2", "--device", "cpu"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
+        while len([*out.glob("part-0000[12].json")]) < 2:  # one of each process
+            assert running.poll() is None
+            time.sleep(0.01)
+        processes = ["pgrep", "--session", str(running.pid), "-f", "spawn_main"]
+        children = [int(line) for line in subprocess.run(processes, capture_output=True).stdout.split()]
+        if receiver == "all":
+            os.killpg(running.pid, number)
+        else:
+            os.kill(running.pid if receiver == "the command" else children[0], number)
+        error = running.communicate(timeout=60)[1]
+    assert (len(children), running.returncode, message in error) == (2, code, True), error
+    assert "Traceback" not in error
+    assert subprocess.run(processes, capture_output=True).stdout == b""
+    assert receiver == "one process" or not [*out.glob(".*")]  # half-written files
+    answered = [*out.glob("part-*.json")]
+    assert seqpipe(*command[3:], "--resume").code == 0
+    assert len(answered) < len([*out.glob("part-*.json")])
+
+
+@pytest.mark.parametrize(
+    ("option", "code", "message"), [("stop", 3, "texts.jsonl:32: no field"), ("skip", 8, "3 of 60")]
+)
+@pytest.mark.usefixtures("small_parts")
+def test_the_errors_of_processes_are_those_of_one(
+    option: str, code: int, message: str, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    source = write_texts(tmp_path, 60, bad=(31,) if option == "stop" else (0, 31, 59))
+    command = ("predict", tiny_bundle, "-i", source, "--on-error", option, "-o")
+    one = seqpipe(*command, tmp_path / "one", "--shard", "1/1")
+    several = seqpipe(*command, tmp_path / "several", "--processes", "2")
+    assert (one.code, several.code, several.err.count(message)) == (code, code, 1), several.err
+    assert one.err.replace("/one", "/several").splitlines()[-1] == several.err.splitlines()[-1]
+    assert ("a process failed, and the others are stopped" in several.err) == (option == "stop")
+    if option == "skip":
+        assert together(tmp_path / "one") == together(tmp_path / "several")
 
 
 # Ray

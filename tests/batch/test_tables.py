@@ -12,6 +12,7 @@ from gallery import gallery
 
 from seqpipe import Model, load
 from seqpipe.batch.files import predict_file
+from seqpipe.batch.job import PredictJob
 from seqpipe.batch.tables import reader_for
 from seqpipe.errors import DataError, SkippedError, UsageError
 from seqpipe.runtime.manifest import Reader
@@ -21,9 +22,11 @@ CONLLU = "# sent_id = 1\n# text = Anna calls\n1\tAnna\tAnna\tPROPN\t_\t_\t2\tnsu
 CONLLU += "2\tcalls\tcall\tVERB\t_\t_\t0\troot\t_\t_\n\n"
 
 
-def predicted(model: Model, source: Path, names: tuple[str, ...] = (), form: str = "auto", **options: Any) -> list[Any]:
+def predicted(
+    model: Model, source: Path, names: list[str] | None = None, form: str = "auto", **options: Any
+) -> list[Any]:
     target = source.parent / "out.jsonl"
-    predict_file(model, source, target, form, False, options, names=names)
+    predict_file(model, PredictJob(form, names, options=options), [source], target)
     return [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
 
 
@@ -65,7 +68,7 @@ def test_rows_are_written_with_the_answer_to_their_text(name: str, tiny: Model, 
 def test_conllu_is_answered_by_its_words_and_a_named_form_is_read_as_such(tiny: Model, tmp_path: Path) -> None:
     def lines(name: str, content: str, form: str = "auto") -> list[str]:
         (tmp_path / name).write_text(content, encoding="utf-8")
-        predict_file(tiny, tmp_path / name, tmp_path / "out", form, False, {})
+        predict_file(tiny, PredictJob(form), [tmp_path / name], tmp_path / "out")
         return (tmp_path / "out").read_text().splitlines()
 
     assert [line.split("\t")[0] for line in lines("a.conllu", CONLLU)] == ["Anna", "calls", ""]
@@ -82,16 +85,16 @@ def test_a_column_is_named_by_field(tiny: Model, tmp_path: Path) -> None:
     path = table(tmp_path / "a.csv", names=("id", "body"))
     with pytest.raises(DataError, match=r"no column or key is named 'text' .there is: id, body.; name it with --field"):
         predicted(tiny, path)
-    assert predicted(tiny, path, ("body",))[0]["answer"] == tiny("Anna, in\nBern")
+    assert predicted(tiny, path, ["body"])[0]["answer"] == tiny("Anna, in\nBern")
     lines = tmp_path / "a.jsonl"
     lines.write_text('{"body": "Anna calls"}\n')
-    assert predicted(tiny, lines, ("body",))[0]["answer"] == tiny("Anna calls")
+    assert predicted(tiny, lines, ["body"])[0]["answer"] == tiny("Anna calls")
     with pytest.raises(DataError, match=r"no column or key is named 'bod'.* 'body'"):  # though it is the only key
-        predicted(tiny, lines, ("bod",))
+        predicted(tiny, lines, ["bod"])
     with pytest.raises(UsageError, match="this bundle reads text; name as many columns"):
-        predicted(tiny, path, ("id", "body"))
+        predicted(tiny, path, ["id", "body"])
     with pytest.raises(UsageError, match="--field: names a column of a table"):
-        predicted(tiny, path, ("body",), "text")
+        predicted(tiny, path, ["body"], "text")
     one = tmp_path / "one.csv"
     one.write_text("body\nAnna calls\n")
     assert predicted(tiny, one)[0]["answer"] == tiny("Anna calls")
@@ -125,7 +128,7 @@ def test_answers_are_written_as_a_table(name: str, tiny: Model, tmp_path: Path) 
     pandas = pytest.importorskip("pandas")
     if name == "out.parquet":
         pytest.importorskip("pyarrow")
-    predict_file(tiny, table(tmp_path / "a.csv"), tmp_path / name, "auto", False, {})
+    predict_file(tiny, PredictJob(), [table(tmp_path / "a.csv")], tmp_path / name)
     if name == "out.parquet":
         frame = pandas.read_parquet(tmp_path / name)
     else:
@@ -139,7 +142,7 @@ def test_a_row_without_an_answer_has_its_error_in_the_table(tiny: Model, tmp_pat
     source, target = tmp_path / "a.csv", tmp_path / "out.csv"
     source.write_text("id,text\n1,Anna\n2\n3,calls\n")
     with pytest.raises(SkippedError, match="1 of 3 inputs have no answer"):
-        predict_file(tiny, source, target, "auto", False, {}, "skip")
+        predict_file(tiny, PredictJob(on_error="skip"), [source], target)
     with target.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [bool(row["error"]) for row in rows] == [False, True, False]

@@ -313,6 +313,12 @@ def test_an_option_that_is_a_key_is_answered_with_the_override(folder: Path, opt
         (("check", "tiny.yaml", "encode=x"), "encode: no such key; did you mean 'encoder'?"),
         (("predict", "runs/tiny/bundle", "Ada"), "echo 'a text' | seqpipe predict BUNDLE"),
         (("predict", "runs/tiny/bundle", "--epochs", "3"), "No such option"),
+        (("evaluate", "runs/tiny", "--pairs=a.jsonl"), "no option --pairs; use seqpipe minimal-pairs TARGET FILE"),
+        (("evaluate", "runs/tiny", "--swap", "a.tsv"), "no option --swap; use seqpipe robustness TARGET"),
+        (("evaluate", "runs/tiny", "--merge", "answers"), "no option --merge; use seqpipe merge BUNDLE FOLDER"),
+        (("evaluate", "runs/tiny", "--shard", "1/2"), "--shard writes its answers to a folder: name both"),
+        (("evaluate", "runs/tiny", "--shard", "1/2", "-o", "a", "--by", "x"), "give --by and --errors to seqpipe"),
+        (("report", "runs/tiny", "--merge", "answers"), "No such option"),
     ],
 )
 def test_a_usual_mistake_is_answered_with_its_fix(folder: Path, arguments: tuple[str, ...], fix: str) -> None:
@@ -392,10 +398,12 @@ WITH_JSON = [  # with the exit code, and for an error its kind and message
     (["bench", "gone"], 6, "BundleError", "no such folder"),
     (["explain", "runs/tiny/bundle", "Ada left"], 0, "", ""),
     (["explain", "runs/tiny/bundle", "Ada left", "--method", "attention"], 2, "UsageError", "no attention weights"),
-    (["evaluate", "runs/tiny/bundle", "--perturb", "typos,case"], 0, "", ""),
-    (["evaluate", "runs/tiny/bundle", "--perturb", "typo"], 2, "UsageError", "did you mean 'typos'?"),
+    (["robustness", "runs/tiny/bundle", "--perturb", "typos,case"], 0, "", ""),
+    (["robustness", "runs/tiny/bundle", "--perturb", "typo"], 2, "UsageError", "did you mean 'typos'?"),
+    (["minimal-pairs", "runs/tiny/bundle", "gone.jsonl"], 3, "DataError", "gone.jsonl: there is no such file"),
+    (["merge", "runs/tiny/bundle", "gone"], 3, "DataError", "gone: has no shards"),
     (["doctor"], 0, "", ""),
-    (["doctor", "--require", "tpu"], 2, "UsageError", "must be cuda"),
+    (["doctor", "--require", "tpu"], 2, "UsageError", "'tpu' is not one of 'cuda'"),
     (["plugins", "check", "gone"], 2, "UsageError", "no installed distribution 'gone'"),
     (["chekc"], 2, "UsageError", "No such command 'chekc'"),
 ]
@@ -416,7 +424,7 @@ def test_json_output_is_one_document(folder: Path, arguments: list[str], code: i
 def test_every_command_with_json_is_among_these() -> None:
     commands = [("", app), ("plugins ", plugins_app)]
     with_json = {
-        prefix + command.callback.__name__
+        prefix + command.callback.__name__.replace("_", "-")
         for prefix, group in commands
         for command in group.registered_commands
         if command.callback and "as_json" in command.callback.__annotations__

@@ -152,10 +152,12 @@ def test_bash_puts_no_blank_behind_a_key_and_one_behind_a_value(tmp_path: Path) 
 
 def test_the_commands_stand_in_groups() -> None:
     out = seqpipe("--help").out
-    places = [out.index(f"\n{group}:\n") for group in ("Everyday", "Data", "Deploy", "Extend", "Research", "Options")]
+    groups = ("Everyday", "Evaluation", "Data", "Deploy", "Extend", "Research", "Options")
+    places = [out.index(f"\n{group}:\n") for group in groups]
     assert places == sorted(places)
     assert places[0] < out.index("  run ") < places[1]
-    assert places[2] < out.index("  deploy ") < places[3] < out.index("  plugins ") < places[4]
+    assert places[1] < out.index("  merge ") < places[2]
+    assert places[3] < out.index("  deploy ") < places[4] < out.index("  plugins ") < places[5]
 
 
 @pytest.mark.parametrize("example", sorted({example for path in PATHS for example in examples(path)}))

@@ -14,7 +14,7 @@ from tiny_pipelines import QUIET, build_parts, labelled_texts, reversals, succee
 from seqpipe import Model
 from seqpipe import load as open_bundle
 from seqpipe.answers.metrics.f1 import SPLIT
-from seqpipe.batch.shards import Shard
+from seqpipe.batch.job import Shard
 from seqpipe.config.loader import load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
@@ -31,7 +31,7 @@ from seqpipe.evaluation.scores import (
 )
 from seqpipe.plugin import Metric
 from seqpipe.runs import scoring
-from seqpipe.runs.scoring import answer_shard, open_target, score_perturbed, score_shards, score_target
+from seqpipe.runs.scoring import Opened, answer_shard, open_target, score_perturbed, score_shards, score_target
 
 GOLD = [
     (["Anna", "calls", "Ben"], ["B-person", "O", "B-person"], "call"),
@@ -151,16 +151,20 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "test.conll"
 
 
+def open_data(target: Path, data: Path | None = None) -> Opened:
+    return open_target(target, "cpu", data, QUIET)
+
+
 def test_a_bundle_is_scored_on_a_file_and_raw_scores_stand_beside_the_others(
     tiny: Model, tiny_bundle: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = score_target(tiny_bundle, Console(), data=data, device="cpu")
+    result = score_target(open_data(tiny_bundle, data), Console())
     assert result == {"test.conll": evaluate(tiny.predictor, RECORDS)[""]}
     err = capsys.readouterr().err
     assert "person" in err
     assert f"{100 * result['test.conll']['f1']:.2f}" in err
     errors = tmp_path / "errors.jsonl"
-    result = score_target(tiny_bundle, QUIET, data=data, raw=True, by="intent", errors=errors, device="cpu")
+    result = score_target(open_data(tiny_bundle, data), QUIET, raw=True, by="intent", errors=errors)
     assert list(result) == ["test.conll", "test.conll (raw)"]
     assert list(result["test.conll"]) == ["", "intent=call", "intent=go"]
     assert len(errors.read_text().splitlines()) == 2
@@ -171,12 +175,12 @@ def test_shards_of_a_bundle_have_the_scores_of_one_run(
 ) -> None:
     data, answers = tmp_path / "many.conll", tmp_path / "answers"
     data.write_text(CONLL * 513, encoding="utf-8")  # blocks of 1024, 1024 and 4 records
-    whole = score_target(tiny_bundle, Console(), data=data, raw=True, by="intent", device="cpu")
+    whole = score_target(open_data(tiny_bundle, data), Console(), raw=True, by="intent")
     printed = capsys.readouterr().err
     for number in (4, 2, 1, 3):
         with pytest.raises(DataError, match=r"has no shards|lacks . of 4 shards"):
             score_shards(tiny_bundle, answers, QUIET)
-        answer_shard(tiny_bundle, QUIET, Shard(number, 4), answers, data=data, raw=True, device="cpu")
+        answer_shard(tiny_bundle, open_data(tiny_bundle, data), QUIET, Shard(number, 4), answers, raw=True)
     assert score_shards(tiny_bundle, answers, Console(), by="intent") == whole
     assert capsys.readouterr().err == printed
     assert (answers / "shard-00004.jsonl").read_bytes() == b""
@@ -188,61 +192,61 @@ def test_shards_that_do_not_belong_together_are_refused(
     tiny_bundle: Path, build: Build, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers, far = tmp_path / "answers", tmp_path / "far"
-    answer_shard(tiny_bundle, QUIET, Shard(1, 2), answers, data=data, device="cpu")
+    answer_shard(tiny_bundle, open_data(tiny_bundle, data), QUIET, Shard(1, 2), answers)
     data.write_text(CONLL.replace("Anna", "Anne", 1))
     changed = (
         r"test\.conll: has changed between shards: .* in .*shard-00001\.json; restore it, or write all shards again"
     )
     for number in (1, 2):
         with pytest.raises(DataError, match=changed):
-            answer_shard(tiny_bundle, QUIET, Shard(number, 2), answers, data=data, device="cpu")
-    answer_shard(tiny_bundle, QUIET, Shard(2, 2), far, data=data, device="cpu")
+            answer_shard(tiny_bundle, open_data(tiny_bundle, data), QUIET, Shard(number, 2), answers)
+    answer_shard(tiny_bundle, open_data(tiny_bundle, data), QUIET, Shard(2, 2), far)
     for file in [*far.iterdir()]:
         file.rename(answers / file.name)
     with pytest.raises(DataError, match=changed):
         score_shards(tiny_bundle, answers, QUIET)
     (answers / "shard-00001.json").unlink()
-    answer_shard(tiny_bundle, QUIET, Shard(1, 2), answers, data=data, device="cpu")
+    answer_shard(tiny_bundle, open_data(tiny_bundle, data), QUIET, Shard(1, 2), answers)
     (answers / "shard-00001.jsonl").write_bytes(b"")
     with pytest.raises(DataError, match=r"shard-00001\.jsonl: damaged"):
         score_shards(tiny_bundle, answers, QUIET)
     with pytest.raises(DataError, match="'bundle' differs"):
         score_shards(build(tmp_path / "tagger", kind="tags"), answers, QUIET)
     with pytest.raises(UsageError, match=r"shards are answered by a bundle; name one, such as .*/bundle$"):
-        answer_shard(tmp_path, QUIET, Shard(1, 2), answers)
+        answer_shard(tmp_path, open_data(tiny_bundle, data), QUIET, Shard(1, 2), answers)
     for content in ('{"shard', "[]", '{"shard": 1}'):
         (answers / "shard-00001.json").write_text(content, encoding="utf-8")
         with pytest.raises(DataError, match=r"shard-00001\.json: damaged: .*; remove it, and write the shard again"):
             score_shards(tiny_bundle, answers, QUIET)
     monkeypatch.setattr(scoring, "answered", lambda *_, **__: [][: data.write_text(CONLL)])
     with pytest.raises(DataError, match="changed while it was answered; write the shard again"):
-        answer_shard(tiny_bundle, QUIET, Shard(1, 2), far, data=data, device="cpu")
+        answer_shard(tiny_bundle, open_data(tiny_bundle, data), QUIET, Shard(1, 2), far)
 
 
 @pytest.mark.usefixtures("data")
 def test_the_test_sets_of_the_run_around_a_bundle_are_found(build: Build, tmp_path: Path) -> None:
     bundle = build(tmp_path / "bundle")
     with pytest.raises(UsageError, match=r"is not in a run, .*name a file with --data"):
-        score_target(bundle, QUIET, device="cpu")
+        score_target(open_data(bundle), QUIET)
     (tmp_path / "pipeline.yaml").write_text("data:\n  reader: conll\n")
     with pytest.raises(UsageError, match="has no test set; name a file with --data"):
-        score_target(bundle, QUIET, device="cpu")
+        score_target(open_data(bundle), QUIET)
     tests_of = {"test": "test.conll", "a": "{a: test.conll}", "a b": "{a: test.conll, b: test.conll}"}
     for names, tests in tests_of.items():
         (tmp_path / "pipeline.yaml").write_text(f"data:\n  reader: conll\n  test: {tests}\n")
-        result = score_target(bundle, QUIET, device="cpu")
+        result = score_target(open_data(bundle), QUIET)
         assert list(result) == names.split()
         assert len({json.dumps(scores) for scores in result.values()}) == 1
     with pytest.raises(UsageError, match=r"test\.conll: is an input, which would be lost"):
-        score_target(bundle, QUIET, data=tmp_path / "test.conll", errors=tmp_path / "test.conll", device="cpu")
+        score_target(open_data(bundle, tmp_path / "test.conll"), QUIET, errors=tmp_path / "test.conll")
     with pytest.raises(UsageError, match="--errors needs one data file"):
-        score_target(bundle, QUIET, errors=tmp_path / "e", device="cpu")
-    whole = score_target(bundle, QUIET, device="cpu")["a"]
+        score_target(open_data(bundle), QUIET, errors=tmp_path / "e")
+    whole = score_target(open_data(bundle), QUIET)["a"]
     (tmp_path / "test.conll").write_text((tmp_path / "test.conll").read_text() + "\nZoe calls\n")
     with pytest.raises(DataError, match="bad_rows: skip"):
-        score_target(bundle, QUIET, device="cpu")
+        score_target(open_data(bundle), QUIET)
     (tmp_path / "pipeline.yaml").write_text("data: {reader: conll, test: test.conll, bad_rows: skip}\n")
-    assert score_target(bundle, QUIET, device="cpu")["test"] == whole
+    assert score_target(open_data(bundle), QUIET)["test"] == whole
 
 
 SCORES = {"mean": 0.5, "rated": {"mae": 0.25, "pearson": -0.5, "labels": {"a": {"f1": 1.0}}}, "own": {"distance": 3.0}}
@@ -347,7 +351,7 @@ def test_a_bundle_and_a_file_give_the_rows_of_the_command(
     tiny: Model, tiny_bundle: Path, data: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "pairs.tsv").write_text("Anna\tBen\n")
-    result = score_perturbed(open_target(tiny_bundle, "cpu", data, QUIET), QUIET, ["case"], tmp_path / "pairs.tsv")
+    result = score_perturbed(open_data(tiny_bundle, data), QUIET, ["case"], tmp_path / "pairs.tsv")
     assert result["test.conll"]["perturb"] == tiny.robustness(data, ["case"])
     assert result["test.conll"]["swap"] == tiny.swap(data, [("Anna", "Ben")])
 
@@ -355,8 +359,8 @@ def test_a_bundle_and_a_file_give_the_rows_of_the_command(
 def test_the_command_scores_a_bundle_in_shards(tiny_bundle: Path, data: Path, tmp_path: Path) -> None:
     for number in (1, 2):
         succeed("evaluate", tiny_bundle, "--data", data, "--shard", f"{number}/2", "-o", tmp_path / "answers", "-q")
-    merged = succeed("evaluate", tiny_bundle, "--merge", tmp_path / "answers", "--json", "-q")
-    assert json.loads(merged.out) == score_target(tiny_bundle, QUIET, data=data, device="cpu")
+    merged = succeed("merge", tiny_bundle, tmp_path / "answers", "--json", "-q")
+    assert json.loads(merged.out) == score_target(open_data(tiny_bundle, data), QUIET)
 
 
 @pytest.mark.parametrize("name", ["label", "score"])

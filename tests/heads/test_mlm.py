@@ -219,10 +219,10 @@ def test_a_run_and_its_bundle_prefer_the_same_of_minimal_pairs(example: Example,
     pairs.append({"text": "the city of Rome is in [MASK] .", "alternatives": ["Peru", "Italy", "Norway"], "answer": 1})
     pairs.append({"sentence_good": start.format("Rome", "Peru"), "sentence_bad": start.format("Rome", "Atlantis")})
     write_jsonl(tmp_path / "pairs.jsonl", pairs)
-    flags = ("--pairs", "pairs.jsonl", "--device", "cpu", "--json", "--errors", "wrong.jsonl")
+    flags = ("pairs.jsonl", "--device", "cpu", "--json", "--errors", "wrong.jsonl")
     scores, wrong = [], []
     for target in (example.run, example.bundle):
-        done = seqpipe("evaluate", target, *flags, folder=tmp_path)
+        done = seqpipe("minimal-pairs", target, *flags, folder=tmp_path)
         assert "1 of 14 have words that the model does not know, such as 'Atlantis'" in done.err
         scores.append(json.loads(done.out)["pairs.jsonl"])
         wrong.append([json.loads(line) for line in (tmp_path / "wrong.jsonl").read_text().splitlines()])
@@ -231,11 +231,6 @@ def test_a_run_and_its_bundle_prefer_the_same_of_minimal_pairs(example: Example,
     assert scores[0]["ties"] == 1
     assert [line["where"] for line in wrong[0]] == [line["where"] for line in wrong[1]]
     assert all({"scores", "difference", "sentence_good"} <= line.keys() for line in wrong[0])
-    for more, message in (
-        (["--pairs", "pairs.jsonl", "--raw"], "decodes nothing; omit --data, --raw"),
-        (["--normalize", "token"], "need --pairs; add a file of pairs"),
-    ):
-        fail_with(2, message, "evaluate", example.bundle, *more, folder=tmp_path)
 
 
 def test_dev_is_measured_by_the_same_gaps_whenever_it_is(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from typing import Any
 
 ADDRESS = "SEQPIPE_TEST_FORKS"  # the variable that names the socket
 # They import torch. (`serve` is for signals, which a client would have to pass on.)
-FORKED = ("check", "distill-vectors", "evaluate", "explain", "export", "run", "train", "vectors")
+FORKED = ("check", "distill-vectors", "evaluate", "explain", "export", "minimal-pairs", "robustness", "run", "train")
+FORKED += ("vectors",)
 # Not onnxruntime: it starts a thread when it is imported, and a fork would end in joining a thread that it lacks. Not
 # transformers: it imports plugins of pytest, which then could not rewrite their assertions.
 _IMPORTED = ("onnxscript", "torch.onnx.ops", "seqpipe.commands.app")
