@@ -18,7 +18,6 @@ def convert(
     texts: Annotated[
         Path | None,
         typer.Option(
-            "--texts",
             metavar="FILE",
             help="Texts to compare with transformers and to make golden examples of: one a line, or a .jsonl file with "
             "the field text (for questions: question and context).",
@@ -26,13 +25,11 @@ def convert(
     ] = None,
     aggregation: Annotated[
         Literal["simple", "first"],
-        typer.Option(
-            "--aggregation", help="Spans of tokens (simple), or of words by the tag of their first token (first)."
-        ),
+        typer.Option(help="Spans of tokens (simple), or of words by the tag of their first token (first)."),
     ] = "simple",
     pooling: Annotated[
         Literal["mean", "cls"] | None,
-        typer.Option("--pooling", help="Make a sentence encoder with this pooling; default: what the folder states."),
+        typer.Option(help="Make a sentence encoder with this pooling; default: what the folder states."),
     ] = None,
     no_answer: Annotated[
         bool, typer.Option("--no-answer", help="Of a checkpoint for questions that may have no answer, as in SQuAD 2.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -22,7 +22,7 @@ def doctor(
     device: Device = "auto",
     fail_on: FailOn = None,
     require: Annotated[
-        str | None, typer.Option("--require", metavar="cuda", help="Exit with 7 unless a graph runs on CUDA.")
+        Literal["cuda"] | None, typer.Option(metavar="cuda", help="Exit with 7 unless a graph runs on CUDA.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -30,8 +30,6 @@ def doctor(
     import seqpipe.runs  # noqa: F401 (sets how threads of training wait)  # noqa: F401 (sets how threads of training wait)
     from seqpipe.runtime.environment import examine, examine_placement
 
-    if require not in (None, "cuda"):
-        raise UsageError(f"--require {require}: must be cuda")
     findings = examine(require is not None)
     if bundle is not None:
         findings.append(examine_placement(bundle, device, fail_on is not None))

@@ -69,16 +69,15 @@ def show(
 @app.command(cls=Command)
 def new(
     name: Annotated[str, typer.Argument(help="Name of the distribution, such as acme-conv.")],
-    kind: Annotated[str, typer.Option("--kind", help="encoder, head, embedding, tokenizer or reader.")],
+    kind: Annotated[str, typer.Option(help="encoder, head, embedding, tokenizer or reader.")],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder in which to create the package; default: the current folder."),
     ] = None,
     use: Annotated[
-        str | None,
-        typer.Option("--use", help="Name of the component in a YAML; default: the name of the distribution."),
+        str | None, typer.Option(help="Name of the component in a YAML; default: the name of the distribution.")
     ] = None,
-    license: Annotated[str, typer.Option("--license", help="Apache-2.0, MIT, BSD-3-Clause or none.")] = "Apache-2.0",
+    license: Annotated[str, typer.Option(help="Apache-2.0, MIT, BSD-3-Clause or none.")] = "Apache-2.0",
     quiet: Quiet = False,
 ) -> None:
     """Write a template of a plugin package, with a passing test."""

@@ -15,9 +15,7 @@ def verify(
     bundle: BundlePath,
     device: Device = "auto",
     fail_on: FailOn = None,
-    sha256: Annotated[
-        str | None, typer.Option("--sha256", metavar="DIGITS", help="Expected SHA-256 of bundle.json.")
-    ] = None,
+    sha256: Annotated[str | None, typer.Option(metavar="DIGITS", help="Expected SHA-256 of bundle.json.")] = None,
     untrusted: Annotated[
         bool,
         typer.Option(
@@ -25,12 +23,10 @@ def verify(
         ),
     ] = False,
     memory: Annotated[
-        float | None,
-        typer.Option("--memory", metavar="GIB", help="With --untrusted: maximum memory in GiB; default: 4."),
+        float | None, typer.Option(metavar="GIB", help="With --untrusted: maximum memory in GiB; default: 4.")
     ] = None,
     timeout: Annotated[
-        float | None,
-        typer.Option("--timeout", metavar="SECONDS", help="With --untrusted: maximum time in seconds; default: 120."),
+        float | None, typer.Option(metavar="SECONDS", help="With --untrusted: maximum time in seconds; default: 120.")
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
