@@ -320,24 +320,43 @@ class RowsDecoder(NamedTuple):
 
     @property
     def source(self) -> State:
-        tensors: dict[int, Tensor] = {}
-        _replace_tensors(self.rows, lambda tensor: tensors.setdefault(id(tensor), tensor))
+        tensors = {id(tensor): tensor for tensor in _tensors(self.rows) if not isinstance(tensor, nn.Parameter)}
         return tuple(tensors.values())
 
     def with_source(self, source: State) -> RowsDecoder:
         new = dict(zip(map(id, self.source), source, strict=True))
-        return self._replace(rows=_replace_tensors(self.rows, lambda tensor: new[id(tensor)]))
+        return self._replace(rows=_replace_tensors(self.rows, lambda tensor: new.get(id(tensor), tensor)))
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         return self.run(self.rows, tokens, state)
 
 
 def _replace_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """Return nested tuples with the results of a function in place of tensors, except parameters."""
+    """Return nested tuples with the results of a function in place of tensors."""
     if isinstance(value, tuple):
         parts = [_replace_tensors(part, function) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    return function(value) if isinstance(value, Tensor) and not isinstance(value, nn.Parameter) else value
+    return function(value) if isinstance(value, Tensor) else value
+
+
+def _tensors(value: Any) -> State:
+    """Return the tensors of nested tuples."""
+    if isinstance(value, tuple):
+        return tuple(tensor for part in value for tensor in _tensors(part))
+    return (value,) if isinstance(value, Tensor) else ()
+
+
+def _nested_loop(loop_condition: Callable[..., Tensor], step: Callable[..., Any], state: Any) -> Any:
+    """Run a `while_loop` with a state of nested tuples."""
+
+    def nested(tensors: State) -> Any:
+        parts = iter(tensors)
+        return _replace_tensors(state, lambda _: next(parts))
+
+    def flat_step(*now: Tensor) -> State:
+        return _tensors(step(*nested(now)))
+
+    return nested(while_loop(lambda *now: loop_condition(*nested(now)), flat_step, _tensors(state)))
 
 
 def beam_search(
@@ -382,6 +401,14 @@ def beam_search(
     return torch.where(exists[..., None], finished, PAD_ID)[:, :n], torch.where(exists, scores, LOG_ZERO)[:, :n]
 
 
+class Finished(NamedTuple):
+    """The best finished sequences of B rows, the best first."""
+
+    sequences: Tensor  # (B, K, N)
+    scores: Tensor  # (B, K)
+    ranks: Tensor  # (B, K)
+
+
 class Beams(NamedTuple):
     """State of a beam search: B rows of K beams, at most N tokens."""
 
@@ -390,9 +417,12 @@ class Beams(NamedTuple):
     scores: Tensor  # (B, K)
     done: Tensor  # (B,) finished rows
     sequences: Tensor  # (B, K, N) of the beams
-    finished: Tensor  # (B, K, N) the best finished ones, the best first
-    finished_scores: Tensor  # (B, K)
-    finished_ranks: Tensor  # (B, K)
+    finished: Finished
+
+    def at(self, rows: Tensor) -> Beams:
+        """Return the beams of these rows, beside the finished sequences of all rows."""
+        tokens, scores, done, sequences = _select((self.tokens, self.scores, self.done, self.sequences), rows)
+        return self._replace(tokens=tokens, scores=scores, done=done, sequences=sequences)
 
 
 class Candidates(NamedTuple):
@@ -402,9 +432,6 @@ class Candidates(NamedTuple):
     tokens: Tensor
     parents: Tensor  # the beam that each continues
     ranks: Tensor
-
-
-_SIZE = len(Beams._fields)
 
 
 class _Search:
@@ -433,8 +460,7 @@ class _Search:
         no_coverage = (torch.zeros((), device=device) + options.coverage_penalty) == 0
         self.is_plain = ~self.sampler.active & constraints.none & no_coverage  # () whether the fast loop may run
 
-    def run(self, start: State, first_tokens: Tensor | None, fast_loop: bool) -> State:
-        """Return the finished sequences (B, K, N), best first, their scores (B, K) and ranks (B, K)."""
+    def run(self, start: State, first_tokens: Tensor | None, fast_loop: bool) -> Finished:
         zeros = torch.zeros_like(self.first_beam + self.rank)  # (B, K) int64
         K, empty, floats = zeros.shape[1], zeros[..., None] + 0 * self.times, zeros.to(torch.get_default_dtype())
         mask = self.decoder.mask
@@ -444,20 +470,17 @@ class _Search:
             scores=torch.where(self.sampler.active, floats, self._only_first(K) + floats),
             done=zeros[:, 0] > 0 if self.row_limits is None else self.row_limits[:, 0] <= 0,
             sequences=empty,
-            finished=empty,
-            finished_scores=floats + LOG_ZERO,
-            finished_ranks=floats + 2 * LOG_ZERO,
+            finished=Finished(empty, floats + LOG_ZERO, floats + 2 * LOG_ZERO),
         )
         if fast_loop:
             beams = self._run_fast(cast("SourceDecoder", self.decoder), beams, start)
-        state = repeated(start, K)
         covered = torch.zeros(*zeros.shape, 1 if mask is None else mask.shape[1], device=zeros.device)  # (B, K, S)
-        more = (self.constraints.automaton.start(zeros), empty.clone(), covered)
-        state = while_loop(self._loop_condition, self._step, (*beams, *more, *state))
-        return state[_SIZE - 3 : _SIZE]
+        state = (beams, self.constraints.automaton.start(zeros), empty.clone(), covered, repeated(start, K))
+        beams, *_ = _nested_loop(self._loop_condition, self._step, state)
+        return beams.finished
 
-    def _loop_condition(self, t: Tensor, tokens: Tensor, scores: Tensor, done: Tensor, *rest: Tensor) -> Tensor:
-        return (t < self.sampler.limit) & ~done.all()
+    def _loop_condition(self, beams: Beams, *rest: Any) -> Tensor:
+        return (beams.t < self.sampler.limit) & ~beams.done.all()
 
     def _run_fast(self, decoder: SourceDecoder, beams: Beams, start: State) -> Beams:
         """Search without penalties, constraints and sampling; return the beams, all done, with finished sequences.
@@ -465,53 +488,44 @@ class _Search:
         Its steps have half the operators. Each row begins with one beam, and leaves the batch when it is done.
         """
         rows = (~beams.done & self.is_plain).nonzero()[:, 0]
-        parts = (beams.tokens[:, :1], beams.scores[:, :1], beams.sequences[:, :1], *decoder.source, *start)
+        first = beams._replace(tokens=beams.tokens[:, :1], scores=beams.scores[:, :1], sequences=beams.sequences[:, :1])
 
-        def loop_condition(rows: Tensor, t: Tensor, *rest: Tensor) -> Tensor:
-            return (t < self.sampler.limit) & (torch.full((), rows.shape[0], device=t.device) > 0)
+        def loop_condition(rows: Tensor, beams: Beams, *rest: Any) -> Tensor:
+            return (beams.t < self.sampler.limit) & (torch.full((), rows.shape[0], device=rows.device) > 0)
 
-        state = (rows, beams.t, *beams[_SIZE - 3 :], *(part.index_select(0, rows) for part in parts))
-        _, _, finished, scores, ranks, *_ = while_loop(loop_condition, partial(self._fast_step, decoder), state)
-        return Beams(*beams[:3], beams.done | self.is_plain, beams.sequences, finished, scores, ranks)
+        state = (rows, first.at(rows), _select(decoder.source, rows), _select(start, rows))
+        _, last, *_ = _nested_loop(loop_condition, partial(self._fast_step, decoder), state)
+        return beams._replace(done=beams.done | self.is_plain, finished=last.finished)
 
-    def _fast_step(self, decoder: SourceDecoder, rows: Tensor, t: Tensor, *state: Tensor) -> State:
-        """Run a step for these rows (B',).
-
-        The state has the finished sequences of all rows (B, …); of these rows the last tokens, scores and sequences,
-        and the source; and the decoder's state.
-        """
-        finished, (tokens, scores, sequences), n = state[:3], state[3:6], 6 + len(decoder.source)
-        source, decoder_state, k = state[6:n], state[n:], tokens.shape[1]
-        log_p, decoder_state, _ = decoder.with_source(source).step(tokens.flatten(), decoder_state)  # (B' K, V)
+    def _fast_step(
+        self, decoder: SourceDecoder, rows: Tensor, beams: Beams, source: State, decoder_state: State
+    ) -> tuple[Any, ...]:
+        """Run a step for the beams of these rows (B',); the finished sequences are those of all rows."""
+        log_p, decoder_state, _ = decoder.with_source(source).step(beams.tokens.flatten(), decoder_state)  # (B' K, V)
         gains, best_tokens = top_n(log_p, torch.sym_min(self.twice.shape[0], log_p.shape[1]))  # (B' K, C)
-        total = (scores.reshape(-1, 1) + gains).reshape(rows.shape[0], -1)  # (B', K C)
+        total = (beams.scores.reshape(-1, 1) + gains).reshape(rows.shape[0], -1)  # (B', K C)
         # The first steps may have fewer than 2 K continuations, and continue with fewer than K beams.
         _, places = top_n(total, torch.sym_min(self.twice.shape[0], total.shape[1]))
-        new_scores, new_tokens, parents = _take(total, best_tokens, places)
-        ranks = new_scores / self.penalties.index_select(0, t[None])
-        beams = Beams(
-            t, tokens, scores, tokens[:, 0] < 0, sequences, *(part.index_select(0, rows) for part in finished)
-        )
-        beams, parents = self._advance(beams, Candidates(new_scores, new_tokens, parents, ranks), rows=rows)
+        scores, tokens, parents = _take(total, best_tokens, places)
+        candidates = Candidates(scores, tokens, parents, scores / self.penalties.index_select(0, beams.t[None]))
+        k, finished = beams.tokens.shape[1], beams.finished
+        beams = beams._replace(finished=Finished(*_select(finished, rows)))
+        beams, parents = self._advance(beams, candidates, rows=rows)
         stay = (~beams.done).nonzero()[:, 0]
         places = stay[:, None] * k + parents.index_select(0, stay)
-        kept = (beams.tokens, beams.scores, beams.sequences, *source)
-        return (
-            rows.index_select(0, stay),
-            beams.t,
-            *(old.index_put((rows,), new) for old, new in zip(finished, beams[_SIZE - 3 :], strict=True)),
-            *(part.index_select(0, stay) for part in kept),
-            *_select(decoder_state, places),
-        )
+        ended = Finished(*(old.index_put((rows,), new) for old, new in zip(finished, beams.finished, strict=True)))
+        beams = beams.at(stay)._replace(finished=ended)
+        return rows.index_select(0, stay), beams, _select(source, stay), _select(decoder_state, places)
 
-    def _step(self, *state: Tensor) -> State:
+    def _step(
+        self, beams: Beams, states: Tensor, repeats: Tensor, covered: Tensor, decoder_state: State
+    ) -> tuple[Any, ...]:
         """Run a step with any options.
 
         Beside the beams it has the states of the automaton (B, K), `repeats` (B, K, N) and `covered` (B, K, S).
         """
-        beams, states, repeats, covered = Beams(*state[:_SIZE]), *state[_SIZE : _SIZE + 3]
         t, K, written = beams.t, beams.tokens.shape[1], self.times < beams.t
-        free, decoder_state, attention = self.decoder.step(beams.tokens.flatten(), state[_SIZE + 3 :])  # (B K, V)
+        free, decoder_state, attention = self.decoder.step(beams.tokens.flatten(), decoder_state)  # (B K, V)
         if attention is not None:
             covered = covered + attention
         holding = self.constraints.automaton.holding(states)
@@ -529,13 +543,7 @@ class _Search:
         repeats = torch.where(same, rows_at(repeats, parents) + 1, 0)
         repeats = torch.cat([torch.zeros_like(repeats[..., :1]), repeats[..., :-1]], 2)  # right before each place
         states = self.constraints.automaton.after(rows_at(holding, parents), beams.tokens)
-        return (
-            *beams,
-            states,
-            repeats,
-            rows_at(covered, parents),
-            *_select(decoder_state, self.first_beam + parents),
-        )
+        return beams, states, repeats, rows_at(covered, parents), _select(decoder_state, self.first_beam + parents)
 
     def _advance(
         self, beams: Beams, candidates: Candidates, sampled: Tensor | None = None, rows: Tensor | None = None
@@ -557,9 +565,12 @@ class _Search:
             counts = counts & ~beams.done[:, None]
         sequences = torch.where(self.times == t, tokens[..., None], rows_at(beams.sequences, parents))  # (B, 2 K, N)
         new_ranks = torch.where(counts, ranks, 2 * LOG_ZERO)
-        finished_ranks, places = top_n(torch.cat([beams.finished_ranks, new_ranks], 1), K)
-        finished = rows_at(torch.cat([beams.finished, sequences], 1), places)
-        finished_scores = torch.cat([beams.finished_scores, scores], 1).gather(1, places)
+        finished_ranks, places = top_n(torch.cat([beams.finished.ranks, new_ranks], 1), K)
+        finished = Finished(
+            rows_at(torch.cat([beams.finished.sequences, sequences], 1), places),
+            torch.cat([beams.finished.scores, scores], 1).gather(1, places),
+            finished_ranks,
+        )
 
         # Beams continue with the best candidates that do not end. If fewer than K are left, ended ones fill the places
         # at 2 * LOG_ZERO, which no sequence can recover from.
@@ -576,7 +587,7 @@ class _Search:
         full = (finished_ranks.amin(1) > LOG_ZERO) & (greedy | self.early_stopping)
         done = (finished_ranks.index_select(1, self.last_rank)[:, 0] >= within_reach) | full
         done = done if rows is not None else beams.done | done
-        return Beams(t + 1, tokens, scores, done, sequences, finished, finished_scores, finished_ranks), parents
+        return Beams(t + 1, tokens, scores, done, sequences, finished), parents
 
     def _continuations(self, beams: Beams, gains: Tensor, tokens: Tensor, covered: Tensor) -> Candidates:
         """Return the 2 K best continuations, or the K sampled ones."""
@@ -611,7 +622,7 @@ class _Search:
         return torch.where(torch.arange(n, device=self.times.device) == 0, 0.0, LOG_ZERO)[None]  # (1, n)
 
 
-def _select(state: State, places: Tensor) -> State:  # (B, K) the places of beams
+def _select(state: State, places: Tensor) -> State:  # (…) the places of rows or beams
     return tuple(part.index_select(0, places.flatten()) for part in state)
 
 
@@ -623,7 +634,7 @@ def _take(total: Tensor, tokens: Tensor, places: Tensor) -> State:  # (B, K C), 
 
 # Generation of long texts without beam search: greedily, or by sampling.
 
-BLOCK = 32  # steps of the inner loop
+STEPS_PER_EXTENSION = 32  # after which the memory is extended by the state
 
 
 class Continuation(Protocol):
@@ -667,72 +678,94 @@ def generate(
     """Generate K texts a row, `beams` of the options, without beam search, so that no state is reordered.
 
     Each token is the likeliest or, with uniform samples, a sampled one; the first one is of the log-probabilities
-    `first` (B, V). The model's state, which grows, is copied in each step. So it begins again after `BLOCK` steps, when
-    the memory is extended by it. The other arguments are those of `beam_search`.
+    `first` (B, V). The model's state, which grows, is copied in each step. So it begins again after
+    `STEPS_PER_EXTENSION` steps, when the memory is extended by it. The other arguments are those of `beam_search`.
     """
-    device, (B, V) = first.device, first.shape
-    sampler, times = Sampler(options, B, device), torch.arange(options.max_length, device=device)
-    limits = row_limits.minimum(sampler.limit)[:, None]  # (B, 1)
-    ends = prepend_token(EOS_ID, stop, B, device)  # (B, 1 + E)
-    automaton = PieceAutomaton(options.forbidden, options.allowed, B, device)
-    # One, or those to sample from. The tracer takes no size for 0, so that `sampler.needed` is `top_k` in a graph.
-    candidates = ((torch.arange(options.top_k, device=device) == 0) | sampler.active).nonzero()
-    zeros = (limits + torch.arange(options.beams, device=device)) * 0  # (B, K)
-    rows = torch.arange(B * zeros.shape[1], device=device)
-    is_end = torch.zeros(B, V, device=device).scatter(1, ends, 1.0) > 0  # [PAD], of texts that have ended, may be one
-    always = torch.where(automaton.is_any, automaton.forbidden, PAD_ID)[:, 0]  # (B, A) banned in any state
-    early, late = (
-        torch.cat([part, always], 1)[:, None].expand(-1, zeros.shape[1], -1).flatten(0, 1)  # (B K, 1 + E + A)
-        for part in (ends, ends * 0 + PAD_ID)
-    )
-    banned = torch.full_like(early, LOG_ZERO, dtype=first.dtype)
-    constrained = (sampler.active | ~automaton.is_any.all()).long()  # () 0: the likeliest token that is not banned
+    return _Generation(model, first, options, row_limits, stop).run(first)
 
-    def is_open(t: Tensor, tokens: Tensor, scores: Tensor, done: Tensor, *rest: Tensor) -> Tensor:
-        return done.sum() < done.numel()
 
-    def choose(
-        free: Tensor,  # (B K, V)
-        t: Tensor,
-        tokens: Tensor,  # (B, K) the last of each text
-        scores: Tensor,  # (B, K)
-        done: Tensor,  # (B, K)
-        sequences: Tensor,  # (B, K, t)
-        states: Tensor,  # (B, K) of the automaton
-    ) -> State:
-        log_p = free.scatter(1, torch.where(t < options.min_length, early, late), banned)
+class Texts(NamedTuple):
+    """State of a generation: B rows of K texts."""
 
-        def constrain(left: Tensor, chosen: Tensor, states: Tensor) -> State:
-            # This loop takes one step or none. What is computed from its state stays in it.
-            holding = automaton.holding(states)
-            permitted = automaton.permit(log_p.index_select(0, rows * left), holding, chosen * 0 + PAD_ID)
-            gains, best_tokens = top_n(permitted, torch.sym_min(candidates.shape[0], permitted.shape[1]))  # (B K, C)
-            chosen = best_tokens.gather(1, torch.where(sampler.active, sampler.choose(gains, t * left), 0))
-            return left - 1, chosen, automaton.after(holding, chosen.view_as(states))
+    t: Tensor  # () the number of the step
+    tokens: Tensor  # (B, K) the last of each text
+    scores: Tensor  # (B, K)
+    done: Tensor  # (B, K)
+    states: Tensor  # (B, K) of the automaton
+    sequences: Tensor  # (B, K, n) the tokens of the last n steps
 
-        state = (constrained, log_p.argmax(1, keepdim=True), states)
-        _, chosen, states = while_loop(lambda left, *rest: left > 0, constrain, state)  # (B K, 1)
-        tokens, gain = torch.where(done, PAD_ID, chosen.view_as(tokens)), free.gather(1, chosen).view_as(scores)
-        scores, sequences = torch.where(done, scores, scores + gain), torch.cat([sequences, tokens[..., None]], 2)
-        done = done | is_end.gather(1, tokens) | (t + 1 >= limits)
-        return t + 1, tokens, scores, done, sequences, states
 
-    def block(*state: Tensor) -> State:
-        here, end = model.at(state[6:]), state[0] + BLOCK
+class _Generation:
+    """The steps of a generation. They read sizes from its tensors, as those of a search."""
 
-        def step(*state: Tensor) -> State:
-            log_p, after, _ = here.step(state[1].flatten(), state[6:])
-            return *choose(log_p, *state[:6]), *after
+    def __init__(
+        self, model: Continuation, first: Tensor, options: GenerationOptions, row_limits: Tensor, stop: Tensor | None
+    ):
+        device, B = first.device, first.shape[0]
+        self.model, self.min_length, self.sampler = model, options.min_length, Sampler(options, B, device)
+        self.times = torch.arange(options.max_length, device=device)
+        self.limits = row_limits.minimum(self.sampler.limit)[:, None]  # (B, 1)
+        ends = prepend_token(EOS_ID, stop, B, device)  # (B, 1 + E)
+        self.automaton = PieceAutomaton(options.forbidden, options.allowed, B, device)
+        # One, or those to sample from. The tracer takes no size for 0, so that `sampler.needed` is `top_k` in a graph.
+        self.candidates = ((torch.arange(options.top_k, device=device) == 0) | self.sampler.active).nonzero()
+        self.zeros = (self.limits + torch.arange(options.beams, device=device)) * 0  # (B, K)
+        self.rows = torch.arange(B * self.zeros.shape[1], device=device)
+        # [PAD], of texts that have ended, may be an end.
+        self.is_end = torch.zeros_like(first).scatter(1, ends, 1.0) > 0  # (B, V)
+        always = torch.where(self.automaton.is_any, self.automaton.forbidden, PAD_ID)[:, 0]  # (B, A) in any state
+        self.early, self.late = (
+            torch.cat([part, always], 1)[:, None].expand(-1, self.zeros.shape[1], -1).flatten(0, 1)
+            for part in (ends, ends * 0 + PAD_ID)
+        )  # (B K, 1 + E + A) banned tokens
+        self.banned = torch.full_like(self.early, LOG_ZERO, dtype=first.dtype)
+        # () 0: the likeliest token that is not banned
+        self.constrained = (self.sampler.active | ~self.automaton.is_any.all()).long()
 
-        def goes_on(*state: Tensor) -> Tensor:
-            return (state[0] < end) & is_open(*state)
+    def run(self, first: Tensor) -> Generated:
+        zeros, t = self.zeros, self.times.new_zeros(())
+        scores, done = zeros.to(torch.get_default_dtype()), zeros + self.limits <= 0
+        texts = Texts(t, zeros, scores, done, self.automaton.start(zeros), zeros[..., None][..., :0])
+        texts = self._choose(repeated((first,), zeros.shape[1])[0], texts)
+        texts, memory = _nested_loop(self._loop_condition, self._extend, (texts, self.model.memory))
+        places = self.times.clamp(max=texts.sequences.shape[2])
+        return Generated(F.pad(texts.sequences, (0, 1)).index_select(2, places), texts.scores, memory)
 
-        last = while_loop(goes_on, step, (*state[:6], *here.start()))
-        return *last[:6], *here.extended(last[6:])
+    def _loop_condition(self, texts: Texts, state: State) -> Tensor:
+        return texts.done.sum() < texts.done.numel()
 
-    done, empty = zeros + limits <= 0, zeros[..., None][..., :0]
-    log_p, t = repeated((first,), options.beams)[0], times.new_zeros(())
-    begin = choose(log_p, t, zeros, zeros.to(torch.get_default_dtype()), done, empty, automaton.start(zeros))
-    _, _, scores, _, sequences, _, *memory = while_loop(is_open, block, (*begin, *model.memory))
-    padded = F.pad(sequences, (0, 1)).index_select(2, times.clamp(max=sequences.shape[2]))  # (B, K, N)
-    return Generated(padded, scores, tuple(memory))
+    def _extend(self, texts: Texts, memory: State) -> tuple[Texts, State]:
+        """Run `STEPS_PER_EXTENSION` steps, then extend the memory."""
+        model, end = self.model.at(memory), texts.t + STEPS_PER_EXTENSION
+
+        def loop_condition(texts: Texts, state: State) -> Tensor:
+            return (texts.t < end) & self._loop_condition(texts, state)
+
+        def step(texts: Texts, state: State) -> tuple[Texts, State]:
+            log_p, state, _ = model.step(texts.tokens.flatten(), state)
+            return self._choose(log_p, texts), state
+
+        start = texts._replace(sequences=texts.sequences[..., :0]), model.start()
+        last, state = _nested_loop(loop_condition, step, start)
+        sequences = torch.cat([texts.sequences, last.sequences], 2)
+        return last._replace(sequences=sequences), model.extended(state)
+
+    def _choose(self, free: Tensor, texts: Texts) -> Texts:  # (B K, V)
+        """Return the texts with one more token each."""
+        t, _, scores, done, states, sequences = texts
+        log_p = free.scatter(1, torch.where(t < self.min_length, self.early, self.late), self.banned)
+        state = (self.constrained, log_p.argmax(1, keepdim=True), states)
+        # This loop takes one step or none.
+        _, chosen, states = while_loop(lambda left, *rest: left > 0, partial(self._constrain, log_p, t), state)
+        tokens, gain = torch.where(done, PAD_ID, chosen.view_as(scores)), free.gather(1, chosen).view_as(scores)
+        sequences = torch.cat([sequences, tokens[..., None]], 2)
+        done_next = done | self.is_end.gather(1, tokens) | (t + 1 >= self.limits)
+        return Texts(t + 1, tokens, torch.where(done, scores, scores + gain), done_next, states, sequences)
+
+    def _constrain(self, log_p: Tensor, t: Tensor, left: Tensor, chosen: Tensor, states: Tensor) -> State:
+        # What is computed from the loop's state stays in the loop.
+        holding = self.automaton.holding(states)
+        permitted = self.automaton.permit(log_p.index_select(0, self.rows * left), holding, chosen * 0 + PAD_ID)
+        gains, best_tokens = top_n(permitted, torch.sym_min(self.candidates.shape[0], permitted.shape[1]))  # (B K, C)
+        chosen = best_tokens.gather(1, torch.where(self.sampler.active, self.sampler.choose(gains, t * left), 0))
+        return left - 1, chosen, self.automaton.after(holding, chosen.view_as(states))

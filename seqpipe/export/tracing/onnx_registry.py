@@ -49,6 +49,9 @@ def onnx_registry(opset: int) -> OnnxRegistry:
     return OnnxRegistry(opset)
 
 
+_default_decompositions = cache(torch.export.default_decompositions)  # it builds its table at each call
+
+
 @cache
 def decomposition(func: OpOverload, registry: Any) -> Callable[..., Any] | None:
     """Return the decomposition that is recorded in place of an operator; None if the operator is recorded itself.
@@ -60,7 +63,7 @@ def decomposition(func: OpOverload, registry: Any) -> Callable[..., Any] | None:
     recorded = registry.is_registered(func) and (not is_composite(func) or is_valid_to_preserve(func))
     if recorded or func.namespace in ("onnx", "onnx_symbolic") or func is aten.reshape.default:
         return None
-    tables = torch.export.default_decompositions(), torch_internals.decomposition_table
+    tables = _default_decompositions(), torch_internals.decomposition_table
     return next((table[func] for table in tables if func in table), func.decompose)
 
 

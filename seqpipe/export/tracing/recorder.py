@@ -227,6 +227,7 @@ class Recorder(internals.WithoutDynamo, internals.TorchDispatchMode):
         # Sizes of free axes, for tracing: far from all others, so that none equals another by chance.
         self._examples = itertools.count(100_003, 1_009)
         self.free: list[sympy.Symbol] = []  # symbols of free sizes
+        self.is_draft, self.skips_loops = False, False  # the trace of a step only finds the axes that it changes
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -301,11 +302,23 @@ class Recorder(internals.WithoutDynamo, internals.TorchDispatchMode):
         self, condition: Callable[..., Tensor], step: Callable[..., Sequence[Tensor]], state: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
         """As `seqpipe.nn.loops.while_loop`."""
-        now: Sequence[Tensor] = state
-        free: Changes = {}
-        # An axis that a step changes gets a size of its own, and the step is traced again.
-        while (changes := _changes(state, now, body := self._trace_function(step, now), free)).keys() != free.keys():
+        # Steps fill axes of size 0, such as those of caches, so these have a free size from the first trace on. Other
+        # axes that a step changes get one when it is traced again; so the first trace, a draft, skips nested loops.
+        empty = [(i, axis) for i, x in enumerate(state) for axis in range(x.dim()) if _expression(x.shape[axis]) == 0]
+        free: Changes = dict.fromkeys(empty, (sympy.S.Zero, sympy.S.One))
+        now = self._resized(state, free)
+        if self.is_draft:
+            self.skips_loops = True
+            return now
+        self.is_draft, self.skips_loops, is_guess = not free, False, True
+        while (
+            (changes := _changes(state, now, body := self._trace_function(step, now), free)).keys() != free.keys()
+            or self.skips_loops
+            or (is_guess and len({*changes.values()}) > 1)
+        ):
+            self.is_draft, self.skips_loops, is_guess = False, False, False
             now, free = self._resized(state, changes), changes
+        self.is_draft = False
         self._check_changes(now, body, free)
         test = self._trace_function(lambda *now: (condition(*now),), now)
         functions, lifted = self._functions("while_loop", cond=test, body=body)

@@ -175,6 +175,19 @@ def shrinking(x: Tensor, n: Tensor) -> dict[str, Tensor]:
     return {"steps": last[0], "beams": last[3].sum(0), "rows": last[4].sum(0), "sums": last[5]}
 
 
+def filling(x: Tensor, n: Tensor) -> dict[str, Tensor]:
+    """A loop that fills two axes of size 0 at different rates, in the step of one whose state grows by the result."""
+
+    def fill(t: Tensor, slow: Tensor, fast: Tensor) -> State:
+        return t + 1, torch.cat([slow, x[:1] + t]), torch.cat([fast, x[:1] * t, x[:1]])
+
+    def grow(t: Tensor, rows: Tensor) -> State:
+        _, slow, fast = while_loop(lambda t, slow, fast: t < 2, fill, (t * 0, x[:0], x[:0]))
+        return t + 1, torch.cat([rows, slow, fast * t])
+
+    return {"rows": while_loop(lambda t, rows: t < 3, grow, (torch.tensor(0), x * n))[1]}
+
+
 def conditional(x: Tensor, n: Tensor) -> dict[str, Tensor]:
     """A loop within a condition, which changes axes, and a condition within a loop."""
     total = x.sum(0)
@@ -192,12 +205,32 @@ def conditional(x: Tensor, n: Tensor) -> dict[str, Tensor]:
     return {"rows": rows + rows.shape[0], "twice": twice, "sizes": sizes, "y": y}
 
 
-@pytest.mark.parametrize("call", [mixed, sized, in_place, nested, loops_in_loops, passed_on, shrinking, conditional])
+@pytest.mark.parametrize(
+    "call", [mixed, sized, in_place, nested, loops_in_loops, passed_on, shrinking, filling, conditional]
+)
 def test_what_was_traced_once_answers_as_pytorch_at_any_shape(
     tmp_path: Path, call: Callable[..., Mapping[str, Tensor]]
 ) -> None:
     assert is_traced(call)
     assert_same(graph_of(tmp_path, call), call)
+
+
+def test_a_nested_loop_that_fills_a_cache_is_traced_once() -> None:
+    traced: list[str] = []
+
+    def fill(t: Tensor, cache: Tensor) -> State:
+        traced.append("inner")
+        return t + 1, torch.cat([cache, torch.ones(1)])
+
+    def grow(t: Tensor, rows: Tensor) -> State:
+        traced.append("outer")
+        return t + 1, torch.cat([rows, while_loop(lambda t, cache: t < 2, fill, (t * 0, torch.ones(0)))[1]])
+
+    def call(x: Tensor, n: Tensor) -> dict[str, Tensor]:
+        return {"rows": while_loop(lambda t, rows: t < 3, grow, (torch.tensor(0), x[0]))[1]}
+
+    assert is_traced(call)
+    assert traced == ["outer", "outer", "inner"]
 
 
 def test_a_write_into_a_view_is_left_to_torch_export(tmp_path: Path) -> None:
