@@ -53,7 +53,7 @@ def quality(name: str, seeds: Sequence[int], overrides: Sequence[str], data: Pat
 def print_scores(run: Path, name: str) -> None:
     """The test scores of a bundle, greedy and under a beam."""
     import seqpipe
-    from seqpipe.answers.metrics.numbers import table
+    from seqpipe.answers.metrics.numbers import scores_table
 
     model = seqpipe.load(run / "bundle", "cpu")
     records = [json.loads(line) for line in (FOLDER / "test.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -64,7 +64,7 @@ def print_scores(run: Path, name: str) -> None:
         for record, answer in zip(records, model(records, **options), strict=True):
             counts.add(task.gold(record), task.predicted(answer))
         result = counts.result()
-        print(options or "greedy", table(result, task.metrics), sep="\n", flush=True)
+        print(options or "greedy", scores_table(result, task.metrics), sep="\n", flush=True)
         scores = " / ".join(f"{100 * result[key]:.2f}" for key in ("rouge_1", "rouge_2", "rouge_l"))
         figures["beam 4" if options else "ROUGE-1 / 2 / L, greedy"] = scores
     common.record("copying", "scitldr", [{"row": SHOWN[name], "figures": figures}], ["rouge-score"])

@@ -26,7 +26,7 @@ from common import ROOT, Table, parser
 from stage_waits import DEVICE, DeviceTensor, HostWaits, move_module
 from torch.profiler import ProfilerActivity, profile
 
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.console import Console, Tick
 from seqpipe.training import optim
 from seqpipe.training.data_forms import data_form
@@ -155,7 +155,7 @@ def subject(name: str, device: str, steps: int, dry: bool, settings: Sequence[st
     if name == "intent-bert":  # of a checkpoint in this folder
         folder.mkdir()  # a checkpoint has to exist when the YAML is checked
         sets += [f"tokenizer.checkpoint={folder}", f"encoder.checkpoint={folder}"]
-    config = load(ROOT / "pipelines" / f"{name}.yaml", sets)
+    config = load_config(ROOT / "pipelines" / f"{name}.yaml", sets)
     if name == "intent-bert":
         folder.rmdir()
         tiny_bert(folder, checkpoint_texts(config, folder), PIECES)

@@ -117,7 +117,7 @@ def case(path: Path, folder: Path) -> Case:
     reader = None
     try:
         init_yaml(path, folder / "whole.yaml")
-        use = loader.load(folder / "whole.yaml").data.reader
+        use = loader.load_config(folder / "whole.yaml").data.reader
         reader = construct(Plugins().find("reader", use.use).load(), **use.options)
     except SeqpipeError as error:
         print(f"{path.name}: init alone, {str(error).splitlines()[0][:100]}")

@@ -75,7 +75,7 @@ def train_teacher(name: str, folder: Path, checkpoint: Path, more: Sequence[str]
 
 def train_student(kind: str, folder: Path, seed: int, overrides: Sequence[str]) -> Path:
     """Train one student; a later seed begins with the answers that the teacher gave the first one."""
-    from seqpipe.config.loader import load
+    from seqpipe.config.loader import load_config
     from seqpipe.console import Console
     from seqpipe.runs.run_folder import start_run
 
@@ -84,7 +84,7 @@ def train_student(kind: str, folder: Path, seed: int, overrides: Sequence[str]) 
     settings += [f"data.{split}={folder}/{split}.jsonl" for split in ("train", "test")]
     first = run.with_name(f"bench-{folder.name}-{kind}-1") / ANSWERS
     if first.exists() and not run.exists():
-        with start_run(load(yaml, settings), Console(-1), runs=run.parent):
+        with start_run(load_config(yaml, settings), Console(-1), runs=run.parent):
             shutil.copy(first, run / ANSWERS)
     common.seqpipe("run", yaml, *settings)
     return run

@@ -752,7 +752,7 @@ def content(what: str, records: Sequence[Row], config: Any) -> list[Any]:
 def read(path: Path, yaml: Path, what: str) -> str:
     """Let `init` write a YAML for a file and compare the records; return "" or the difference."""
     init_yaml(path, yaml)
-    config = loader.load(yaml)
+    config = loader.load_config(yaml)
     use = config.data.reader
     reader: Any = construct(Plugins().find("reader", use.use).load(), **use.options)
     values, wanted = content(what, [*reader.read(path)], config), expected(what)

@@ -34,18 +34,18 @@ def export(folder: Path, names: Sequence[str]) -> None:
     """Write the graph of each pipeline, and inputs of several shapes and options, to a folder."""
     import torch
 
-    from seqpipe.config.loader import load
+    from seqpipe.config.loader import load_config
     from seqpipe.export.graph import random_batches, to_onnx
     from seqpipe.export.parity.decisions import Trials, option_inputs
-    from seqpipe.training.datasets import read
+    from seqpipe.training.datasets import load_records
     from seqpipe.training.evaluation import TrainedPipeline, option_trials
     from seqpipe.training.fit import fit_artifacts
     from seqpipe.training.network import Network
 
     torch.set_num_threads(1)
     for name in names:
-        config = load(Path("pipelines", f"{name}.yaml"))
-        artifacts = fit_artifacts(config, read(config.data.reader, config.data.train, 200))
+        config = load_config(Path("pipelines", f"{name}.yaml"))
+        artifacts = fit_artifacts(config, load_records(config.data.reader, config.data.train, 200))
         torch.manual_seed(1)
         pipeline = TrainedPipeline(Network(config, artifacts).eval(), config)
         options, trials = pipeline.options, option_trials(pipeline.network)

@@ -83,7 +83,7 @@ def quality(name: str, seeds: Sequence[int], overrides: Sequence[str], data: Pat
 
 def training(data: Path | None) -> None:
     """Seconds of a step, here and in a plain loop over the same model, in turns."""
-    from seqpipe.config.loader import load
+    from seqpipe.config.loader import load_config
     from seqpipe.training.datasets import Records, in_memory
     from seqpipe.training.fit import fit_artifacts
     from seqpipe.training.network import Network
@@ -91,7 +91,7 @@ def training(data: Path | None) -> None:
     torch.set_num_threads(1)
     shakespeare(data)
     path = HERE / "language_models" / "shakespeare.yaml"
-    config = load(path)
+    config = load_config(path)
     records = Records(config.data.reader, config.data.train)
     learned = fit_artifacts(config, records)
     tokens = torch.from_numpy(in_memory(learned, records))
@@ -179,17 +179,17 @@ def writing(
 def exported(path: Path, *ways: Callable[[bytes, Any], bytes], folder: Path, threads: int = 1) -> list[Any]:
     """The models of a pipeline that was not trained, one for each way to rewrite its graph, given the pipeline."""
     import seqpipe
-    from seqpipe.config.loader import load
+    from seqpipe.config.loader import load_config
     from seqpipe.export.exporter import bundle_files, bundle_manifest
     from seqpipe.export.graph import to_onnx
     from seqpipe.runtime import bundle
-    from seqpipe.training.datasets import read
+    from seqpipe.training.datasets import load_records
     from seqpipe.training.evaluation import TrainedPipeline
     from seqpipe.training.fit import fit_artifacts
     from seqpipe.training.network import Network
 
-    config = load(path)
-    network = Network(config, fit_artifacts(config, read(config.data.reader, config.data.train, 9))).eval()
+    config = load_config(path)
+    network = Network(config, fit_artifacts(config, load_records(config.data.reader, config.data.train, 9))).eval()
     pipeline = TrainedPipeline(network, config)
     clock = time.perf_counter()
     graph = to_onnx(pipeline)
@@ -198,7 +198,7 @@ def exported(path: Path, *ways: Callable[[bytes, Any], bytes], folder: Path, thr
     manifest = bundle_manifest(pipeline)
     models: list[Any] = []
     for number, way in enumerate(ways):
-        bundle.write(folder / f"bundle-{number}", bundle_files(pipeline, way(graph, network)), manifest)
+        bundle.write_bundle(folder / f"bundle-{number}", bundle_files(pipeline, way(graph, network)), manifest)
         models.append(seqpipe.load(folder / f"bundle-{number}", "cpu", threads))
     return models
 

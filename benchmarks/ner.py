@@ -90,10 +90,10 @@ def step(sizes: list[int]) -> None:
     import numpy as np
     import torch
 
-    from seqpipe.config.loader import load
+    from seqpipe.config.loader import load_config
     from seqpipe.console import Console
     from seqpipe.training import optim
-    from seqpipe.training.datasets import Batches, examples, read
+    from seqpipe.training.datasets import Batches, examples, load_records
     from seqpipe.training.fit import fit_artifacts
     from seqpipe.training.network import Network
     from seqpipe.training.trainer import Trainer
@@ -108,8 +108,10 @@ def step(sizes: list[int]) -> None:
         sentences = ("".join(f"w{word}\tO\n" for word in row) for part in (drawn, every) for row in part)
         path.write_text("B\tB-x\nI\tI-x\n\n" + "\n".join(sentences))
         files = [f"data.{part}={json.dumps(str(path))}" for part in ("train", "dev", "test")]
-        config = load(HERE / "ner" / "small.yaml", [*files, "embedding.0.dim=100", "tokenizer.fold_digits=false"])
-        records = read(config.data.reader, config.data.train)
+        config = load_config(
+            HERE / "ner" / "small.yaml", [*files, "embedding.0.dim=100", "tokenizer.fold_digits=false"]
+        )
+        records = load_records(config.data.reader, config.data.train)
         artifacts = fit_artifacts(config, records)
         data = examples(config, artifacts, records[1 : 1 + len(drawn)])
         for is_sparse in (True, False):

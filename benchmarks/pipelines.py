@@ -31,8 +31,8 @@ from typing import Any
 from common import machine
 
 from seqpipe.answers.tagging_schemes import spans
-from seqpipe.config.contract import build_component, head_task, is_language_model_head, is_self_supervised
-from seqpipe.config.loader import Config, load
+from seqpipe.config.contract import build_component, is_language_model_head, is_self_supervised, task_class
+from seqpipe.config.loader import Config, load_config
 from seqpipe.evaluation.scores import headline
 from seqpipe.version import VERSION
 
@@ -89,7 +89,7 @@ def _fields(field: str | None, tokenizer: Any) -> tuple[str, ...]:
 def answers(config: Config, record: Record) -> Iterator[tuple[str, str]]:
     """What the answers to a record are made of, each with what to call it; labels and positions are left out."""
     for head in config.head:
-        kind, target = head_task(head).kind_type.kind, head.common_keys.get("target")
+        kind, target = task_class(head).kind_type.kind, head.common_keys.get("target")
         if is_self_supervised(head) or is_language_model_head(head):
             continue
         if kind == "tags":
@@ -140,7 +140,7 @@ def _percent(flags: Sequence[bool]) -> str:
 
 def with_start(name: str) -> list[str]:
     """A pipeline behind those whose runs it starts from."""
-    needs = load(_yaml(name), runs=False, files=False).needs
+    needs = load_config(_yaml(name), runs=False, files=False).needs
     return [*(need.run.stem for need in needs if need.run), name]
 
 
@@ -149,7 +149,7 @@ def made_from(name: str) -> str:
     digest = hashlib.sha256()
     for pipeline in with_start(name):
         path = ROOT / "pipelines" / f"{pipeline}.yaml"
-        data = load(path, runs=False, files=False).data
+        data = load_config(path, runs=False, files=False).data
         files = [path, data.train, *([data.dev] if data.dev else []), *data.tests.values()]
         for file in files:
             digest.update(file.read_bytes())
@@ -216,7 +216,7 @@ def expected(line: str, known: Mapping[str, Any]) -> str:
         others = [with_spread(name, test, record) for test in ("new-templates", "new-voices") if test in scores]
         new_templates = others[0] if others else ""
         seconds = f"{record['seconds']:.0f} s of one core"
-    config = load(ROOT / "pipelines" / f"{name}.yaml", runs=False, files=False)
+    config = load_config(ROOT / "pipelines" / f"{name}.yaml", runs=False, files=False)
     row = " | ".join((cells[0], what, test, new_templates, seen(config), seconds))
     return f"| {row} |".replace("|  |", "| |")
 

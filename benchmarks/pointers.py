@@ -51,11 +51,11 @@ def _opened(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
     import seqpipe
     from seqpipe.console import Console
     from seqpipe.runs.run_folder import open_run
-    from seqpipe.training.datasets import read
+    from seqpipe.training.datasets import load_records
 
     opened = open_run(run, Console(-1))
     data = opened.config.data
-    return opened, seqpipe.load(run / "bundle", "cpu", threads=1), read(data.reader, data.tests["test"])
+    return opened, seqpipe.load(run / "bundle", "cpu", threads=1), load_records(data.reader, data.tests["test"])
 
 
 def _scores(run: Path) -> dict[int, dict[str, str]]:

@@ -473,14 +473,14 @@ def workers(sizes: Sequence[int]) -> None:
 
 def shares(budgets: Sequence[int]) -> None:
     """Record how long the processes of a training work while the one with the longest share of a batch does."""
-    from seqpipe.config.loader import load
+    from seqpipe.config.loader import load_config
     from seqpipe.training.data_forms import data_form
     from seqpipe.training.fit import fit_artifacts
 
     table = common.Table("scale", "shares", "batch_tokens", *(f"{count:,} processes" for count in WORKERS[1:]))
     for budget in budgets:
         with tempfile.TemporaryDirectory() as folder:
-            config = load(conll_pipeline(Path(folder), LINES, batch_tokens=budget))
+            config = load_config(conll_pipeline(Path(folder), LINES, batch_tokens=budget))
             records = data_form(config).read(config.data.train)
             batches = data_form(config).load(fit_artifacts(config, records), records).batches
             lengths, order = np.array([len(record["words"]) for record in records]), batches.order(0)

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 sys.path.insert(0, str(ROOT))
 
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.runs.check import build_trial
 
 DEVICE = "meta"  # the only device besides the CPU that autograd knows in every build of PyTorch
@@ -234,7 +234,7 @@ class StepCounts:
 
 def count_step(file: Path, overrides: Sequence[str] = ()) -> StepCounts:
     """Count a step of a pipeline with random weights on its first batch."""
-    trial = build_trial(load(file, overrides))
+    trial = build_trial(load_config(file, overrides))
     network = trial.network.train()
     torch.manual_seed(0)
     loss = network.loss(trial.batch)

@@ -29,9 +29,9 @@ from pydantic import BaseModel, Field
 
 from seqpipe import errors, nn, plugin
 from seqpipe.commands.app import app
-from seqpipe.commands.help import examples
+from seqpipe.commands.help import command_examples
 from seqpipe.config.contract import decode_options
-from seqpipe.config.json_schema import schema as json_schema
+from seqpipe.config.json_schema import pipeline_schema as json_schema
 from seqpipe.config.members import ABSENT, MEMBERS, REQUIRED, Member
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.config.schema import (
@@ -256,7 +256,7 @@ def commands_page() -> str:
         lines += ["", f"## {path}", "", f"`{usage.replace('`', '')}`", "", " ".join((command.help or "").split())]
         if arguments or options:
             lines += ["", *_table(("argument or option", "meaning"), [*arguments, *options])]
-        lines += ["", "```text", *examples(path.removeprefix("seqpipe").strip()), "```"]
+        lines += ["", "```text", *command_examples(path.removeprefix("seqpipe").strip()), "```"]
     lines += [
         "",
         "## Exit codes",

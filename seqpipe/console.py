@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any, Literal, Protocol
 
 EVERY = 30.0  # seconds between lines if there is no terminal
-RED, YELLOW, BOLD = "31", "33", "1"
+RED_CODE, YELLOW_CODE, BOLD_CODE = "31", "33", "1"
 
 
 def printable(text: str) -> str:
@@ -115,7 +115,7 @@ class Console:
     def say(self, text: str = "") -> None:
         """Print a line, unless quiet."""
         if self.volume >= 0:
-            write_error(text, YELLOW if text.lstrip().startswith(("note:", "warning:")) else "")
+            write_error(text, YELLOW_CODE if text.lstrip().startswith(("note:", "warning:")) else "")
 
     def warn(self, text: str, indent: str = "") -> None:
         """Print a warning about a probable mistake."""
@@ -123,7 +123,7 @@ class Console:
 
     def result(self, text: str) -> None:
         """Print a requested line at any verbosity."""
-        write_error(text, BOLD)
+        write_error(text, BOLD_CODE)
 
     def detail(self, text: str) -> None:
         """Print a line only if verbose."""
@@ -146,8 +146,8 @@ class Console:
             if now - last >= EVERY:
                 last, amount = now, f"{done:,}"
                 if total:
-                    left = (now - start) * (total - done) / max(1, done - first)
-                    amount += f" of {total:,}, {timedelta(seconds=round(left))} left"
+                    seconds = (now - start) * (total - done) / max(1, done - first)
+                    amount += f" of {total:,}, {timedelta(seconds=round(seconds))} left"
                 self.say(f"  {what}: {amount}; {note}".removesuffix("; "))
 
         yield line

@@ -68,7 +68,7 @@ JSON_DECODER = json.JSONDecoder(**_STRICT)  # Decodes JSON; ValueError for NaN a
 
 PACKED = (".gz", ".zst", ".zip")
 _UNPACK_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
-_BLOCK = 1 << 12  # bytes of lines that are decoded at a time
+_BYTES_PER_BLOCK = 1 << 12  # bytes of lines that are decoded at a time
 LONGEST_LINE = 10_000_000  # bytes of a file in UTF-8, characters of others
 
 
@@ -174,7 +174,7 @@ def _utf8_lines(path: Path) -> Iterator[str]:
     number, head = 0, b""
     with open_file(path) as file:
         source: Any = file
-        while block := source.read1(_BLOCK):
+        while block := source.read1(_BYTES_PER_BLOCK):
             if not block.endswith(b"\n"):
                 block += source.readline(LONGEST_LINE + 1)
             head = head or block[:2]
@@ -450,9 +450,9 @@ def make_folder(path: Path) -> None:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
-            way = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
-            what = "a link to a folder that does not exist" if way.is_symlink() else "a file, where a folder is needed"
-            raise UsageError(f"{way}: is {what}; move it, or work in another folder") from error
+            file = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
+            what = "a link to a folder that does not exist" if file.is_symlink() else "a file, where a folder is needed"
+            raise UsageError(f"{file}: is {what}; move it, or work in another folder") from error
 
 
 def remove_partial_files(folder: Path, names: Sequence[str] = ("*",)) -> None:

@@ -30,7 +30,7 @@ from toy_bundles import AXES, BOOL, FLOAT, INT64, node
 from seqpipe import Model, load
 from seqpipe.plugin import Chars
 from seqpipe.runtime import session
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 collect_ignore = ["strangers"]  # packages with tests of their own, which run where they are installed
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests import onnxruntime themselves
@@ -219,7 +219,7 @@ def build() -> Build:
     """Writes a toy bundle: `build(path, kind="tags", leaks=True)`."""
 
     def toy(path: Path, kind: str = "spans", leaks: bool = False) -> Path:
-        tokenizer = Words().train([WORDS])
+        tokenizer = WordsTokenizer().train([WORDS])
         vocabulary = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
         files = {"model.onnx": graph(vocabulary, leaks), "tokenizer.json": tokenizer.to_str().encode()}
         toy_bundles.write_bundle(path, files, manifest(kind))

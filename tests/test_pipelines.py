@@ -17,7 +17,7 @@ from shipped_pipelines import PIPELINES, paths_of, small
 from tiny_pipelines import seqpipe, succeed
 
 from seqpipe import load as load_bundle
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 
 IMAGES = [{"image": [[i * j % 256 for j in range(9)] for i in range(rows)]} for rows in (1, 8, 28, 60)]
 POINTS = [{"points": [[i * i % 7 / 7, i / 9] for i in range(count)]} for count in (9, 2, 0, 1)]
@@ -45,7 +45,9 @@ def initial_runs(tmp_path_factory: pytest.TempPathFactory) -> Overrides:
         return folder / "runs" / name
 
     def overrides(path: Path) -> list[str]:
-        sources = {part.key: part.common_keys["init"] for part in load(path).components if part.common_keys.get("init")}
+        sources = {
+            part.key: part.common_keys["init"] for part in load_config(path).components if part.common_keys.get("init")
+        }
         return [f"{key}.init={trained(source.name)}" for key, source in sources.items()]
 
     return overrides
@@ -72,14 +74,14 @@ def test_a_pipeline_fits_a_screen_names_the_schema_and_has_the_name_of_its_file(
     assert lines[0] == "# yaml-language-server: $schema=schema.json"
     assert lines[1].startswith("# ")
     assert len(lines) <= 40
-    assert load(path, runs=False).name == path.stem
+    assert load_config(path, runs=False).name == path.stem
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
 def test_all_that_a_pipeline_names_is_in_a_fresh_checkout_or_made_by_the_first_run(
     path: Path, fresh_checkout: Path
 ) -> None:
-    config = load(fresh_checkout / path.name)  # data files have to be there
+    config = load_config(fresh_checkout / path.name)  # data files have to be there
     needs = [need.path for need in config.needs]
     options = [value for component in config.components for value in component.options.values()]
     checkpoints = [part.options["checkpoint"] for part in config.components if "checkpoint" in part.options]
@@ -96,7 +98,7 @@ def four_inputs(path: Path) -> str:
     if path.stem in INPUTS:
         return "".join(f"{json.dumps(record)}\n" for record in INPUTS[path.stem])
     texts = ["turn off the lights in the kitchen", "打开厨房的灯", "Rosa" if path.stem == "gpt" else "", "abc"]
-    second = "\tit is noon" if load(path, runs=False).inputs[0].pairs else ""
+    second = "\tit is noon" if load_config(path, runs=False).inputs[0].pairs else ""
     return "".join(f"{text}{second}\n" for text in texts)
 
 

@@ -27,7 +27,7 @@ def register_readers() -> dict[str, str]:
         "segmented": "seqpipe_plugins.readers.segmented:Segmented",
         "sounds": "seqpipe_plugins.readers.sounds:Sounds",
         "squad": "seqpipe_plugins.readers.squad:Squad",
-        "text": "seqpipe_plugins.readers.text:Text",
+        "text": "seqpipe_plugins.readers.text:TextReader",
         "tsv": "seqpipe_plugins.readers.csv:Tsv",
     }
 
@@ -36,12 +36,12 @@ def register_readers() -> dict[str, str]:
 def register_tokenizers() -> dict[str, str]:
     return {
         "bpe": "seqpipe_plugins.tokenizers.bpe:BPE",
-        "chars": "seqpipe_plugins.tokenizers.chars:Chars",
+        "chars": "seqpipe_plugins.tokenizers.chars:CharsTokenizer",
         "lexicon": "seqpipe_plugins.tokenizers.lexicon:Lexicon",
-        "pretrained": "seqpipe_plugins.tokenizers.pretrained:Pretrained",
+        "pretrained": "seqpipe_plugins.tokenizers.pretrained:PretrainedTokenizer",
         "unigram": "seqpipe_plugins.tokenizers.unigram:Unigram",
         "wordpiece": "seqpipe_plugins.tokenizers.wordpiece:WordPiece",
-        "words": "seqpipe_plugins.tokenizers.words:Words",
+        "words": "seqpipe_plugins.tokenizers.words:WordsTokenizer",
     }
 
 
@@ -51,13 +51,13 @@ def register_embeddings() -> dict[str, str]:
         "char-cnn": "seqpipe_plugins.embeddings.char_cnn:CharCNN",
         "char-lstm": "seqpipe_plugins.embeddings.char_lstm:CharLSTM",
         "elmo": "seqpipe_plugins.embeddings.elmo:ELMo",
-        "image": "seqpipe_plugins.embeddings.image:Image",
-        "linear": "seqpipe_plugins.embeddings.linear:Linear",
+        "image": "seqpipe_plugins.embeddings.image:ImageEmbedding",
+        "linear": "seqpipe_plugins.embeddings.linear:LinearEmbedding",
         "lookup": "seqpipe_plugins.embeddings.lookup:Lookup",
-        "mel": "seqpipe_plugins.embeddings.mel:Mel",
-        "ngrams": "seqpipe_plugins.embeddings.ngrams:Ngrams",
+        "mel": "seqpipe_plugins.embeddings.mel:MelEmbedding",
+        "ngrams": "seqpipe_plugins.embeddings.ngrams:NgramsEmbedding",
         "positions": "seqpipe_plugins.embeddings.positions:Positions",
-        "pretrained": "seqpipe_plugins.embeddings.pretrained:Pretrained",
+        "pretrained": "seqpipe_plugins.embeddings.pretrained:PretrainedEmbedding",
         "static": "seqpipe_plugins.embeddings.static:Static",
         "vectors": "seqpipe_plugins.embeddings.vectors:Vectors",
     }
@@ -67,7 +67,7 @@ def register_embeddings() -> dict[str, str]:
 def register_encoders() -> dict[str, str]:
     return {
         "bag": "seqpipe_plugins.encoders.bag:Bag",
-        "bilm": "seqpipe_plugins.encoders.bilm:BiLM",
+        "bilm": "seqpipe_plugins.encoders.bilm:BiLMEncoder",
         "cnn": "seqpipe_plugins.encoders.cnn:CNN",
         "compare": "seqpipe_plugins.encoders.compare:Compare",
         "conv": "seqpipe_plugins.encoders.conv:Conv",
@@ -77,17 +77,17 @@ def register_encoders() -> dict[str, str]:
         "lenet": "seqpipe_plugins.encoders.pictures:LeNet",
         "lstm": "seqpipe_plugins.encoders.lstm:LSTM",
         "nested-lstm": "seqpipe_plugins.encoders.nested_lstm:NestedLSTM",
-        "pretrained": "seqpipe_plugins.encoders.pretrained:Pretrained",
+        "pretrained": "seqpipe_plugins.encoders.pretrained:PretrainedEncoder",
         "pretrained-decoder": "seqpipe_plugins.encoders.pretrained_decoder:PretrainedDecoder",
-        "pretrained-seq2seq": "seqpipe_plugins.encoders.pretrained_seq2seq:PretrainedSeq2Seq",
+        "pretrained-seq2seq": "seqpipe_plugins.encoders.pretrained_seq2seq:PretrainedSeq2SeqEncoder",
         "pyramid": "seqpipe_plugins.encoders.lstm:Pyramid",
         "resnet": "seqpipe_plugins.encoders.pictures:ResNet",
         "rnn": "seqpipe_plugins.encoders.rnn:RNN",
         "self-attention": "seqpipe_plugins.encoders.self_attention:SelfAttention",
-        "sentences": "seqpipe_plugins.encoders.sentences:Sentences",
+        "sentences": "seqpipe_plugins.encoders.sentences:SentencesEncoder",
         "subsample": "seqpipe_plugins.encoders.conv:Subsample",
         "transformer": "seqpipe_plugins.encoders.transformer:Transformer",
-        "words": "seqpipe_plugins.encoders.words:Words",
+        "words": "seqpipe_plugins.encoders.words:WordsEncoder",
     }
 
 
@@ -95,20 +95,20 @@ def register_encoders() -> dict[str, str]:
 def register_heads() -> dict[str, str]:
     return {
         "answer-span": "seqpipe_plugins.heads.answer_span:AnswerSpan",
-        "bilm": "seqpipe_plugins.heads.bilm:BiLM",
+        "bilm": "seqpipe_plugins.heads.bilm:BiLMHead",
         "crf": "seqpipe_plugins.heads.crf:CRF",
         "electra": "seqpipe_plugins.heads.electra:Electra",
-        "label": "seqpipe_plugins.heads.label:Label",
+        "label": "seqpipe_plugins.heads.label:LabelHead",
         "lm": "seqpipe_plugins.heads.lm:LM",
         "mlm": "seqpipe_plugins.heads.mlm:MaskedLM",
         "pointer": "seqpipe_plugins.heads.pointer:Pointer",
-        "pretrained-seq2seq": "seqpipe_plugins.heads.pretrained_seq2seq:PretrainedSeq2Seq",
+        "pretrained-seq2seq": "seqpipe_plugins.heads.pretrained_seq2seq:PretrainedSeq2SeqHead",
         "retrieval": "seqpipe_plugins.heads.retrieval:Retrieval",
-        "score": "seqpipe_plugins.heads.score:Score",
+        "score": "seqpipe_plugins.heads.score:ScoreHead",
         "copy-seq2seq": "seqpipe_plugins.heads.copy_seq2seq:CopySeq2Seq",
         "seq2seq": "seqpipe_plugins.heads.seq2seq:Seq2Seq",
         "skip-gram": "seqpipe_plugins.heads.skip_gram:SkipGram",
-        "tags": "seqpipe_plugins.heads.tags:Tags",
+        "tags": "seqpipe_plugins.heads.tags:TagsHead",
         "transformer-decoder": "seqpipe_plugins.heads.transformer_decoder:TransformerDecoder",
-        "vector": "seqpipe_plugins.heads.vector:Vector",
+        "vector": "seqpipe_plugins.heads.vector:VectorHead",
     }

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 LONGEST_TOUR = 12  # points: an exact tour of more takes too much memory and time
-_BLOCK = 4_000_000  # numbers processed at a time
+_NUMBERS_PER_BLOCK = 4_000_000  # numbers processed at a time
 
 
 def hulls(points: np.ndarray) -> list[list[int]]:
@@ -19,7 +19,7 @@ def hulls(points: np.ndarray) -> list[list[int]]:
 
     A corner lies on no line between two others; equal points are represented by the first of them.
     """
-    size, corners = max(1, _BLOCK // points.shape[1] ** 3), []
+    size, corners = max(1, _NUMBERS_PER_BLOCK // points.shape[1] ** 3), []
     for begin in range(0, len(points), size):
         block = points[begin : begin + size]
         # Gift wrapping (Jarvis 1973) of all sets at once: the corner after i is the j without a point to the right of
@@ -33,9 +33,9 @@ def hulls(points: np.ndarray) -> list[list[int]]:
         lowest = np.lexsort((block[..., 1], block[..., 0]), axis=1)[:, 0]  # always a corner
         for first, row in zip(lowest.tolist(), after.tolist(), strict=True):
             walk = [first]
-            while (now := row[walk[-1]]) not in walk:
-                walk.append(now)
-            cycle = walk[walk.index(now) :]
+            while (corner := row[walk[-1]]) not in walk:
+                walk.append(corner)
+            cycle = walk[walk.index(corner) :]
             at = cycle.index(min(cycle))
             corners.append([*cycle[at:], *cycle[:at], min(cycle)])
     return corners
@@ -51,7 +51,7 @@ def tours(points: np.ndarray) -> list[list[int]]:
         raise ValueError(f"{n} points: an exact tour has at most {LONGEST_TOUR}")
     if n < 3:
         return [[*range(n), 0] for _ in points]
-    size = max(1, _BLOCK // (n * 2**n))
+    size = max(1, _NUMBERS_PER_BLOCK // (n * 2**n))
     return [tour for first in range(0, len(points), size) for tour in _tours(points[first : first + size])]
 
 
@@ -74,13 +74,13 @@ def _tours(points: np.ndarray) -> list[list[int]]:
             least[chosen, last] = ways.min(1)
     full = 2**m - 1
     at = (least[full] + far[1:, 0]).argmin(0)  # (B,)
-    left, back = np.full(B, full), []
+    unvisited, visits = np.full(B, full), []
     for _ in range(m):
-        back.append(at + 1)
-        at, left = before[left, at, rows].astype(np.int64), left ^ (1 << at)
-    ways = np.stack(back, 1)
+        visits.append(at + 1)
+        at, unvisited = before[unvisited, at, rows].astype(np.int64), unvisited ^ (1 << at)
+    ways = np.stack(visits, 1)
     ways = np.where(ways[:, :1] < ways[:, -1:], ways, ways[:, ::-1])
-    return [[0, *way, 0] for way in ways.tolist()]
+    return [[0, *tour, 0] for tour in ways.tolist()]
 
 
 def cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -108,7 +108,7 @@ def same_polygon(first: np.ndarray, second: np.ndarray) -> bool:
     if first.shape != second.shape or not len(first):
         return False
     ways = (second, second[::-1])
-    return any(np.array_equal(first, np.roll(way, shift, 0)) for way in ways for shift in range(len(first)))
+    return any(np.array_equal(first, np.roll(corners, shift, 0)) for corners in ways for shift in range(len(first)))
 
 
 def is_simple(corners: np.ndarray) -> bool:

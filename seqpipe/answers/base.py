@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from typing_extensions import TypeVar  # with a default, which `typing` supports from Python 3.13 on
 
 from seqpipe.answers.schemas import Schema, schema_of
-from seqpipe.answers.types import LOG_ZERO, Array, Candidates, Masking, Part, ScoringRow
+from seqpipe.answers.types import LOG_ZERO, Array, CandidateTexts, Masking, Part, ScoringRow
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record
 
@@ -199,7 +199,7 @@ class HeadAnswer(AnswerKind[A]):
     keeps_places: ClassVar[bool] = False  # whether it counts words: occlusion then replaces them, not deletes them
     measure: ClassVar[str] = "probability"  # of `part_scores`
     labels: Sequence[str] = ()
-    candidates: Candidates | None = None  # the texts to choose from
+    candidates: CandidateTexts | None = None  # the texts to choose from
     target: str | None = None  # the record field of the reference
 
     @classmethod

@@ -14,9 +14,9 @@ from seqpipe.answers.classification import count_labels, label_of, label_target
 from seqpipe.answers.metrics.numbers import LengthCounter, RankCounter, VectorCounter
 from seqpipe.answers.task import HeadInfo, HeadTask, no_targets
 from seqpipe.answers.types import (
-    ANSWER,
+    ANSWER_FIELD,
     Array,
-    Candidates,
+    CandidateTexts,
     Choice,
     Counts,
     MakeTargets,
@@ -107,11 +107,11 @@ class VectorTask(HeadTask[VectorAnswers, Vector]):
         return LengthCounter() if self.kind.self_supervised else VectorCounter()
 
 
-VECTORS = "pipeline.heads.0.vectors"  # the initializer with the vectors (N, D) of the candidates
+CANDIDATE_VECTORS = "pipeline.heads.0.vectors"  # the initializer with the vectors (N, D) of the candidates
 MOST_BYTES = 32 << 20  # of texts, labels and answers: half of the limit of bundle.json, which contains them
 
 
-def candidates_of(records: Iterable[Record], field: str, target: str | None) -> Candidates:
+def candidates_of(records: Iterable[Record], field: str, target: str | None) -> CandidateTexts:
     """Return the distinct candidates of records; DataError for an invalid record, or if there are none.
 
     A record has a text in `field`, and optionally a label in `target` (None: `label`) and an `answer`.
@@ -121,7 +121,7 @@ def candidates_of(records: Iterable[Record], field: str, target: str | None) -> 
     unlabelled: Record | None = None  # the first record without a label
     has_labels, labels = False, dict[str, str]()  # one string for each label
     for record in records:
-        text, answer = record.get(field), record.get(ANSWER)
+        text, answer = record.get(field), record.get(ANSWER_FIELD)
         if not isinstance(text, str) or not text.strip():
             raise DataError.at(record, f"field {field!r} is {text!r}; a candidate is a non-empty text")
         label = None
@@ -134,15 +134,15 @@ def candidates_of(records: Iterable[Record], field: str, target: str | None) -> 
             message = f"no field {target!r}, which other candidates have; write it for all, or for none"
             raise DataError.at(unlabelled, message)
         if answer is not None and not isinstance(answer, str):
-            raise DataError.at(record, f"field {ANSWER!r} is {answer!r}; the answer of a candidate is a text")
+            raise DataError.at(record, f"field {ANSWER_FIELD!r} is {answer!r}; the answer of a candidate is a text")
         rows[text, label, answer] = None
     if sum(len(part.encode("utf-8", "surrogatepass")) for row in rows for part in row if part) > MOST_BYTES:
         raise DataError(f"the candidates have more than {MOST_BYTES:,} bytes; give fewer, or shorter ones")
     if not rows:
         raise DataError("there is no candidate to choose from; give at least one text")
-    texts, of_texts, answers = zip(*rows, strict=True)
+    texts, text_labels, answers = zip(*rows, strict=True)
     stated = answers if any(answer is not None for answer in answers) else None
-    return Candidates(texts, of_texts if has_labels else None, stated)
+    return CandidateTexts(texts, text_labels if has_labels else None, stated)
 
 
 class Candidate(HeadAnswer[CandidateAnswers]):
@@ -162,16 +162,16 @@ class Candidate(HeadAnswer[CandidateAnswers]):
         "vector": Array("(B, D)", "float32"),
     }
     is_numeric, measure = True, "cosine"
-    candidates: Candidates
+    candidates: CandidateTexts
 
-    def __init__(self, candidates: Candidates, target: str | None = None):
+    def __init__(self, candidates: CandidateTexts, target: str | None = None):
         self.candidates, self.target = candidates, target
         self.labels = tuple(sorted({*candidates.keys}))
         self.nothing = {**dict.fromkeys(candidates.entry(0, 0.0)), "score": 0.0, "nearest": []}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Candidate:
-        return cls(Candidates.from_manifest(manifest["candidates"]), manifest["target"])
+        return cls(CandidateTexts.from_manifest(manifest["candidates"]), manifest["target"])
 
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "target": self.target, "candidates": self.candidates.manifest()}
@@ -189,10 +189,10 @@ class Candidate(HeadAnswer[CandidateAnswers]):
 
     @property
     def optional_keys(self) -> Mapping[str, bool]:
-        return {"label": self.candidates.labels is not None, ANSWER: self.candidates.answers is not None}
+        return {"label": self.candidates.labels is not None, ANSWER_FIELD: self.candidates.answers is not None}
 
     def part_lines(self, part: Any) -> list[str]:
-        return [with_score(part.get(ANSWER) or part["text"], part)]
+        return [with_score(part.get(ANSWER_FIELD) or part["text"], part)]
 
 
 class CandidateTask(HeadTask[CandidateAnswers, Candidate]):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from seqpipe.answers.metrics.f1 import SPLIT
+from seqpipe.answers.metrics.f1 import SPLIT_TAG
 from seqpipe.answers.tagging_schemes import Span
 from seqpipe.answers.task import Task
 
@@ -22,20 +22,20 @@ def pair_spans(gold: Sequence[Span], predicted: Sequence[Span]) -> list[tuple[st
     Equal spans are paired first, then those with the same boundaries, then overlapping ones of the same label, then
     other overlapping ones, each with the largest overlap first. Repeated spans count once, as in the scores.
     """
-    left, right = list(dict.fromkeys(gold)), list(dict.fromkeys(predicted))
+    lone_gold, lone_predicted = list(dict.fromkeys(gold)), list(dict.fromkeys(predicted))
     candidates = []
-    for expected, got in product(left, right):
+    for expected, got in product(lone_gold, lone_predicted):
         overlap = min(expected[2], got[2]) - max(expected[1], got[1])
         if overlap > 0 or expected[1:] == got[1:]:
             kind = 2 * (expected[1:] != got[1:]) + (expected[0] != got[0])
             candidates.append((kind, -overlap, expected, got))
     pairs: list[tuple[str, Span | None, Span | None]] = []
     for kind, _, expected, got in sorted(candidates, key=lambda candidate: candidate[:2]):
-        if expected in left and got in right:
-            left.remove(expected)
-            right.remove(got)
+        if expected in lone_gold and got in lone_predicted:
+            lone_gold.remove(expected)
+            lone_predicted.remove(got)
             pairs.append((SPAN_KINDS[kind], expected, got))
-    return [*pairs, *((MISSED, span, None) for span in left), *((SPURIOUS, None, span) for span in right)]
+    return [*pairs, *((MISSED, span, None) for span in lone_gold), *((SPURIOUS, None, span) for span in lone_predicted)]
 
 
 # The items of an answer beside those of the reference: {"gold", "predicted", "score"}, with a label or None.
@@ -51,7 +51,7 @@ def _label_set_items(gold: Sequence[str], predicted: Sequence[str], answer: Any)
 def _tag_items(gold: Sequence[Span], predicted: Sequence[Span], answer: Any) -> Iterator[Row]:
     tags = {(start, end): (tag, part["score"]) for (tag, start, end), part in zip(predicted, answer, strict=True)}
     for tag, start, end in gold:
-        got, score = tags.get((start, end), (SPLIT, None))
+        got, score = tags.get((start, end), (SPLIT_TAG, None))
         spans = {"gold_span": (tag, start, end), "predicted_span": (got, start, end)}
         yield {"gold": tag, "predicted": got, "score": score, **spans}
 
@@ -90,20 +90,20 @@ def is_wrong(item: Row) -> bool:
     return bool(item["gold"] != item["predicted"] or item.get("kind", RIGHT) != RIGHT)
 
 
-def compare(task: Task, gold: Any, answer: Any) -> Iterator[Row]:
+def compare_heads(task: Task, gold: Any, answer: Any) -> Iterator[Row]:
     """Yield a row for each head whose answers can be right; keys, from `head` on, are those of `Run.errors`."""
     for head, part in task.parts.items():
         if not part.is_comparable:
             continue
-        expected, of_head = (gold[head], answer[head]) if head else (gold, answer)
-        predicted, kind = part.predicted(of_head), part.kind.kind
-        items = [*_ITEMS[kind](expected, predicted, of_head)] if kind in _ITEMS else []
-        score = of_head.get("score") if isinstance(of_head, Mapping) else None
+        expected, head_answer = (gold[head], answer[head]) if head else (gold, answer)
+        predicted, kind = part.predicted(head_answer), part.kind.kind
+        items = [*_ITEMS[kind](expected, predicted, head_answer)] if kind in _ITEMS else []
+        score = head_answer.get("score") if isinstance(head_answer, Mapping) else None
         wrongness = score or 0.0
         if kind == "score":
             wrongness = math.inf if predicted is None else abs(expected - predicted)
         elif items and kind != "candidate":
             wrongness = max((item["score"] or 0.0 for item in items if is_wrong(item)), default=0.0)
-        row = {"head": head, "answer": of_head, "gold": expected, "predicted": predicted}
+        row = {"head": head, "answer": head_answer, "gold": expected, "predicted": predicted}
         row |= {"right": part.is_right(expected, predicted), "items": items}
         yield {**row, "score": None if kind in _NOT_PROBABLE else score, "wrongness": wrongness}

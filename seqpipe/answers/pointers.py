@@ -15,7 +15,7 @@ from seqpipe.answers.task import HeadInfo, HeadTask
 from seqpipe.answers.types import Array, Choice, Counts, MakeTargets, Metric, Scores, SpanRules, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
-from seqpipe.features.kinds.base import TOKENS, WORDS
+from seqpipe.features.kinds.base import TOKEN_AXIS, WORD_AXIS
 
 LINE, POLYGON = "line", "polygon"  # drawings of positions among points
 
@@ -69,7 +69,7 @@ class Pointers(HeadAnswer[PointersAnswers]):
         self,
         target: str | None = None,
         points: str | None = None,
-        axis: str = TOKENS,
+        axis: str = TOKEN_AXIS,
         cyclic: bool = False,
         figure_style: str = LINE,
     ):
@@ -84,7 +84,7 @@ class Pointers(HeadAnswer[PointersAnswers]):
         style = manifest.get("figure_style", LINE)
         if style not in (LINE, POLYGON):
             raise ValueError(f"figure_style: {style!r} is neither {LINE} nor {POLYGON}")
-        points, axis = manifest.get("points"), manifest.get("axis", TOKENS)
+        points, axis = manifest.get("points"), manifest.get("axis", TOKEN_AXIS)
         return cls(manifest["target"], points, axis, manifest.get("cyclic") is True, style)
 
     def manifest(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Pointers(HeadAnswer[PointersAnswers]):
 
     def places(self, doc: Doc) -> Sequence[tuple[int, int]]:
         """Return start and end in the text of every possible position."""
-        return doc.offsets if self.axis == TOKENS else doc.word_offsets
+        return doc.offsets if self.axis == TOKEN_AXIS else doc.word_offsets
 
     def part_lines(self, part: Any) -> list[str]:
         return [with_score(" ".join(map(str, part.get("words", part["pointers"]))), part)]
@@ -143,7 +143,7 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
 
     @classmethod
     def refuse_input(cls, head: HeadInfo) -> str:
-        if head.rows not in (TOKENS, WORDS):
+        if head.rows not in (TOKEN_AXIS, WORD_AXIS):
             fix = "delete the encoder that replaces them with other rows"
             return f"it points at tokens, words or rows of numbers; {fix}"
         if head.settings["needs_points"] and head.numbers is None:

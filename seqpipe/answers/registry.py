@@ -181,6 +181,6 @@ def answer_from(manifest: Mapping[str, Any], tokenizers: Mapping[str, Tokenizer]
     return join_kinds({head: head_answer_from(part, tokenizers.get(head)) for head, part in stated.items()})
 
 
-def metric_types(task: Task) -> dict[str, Metric]:
+def task_metrics(task: Task) -> dict[str, Metric]:
     """Return the metrics of a task and of each of its heads, by name."""
     return {**task.metrics, **{name: metric for part in task.parts.values() for name, metric in part.metrics.items()}}

@@ -39,12 +39,12 @@ from seqpipe.features.vocabulary import Vocabulary
 
 TEXT, WORD, PAIR = PER = ("text", "word", "pair")
 LABEL, POSITION, NUMBER, SPAN = TYPES = ("label", "position", "number", "span")
-SCORES = "_scores"  # suffix of the optional output with a field's probabilities
+SCORES_SUFFIX = "_scores"  # suffix of the optional output with a field's probabilities
 _SHAPES = {TEXT: "(B,)", WORD: "(B, T)", PAIR: "(B, T, T)"}
 _SPAN_SHAPES = {TEXT: "(B, 2)", WORD: "(B, T, 2)"}
 _TAKEN = ("words", "word", "start", "end", "ids", "mask", "x")  # names in answers and in batches
-_ENDINGS = ("_score", SCORES, "_mask")
-_FORM = 'such as {"head": {"per": "word", "type": "position"}}'
+_ENDINGS = ("_score", SCORES_SUFFIX, "_mask")
+_FIELDS_FORM = 'such as {"head": {"per": "word", "type": "position"}}'
 
 
 @dataclass(frozen=True)
@@ -90,24 +90,24 @@ def fields_from(stated: Any) -> tuple[Field, ...]:
             the label of pairs without a relation.
     """
     if not isinstance(stated, Mapping) or not stated:
-        raise ValueError(f"fields: a structured answer has at least one, {_FORM}")
+        raise ValueError(f"fields: a structured answer has at least one, {_FIELDS_FORM}")
     fields = []
     for name, keys in stated.items():
         if not isinstance(keys, Mapping) or keys.keys() - {"per", "type", "target", "outside"}:
-            raise ValueError(f"fields.{name}: {keys!r} is not a field; write per and type, {_FORM}")
+            raise ValueError(f"fields.{name}: {keys!r} is not a field; write per and type, {_FIELDS_FORM}")
         outside = (str(keys["outside"]),) if "outside" in keys else ()
         fields.append(
-            validate(Field(name, keys.get("per", ""), keys.get("type", ""), keys.get("target", name), outside))
+            validate_field(Field(name, keys.get("per", ""), keys.get("type", ""), keys.get("target", name), outside))
         )
         if (fields[-1].per, fields[-1].type) == (PAIR, LABEL) and not outside:
             raise ValueError(f"fields.{name}: labels of pairs need `outside`, the label of all other pairs")
     return tuple(fields)
 
 
-def fields_of(manifest: Any) -> tuple[Field, ...]:
+def manifest_fields(manifest: Any) -> tuple[Field, ...]:
     """Return the fields that a manifest lists; KeyError, TypeError or ValueError for an invalid list."""
     fields = [
-        validate(
+        validate_field(
             Field(stated["name"], stated["per"], stated["type"], stated["target"], tuple(stated.get("labels", ())))
         )
         for stated in manifest
@@ -120,7 +120,7 @@ def fields_of(manifest: Any) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-def validate(field: Field) -> Field:
+def validate_field(field: Field) -> Field:
     """Return the field; ValueError if no answer can have it."""
     texts: tuple[Any, ...] = (field.name, field.target, *field.labels)
     for text in texts:
@@ -252,7 +252,7 @@ def _record_pairs(field: Field, record: Record, words: int) -> list[dict[str, An
     return pairs
 
 
-def labels_of(field: Field, record: Record) -> list[str]:
+def field_labels(field: Field, record: Record) -> list[str]:
     """Return the labels of a record's field."""
     if field.per == PAIR:
         words = len(record.get("words") or ()) or 1 << 31
@@ -310,7 +310,7 @@ class Structured(HeadAnswer[StructuredAnswers]):
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Structured:
-        return cls(fields_of(manifest["fields"]))
+        return cls(manifest_fields(manifest["fields"]))
 
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "target": None, "fields": [field.manifest() for field in self.fields]}
@@ -320,8 +320,8 @@ class Structured(HeadAnswer[StructuredAnswers]):
 
     def part_scores(self, docs: Sequence[Doc], decision: Arrays, answer: Any, whole: Arrays) -> np.ndarray:
         """Return the similarity of the answers, written as lines: the ratio of `difflib` in words."""
-        words = [" ".join(self.lines(some)).split() for some in (answer, *self.answers(docs, decision))]
-        return np.array([[SequenceMatcher(None, words[0], some, False).ratio()] for some in words[1:]])
+        words = [" ".join(self.lines(structure)).split() for structure in (answer, *self.answers(docs, decision))]
+        return np.array([[SequenceMatcher(None, words[0], structure, False).ratio()] for structure in words[1:]])
 
     def _answer(self, doc: Doc, decision: Arrays) -> dict[str, Any]:
         T, answer = len(doc.word_offsets), dict[str, Any]()
@@ -329,7 +329,7 @@ class Structured(HeadAnswer[StructuredAnswers]):
             places = doc.word_offsets
             answer["words"] = [{"word": doc.text[a:b], "start": a, "end": b} for a, b in places]
         for field in self.fields:
-            values, scores = decision[field.name], decision.get(field.name + SCORES)
+            values, scores = decision[field.name], decision.get(field.name + SCORES_SUFFIX)
             if field.per == TEXT:
                 answer[field.name] = answer_value(field, values, doc)
                 if scores is not None:
@@ -363,8 +363,8 @@ class Structured(HeadAnswer[StructuredAnswers]):
                 pair = {"from": Offset, "to": Offset, key: field.value_type, "score": Probability}
                 whole[field.name] = list[typed_dict("Pair", pair, ["score"])]  # type: ignore[misc]
         scores = [f"{field.name}_score" for field in self.fields]
-        of_words = {"words": list[typed_dict("Word", word_keys, scores)]} if self.has_words else {}  # type: ignore[misc]
-        return typed_dict("Structure", {**of_words, **whole}, scores)
+        words = {"words": list[typed_dict("Word", word_keys, scores)]} if self.has_words else {}  # type: ignore[misc]
+        return typed_dict("Structure", {**words, **whole}, scores)
 
     def part_lines(self, part: Any) -> list[str]:
         lines = []
@@ -383,7 +383,7 @@ class Structured(HeadAnswer[StructuredAnswers]):
 
     def is_invalid(self, name: str, array: np.ndarray, docs: Sequence[Doc]) -> np.ndarray:
         invalid = ~np.isfinite(array)
-        field = next(field for field in self.fields if name in (field.name, field.name + SCORES))
+        field = next(field for field in self.fields if name in (field.name, field.name + SCORES_SUFFIX))
         if field.per != TEXT:  # values in the padding are arbitrary
             real = np.arange(array.shape[1]) < np.array([[len(doc.word_offsets)] for doc in docs])  # (B, T)
             invalid &= real if field.per == WORD else real[:, :, None] & real[:, None]
@@ -436,7 +436,7 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
     @classmethod
     def label_conflict(cls, old: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> str:
         fields = {field.name: field for field in fields_from(settings["fields"])}
-        for before in fields_of(old["fields"]):
+        for before in manifest_fields(old["fields"]):
             field = fields.get(before.name, before)
             if (field.per, field.type) != (before.per, before.type):
                 stated = f"per: {before.per} and type: {before.type}"
@@ -452,7 +452,7 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
         for field in fields_from(head.settings["fields"]):
             if field.type == LABEL:
                 counts.update({f"{field.name}/{label}": 0 for label in field.labels})
-                counts.update(f"{field.name}/{label}" for record in records for label in labels_of(field, record))
+                counts.update(f"{field.name}/{label}" for record in records for label in field_labels(field, record))
                 if not any(name.startswith(f"{field.name}/") for name in counts):
                     message = f"no training record has a label in the field {field.target!r}"
                     raise DataError(f"{message}; write labels, or set another `target`")
@@ -521,7 +521,7 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
     def labels_in(self, gold: Any) -> list[str]:
         labels = {field.name: gold[field.name] for field in self.kind.fields if field.type == LABEL}
         values = {name: value.values() if isinstance(value, dict) else [value] for name, value in labels.items()}
-        return [f"{name}/{label}" for name, of_field in values.items() for label in of_field]
+        return [f"{name}/{label}" for name, field_values in values.items() for label in field_values]
 
     def mistakes(self, gold: Any, predicted: Any) -> dict[str, Any]:
         """Return the wrong fields; for words and pairs only the wrong ones."""
@@ -548,7 +548,7 @@ def _plain(value: Any) -> str:
 
 def _arrays(fields: Iterable[Field]) -> Mapping[str, Array]:
     arrays = {field.name: field.array for field in fields}
-    return arrays | {field.name + SCORES: field.scores for field in fields}
+    return arrays | {field.name + SCORES_SUFFIX: field.scores for field in fields}
 
 
 def _metrics(fields: Iterable[Field]) -> Mapping[str, Metric]:

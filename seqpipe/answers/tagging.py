@@ -30,7 +30,7 @@ from seqpipe.answers.types import (
     UnseenLabelError,
 )
 from seqpipe.errors import DataError
-from seqpipe.features.document import FIX, Arrays, Doc, Record, locate
+from seqpipe.features.document import OVERLAP_FIX, Arrays, Doc, Record, locate_words
 from seqpipe.features.vocabulary import Vocabulary
 
 NO_SCHEME = "none"  # scheme of a head whose labels are tags, not parts of spans
@@ -398,7 +398,7 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
             try:
                 return {"tags": label_ids(ids, schemes.to_tags(spans, len(doc.word_offsets), self.kind.scheme))}
             except ValueError as error:
-                raise DataError.at(record, f"{error} (in words); {FIX}") from error
+                raise DataError.at(record, f"{error} (in words); {OVERLAP_FIX}") from error
 
         return targets
 
@@ -429,7 +429,7 @@ def label_ids(ids: Mapping[str, int], labels: Sequence[str]) -> list[int]:
 def word_places(record: Record) -> list[tuple[int, int]]:
     """Return start and end of each word in a record's text, by default the words joined by spaces."""
     words = required_field(record, "words")
-    return locate(words, record.get("text") or " ".join(words))
+    return locate_words(words, record.get("text") or " ".join(words))
 
 
 def _word_spans(record: Record, doc: Doc, target: str | None, rules: SpanRules) -> list[schemes.Span]:

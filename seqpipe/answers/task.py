@@ -249,7 +249,7 @@ def no_targets(record: Record, doc: Doc) -> Targets:
 
 # Warnings about records with references, such as data whose score means nothing.
 
-SHOWN = 5  # labels that a warning lists
+MAX_LABELS = 5  # labels that a warning lists
 MIN_RARE_LABEL_RECORDS = 10  # among fewer records, many labels occur once
 
 
@@ -328,8 +328,8 @@ def rare_labels(labels: Counter[str], places: Mapping[str, str]) -> str:
 
 def list_examples(examples: Sequence[str]) -> str:
     """Return the first examples of a fault, and the number of the others."""
-    rest = f"; and {len(examples) - 3:,} more" if len(examples) > 3 else ""
-    return "; ".join(examples[:3]) + rest
+    more = f"; and {len(examples) - 3:,} more" if len(examples) > 3 else ""
+    return "; ".join(examples[:3]) + more
 
 
 def folded_label(label: str) -> str:
@@ -346,7 +346,7 @@ _FOLDS: Mapping[str, Callable[[str], str]] = {
 
 
 def _list_labels(labels: Counter[str], places: Mapping[str, str] | None = None) -> str:
-    rest = len(labels) - SHOWN
+    unlisted = len(labels) - MAX_LABELS
     where = {label: f", {place}" for label, place in (places or {}).items() if place}
-    shown = ", ".join(f"{label!r} ({count:,}{where.get(label, '')})" for label, count in labels.most_common(SHOWN))
-    return shown + (f" and {rest:,} more" if rest > 0 else "")
+    shown = ", ".join(f"{label!r} ({count:,}{where.get(label, '')})" for label, count in labels.most_common(MAX_LABELS))
+    return shown + (f" and {unlisted:,} more" if unlisted > 0 else "")

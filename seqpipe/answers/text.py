@@ -32,7 +32,7 @@ from seqpipe.answers.types import (
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.automaton import MOST_ARCS, TextTrie, WrittenBytes, stack_arcs, text_automaton, utf8
 from seqpipe.features.document import Arrays, Doc, ExtendedVocabulary, Record, location, padded
-from seqpipe.features.encoding import encode, excerpt
+from seqpipe.features.encoding import encode, text_excerpt
 from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, replace_surrogates, special_id
 
 
@@ -110,7 +110,7 @@ _FOLDS: dict[str, Callable[[str], str]] = {
 def roundtrip_message(changed: Sequence[tuple[str, str]], count: int, copies: bool) -> str:
     """Return the message, with the fix, about those of `count` texts that change, each with its changed copy."""
     shortest, its_copy = min(changed, key=lambda pair: len(pair[0]))
-    example = f"{excerpt(shortest)} as {excerpt(its_copy)}"
+    example = f"{text_excerpt(shortest)} as {text_excerpt(its_copy)}"
     share = f"{len(changed) / count:.1%}"
     message = f"{len(changed):,} of {count:,} texts ({share}) change when encoded and decoded: {example}"
     for option, fold in _FOLDS.items():
@@ -465,8 +465,8 @@ PAST, PRESENT = "past.", "present."  # prefixes of the names of the cache, as an
 RECORD_CONTINUES = "record_continues"  # of a record: whether its text continues in the next one
 KEEP_CACHE = "keep_cache"  # the decode option that asks for the cache of a later run
 SCORE_PROMPT = "score_prompt"  # the decode option that asks for the log-probabilities of a prompt's tokens
-ENOUGH = 1 << 23  # maximum number of logits of a batch
-PROMPTS, MOST_PROMPT = 64, 40  # prompts for the comparison of answers, and the maximum tokens of one
+MAX_LOGITS = 1 << 23  # maximum number of logits of a batch
+COMPARED_PROMPTS, MAX_PROMPT_TOKENS = 64, 40  # prompts for the comparison of answers, and the maximum tokens of one
 JUDGED = 4096  # tokens of the evaluation windows of a stateful model
 # A row of tokens: the number of the text that each score is of, the first score that counts, the text if separate.
 _ScoredRow = tuple[list[int], list[int], int, Doc | None]
@@ -614,12 +614,12 @@ class GenerationTask(TextTask[Generation]):
 
         end = special_id(self.kind.tokenizer, EOS)
         rows = self._texts(number_texts(), end) if self.kind.adds_bos else self._windows(number_texts(), end)
-        most = max(1, min(32, ENOUGH // (self.kind.tokenizer.get_vocab_size() * self.kind.context)))
-        while some := list(islice(rows, most)):
-            separate = [doc for *_, doc in some if doc is not None]
+        most = max(1, min(32, MAX_LOGITS // (self.kind.tokenizer.get_vocab_size() * self.kind.context)))
+        while batch := list(islice(rows, most)):
+            separate = [doc for *_, doc in batch if doc is not None]
             more = other_features(separate) if separate else {}
-            scores = run(padded([row for row, *_ in some]) | more)["prompt_scores"]
-            for (_, numbers, first, _), log_p in zip(some, scores, strict=True):
+            scores = run(padded([row for row, *_ in batch]) | more)["prompt_scores"]
+            for (_, numbers, first, _), log_p in zip(batch, scores, strict=True):
                 scored = np.array(numbers[first:])
                 for number in np.unique(scored).tolist():
                     is_in_text = scored == number
@@ -638,9 +638,9 @@ class GenerationTask(TextTask[Generation]):
         tokens, numbers, has_ended = list[int](), list[int](), False
         for number, doc, record_continues in docs:
             before = [(end, number - 1)] if has_ended else []
-            for token, of_text in chain(before, zip(doc.ids, repeat(number))):
+            for token, text_number in chain(before, zip(doc.ids, repeat(number))):
                 tokens.append(token)
-                numbers.append(of_text)
+                numbers.append(text_number)
                 if len(tokens) > self.kind.context:
                     yield tokens, numbers[1:], 0, None
                     tokens, numbers = tokens[-1:], numbers[-1:]
@@ -656,7 +656,7 @@ def _begin(doc: Doc) -> int:
 
 def evaluation_window(context: int, stateful: bool, size: int) -> int:
     """Return the tokens of an evaluation window for a vocabulary of `size`: for a stateful model as many as fit."""
-    return max(context, min(JUDGED, ENOUGH // size)) if stateful else context
+    return max(context, min(JUDGED, MAX_LOGITS // size)) if stateful else context
 
 
 def concatenate(docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[int]:
@@ -672,13 +672,13 @@ def prompt_records(
 ) -> list[Record]:
     """Return prompts: beginnings of texts, or windows of long ones, of 1 token up to half a context."""
     prompts: list[Record] = []
-    for record in islice(records, PROMPTS):
+    for record in islice(records, COMPARED_PROMPTS):
         (doc,) = split([record])
-        for start in range(doc.second or 0, len(doc), max(4 * context, len(doc) // PROMPTS + 1)):
-            many = 1 + (7 * len(prompts)) % max(1, min(context // 2, MOST_PROMPT))
+        for start in range(doc.second or 0, len(doc), max(4 * context, len(doc) // COMPARED_PROMPTS + 1)):
+            many = 1 + (7 * len(prompts)) % max(1, min(context // 2, MAX_PROMPT_TOKENS))
             last = min(start + many, len(doc)) - 1
             text = doc.text[doc.offsets[start][0] : doc.offsets[last][1]]
             prompts.append({**record, field: text, RECORD_CONTINUES: False})
-            if len(prompts) == PROMPTS:
+            if len(prompts) == COMPARED_PROMPTS:
                 return prompts
     return prompts

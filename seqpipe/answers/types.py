@@ -11,7 +11,7 @@ import numpy as np
 from seqpipe.answers.answer_types import NearText
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Overlaps, Record, select_spans
-from seqpipe.features.kinds.base import PLACES, SENTENCES, TOKENS, WORDS
+from seqpipe.features.kinds.base import PLACE_AXIS, SENTENCE_AXIS, TOKEN_AXIS, WORD_AXIS
 
 Scores = dict[str, Any]
 # Sums over single records (R, K), and the function from sums over many samples (N, K) to their scores, each (N,).
@@ -93,7 +93,7 @@ class UnseenLabelError(DataError):
 
 # Treatment of character spans that cut a word or a token, and their counts.
 
-FIX = "set data.misaligned to widen or skip, or use another tokenizer"
+ALIGN_FIX = "set data.misaligned to widen or skip, or use another tokenizer"
 UNCOVERED = "covers no word or token; correct or remove the span, or set data.misaligned: skip"
 
 
@@ -127,7 +127,7 @@ class SpanRules:
         if self.misaligned == "error" and not inside:
             raise DataError.at(record, f"the span {span[0]}-{span[1]}, {doc.text[slice(*span)]!r}, {UNCOVERED}")
         if self.misaligned == "error":
-            raise DataError.at(record, f"{problem} of {[doc.text[slice(*offsets[i])] for i in inside]}; {FIX}")
+            raise DataError.at(record, f"{problem} of {[doc.text[slice(*offsets[i])] for i in inside]}; {ALIGN_FIX}")
         if inside and self.misaligned == "widen":
             self.widened.append(record)
             return inside[0], inside[-1]
@@ -163,11 +163,11 @@ class SpanRules:
 
 # A set of texts that an answer is chosen from.
 
-ANSWER = "answer"  # the field with the answer if a candidate is the nearest
+ANSWER_FIELD = "answer"  # the field with the answer if a candidate is the nearest
 
 
 @dataclass(frozen=True)
-class Candidates:
+class CandidateTexts:
     """A set of texts to choose from, in the order of their file."""
 
     texts: tuple[str, ...]
@@ -185,7 +185,7 @@ class Candidates:
         if self.labels is not None:
             entry["label"] = self.labels[number]
         if self.answers is not None:
-            entry[ANSWER] = self.answers[number]
+            entry[ANSWER_FIELD] = self.answers[number]
         return cast(NearText, {**entry, "score": score})
 
     def manifest(self) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class Candidates:
         return {name: list(values) for name, values in columns.items() if values is not None}
 
     @staticmethod
-    def from_manifest(manifest: Mapping[str, Any]) -> Candidates:
+    def from_manifest(manifest: Mapping[str, Any]) -> CandidateTexts:
         """Return the candidates; ValueError for columns that are not equally long lists of texts."""
         columns = {"texts": None, **manifest}
         for name, column in columns.items():
@@ -202,14 +202,14 @@ class Candidates:
                 raise ValueError(f"candidates: {name} is not a list of texts")
             if not column or len(column) != len(manifest["texts"]):
                 raise ValueError(f"candidates: there are {len(column)} {name}")
-        return Candidates(**{name: tuple(column) for name, column in manifest.items()})
+        return CandidateTexts(**{name: tuple(column) for name, column in manifest.items()})
 
 
 # Attention weights as in a bundle: the name of the graph's output, the units they are over, and the axis.
 
 OVER = ("words", "sentences", "pairs", "written", "steps")
-AXES = (TOKENS, WORDS, SENTENCES, PLACES)
-PREFIX = "explain."  # of the names of the graph's outputs
+AXES = (TOKEN_AXIS, WORD_AXIS, SENTENCE_AXIS, PLACE_AXIS)
+EXPLAIN_PREFIX = "explain."  # of the names of the graph's outputs
 
 
 @dataclass(frozen=True)
@@ -227,4 +227,4 @@ class Attended:
 
     @property
     def output(self) -> str:
-        return PREFIX + self.key
+        return EXPLAIN_PREFIX + self.key

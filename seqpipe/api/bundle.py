@@ -8,11 +8,11 @@ from pathlib import Path
 
 from seqpipe.api.model import Model, load
 from seqpipe.report.collect import report_bundle
-from seqpipe.report.page import Report
+from seqpipe.report.page import HtmlReport
 from seqpipe.runtime import bundle
 from seqpipe.runtime.manifest import Manifest
 from seqpipe.runtime.opened import Verification, verify_bundle
-from seqpipe.runtime.session import SECONDS
+from seqpipe.runtime.session import RUN_SECONDS
 
 
 class Bundle:
@@ -34,7 +34,7 @@ class Bundle:
         """Manifest of the bundle; BundleError if it is damaged, hostile, of another version, or was replaced."""
         return bundle.read_manifest(self.path, self.sha256)[0]
 
-    def load(self, device: str = "auto", threads: int | None = None, *, timeout: float | None = SECONDS) -> Model:
+    def load(self, device: str = "auto", threads: int | None = None, *, timeout: float | None = RUN_SECONDS) -> Model:
         """Open the bundle; arguments and errors are those of `seqpipe.load`."""
         return load(self.path, device, threads, sha256=self.sha256, timeout=timeout)
 
@@ -53,7 +53,7 @@ class Bundle:
         by: str | None = None,
         perturb: Sequence[str] = (),
         swap: Sequence[tuple[str, str]] = (),
-    ) -> Report:
+    ) -> HtmlReport:
         """Answer the records of a data file, write the report about the answers as one HTML file, and return it.
 
         Args:

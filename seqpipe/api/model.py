@@ -10,12 +10,12 @@ from seqpipe.answers.types import Masking
 from seqpipe.batch.tables import answer_table, reader_for
 from seqpipe.evaluation.scores import PERTURBATIONS, robustness, swap
 from seqpipe.evaluation.text_scores import ScoredText, text_scores
-from seqpipe.features.parts import read_records
+from seqpipe.features.parts import read_part
 from seqpipe.files import Rows
 from seqpipe.runtime import bundle
 from seqpipe.runtime.explanation import word_table
 from seqpipe.runtime.opened import OpenedBundle
-from seqpipe.runtime.session import SECONDS
+from seqpipe.runtime.session import RUN_SECONDS
 
 Data = str | Path | Iterable[Any]  # a data file, or records
 
@@ -26,7 +26,7 @@ def load(
     threads: int | None = None,
     *,
     sha256: str | None = None,
-    timeout: float | None = SECONDS,
+    timeout: float | None = RUN_SECONDS,
 ) -> Model:
     """Opens a bundle.
 
@@ -98,4 +98,4 @@ class Model(OpenedBundle):
     def _records(self, data: Data) -> Iterable[Any]:
         if not isinstance(data, str | Path):
             return data
-        return read_records(bundle.reader_from(reader_for(self.manifest.reader, Path(data))), Path(data))
+        return read_part(bundle.reader_from(reader_for(self.manifest.reader, Path(data))), Path(data))

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.console import CallbackConsole, Progress
 from seqpipe.errors import UsageError
-from seqpipe.features.parts import Part, paths_of
+from seqpipe.features.parts import DataPart, paths_of
 from seqpipe.files import Rows
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Report = Callable[[Progress], None] | bool  # True: a progress bar; False: nothi
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckResult:
     """The findings of a check without errors.
 
     Attributes:
@@ -121,7 +121,7 @@ class Pipeline:
         """Warnings about components of other versions than the YAML names, and about probably misspelt members."""
         return self.config.notes
 
-    def check(self, *, export: bool = True, progress: Report | None = None) -> Check:
+    def check(self, *, export: bool = True, progress: Report | None = None) -> CheckResult:
         """Build the pipeline from its data, take a step of training, export it, and compare the graph with PyTorch.
 
         Args:
@@ -143,11 +143,11 @@ class Pipeline:
                 console.say(f"needs {step}")
                 missing.append(relative_path(step.need.path))
         if missing or not export:
-            return Check((), tuple(missing), None)
+            return CheckResult((), tuple(missing), None)
         from seqpipe.runs.check import check_export
 
         checked = check_export(self.config, console)
-        return Check(tuple(console.warnings), (), checked)
+        return CheckResult(tuple(console.warnings), (), checked)
 
     def run(
         self,
@@ -272,13 +272,13 @@ class Pipeline:
         from seqpipe.config.run_layout import OUTCOME
 
         unnamed = [text for text in self._overrides if not text.startswith("name=")]
-        parent = load(self._source, unnamed, plugin_files=self._plugin_files)
+        parent = load_config(self._source, unnamed, plugin_files=self._plugin_files)
         folder, train = (runs / parent.name).absolute(), parent.data.train
         if not (folder / OUTCOME).exists():
             raise UsageError(f"data_add: {runs / parent.name} is not a finished run; run {parent.file.name} first")
         if known := [str(path) for path in data if path in paths_of(train)]:
             raise UsageError(f"data_add: {known[0]} is in data.train already; name a file of other records")
-        added = train.added if isinstance(train, Part) else ()
+        added = train.added if isinstance(train, DataPart) else ()
         stem, _, number = parent.name.rpartition("-")
         child = f"{stem}-{int(number) + 1}" if added and number.isdecimal() else f"{parent.name}-2"
         changes: dict[str, Any] = {"data.add": [*map(str, (*added, *data))]}
@@ -287,7 +287,7 @@ class Pipeline:
         return self._load([*texts, f"name={child if parent.name == self.name else self.name}"]), parent.name
 
     def _load(self, more: Sequence[str] = ()) -> Config:
-        return load(self._source, [*self._overrides, *more], plugin_files=self._plugin_files)
+        return load_config(self._source, [*self._overrides, *more], plugin_files=self._plugin_files)
 
     def _prepare(
         self, progress: Report | None, device: str, on_epoch: Callable[[Rows], Any] | None = None

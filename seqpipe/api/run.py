@@ -19,7 +19,7 @@ from seqpipe.runs.compare import Comparison, compare_targets
 from seqpipe.runs.results import RunFolder
 
 if TYPE_CHECKING:
-    from seqpipe.report.page import Report
+    from seqpipe.report.page import HtmlReport
 
 
 class Run(RunFolder):
@@ -108,7 +108,7 @@ class Run(RunFolder):
         by: str | None = None,
         perturb: Sequence[str] = (),
         swap: Sequence[tuple[str, str]] = (),
-    ) -> Report:
+    ) -> HtmlReport:
         """Write the report of this run as one HTML file, and return it; a notebook shows it.
 
         Args:

@@ -26,15 +26,15 @@ from seqpipe.batch.tables import (
     Columns,
     answer_columns,
     ending,
-    form_of,
+    input_form,
     read_rows,
     write_table,
 )
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
-from seqpipe.features.document import Record, locate
+from seqpipe.features.document import Record, locate_words
 from seqpipe.features.media import with_paths
-from seqpipe.features.sources import fields_of, media_fields, numeric_fields, one_text
+from seqpipe.features.sources import media_fields, numeric_fields, one_text, read_fields
 from seqpipe.files import JSON_DECODER, LONGEST_LINE, encoding_fix, json_bytes, open_file, refuse_overwriting, writing
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import N_BEST, record_keys
@@ -43,7 +43,7 @@ from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.runtime.predictor import CHUNK, Answers, raise_error
 from seqpipe.runtime.streams import PieceStream
 
-BLOCK = 1 << 16  # bytes read at once
+BYTES_PER_READ = 1 << 16  # bytes read at once
 FORMATS = ("text", "jsonl", "conll", *TABLES)
 Write = Callable[[bytes], Any]
 Span = tuple[int, int]
@@ -53,7 +53,7 @@ def input_format(model: OpenedBundle, form: str, source: Path | None, names: Seq
     """Return the format of an input, for `auto` by the file's extension; UsageError if unknown."""
     if form == "auto":
         usual = "jsonl" if numeric_fields(model.predictor.featurizer) else "text"
-        return form_of(source, names, usual) if source else usual
+        return input_form(source, names, usual) if source else usual
     if form not in FORMATS:
         raise UsageError(f"--format {form}: must be one of {', '.join(FORMATS)}")
     return form
@@ -72,7 +72,7 @@ class LinePlace:
 @functools.lru_cache(maxsize=1)
 def _lines_before(source: Path, start: int) -> int:
     with open_file(source) as file:
-        sizes = [min(BLOCK, start - at) for at in range(0, start, BLOCK)]
+        sizes = [min(BYTES_PER_READ, start - at) for at in range(0, start, BYTES_PER_READ)]
         return sum(file.read(size).count(b"\n") for size in sizes)
 
 
@@ -123,10 +123,10 @@ def _split(source: Path | None, flush: Callable[[], Any], span: Span | None) -> 
 def _read_blocks(source: Path | None, span: Span | None = None) -> Iterator[bytes]:
     """Yield the blocks of a file or of standard input as they arrive, and an empty one before each wait."""
     with contextlib.nullcontext(sys.stdin.buffer) if source is None else open_file(source) as stream:
-        left = sys.maxsize
+        remaining = sys.maxsize
         if span:
             stream.seek(span[0])
-            left = span[1] - span[0]
+            remaining = span[1] - span[0]
         prompt = "one text a line; Ctrl-D ends\n> " if stream.isatty() and sys.stderr.isatty() else ""
         while True:
             if _may_wait(stream):
@@ -134,10 +134,10 @@ def _read_blocks(source: Path | None, span: Span | None = None) -> Iterator[byte
             sys.stderr.write(prompt)
             sys.stderr.flush()
             prompt = prompt[-2:]
-            block = stream.read1(min(BLOCK, left))  # type: ignore[union-attr]
+            block = stream.read1(min(BYTES_PER_READ, remaining))  # type: ignore[union-attr]
             if not block:
                 return
-            left -= len(block)
+            remaining -= len(block)
             yield block
 
 
@@ -156,7 +156,7 @@ def _source_name(source: Path | None) -> str:
     return str(source or "standard input")
 
 
-def read_records(
+def read_inputs(
     model: OpenedBundle,
     source: Path | None,
     form: str,
@@ -168,7 +168,7 @@ def read_records(
     `flush`, `span`: as of read_lines.
     """
     lines, featurizer = read_lines(source, flush, span), model.predictor.featurizer
-    fields, numbers = fields_of(featurizer), bool(numeric_fields(featurizer))
+    fields, numbers = read_fields(featurizer), bool(numeric_fields(featurizer))
     named: Any = model.manifest.reader.options.get("files", ())
     if form == "text" and numbers:
         raise UsageError("--format text: this bundle reads numbers; give lines of JSON with --format jsonl")
@@ -193,7 +193,7 @@ def read_records(
             yield record, where
 
 
-def is_media(model: OpenedBundle, names: Sequence[str], form: str) -> bool:
+def inputs_are_media(model: OpenedBundle, names: Sequence[str], form: str) -> bool:
     """Return whether inputs are pictures or sounds, or folders of them, and not data files of the bundle's records."""
     reads_media = len(model.fields) == 1 and bool(media_fields(model.predictor.featurizer))
     return reads_media and form == "auto" and any(ending(Path(name)) not in ENDINGS for name in names)
@@ -211,7 +211,7 @@ def _conll_reader(model: OpenedBundle) -> Any:
 def one_record(model: OpenedBundle, text: str) -> Record:
     """Return the record of one argument or file: the text, or a line of several fields or numbers."""
     featurizer = model.predictor.featurizer
-    fields, numbers = fields_of(featurizer), bool(numeric_fields(featurizer))
+    fields, numbers = read_fields(featurizer), bool(numeric_fields(featurizer))
     if one_text(featurizer):
         return {fields[0]: text}
     if len(fields) == 1 and media_fields(featurizer):  # a file, since its content is too long for an argument
@@ -301,16 +301,16 @@ def _answer_texts(stream: PieceStream, source: Path | None, write: Write) -> Non
     def put(parts: Answer, end: bytes = b"") -> None:
         write(b"".join(json_bytes(part) + b"\n" for part in parts) + end)
 
-    decoder, number, is_begun, rest = codecs.getincrementaldecoder("utf-8-sig")(), 1, False, ""
+    decoder, number, is_begun, line_end = codecs.getincrementaldecoder("utf-8-sig")(), 1, False, ""
     try:
         for block in _read_blocks(source):
             number += block.count(b"\n")
-            *lines, last = (rest + decoder.decode(block)).split("\n")
+            *lines, last = (line_end + decoder.decode(block)).split("\n")
             for line in lines:
                 put(stream.feed(line.removesuffix("\r")))
                 put(stream.finish(), b"\n")
             part = last.removesuffix("\r")
-            rest = last[len(part) :]  # perhaps half of a line end
+            line_end = last[len(part) :]  # perhaps half of a line end
             put(stream.feed(part))
             is_begun = bool(part) or (is_begun and not lines)
         decoder.decode(b"", final=True)
@@ -406,7 +406,7 @@ def predict_file(
         elif source and form in TABLES:
             records = read_rows(model, source, form, columns)
         else:
-            records = read_records(model, source, form, answering.flush, span)
+            records = read_inputs(model, source, form, answering.flush, span)
         for record, where in records:
             try:
                 row = chosen = raise_error(record)
@@ -484,7 +484,7 @@ def stream_file(model: OpenedBundle, job: PredictJob, source: Path | None) -> No
         return
     if job.form not in ("auto", "text"):
         raise UsageError("--stream: texts go to standard output; leave --format out")
-    for record, where in read_records(model, source, "text"):
+    for record, where in read_inputs(model, source, "text"):
         prompt = raise_error(record)
         pieces = model.stream({**prompt, "where": where}, **job.options)
         for piece in itertools.chain([prompt[model.predictor.featurizer.fields[-1]]], pieces, ["\n"]):
@@ -494,7 +494,7 @@ def stream_file(model: OpenedBundle, job: PredictJob, source: Path | None) -> No
 def _line(record: Record, answer: Answer | DataError, form: str, kind: AnswerKind) -> bytes:
     if form == "conll" and not isinstance(answer, DataError):
         words = record["words"]
-        tags = kind.word_tags(answer, locate(words, record["text"]))
+        tags = kind.word_tags(answer, locate_words(words, record["text"]))
         return ("".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n").encode()
     stated = {"error": str(answer)} if isinstance(answer, DataError) else answer
     return json_bytes({**record, "answer": stated} if form == "jsonl" else stated) + b"\n"

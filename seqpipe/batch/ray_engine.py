@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqpipe.answers.metrics.text import has
-from seqpipe.batch.shards import Descriptions, Part, PartWriter
+from seqpipe.batch.shards import Descriptions, InputPart, PartWriter
 from seqpipe.errors import EnvError, SeqpipeError, install_command
 from seqpipe.files import json_bytes
 from seqpipe.runtime.predictor import cores
@@ -26,7 +26,7 @@ class _Actor:
     def __call__(self, rows: dict[str, Any]) -> dict[str, list[bytes]]:
         return {"entry": [self._answer(*self.parts[number]) for number in rows["item"].tolist()]}
 
-    def _answer(self, part: Part, about: Any) -> bytes:
+    def _answer(self, part: InputPart, about: Any) -> bytes:
         try:
             return json_bytes(self.writer(part, about))
         except SeqpipeError as error:  # a row: Ray would try a part again whose error stays the same

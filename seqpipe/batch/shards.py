@@ -26,16 +26,16 @@ from seqpipe.files import PACKED, download, input_sha256, json_bytes, make_folde
 from seqpipe.runtime.decode_options import options_of, resolve_options
 from seqpipe.runtime.opened import OpenedBundle
 
-SMALLEST, LARGEST, PARTS = 1 << 16, 1 << 26, 256  # bytes of a part, and how many parts inputs are divided into
-PICTURES = 64  # pictures or sounds of a part
-MANIFEST = "manifest.json"
+MIN_PART_BYTES, MAX_PART_BYTES, USUAL_PARTS = 1 << 16, 1 << 26, 256  # so many parts, within these sizes
+MEDIA_PER_PART = 64  # pictures or sounds of a part
+PARTS_MANIFEST = "manifest.json"
 FILES = {"text": "jsonl", "jsonl": "jsonl", "conll": "conll"}  # endings of output files by their format
 _KEYS = {"number", "file", "records", "skipped", "sha256"}  # of the description of a complete part that are read
 _LINES = ("text", "jsonl")  # formats whose files are divided at the ends of lines
 
 
 @dataclass(frozen=True)
-class Part:
+class InputPart:
     """A file, the lines of a file between two bytes (`span`), or pictures or sounds: the input of one output file."""
 
     number: int
@@ -87,24 +87,24 @@ def input_files(inputs: Sequence[str], media: bool = False) -> list[Path]:
     return list(dict.fromkeys(files))
 
 
-def plan(files: Sequence[Path], formats: Sequence[str]) -> list[Part]:
+def plan(files: Sequence[Path], formats: Sequence[str]) -> list[InputPart]:
     """Return the parts of files; the same for every shard, since it depends only on the files and their sizes."""
     sizes = [file.stat().st_size for file in files]
-    size = min(LARGEST, max(SMALLEST, sum(sizes) // PARTS))
-    parts: list[Part] = []
+    size = min(MAX_PART_BYTES, max(MIN_PART_BYTES, sum(sizes) // USUAL_PARTS))
+    parts: list[InputPart] = []
     for file, form, total in zip(files, formats, sizes, strict=True):
         spans: list[Span | None] = [None]
         if form in _LINES and file.suffix not in PACKED and total > size:
             ends = [*_line_ends(file, range(size, total, size)), total]
             spans = [(start, end) for start, end in zip([0, *ends], ends, strict=False) if start < end]
-        parts += [Part(len(parts) + number, (file,), form, span) for number, span in enumerate(spans, 1)]
+        parts += [InputPart(len(parts) + number, (file,), form, span) for number, span in enumerate(spans, 1)]
     return parts
 
 
-def media_plan(files: Sequence[Path]) -> list[Part]:
+def media_plan(files: Sequence[Path]) -> list[InputPart]:
     """Return the parts of pictures or sounds."""
-    groups = (tuple(files[start : start + PICTURES]) for start in range(0, len(files), PICTURES))
-    return [Part(number, group, "media", None) for number, group in enumerate(groups, 1)]
+    groups = (tuple(files[start : start + MEDIA_PER_PART]) for start in range(0, len(files), MEDIA_PER_PART))
+    return [InputPart(number, group, "media", None) for number, group in enumerate(groups, 1)]
 
 
 def _line_ends(file: Path, places: Sequence[int]) -> Iterator[int]:
@@ -112,7 +112,7 @@ def _line_ends(file: Path, places: Sequence[int]) -> Iterator[int]:
     with file.open("rb") as stream:
         for place in places:
             stream.seek(place - 1)
-            while (line := stream.readline(SMALLEST)) and not line.endswith(b"\n"):
+            while (line := stream.readline(MIN_PART_BYTES)) and not line.endswith(b"\n"):
                 pass
             yield stream.tell()
 
@@ -125,7 +125,7 @@ class PartWriter:
     job: PredictJob
     folder: Path
 
-    def __call__(self, part: Part, about: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, part: InputPart, about: Mapping[str, Any]) -> dict[str, Any]:
         """Write the answers of a part, and then its description `about` with their count, size and hash; return it.
 
         Raises:
@@ -147,7 +147,7 @@ class PartWriter:
         return entry
 
 
-Descriptions = Mapping[Part, Mapping[str, Any]]
+Descriptions = Mapping[InputPart, Mapping[str, Any]]
 Engine = Callable[[PartWriter, Descriptions], Iterator[dict[str, Any]]]  # yields the completed descriptions of parts
 
 
@@ -248,7 +248,7 @@ def answer_parts(
     if len(every) == len(parts):
         for part, entry in zip(parts, every, strict=True):
             _compare(folder / f"{part.name}.json", entry, {**part.describe(), **shared})
-        write(folder / MANIFEST, json_bytes({"parts": every}, 1) + b"\n")
+        write(folder / PARTS_MANIFEST, json_bytes({"parts": every}, 1) + b"\n")
     if skipped := sum(entry["skipped"] for entry in complete):
         raise SkippedError.of(folder, sum(entry["records"] for entry in complete), skipped)
 
@@ -259,7 +259,7 @@ def _compare(path: Path, entry: Mapping[str, Any], about: Mapping[str, Any]) -> 
     fix = "name another folder, or remove this one"
     if differs == "source_sha256" and differs in entry:
         hashes = zip(about["sources"], about[differs], entry[differs], strict=True)
-        changed = next(name for name, now, before in hashes if now != before)
+        changed = next(name for name, current, before in hashes if current != before)
         problem = f"has changed since it was answered: its sha256 is not the one in {path}"
         raise UsageError(f"{changed}: {problem}; restore it, or answer it into another folder")
     if differs:
@@ -272,7 +272,7 @@ def _is_intact(folder: Path, entry: Mapping[str, Any]) -> bool:
     return file.is_file() and sha256_file(file) == entry["sha256"]
 
 
-def _read_entry(folder: Path, part: Part) -> dict[str, Any] | None:
+def _read_entry(folder: Path, part: InputPart) -> dict[str, Any] | None:
     """Return the description of a complete part, or None."""
     path = folder / f"{part.name}.json"
     return read_description(path, _KEYS, "remove it, and continue with --resume") if path.exists() else None

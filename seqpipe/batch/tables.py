@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from seqpipe.answers.answer_types import Answer
 from seqpipe.errors import DataError, EnvError, UsageError, did_you_mean, install_command
 from seqpipe.features.document import Record
-from seqpipe.features.sources import fields_of
+from seqpipe.features.sources import read_fields
 from seqpipe.files import PACKED, file_lines, open_file
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import field_options, record_keys
@@ -39,7 +39,7 @@ def ending(source: Path) -> str:
     return Path(source.name.removesuffix(source.suffix) if source.suffix in PACKED else source.name).suffix.lower()
 
 
-def form_of(source: Path, names: Sequence[str], usual: str) -> str:
+def input_form(source: Path, names: Sequence[str], usual: str) -> str:
     """Return the form of a file by its ending, or the usual one if it has none.
 
     Raises:
@@ -100,7 +100,7 @@ class Columns:
     """
 
     def __init__(self, model: OpenedBundle, names: Sequence[str] = ()):
-        self.fields = fields_of(model.predictor.featurizer)
+        self.fields = read_fields(model.predictor.featurizer)
         if names and len(names) != len(self.fields):
             raise UsageError(f"--field: this bundle reads {', '.join(self.fields)}; name as many columns")
         text = model.manifest.reader.options.get("text")

@@ -39,7 +39,7 @@ from seqpipe.commands.schema import schema
 from seqpipe.commands.serve import serve
 from seqpipe.commands.vectors import distill_vectors, vectors
 from seqpipe.commands.verify import verify
-from seqpipe.console import RED, printable, write_error
+from seqpipe.console import RED_CODE, printable, write_error
 from seqpipe.errors import ConfigError, EnvError, SeqpipeError, UsageError, install_command
 from seqpipe.version import VERSION
 
@@ -117,13 +117,13 @@ def main() -> None:
     except COMMAND_LINE_ERROR as error:
         message = override_message(error, arguments)
         if message:
-            write_error(message, RED)
+            write_error(message, RED_CODE)
         else:
             with io.StringIO() as shown:
                 error.show(shown)
                 usage, _, fault = shown.getvalue().rstrip().rpartition("\n")
             write_error(usage)
-            write_error(fault, RED)
+            write_error(fault, RED_CODE)
         if as_json:
             _print_json(UsageError(), error.exit_code, message or error.format_message(), [])
         sys.exit(error.exit_code)
@@ -160,7 +160,7 @@ def main() -> None:
 def _end(exit_code: int, at_once: bool = False) -> None:
     """End this process; one of several that train together at once, since Python would wait for its connections."""
     devices = sys.modules.get("seqpipe.training.devices")
-    if at_once or (devices is not None and devices.current().count > 1):
+    if at_once or (devices is not None and devices.current_processes().count > 1):
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError):
                 stream.flush()
@@ -198,16 +198,16 @@ def report_error(error: SeqpipeError, as_json: bool = False) -> None:
     if isinstance(error, ConfigError):
         count = len(error.problems)
         text += f"\n{count} problem{'s' if count > 1 else ''}; nothing was run"
-    write_error(printable(text), RED)  # messages quote files, which may be untrusted
+    write_error(printable(text), RED_CODE)  # messages quote files, which may be untrusted
 
 
 def _is_reporter(exit_code: int, message: str) -> bool:
     """Return whether this process reports an error; of several processes of a training only one does."""
     devices = sys.modules.get("seqpipe.training.devices")
-    if devices is None or devices.current().count == 1:
+    if devices is None or devices.current_processes().count == 1:
         return True
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it once another process has ended, during a report
-    return bool(devices.current().is_reporter(exit_code, message))
+    return bool(devices.current_processes().is_reporter(exit_code, message))
 
 
 def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: bool = False) -> None:
@@ -220,7 +220,7 @@ def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: b
         message = f"{error.filename or 'standard output or error'}: {error.strerror or error}; {fix}"
     if not _is_reporter(exit_code, message):
         return
-    write_error(message, RED)
+    write_error(message, RED_CODE)
     if as_json:
         _print_json(error, exit_code, message, [])
 

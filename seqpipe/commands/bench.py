@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from seqpipe.api.model import Model
     from seqpipe.features.document import Record
 
-BATCHES, THREADS = "1,8,32,128", "1,4,16"
+DEFAULT_BATCH_SIZES, DEFAULT_THREADS = "1,8,32,128", "1,4,16"
 MOST_INPUTS = 1000  # inputs that are used, and repeated until the time is over
 MOST_STARTS = 5
 # Each measurement's share of the time, and the warm-up's share of each measurement.
@@ -60,8 +60,8 @@ def bench(
         str, typer.Option("--format", help="text, jsonl or conll; default: by the file extension.")
     ] = "auto",
     seconds: Annotated[float, typer.Option(min=1, help="Time for all measurements together.")] = 20.0,
-    clients: Annotated[str, typer.Option(metavar="NUMBERS", help="Threads that share the model.")] = THREADS,
-    batches: Annotated[str, typer.Option(metavar="NUMBERS", help="Batch sizes.")] = BATCHES,
+    clients: Annotated[str, typer.Option(metavar="NUMBERS", help="Threads that share the model.")] = DEFAULT_THREADS,
+    batches: Annotated[str, typer.Option(metavar="NUMBERS", help="Batch sizes.")] = DEFAULT_BATCH_SIZES,
     options: DecodeOptions = None,
     device: Device = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="Number of parallel runs; default: one per core.")] = None,
@@ -91,7 +91,7 @@ def bench(
 
 def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
     """Return the first records of a file, or the golden examples; DataError for an invalid record."""
-    from seqpipe.batch.files import input_format, read_records
+    from seqpipe.batch.files import input_format, read_inputs
     from seqpipe.runtime.predictor import raise_error
 
     if source is None:
@@ -101,7 +101,7 @@ def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
         return examples
     form = input_format(model, form, source)
     records: list[Record] = []
-    for record, where in itertools.islice(read_records(model, source, form), MOST_INPUTS):
+    for record, where in itertools.islice(read_inputs(model, source, form), MOST_INPUTS):
         records.append({**raise_error(record), "where": where})
     if not records:
         raise DataError(f"{source}: has no input")
@@ -197,7 +197,7 @@ def time_threads(
     for number in numbers:
         with ThreadPoolExecutor(number) as pool:
             rotated = [[*records[i % len(records) :], *records[: i % len(records)]] for i in range(number)]
-            calls = [_single_calls(model, some, options) for some in rotated]
+            calls = [_single_calls(model, rotation, options) for rotation in rotated]
             parts = list(pool.map(_time_calls, calls, itertools.repeat(seconds / len(numbers))))
         taken = [each for part in parts for each in part]
         rate = sum(len(part) / sum(part) for part in parts)
@@ -208,14 +208,14 @@ def time_threads(
 def time_stages(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Measure milliseconds per input for features, the run of the graph, and the answer."""
     from seqpipe.runtime.decode_options import resolve_options
-    from seqpipe.runtime.predictor import ROWS, batches
+    from seqpipe.runtime.predictor import RUN_ROWS, batches
 
     predictor = model.predictor
     decoding = resolve_options(predictor.options, options, predictor.kind)
 
-    def work(some: Sequence[Record]) -> list[float]:
+    def work(chunk: Sequence[Record]) -> list[float]:
         clocks = [time.perf_counter()]
-        docs = predictor.docs([model.record(record) for record in some])
+        docs = predictor.docs([model.record(record) for record in chunk])
         feeds = predictor.featurizer.collate(docs) | decoding.of(docs)
         clocks.append(time.perf_counter())
         decision = predictor.run(feeds)
@@ -226,7 +226,7 @@ def time_stages(model: Model, records: Sequence[Record], options: Mapping[str, A
 
     lengths = [predictor.kind.text_length(doc) for doc in predictor.docs([model.record(record) for record in records])]
     positions = [i for i, length in enumerate(lengths) if length]
-    repeated = positions * -(-ROWS // max(1, len(positions)))
+    repeated = positions * -(-RUN_ROWS // max(1, len(positions)))
     groups = {
         "one_by_one": [[i] for i in positions],
         "in_batches": [[repeated[j] for j in batch] for batch in batches([lengths[i] for i in repeated])],
@@ -237,10 +237,10 @@ def time_stages(model: Model, records: Sequence[Record], options: Mapping[str, A
             continue
         start, share = time.perf_counter(), seconds / len(groups)
         sums, count = [0.0] * len(STAGES), 0
-        for some in itertools.cycle([[records[i] for i in part] for part in parts]):
-            times, passed = work(some), time.perf_counter() - start
+        for chunk in itertools.cycle([[records[i] for i in part] for part in parts]):
+            times, passed = work(chunk), time.perf_counter() - start
             if passed > share * WARM_UP:
-                sums, count = [total + each for total, each in zip(sums, times, strict=True)], count + len(some)
+                sums, count = [total + each for total, each in zip(sums, times, strict=True)], count + len(chunk)
             if passed > share and count:
                 break
         stages[name] = {key: round(1000 * each / count, 4) for key, each in zip(STAGES, sums, strict=True)}

@@ -44,7 +44,7 @@ def check(
 
         result["names"] = dataflow.explained_names(pipeline.config.inputs, pipeline.config.head)
         if not as_json:
-            typer.echo(dataflow.explain(pipeline.config.inputs, pipeline.config.head))
+            typer.echo(dataflow.names_table(pipeline.config.inputs, pipeline.config.head))
     # Doubts of `seqpipe init` are comments of its YAML until somebody decides and deletes the line.
     comments = pipeline.config.file.read_text(encoding="utf-8", errors="replace").splitlines()
     result["doubtful"] = [line[2:] for line in comments if line.startswith("# doubtful: ")]

@@ -41,7 +41,7 @@ def convert(
     quiet: Quiet = False,
 ) -> None:
     """Make a bundle of a fine-tuned transformers checkpoint, compared with transformers. No training, no YAML."""
-    from seqpipe.runs.convert import convert as make_bundle
+    from seqpipe.runs.convert import convert_checkpoint as make_bundle
 
     console = make_console(quiet)
     options = {"aggregation": aggregation, "pooling": pooling, "no_answer": no_answer, "pairs": pairs}

@@ -28,14 +28,14 @@ app = typer.Typer(help="Write the files that another tool needs to run a bundle.
 DISTRIBUTION = "seqpipe-nlp"
 DOCKER_IMAGE = "python:3.12-slim"
 TRITON_IMAGE = "nvcr.io/nvidia/tritonserver:25.08-py3"
-ANSWER = "answer_json"  # as `seqpipe serve` calls it in the Open Inference Protocol
-BATCH = "batch_size"  # the first axis of every input and output of a graph that seqpipe exported
+ANSWER_TENSOR = "answer_json"  # as `seqpipe serve` calls it in the Open Inference Protocol
+BATCH_AXIS = "batch_size"  # the first axis of every input and output of a graph that seqpipe exported
 TENSOR_TYPES = {"tensor(bool)": "TYPE_BOOL", "tensor(int64)": "TYPE_INT64", "tensor(float)": "TYPE_FP32"}
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]+)?"
 _IMAGE_NAME = re.compile(rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[\w][\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?")
 _UNIT_PATH = re.compile(r"(/[A-Za-z0-9_.+@-]+)+")
-_HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # by ProtectHome and PrivateTmp
+_HIDDEN_FOLDERS = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # by ProtectHome and PrivateTmp
 _NAME, _IN_WORDS = r"[A-Za-z0-9][A-Za-z0-9_.-]*", "letters, digits, '.', '_' and '-'"
 _NAMES = {  # of each target: a pattern, the maximum number of characters, and the pattern in words
     "Triton": (_NAME, 90, _IN_WORDS),
@@ -56,14 +56,14 @@ Port = Annotated[int, typer.Option("--port", "-p", min=1, max=65535, help="Port 
 def triton(bundle: BundlePath, output: Output, name: Name = None, cuda: OnCuda = False, quiet: Quiet = False) -> None:
     """Write a model repository for NVIDIA Triton: NAME reads texts, NAME_graph reads the tensors of the graph."""
     from seqpipe.api.model import Model
-    from seqpipe.features.sources import fields_of
+    from seqpipe.features.sources import read_fields
 
     content, name = checked_bundle("Triton", bundle, output, name, cuda)
     model = Model(content, "cpu", threads=1)
     files: dict[str, bytes | str] = {
-        f"{name}/config.pbtxt": text_config(name, fields_of(model.predictor.featurizer), cuda),
-        f"{name}/1/model.py": template("model.py", distribution=requirement(cuda), answer=ANSWER),
-        **bundle_files(content, f"{name}/1/bundle"),
+        f"{name}/config.pbtxt": text_config(name, read_fields(model.predictor.featurizer), cuda),
+        f"{name}/1/model.py": template("model.py", distribution=requirement(cuda), answer=ANSWER_TENSOR),
+        **files_under(content, f"{name}/1/bundle"),
         f"{name}_graph/config.pbtxt": graph_config(f"{name}_graph", model.session, cuda),
         f"{name}_graph/1/model.onnx": content.files["model.onnx"],
     }
@@ -143,7 +143,7 @@ def systemd(
     for flag, path in (("--command", program), ("--place", folder)):
         if not _UNIT_PATH.fullmatch(str(path)) or ".." in path.parts:
             raise UsageError(f"{flag} {path}: must be an absolute path of letters, digits and . _ + @ -")
-        hidden = next((parent for parent in _HIDDEN if path.is_relative_to(parent)), None)
+        hidden = next((parent for parent in _HIDDEN_FOLDERS if path.is_relative_to(parent)), None)
         if hidden:
             raise UsageError(f"{flag} {path}: the service cannot read {hidden}; choose a folder such as /opt or /srv")
     service = f"seqpipe-{name}.service"
@@ -158,7 +158,7 @@ def systemd(
     )
     write_files(
         output,
-        {service: unit, **bundle_files(content, "bundle")},
+        {service: unit, **files_under(content, "bundle")},
         quiet,
         f"sudo mkdir -p {folder.parent} && sudo cp -rT {_quote(output / 'bundle')} {folder}",
         f"sudo cp {_quote(output / service)} /etc/systemd/system/",
@@ -197,7 +197,7 @@ def checked_bundle(target: str, path: Path, output: Path, name: str | None, cuda
     return content, name
 
 
-def bundle_files(content: BundleContent, folder: str) -> dict[str, bytes]:
+def files_under(content: BundleContent, folder: str) -> dict[str, bytes]:
     """Return the files of a bundle by their paths below the folder of the target."""
     from seqpipe.runtime.bundle import MANIFEST
 
@@ -218,7 +218,7 @@ def image_files(content: BundleContent, name: str, cuda: bool, port: int) -> dic
     return {
         "Dockerfile": template("Dockerfile", **values),
         ".dockerignore": "*\n!bundle\n",
-        **bundle_files(content, "bundle"),
+        **files_under(content, "bundle"),
     }
 
 
@@ -259,13 +259,13 @@ def _quote(path: Path) -> str:
 
 def text_config(name: str, fields: Sequence[str], cuda: bool) -> str:
     """Return the config.pbtxt of the model that reads texts: one input for each field of a record."""
-    from seqpipe.runtime.predictor import ROWS
+    from seqpipe.runtime.predictor import RUN_ROWS
 
     inputs = [_tensor(field, "TYPE_STRING", [1]) for field in fields]
-    outputs = [_tensor(ANSWER, "TYPE_STRING", [1])]
+    outputs = [_tensor(ANSWER_TENSOR, "TYPE_STRING", [1])]
     batching = "dynamic_batching { } # passes on waiting requests without a delay"
     # A batch is of texts, which the runtime divides among the cores.
-    return _config(name, "python", 8 * ROWS, inputs, outputs, batching, cuda)
+    return _config(name, "python", 8 * RUN_ROWS, inputs, outputs, batching, cuda)
 
 
 def graph_config(name: str, session: Any, cuda: bool) -> str:
@@ -274,16 +274,16 @@ def graph_config(name: str, session: Any, cuda: bool) -> str:
     Raises:
         BundleError: if a tensor has an unsupported type.
     """
-    from seqpipe.runtime.predictor import ROWS
+    from seqpipe.runtime.predictor import RUN_ROWS
 
     tensors = [*session.get_inputs(), *session.get_outputs()]
-    is_batched = all(tensor.shape and tensor.shape[0] == BATCH for tensor in tensors)
+    is_batched = all(tensor.shape and tensor.shape[0] == BATCH_AXIS for tensor in tensors)
     inputs = [_graph_tensor(tensor, is_batched) for tensor in session.get_inputs()]
     outputs = [_graph_tensor(tensor, is_batched) for tensor in session.get_outputs()]
     optional = ", ".join(tensor.name for tensor in session.get_overridable_initializers())
     note = f"# These inputs stay at their defaults, as they have no batch: {optional}.\n" if optional else ""
     batching = "dynamic_batching { } # of requests with equal shapes, without a delay" if is_batched else ""
-    config = _config(name, "onnxruntime", ROWS if is_batched else 0, inputs, outputs, batching, cuda)
+    config = _config(name, "onnxruntime", RUN_ROWS if is_batched else 0, inputs, outputs, batching, cuda)
     return note + config + (template("cuda.pbtxt") if cuda else "")
 
 

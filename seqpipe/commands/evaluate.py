@@ -207,13 +207,13 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """List the runs of a folder: data, model, scores, size, training time, also of unfinished and damaged ones."""
-    from seqpipe.runs.table import COLUMNS, list_runs
+    from seqpipe.runs.table import RUN_KEYS, list_runs
 
     rows = list_runs(folder, sort=sort)
     print_json(rows, as_json)
     if not as_json:
-        table = [[key.replace("_", " ") for key in COLUMNS]]
-        table += [[_cell(key, row[key]) for key in COLUMNS] for row in rows]
+        table = [[key.replace("_", " ") for key in RUN_KEYS]]
+        table += [[_cell(key, row[key]) for key in RUN_KEYS] for row in rows]
         typer.echo(printable("\n".join(text_table(table) if rows else [f"{folder}: no runs"])))
 
 

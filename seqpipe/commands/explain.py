@@ -50,7 +50,7 @@ def explain(
 ) -> None:
     """Show which words matter for the answer to a text, as a heat map or a table. Needs no PyTorch."""
     from seqpipe import load
-    from seqpipe.batch.files import input_format, one_record, read_records
+    from seqpipe.batch.files import input_format, one_record, read_inputs
     from seqpipe.console import text_table
     from seqpipe.explain.html import check_ending, draw
     from seqpipe.features.vocabulary import replace_surrogates
@@ -82,7 +82,7 @@ def explain(
             raise DataError(f"standard input: byte {error.start + 1} is not UTF-8; {fix}") from error
     records = (one_record(model, text) for text in inputs)
     if file:
-        lines = read_records(model, file, input_format(model, "auto", file))
+        lines = read_inputs(model, file, input_format(model, "auto", file))
         records = (raise_error(record) for record, _ in lines)
     for number, record in enumerate(records):
         explanation = model.explain(record, method=method, **decode_options)

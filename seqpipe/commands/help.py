@@ -10,7 +10,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 
-def examples(path: str) -> list[str]:
+def command_examples(path: str) -> list[str]:
     """Return the example command lines of a command or group; those of seqpipe itself lead from data to a server."""
     lines = resources.files("seqpipe.commands").joinpath("examples.txt").read_text("utf-8").splitlines()
     return [line for line in lines if f"{line} ".startswith(f"seqpipe {path} ")] if path else lines[:3]
@@ -32,7 +32,7 @@ class _Help:
         self.format_usage(ctx, formatter)
         formatter.write("\n" + _wrap(" ".join(self.help.split()), formatter.width, "  ") + "\n")
         path = ctx.command_path.rpartition("seqpipe")[2].strip()
-        formatter.write("\nExamples:\n" + "".join(f"  {example}\n" for example in examples(path)))
+        formatter.write("\nExamples:\n" + "".join(f"  {example}\n" for example in command_examples(path)))
         arguments = [parameter for parameter in self.get_params(ctx) if parameter.param_type_name == "argument"]
         options = [parameter for parameter in self.get_params(ctx) if parameter.param_type_name != "argument"]
         sections = {"Arguments": [(argument.metavar or argument.name.upper(), argument.help) for argument in arguments]}
@@ -72,11 +72,11 @@ def _option(option: Any) -> tuple[str, str]:
 
 def _columns(rows: Sequence[tuple[str, str]], width: int) -> str:
     """Format names and texts in two columns; a name that is too long for its column has a separate line."""
-    left = min(26, max(len(name) for name, _ in rows))
+    indent = min(26, max(len(name) for name, _ in rows))
     lines = []
     for name, text in rows:
-        column = _wrap(text, width, " " * (left + 4))
-        lines.append(f"  {name:<{left}}{column[left + 2 :]}" if len(name) <= left else f"  {name}\n{column}")
+        column = _wrap(text, width, " " * (indent + 4))
+        lines.append(f"  {name:<{indent}}{column[indent + 2 :]}" if len(name) <= indent else f"  {name}\n{column}")
     return "\n".join(lines)
 
 

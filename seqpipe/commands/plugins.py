@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LICENSES = ("Apache-2.0", "MIT", "BSD-3-Clause", "none")
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-_LONGEST = 30  # the import of the class stays within a line
+_NAME_CHARS = 30  # the import of the class stays within a line
 _WIDTH = 75  # maximum width between the braces in a line of 88
 _PIPELINE = {  # the components of the example, except the new one
     "reader": "jsonl",
@@ -55,8 +55,8 @@ def list_all(plugins: PluginFiles = None) -> None:
     installed_names(anew=True)  # for tab completion
 
 
-@app.command(cls=Command)
-def show(
+@app.command("show", cls=Command)
+def show_options(
     name: Annotated[str, typer.Argument(help="A component, such as lstm, or encoder/lstm if the name is ambiguous.")],
     plugins: PluginFiles = None,
 ) -> None:
@@ -88,8 +88,8 @@ def new(
     console.say(f"\nnext: pip install -e {folder} && pytest {folder}")
 
 
-@app.command(cls=Command)
-def check(
+@app.command("check", cls=Command)
+def check_plugin(
     package: Annotated[str, typer.Argument(help="An installed distribution, such as acme-conv.")],
     sets: Annotated[
         list[str] | None,
@@ -191,8 +191,8 @@ def _module_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         rule = "letters, digits, '.', '_' and '-', the first and the last a letter or digit"
         raise UsageError(f"{name!r} is not a distribution name; use {rule}, such as acme-conv")
-    if len(name) > _LONGEST:
-        raise UsageError(f"{name!r} is {len(name)} characters long; at most {_LONGEST}, as every YAML contains it")
+    if len(name) > _NAME_CHARS:
+        raise UsageError(f"{name!r} is {len(name)} characters long; at most {_NAME_CHARS}, as every YAML contains it")
     module = re.sub("[-.]", "_", name).lower()
     if not module.isidentifier() or keyword.iskeyword(module) or resolve(name) != name:
         raise UsageError(f"{name!r} is not valid as a Python module or as text in a YAML; try 'my-{name}'")

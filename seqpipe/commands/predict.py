@@ -64,7 +64,7 @@ def predict(
 ) -> None:
     """Answer texts, one per line, or pictures or sounds, with one line of JSON each, in order. Needs no PyTorch."""
     from seqpipe import load
-    from seqpipe.batch.files import is_media, predict_file, stream_file
+    from seqpipe.batch.files import inputs_are_media, predict_file, stream_file
     from seqpipe.batch.ray_engine import RayEngine
     from seqpipe.batch.shards import Engine, answer_here, answer_in_processes, answer_parts, input_files
     from seqpipe.runtime.decode_options import BEAMS, field_options
@@ -86,7 +86,7 @@ def predict(
     known = model.predictor.options
     items = [*([] if n_best is None else [f"n_best={n_best}"]), *(options or [])]
     decode_options = field_options(option_field or (), parse_decode_options(items, {BEAMS: beams}, known), known)
-    job = replace(job, options=decode_options, media=is_media(model, inputs, job.form))
+    job = replace(job, options=decode_options, media=inputs_are_media(model, inputs, job.form))
     files = input_files(inputs, job.media)
     several = len(files) > 1 and not job.media
     if several and (stream or not output):

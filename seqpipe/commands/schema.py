@@ -19,7 +19,7 @@ def schema(
     plugins: PluginFiles = None,
 ) -> None:
     """Print the JSON Schema of pipelines, with the components of every installed plugin, for editors."""
-    from seqpipe.config.json_schema import schema as pipeline_schema
+    from seqpipe.config.json_schema import pipeline_schema
     from seqpipe.config.plugins import Plugins
     from seqpipe.files import write
 

@@ -42,7 +42,7 @@ def serve(
         from seqpipe.serve.auth import check_hosts, check_origins, read_token
         from seqpipe.serve.repository import bundles as repository_bundles
         from seqpipe.serve.repository import bundles_by_name
-        from seqpipe.serve.server import serve as run_server
+        from seqpipe.serve.server import run_server
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package == "seqpipe":

@@ -116,12 +116,12 @@ def _read_words(path: Path) -> list[str]:
 
 def _training_words(path: Path, plugins: Sequence[Path]) -> list[str]:
     """Return the vocabulary of a pipeline's tokenizers, fitted on its training data, without special tokens."""
-    from seqpipe.config.loader import load
+    from seqpipe.config.loader import load_config
     from seqpipe.features.sources import tokenizers_of
     from seqpipe.features.splitting import splits_words
     from seqpipe.training.data_forms import data_form
 
-    config = load(path, files=False, plugin_files=plugins)  # the file of vectors may not exist yet
+    config = load_config(path, files=False, plugin_files=plugins)  # the file of vectors may not exist yet
     form = data_form(config)
     artifacts = form.fit(form.read(config.data.train))
     if any(map(splits_words, tokenizers_of(artifacts.featurizer).values())):

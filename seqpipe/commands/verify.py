@@ -33,11 +33,11 @@ def verify(
 ) -> None:
     """Check the hashes of a bundle and repeat its golden examples on this machine. Needs no PyTorch."""
     if untrusted:
-        from seqpipe.runtime.untrusted import Limits, verify_untrusted
+        from seqpipe.runtime.untrusted import RLimits, verify_untrusted
 
         if device not in ("auto", "cpu") or fail_on:
             raise UsageError("--untrusted opens a bundle on the CPU; omit --device and --fail-on")
-        limits = Limits(Limits.memory if memory is None else memory, Limits.seconds if timeout is None else timeout)
+        limits = RLimits(RLimits.memory if memory is None else memory, RLimits.seconds if timeout is None else timeout)
         result = verify_untrusted(bundle, limits, sha256)
     else:
         from seqpipe import Bundle

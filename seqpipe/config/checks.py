@@ -16,15 +16,15 @@ from seqpipe.config.contract import (
     declared_features,
     describe,
     has_member,
-    head_task,
     is_language_model_head,
     member,
     replaces_mask,
+    task_class,
 )
 from seqpipe.config.signature import method_names
 from seqpipe.config.yaml import Tree
 from seqpipe.errors import PluginError, Problem
-from seqpipe.features.kinds.base import PLACES, SENTENCES, TOKENS
+from seqpipe.features.kinds.base import PLACE_AXIS, SENTENCE_AXIS, TOKEN_AXIS
 from seqpipe.features.kinds.registry import picture_size
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, di
     if len(inputs) > 1:
         return {stage.key: {} for stage in every}
     features = {name: feature for stage in every for name, feature in declared_features(stage).items()}
-    axis, grid, attentions = TOKENS, None, {}
+    axis, grid, attentions = TOKEN_AXIS, None, {}
     for stages in (inputs[0].embedding, inputs[0].encoder, head):
         for stage in stages:
             # A list of one is the same pipeline as its entry alone, with the same names of weights.
@@ -50,7 +50,7 @@ def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, di
                 name: _resolve_axis(f"{key}.{name}", over, axis, grid) for name, over in explains(stage).items()
             }
             if stage.kind == "encoder" and replaces_mask(stage):
-                size = picture_size(features.values()) if axis == TOKENS else None
+                size = picture_size(features.values()) if axis == TOKEN_AXIS else None
                 grid = (
                     member(stage.cls, "grid")(stage.options, *size) if size and has_member(stage.cls, "grid") else None
                 )
@@ -61,7 +61,7 @@ def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, di
 def axis_of(source: Input) -> str:
     """Return the axis that the positions of a source's x count after its encoders; "" if unknown."""
     features = {name: feature for stage in source.stages for name, feature in declared_features(stage).items()}
-    axis = TOKENS
+    axis = TOKEN_AXIS
     for stage in source.stages:
         axis = _axis_after(stage, axis, features)
     return axis
@@ -76,7 +76,7 @@ def explains(stage: Component) -> Mapping[str, str]:
     return weights
 
 
-def problems(inputs: Sequence[Input], head: Sequence[Component], wanted: Problem | None) -> list[Problem]:
+def attention_problems(inputs: Sequence[Input], head: Sequence[Component], wanted: Problem | None) -> list[Problem]:
     """Return the problems of the stages' declared attention; `wanted`: weights are required but there are none."""
     misstated = []
     for stage in (*(stage for source in inputs for stage in source.stages), *head):
@@ -98,8 +98,8 @@ def problems(inputs: Sequence[Input], head: Sequence[Component], wanted: Problem
 
 def _resolve_axis(key: str, over: str, axis: str, grid: tuple[int, int] | None) -> Attended:
     """Resolve the axis `words` to that of the stage's input, which may be sentences."""
-    if over == "sentences" or (over == "words" and axis == SENTENCES):
-        return Attended(key, "sentences", SENTENCES)
+    if over == "sentences" or (over == "words" and axis == SENTENCE_AXIS):
+        return Attended(key, "sentences", SENTENCE_AXIS)
     return Attended(key, over, axis, grid)
 
 
@@ -112,8 +112,8 @@ def _axis_after(stage: Component, axis: str, features: Mapping[str, Any]) -> str
         return axis
     names, _ = method_names(stage.cls.forward)  # type: ignore[attr-defined]
     axes = [features[name].axes[1] for name in names if name in features]
-    replaced = PLACES if any(feature.reads_numbers for feature in features.values()) else ""
-    return next((feature_axis for feature_axis in axes if feature_axis != TOKENS), replaced)
+    replaced = PLACE_AXIS if any(feature.reads_numbers for feature in features.values()) else ""
+    return next((feature_axis for feature_axis in axes if feature_axis != TOKEN_AXIS), replaced)
 
 
 # The checks of a head that answers with a candidate: one text, no other head, and a candidate set.
@@ -122,7 +122,7 @@ def _axis_after(stage: Component, axis: str, features: Mapping[str, Any]) -> str
 def has_candidates(head: Component) -> bool:
     """Return whether a head answers with one of a set of texts."""
     try:
-        return head_task(head).has_candidates
+        return task_class(head).has_candidates
     except PluginError:  # the head's invalid answer kind is reported elsewhere
         return False
 

@@ -334,7 +334,7 @@ class HeadArrays:
 
 def head_arrays(head: Component) -> HeadArrays:
     """Return the arrays of a head's methods; PluginError if it declares no valid answer kind."""
-    task, settings = head_task(head), answer_settings(head)
+    task, settings = task_class(head), answer_settings(head)
     message = ""
     if not task.may_self_supervise:
         names = ", ".join(name for name, allowed in TASKS.items() if allowed.may_self_supervise)
@@ -343,7 +343,7 @@ def head_arrays(head: Component) -> HeadArrays:
     return HeadArrays(targets, decided, task.has_labels, message, task.joins_sources)
 
 
-def head_task(head: Component) -> type[HeadTask]:
+def task_class(head: Component) -> type[HeadTask]:
     """Return the task class of a head's answer kind; PluginError if its class names none."""
     name = declaration(head, "answer")
     if isinstance(name, str) and name in TASKS:
@@ -358,21 +358,21 @@ def answer_settings(head: Component) -> dict[str, Any]:
     if not isinstance(settings, Mapping):
         raise head.error(f"its `answer_settings` must return a dict, not {type(settings).__name__}")
     try:
-        return check_settings(head_task(head), settings)
+        return check_settings(task_class(head), settings)
     except ValueError as error:
         raise head.error(f"`answer_settings`: {error}") from error
 
 
 def reads_every_token(head: Component) -> bool:
     """Return whether all tokens of a text are read, including those of white space only."""
-    return bool(answer_settings(head).get("every_token", head_task(head).kind_type.every_token))
+    return bool(answer_settings(head).get("every_token", task_class(head).kind_type.every_token))
 
 
 def metric_types(heads: Iterable[Component]) -> dict[str, Metric]:
     """Return the metrics of these heads by name: those of their answer kinds, and the heads' own."""
     metrics = {**MultiHeadTask.metrics, "loss": Metric(percent=False, more_is_better=False)}
     for head in heads:
-        metrics |= head_task(head).declared_metrics(answer_settings(head))
+        metrics |= task_class(head).declared_metrics(answer_settings(head))
         metrics |= member(head.cls, "score_types")
     return metrics
 

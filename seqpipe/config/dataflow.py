@@ -25,7 +25,6 @@ from seqpipe.config.contract import (
     expected_outputs,
     has_member,
     head_arrays,
-    head_task,
     invalidated_names,
     is_language_model_head,
     is_self_supervised,
@@ -35,6 +34,7 @@ from seqpipe.config.contract import (
     run_order,
     state_source,
     stated_shapes,
+    task_class,
 )
 from seqpipe.config.members import MEMBERS, REQUIRED, SHAPES, SOURCE_STATE
 from seqpipe.config.signature import method_names, optional_names, wired
@@ -46,7 +46,7 @@ from seqpipe.features.kinds.registry import pair_features
 # The names that pass between the stages of a pipeline, the stage that provides each, and the signatures that use it.
 
 _OPTIONAL_METHODS = ("score", "margin", "explain", "measures")
-_METRICS = ("options", "gold", "predicted")
+_METRICS_NAMES = ("options", "gold", "predicted")
 _FIXES: Mapping[str, str] = {
     "vocabulary": "the source has no tokenizer; add one, or use an embedding of numbers, such as linear",
     "sources": "only a head may be built from all sources",
@@ -88,7 +88,7 @@ def explained_names(inputs: Sequence[Input], head: Stages) -> list[dict[str, Any
     ]
 
 
-def explain(inputs: Sequence[Input], head: Stages) -> str:
+def names_table(inputs: Sequence[Input], head: Stages) -> str:
     """Return a table of all names with shape, dtype, provider and users."""
     rows = [("name", "shape", "dtype", "from", "used by")]
     for name in explained_names(inputs, head):
@@ -272,7 +272,7 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
             except PluginError as error:
                 trace.problems.append(head.problem(str(error)))
         if len(read) > 1:
-            joins = any(of_head.joins_sources for of_head in arrays)
+            joins = any(declared.joins_sources for declared in arrays)
             scope = _join_scopes(scope, read, heads[0]) if joins else Scope(trace)
     scope.give("sources", ends)
     scope.wire("sources", ends)
@@ -282,13 +282,13 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
         scope.give("incremental", ends)
     for stage, message in candidate_problems(inputs, heads):
         trace.error(stage, message)
-    for head, of_head in zip(heads, arrays, strict=True):
-        if len(inputs) > 1 and not (of_head.joins_sources or _reads_several(head, len(read), trace)):
+    for head, declared in zip(heads, arrays, strict=True):
+        if len(inputs) > 1 and not (declared.joins_sources or _reads_several(head, len(read), trace)):
             continue
         if len(heads) > 1 or len(inputs) > 1:
-            _wire_answer(scope, head, of_head)
+            _wire_answer(scope, head, declared)
         scope.construct(head)
-        _check_head(scope, head, of_head)
+        _check_head(scope, head, declared)
     return trace
 
 
@@ -372,7 +372,7 @@ def _reads_several(head: Component, count: int, trace: Trace) -> bool:
     try:
         several = "sources" in wired(head.cls)
         if count == 1 and not several:
-            subject = head_task(head).declared_subject(answer_settings(head))
+            subject = task_class(head).declared_subject(answer_settings(head))
             several = not is_self_supervised(head) and subject == WHOLE_TEXT
     except PluginError as error:
         trace.error(head, str(error))
@@ -411,23 +411,23 @@ def _check_head(scope: Scope, head: Component, arrays: HeadArrays) -> None:
         targets = {name: arrays.targets.get(name) for name in _corrupted_names(head)}
         provider = f"{head.key}.corrupt_batch"
     decided, others = arrays.decided, {f"other_{name}": array for name, array in arrays.decided.items()}
-    of_decide = f"{head.key}.decide"
+    decision_provider = f"{head.key}.decide"
     for methods, tensors, source in (
         (("loss", "measures"), targets, provider),
         *([(("evidence",), targets, provider)] if dev_option(head) else []),
-        (("score",), decided, of_decide),
-        (("explain",), decided, of_decide),
-        (("margin",), {**decided, **others}, of_decide),
+        (("score",), decided, decision_provider),
+        (("explain",), decided, decision_provider),
+        (("margin",), {**decided, **others}, decision_provider),
     ):
-        of_methods = Scope(trace, dict(scope.available), scope.wired)
+        method_scope = Scope(trace, dict(scope.available), scope.wired)
         for name, array in tensors.items():
-            of_methods.give(name, source, stated=None if array is None else (array.shape, array.dtype))
+            method_scope.give(name, source, stated=None if array is None else (array.shape, array.dtype))
         for method in methods:
-            of_methods.method(head, method)
+            method_scope.method(head, method)
     metrics = member(head.cls, "metrics")
-    if metrics is not None and not (callable(metrics) and method_names(metrics)[0] == _METRICS):
-        trace.error(head, f"`metrics` must be a static method of {', '.join(_METRICS)}, which returns a dict")
-    trace.names = [name for name in trace.names if name.users or name.provider != of_decide]
+    if metrics is not None and not (callable(metrics) and method_names(metrics)[0] == _METRICS_NAMES):
+        trace.error(head, f"`metrics` must be a static method of {', '.join(_METRICS_NAMES)}, which returns a dict")
+    trace.names = [name for name in trace.names if name.users or name.provider != decision_provider]
 
 
 # The checks of encoders whose initial state is the final state of another source.
@@ -456,7 +456,7 @@ def source_state_problems(inputs: Sequence[Input]) -> Iterator[tuple[Component, 
             message = f"it starts from the state of {name!r}, which depends on itself in a cycle of initial states"
             yield stage, f"{message}; change `initial_state` of one of the inputs in it"
     if len(ordered) == len(names) and inputs[0] not in read_by_heads(inputs):
-        stage, name = next(start for of_source in starts.values() for start in of_source if start[1] == names[0])
+        stage, name = next(start for input_starts in starts.values() for start in input_starts if start[1] == names[0])
         yield stage, f"it starts from {name!r}, which no head reads, so it cannot be the first input; list it later"
 
 

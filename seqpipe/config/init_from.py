@@ -57,9 +57,9 @@ def run_problem(folder: Path) -> str:
     if folder.is_dir():
         return f"{name} is not a run (no {STATE}); {fix}"
     hint = ""
-    here = Path("runs", folder.name)
-    if (here / STATE).is_file():
-        hint = f"; a path counts from the YAML's folder, and {here} is {os.path.abspath(here)}"
+    local_run = Path("runs", folder.name)
+    if (local_run / STATE).is_file():
+        hint = f"; a path counts from the YAML's folder, and {local_run} is {os.path.abspath(local_run)}"
     return f"no such run (looked for {folder}){hint}; {fix}"
 
 
@@ -114,10 +114,10 @@ def _joined_stage(component: Component, folder: Path, joined_from: Mapping[str, 
 
 def differing(component: Component, stage: Stage) -> list[str]:
     """Return the options, except paths, that differ between a component and its initial stage, as text."""
-    here = {name: plain(value) for name, value in component.options.items() if not isinstance(value, Path)}
+    options = {name: plain(value) for name, value in component.options.items() if not isinstance(value, Path)}
     return [
         f"{name} was {format_value(stage.options[name])} and is {format_value(value)}"
-        for name, value in here.items()
+        for name, value in options.items()
         if name in stage.options and stage.options[name] != value
     ]
 
@@ -141,7 +141,7 @@ def _stages(component: Component, folder: Path) -> list[Stage]:
 
 def _yaml(folder: Path) -> tuple[dict[str, Any], Mapping[str, str]]:
     """Return the YAML of a run, and the package versions of its stages."""
-    tree, problems = yaml.read((folder / YAML).read_bytes(), str(folder / YAML))
+    tree, problems = yaml.read_tree((folder / YAML).read_bytes(), str(folder / YAML))
     if problems or not isinstance(tree.data, dict):
         raise UsageError(f"{relative_path(folder / YAML)}: cannot be read, so the run is damaged; name another")
     top: dict[str, Any] = tree.data

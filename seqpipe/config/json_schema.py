@@ -50,7 +50,7 @@ class Generate(GenerateJsonSchema):
         return {**keys, "additionalProperties": False} if "patternProperties" in keys else keys
 
 
-def schema(plugins: Plugins | None = None, tell: Callable[[str], None] = lambda line: None) -> Json:
+def pipeline_schema(plugins: Plugins | None = None, tell: Callable[[str], None] = lambda line: None) -> Json:
     """Return the JSON Schema (draft 2020-12) of all pipelines of installed components.
 
     Components that cannot be loaded or read are left out; `tell` is called with a line about each. By default the
@@ -81,7 +81,7 @@ class _Schema:
             "data": self.data(),
             "needs": _or_null({"type": "array", "items": self.needs()}),
             "inputs": self.inputs(),
-            "tokenizer": ref("tokenizer"),
+            "tokenizer": definition_ref("tokenizer"),
             **{kind: self.stages(kind) for kind in STAGES},
         }
         properties = {
@@ -103,7 +103,7 @@ class _Schema:
     def data(self) -> Json:
         keys = self.model(DataKeys, "data")
         properties = {
-            "reader": {"description": "Converts a data file to records.", **ref("reader")},
+            "reader": {"description": "Converts a data file to records.", **definition_ref("reader")},
             **keys["properties"],
         }
         return {**keys, "properties": properties, "required": ["reader", *keys["required"]]}
@@ -116,7 +116,7 @@ class _Schema:
     def inputs(self) -> Json:
         """Return the schema of sources by name."""
         known = {"field": self.model(CommonKeys, "common")["properties"]["field"]}
-        known["tokenizer"] = {"anyOf": [ref("tokenizer"), NULL]}
+        known["tokenizer"] = {"anyOf": [definition_ref("tokenizer"), NULL]}
         known |= {kind: self.stages(kind) for kind in ("embedding", "encoder")}
         keys = {key: {"description": description, **known[key]} for key, description in OF_A_SOURCE.items()}
         source: Json = {"type": "object", "properties": keys, "additionalProperties": False}
@@ -126,10 +126,10 @@ class _Schema:
 
     def stages(self, kind: str) -> Json:
         """Return the schema of one component, or a list of them; of at least one head."""
-        several: Json = {"type": "array", "items": ref(kind)}
+        several: Json = {"type": "array", "items": definition_ref(kind)}
         if kind == "head":
-            return {"anyOf": [ref(kind), {**several, "minItems": 1}]}
-        return {"anyOf": [ref(kind), several, NULL]}
+            return {"anyOf": [definition_ref(kind), {**several, "minItems": 1}]}
+        return {"anyOf": [definition_ref(kind), several, NULL]}
 
     def keys(self, model: type[BaseModel]) -> Json:
         """Return the schema of a mapping of settings, which may be empty, with branches for values of `use`."""
@@ -196,9 +196,9 @@ class _Schema:
             if component["required"] == ["use"]:
                 alone += self.names(offer)
             self.defs[title] = component
-            branches.append(ref(title))
+            branches.append(definition_ref(title))
         if alone or not components:
-            branches.insert(0, {"title": f"{key} by name", **one_of(alone)})
+            branches.insert(0, {"title": f"{key} by name", **names_schema(alone)})
         self.defs[key] = {"anyOf": branches}
 
     def names(self, offer: Offer) -> list[str]:
@@ -208,16 +208,16 @@ class _Schema:
 
     def component(self, readable: Readable, common_keys: Sequence[str], title: str) -> Json:
         offer, cls, options = readable
-        of_options = self.model(options, title)
+        options_schema = self.model(options, title)
         common = self.model(CommonKeys, "common")["properties"]
-        properties: Json = {"use": {"description": USE.format(offer.kind), **one_of(self.names(offer))}}
-        properties |= of_options["properties"] | {key: common[key] for key in common_keys if key in common}
-        required = ["use", *of_options.get("required", [])]
+        properties: Json = {"use": {"description": USE.format(offer.kind), **names_schema(self.names(offer))}}
+        properties |= options_schema["properties"] | {key: common[key] for key in common_keys if key in common}
+        required = ["use", *options_schema.get("required", [])]
         if offer.kind in STAGES:  # an option that the tokenizer may have stated
             required = [name for name in required if name != INHERITED]
         if "target_tokenizer" in common_keys:
             writes = "target_vocabulary" in wired(cls)
-            choice: Json = {"anyOf": [{"const": "same"}, ref("target_tokenizer")]} if writes else NULL
+            choice: Json = {"anyOf": [{"const": "same"}, definition_ref("target_tokenizer")]} if writes else NULL
             properties["target_tokenizer"] = {"description": TARGET_TOKENIZER, **choice}
             required += ["target_tokenizer"] if writes else []
         return {
@@ -243,7 +243,7 @@ class _Schema:
         return keys
 
 
-def one_of(names: Sequence[str]) -> Json:
+def names_schema(names: Sequence[str]) -> Json:
     """Return an enumeration of names; full names are valid, but editors suggest only the unique short ones."""
     short = [name for name in names if "/" not in name]
     full = [name for name in names if "/" in name and name.rpartition("/")[2] in short]
@@ -254,7 +254,7 @@ def one_of(names: Sequence[str]) -> Json:
     return {"anyOf": [offered, {"type": "string", "pattern": f"^({pattern})$"}]}
 
 
-def ref(name: str) -> Json:
+def definition_ref(name: str) -> Json:
     return {"$ref": f"#/$defs/{quote(_escape(name))}"}
 
 

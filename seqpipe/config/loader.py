@@ -45,18 +45,18 @@ from seqpipe.config.signature import (
     mismatch_message,
     option_fields,
     options_model,
-    validate,
+    validate_model,
     values,
     wired,
 )
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Plain, Spot, Tree, dump, format_value, plain
 from seqpipe.errors import LFS_FIX, LFS_POINTER, ConfigError, DataError, PluginError, Problem, UsageError, did_you_mean
-from seqpipe.features.parts import DataPath, Files, Part, paths_of
+from seqpipe.features.parts import DataPart, DataPath, Files, paths_of
 from seqpipe.files import download, match_files
 from seqpipe.types import CHECKPOINT, FOLDER
 
-__all__ = ["Component", "Config", "Data", "load", "resolved"]
+__all__ = ["Component", "Config", "Data", "load_config", "resolved"]
 
 INPUT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 INHERITED = "checkpoint"  # option of a stage that may be that of the tokenizer of its source
@@ -68,7 +68,7 @@ _ON_THE_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?", re.ASCII)
 _COMPONENTS = ("reader", "tokenizer", *STAGES, "target_tokenizer", "optimizer", "schedule")
 
 
-def load(
+def load_config(
     source: Path | Mapping[str, Any],
     overrides: Sequence[str] = (),
     plugins: Plugins | None = None,
@@ -88,7 +88,7 @@ def load(
             text = dump(plain(source))
         except RepresenterError as error:
             raise UsageError(f"a pipeline has plain values only; {error.args[1]!r} is not one") from error
-        tree, problems = yaml.read(text.encode(), str(path))
+        tree, problems = yaml.read_tree(text.encode(), str(path))
         tree = Tree(str(path), tree.data)  # without positions: there is no file
     else:
         path = Path(source)
@@ -97,7 +97,7 @@ def load(
         except OSError as error:
             reason = "no such file" if isinstance(error, FileNotFoundError) else (error.strerror or str(error)).lower()
             raise ConfigError([Problem(str(path), 0, 0, "", f"{reason}; looked for {path.absolute()}")]) from None
-        tree, problems = yaml.read(data, str(path))
+        tree, problems = yaml.read_tree(data, str(path))
     unread = {problem.key for problem in problems if problem.key}
     for text in overrides:
         problems += override(tree, text)
@@ -293,14 +293,14 @@ class _Loader:
         if not isinstance(top["data"], dict):
             return None
         reader = self.required("reader", mapping, ("data",), "reader")
-        rest = {key: value for key, value in mapping.items() if key != "reader"}
-        keys, mistakes = validate(DataKeys, rest)
+        entries = {key: value for key, value in mapping.items() if key != "reader"}
+        keys, mistakes = validate_model(DataKeys, entries)
         self.report(mistakes, ("data",), ["reader", *DataKeys.model_fields], "'data'", "key")
         wrong = {mistake.where[0] for mistake in mistakes}
         folder = reader is not None and contract.member(reader.cls, "folder")
         files: dict[Where, Path | Files] = {}
         for key in ("train", "dev", "test", "unlabelled", "candidates", "add"):
-            value = rest.get(key) if key not in wrong else None
+            value = entries.get(key) if key not in wrong else None
             sets = {(key, name): paths for name, paths in value.items()} if isinstance(value, dict) else {(key,): value}
             for where, paths in sets.items():
                 if isinstance(paths, (str, list)):
@@ -317,7 +317,7 @@ class _Loader:
         train: DataPath = files["train",]
         dev: DataPath | None = files.get(("dev",))
         tests: dict[str, DataPath] = {str(where[-1]): file for where, file in files.items() if where[0] == "test"}
-        shares = {role: rest[role] for role in ("dev", "test") if isinstance(rest.get(role), (int, float))}
+        shares = {role: entries[role] for role in ("dev", "test") if isinstance(entries.get(role), (int, float))}
         if keys.bad_rows == "skip" and not contract.has_member(reader.cls, "left_out"):
             self.error(("data", "bad_rows"), f"the reader {reader.use!r} cannot leave records out; delete the key")
         added = paths_of(files["add",]) if ("add",) in files else ()
@@ -327,7 +327,7 @@ class _Loader:
             self.error(("data", "test"), "the fold is the test set; delete data.test, or data.fold")
         if shares or keys.fold or added:
             shared = float(shares.get("dev", 0)), float(shares.get("test", 0))
-            train = part = Part(files["train",], "train", *shared, keys.split_seed, keys.group, keys.fold, added)
+            train = part = DataPart(files["train",], "train", *shared, keys.split_seed, keys.group, keys.fold, added)
             dev = replace(part, role="dev") if "dev" in shares else dev
             tests = {"test": replace(part, role="test")} if "test" in shares or keys.fold else tests
         candidates, unlabelled = files.get(("candidates",)), files.get(("unlabelled",))
@@ -344,8 +344,8 @@ class _Loader:
             chosen["teacher"] = self.teacher(teacher, ("train", "teacher"))
         if (value := mapping.get(key := "self_training")) is not None:
             chosen[key] = self.keys(SelfTraining, self.mapping(value, ("train", key)), ("train", key), repr(key))
-        rest = {key: value for key, value in mapping.items() if key not in (*CHOICES, "teacher", "self_training")}
-        train = self.keys(Train, rest, ("train",), "'train'")
+        entries = {key: value for key, value in mapping.items() if key not in (*CHOICES, "teacher", "self_training")}
+        train = self.keys(Train, entries, ("train",), "'train'")
         return train and train.model_copy(update=chosen)
 
     def teacher(self, value: Plain, path: Where) -> Teacher | None:
@@ -400,7 +400,7 @@ class _Loader:
         if not data.unlabelled:
             self.error(("train", "self_training"), "it needs texts; name them in data.unlabelled, or delete the key")
         for head in heads:
-            if head.key not in self.invalid and not contract.head_task(head).self_trains:
+            if head.key not in self.invalid and not contract.task_class(head).self_trains:
                 message = f"{head.use!r} answers with neither labels nor tags, which train.self_training needs"
                 self.problems.append(head.problem(f"{message}; delete that key"))
 
@@ -411,7 +411,7 @@ class _Loader:
         none = "no stage has attention weights; use one that has, such as head: {use: label, "
         none += "pool: attention}, or delete it"
         wanted = self.tree.problem(("export", "explain"), none) if export and export.explain else None
-        problems = dataflow.problems(inputs, heads) or checks.problems(inputs, heads, wanted)
+        problems = dataflow.problems(inputs, heads) or checks.attention_problems(inputs, heads, wanted)
         if export and export.streaming and not problems:
             problems = checks.streaming_problems(inputs, heads, export, self.tree)
         self.problems += problems
@@ -459,7 +459,7 @@ class _Loader:
         shared = option_fields(model).get(INHERITED)
         if kind in STAGES and shared and CHECKPOINT in shared.metadata and self.tokenizer_checkpoint is not None:
             stated = {INHERITED: self.tokenizer_checkpoint, **stated}
-        instance, mistakes = validate(model, stated)
+        instance, mistakes = validate_model(model, stated)
         if mistakes:
             self.report(mistakes, path, [*option_fields(model), *allowed], repr(use), "option")
         spot, key = self.tree.spot((*path, "use")), yaml.key_text(path)
@@ -715,7 +715,7 @@ class _Loader:
 
     def keys(self, model: type[Model], mapping: Mapping[str, Plain], path: Where, owner: str) -> Model | None:
         """Validate the keys of a mapping as a model; record their problems."""
-        instance, mistakes = validate(model, mapping)
+        instance, mistakes = validate_model(model, mapping)
         if mistakes:
             self.report(mistakes, path, list(model.model_fields), owner, "key")
         return instance

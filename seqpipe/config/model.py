@@ -13,7 +13,7 @@ from seqpipe.config.schema import Export, PluginKeys, Train
 from seqpipe.config.yaml import Plain, plain
 from seqpipe.errors import Problem
 from seqpipe.features.document import Overlaps
-from seqpipe.features.parts import DataPath, Files, Part
+from seqpipe.features.parts import DataPart, DataPath, Files
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
         return path_text(source) if isinstance(source, Path) else [path_text(path) for path in source.paths]
 
     def share_or_paths(source: DataPath | None) -> Plain:
-        if isinstance(source, Part):
+        if isinstance(source, DataPart):
             return getattr(source, source.role) or None
         return source and paths_text(source)
 
@@ -164,7 +164,7 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
         named[source.name] |= {"embedding": several(source.embedding), "encoder": several(source.encoder)}
     sources: dict[str, Plain] = named.get("", {"inputs": named})
     data, train_files = config.data, config.data.train
-    part = train_files if isinstance(train_files, Part) else Part(train_files, "train")
+    part = train_files if isinstance(train_files, DataPart) else DataPart(train_files, "train")
     tests = {name: share_or_paths(path) for name, path in config.data.tests.items()}
     train = config.train.model_dump(mode="json")
     if config.train.teacher:

@@ -29,12 +29,12 @@ from seqpipe.version import PLUGIN_API
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-GROUP = "seqpipe"
+ENTRY_POINT_GROUP = "seqpipe"
 KINDS = ("reader", "tokenizer", "embedding", "encoder", "head")
 BUILTIN = "seqpipe-nlp"  # the distribution of the built-ins
 API_ATTRIBUTE = "SEQPIPE_PLUGIN_API"  # of the module that an entry point names
 FILE_MODULE = "plugin_file_"  # prefix of the module name of a plugin file, before its sha256
-SLOW = 0.5  # seconds; a slower import of a plugin is reported
+SLOW_IMPORT_SECONDS = 0.5  # seconds; a slower import of a plugin is reported
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Plugins:
         self.left_out: list[str] = []
         self.allow = allow
         off = os.environ.get("SEQPIPE_PLUGINS", "").lower() == "off"
-        for entry_point in metadata.entry_points(group=GROUP) if entry_points is None else entry_points:
+        for entry_point in metadata.entry_points(group=ENTRY_POINT_GROUP) if entry_points is None else entry_points:
             owner = entry_point.dist
             distribution, version = entry_point.value.partition(":")[0], "?"
             if owner:
@@ -125,7 +125,7 @@ class Plugins:
         except (Exception, SystemExit) as error:  # a plugin may raise any exception
             self.broken.append(Broken(distribution, version, entry_point.name, _reason(error)))
         seconds = time.perf_counter() - clock
-        if seconds > SLOW and distribution != BUILTIN:
+        if seconds > SLOW_IMPORT_SECONDS and distribution != BUILTIN:
             message = f"its import slows every command down by {seconds:.1f} s; offer components as 'module:Class'"
             self.notes.append(f"{distribution} {version}: {message}")
         sys.stderr.write(printed.getvalue())
@@ -170,7 +170,7 @@ class Plugins:
 
 def installed_names(anew: bool = False) -> dict[str, list[str]]:
     """Return the names of the installed components by kind, as cached until a version changes, or `anew`."""
-    entry_points = [*metadata.entry_points(group=GROUP)]
+    entry_points = [*metadata.entry_points(group=ENTRY_POINT_GROUP)]
     owners = sorted(f"{point.dist.name} {point.dist.version}" for point in entry_points if point.dist)
     key = [os.environ.get("SEQPIPE_PLUGINS", ""), *owners]
     # Without a cache, or the package that finds its folder, a completion takes longer, and cannot report that.
@@ -209,7 +209,7 @@ def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
             f"it is written for plugin API {api}, and this seqpipe has {PLUGIN_API}; install a version of "
             f"it with {API_ATTRIBUTE} = {PLUGIN_API}, or another version of seqpipe-nlp"
         )
-    manager = pluggy.PluginManager(GROUP)
+    manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
     manager.add_hookspecs(hookspecs)
     manager.register(plugin, name=distribution)
     manager.check_pending()

@@ -248,8 +248,8 @@ def _expand_dataclasses(typed: Iterable[tuple[inspect.Parameter, Any]]) -> Itera
 def constructor(cls: type) -> list[inspect.Parameter]:
     """Return the parameters of `__init__` without `self`; none if a class inherits it from `object` or `nn.Module`."""
     function = inspect.getattr_static(cls, "__init__")
-    of_module = inspect.isfunction(function) and function.__qualname__ == "Module.__init__"
-    if function is object.__init__ or of_module:
+    is_module_init = inspect.isfunction(function) and function.__qualname__ == "Module.__init__"
+    if function is object.__init__ or is_module_init:
         return []
     parameters = list(inspect.signature(function).parameters.values())[1:]
     if variadic := _variadic(parameters):
@@ -423,7 +423,7 @@ class Mistake(NamedTuple):
     message: str
 
 
-class Row(NamedTuple):
+class OptionRow(NamedTuple):
     """One option in the output of `plugins show`."""
 
     option: str
@@ -465,7 +465,7 @@ def options_model(cls: type) -> type[BaseModel]:
         raise bad_signature(cls, f"its options cannot be read: {str(error).splitlines()[0]}") from error
 
 
-def validate(model: type[Model], data: Mapping[str, Plain]) -> tuple[Model | None, list[Mistake]]:
+def validate_model(model: type[Model], data: Mapping[str, Plain]) -> tuple[Model | None, list[Mistake]]:
     """Return plain data as an instance of the model, or all mistakes in it in plain words.
 
     Read as strict JSON: a list may become a tuple and text a path, but "3", 3.0 and True are not ints.
@@ -511,12 +511,12 @@ def values(options: BaseModel) -> dict[str, Any]:
     return {fields[name].alias or name: value for name, value in options}
 
 
-def option_rows(cls: type) -> list[Row]:
+def option_rows(cls: type) -> list[OptionRow]:
     """Return a row for each option of the constructor: name, type, default, and its line in the Args section."""
     rows = []
     for option, info in option_fields(options_model(cls)).items():
         default = "required" if info.is_required() else format_value(plain(info.default))
-        rows.append(Row(option, describe_type(info.annotation, info.metadata), default, info.description or ""))
+        rows.append(OptionRow(option, describe_type(info.annotation, info.metadata), default, info.description or ""))
     return rows
 
 

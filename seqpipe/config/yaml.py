@@ -111,7 +111,7 @@ _Dumper.add_representer(str, _Dumper.text)
 # Syntax errors of a YAML file in plain words, each with its position and the fix.
 
 # A part of PyYAML's message; our message; whether its first mark is the position.
-_FIXES: Sequence[tuple[str, str, bool]] = (
+_SYNTAX_FIXES: Sequence[tuple[str, str, bool]] = (
     ("while scanning an alias", "a value cannot start with '*'; put it in quotes", True),
     ("while scanning an anchor", "a value cannot start with '&'; put it in quotes", True),
     ("scanning a quoted scalar found unexpected", "this quote is never closed; add the closing quote", True),
@@ -147,7 +147,7 @@ _FIXES: Sequence[tuple[str, str, bool]] = (
 def syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
     said = f"{error.context or ''} {error.problem or ''}".strip()
     at_context = False
-    for part, fix, at_context_then in _FIXES:
+    for part, fix, at_context_then in _SYNTAX_FIXES:
         if part in said:
             said, at_context = fix, at_context_then
             break
@@ -206,15 +206,15 @@ def key_text(path: Path) -> str:
     return ".".join(map(str, path))
 
 
-def parse(data: bytes, file: str) -> Tree:
+def parse_tree(data: bytes, file: str) -> Tree:
     """Parse one YAML file to a tree; ConfigError lists all problems that could be found."""
-    tree, problems = read(data, file)
+    tree, problems = read_tree(data, file)
     if problems:
         raise ConfigError(problems)
     return tree
 
 
-def read(data: bytes, file: str) -> tuple[Tree, list[Problem]]:
+def read_tree(data: bytes, file: str) -> tuple[Tree, list[Problem]]:
     """Return the tree and the problems that allow reading to continue; ConfigError for any other."""
     builder = _Builder(file)
     text = _decode(data, file)
@@ -235,7 +235,7 @@ def scalar(text: str, file: str = "") -> Plain:
         return None
     place = file or text
     try:
-        tree, problems = read(text.encode("utf-8", "surrogateescape"), place)
+        tree, problems = read_tree(text.encode("utf-8", "surrogateescape"), place)
     except ConfigError as error:
         tree, problems = Tree(place), error.problems
     if not problems and text.lstrip()[0] not in "[{" and isinstance(tree.data, (list, dict)):

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from seqpipe.answers.comparison import Row, compare, is_wrong
+from seqpipe.answers.comparison import Row, compare_heads, is_wrong
 from seqpipe.answers.task import Task
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import InputSource
 from seqpipe.features.vocabulary import SPECIALS, UNK
 
-BINS = 10  # of a histogram
+HISTOGRAM_BINS = 10  # of a histogram
 CALIBRATION_BINS = 15  # as in Guo et al. 2017, and in the messages of training
 MOST_RECORDS = 5_000  # records of a set of which lengths, labels and unknown words are counted
 
@@ -24,7 +24,7 @@ def judge(task: Task, featurizer: InputSource, answers: Sequence[Mapping[str, An
     """Yield a row for each head's answer to each record of a run's `answers`, as `Run.errors` documents it."""
     docs = featurizer.docs([row["record"] for row in answers])
     for row, doc in zip(answers, docs, strict=True):
-        for compared in compare(task, task.gold(row["record"]), row["answer"]):
+        for compared in compare_heads(task, task.gold(row["record"]), row["answer"]):
             yield {**row, "text": doc.text, "tokens": len(doc), **compared}
 
 
@@ -101,8 +101,8 @@ def data_facts(featurizer: InputSource, task: Task, records: Sequence[Record]) -
 
 # The training in words
 
-FAST, SLOW = 100.0, 1e-5  # factors of a gradient norm that explodes between epochs, or vanishes beside other stages
-RISE, GAP = 1.1, 0.1  # of the dev loss over its minimum, and between the scores of train and dev
+NORM_GROWTH, NORM_SHARE = 100.0, 1e-5  # of a gradient that explodes between epochs, or vanishes beside other stages
+LOSS_RISE, SCORE_GAP = 1.1, 0.1  # of the dev loss over its minimum, and between the scores of train and dev
 FINDINGS = {
     "explodes": ("Training explodes", "lower train.optimizer.lr, or set train.clip"),
     "vanishes": ("Gradients vanish", "use an LSTM, a GRU or residual connections, not a plain RNN, or fewer layers"),
@@ -122,25 +122,25 @@ def training_findings(history: Sequence[Mapping[str, Any]], metric: str | None) 
     norms = [{stage: math.inf if norm is None else norm for stage, norm in row["gradients"].items()} for row in history]
     for stage in norms[0] if norms else ():
         values = [row.get(stage, 0.0) for row in norms]
-        if max(values) > FAST * max(values[0], 1e-3):
+        if max(values) > NORM_GROWTH * max(values[0], 1e-3):
             epoch = history[values.index(max(values))]["epoch"]
             grown = f"from {values[0]:.3g} to {max(values):.3g} in epoch {epoch}"
             explosions = [f"the gradient norm of {stage} grew {grown}"]
         shares = [row[stage] / max(row.values()) for row in norms if row.get(stage) and max(row.values()) < math.inf]
-        if shares and (share := float(np.median(shares))) < SLOW:
+        if shares and (share := float(np.median(shares))) < NORM_SHARE:
             findings.append(("vanishes", f"the norm of {stage} is {share:.1g} of the largest one, so it hardly learns"))
     explosions += [f"{row['diverged']} in epoch {row['epoch']}" for row in history if "diverged" in row]
     if explosions:
         findings.append(("explodes", "; ".join(explosions)))
     epochs = [row for row in history if row.get("dev")]
     losses = [(row["dev"]["loss"], row["loss"], row["epoch"]) for row in epochs if row["dev"].get("loss") is not None]
-    if losses and losses[-1][0] > RISE * min(losses)[0] and losses[-1][1] < min(losses)[1]:
+    if losses and losses[-1][0] > LOSS_RISE * min(losses)[0] and losses[-1][1] < min(losses)[1]:
         (low, before, epoch), (high, after, _) = min(losses), losses[-1]
         text = f"after epoch {epoch} the dev loss rises from {low:.3g} to {high:.3g}"
         findings.append(("overfits", f"{text} while the training loss falls from {before:.3g} to {after:.3g}"))
     best: Mapping[str, Any] = next((row for row in reversed(epochs) if row["best"]), {})
     train, dev = (best.get(part, {}).get(metric) for part in ("train", "dev"))
-    if train is not None and dev is not None and 1 >= train > dev + GAP:
+    if train is not None and dev is not None and 1 >= train > dev + SCORE_GAP:
         scores = f"{metric} is {100 * train:.0f} % on train and {100 * dev:.0f} % on dev"
         findings.append(("overfits", f"in epoch {best['epoch']} {scores}"))
     return [

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqpipe.answers.answer_types import Answer
-from seqpipe.answers.comparison import compare
+from seqpipe.answers.comparison import compare_heads
 from seqpipe.answers.metrics.numbers import mean_of, metric_of, ratio
 from seqpipe.answers.task import HeadTask, Task
 from seqpipe.answers.text import RECORD_CONTINUES
 from seqpipe.answers.types import PASSAGE, Counts, Metric, Pair, Scores, Statistics
 from seqpipe.errors import DataError, PluginError, UsageError, did_you_mean
-from seqpipe.features.document import Arrays, Doc, Record, locate, location
+from seqpipe.features.document import Arrays, Doc, Record, locate_words, location
 from seqpipe.features.media import json_value
 from seqpipe.features.raw_text import with_raw_text
-from seqpipe.features.sources import fields_of
+from seqpipe.features.sources import read_fields
 from seqpipe.files import Rows, file_lines, json_bytes, null_non_finite, write
 from seqpipe.runtime.decode_options import refuse_several, resolve_options
 from seqpipe.runtime.predictor import CHUNK, Predictor, chunks
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from seqpipe.config.contract import Metrics
 
 
-def evaluate(
+def score_records(
     predictor: Predictor,
     records: Iterable[Record],
     *,
@@ -59,7 +59,7 @@ def evaluate(
 def answered(
     predictor: Predictor, records: Iterable[Record], *, raw: bool = False, options: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Record, Answer]]:
-    """Yield each record with the answer to it, of a language model its loss; arguments are those of `evaluate`."""
+    """Yield each record with the answer to it, of a language model its loss; arguments are those of `score_records`."""
     options = options or {}
     if predictor.kind.is_generated and options:
         names = ", ".join(options)
@@ -81,7 +81,7 @@ def score_answers(
     by: str | None = None,
     errors: Path | None = None,
 ) -> dict[str, Scores]:
-    """Return the scores of answers to records, in the format of `evaluate`."""
+    """Return the scores of answers to records, in the format of `score_records`."""
     task = predictor.task
     if errors and not task.is_comparable:
         kind = predictor.kind.kind
@@ -95,7 +95,7 @@ def score_answers(
                 counters[group] = new_counter(predictor)
             counters[group].add(gold, predicted)
         if errors and not task.is_right(gold, predicted):
-            rows = compare(task, gold, answer)
+            rows = compare_heads(task, gold, answer)
             confidence = max((row["wrongness"] for row in rows if not row["right"]), default=0.0)
             wrong.append((confidence, _error_line(predictor, record, gold, answer, confidence)))
     if errors:
@@ -113,7 +113,7 @@ def _error_line(predictor: Predictor, record: Record, gold: Any, answer: Answer,
     line |= mistakes if "" in task.parts else {"mistakes": mistakes}
     # Of the record's fields with the same names, as in a file of errors that is read again, only those stay that the
     # model reads or whose values are references.
-    needed = {*fields_of(predictor.featurizer), *(part.kind.target for part in task.parts.values())}
+    needed = {*read_fields(predictor.featurizer), *(part.kind.target for part in task.parts.values())}
     kept = {key: value for key, value in record.items() if key in needed or key.partition(".")[0] not in line}
     return line | {key: json_value(value) for key, value in kept.items()}
 
@@ -127,9 +127,9 @@ def _losses(predictor: Predictor, records: Iterable[Record]) -> Iterator[dict[st
         return {name: array for name, array in arrays.items() if name not in ("ids", "mask")}
 
     def docs() -> Iterator[tuple[Doc, bool]]:
-        for some in chunks(records, CHUNK):
-            continues = [record.get(RECORD_CONTINUES) is True for record in some]
-            yield from zip(predictor.featurizer.docs(some), continues, strict=True)
+        for chunk in chunks(records, CHUNK):
+            continues = [record.get(RECORD_CONTINUES) is True for record in chunk]
+            yield from zip(predictor.featurizer.docs(chunk), continues, strict=True)
 
     task: Any = predictor.task
     yield from task.losses(docs(), lambda feeds: predictor.run(feeds | options), other_features)
@@ -194,7 +194,7 @@ def headlines(scores: Mapping[str, Any], metric: str | None = None) -> dict[str,
     """Return the headline score; for several heads their mean, followed by that of each.
 
     Args:
-        scores: The result of `evaluate`.
+        scores: The result of `score_records`.
         metric: The score that selected the weights, which comes first if it is among the scores.
     """
     parts = {name: headline(part) for name, part in scores.items() if isinstance(part, dict) and name != "labels"}
@@ -282,13 +282,13 @@ class _HeadCounter:
         scores = self.counter.result()
         if not (self.metrics and self.answers):
             return scores
-        of_head = self.metrics(*zip(*self.answers, strict=True))
-        if taken := sorted(scores.keys() & of_head.keys()):
+        head_scores = self.metrics(*zip(*self.answers, strict=True))
+        if taken := sorted(scores.keys() & head_scores.keys()):
             raise PluginError(f"the head's `metrics` returns {taken[0]!r}, a name of its answer kind; rename it")
         labels = {"labels": scores.pop("labels")} if "labels" in scores else {}
-        if next(iter(of_head), None) in self.declared:
-            return {**of_head, **scores, **labels}
-        return {**scores, **of_head, **labels}
+        if next(iter(head_scores), None) in self.declared:
+            return {**head_scores, **scores, **labels}
+        return {**scores, **head_scores, **labels}
 
 
 def group_of(record: Record, by: str) -> str:
@@ -301,7 +301,7 @@ def group_of(record: Record, by: str) -> str:
 
 # Robustness and fairness: answers to perturbed texts, and to texts with words swapped, such as he and she.
 
-EXAMPLES = 5  # of each perturbation or pair
+EXAMPLES_PER_CHANGE = 5  # of each perturbation or pair
 _WIDE = {code: code + 0xFEE0 for code in range(33, 127)}
 
 
@@ -333,7 +333,7 @@ def _change(record: Record, fields: Sequence[str], change: Callable[[str], str],
         words = [change(word) for word in record["words"]]
         changed["words"] = [*words[:-1], words[-1] + end]
         if text := texts.get("text"):
-            places = [(0, 0), *locate(record["words"], text, location(record)), (len(text), len(text))]
+            places = [(0, 0), *locate_words(record["words"], text, location(record)), (len(text), len(text))]
             between = [change(text[a:b]) for (_, a), (b, _) in pairwise(places)]
             changed["text"] = "".join(map("".join, zip(between, [*changed["words"], ""], strict=True)))
     return changed
@@ -379,7 +379,7 @@ def robustness(predictor: Predictor, records: Sequence[Record], perturb: Sequenc
         broken = sorted(first_right - right)
         examples = [
             {"text": _text(records[i], fields), "changed": _text(variants[i], fields), **task.mistakes(*golds[i])}
-            for i in broken[:EXAMPLES]
+            for i in broken[:EXAMPLES_PER_CHANGE]
         ]
         more_is_better = metric_of(metric, predictor.metric_types).more_is_better
         drop = first_score - score if more_is_better else score - first_score
@@ -427,7 +427,7 @@ def swap(predictor: Predictor, records: Sequence[Record], pairs: Sequence[tuple[
                 shown = {"text": _text(both[0], fields), "changed": _text(both[1], fields)}
                 examples.append({**shown, "before": before, "after": after})
         counts = {"texts": len(variants), "changed": len(examples), "share": ratio(len(examples), len(variants))}
-        rows.append({"pair": " ↔ ".join(pair), **counts, "examples": examples[:EXAMPLES]})
+        rows.append({"pair": " ↔ ".join(pair), **counts, "examples": examples[:EXAMPLES_PER_CHANGE]})
     texts, changed = (sum(row[key] for row in rows) for key in ("texts", "changed"))
     rows.insert(0, {"pair": "all", "texts": texts, "changed": changed, "share": ratio(changed, texts), "examples": []})
     return rows
@@ -449,11 +449,11 @@ def _comparable(predictor: Predictor, answer: Any) -> str:
     """Return each head's answer without scores and offsets as text."""
     parts: dict[str, Any] = {}
     for head, part in predictor.task.parts.items():
-        of_head = answer[head] if head else answer
+        head_answer = answer[head] if head else answer
         if part.kind.tags_words:
-            parts[head] = [(item[part.kind.label_key], item["word"]) for item in of_head]
+            parts[head] = [(item[part.kind.label_key], item["word"]) for item in head_answer]
         else:
-            parts[head] = part.predicted(of_head)[:1] if part.has_candidates else part.predicted(of_head)
+            parts[head] = part.predicted(head_answer)[:1] if part.has_candidates else part.predicted(head_answer)
             if isinstance(parts[head], float):
                 parts[head] = f"{parts[head]:.2g}"
     return json.dumps(parts, ensure_ascii=False)

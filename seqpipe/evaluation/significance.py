@@ -15,12 +15,12 @@ from seqpipe.answers.metrics.numbers import metric_of
 from seqpipe.errors import UsageError
 from seqpipe.evaluation.scores import group_of, new_counter
 from seqpipe.features.document import Record
-from seqpipe.features.sources import fields_of
+from seqpipe.features.sources import read_fields
 from seqpipe.runtime.predictor import Predictor
 
 RESAMPLES = 1000
 LEVEL = 0.05  # a smaller p is a difference; 1 - LEVEL is the level of the interval
-CELLS = 4_000_000  # numbers of an array of weights
+MAX_SAMPLE_WEIGHTS = 4_000_000  # numbers of an array of weights
 Key = tuple[str, str]  # of a score: the label, or "", and the metric
 Triple = tuple[Any, Any, Any]  # the reference of a record, and both predictions
 
@@ -124,7 +124,7 @@ def _compare_set(
         if changes and predicted[0] != predicted[1]:
             right = [task.is_comparable and task.is_right(gold, each) for each in predicted]
             kind = "changed" if right[0] == right[1] else "fixed" if right[1] else "broken"
-            texts = [str(record[field]) for field in fields_of(predictor.featurizer) if record.get(field) is not None]
+            texts = [str(record[field]) for field in read_fields(predictor.featurizer) if record.get(field) is not None]
             text = " | ".join(texts) or " ".join(record.get("words", []))
             example = {"change": kind, "where": record.get("where"), "text": text, "expected": gold}
             changes[kind].append(example | {"answers": ["; ".join(predictor.kind.lines(answer)) for answer in answers]})
@@ -133,13 +133,13 @@ def _compare_set(
     differ = predictor.kind.is_generated and any(a["tokens"] != b["tokens"] for _, a, b in triples)
     overall = [key for key in scores if not key[0] and not (differ and key[1] in ("perplexity", "loss"))]
     main = min(overall, key=lambda key: scores[key].p is None)
-    of_groups = [replace(_differences(predictor, groups[name], resamples)[main], name=name) for name in sorted(groups)]
-    of_labels = [row for (label, _), row in scores.items() if label]
+    group_rows = [replace(_differences(predictor, groups[name], resamples)[main], name=name) for name in sorted(groups)]
+    label_rows = [row for (label, _), row in scores.items() if label]
     ordered = [scores[main], *(scores[key] for key in overall if key != main)]
-    counts = {kind: len(some) for kind, some in changes.items()}
-    shown = [example for some in changes.values() for example in some[:examples]]
+    counts = {kind: len(kind_changes) for kind, kind_changes in changes.items()}
+    shown = [example for kind_changes in changes.values() for example in kind_changes[:examples]]
     facts = data, first.name, second.name, len(triples), resamples
-    return SetComparison(*facts, ordered, of_labels, of_groups, counts, shown)
+    return SetComparison(*facts, ordered, label_rows, group_rows, counts, shown)
 
 
 def _align(data: str, first: AnsweredSets, second: AnsweredSets) -> list[tuple[Record, Answer, Answer]]:
@@ -172,7 +172,7 @@ def _differences(predictor: Predictor, triples: Sequence[Triple], resamples: int
     places: dict[str, list[int]] = defaultdict(list)  # equal records are drawn together
     for i, triple in enumerate(triples):
         places[repr(triple)].append(i)
-    at, counts = [some[0] for some in places.values()], np.array([len(some) for some in places.values()])
+    at, counts = [indices[0] for indices in places.values()], np.array([len(indices) for indices in places.values()])
     sides = [[(triple[0], triple[side]) for triple in triples] for side in (1, 2)]
     whole = [new_counter(predictor) for _ in sides]
     for counter, side in zip(whole, sides, strict=True):
@@ -187,7 +187,7 @@ def _differences(predictor: Predictor, triples: Sequence[Triple], resamples: int
             by_key |= _flat(score(weights @ rows), predictor)
         return by_key
 
-    rng, size = np.random.default_rng(1), max(1, CELLS // len(at))
+    rng, size = np.random.default_rng(1), max(1, MAX_SAMPLE_WEIGHTS // len(at))
     samples: dict[Key, list[list[np.ndarray]]] = defaultdict(list)
     for number in (min(size, resamples - done) for done in range(0, resamples, size)):
         drawn = rng.multinomial(len(triples), counts / len(triples), size=number)
@@ -199,9 +199,9 @@ def _differences(predictor: Predictor, triples: Sequence[Triple], resamples: int
             parts = np.split(np.broadcast_to(after[key] - before[key], 1 + 2 * number), [1, 1 + number])
             samples[key].append(parts)
     rows = {}
-    of_first, of_second = (_flat(counter.result(), predictor) for counter in whole)
-    for key in (key for key in of_first if key in of_second):
-        pair, difference = (of_first[key], of_second[key]), of_second[key] - of_first[key]
+    first_scores, second_scores = (_flat(counter.result(), predictor) for counter in whole)
+    for key in (key for key in first_scores if key in second_scores):
+        pair, difference = (first_scores[key], second_scores[key]), second_scores[key] - first_scores[key]
         row = Difference(key[0] or key[1], *pair, difference, *astuple(metric_of(key[1], predictor.metric_types)))
         # Not each metric of the head itself is a function of sums.
         if key in samples and np.isclose(samples[key][0][0], difference, atol=1e-9):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from seqpipe.answers.base import NO_TEXT_SCORES, AnswerKind
-from seqpipe.answers.text import ENOUGH
+from seqpipe.answers.text import MAX_LOGITS
 from seqpipe.answers.types import Masking, Metric, Part, Scores, ScoringRow
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record, field_names, location
@@ -21,9 +21,9 @@ from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK
 from seqpipe.files import JSON_DECODER, file_lines
 from seqpipe.runtime.decode_options import resolve_options
-from seqpipe.runtime.predictor import TOKENS, Predictor, batches, chunks
+from seqpipe.runtime.predictor import RUN_TOKENS, Predictor, batches, chunks
 
-CHUNK = 256  # texts scored at a time
+TEXTS_PER_CHUNK = 256  # texts scored at a time
 _UNKNOWN = SPECIALS.index(UNK)
 
 
@@ -73,8 +73,8 @@ def text_scores(predictor: Predictor, texts: Iterable[ScoredText], masking: Mask
             "the run again; a head of a plugin must declare it"
         )
     options = resolve_options(predictor.options, wanted, predictor.kind).arrays
-    for some in chunks(texts, CHUNK):
-        yield from _scores(predictor, source, some, masking, options)
+    for chunk in chunks(texts, TEXTS_PER_CHUNK):
+        yield from _scores(predictor, source, chunk, masking, options)
 
 
 def scored_source(predictor: Predictor) -> TextSource:
@@ -98,7 +98,7 @@ def _scores(
         rows += [(number, row) for row in _rows(kind, source, doc, text, masking)]
     sums = np.zeros(len(docs))
     counted: list[list[int]] = [[] for _ in docs]  # tokens of each text
-    most = max(1, min(TOKENS, ENOUGH // source.tokenizer.get_vocab_size()))
+    most = max(1, min(RUN_TOKENS, MAX_LOGITS // source.tokenizer.get_vocab_size()))
     for at in batches([len(row.ids) for _, row in rows], tokens=most):
         numbers, batch = [rows[i][0] for i in at], [rows[i][1] for i in at]
         features = source.collate([docs[i] for i in numbers])
@@ -130,8 +130,9 @@ def _rows(kind: AnswerKind, source: TextSource, doc: Doc, text: ScoredText, mask
 
 # Minimal pairs and alternatives, of which one is right, read from a file.
 
-GOOD, BAD, ALTERNATIVES, ANSWER, TEXT = "sentence_good", "sentence_bad", "alternatives", "answer", "text"
-_EXAMPLE = f'{{"{GOOD}": "The cats sleep.", "{BAD}": "The cats sleeps."}}'
+GOOD_KEY, BAD_KEY = "sentence_good", "sentence_bad"
+ALTERNATIVES_KEY, ANSWER_KEY, TEXT_KEY = "alternatives", "answer", "text"
+_EXAMPLE = f'{{"{GOOD_KEY}": "The cats sleep.", "{BAD_KEY}": "The cats sleeps."}}'
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
@@ -189,31 +190,30 @@ def _object(line: str, where: str) -> dict[str, Any]:
 
 def item_of(record: Record) -> Item:
     """Return the item of a record; DataError if it is neither a pair nor a list of alternatives with its answer."""
-    if ALTERNATIVES in record:
+    if ALTERNATIVES_KEY in record:
         return _alternatives(record)
-    if GOOD not in record or BAD not in record:
-        raise DataError.at(
-            record, f"needs {GOOD!r} and {BAD!r}, or {ALTERNATIVES!r} and {ANSWER!r}; it has: {field_names(record)}"
-        )
-    texts = _texts(record, [record[GOOD], record[BAD]], f"{GOOD!r} and {BAD!r}")
+    if GOOD_KEY not in record or BAD_KEY not in record:
+        needed = f"{GOOD_KEY!r} and {BAD_KEY!r}, or {ALTERNATIVES_KEY!r} and {ANSWER_KEY!r}"
+        raise DataError.at(record, f"needs {needed}; it has: {field_names(record)}")
+    texts = _texts(record, [record[GOOD_KEY], record[BAD_KEY]], f"{GOOD_KEY!r} and {BAD_KEY!r}")
     if texts[0] == texts[1]:
-        raise DataError.at(record, f"{GOOD!r} and {BAD!r} are the same text {texts[0]!r}; a pair has two")
+        raise DataError.at(record, f"{GOOD_KEY!r} and {BAD_KEY!r} are the same text {texts[0]!r}; a pair has two")
     return Item(record, texts, (), 0)
 
 
 def _alternatives(record: Record) -> Item:
     """Return the item of alternatives for [MASK] in a text, for its end, or for the whole text if there is none."""
-    values, answer, text = record[ALTERNATIVES], record.get(ANSWER), record.get(TEXT, "")
+    values, answer, text = record[ALTERNATIVES_KEY], record.get(ANSWER_KEY), record.get(TEXT_KEY, "")
     if not isinstance(values, list):
-        raise DataError.at(record, f"{ALTERNATIVES!r} must be a list of texts, not {type(values).__name__}")
-    alternatives = _texts(record, values, f"{ALTERNATIVES!r}")
+        raise DataError.at(record, f"{ALTERNATIVES_KEY!r} must be a list of texts, not {type(values).__name__}")
+    alternatives = _texts(record, values, f"{ALTERNATIVES_KEY!r}")
     if len({*alternatives}) < max(2, len(alternatives)):
-        raise DataError.at(record, f"{ALTERNATIVES!r} must be two or more texts that differ, not {values!r}")
+        raise DataError.at(record, f"{ALTERNATIVES_KEY!r} must be two or more texts that differ, not {values!r}")
     if type(answer) is not int or not 0 <= answer < len(alternatives):
         most = len(alternatives) - 1
-        raise DataError.at(record, f"{ANSWER!r} must be the position of the right one, 0 to {most}, not {answer!r}")
+        raise DataError.at(record, f"{ANSWER_KEY!r} must be the position of the right one, 0 to {most}, not {answer!r}")
     if not isinstance(text, str) or text.count(MASK) > 1:
-        raise DataError.at(record, f"{TEXT!r} must be a text with {MASK} at most once, not {text!r}")
+        raise DataError.at(record, f"{TEXT_KEY!r} must be a text with {MASK} at most once, not {text!r}")
     if not text:
         return Item(record, alternatives, (), answer)
     before, _, after = text.partition(MASK)
@@ -230,8 +230,8 @@ def _texts(record: Record, values: Sequence[Any], what: str) -> tuple[str, ...]:
 # The preference of a language model in a minimal pair or among alternatives.
 
 Normalize = Literal["none", "token", "character"]
-GROUP = "UID"  # BLiMP's name of a phenomenon
-TIE = 1e-4  # scores that differ by less are equal: the margin of `seqpipe.export`
+BLIMP_GROUP_KEY = "UID"  # BLiMP's name of a phenomenon
+SCORE_TIE = 1e-4  # scores that differ by less are equal: the margin of `seqpipe.export`
 METRICS: Mapping[str, Metric] = {"accuracy": Metric(), "chance": Metric(), "mean_difference": Metric(percent=False)}
 
 
@@ -259,7 +259,7 @@ class Judged:
         return self.scores[self.item.answer] - max(s for i, s in enumerate(self.scores) if i != self.item.answer)
 
 
-def judge(
+def score_items(
     predictor: Predictor, items: Sequence[Item], *, normalize: Normalize = "none", masking: Masking = "token"
 ) -> list[Judged]:
     """Score the texts of each item under a language model.
@@ -291,8 +291,8 @@ def pair_scores(judged: Sequence[Judged], by: str | None = None) -> Scores:
 
     By default that field is `UID`, if every item has it.
     """
-    if by is None and all(GROUP in result.item.record for result in judged):
-        by = GROUP
+    if by is None and all(BLIMP_GROUP_KEY in result.item.record for result in judged):
+        by = BLIMP_GROUP_KEY
     groups: dict[str, list[Judged]] = {}
     if by:
         for result in judged:
@@ -300,16 +300,16 @@ def pair_scores(judged: Sequence[Judged], by: str | None = None) -> Scores:
             if by not in record:
                 raise DataError.at(record, f"no field {by!r} to split by; it has: {field_names(record)}")
             groups.setdefault(str(record[by]), []).append(result)
-    return _pair_scores(judged) | {"groups": {name: _pair_scores(some) for name, some in groups.items()}}
+    return _pair_scores(judged) | {"groups": {name: _pair_scores(group) for name, group in groups.items()}}
 
 
 def _pair_scores(judged: Sequence[Judged]) -> Scores:
     differences = [result.difference for result in judged]
     return {
-        "accuracy": sum(difference >= TIE for difference in differences) / len(judged),
+        "accuracy": sum(difference >= SCORE_TIE for difference in differences) / len(judged),
         "chance": sum(1 / len(result.item.texts) for result in judged) / len(judged),
         "mean_difference": sum(differences) / len(judged),
-        "ties": sum(abs(difference) < TIE for difference in differences),
+        "ties": sum(abs(difference) < SCORE_TIE for difference in differences),
         "items": len(judged),
     }
 
@@ -319,5 +319,5 @@ def wrong_preferences(judged: Sequence[Judged]) -> list[dict[str, Any]]:
     return [
         {**result.item.record, "scores": [*result.scores], "difference": result.difference}
         for result in judged
-        if result.difference < TIE
+        if result.difference < SCORE_TIE
     ]

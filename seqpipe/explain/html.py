@@ -20,15 +20,15 @@ from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.extractive_span import second_text
 from seqpipe.answers.pointers import POLYGON
 from seqpipe.errors import UsageError
-from seqpipe.explain.views import Row, views
+from seqpipe.explain.views import TextRow, views
 from seqpipe.features.document import Doc
 from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes, write
-from seqpipe.runtime.explanation import Attention, Explanation, Figure, visible_blanks
+from seqpipe.runtime.explanation import Explanation, Figure, WordWeights, visible_blanks
 
 MOST_CELLS = 40_000  # of all the matrices of one attention; browsers are slow with more
-SIDE, EDGE, DOT = 480, 40, 5  # pixels of the square of points, its margin, and a point
-LARGE = 80  # maximum number of letters of an answer in large type
+SIDE, BORDER, DOT = 480, 40, 5  # pixels of the square of points, its margin, and a point
+MAX_LARGE_LETTERS = 80  # maximum number of letters of an answer in large type
 FAINT = 0.05  # share of the greatest weight up to which a negative one has no mark of its own
 UPRIGHT = 2  # letters of a column's name that fit above a cell without rotation
 STRIPE_STEP = 5  # pixels from one stripe of overlapping spans to the next
@@ -146,7 +146,7 @@ def _answer(lines: Sequence[str]) -> str:
         items = "".join(f'<li><bdi class="name">{text}</bdi>{bar}</li>' for text, bar in parts)
         return f'<ol class="bars">{items}</ol>'
     ((text, bar),) = parts
-    size = "big" if len(text) <= LARGE else "text"
+    size = "big" if len(text) <= MAX_LARGE_LETTERS else "text"
     return f'<p class="{size}" dir="auto">{text}</p>' + (f'<p class="score"><span>score</span>{bar}</p>' if bar else "")
 
 
@@ -206,25 +206,25 @@ def _figure(figure: Figure) -> str:
     unit = max(highs[0] - lows[0], highs[1] - lows[1]) or 1.0
     left, lower = ((low + high) / 2 - unit / 2 for low, high in zip(lows, highs, strict=True))
     # In SVG the second axis points downward.
-    places = [(EDGE + SIDE * (x - left) / unit, EDGE + SIDE * (1 - (y - lower) / unit)) for x, y in plane]
+    places = [(BORDER + SIDE * (x - left) / unit, BORDER + SIDE * (1 - (y - lower) / unit)) for x, y in plane]
     is_filled = figure.style == POLYGON
     parts = []
     if len(figure.way) > 1:
-        way = " ".join(f"{places[i][0]:.1f},{places[i][1]:.1f}" for i in figure.way)
-        parts.append(f'<polyline class="way{" polygon" if is_filled else ""}" points="{way}"/>')
+        shape = " ".join(f"{places[i][0]:.1f},{places[i][1]:.1f}" for i in figure.way)
+        parts.append(f'<polyline class="way{" polygon" if is_filled else ""}" points="{shape}"/>')
     for i, (x, y) in enumerate(places):
         is_first = i in figure.way[:1]
         style = "first" if is_first else "chosen" if i in figure.way else "point"
         circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{DOT + 2 * is_first}"/>'
         parts.append(f'<g class="{style}">{circle}<text x="{x + 8:.1f}" y="{y - 8:.1f}">{i}</text></g>')
-    way = "polygon" if is_filled else "path"
-    title = f"{len(figure.points)} points and the {way} through {len({*figure.way})} of them"
-    size = SIDE + 2 * EDGE
+    shape = "polygon" if is_filled else "path"
+    title = f"{len(figure.points)} points and the {shape} through {len({*figure.way})} of them"
+    size = SIDE + 2 * BORDER
     label = f'role="img" aria-label="{title}"'
     return card(title, f'<svg class="points" viewBox="0 0 {size} {size}" {label}>{"".join(parts)}</svg>')
 
 
-def _row(row: Row) -> str:
+def _row(row: TextRow) -> str:
     bar = ""
     if row.weight is not None:
         bar = f'<div class="share">{_bar(row.share, row.weight)}</div>'
@@ -239,7 +239,7 @@ def _row(row: Row) -> str:
     return f'{bar}<p class="text" dir="auto">{markup}</p>'
 
 
-def _maps(picture: np.ndarray | None, attention: Attention) -> str:
+def _maps(picture: np.ndarray | None, attention: WordWeights) -> str:
     """Draw the weights of the places of a picture or sound on it, once for each generated token if these attend."""
     (rows, columns), tokens = attention.grid or (1, 1), attention.written
     height, width = (rows, columns) if picture is None else picture.shape[:2]
@@ -281,7 +281,7 @@ def _image(picture: np.ndarray, height: float, width: float) -> str:
     return f'<image href="{address}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
 
 
-def _pairs(text: str, attention: Attention) -> str:
+def _pairs(text: str, attention: WordWeights) -> str:
     """Render the mean of the heads and each head as a matrix, in which a row attends to its columns."""
     heads, *sides = attention.weights.shape
     fit = min(max(sides), int((MOST_CELLS / (heads + 1)) ** 0.5))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqpipe.runtime.explanation import Attention, Explanation
+from seqpipe.runtime.explanation import Explanation, WordWeights
 
 Mark = tuple[int, int, float, float]  # start, end, weight, shade
 
@@ -22,7 +22,7 @@ class Fragment:
 
 
 @dataclass(frozen=True)
-class Row:
+class TextRow:
     """A separate part of the text: a sentence with its weight, or the whole text without one."""
 
     fragments: tuple[Fragment, ...]
@@ -34,8 +34,8 @@ class Row:
 class View:
     """One copy of the text, shaded by an attention over words, with bars of one over sentences; or one of the two."""
 
-    words: Attention | None
-    sentences: Attention | None
+    words: WordWeights | None
+    sentences: WordWeights | None
 
     @property
     def title(self) -> str:
@@ -56,7 +56,7 @@ class View:
             return "colour: weight of the word × √ weight of its sentence; bar: weight of the sentence"
         return "colour: weight of the word" if self.words else "bar: weight of the sentence"
 
-    def rows(self, text: str) -> list[Row]:
+    def rows(self, text: str) -> list[TextRow]:
         """Return the whole text as rows of fragments; every code point is in exactly one fragment."""
         cuts = [0, len(text)]
         weights: list[float | None] = [None]
@@ -83,7 +83,7 @@ class View:
                     marks.append((a, b, weight, shade))
         most = max((w for w in weights if w), default=0.0)
         return [
-            Row(tuple(_fragments(text, a, b, marks)), w, w / most if w and most else 0.0)
+            TextRow(tuple(_fragments(text, a, b, marks)), w, w / most if w and most else 0.0)
             for a, b, w in zip(cuts, cuts[1:], weights, strict=False)
         ]
 

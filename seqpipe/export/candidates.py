@@ -12,7 +12,7 @@ import onnx
 from onnx import numpy_helper
 
 from seqpipe.answers.base import HeadAnswer
-from seqpipe.answers.candidates import VECTORS, Candidate, candidates_of
+from seqpipe.answers.candidates import CANDIDATE_VECTORS, Candidate, candidates_of
 from seqpipe.errors import BundleError, DataError, ParityError, UsageError
 from seqpipe.export.exporter import answer_again, model_card
 from seqpipe.features.document import Arrays, Doc, Record
@@ -23,7 +23,7 @@ from seqpipe.runtime.manifest import Manifest
 from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.runtime.predictor import CHUNK, batches, trim_heap
 
-CLOSE = 1e-4  # allowed difference of a cosine of the graph from NumPy's
+COSINE_TOLERANCE = 1e-4  # allowed difference of a cosine of the graph from NumPy's
 ASKED = 64  # candidates as queries, to compare the new graph with NumPy
 
 
@@ -64,7 +64,7 @@ def _write_replaced(path: Path, records: Iterable[Record], output: Path) -> None
         replaced = Candidate(candidates, kind.target)
         changes: dict[str, Any] = {"answer": replaced.manifest(), "metrics": {}, "training": {}}
         manifest = content.manifest.model_copy(update=changes)
-        files = _with_initializer(content, VECTORS, vectors)
+        files = _with_initializer(content, CANDIDATE_VECTORS, vectors)
         model = OpenedBundle(bundle.BundleContent(output, manifest, files), "cpu")
         # The graph was exported with the old candidates: the new ones are also searched in NumPy, and both must agree.
         docs = model.predictor.docs([{model.fields[0]: text} for text in candidates.texts[:ASKED]])
@@ -73,13 +73,13 @@ def _write_replaced(path: Path, records: Iterable[Record], output: Path) -> None
             numbers = decision["nearest"][decision["nearest"] >= 0]
             best = np.sort(cosines)[::-1][: len(decision["nearest"])]
             scores = decision["scores"][: len(numbers)]
-            is_right = len(numbers) == len(best) and np.allclose(scores, best, rtol=0, atol=CLOSE)
-            if not is_right or not np.allclose(cosines[numbers], scores, rtol=0, atol=CLOSE):
+            is_right = len(numbers) == len(best) and np.allclose(scores, best, rtol=0, atol=COSINE_TOLERANCE)
+            if not is_right or not np.allclose(cosines[numbers], scores, rtol=0, atol=COSINE_TOLERANCE):
                 message = f"the graph does not find the candidates nearest to {doc.text!r}; nothing was written"
                 raise ParityError(message)
     files, manifest = _with_answers(model, files, manifest)
     del model
-    bundle.write(output, files, manifest)
+    bundle.write_bundle(output, files, manifest)
 
 
 def _encode(model: OpenedBundle, texts: Sequence[str], file: Any) -> np.ndarray:
@@ -116,7 +116,7 @@ def _restrict(
     manifest = content.manifest.model_copy(update=changes)
     files = _with_initializer(content, ALLOWED, arcs(model.predictor.docs([{model.fields[0]: texts[0]}])))
     model = OpenedBundle(bundle.BundleContent(output, manifest, files), "cpu")
-    bundle.write(output, *_with_answers(model, files, manifest))
+    bundle.write_bundle(output, *_with_answers(model, files, manifest))
 
 
 def _with_initializer(content: bundle.BundleContent, name: str, array: np.ndarray) -> dict[str, bytes]:

@@ -14,7 +14,7 @@ from seqpipe.config.contract import declared_features, describe
 from seqpipe.config.members import ROWLESS
 from seqpipe.errors import ExportError, ParityError, PluginError, SeqpipeError
 from seqpipe.export.graph import random_batches, shortest_row, stages_to_onnx, with_other_padding
-from seqpipe.export.parity.decisions import CLOSE, OWN, RELATIVE, Judge, in_float64, own_error
+from seqpipe.export.parity.decisions import OWN, SCORE_ATOL, SCORE_RTOL, Judge, in_float64, own_error
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.onnx_runtime import onnxruntime
 from seqpipe.training.network import Network
@@ -79,8 +79,8 @@ def _fault(network: Network, count: int, opset: int, judge: Judge) -> str:
                 return f"{name!r} of real tokens depends on values in the padding; use `mask`"
         row, alone = shortest_row(network.artifacts, feeds)
         for name, array in outputs(alone)[0].items():
-            here = whole[name] if array.shape == whole[name].shape else whole[name][row : row + 1]
-            if not _close(array, here[tuple(slice(0, n) for n in array.shape)], ROUGH * bool(judge.fault)):
+            batch_row = whole[name] if array.shape == whole[name].shape else whole[name][row : row + 1]
+            if not _close(array, batch_row[tuple(slice(0, n) for n in array.shape)], ROUGH * bool(judge.fault)):
                 return f"{name!r} of a row depends on other rows and the padding; use `mask`"
     session_options = onnxruntime.SessionOptions()
     session_options.log_severity_level, session_options.intra_op_num_threads = 3, 1
@@ -118,4 +118,4 @@ def _real(array: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def _close(got: np.ndarray, expected: np.ndarray, more: float = 0.0) -> bool:
-    return got.shape == expected.shape and np.allclose(got, expected, rtol=RELATIVE + more, atol=CLOSE + more)
+    return got.shape == expected.shape and np.allclose(got, expected, rtol=SCORE_RTOL + more, atol=SCORE_ATOL + more)

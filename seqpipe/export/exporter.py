@@ -31,9 +31,9 @@ from seqpipe.errors import ParityError
 from seqpipe.evaluation.scores import headlines
 from seqpipe.export.diagnose import naming_stage_at_fault
 from seqpipe.export.graph import bytes_per_pair, to_onnx
-from seqpipe.export.parity.answers import Comparison, find_different_split, possible_cut
-from seqpipe.export.parity.decisions import BOUND, CLOSE, probe_records
-from seqpipe.export.parity.gate import PROBED, SEED, judge_int8, sample_records, verify_parity
+from seqpipe.export.parity.answers import DualPredictor, find_different_split, possible_cut
+from seqpipe.export.parity.decisions import MAX_GAP, SCORE_ATOL, probe_records
+from seqpipe.export.parity.gate import PROBED, SAMPLE_SEED, judge_int8, sample_records, verify_parity
 from seqpipe.export.passes.int8 import in_int8, input_ranges
 from seqpipe.features import encoding
 from seqpipe.features.document import Record
@@ -44,7 +44,7 @@ from seqpipe.files import null_non_finite, writing
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import WIDTHS, limit_options
 from seqpipe.runtime.manifest import Golden, Json, Limits, Manifest, MetricsOwner, Option, Reader, Streaming, Weights
-from seqpipe.runtime.opened import TOLERANCE, OpenedBundle, same_answer
+from seqpipe.runtime.opened import SCORE_TOLERANCE, OpenedBundle, same_answer
 from seqpipe.training.evaluation import TrainedPipeline
 from seqpipe.training.progress import outcome_lines
 from seqpipe.version import VERSION
@@ -59,12 +59,12 @@ def model_card(manifest: Manifest, metrics: Mapping[str, Metric], size: int) -> 
     parts = answer.get("parts", {"": answer})
     kinds, labels = [], []
     for name, part in parts.items():
-        of_head = f" of `{name}`" if name else ""
+        suffix = f" of `{name}`" if name else ""
         kinds.append(f"{part['kind']} (`{name}`)" if name else part["kind"])
         if "labels" in part:
-            labels.append(f"Labels{of_head}: {', '.join(f'`{label}`' for label in part['labels'])}.\n")
+            labels.append(f"Labels{suffix}: {', '.join(f'`{label}`' for label in part['labels'])}.\n")
         if "calibration" in part:
-            labels.append(f"Chosen on dev{of_head}: {json.dumps(part['calibration'])}\n")
+            labels.append(f"Chosen on dev{suffix}: {json.dumps(part['calibration'])}\n")
     rows = {name: headlines(scores, outcome.get("metric")) for name, scores in tests.items()}
     if "dev" in outcome and "dev" not in tests:
         rows = {"dev": {outcome["metric"]: outcome["dev"]}, **rows}
@@ -134,11 +134,11 @@ def _scores(
 
 # The golden examples of a bundle: short records with PyTorch's answers.
 
-EXAMPLES, TOKENS = 8, 40  # number of examples in a bundle, and maximum tokens of one
-SEVERAL = 3  # answers, and beams, of the last example
+GOLDEN_EXAMPLES, MAX_GOLDEN_TOKENS = 8, 40  # number of examples in a bundle, and maximum tokens of one
+GOLDEN_BEAMS = 3  # answers, and beams, of the last example
 
 
-def golden_examples(comparison: Comparison, records: Sequence[Record]) -> tuple[Golden, ...]:
+def golden_examples(comparison: DualPredictor, records: Sequence[Record]) -> tuple[Golden, ...]:
     """Return golden examples of short records from all of the data; the first also with alternatives, if there are any.
 
     If all records are long, the shortest is cut; if none has a token, a probe replaces them. Examples that another
@@ -158,7 +158,7 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> tuple[
     examples = _answer_examples(comparison, inputs, {})
     several = [name for name in comparison.model.manifest.options if name.rpartition(".")[2] in WIDTHS]
     if examples and several:
-        options = comparison.decisions.trials.with_short_texts(dict.fromkeys(several, SEVERAL))
+        options = comparison.decisions.trials.with_short_texts(dict.fromkeys(several, GOLDEN_BEAMS))
         examples += _answer_examples(comparison, [cast(Record, examples[0].record)], options)
     return tuple(examples)
 
@@ -168,30 +168,30 @@ def answer_again(model: OpenedBundle, examples: Iterable[Golden]) -> tuple[Golde
     return tuple(example.model_copy(update={"answer": model.answer_example(example)}) for example in examples)
 
 
-def _answer_examples(comparison: Comparison, records: Sequence[Record], options: Mapping[str, Any]) -> list[Golden]:
+def _answer_examples(comparison: DualPredictor, records: Sequence[Record], options: Mapping[str, Any]) -> list[Golden]:
     expected, got = comparison.answer_both(records, **options)
     return [
         Golden(record=record, answer=cast(Json, answer), **({"options": options} if options else {}))
         for record, answer, theirs in zip(records, expected, got, strict=True)
-        if same_answer(theirs, answer, TOLERANCE / 2)
+        if same_answer(theirs, answer, SCORE_TOLERANCE / 2)
     ]
 
 
-def _short(comparison: Comparison, records: Sequence[Record]) -> list[Record]:
-    """Return records of 1 to `TOKENS` tokens, none longer than the inputs of training."""
-    most = min(TOKENS, comparison.limits.trained)
+def _short(comparison: DualPredictor, records: Sequence[Record]) -> list[Record]:
+    """Return records of 1 to `MAX_GOLDEN_TOKENS` tokens, none longer than the inputs of training."""
+    most = min(MAX_GOLDEN_TOKENS, comparison.limits.trained)
     without_targets = [comparison.task.question(record) for record in records]
     lengths = [len(doc) for doc in comparison.docs(without_targets)]
     short = [i for i, length in enumerate(lengths) if 0 < length <= most]
     if short:
-        return [without_targets[i] for i in short[:: max(1, len(short) // EXAMPLES)][:EXAMPLES]]
+        return [without_targets[i] for i in short[:: max(1, len(short) // GOLDEN_EXAMPLES)][:GOLDEN_EXAMPLES]]
     if any(lengths):
         shortest = min((i for i, length in enumerate(lengths) if length), key=lengths.__getitem__)
         return [_cut(comparison, without_targets[shortest], most)]
     return [next(iter(probe_records(comparison.featurizer, most)))]
 
 
-def _cut(comparison: Comparison, record: Record, most: int) -> Record:
+def _cut(comparison: DualPredictor, record: Record, most: int) -> Record:
     """Shorten a long record: halve each of its fields, at a space if possible, until it is short."""
     record = {key: value for key, value in record.items() if key != "words" or "text" not in record}
     whole = media_fields(comparison.featurizer)  # half of a picture is none
@@ -324,7 +324,7 @@ def exported_graph(pipeline: TrainedPipeline, console: Console) -> Iterator[byte
 # Export a trained pipeline as a verified bundle: compare it with PyTorch, then write it completely or not at all.
 
 
-def export(
+def export_bundle(
     pipeline: TrainedPipeline,
     records: Sequence[Record],
     path: Path,
@@ -371,11 +371,11 @@ def export(
             files = bundle_files(pipeline, graph)
             # The bundle is written to a temporary folder and read as in a deployment.
             with tempfile.TemporaryDirectory() as folder:
-                bundle.write(Path(folder) / path.name, files, manifest)
+                bundle.write_bundle(Path(folder) / path.name, files, manifest)
                 model = OpenedBundle(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
             seconds = time.monotonic() - start
             console.say(f"  {len(graph):,} bytes ({seconds:.1f} s)\ncomparing onnxruntime with PyTorch")
-            comparison = Comparison(pipeline, model)
+            comparison = DualPredictor(pipeline, model)
             parity = verify_parity(comparison, records, console, references)
             golden = golden_examples(comparison, records)
     except ParityError as error:
@@ -398,13 +398,13 @@ def export(
         changes["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores differently"
     manifest = model.manifest.model_copy(update=changes)
     card = model_card(manifest, comparison.ours.metric_types, sum(map(len, files.values())))
-    bundle.write(path, {**files, bundle.CARD: card.encode()}, manifest)
+    bundle.write_bundle(path, {**files, bundle.CARD: card.encode()}, manifest)
     written = bundle.read(path)
     model.manifest, model.sha256 = written.manifest, written.sha256
     return model
 
 
-def _report(comparison: Comparison, parity: Mapping[str, Any], held_out: int, console: Console) -> None:
+def _report(comparison: DualPredictor, parity: Mapping[str, Any], held_out: int, console: Console) -> None:
     """Print the agreement of PyTorch and the bundle."""
     score = ""
     if "metric" in parity:
@@ -415,7 +415,7 @@ def _report(comparison: Comparison, parity: Mapping[str, Any], held_out: int, co
         f"scores within {parity['worst_score']:.1g}{score}"
     )
     optional = parity["records_with_options"]
-    drawn = f"{parity['records']:,} of {held_out:,} (drawn with seed {SEED})"
+    drawn = f"{parity['records']:,} of {held_out:,} (drawn with seed {SAMPLE_SEED})"
     console.say(
         f"  the same features of {held_out:,} records and {parity['read'] - held_out:,} generated texts; "
         f"the same answers to {'all' if parity['records'] == held_out else drawn} records and "
@@ -423,21 +423,21 @@ def _report(comparison: Comparison, parity: Mapping[str, Any], held_out: int, co
         + (f"; with other decode options to {optional:,} of these records" if optional else "")
     )
     if parity["rounded"]:
-        console.say(f"  {parity['rounded']:,} scores beyond {BOUND:g} are as near to float64 as those of PyTorch")
+        console.say(f"  {parity['rounded']:,} scores beyond {MAX_GAP:g} are as near to float64 as those of PyTorch")
     if fault := comparison.decisions.judge.fault:
-        console.say(f"  note: compared within {CLOSE:g} and not by float64, in which a component fails: {fault}")
+        console.say(f"  note: compared within {SCORE_ATOL:g}, not by float64, in which a component fails: {fault}")
     if parity["without_effect"]:
         console.say(f"  without effect on the tried inputs, so not compared: {', '.join(parity['without_effect'])}")
 
 
-def _quantize(graph: bytes, comparison: Comparison, records: Sequence[Record]) -> bytes:
+def _quantize(graph: bytes, comparison: DualPredictor, records: Sequence[Record]) -> bytes:
     """Return the graph in int8, calibrated with a sample of the records."""
     docs = comparison.docs([comparison.task.question(record) for record in sample_records(records)[:CALIBRATING]])
     inputs = (comparison.featurizer.collate([doc]) for doc in docs if len(doc))  # singly, without padding
     return in_int8(graph, input_ranges(graph, inputs))
 
 
-def _report_int8(comparison: Comparison, parity: Mapping[str, Any], console: Console) -> None:
+def _report_int8(comparison: DualPredictor, parity: Mapping[str, Any], console: Console) -> None:
     """Print the scores in int8 and in fp32, and for few records the share of equal decisions."""
     name, metrics = parity["metric"], comparison.ours.metric_types
     fp32, int8 = (format_score(name, parity[side], metrics) for side in ("pytorch", "onnxruntime"))
@@ -451,10 +451,10 @@ def _find_cut(pipeline: TrainedPipeline, records: Sequence[Record], console: Con
     """Return where streamed texts may be cut for their tokenizer; None if only words can be streamed."""
     source = pipeline.artifacts.featurizer
     assert isinstance(source, TextSource)
-    texts = [*sample_records(records), *probe_records(source, PROBED, SEED)]
+    texts = [*sample_records(records), *probe_records(source, PROBED, SAMPLE_SEED)]
     cut = possible_cut(source, texts)
     if cut is None:
-        text = encoding.excerpt(find_different_split(source, texts, "word") or "")
+        text = encoding.text_excerpt(find_different_split(source, texts, "word") or "")
         message = f"the tokenizer splits {text} differently in chunks"
         console.say(f"note: {message}: streamed texts must be given as words (--format conll)")
     return cut

@@ -22,7 +22,7 @@ from seqpipe.errors import ExportError, SeqpipeError
 from seqpipe.export.passes.linear_layers import rewrite_linear_layers
 from seqpipe.export.passes.loop_invariants import bodies, hoist_loop_invariants, place_weights, shape_of
 from seqpipe.features import vocabulary
-from seqpipe.features.document import MASK, Arrays, Doc, join_sources
+from seqpipe.features.document import MASK_NAME, Arrays, Doc, join_docs
 from seqpipe.features.sources import InputSource, MultiSource, NumericSource, mask_of, masks
 from seqpipe.features.splitting import splits_words
 from seqpipe.runtime.bundle import MOST_FILE
@@ -34,14 +34,14 @@ from seqpipe.types import OPTION_TYPES
 
 # Random features for tracing and for comparisons, and two changes to them: other padding, and a row by itself.
 
-SIZES, LENGTHS = (1, 2, 3, 7, 33), (1, 2, 5, 31, 128)  # texts of a batch, and tokens of the longest
-TOKENS = "sequence_length"  # name of the axis of tokens, after the prefix of one of several sources
+RANDOM_SIZES, RANDOM_LENGTHS = (1, 2, 3, 7, 33), (1, 2, 5, 31, 128)  # texts of a batch, and tokens of the longest
+TOKEN_AXIS = "sequence_length"  # name of the axis of tokens, after the prefix of one of several sources
 MASKED_SHARE = 0.15  # of the tokens of a random text, if the vocabulary has a mask token
 _LENGTH_STEP = 17  # tokens by which the examples of several sources differ
 
 
 def random_batches(
-    learned: Artifacts, seed: int, sizes: Sequence[int] = SIZES, lengths: Sequence[int] = LENGTHS
+    learned: Artifacts, seed: int, sizes: Sequence[int] = RANDOM_SIZES, lengths: Sequence[int] = RANDOM_LENGTHS
 ) -> Iterator[Arrays]:
     """Yield ragged batches of random words, of every size and length, each with a text of full length."""
     random = np.random.default_rng(seed)
@@ -64,7 +64,7 @@ def random_doc(source: InputSource, length: int, random: np.random.Generator, di
             for i in range(len(source.sources))
         ]
         parts = zip(source.sources.values(), lengths, strict=True)
-        return join_sources([random_doc(part, n, random) for part, n in parts])
+        return join_docs([random_doc(part, n, random) for part, n in parts])
     if isinstance(source, NumericSource):
         known = source.known_rows
         rows = random.normal(size=(length, source.width)) if known is None else random.choice(known, length)
@@ -111,7 +111,7 @@ def with_other_padding(learned: Artifacts, feeds: Arrays) -> Arrays:
     """Return the features with other ids and numbers in the padding of the tokens."""
     polluted = {}
     for name, array in feeds.items():
-        if name != mask_of(name) and str(learned.featurizer.axes(name)[1]).endswith(TOKENS):
+        if name != mask_of(name) and str(learned.featurizer.axes(name)[1]).endswith(TOKEN_AXIS):
             array, outside = np.array(array), ~feeds[mask_of(name)]
             array[outside] = 1 if array.dtype.kind == "i" else np.nan
         polluted[name] = array
@@ -125,14 +125,14 @@ def shortest_row(learned: Artifacts, feeds: Arrays) -> tuple[int, Arrays]:
     axes = learned.featurizer.axes
     alone: dict[str, np.ndarray] = {}
     for name, array in feeds.items():
-        length = int(counts[mask_of(name).removesuffix(MASK)][row])
+        length = int(counts[mask_of(name).removesuffix(MASK_NAME)][row])
         array = array[row : row + 1]
         # An axis of tokens is cut at the row's length; any other free axis after the last nonzero value.
         for axis, axis_name in enumerate(axes(name)[1:], 1):
             if not isinstance(axis_name, int):
                 remaining = tuple(i for i in range(array.ndim) if i != axis)
                 used = int(np.flatnonzero(array.any(remaining)).max(initial=0)) + 1
-                array = array.take(range(length if axis_name.endswith(TOKENS) else used), axis)
+                array = array.take(range(length if axis_name.endswith(TOKEN_AXIS) else used), axis)
         alone[name] = array
     return row, alone
 
@@ -252,7 +252,7 @@ def bytes_per_pair(graph: bytes) -> int:
     for part in graphs:  # grows: the bodies of a graph's nodes follow it
         for value in part.value_info:
             sizes = shape_of(value)
-            if sum(TOKENS in str(size) for size in sizes) > 1:
+            if sum(TOKEN_AXIS in str(size) for size in sizes) > 1:
                 itemsize = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).itemsize
                 largest = max(largest, itemsize * math.prod(size for size in sizes if isinstance(size, int)))
         graphs += [body for node in part.node for body in bodies(node)]

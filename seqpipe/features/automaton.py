@@ -14,7 +14,7 @@ from seqpipe.features.vocabulary import PAD, SPECIALS, UNK, replace_surrogates
 
 MOST_BYTES = 1 << 14  # of the texts of one automaton, or of those that end a text
 MOST_ARCS = 1 << 16  # of a trie; a step of search compares all of them with the state of each beam
-_BLOCK = 256  # states whose arcs are computed at once
+_STATES_PER_BLOCK = 256  # states whose arcs are computed at once
 
 
 def utf8(text: str) -> bytes:
@@ -155,22 +155,22 @@ class TextAutomaton:
         alive = np.flatnonzero(~dead)
         alive = alive[np.argsort(data[alive, 0], kind="stable")]
         begins = np.searchsorted(data[alive, 0], np.arange(257))
-        for block in range(1, len(self._next), _BLOCK):
-            state, byte = np.nonzero(self._next[block : block + _BLOCK] != self._next[0])
+        for block in range(1, len(self._next), _STATES_PER_BLOCK):
+            state, byte = np.nonzero(self._next[block : block + _STATES_PER_BLOCK] != self._next[0])
             count = begins[byte + 1] - begins[byte]
             state = np.repeat(state + block, count)
             place = np.arange(len(state)) - np.repeat(np.cumsum(count) - count, count)
             piece = alive[place + np.repeat(begins[byte], count)]
-            now = self._next[state, data[piece, 0]]
+            target = self._next[state, data[piece, 0]]
             for j in range(1, data.shape[1] + 1):
-                hit, same, done = self._matches[now], now == trail[piece, j], lengths[piece] == j
+                hit, same, done = self._matches[target], target == trail[piece, j], lengths[piece] == j
                 kept = hit | (done & ~same)
-                arcs.append(np.stack([state, ids[piece], np.where(hit, -1, now)], 1)[kept])
+                arcs.append(np.stack([state, ids[piece], np.where(hit, -1, target)], 1)[kept])
                 more = ~(hit | same | done)
                 if not more.any():
                     break
-                state, piece, now = state[more], piece[more], now[more]
-                now = self._next[now, data[piece, j]]
+                state, piece, target = state[more], piece[more], target[more]
+                target = self._next[target, data[piece, j]]
         return np.concatenate(arcs) + np.array([0, first, 0])
 
 

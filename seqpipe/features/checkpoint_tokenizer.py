@@ -29,7 +29,7 @@ _UNKNOWN_PENALTY = 10.0  # difference of the score of an unknown piece in `token
 _MARIAN_ROLES = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}  # and their defaults
 _LANGUAGE = re.compile(r">>.+<<")  # the first token of a text for a multilingual checkpoint
 _ANEW = "download the checkpoint again"
-_HIDDEN = " "  # prefix of pieces that this side never produces: Metaspace replaces every space
+_UNUSED_PREFIX = " "  # prefix of pieces that this side never produces: Metaspace replaces every space
 
 
 class _Pieces(NamedTuple):
@@ -50,11 +50,11 @@ def marian_tokenizer(files: Mapping[str, Path], checkpoint: object, side: Side) 
         checkpoint: Its name in errors.
         side: The texts that the tokenizer is for.
     """
-    settings = read_json(files["tokenizer_config.json"]) if "tokenizer_config.json" in files else {}
+    settings = checked_json(files["tokenizer_config.json"]) if "tokenizer_config.json" in files else {}
     separate = settings.get("separate_vocabs", False)
     if separate and "target_vocab.json" not in files:
         raise DataError(f"{checkpoint}: has separate_vocabs but no target_vocab.json; download the whole checkpoint")
-    vocabulary = read_json(files["target_vocab.json" if separate and side == "target" else "vocab.json"])
+    vocabulary = checked_json(files["target_vocab.json" if separate and side == "target" else "vocab.json"])
     model = _pieces(files[f"{side}.spm"], checkpoint)
     models = [model] if separate else [_pieces(files[f"{name}.spm"], checkpoint) for name in SIDES]
     roles = {role: settings.get(role) or token for role, token in _MARIAN_ROLES.items()}
@@ -80,11 +80,11 @@ def _tokenizer(model: _Pieces, others: list[str], extra: list[str]) -> Tokenizer
             return token, model.scores[token]
         if len(token) == 1:
             return token, least - _UNKNOWN_PENALTY  # unknown to SentencePiece, so the model looks it up unchanged
-        return (token if _LANGUAGE.fullmatch(token) else _HIDDEN + token), least
+        return (token if _LANGUAGE.fullmatch(token) else _UNUSED_PREFIX + token), least
 
     specials = [(special, least) for special in SPECIALS]
     known, unknown = [entry(token) for token in others], [entry(token) for token in extra]
-    unknown = [(_HIDDEN + piece if piece not in model.scores else piece, score) for piece, score in unknown]
+    unknown = [(_UNUSED_PREFIX + piece if piece not in model.scores else piece, score) for piece, score in unknown]
     tokenizer = Tokenizer(Unigram([*specials, *known, *unknown], unk_id=1))
     spec = model.normalization
     steps: list[Any] = [normalizers.Precompiled(spec.precompiled_charsmap)] if spec.precompiled_charsmap else []
@@ -104,7 +104,7 @@ def _tokenizer(model: _Pieces, others: list[str], extra: list[str]) -> Tokenizer
     words = not any("▁" in piece[1:] for piece in model.scores)  # else pieces may hold several words
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=words)
     spaces = decoders.Metaspace(prepend_scheme=scheme, split=words)
-    tokenizer.decoder = decoders.Sequence([decoders.Replace(_HIDDEN, ""), spaces])
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(_UNUSED_PREFIX, ""), spaces])
     content = json.loads(tokenizer.to_str())
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     languages = ((i, token) for i, (token, _) in enumerate(known, len(SPECIALS)) if _LANGUAGE.fullmatch(token))
@@ -129,11 +129,11 @@ def _pieces(file: Path, checkpoint: object) -> _Pieces:
 
 MAX_JSON_BYTES = 1 << 28
 MAX_IDS, MAX_POSITIONS = 10_000_000, 1 << 24
-MANY_LAYERS, MANY = 100, 1_000_000  # layers may share tensors, as those of ALBERT do; sizes without weights
+MANY_LAYERS, MAX_UNKNOWN_SIZE = 100, 1_000_000  # layers may share tensors, as those of ALBERT do; sizes without weights
 _LAYERS, _POSITIONS = re.compile(r"(.*_)?layers?"), re.compile(r".*(positions?|buckets?|window).*")
-_PARTS = "type|vocab|hidden|intermediate|embedding|encoder|decoder|attention|num|n|key|value|ffn|pooler|head"
-_SIZES = re.compile(rf"(({_PARTS})_)*(size|dim|heads?)|n_embd|d_model|d_ff|d_kv|num_labels")
-_READ = (".json", ".model", ".safetensors", ".spm", ".txt")  # other files, such as pickles, are not opened
+_NAME_PARTS = "type|vocab|hidden|intermediate|embedding|encoder|decoder|attention|num|n|key|value|ffn|pooler|head"
+_SIZES = re.compile(rf"(({_NAME_PARTS})_)*(size|dim|heads?)|n_embd|d_model|d_ff|d_kv|num_labels")
+_READ_SUFFIXES = (".json", ".model", ".safetensors", ".spm", ".txt")  # other files, such as pickles, are not opened
 _Id = Annotated[int, Field(ge=0, lt=MAX_IDS)]
 
 
@@ -179,7 +179,7 @@ _FORMS: dict[str, Any] = {
 }
 
 
-def read_json(file: Path) -> Any:
+def checked_json(file: Path) -> Any:
     """Return the content of a JSON file of a checkpoint, whose name determines the types of its values.
 
     Raises:
@@ -209,19 +209,19 @@ def check_checkpoint(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         raise DataError(f"{folder}: no config.json; a checkpoint is a folder that save_pretrained wrote")
     shapes: list[list[int]] = []
-    for file in sorted(path for path in folder.iterdir() if path.suffix in _READ and path.exists()):
+    for file in sorted(path for path in folder.iterdir() if path.suffix in _READ_SUFFIXES and path.exists()):
         if not file.is_file():
             raise DataError(f"{file}: is not a regular file, but a pipe, device or folder; {_ANEW}")
         with file.open("rb") as content:
             if content.read(len(LFS_POINTER)) == LFS_POINTER:
                 raise DataError(f"{file}: {LFS_FIX}")
         if file.suffix == ".json" and file.stem in _FORMS:
-            read_json(file)
+            checked_json(file)
         if file.suffix == ".safetensors":
             shapes += _tensor_shapes(file)
-    largest = max((size for shape in shapes for size in shape), default=MANY)
+    largest = max((size for shape in shapes for size in shape), default=MAX_UNKNOWN_SIZE)
     limits = ((_LAYERS, 0, max(len(shapes), MANY_LAYERS)), (_SIZES, -1, largest), (_POSITIONS, -1, MAX_POSITIONS))
-    parts = [read_json(folder / "config.json")]
+    parts = [checked_json(folder / "config.json")]
     for part in parts:  # and the objects in it, which are appended
         parts += [value for key, value in part.items() if isinstance(value, dict) and key != "label2id"]
         for key, value in part.items():

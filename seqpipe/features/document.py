@@ -19,8 +19,8 @@ from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, normal, token_id
 
 Record = Mapping[str, Any]
 Arrays = dict[str, np.ndarray]
-_WAITING = 1 << 16  # ids that are counted at a time
-MASK = "mask"  # the name of the array (B, T) that is True for a token, False in the padding
+_MAX_WAITING_IDS = 1 << 16  # ids that are counted at a time
+MASK_NAME = "mask"  # the name of the array (B, T) that is True for a token, False in the padding
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def join_pair(first: Doc, second: Doc) -> Doc:
     return Doc(text, words, offsets, [*first.ids, SPECIALS.index(EOS), *second.ids], starts, places, begin)
 
 
-def join_sources(parts: Sequence[Doc]) -> Doc:
+def join_docs(parts: Sequence[Doc]) -> Doc:
     """Join the Docs of several sources, one line each; without tokens if one of them has none."""
     text, words, offsets, shift = "\n".join(part.text for part in parts), [], [], 0
     for part in parts:
@@ -105,7 +105,7 @@ def padded(rows: Sequence[Sequence[int]]) -> Arrays:
     """Pad rows of token ids with 0 to `ids` (B, T), and return them with `mask`."""
     longest = max(map(len, rows))
     ids = np.array([[*row, *[0] * (longest - len(row))] for row in rows], np.int64)
-    return {"ids": ids, MASK: ids > 0}
+    return {"ids": ids, MASK_NAME: ids > 0}
 
 
 def location(record: Record) -> str:
@@ -118,7 +118,7 @@ def field_names(record: Record) -> str:
     return ", ".join(str(name) for name in record if name != "where") or "nothing"
 
 
-def locate(words: Sequence[str], text: str, at: str = "") -> list[tuple[int, int]]:
+def locate_words(words: Sequence[str], text: str, at: str = "") -> list[tuple[int, int]]:
     """Return the offsets of the words in the text, in order; DataError, prefixed with `at`, if one is missing."""
     if all(words) and text.split(" ") == words:  # the usual text of words: no word has a space
         places, end = [], -1
@@ -131,8 +131,8 @@ def locate(words: Sequence[str], text: str, at: str = "") -> list[tuple[int, int
     for word in words:
         start = text.find(word, position)
         if start < 0:
-            rest = text[position : position + 40]
-            raise DataError(f"{at}word {word!r} is not in the text {rest!r}; leave `text` out")
+            remaining = text[position : position + 40]
+            raise DataError(f"{at}word {word!r} is not in the text {remaining!r}; leave `text` out")
         position = start + len(word)
         offsets.append((start, position))
     return offsets
@@ -147,7 +147,7 @@ class TokenCounter:
     def add(self, doc: Doc) -> None:
         self._waiting += doc.ids
         self.longest = max(self.longest, len(doc))
-        if len(self._waiting) > _WAITING:
+        if len(self._waiting) > _MAX_WAITING_IDS:
             self._count()
 
     def _count(self) -> None:
@@ -228,7 +228,7 @@ class ExtendedVocabulary:
 
 
 Overlaps = Literal["error", "longest", "first"]
-FIX = "correct or remove one of the spans, or set data.overlaps to longest or first"
+OVERLAP_FIX = "correct or remove one of the spans, or set data.overlaps to longest or first"
 DROPPED = "dropped_spans"  # field of a record: the number of its spans that are dropped
 
 
@@ -250,7 +250,7 @@ def resolve_overlaps(records: Iterable[Record], rule: Overlaps) -> Iterator[Reco
             ordered = sorted(spans, key=lambda span: (span["start"], span["end"]))
             a, b = next((a, b) for a, b in pairwise(ordered) if b["start"] < a["end"])
             pair = " and ".join(f"{s['start']}-{s['end']} {s['label']}" for s in (a, b))
-            raise DataError.at(record, f"the spans {pair} overlap; {FIX}")
+            raise DataError.at(record, f"the spans {pair} overlap; {OVERLAP_FIX}")
         else:
             yield {**record, "spans": [spans[i] for i in kept], DROPPED: len(spans) - len(kept)}
 

@@ -54,7 +54,7 @@ class Alignment:
         return widened
 
 
-def form_of(tokenizer: Tokenizer) -> Form | None:
+def unicode_form_of(tokenizer: Tokenizer) -> Form | None:
     """Return the Unicode normalization form that a tokenizer applies first, if any."""
     steps = _steps(tokenizer)
     is_first = bool(steps) and steps[0] in FORMS and steps[1:2] != ["StripAccents"]
@@ -89,8 +89,8 @@ def _types(part: Mapping[str, Any]) -> Iterator[str]:
 
 # Encode texts; an exception or panic of the `tokenizers` library becomes a DataError with the place.
 
-SHOWN = 40  # characters of a text that stand in a message
-FIX = "shorten or correct the text, or remove nested repeats from the tokenizer's pattern and train again"
+EXCERPT_LENGTH = 40  # characters of a text that stand in a message
+UNSPLIT_FIX = "shorten or correct the text, or remove nested repeats from the tokenizer's pattern and train again"
 Result = TypeVar("Result")
 
 
@@ -123,7 +123,7 @@ def guard(split: Callable[[], Result], text: str | Sequence[str], at: str = "") 
 def split_error(text: str | Sequence[str], error: BaseException, at: str = "") -> DataError:
     """Return the error about a text, or words, that the library refuses."""
     whole = text if isinstance(text, str) else " ".join(text)
-    return DataError(f"{at}the tokenizer cannot split {excerpt(whole)}: {error}; {FIX}")
+    return DataError(f"{at}the tokenizer cannot split {text_excerpt(whole)}: {error}; {UNSPLIT_FIX}")
 
 
 def is_library_error(error: BaseException) -> bool:
@@ -136,9 +136,9 @@ def is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException"
 
 
-def excerpt(text: str) -> str:
+def text_excerpt(text: str) -> str:
     """Shorten a text for a message to its beginning and its length."""
-    return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}… ({len(text):,} characters)"
+    return repr(text) if len(text) <= EXCERPT_LENGTH else f"{text[:EXCERPT_LENGTH]!r}… ({len(text):,} characters)"
 
 
 def regular_expressions(content: Any) -> list[str]:
@@ -146,9 +146,9 @@ def regular_expressions(content: Any) -> list[str]:
     if isinstance(content, list):
         patterns = [pattern for value in content for pattern in regular_expressions(value)]
     elif isinstance(content, dict):
-        here = [content["Regex"]] if isinstance(content.get("Regex"), str) else []
+        regexes = [content["Regex"]] if isinstance(content.get("Regex"), str) else []
         parts = [value for key, value in content.items() if key not in ("vocab", "merges")]
-        patterns = here + regular_expressions(parts)
+        patterns = regexes + regular_expressions(parts)
     else:
         patterns = []
     return list(dict.fromkeys(patterns))

@@ -23,15 +23,15 @@ import numpy as np
 
 from seqpipe.console import Console
 from seqpipe.errors import DataError, SeqpipeError
-from seqpipe.features.document import Doc, KeptRecord, Record, join_sources
+from seqpipe.features.document import Doc, KeptRecord, Record, join_docs
 from seqpipe.features.sources import NumericSource, TextSource
 from seqpipe.files import locked, make_folder, read_json, sha256_file, write, writing_folder
 from seqpipe.version import VERSION
 
 FORMAT = 1  # of these files
 CONTENT = "content.json"  # of a folder: its key, and the size and sha256 of each file
-SHARE = 64_000_000  # bytes of stored records that a process tokenizes at least
-_CHUNK = 256  # values that are read or written at a time
+BYTES_PER_PROCESS = 64_000_000  # bytes of stored records that a process tokenizes at least
+_ROWS_PER_CHUNK = 256  # values that are read or written at a time
 V = TypeVar("V")
 
 
@@ -82,8 +82,8 @@ class Ragged(Sequence[V], Generic[V]):
     def between(self, first: int, last: int) -> Iterator[V]:
         """Yield the values from one position to another."""
         rows = range(len(self._bounds) - 1) if self._rows is None else self._rows
-        for start in range(first, last, _CHUNK):
-            yield from self._read(rows[start : min(start + _CHUNK, last)])
+        for start in range(first, last, _ROWS_PER_CHUNK):
+            yield from self._read(rows[start : min(start + _ROWS_PER_CHUNK, last)])
 
     def _read(self, rows: Iterable[int]) -> list[V]:
         if any(mapped.size() < len(mapped) for mapped in self._maps):  # reading after the end of a file is a SIGBUS
@@ -191,7 +191,7 @@ class StoredRecords(Ragged[Record]):
 
     def _write_docs(self, source: TextSource | NumericSource, folder: Path) -> None:
         count, size = len(self), self.path.with_suffix(".values").stat().st_size
-        processes = max(1, min(self.store.processes, size // SHARE))
+        processes = max(1, min(self.store.processes, size // BYTES_PER_PROCESS))
         with self.store.console.progress("tokenizing", count) as tick:
             if processes == 1:
                 write_docs(source, self, folder / "docs", 0, count, tick)
@@ -246,10 +246,10 @@ class JoinedDocs(Sequence[Doc]):
         return len(self.sources[0])
 
     def __getitem__(self, index: Any) -> Any:
-        return join_sources([docs[index] for docs in self.sources])
+        return join_docs([docs[index] for docs in self.sources])
 
     def __iter__(self) -> Iterator[Doc]:
-        return map(join_sources, zip(*self.sources, strict=True))
+        return map(join_docs, zip(*self.sources, strict=True))
 
 
 def plain_doc(doc: Doc) -> tuple[Any, ...]:
@@ -270,8 +270,8 @@ def write_docs(
     """Tokenize the records from one position to another into a file."""
 
     def docs() -> Iterator[tuple[Any, ...]]:
-        for start in range(first, last, _CHUNK):
-            yield from map(plain_doc, source.docs([*records.between(start, min(start + _CHUNK, last))]))
+        for start in range(first, last, _ROWS_PER_CHUNK):
+            yield from map(plain_doc, source.docs([*records.between(start, min(start + _ROWS_PER_CHUNK, last))]))
             tick(start)
 
     write_values(path, docs())

@@ -21,7 +21,7 @@ def is_encoded(value: Any) -> bool:
     return isinstance(value, str | bytes | Path)
 
 
-def is_media(value: Any) -> bool:
+def is_media_value(value: Any) -> bool:
     """Return whether a value is a file, its content, or an array of NumPy or Pillow."""
     return is_encoded(value) or hasattr(value, "__array__") or is_pillow(value)
 

@@ -17,8 +17,8 @@ from seqpipe.features.document import Overlaps, Record, resolve_overlaps
 
 Role = Literal["train", "dev", "test"]
 R = TypeVar("R")  # a role, or the number of a fold
-TOLERANCE = 1e-9  # of sums of shares
-LISTED = 3  # records that were left out, in a warning
+SHARE_TOLERANCE = 1e-9  # of sums of shares
+MAX_LISTED_RECORDS = 3  # records that were left out, in a warning
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Files:
 
 
 @dataclass(frozen=True)
-class Part:
+class DataPart:
     """The records that have one role, of data files and those added to them."""
 
     file: Path | Files  # also the name of the part
@@ -63,12 +63,12 @@ class Part:
         return lambda record: "test" if fold_of(record) == number else divide(record)
 
 
-DataPath = Path | Files | Part
+DataPath = Path | Files | DataPart
 
 
 def paths_of(source: DataPath) -> tuple[Path, ...]:
     """Return the data files of a source, in the order of their records."""
-    if isinstance(source, Part):
+    if isinstance(source, DataPart):
         return (*paths_of(source.file), *source.added)
     return source.paths if isinstance(source, Files) else (source,)
 
@@ -115,17 +115,17 @@ def _assigner(
         if group and record.get(group) in (None, ""):
             fix = "give each record this field, or correct the key"
             raise DataError.at(record, f"no field {group!r}, which data.group names; {fix}")
-        text, labels = str(record[group] if group else record.get("text") or number), labels_of(record)
+        text, labels = str(record[group] if group else record.get("text") or number), record_labels(record)
         key = hashlib.blake2b(f"{seed}\0{text}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
         same_label = counts_by_label[str(record.get("label", record.get("labels", bool(labels))))]
         if key not in role_of and first is not None and not labels <= known:
             role_of[key] = first
         elif key not in role_of:
             lacks = {role: number * share - counts[role] for role, share in shares.items()}
-            late = [role for role, lack in lacks.items() if lack > 1 + TOLERANCE]
+            late = [role for role, lack in lacks.items() if lack > 1 + SHARE_TOLERANCE]
             alike = same_label.total() + 1
             weights = {role: max(0, lacks[role]) * max(0, alike * shares[role] - same_label[role]) for role in lacks}
-            if late or max(weights.values()) < TOLERANCE:
+            if late or max(weights.values()) < SHARE_TOLERANCE:
                 weights = {role: max(0, lacks[role]) for role in late or lacks}
             bounds = [*accumulate(weights.values())]
             place = bisect_right(bounds, int.from_bytes(key) / 2**64 * bounds[-1], hi=len(bounds) - 1)
@@ -140,7 +140,7 @@ def _assigner(
     return assign
 
 
-def labels_of(record: Record) -> set[str]:
+def record_labels(record: Record) -> set[str]:
     """Return all labels of a record: of its text, its spans and its words."""
     labels = [record["label"]] if "label" in record else []
     labels += [span["label"] for span in record.get("spans") or () if isinstance(span, dict) and "label" in span]
@@ -149,7 +149,7 @@ def labels_of(record: Record) -> set[str]:
     return {str(label) for label in labels if label != "O"}
 
 
-def read_records(
+def read_part(
     reader: Any, source: DataPath, overlaps: Overlaps = "error", left_out: list[str] | None = None
 ) -> Iterator[Record]:
     """Yield the records of a file or a part of it; DataError for a part without records.
@@ -160,7 +160,7 @@ def read_records(
     if left_out is not None:
         reader.left_out = left_out
     files = chain.from_iterable(map(reader.read, paths_of(source)))
-    if not isinstance(source, Part):
+    if not isinstance(source, DataPart):
         yield from resolve_overlaps(files, overlaps)
         return
     assign, count, is_empty = source.assigner(), 0, True
@@ -173,7 +173,7 @@ def read_records(
         raise no_records_left(source, count)
 
 
-def no_records_left(part: Part, count: int) -> DataError:
+def no_records_left(part: DataPart, count: int) -> DataError:
     """Return the error about a part of a file with this number of records that has none of them."""
     fix = f"data.{part.role} needs a file or a greater share, or the file more records"
     if part.fold:
@@ -184,5 +184,5 @@ def no_records_left(part: Part, count: int) -> DataError:
 def left_out_message(source: str, left_out: Sequence[str]) -> str:
     """Return the warning about records that were left out: how many, and the first ones."""
     count = "1 record is" if len(left_out) == 1 else f"{len(left_out):,} records are"
-    more = "; …" if len(left_out) > LISTED else ""
-    return f"{count} left out of {source} (bad_rows: skip): {'; '.join(left_out[:LISTED])}{more}"
+    more = "; …" if len(left_out) > MAX_LISTED_RECORDS else ""
+    return f"{count} left out of {source} (bad_rows: skip): {'; '.join(left_out[:MAX_LISTED_RECORDS])}{more}"

@@ -15,15 +15,15 @@ from tokenizers.pre_tokenizers import Split
 
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
-from seqpipe.features.encoding import encode, excerpt, regular_expressions
+from seqpipe.features.encoding import encode, regular_expressions, text_excerpt
 from seqpipe.features.sources import InputSource, TextSource, sources_of
 from seqpipe.features.vocabulary import replace_surrogates
 
 # A tokenizer's words of raw text, compared with the words of the data: a deployment has the text only.
 
-MOST = 0.01  # share of words split differently above which there is a warning
-_CHUNK = 256  # records split at a time
-_SHOWN = 5  # parts of the example
+MAX_DIFFERENT_SHARE = 0.01  # share of words split differently above which there is a warning
+_RECORDS_PER_CHUNK = 256  # records split at a time
+_SHOWN_PARTS = 5  # parts of the example
 _TRIED = 1_000  # texts on which other patterns are tried
 # letters of Chinese, Japanese, Thai, Lao, Burmese and Khmer, which are written without spaces between words
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff0f\uff1a-\uff20"
@@ -33,7 +33,7 @@ _TREEBANK = (  # of English: do n't, it 's, U.S., 12:30, ...
     r"\w+?(?=n['’]t\b)|n['’]t\b|['’](?:s|m|d|ll|re|ve)\b|(?:\p{L}\.){2,}|\d+(?:[.,:]\d+)+|\w+|([^\w\s])\1*"
 )
 _PATTERNS = (_BLANKS, r"\w+|[^\w\s]", r"\w+(?:[-'’.]\w+)*|[^\w\s]", _TREEBANK)
-_FIXES = {"chars, keep_spaces: false": r"\S"} | {
+_PATTERN_FIXES = {"chars, keep_spaces: false": r"\S"} | {
     f"words, pattern: {json.dumps(pattern, ensure_ascii=False)}": pattern for pattern in _PATTERNS
 }
 
@@ -80,7 +80,7 @@ class RawText:
     @property
     def is_large(self) -> bool:
         """Return whether the share justifies a warning."""
-        return self.share > MOST
+        return self.share > MAX_DIFFERENT_SHARE
 
     def add(self, gold: Doc, raw: Doc) -> None:
         """Count one text, with the words of the data and split by the tokenizer."""
@@ -105,9 +105,9 @@ class RawText:
     def suggestion(self) -> str:
         """Return an example, and a suggestion of a tokenizer that is closer to the data."""
         word, parts = self.example or ("", [])
-        more = "…" if len(parts) > _SHOWN else ""
-        seen = f"for example {word!r}" + (f" as {parts[:_SHOWN]}{more}" if parts else ", which is left out")
-        tried = {fix: pattern for fix, pattern in _FIXES.items() if pattern != _BLANKS or not self.joined}
+        more = "…" if len(parts) > _SHOWN_PARTS else ""
+        seen = f"for example {word!r}" + (f" as {parts[:_SHOWN_PARTS]}{more}" if parts else ", which is left out")
+        tried = {fix: pattern for fix, pattern in _PATTERN_FIXES.items() if pattern != _BLANKS or not self.joined}
         # The share of words that a tokenizer with each pattern would split differently, in the first texts.
         shares: dict[str, float] = {}
         for fix, pattern in tried.items():
@@ -124,17 +124,17 @@ class RawText:
         return f"{seen}; split texts with the segmenter of the data, and give the bundle their words"
 
 
-def compare(source: InputSource, records: Iterable[Record]) -> RawText:
+def compare_raw_text(source: InputSource, records: Iterable[Record]) -> RawText:
     """Compare a tokenizer's words of raw text with the words of the records; records without words do not count."""
     result = RawText()
     for part in sources_of(source).values():
         if not isinstance(part, TextSource) or part.lossless:
             continue
         split = [with_raw_text(record) for record in records if part.is_presplit(record)]
-        for begin in range(0, len(split), _CHUNK):
-            some = split[begin : begin + _CHUNK]
-            unsplit = [{key: value for key, value in record.items() if key != "words"} for record in some]
-            for gold, raw in zip(part.docs(some), part.docs(unsplit), strict=True):
+        for begin in range(0, len(split), _RECORDS_PER_CHUNK):
+            chunk = split[begin : begin + _RECORDS_PER_CHUNK]
+            unsplit = [{key: value for key, value in record.items() if key != "words"} for record in chunk]
+            for gold, raw in zip(part.docs(chunk), part.docs(unsplit), strict=True):
                 result.add(gold, raw)
     return result
 
@@ -143,20 +143,20 @@ def compare(source: InputSource, records: Iterable[Record]) -> RawText:
 
 RUN = 4096  # characters of the longest texts
 SHORT = 64  # repeats at which a pattern with exponential backtracking fails
-SLOW = 0.02  # seconds for RUN characters, ten times what a linear pattern takes
+SLOW_SECONDS = 0.02  # seconds for RUN characters, ten times what a linear pattern takes
 BUDGET = 5.0  # seconds for all texts of one tokenizer
 UNITS = "a1 .-你"  # a letter, a digit, a space, characters that join words, and a letter of a script without spaces
 SYNTAX = "()[]{}?*+|^$\\:"  # tried after the other characters of a pattern
 MOST_TRIED, PAIRED = 40, 14  # characters that are tried alone, and in pairs
 TAILS = ("", "!", " ")  # endings that prevent a match of the whole run
-FIX = (
+PATTERN_FIX = (
     "write the pattern so that each character matches in one way only: no nested repeats ([a-z]+(?:-[a-z]+)* for "
     "(?:[a-z]+-?)+), possessive repeats (++ for +), or bounded repeats ({1,64} for +)"
 )
 
 
 @dataclass(frozen=True)
-class Fault:
+class SplitFault:
     """A text that a tokenizer cannot split, or splits slowly, and the error or time."""
 
     text: str
@@ -164,7 +164,7 @@ class Fault:
     fails: bool
 
 
-def find_fault(tokenizer: Tokenizer) -> Fault | None:
+def find_fault(tokenizer: Tokenizer) -> SplitFault | None:
     """Return a tokenizer's fault on the first hostile text; failure takes precedence over slowness."""
     end = time.thread_time() + BUDGET
     slow = None
@@ -178,10 +178,10 @@ def find_fault(tokenizer: Tokenizer) -> Fault | None:
         try:
             seconds = _seconds(tokenizer, text)
         except DataError as error:
-            return Fault(text, str(error.__cause__ or error), True)
-        if slow is None and seconds > SLOW and _grows(tokenizer, text):
-            message = f"{seconds:.2g} s for {excerpt(text)}, and four times that for a text twice as long"
-            slow = Fault(text, message, False)
+            return SplitFault(text, str(error.__cause__ or error), True)
+        if slow is None and seconds > SLOW_SECONDS and _grows(tokenizer, text):
+            message = f"{seconds:.2g} s for {text_excerpt(text)}, and four times that for a text twice as long"
+            slow = SplitFault(text, message, False)
         if time.thread_time() > end:
             break
     return slow
@@ -199,4 +199,4 @@ def _grows(tokenizer: Tokenizer, text: str) -> bool:
     Both of a pair are measured one after the other, since a busy machine is slow for some time.
     """
     pairs = [(_seconds(tokenizer, text), _seconds(tokenizer, text[: len(text) // 2])) for _ in range(3)]
-    return min(whole for whole, _ in pairs) > SLOW and median(whole - 3 * half for whole, half in pairs) > 0
+    return min(whole for whole, _ in pairs) > SLOW_SECONDS and median(whole - 3 * half for whole, half in pairs) > 0

@@ -18,15 +18,15 @@ from tokenizers import Encoding, Tokenizer
 from seqpipe.errors import DataError
 from seqpipe.features import splitting
 from seqpipe.features.document import (
-    MASK,
+    MASK_NAME,
     Arrays,
     Doc,
     KeptRecord,
     Record,
     field_names,
+    join_docs,
     join_pair,
-    join_sources,
-    locate,
+    locate_words,
     location,
 )
 from seqpipe.features.encoding import Alignment, encode_batch, group_shared
@@ -69,7 +69,7 @@ class _FieldSource(ABC):
         mask = np.zeros((len(docs), longest), bool)
         for row, length in enumerate(lengths):
             mask[row, :length] = True
-        return {MASK: mask, **{name: feature.array(docs, longest) for name, feature in self.features.items()}}
+        return {MASK_NAME: mask, **{name: feature.array(docs, longest) for name, feature in self.features.items()}}
 
     def axes(self, name: str) -> tuple[str | int, ...]:
         """Return the names of the axes of an array; a number is the size of a fixed axis."""
@@ -78,7 +78,7 @@ class _FieldSource(ABC):
 
     def manifest(self) -> dict[str, dict[str, Any]]:
         """Return the feature, axes and type of each input of the graph."""
-        inputs: dict[str, dict[str, Any]] = {MASK: {"axes": [*TOKEN_AXES], "dtype": "bool"}}
+        inputs: dict[str, dict[str, Any]] = {MASK_NAME: {"axes": [*TOKEN_AXES], "dtype": "bool"}}
         for name, feature in self.features.items():
             inputs[name] = {**feature.manifest(), "axes": [*feature.axes], "dtype": feature.dtype}
         return inputs
@@ -120,7 +120,7 @@ class NumericSource(_FieldSource):
             numbers = [str(position) for position in range(len(rows))]
             text = " ".join(numbers)
             words = [row.astype("<f4").tobytes().hex() for row in rows]  # key of the random seed
-            docs.append(Doc(text, words, locate(numbers, text), [1] * len(rows), rows=rows))
+            docs.append(Doc(text, words, locate_words(numbers, text), [1] * len(rows), rows=rows))
         return docs
 
     def _rows(self, record: Record) -> np.ndarray:
@@ -142,7 +142,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would co
 
 _SPECIAL_IDS = frozenset(range(len(SPECIALS))) - {SPECIALS.index(UNK)}
 MOST_DOCS = 100  # whose rows are kept
-_CACHED, _CACHED_LENGTH = 100_000, 64  # words whose ids are cached, and the most characters of one
+_MAX_CACHED_WORDS, _MAX_CACHED_LENGTH = 100_000, 64  # words whose ids are cached, and the most characters of one
 
 
 class TextSource(_FieldSource):
@@ -210,7 +210,7 @@ class TextSource(_FieldSource):
         raw_words = list(record["words"])
         text = record.get("text")
         text = text if isinstance(text, str) else " ".join(raw_words)
-        places, clean = locate(raw_words, text, location(record)), replace_surrogates(text)
+        places, clean = locate_words(raw_words, text, location(record)), replace_surrogates(text)
         if self._splits_words:
             pieces = splitting.of_words(self._alignment, places, clean, location(record))
             return self._piece_doc(text, clean, pieces, places)
@@ -276,7 +276,7 @@ class TextSource(_FieldSource):
     def collate(self, docs: Sequence[Doc]) -> Arrays:
         """Pad Docs to the longest (at least one token): `ids` and `mask` (B, T), then all other features."""
         arrays = super().collate(docs)
-        ids = np.zeros(arrays[MASK].shape, np.int64)
+        ids = np.zeros(arrays[MASK_NAME].shape, np.int64)
         for row, doc in enumerate(docs):
             ids[row, : len(doc)] = doc.ids
         return {"ids": ids, **arrays}
@@ -315,10 +315,10 @@ class TextSource(_FieldSource):
 
     def _id(self, word: str) -> int:
         known_id = token_id(self.tokenizer, word)
-        if len(self._known) >= _CACHED:
+        if len(self._known) >= _MAX_CACHED_WORDS:
             self._known.clear()
         word_id = self._unknown if known_id is None else known_id
-        if len(word) <= _CACHED_LENGTH:
+        if len(word) <= _MAX_CACHED_LENGTH:
             self._known[word] = word_id
         return word_id
 
@@ -354,7 +354,7 @@ class MultiSource:
     def docs(self, records: Sequence[Record]) -> list[Doc]:
         """Return one Doc per record from the Docs of all sources; it is empty if one of them is."""
         columns = [source.docs(records) for source in self.sources.values()]
-        return [join_sources(parts) for parts in zip(*columns, strict=True)]
+        return [join_docs(parts) for parts in zip(*columns, strict=True)]
 
     def collate(self, docs: Sequence[Doc]) -> Arrays:
         arrays: Arrays = {}
@@ -456,7 +456,7 @@ def columns(source: InputSource) -> tuple[str, ...]:
     return tuple(dict.fromkeys(field for feature in source.features.values() for field in feature.fields))
 
 
-def fields_of(source: InputSource) -> tuple[str, ...]:
+def read_fields(source: InputSource) -> tuple[str, ...]:
     """All fields of a record that are read, with texts and numbers last."""
     return tuple(dict.fromkeys([*columns(source), *source.fields]))
 
@@ -494,11 +494,11 @@ def one_text(source: InputSource) -> bool:
 
 def masks(feeds: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mask of each source, by the prefix of its names: "", or `<source>.`."""
-    names = [name for name in feeds if name == MASK or name.endswith(f".{MASK}")]
-    return {name.removesuffix(MASK): feeds[name] for name in names}
+    names = [name for name in feeds if name == MASK_NAME or name.endswith(f".{MASK_NAME}")]
+    return {name.removesuffix(MASK_NAME): feeds[name] for name in names}
 
 
 def mask_of(name: str) -> str:
     """Return the name of the mask of a feature."""
     source, dot, _ = name.rpartition(".")
-    return f"{source}{dot}{MASK}"
+    return f"{source}{dot}{MASK_NAME}"

@@ -17,12 +17,12 @@ MEANINGS = {
     "inclusive": "their ends are inclusive",
     "one-based": "they count from 1",
 }
-MOST = 2_000  # spans of records that are examined
-FEW = 3  # distinct spans that are evidence of a convention
+MAX_EXAMINED_SPANS = 2_000  # spans of records that are examined
+MIN_EVIDENCE_SPANS = 3  # distinct spans that are evidence of a convention
 _START = re.compile(r"(start|begin)(offset|pos|position|char|charindex|index|idx)?|charstart|from|offset")
 _END = re.compile(r"end(offset|pos|position|char|charindex|index|idx)?|charend|stop|to|finish")
 _LABELS = ("label", "entitygroup", "entity", "type", "entitytype", "labels", "tag", "class", "category", "slot", "name")
-_TEXTS = ("text", "word", "surface", "mention")
+_TEXT_KEYS = ("text", "word", "surface", "mention")
 _WORD = re.compile(r"[^\W_\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\U0010ffff]")  # of scripts with spaces
 
 
@@ -95,7 +95,7 @@ def stated_span(item: Any) -> StatedSpan | None:
     if start is None and end is None:
         return None
     label = next((values[key] for key in _LABELS if key in values), None)
-    text = next((values[key] for key in _TEXTS if isinstance(values.get(key), str)), None)
+    text = next((values[key] for key in _TEXT_KEYS if isinstance(values.get(key), str)), None)
     return StatedSpan(start, end, tuple(label) if isinstance(label, list) else (label,), text)
 
 
@@ -121,7 +121,7 @@ def fitting_offsets(spans: Collection[tuple[str, StatedSpan]], expected: Offsets
     message = f"{wrong:,} of {len(spans):,} spans do not fit their texts as they stand"
     for offsets, counts in moved.items():
         number, fit = counts["spans"], counts["fit"]
-        if number >= FEW and fit >= 0.95 * number and counts["expected"] <= number / 2:
+        if number >= MIN_EVIDENCE_SPANS and fit >= 0.95 * number and counts["expected"] <= number / 2:
             return offsets, f"{message}; {fit:,} of {number:,} do if {MEANINGS[offsets]}"
     return expected, message
 
@@ -135,6 +135,6 @@ def offsets_of(records: Iterable[Mapping[str, Any]]) -> tuple[Offsets, str]:
             # A field of this name in the data of a third party may hold something else than spans.
             if isinstance(text, str) and isinstance(span, dict) and {"start", "end", "label"} <= span.keys():
                 examined.add((text, StatedSpan(span["start"], span["end"])))
-        if len(examined) >= MOST:
+        if len(examined) >= MAX_EXAMINED_SPANS:
             break
     return fitting_offsets(examined)

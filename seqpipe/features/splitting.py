@@ -88,12 +88,12 @@ _SENTENCE_END = re.compile(
 _LINE_END = re.compile(r"\n")
 
 
-def sentences(text: str) -> list[tuple[int, int]]:
+def sentence_offsets(text: str) -> list[tuple[int, int]]:
     """Return offsets of sentences, split after . ! ? … and a space, after 。！？, at line ends, with closing quotes."""
     return _parts(_SENTENCE_END, text)
 
 
-def lines(text: str) -> list[tuple[int, int]]:
+def line_offsets(text: str) -> list[tuple[int, int]]:
     """Return start and end of each line that is not blank, with its line feed."""
     return _parts(_LINE_END, text)
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from seqpipe.init.scripts import has_unspaced
 
-MANY = 5_000  # distinct values; no more of them are counted
-SEVERAL = 20  # different whole numbers that may be classes, at most; with a fraction FEW
-FEW = 5
+MAX_COUNTED_VALUES = 5_000  # distinct values; no more of them are counted
+MAX_CLASSES = 20  # different whole numbers that may be classes, at most; with a fraction FEW
+FEW_CLASSES = 5
 LONG = 2  # blanks in a cell on average: more than names have
 INDICATORS = [{"0", "1"}, {"0.0", "1.0"}, {"false", "true"}, {"no", "yes"}]
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
@@ -87,7 +87,7 @@ class Column:
         self.sample.extend(cells[::every])
         if not self.many:
             self.values.update(cells)
-            self.many = len(self.values) > MANY
+            self.many = len(self.values) > MAX_COUNTED_VALUES
         self.is_numeric = self.is_numeric and all(map(NUMBER.fullmatch, cells))
         if self.is_numeric:
             numbers = [float(cell) for cell in cells]
@@ -186,7 +186,7 @@ class Column:
     @property
     def is_measured(self) -> bool:
         """True if the cells are measured numbers, not classes: many, or several with a fraction."""
-        return self.is_numeric and (self.many or len(self.values) > (FEW if self.has_fraction else SEVERAL))
+        return self.is_numeric and (self.many or len(self.values) > (FEW_CLASSES if self.has_fraction else MAX_CLASSES))
 
     @property
     def is_text(self) -> bool:
@@ -247,7 +247,7 @@ class Column:
         self.kind = next((kind for kind, holds in kinds if holds), "other values")
 
 
-def describe(columns: Sequence[Column]) -> str:
+def kinds_of(columns: Sequence[Column]) -> str:
     """Return the kind of each column, for messages."""
     titles = [str(column.number) if column.name is None else repr(column.short) for column in columns]
     return ", ".join(f"{title} {column.kind}" for title, column in zip(titles, columns, strict=True))

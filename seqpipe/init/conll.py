@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.errors import DataError, OpenChoiceError
-from seqpipe.init.summary import MOST_LEFT_OUT, DataSummary, Pieces, count, reader_of, records, size_of
-from seqpipe.init.tags import Tagging, choose_scheme, find_tagging
+from seqpipe.init.summary import MOST_LEFT_OUT, DataSummary, FilePieces, count, reader_of, size_of, spread_records
+from seqpipe.init.tags import TagStyle, choose_scheme, find_tagging
 
-LINES = 10_000_000  # bytes; of a larger file, lines are counted in pieces, together a quarter of this size
-FEW = 50  # different tags; more must be fewer than half of the words
+MAX_COUNTED_BYTES = 10_000_000  # bytes; of a larger file, lines are counted in pieces, together a quarter of this size
+USUAL_TAGS = 50  # different tags; more must be fewer than half of the words
 _BLANKS = re.compile("[ \t]+")
 _NUMBERS = re.compile(r"\d+([-.:]\d+)?")
 _RANGE = re.compile(r"\d+[-.]\d+")
@@ -30,7 +30,7 @@ ALIKE = 0.9  # times as many entities as another column: neither is better
 
 
 @dataclass
-class Layout:
+class ConllLayout:
     """Layout of a CoNLL file."""
 
     separator: str | None  # a tab, or None for any sequence of blanks and tabs
@@ -46,7 +46,7 @@ class Layout:
     word: int = 0  # index of a column
     tag: int = -1
     others: list[int] = field(default_factory=list)  # indices of further columns that may be the tags
-    taggings: dict[int, Tagging] = field(default_factory=dict)  # by the indices of the columns with tags of entities
+    taggings: dict[int, TagStyle] = field(default_factory=dict)  # by the indices of the columns with tags of entities
 
     def cells(self, line: str) -> list[str]:
         """Return the cells of a line."""
@@ -64,7 +64,7 @@ class Layout:
 
     def locate(self, data: Path, tag: str) -> str:
         """Return the file and the first line of a tag."""
-        for number, line in enumerate(_lines(Pieces(data, whole=size_of(data))), 1):
+        for number, line in enumerate(_lines(FilePieces(data, whole=size_of(data))), 1):
             if tag in line and self.cells(line)[self.tag : self.tag + 1] == [tag]:
                 return f"{data}:{number}"
         return str(data)
@@ -72,7 +72,7 @@ class Layout:
     def tag_sentences(self, data: Path) -> Iterator[list[str]]:
         """Yield the tags of each sentence in the file; of a large one, those in pieces of it."""
         tags: list[str] = []
-        for line in _lines(Pieces(data)):
+        for line in _lines(FilePieces(data)):
             if not line.strip() or line.startswith(_DOCUMENT):
                 if tags:
                     yield tags
@@ -163,7 +163,7 @@ def summarise_conll(data: Path, head: str | None = None, target: str | None = No
 def summarise_conllu(data: Path) -> DataSummary:
     """Summarise CoNLL-U by the first column of tags in which every word has one."""
     columns = dict.fromkeys(("upos", "xpos", "deprel"), True)
-    for record in records(DataSummary("conllu", {"tags": None}), data):
+    for record in spread_records(DataSummary("conllu", {"tags": None}), data):
         columns = {name: full and "_" not in record[name] for name, full in columns.items()}
     tags = next((name for name, full in columns.items() if full), None)
     if tags is None:
@@ -173,7 +173,7 @@ def summarise_conllu(data: Path) -> DataSummary:
     return count(summary, data)
 
 
-def layout_of(data: Path, target: str | None = None) -> Layout:
+def layout_of(data: Path, target: str | None = None) -> ConllLayout:
     """Return the layout of a CoNLL file, by all of its lines; of a large one, by those of pieces all over it.
 
     `target` is the value of `--target`. DataError if the file has no columns, or none of words and tags.
@@ -183,7 +183,7 @@ def layout_of(data: Path, target: str | None = None) -> Layout:
     head: list[str] = []
     initial: Counter[str] = Counter()  # lines before a sentence that begin with a mark
     is_between = True
-    pieces = Pieces(data, whole=LINES)
+    pieces = FilePieces(data, whole=MAX_COUNTED_BYTES)
     for line in _lines(pieces):
         lines[line] += 1
         if len(head) < 1000:
@@ -197,7 +197,7 @@ def layout_of(data: Path, target: str | None = None) -> Layout:
     plain = {line: number for line, number in words.items() if not line.startswith(mark)}
     total = sum(plain.values())
     tabbed = sum(number for line, number in plain.items() if "\t" in line)
-    layout = Layout("\t" if tabbed > 0.9 * total else None, mark, is_marked, pieces.is_whole)
+    layout = ConllLayout("\t" if tabbed > 0.9 * total else None, mark, is_marked, pieces.is_whole)
     widths: Counter[int] = Counter()
     for line, number in plain.items():
         widths[len(layout.cells(line))] += number
@@ -238,7 +238,7 @@ def _are_initial(mark: str, lines: Counter[str], initial: Counter[str]) -> bool:
     return total > 1 and is_differing and all(initial[line] == number for line, number in marked.items())
 
 
-def _choose_columns(layout: Layout, data: Path, first: Sequence[str], target: str | None) -> None:
+def _choose_columns(layout: ConllLayout, data: Path, first: Sequence[str], target: str | None) -> None:
     """Choose the columns of words and tags; `first` are the cells of the first line, which may name them."""
     columns, width = layout.columns, layout.width
     once = len(first) == width and all(column[cell] == 1 for column, cell in zip(columns, first, strict=True))
@@ -254,7 +254,7 @@ def _choose_columns(layout: Layout, data: Path, first: Sequence[str], target: st
     # The columns before the words may be their numbers, names of few documents, or tags.
     layout.word = 0
     is_tagged = 0 in fitting and fitting[0].tag_format and fitting[0].entities and len(columns[0]) < most / 2
-    is_plain = len(columns[0]) <= min(FEW, most / TIMES) and all(tag == tag.upper() for tag in columns[0])
+    is_plain = len(columns[0]) <= min(USUAL_TAGS, most / TIMES) and all(tag == tag.upper() for tag in columns[0])
     is_before = numeric[0] or len(columns[0]) == 1 < most or len(columns[0]) < most / 20
     if is_tagged or (is_plain and not numeric[0]) or (width > 2 and is_before):
         layout.word = next(i for i, column in enumerate(columns) if not numeric[i] and len(column) >= most / 2)
@@ -281,19 +281,19 @@ def _choose_columns(layout: Layout, data: Path, first: Sequence[str], target: st
     layout.tag = shaped[-1] if shaped else candidates[0]
     layout.others = [i for i in shaped or candidates if i != layout.tag]
     values, words = len(columns[layout.tag]), len(columns[layout.word])
-    if target is None and not shaped and values > max(FEW, words / 2):
+    if target is None and not shaped and values > max(USUAL_TAGS, words / 2):
         fix = "name another with the reader's option `tags`; for texts to write, give two texts on each line"
         raise DataError(
             f"{data}: no column of tags: column {layout.tag + 1} has {values:,} values for {words:,} words; {fix}"
         )
 
 
-def _is_tag(tag: str, tagging: Tagging) -> bool:
+def _is_tag(tag: str, tagging: TagStyle) -> bool:
     """Return whether a tag has this spelling, or may have: a short one, or one with a sign."""
     alone = find_tagging(Counter([tag, tagging.outside]))
     return len(tag) < 3 or not tag.isalnum() or bool(alone and alone.tag_format)
 
 
-def _lines(pieces: Pieces) -> Iterator[str]:
+def _lines(pieces: FilePieces) -> Iterator[str]:
     """Yield the lines without their ends."""
     return (line.removeprefix("\ufeff").rstrip("\r\n") for line in pieces.lines())

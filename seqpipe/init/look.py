@@ -25,7 +25,7 @@ from seqpipe.init.conll import has_columns, summarise_conll, summarise_conllu
 from seqpipe.init.objects import find_json, summarise_answers, summarise_form, summarise_objects
 from seqpipe.init.refuse import refuse_faulty_lines, refuse_other_formats, refuse_other_lines
 from seqpipe.init.roles import PEEK, ColumnTask
-from seqpipe.init.summary import DataSummary, LabelKind, count, reader_of, records
+from seqpipe.init.summary import DataSummary, LabelKind, count, reader_of, spread_records
 from seqpipe.init.tables import summarise_table
 from seqpipe.init.texts import (
     summarise_fasttext,
@@ -49,10 +49,10 @@ _ODD = re.compile(
     "|[a-z][\xc0-\xdeĄĆĘŁŃŚŹŻČĎĚŇŘŠŤŮŽŐŰĞİŞŒŸ]|[\x80-\x9f]"
 )
 LATIN = 0.15  # of the bytes of lines in Latin letters are not ASCII, at most
-SHORTEST = 16  # bytes in which UTF-16 without a mark is recognised
-SAMPLE = 50_000  # bytes of lines that are not ASCII, by which an encoding is recognised
+MIN_UTF16_BYTES = 16  # bytes in which UTF-16 without a mark is recognised
+ENCODING_SAMPLE_BYTES = 50_000  # bytes of lines that are not ASCII, by which an encoding is recognised
 MAJORITY = 0.9  # of the texts have one label, which a model may always answer
-LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
+EXAMINED_LINES, EXAMINED_BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
 _SQUAD = re.compile(r'\{\s*("[^"\\]*"\s*:\s*("[^"\\]*"|[-+.\w]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
 
 
@@ -127,7 +127,7 @@ def summarise(
             listed = ", ".join(f"{label!a} {summary.labels[label]:,}" for label in alike)
             summary.doubt(f"labels that differ by case, blanks or Unicode form alone are different labels: {listed}")
         if 1 in summary.labels.values() and summary.factor == 1 and not summary.multi:
-            places = {str(record["label"]): str(record.get("where", "")) for record in records(summary, data)}
+            places = {str(record["label"]): str(record.get("where", "")) for record in spread_records(summary, data)}
             if message := rare_labels(summary.labels, places):
                 summary.doubt(message)
         total = summary.labels.total()
@@ -145,7 +145,7 @@ def _plain_tags(summary: DataSummary, data: Path) -> DataSummary | None:
     plain = DataSummary(summary.use, options, label_kind="Tags", saw=summary.saw, why=summary.why)
     if "scheme" not in options_model(Plugins().find("reader", summary.use).load()).model_fields:
         return None
-    has_tags = any(record.get("tags") for record in itertools.islice(records(plain, data), PEEK))
+    has_tags = any(record.get("tags") for record in itertools.islice(spread_records(plain, data), PEEK))
     return count(plain, data) if has_tags else None
 
 
@@ -156,10 +156,10 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
     decoder, start, faulty = codecs.getincrementaldecoder("utf-8")(), b"", b""
     try:
         with open_file(data) as file:
-            part = start = file.read(BYTES)
+            part = start = file.read(EXAMINED_BYTES)
             while part:
                 decoder.decode(part)
-                part = file.read(BYTES)
+                part = file.read(EXAMINED_BYTES)
             decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
         faulty = error.object
@@ -169,12 +169,12 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
         return "utf-32" if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)) else "utf-16", []
     head = start[:4_000]
     for name, zeros in (("utf-16-le", head[1::2]), ("utf-16-be", head[::2])):
-        if len(head) >= SHORTEST and zeros.count(0) > len(zeros) / 3 and head.count(0) < 1.1 * zeros.count(0):
+        if len(head) >= MIN_UTF16_BYTES and zeros.count(0) > len(zeros) / 3 and head.count(0) < 1.1 * zeros.count(0):
             return name, []
     if not faulty or b"\0" in head or b"\xff\xfe" in faulty or start.startswith(PARQUET):
         return None, []
     refuse_other_formats(data, start)
-    lines = b"\n".join(line for line in faulty.splitlines() if not line.isascii())[:SAMPLE]
+    lines = b"\n".join(line for line in faulty.splitlines() if not line.isascii())[:ENCODING_SAMPLE_BYTES]
     text = lines.decode("utf-8", "replace")
     if sum(not character.isascii() for character in text) > 2 * text.count("\ufffd"):
         refuse_faulty_lines(data)
@@ -225,11 +225,11 @@ def _look(data: Path, task: Task | None, target: str | None, texts: Sequence[str
     if data.exists() and not data.is_file():
         raise DataError(f"{data}: is a pipe or a device, and is read more than once; make a file of it first")
     with open_file(data) as file:
-        start = file.read(BYTES)
+        start = file.read(EXAMINED_BYTES)
     if start.startswith(PARQUET) or data.suffix in (".arrow", ".feather"):
         return summarise_objects(data, "parquet", {}, column, target, texts)
     refuse_other_formats(data, start)
-    lines = start.decode("utf-8-sig", "replace").lstrip().splitlines()[:LINES]
+    lines = start.decode("utf-8-sig", "replace").lstrip().splitlines()[:EXAMINED_LINES]
     filled = [line for line in lines if line.strip()]
     if not lines:
         raise DataError(f"{data}: is empty; give the file with your training examples")
@@ -259,7 +259,7 @@ def _look(data: Path, task: Task | None, target: str | None, texts: Sequence[str
         raise DataError(f"{data}: --task {task.head} needs {task.needs}, which this file does not have")
     if not is_plain and (summary := summarise_table(data, lines, column, target, texts, header)):
         return summary
-    refuse_other_lines(data, lines, is_whole=len(lines) < LINES)
+    refuse_other_lines(data, lines, is_whole=len(lines) < EXAMINED_LINES)
     if not is_plain:
         summary = summarise_segmented(data, filled) or summarise_first_word(data, filled)
     if is_plain or not (task or summary or has_columns(lines)):

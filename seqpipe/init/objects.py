@@ -18,18 +18,18 @@ from seqpipe.features.spans import stated_span
 from seqpipe.files import open_file
 from seqpipe.init.columns import LABELS, SCORES, Column
 from seqpipe.init.roles import LIST_FIX, ColumnTask, find_roles, separator_of
-from seqpipe.init.summary import OBJECTS, WHOLE, DataSummary, count, load_json, reader_of, records, size_of
+from seqpipe.init.summary import OBJECTS, WHOLE_BYTES, DataSummary, count, load_json, reader_of, size_of, spread_records
 from seqpipe.init.tags import choose_scheme
 
-BLOCK = 1_000  # objects whose values are added to the statistics at once
-MOST = 8  # keys that are listed
+OBJECTS_PER_BLOCK = 1_000  # objects whose values are added to the statistics at once
+MAX_LISTED_KEYS = 8  # keys that are listed
 _FORMS = {
     "jsonl": "JSON Lines",
     "json": "a JSON list of objects",
     "parquet": "a Parquet or Arrow table",
     "datasets": "a folder of datasets",
 }
-_FIX = 'write an object a line, or a list of objects, such as [{"text": …, "label": …}, …]'
+_OBJECTS_FIX = 'write an object a line, or a list of objects, such as [{"text": …, "label": …}, …]'
 _DEEP = 4  # keys above a list
 _DOMINANT = 5  # times as many objects as in the next list: the list that is meant
 _SPLITS = {"train", "training", "dev", "valid", "validation", "val", "test"}
@@ -61,7 +61,7 @@ def find_json(data: Path, lines: Sequence[str]) -> tuple[str, dict[str, Any]] | 
         if len(lines) == 1 and is_object and not any(isinstance(part, (dict, list)) for part in value.values()):
             return "jsonl", {}
         problem = "one JSON object without a list of objects" if is_object else "a JSON list, but not of objects"
-        raise DataError(f"{data}: {problem}; {_FIX}{_conversion(value)}")
+        raise DataError(f"{data}: {problem}; {_OBJECTS_FIX}{_conversion(value)}")
     (key, most), *others = lists
     names = {_last(name).lower() for name, _ in lists}
     if others and (names & _SPLITS or most < _DOMINANT * others[0][1]):
@@ -104,7 +104,7 @@ def summarise_form(data: Path, kinds: Sequence[str]) -> DataSummary | None:
     form = annotations.recognise(data)
     if form is None:
         return None
-    value = load_json(data) if size_of(data) > WHOLE else {}
+    value = load_json(data) if size_of(data) > WHOLE_BYTES else {}
     items: list[Any] = value if isinstance(value, list) else []
     if value is None:
         with open_file(data) as file:
@@ -171,7 +171,7 @@ def set_offsets(summary: DataSummary, data: Path) -> None:
 def set_scheme(summary: DataSummary, data: Path) -> None:
     """Set the reader's options for tags, and what is learned: entities or plain tags."""
     plain = DataSummary(summary.use, {**summary.options, "scheme": "none"})
-    sentences = [list(record["tags"]) for record in records(plain, data) if "tags" in record]
+    sentences = [list(record["tags"]) for record in spread_records(plain, data) if "tags" in record]
     choose_scheme(summary, sentences, Counter(tag for sentence in sentences for tag in sentence))
 
 
@@ -182,8 +182,8 @@ def summarise_objects(
     summary = DataSummary(use, options)
     columns = profile_objects(summary, data)
     keys = [key for key, column in columns.items() if {*column.value_kinds} != {"object"}]
-    more = f" and {len(keys) - MOST} more" if len(keys) > MOST else ""
-    summary.saw = f"{_FORMS[use]} with the key{'s' if len(keys) > 1 else ''} {', '.join(keys[:MOST])}{more}"
+    more = f" and {len(keys) - MAX_LISTED_KEYS} more" if len(keys) > MAX_LISTED_KEYS else ""
+    summary.saw = f"{_FORMS[use]} with the key{'s' if len(keys) > 1 else ''} {', '.join(keys[:MAX_LISTED_KEYS])}{more}"
     if {"question", "context"} <= columns.keys() and not {"answers", "answers.text"}.isdisjoint(columns):
         for key in ("question", "context"):
             _refuse_missing(summary, data, columns[key])
@@ -296,9 +296,9 @@ def _set_keys(summary: DataSummary, note: str, **keys: str) -> None:
 def profile_objects(summary: DataSummary, data: Path) -> dict[str, Column]:
     """Return the statistics of each key of the objects, dotted within objects."""
     raw = DataSummary(summary.use, {**summary.options, "text": None})
-    rows, every, seen = records(raw, data), 1 + data.stat().st_size // 20_000_000, 0
+    rows, every, seen = spread_records(raw, data), 1 + data.stat().st_size // 20_000_000, 0
     columns: dict[str, Column] = {}
-    while block := list(islice(rows, BLOCK)):
+    while block := list(islice(rows, OBJECTS_PER_BLOCK)):
         for key in dict.fromkeys(key for row in block for key in row if key != "where"):
             if key not in columns:
                 columns[key] = Column(name="where" if key == "source_where" else key, noun="key", row="record")
@@ -321,7 +321,7 @@ def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:
     if summary.use == "squad":
         set_offsets(summary, data)
     summary.left_out = []
-    for record in records(summary, data):
+    for record in spread_records(summary, data):
         summary.records += 1
         summary.words += len(record["question"].split()) + len(record["context"].split())
         summary.unanswered += not gold_answers(record, "answers")

@@ -31,14 +31,14 @@ for block in open(sys.argv[1], encoding="utf-8").read().strip().split("\\n\\n"):
         if kind != "noop":
             words[first:end] = text.split()
     print(" ".join(sentence.split()[1:]) + "\\t" + " ".join(words))' $file > $stem.tsv"""
-_TEXTS = "write its texts to a CSV or JSONL file, a text and what is to be learned in each row"
+_TEXTS_FIX = "write its texts to a CSV or JSONL file, a text and what is to be learned in each row"
 _PANDAS = "load it and write it with pandas: `frame.to_json('data.jsonl', orient='records', lines=True)`"
 _TABLE = "write a table of it as CSV: `sqlite3 -header -csv $file 'SELECT text, label FROM TABLE' > data.csv`"
 _TEXT_FILE = "give a text file (see docs/data/formats.md for the formats), such as a table with a text in each row"
 _FORMATS = (  # a pattern of the first bytes, what such a file is, and the fix
     (rb"%PDF", "a PDF", "extract its text, for instance with `pdftotext`, and write it to a CSV or JSONL file"),
     (rb"\xd0\xcf\x11\xe0", "a spreadsheet or document of an old Office", "save it as CSV (UTF-8)"),
-    (rb"{\\rtf", "a document", _TEXTS),
+    (rb"{\\rtf", "a document", _TEXTS_FIX),
     (rb"SQLite format 3", "an SQLite database", _TABLE),
     (rb"\x80[\x02-\x05]", "a pickle", _PANDAS),
     (rb"\x93NUMPY", "an array of NumPy", _PANDAS),
@@ -49,11 +49,11 @@ _FORMATS = (  # a pattern of the first bytes, what such a file is, and the fix
     (rb"\xfd7zXZ", "compressed with xz", "unpack it with `unxz`"),
     (rb"\x28\xb5\x2f\xfd", "compressed with Zstandard", "give it a name that ends in .zst, or unpack it with `unzstd`"),
     (rb"PK\x03\x04.*(xl/workbook|opendocument.spreadsheet)", "a spreadsheet", "save it as CSV (UTF-8)"),
-    (rb"PK\x03\x04.*(word/document|ppt/presentation|opendocument|epub.zip)", "a document", _TEXTS),
+    (rb"PK\x03\x04.*(word/document|ppt/presentation|opendocument|epub.zip)", "a document", _TEXTS_FIX),
     (rb"PK\x03\x04|7z\xbc\xaf|Rar!|.{257}ustar", "an archive", "unpack it and give a file of it"),
     (rb"#FORMAT=WebAnno", "WebAnno's TSV", "export the project as CoNLL 2003 or CoNLL-U"),
-    (rb"<\?xml", "XML", _TEXTS),
-    (rb"<!DOCTYPE|<html", "HTML", _TEXTS),
+    (rb"<\?xml", "XML", _TEXTS_FIX),
+    (rb"<!DOCTYPE|<html", "HTML", _TEXTS_FIX),
     (rb"T\d+\t\S+ \d+ \d+[;\d ]*\t", "brat's annotation of a text", "give its folder: `seqpipe init $folder`"),
     (rb"x\x9c", "spaCy's binary form", _SPACY),
     (rb"S [^\n]*\n(\n|S [^\n]*\n)*A [^\n]*\|\|\|", "M2, texts with their corrections", _M2),

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from seqpipe.errors import DataError, OpenChoiceError, did_you_mean
-from seqpipe.init.columns import KEYS, LABELS, SCORES, SECOND, SOURCES, STRUCTURE, TARGETS, TEXTS, Column, describe
-from seqpipe.init.summary import DataSummary, Doubt, count, records
+from seqpipe.init.columns import KEYS, LABELS, SCORES, SECOND, SOURCES, STRUCTURE, TARGETS, TEXTS, Column, kinds_of
+from seqpipe.init.summary import DataSummary, Doubt, count, spread_records
 from seqpipe.init.tags import choose_scheme, find_tagging
 
 ColumnTask = Literal["Labels", "Numbers", "Texts"]
@@ -33,8 +33,8 @@ _TARGET_KINDS: dict[ColumnTask | None, set[str]] = {  # of columns that may be l
 _TEXT_KINDS = ("texts", "repeated texts", "dates")  # that may be written
 LIST_FIX = 'write them as JSON, `{"text": …, "labels": ["a", "b"]}` on each line'
 SEPARATORS = ("|", ";", ",")
-SEVERAL = 1 / 20  # of the cells have several labels, at least
-WORDS = 3  # of a label on average, at most
+MULTI_LABEL_SHARE = 1 / 20  # of the cells have several labels, at least
+MAX_LABEL_WORDS = 3  # of a label on average, at most
 SET = {"1", "1.0", "true", "yes"}
 CHOICES = 4  # that are offered, at most
 WRITTEN = 2_000  # texts to write on which tokenizers are compared
@@ -94,7 +94,7 @@ class Roles:
         elif self.learns == "Labels" and name != "label":
             summary.options["label"] = name
         left_out, summary.left_out = summary.left_out, [] if summary.left_out else None
-        first, *_ = itertools.islice(records(summary, data), PEEK)
+        first, *_ = itertools.islice(spread_records(summary, data), PEEK)
         summary.left_out, summary.label_kind = left_out, self.learns
         summary.records, summary.words = target.cells, sum(text.words for text in texts)
         summary.unspaced = any(text.is_unspaced for text in texts)
@@ -154,13 +154,13 @@ def find_roles(
     noun = columns[0].noun
     if roles is None and task:
         head, needs = _NEEDS[task]
-        raise DataError(f"{where}: --task {head} needs {needs.format(noun)}, and the {noun}s are: {describe(columns)}")
+        raise DataError(f"{where}: --task {head} needs {needs.format(noun)}, and the {noun}s are: {kinds_of(columns)}")
     if roles is None and must:
         fix = f"give texts with a {noun} of labels (few values), of numbers, or of texts to write"
         kinds = {column.kind for column in columns}
         if "texts" in kinds and any(column.is_key and column.is_numeric for column in columns):
             fix += f"; numbers that differ in every row are identifiers, unless their {noun} is named score"
-        raise DataError(f"{where}: nothing to learn in it: the {noun}s are {describe(columns)}; {fix}")
+        raise DataError(f"{where}: nothing to learn in it: the {noun}s are {kinds_of(columns)}; {fix}")
     if roles and roles.learns == "Labels" and roles.target.share(lambda cell: _LIST.fullmatch(cell.strip())) > 0.5:
         raise DataError(f"{where}: the cells of {roles.target.title} are lists; {LIST_FIX}")
     return roles
@@ -175,7 +175,7 @@ def separator_of(column: Column) -> str | None:
         counts = Counter(part for parts in lists.values() for part in {*parts})
         words = sum(part.count(" ") + 1 for part in counts)
         share = sum(cells[cell] for cell in several)
-        if share < max(1, SEVERAL * cells.total()) or "" in counts or words > WORDS * len(counts):
+        if share < max(1, MULTI_LABEL_SHARE * cells.total()) or "" in counts or words > MAX_LABEL_WORDS * len(counts):
             continue
         if sum(map(bool, map(STRUCTURE.search, counts))) > len(counts) / 2:
             return None  # names with values, as in a description of data
@@ -225,10 +225,10 @@ def _choose(
         return None
     if task == "Texts" or not targets:
         return _choose_pair(columns, texts, repeated, where, task, requested)
-    data, kinds = where.partition(": ")[0], describe(columns)
+    data, kinds = where.partition(": ")[0], kinds_of(columns)
     usual = LABELS | SCORES
     targets.sort(key=lambda column: (column.key not in usual, column.kind == "numbers", len(column.values)))
-    target, *rest = targets
+    target, *alternatives = targets
     doubts = []
     is_open = len(texts) > 1 and not (task or chosen or requested) and target.key not in usual
     is_alike = len(texts) == 2 and texts[0].is_ascii == texts[1].is_ascii
@@ -273,7 +273,7 @@ def _choose(
     size = f"{len(target.values):,} values in {target.cells:,} {target.row}s"
     if learns == "Numbers":
         size = f"numbers from {target.low:g} to {target.high:g}"
-    for column in rest[:CHOICES]:
+    for column in alternatives[:CHOICES]:
         options = ("--task", "score" if column.kind == "numbers" else "label", "--target", column.option)
         doubts.append(Doubt(f"{column.title} may be learned too. To learn it", options))
     return Roles(columns, learns, texts, target, f"{target.title} has {size}", doubts=doubts)
@@ -361,7 +361,7 @@ def _choose_pair(
     if len(texts) > 2 and len(known) == 2:
         texts = known
     if len(texts) > 2:
-        question = f"{describe(columns)}: {len(texts)} {texts[0].noun}s of texts; choose the text and the one to write"
+        question = f"{kinds_of(columns)}: {len(texts)} {texts[0].noun}s of texts; choose the text and the one to write"
         pairs = itertools.islice(itertools.permutations(texts, 2), CHOICES)
         readings = [["--task", "seq2seq", "--text", a.option, "--target", b.option] for a, b in pairs]
         raise OpenChoiceError(where.partition(": ")[0], question, readings)

@@ -7,7 +7,7 @@ import unicodedata
 from dataclasses import dataclass, field
 
 SOME = 1 / 100  # of the texts; fewer in need of a normalization form do not count
-HEAD = 200  # characters at the beginning of a text that are examined
+EXAMINED_CHARACTERS = 200  # characters at the beginning of a text that are examined
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff"  # Thai, Lao
     "\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f"  # Myanmar
@@ -21,7 +21,7 @@ _FULL_WIDTH = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uff66-\uff9f]
 
 def has_unspaced(text: str) -> bool:
     """Return whether a text is written without spaces between words, by its first characters."""
-    return bool(_UNSPACED.search(text[:HEAD]))
+    return bool(_UNSPACED.search(text[:EXAMINED_CHARACTERS]))
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Scripts:
 
     def add(self, text: str) -> None:
         """Count a further text."""
-        head = text[:HEAD]
+        head = text[:EXAMINED_CHARACTERS]
         self.texts += 1
         if not head.isascii():
             self.unspaced += bool(_UNSPACED.search(head))

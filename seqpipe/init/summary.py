@@ -19,13 +19,13 @@ from seqpipe.errors import DataError
 from seqpipe.files import PACKED, open_file
 from seqpipe.init.scripts import Scripts, has_unspaced
 
-WHOLE = 4_000_000  # bytes; of a larger file, records are read from pieces, together a quarter of this size
+WHOLE_BYTES = 4_000_000  # bytes; of a larger file, records are read from pieces, together a quarter of this size
 PIECES = 40
 OBJECTS = 10_000  # sampled from a large JSON list, at most
 SEGMENTED = 1 / 20  # of the words in such scripts have several characters; of fewer, each character is a word
-LISTED = 3  # errors, at most
+MAX_LISTED_ERRORS = 3  # errors, at most
 MOST_LEFT_OUT = 0.05  # of the records
-_CHUNK = 1_000_000
+_CHUNK_BYTES = 1_000_000
 _SENTENCE_END = re.compile(rb"\n[ \t\r]*\n")
 _LINE_END = re.compile(rb"\n")
 # The end of a record, for the readers that can read pieces.
@@ -102,7 +102,7 @@ class DataSummary:
             reader = reader_of(self.use, self.options)
             reader.left_out = left_out = []
             for _ in reader.read(data):
-                if len(left_out) == LISTED:
+                if len(left_out) == MAX_LISTED_ERRORS:
                     break
             number = max(number, len(left_out))
         self.left_out = left_out
@@ -110,9 +110,9 @@ class DataSummary:
             raise DataError(left_out[0])
         if not left_out:
             return
-        first = "; ".join(problem.partition("; ")[0] for problem in left_out[:LISTED])
+        first = "; ".join(problem.partition("; ")[0] for problem in left_out[:MAX_LISTED_ERRORS])
         records = "1 record" if number == 1 else f"{number:,} records"
-        more = " …" if number > LISTED else ""
+        more = " …" if number > MAX_LISTED_ERRORS else ""
         if self.bad_rows == "skip":
             self.doubt(f"{records} cannot be read, and `bad_rows: skip` leaves such records out: {first}{more}")
         else:
@@ -139,12 +139,12 @@ def reader_of(use: str, options: dict[str, Any]) -> Any:
     return construct(Plugins().find("reader", use).load(), **options)
 
 
-def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:
+def spread_records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a file; of a large one, those of pieces all over it, and set the summary's `factor`."""
     reader = reader_of(summary.use, summary.options)
     reader.left_out = summary.left_out
-    pieces = Pieces(data, _ENDS[summary.use]) if summary.use in _ENDS else None
-    if summary.use == "json" and size_of(data) > WHOLE:
+    pieces = FilePieces(data, _ENDS[summary.use]) if summary.use in _ENDS else None
+    if summary.use == "json" and size_of(data) > WHOLE_BYTES:
         options = {name: value for name, value in summary.options.items() if name != "list"}
         lines, summary.factor = _sample_list(data, summary.options.get("list"), data.stat().st_mtime_ns)
         sample = reader_of("jsonl", options).records(lines, str(data)) if lines else reader.read(data)
@@ -192,7 +192,7 @@ def load_json(data: Path) -> Any:
 def count(summary: DataSummary, data: Path) -> DataSummary:
     """Count records, words and labels, and detect texts without spaces between words."""
     unspaced = longer = worded = characters = 0
-    for record in records(summary, data):
+    for record in spread_records(summary, data):
         words = record.get("words") or []
         if summary.label_kind == "Labels":
             words = []  # a label is learned from the text alone
@@ -233,13 +233,13 @@ def size_of(data: Path) -> int:
     if data.suffix not in PACKED:
         return data.stat().st_size
     with open_file(data) as file:
-        return sum(map(len, iter(lambda: file.read(_CHUNK), b"")))
+        return sum(map(len, iter(lambda: file.read(_CHUNK_BYTES), b"")))
 
 
-class Pieces:
+class FilePieces:
     """PIECES parts of a file, evenly spread over it, each from the end of one record to that of another."""
 
-    def __init__(self, data: Path, end: re.Pattern[bytes] = _SENTENCE_END, whole: int = WHOLE):
+    def __init__(self, data: Path, end: re.Pattern[bytes] = _SENTENCE_END, whole: int = WHOLE_BYTES):
         self.data, self.end, self.whole = data, end, whole
         self.size = size_of(data)
         self.is_whole = self.size <= whole  # the file is small, and read whole

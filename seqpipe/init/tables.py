@@ -16,14 +16,14 @@ from seqpipe.files import open_file
 from seqpipe.init.columns import KEYS, LABELS, NUMBER, SCORES, SECOND, SOURCES, TARGETS, TEXTS, Column
 from seqpipe.init.roles import ColumnTask, find_roles
 from seqpipe.init.scripts import has_unspaced
-from seqpipe.init.summary import DataSummary, count, reader_of, records
+from seqpipe.init.summary import DataSummary, count, reader_of, spread_records
 from seqpipe.init.tags import choose_scheme, find_tagging
 
 SIGNS = {",": "csv", "\t": "tsv", ";": "csv", "|": "csv"}
-BLOCK = 10_000  # rows that are added to the columns at once
-CELLS = 40_000  # of each column that are examined one by one, evenly spread over the table
+ROWS_PER_BLOCK = 10_000  # rows that are added to the columns at once
+EXAMINED_CELLS = 40_000  # of each column that are examined one by one, evenly spread over the table
 LONGEST_CELL = 10_000_000
-SENTENCES = 10_000  # whose tags are looked at
+EXAMINED_SENTENCES = 10_000  # whose tags are looked at
 UNEVEN = 0.1  # of the rows have another number of cells, at most
 _SIGN_NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 _LANGUAGES = "en de fr es it pt nl ru zh ja ko ar tr pl english german"
@@ -109,7 +109,7 @@ def _summarise_words(data: Path, sign: str, columns: Sequence[Column], tags: int
     options = {"delimiter": sign} if sign in ";|" else {}
     options |= {"words": words.first, "tags": columns[tags].first, "sentence": divides[0].first}
     summary = DataSummary(SIGNS[sign], {**options, "scheme": "none"}, saw="a table with a word and its tag in each row")
-    sentences = [record["tags"] for record in itertools.islice(records(summary, data), SENTENCES)]
+    sentences = [record["tags"] for record in itertools.islice(spread_records(summary, data), EXAMINED_SENTENCES)]
     summary.options = options
     choose_scheme(summary, sentences, columns[tags].values)
     summary.why = f"column {words.first!r} has the words, {columns[tags].first!r} the tags"
@@ -156,13 +156,13 @@ class _Table:
     def columns(self) -> list[Column]:
         """Return the columns, by all rows of the file; DataError if a row has another width, or is not UTF-8."""
         size = self.data.stat().st_size * (4 if self.data.suffix == ".gz" else 1)
-        every = 1 + size * len(self.lines) // max(1, sum(map(len, self.lines))) // CELLS
+        every = 1 + size * len(self.lines) // max(1, sum(map(len, self.lines))) // EXAMINED_CELLS
         with open_file(self.data) as raw, io.TextIOWrapper(raw, "utf-8-sig", "strict", newline="") as file:
             rows = self._reader(file)
             try:
                 filled = filter(None, rows)
                 columns = [Column(cell, number=number) for number, cell in enumerate(next(filled), 1)]
-                while block := list(itertools.islice(filled, BLOCK)):
+                while block := list(itertools.islice(filled, ROWS_PER_BLOCK)):
                     if len(columns) != self.width:
                         raise self.uneven_row()
                     even = [row for row in block if len(row) == self.width]

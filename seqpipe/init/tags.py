@@ -12,12 +12,12 @@ from seqpipe.init.summary import DataSummary
 
 FITS = 0.95  # of the tags of words in entities; the others are faults of the file
 NEARLY = 0.5  # of them: plain tags, and a doubt
-OUTSIDE = ("O", "o", "OTHER", "Other", "other", "0", "_", "-", "NONE", "None", "none")
-ALONE = OUTSIDE[:6]  # tags besides which labels need no prefix
+OUTSIDE_TAGS = ("O", "o", "OTHER", "Other", "other", "0", "_", "-", "NONE", "None", "none")
+LONE_OUTSIDE_TAGS = OUTSIDE_TAGS[:6]  # tags besides which labels need no prefix
 FEW_LABELS = 50
 MOST_TAGS = 1_000  # different ones; a column with more has words
 # The most usual scheme and spelling first: of several that fit as well, the first is chosen.
-SCHEMES: tuple[FileScheme, ...] = ("IOB2", "BIOES", "BILOU", "BMES", "IOB1", "IOE2", "IOE1")
+FILE_SCHEMES: tuple[FileScheme, ...] = ("IOB2", "BIOES", "BILOU", "BMES", "IOB1", "IOE2", "IOE1")
 FORMATS = [
     form.replace("-", sign)
     for sign in ("-", "_", ":", ".", "/", "|", "#", "+")
@@ -26,7 +26,7 @@ FORMATS = [
 
 
 @dataclass(frozen=True)
-class Tagging:
+class TagStyle:
     """The spelling of tags of entities."""
 
     tag_format: str  # the tag that begins an entity PER; "" for labels without a prefix
@@ -40,15 +40,15 @@ class Tagging:
         return self.share >= FITS
 
 
-def find_tagging(tags: Counter[str]) -> Tagging | None:
+def find_tagging(tags: Counter[str]) -> TagStyle | None:
     """Return the spelling of most tags; None if they are not tags of entities."""
-    outside = max(OUTSIDE, key=lambda tag: tags[tag])
+    outside = max(OUTSIDE_TAGS, key=lambda tag: tags[tag])
     inside = Counter({tag: number for tag, number in tags.items() if tag != outside})
     if not tags[outside] or not (inside or outside == "O") or len(inside) > MOST_TAGS:
         return None
     if not inside:
-        return Tagging(FORMATS[0], outside, 1.0, 0)
-    best: Tagging | None = None
+        return TagStyle(FORMATS[0], outside, 1.0, 0)
+    best: TagStyle | None = None
     for form in FORMATS:
         pattern, letters = tag_pattern(form), Counter[str]()
         for tag, number in inside.items():
@@ -62,12 +62,12 @@ def find_tagging(tags: Counter[str]) -> Tagging | None:
         if not is_usual and (len(letters) < 2 or not (begin or letters["E"]) or letters["B"] + letters["I"] == 0):
             continue
         if share > max(best.share if best else 0, 0 if is_usual else NEARLY):
-            best = Tagging(form, outside, share, begin or letters["E"] or letters["I"])
+            best = TagStyle(form, outside, share, begin or letters["E"] or letters["I"])
     if best and best.share >= NEARLY:
         return best
     is_plain = all(tag[:1].isalpha() for tag in inside)
-    if outside in ALONE and is_plain and 2 * tags[outside] >= tags.total() and len(inside) <= FEW_LABELS:
-        return Tagging("", outside, 1.0, inside.total())
+    if outside in LONE_OUTSIDE_TAGS and is_plain and 2 * tags[outside] >= tags.total() and len(inside) <= FEW_LABELS:
+        return TagStyle("", outside, 1.0, inside.total())
     return best
 
 
@@ -104,8 +104,8 @@ def choose_scheme(
     if tagging.tag_format != "B-PER":
         summary.options["tag_format"] = tagging.tag_format
     usual = [[canonical(tag, tagging.tag_format, tagging.outside) for tag in tags] for tags in sentences]
-    faults = {scheme: sum(_is_ill_formed(tags, scheme) for tags in usual) for scheme in SCHEMES}
-    best = min(SCHEMES, key=lambda scheme: faults[scheme])
+    faults = {scheme: sum(_is_ill_formed(tags, scheme) for tags in usual) for scheme in FILE_SCHEMES}
+    best = min(FILE_SCHEMES, key=lambda scheme: faults[scheme])
     if best != "IOB2":
         summary.options["scheme"] = best
     known = {tag for tag in {*itertools.chain.from_iterable(usual)} if belongs(tag, best)}

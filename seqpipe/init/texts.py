@@ -16,10 +16,10 @@ from seqpipe.files import PACKED, open_file
 from seqpipe.init.columns import Column
 from seqpipe.init.objects import set_offsets, set_scheme, summarise_annotations
 from seqpipe.init.scripts import has_unspaced
-from seqpipe.init.summary import DataSummary, count, reader_of, records
+from seqpipe.init.summary import DataSummary, count, reader_of, spread_records
 
-CHARACTERS = 10_000  # of a plain text, at least: a language model learns nothing from fewer
-CJK_CHARACTERS = 4_000  # of Chinese, Japanese and other texts without spaces
+MIN_CHARACTERS = 10_000  # of a plain text, at least: a language model learns nothing from fewer
+MIN_CJK_CHARACTERS = 4_000  # of Chinese, Japanese and other texts without spaces
 _PREFIX = "__label__"
 FEWEST = 10  # lines that begin with labels, or of a pronouncing dictionary
 MOST_LABELS = 150  # at the beginnings or ends of lines
@@ -67,7 +67,7 @@ def summarise_fasttext(data: Path, lines: Sequence[str], task: str | None = None
     if sum(line.startswith(_PREFIX) for line in lines) <= 0.9 * len(lines):
         return None
     summary = count(DataSummary("fasttext", {"multi": True}, label_kind="Labels", multi=True), data)
-    sizes = Counter(len(record["labels"]) for record in records(summary, data))
+    sizes = Counter(len(record["labels"]) for record in spread_records(summary, data))
     summary.multi, column = sizes.keys() != {1}, Column()
     several = f"{sizes.total() - sizes[0] - sizes[1]:,} texts have several labels, {sizes[0]:,} none"
     if not summary.multi:
@@ -93,7 +93,7 @@ def summarise_tagged_words(data: Path, lines: Sequence[str]) -> DataSummary | No
     ((sign, _),) = signs.most_common(1)
     summary = DataSummary("segmented", {"tag": sign, "joiner": " "}, label_kind="Tags")
     summary.why = f"words, each with {sign!r} and a tag after it"
-    if all(schemes.strict_problem(record["tags"], "IOB2") is None for record in records(summary, data)):
+    if all(schemes.strict_problem(record["tags"], "IOB2") is None for record in spread_records(summary, data)):
         summary.label_kind = "Entities"
     return count(summary, data)
 
@@ -187,7 +187,7 @@ def summarise_parallel(data: Path) -> DataSummary | None:
         summary.joint = summary.label_kind == "Entities" and "label" in names
     count(summary, data)
     if "target" in names:
-        targets = [record["target"].strip() for record in islice(records(summary, data), PAIRS)]
+        targets = [record["target"].strip() for record in islice(spread_records(summary, data), PAIRS)]
         summary.unspaced = summary.unspaced or sum(" " in target for target in targets) < len(targets) / 2
     return summary
 
@@ -242,7 +242,7 @@ def summarise_points(data: Path, lines: Sequence[str]) -> DataSummary | None:
         return None
     summary = DataSummary("points", {"width": 1} if is_narrow else {}, label_kind="Pointers")
     closed, every = True, not recipe or recipe["task"] != "hull"
-    for record in islice(records(summary, data), 1 if recipe else None):  # the first shows a fault of a recipe
+    for record in islice(spread_records(summary, data), 1 if recipe else None):  # the first shows a fault of a recipe
         summary.records += 1
         pointers = record["pointers"]
         closed = closed and len(pointers) > 1 and pointers[0] == pointers[-1]
@@ -278,13 +278,13 @@ def summarise_text(data: Path, lines: Sequence[str]) -> DataSummary | None:
     summary = DataSummary("text", label_kind="Continuations")
     if len(lines) - len(filled) > 2:
         summary.options["unit"] = "paragraph"
-    for record in islice(records(summary, data), 1_000_000):
+    for record in islice(spread_records(summary, data), 1_000_000):
         summary.records += 1
         summary.words += record["text"].count(" ") + 1
         summary.characters += len(record["text"])
         summary.scripts.add(record["text"])
     summary.unspaced = summary.scripts.are_unspaced
-    least = CJK_CHARACTERS if summary.unspaced else CHARACTERS
+    least = MIN_CJK_CHARACTERS if summary.unspaced else MIN_CHARACTERS
     size = f"plain text of {summary.characters:,} characters, without labels"
     if summary.characters < least:
         fix = f"a language model needs at least {least:,}; to learn labels, give a table with a label for each text"

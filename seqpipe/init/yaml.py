@@ -30,9 +30,9 @@ from seqpipe.init.refuse import refuse_useless
 from seqpipe.init.summary import DataSummary
 
 EDITOR = "# yaml-language-server: $schema=schema.json\n# `seqpipe schema -o schema.json` writes that schema.\n"
-LABELS = 12  # in a comment, at most
-SPLIT, SHARE = 100, 0.1  # records, from which on dev and test have such a share of them
-SMALL = 3000  # records; fewer make a smaller model, trained for longer
+MAX_COMMENT_LABELS = 12  # in a comment, at most
+MIN_SPLIT_RECORDS, HELD_OUT_SHARE = 100, 0.1  # records, from which on dev and test have such a share of them
+SMALL_DATA_RECORDS = 3000  # records; fewer make a smaller model, trained for longer
 SYMBOLS = 500  # different ones of texts that are written symbol by symbol, at most
 CHANGED = 0.02  # of the texts to write change when their tokenizer encodes and decodes them, at most
 RARE = 1 / 30  # spans per word; with fewer, most sentences have none
@@ -52,26 +52,26 @@ _VOCABULARIES = {200_000: 600, 5_000_000: 4_000}  # size of a BPE, for texts of 
 _HOLE = re.compile(r"(, \w+: |; |  # |)\$(\w+)")
 
 # Little data is seen more often, so that it is learned at all: steps, at least.
-STEPS, STEPS_OF_CHECKPOINTS, STEPS_OF_SPELLING = 300, 200, 1_800
+MIN_STEPS, MIN_CHECKPOINT_STEPS, MIN_SPELLING_STEPS = 300, 200, 1_800
 SPARE = 10  # tokens besides the letters of Hangul: special ones, and letters that are not in the sample
 LETTERS = 10  # of a word whose spelling is read, about
-WIDE = 512  # units of a hidden layer, from which on the learning rate is that of large models
+WIDE_LAYER_UNITS = 512  # units of a hidden layer, from which on the learning rate is that of large models
 
 # Batches for a GPU, on which a step takes as long with many tokens as with few: at most so many times as large as for a
 # CPU, so large that many optimiser steps are left, and that a token has enough of the memory.
 MOST_GROWTH, STEPS_LEFT, TOKEN_MEMORY, PASSES = 16, 2_000, 1 << 20, 20
 
 # The training of a linear model over n-grams, for labels of whole texts.
-EXAMPLES = 48_000  # in all epochs, within the bounds of epochs
+LINEAR_EXAMPLES = 48_000  # in all epochs, within the bounds of epochs
 FEWEST_EPOCHS, MOST_EPOCHS, EPOCHS_OF_LONG_TEXTS = 5, 60, 15
 LONG_TEXT = 150  # words on average
-FEW, MANY = 3, 20  # labels
+MAX_FEW_LABELS, MANY_LABELS = 3, 20  # labels
 
 # Tokenizers of the texts to write: name, options, and the reason for it.
 TargetTokenizer = tuple[str, dict[str, Any], str]
-_WORDS: TargetTokenizer = "words", {"detokenize": True}, "{use: chars} for names, codes, dates"
-_CHARS: TargetTokenizer = "chars", {}, "character by character, as names, codes and dates are"
-_SYMBOLS: TargetTokenizer = "words", {"pattern": r"\S+"}, "the symbols between blanks"
+_WORD_TARGETS: TargetTokenizer = "words", {"detokenize": True}, "{use: chars} for names, codes, dates"
+_CHAR_TARGETS: TargetTokenizer = "chars", {}, "character by character, as names, codes and dates are"
+_SYMBOL_TARGETS: TargetTokenizer = "words", {"pattern": r"\S+"}, "the symbols between blanks"
 
 
 def init_yaml(
@@ -119,7 +119,7 @@ def init_yaml(
         others = [{"evidence": [doubt.text], "command": doubt.command(data)} for doubt in doubts]
         show([{**chosen, "evidence": evidence, "command": command}, *others])
     run = re.sub("[^A-Za-z0-9._-]", "-", name if file.stem in _GENERIC else file.stem).lstrip("._-")
-    has_dev = sibling(data, "dev") is not None or takes_shares(summary)
+    has_dev = sibling_file(data, "dev") is not None or takes_shares(summary)
     fine_tuning = checkpoint_values(summary, checkpoint, file) if checkpoint is not None else None
     write(file, EDITOR + data_yaml(summary, data, file, run or "pipeline") + model_yaml(summary, has_dev, fine_tuning))
     return file
@@ -129,11 +129,11 @@ def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
     """Return the head of a YAML: comments on what was seen, the run's name, and the files with their reader."""
     about = "about " if summary.factor != 1 else ""
     words = "" if summary.unspaced or not summary.words else f", {summary.words:,} words"
-    counts = summary.labels.most_common(LABELS)
+    counts = summary.labels.most_common(MAX_COMMENT_LABELS)
     labels = [f"{label if label.isprintable() else ascii(label)} {number:,}" for label, number in counts]
-    more = " …" if len(summary.labels) > LABELS else ""
+    more = " …" if len(summary.labels) > MAX_COMMENT_LABELS else ""
     listed = [f"{summary.label_kind}: {', '.join(labels)}{more}"] if labels else []
-    files = {"train": data, "dev": sibling(data, "dev"), "test": sibling(data, "test")}
+    files = {"train": data, "dev": sibling_file(data, "dev"), "test": sibling_file(data, "test")}
     values = {
         "file": data.name,
         "size": f"{about}{summary.records:,} records{words}",
@@ -148,13 +148,13 @@ def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
     }
     for role, file in files.items():
         values[role] = flow_yaml(os.path.relpath(file.resolve(), target.resolve().parent)) if file else None
-        values[f"{role}_share"] = flow_yaml(SHARE) if takes_shares(summary) and not file else None
+        values[f"{role}_share"] = flow_yaml(HELD_OUT_SHARE) if takes_shares(summary) and not file else None
     return fill("data", values)
 
 
 def takes_shares(summary: DataSummary) -> bool:
     """Return whether dev and test may be shares of the training records: there are many, and each is separate."""
-    return summary.records >= SPLIT and summary.label_kind not in ("Continuations", "Pointers")
+    return summary.records >= MIN_SPLIT_RECORDS and summary.label_kind not in ("Continuations", "Pointers")
 
 
 def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] | None = None) -> str:
@@ -167,19 +167,19 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
     compares = is_pair and summary.label_kind in ("Labels", "Numbers")
     writer, reason = summary.writer or target_tokenizer(summary)
     number = len(summary.labels)
-    is_small = summary.characters <= min(_VOCABULARIES) if is_plain else summary.records < SMALL
+    is_small = summary.characters <= min(_VOCABULARIES) if is_plain else summary.records < SMALL_DATA_RECORDS
     is_rare = summary.label_kind == "Entities" and not summary.unspaced and entities < RARE * summary.words
     batch = 256 if is_rare else 512 if is_small and not is_plain else 1024
     if fine_tuning:
-        epochs = least_epochs(4, STEPS_OF_CHECKPOINTS, 16, summary.records)
+        epochs = least_epochs(4, MIN_CHECKPOINT_STEPS, 16, summary.records)
     elif compares:
-        epochs = least_epochs(12, STEPS, 32, summary.records)
+        epochs = least_epochs(12, MIN_STEPS, 32, summary.records)
     elif summary.label_kind == "Labels":
-        usual = min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(EXAMPLES / max(1, summary.records))))
-        epochs = least_epochs(EPOCHS_OF_LONG_TEXTS if is_long else usual, STEPS, 32, summary.records)
+        usual = min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(LINEAR_EXAMPLES / max(1, summary.records))))
+        epochs = least_epochs(EPOCHS_OF_LONG_TEXTS if is_long else usual, MIN_STEPS, 32, summary.records)
     else:
         tokens = summary.words * (LETTERS if summary.is_word else 1)
-        steps = STEPS_OF_SPELLING if summary.is_word else STEPS
+        steps = MIN_SPELLING_STEPS if summary.is_word else MIN_STEPS
         epochs = least_epochs(40 if is_small else 20, steps, batch, tokens)
     seen = PASSES * summary.characters // (1 if summary.unspaced else 4) if is_plain else epochs * summary.words
     growth = 1 if is_rare or fine_tuning else batch_growth(batch, seen, gpu_memory())
@@ -212,8 +212,8 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
         "vocabulary": next((size for most, size in _VOCABULARIES.items() if summary.characters <= most), 8_000),
         "long": is_long,
         "two": number == 2 and not is_long and not summary.multi,
-        "few": number <= FEW and not summary.multi,
-        "many": number > MANY or summary.multi,
+        "few": number <= MAX_FEW_LABELS and not summary.multi,
+        "many": number > MANY_LABELS or summary.multi,
         "epochs": epochs,
         "patience": max(3 if fine_tuning else 4 if compares else 8, epochs // 5),
     }
@@ -250,17 +250,17 @@ def target_tokenizer(summary: DataSummary) -> tuple[str, str]:
     """
     texts, tries = summary.written, list[TargetTokenizer]()
     if not texts:
-        use, options, reason = _CHARS if summary.unspaced else _WORDS
+        use, options, reason = _CHAR_TARGETS if summary.unspaced else _WORD_TARGETS
         return flow_yaml({"use": use, **options}), reason
     counts = Counter(symbol for text in texts for symbol in text.split())
     once = sum(1 for number in counts.values() if number == 1)
     if sum(text.count(" ") for text in texts) >= len(texts) / 2:
-        tries.append(_WORDS)
+        tries.append(_WORD_TARGETS)
         if len(counts) <= SYMBOLS and once <= CHANGED * counts.total():
             # Symbols of a closed set, such as phonemes, are not words with punctuation.
-            tries.insert(0 if summary.is_word else 1, _SYMBOLS)
+            tries.insert(0 if summary.is_word else 1, _SYMBOL_TARGETS)
     if not tries or summary.is_word:
-        tries.append(_CHARS)
+        tries.append(_CHAR_TARGETS)
     size = 600 if sum(map(len, texts)) <= min(_VOCABULARIES) else 4_000
     tries.append(("bpe", {"byte_level": True, "max_size": size}, "pieces of bytes, which write any text"))
     results = []
@@ -293,7 +293,7 @@ def checkpoint_values(summary: DataSummary, checkpoint: str, target: Path) -> di
         name = str((config.get("architectures") or ["it"])[0])
         if config.get("is_encoder_decoder") or name.endswith(("LMHeadModel", "ForCausalLM")):
             raise DataError(f"{folder}: {name} writes text; choose the checkpoint of an encoder, as BERT")
-        wide = (config.get("hidden_size") or config.get("dim") or WIDE) >= WIDE
+        wide = (config.get("hidden_size") or config.get("dim") or WIDE_LAYER_UNITS) >= WIDE_LAYER_UNITS
         checkpoint = Path(os.path.relpath(folder.resolve(), target.resolve().parent)).as_posix()
     elif folder.is_absolute() or checkpoint.startswith("."):
         raise UsageError(f"--checkpoint: {checkpoint}: no such folder")
@@ -327,7 +327,7 @@ def flow_yaml(value: Any) -> str:
     return f"'{value}'" if is_plain and not {*",[]{}?:"}.isdisjoint(value) else text
 
 
-def sibling(data: Path, role: str) -> Path | None:
+def sibling_file(data: Path, role: str) -> Path | None:
     """Return the file of another role with a matching name, such as dev.tsv beside train.tsv."""
     if "train" not in data.name:
         return None

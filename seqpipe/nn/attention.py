@@ -23,8 +23,8 @@ AttentionScore = Literal["dot", "scaled-dot", "additive", "bilinear", "concat", 
 
 # Values that are computed at a time of what grows with the square of the length: of an additive score, and of weights
 # with dropout. glibc does not reuse the space of a large block for one of its size: in a loop, small blocks need less.
-BLOCK, WEIGHTS = 1 << 16, 1 << 20
-GPU_BLOCK = 1 << 24  # a GPU needs few kernels, and its allocator does reuse blocks
+VALUES_PER_BLOCK, WEIGHTS_PER_BLOCK = 1 << 16, 1 << 20
+GPU_VALUES_PER_BLOCK = 1 << 24  # a GPU needs few kernels, and its allocator does reuse blocks
 
 _weights_needed: ContextVar[bool] = ContextVar("attention_weights", default=True)
 
@@ -287,13 +287,13 @@ def _block_gradients(
 ) -> _BlockGradients:
     """Return the gradients of the inputs from that of the scores (B, N, T)."""
     hidden = _hidden(queries, keys, covered, coverage)  # (B, N, T, U)
-    g, worth, to_covered, to_coverage = grad.to(hidden.dtype), v.to(hidden.dtype), None, None
+    g, factor, to_covered, to_coverage = grad.to(hidden.dtype), v.to(hidden.dtype), None, None
     to_v = g.flatten() @ hidden.flatten(0, 2) if learns_v else None
     slope = torch.addcmul(hidden.new_ones(()), hidden, hidden, value=-1, out=hidden)  # of tanh: 1 - tanh²
-    to_queries = worth * (g[:, :, None] @ slope)[:, :, 0]
+    to_queries = factor * (g[:, :, None] @ slope)[:, :, 0]
     if covered is not None and coverage is not None:
-        to_covered = g * (slope @ (worth * coverage.to(worth.dtype)))
-        to_coverage = worth * ((covered.to(g.dtype) * g).flatten() @ slope.flatten(0, 2))
+        to_covered = g * (slope @ (factor * coverage.to(factor.dtype)))
+        to_coverage = factor * ((covered.to(g.dtype) * g).flatten() @ slope.flatten(0, 2))
     slope *= g[..., None]
     to_keys = slope[:, 0] if slope.shape[1] == 1 else slope.sum(1)
     return _BlockGradients(to_queries, to_keys, to_v, to_covered, to_coverage)
@@ -307,9 +307,9 @@ def _hidden(queries: Tensor, keys: Tensor, covered: Tensor | None, coverage: Ten
 
 
 def _blocks(queries: Tensor, keys: Tensor) -> list[tuple[slice, slice]]:
-    """Return blocks of queries (B, N, U) and keys (B, T, U) that have about BLOCK values together; more on a GPU."""
+    """Return blocks of queries (B, N, U) and keys (B, T, U) of about VALUES_PER_BLOCK together; more on a GPU."""
     N, T, size = queries.shape[1], keys.shape[1], keys[:, 0].numel()
-    most = BLOCK if keys.device.type == "cpu" else GPU_BLOCK
+    most = VALUES_PER_BLOCK if keys.device.type == "cpu" else GPU_VALUES_PER_BLOCK
     rows = max(1, most // (T * size))
     columns = max(1, most // (rows * size))
     return [(slice(n, n + rows), slice(t, t + columns)) for n in range(0, N, rows) for t in range(0, T, columns)]
@@ -335,7 +335,7 @@ def fused_attention(
     size, width = values.shape[3], max(keys.shape[3], values.shape[3])
     queries, keys, values = (F.pad(x, (0, width - x.shape[3])) for x in (queries, keys, values))  # they are as wide
     real = None if causal else (mask[:, None] if mask.dim() == 2 else mask)[:, None]  # (B, 1, 1 or N, T)
-    is_small = queries.shape[2] * keys[..., 0].numel() <= WEIGHTS
+    is_small = queries.shape[2] * keys[..., 0].numel() <= WEIGHTS_PER_BLOCK
     if not dropout or queries.is_cuda or is_small:
         return F.scaled_dot_product_attention(queries, keys, values, real, dropout, causal, scale=1.0)[..., :size]
     context: Tensor = _DroppedAttention.apply(queries, keys, values, real, dropout)
@@ -377,8 +377,8 @@ class _DroppedAttention(torch.autograd.Function):
 
 
 def _seen_by_rows(queries: Tensor, keys: Tensor, real: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
-    """Yield slices of queries, about WEIGHTS weights each, and the mask of their keys, (B or 1, 1, 1 or n, T)."""
-    t, size = torch.arange(keys.shape[2], device=keys.device), max(1, WEIGHTS // keys[..., 0].numel())
+    """Yield slices of queries, about WEIGHTS_PER_BLOCK each, and the mask of their keys, (B or 1, 1, 1 or n, T)."""
+    t, size = torch.arange(keys.shape[2], device=keys.device), max(1, WEIGHTS_PER_BLOCK // keys[..., 0].numel())
     for first in range(0, queries.shape[2], size):
         rows = slice(first, first + size)
         if real is None:

@@ -11,12 +11,12 @@ from torch import Tensor
 __all__ = ["GRID", "grid_temperature", "sigmoid_temperature", "softmax_temperature"]
 __all__ += ["calibration_error", "f1_threshold", "refusal_threshold"]
 
-LEAST, MOST = 0.05, 20.0  # range of temperatures
-BINS = 15
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0  # range of temperatures
+ECE_BINS = 15
 GRID = tuple(2 ** (step / 2) for step in range(-5, 6))  # temperatures of losses, from 0.18 to 5.7
 # Standard deviation of log T in a normal prior: a dev set of ten texts that are all right must not make scores of 1.
 PRIOR = 1.0
-EDGE = 1e-6  # distance of a threshold that accepts or rejects everything from a probability of 0 or 1
+OUTER_THRESHOLD_GAP = 1e-6  # distance of a threshold that accepts or rejects everything from a probability of 0 or 1
 
 
 def softmax_temperature(logits: Tensor, label: Tensor) -> float:  # (N, L), (N,)
@@ -34,7 +34,7 @@ def sigmoid_temperature(logits: Tensor, labels: Tensor) -> float:  # (N, L), (N,
 
 def _temperature(slope: Callable[[float], Tensor]) -> float:
     """Return 1 / s at the minimum of the loss, by bisection: the loss is convex in the sharpness s."""
-    low, high = 1 / MOST, 1 / LEAST
+    low, high = 1 / MAX_TEMPERATURE, 1 / MIN_TEMPERATURE
     for _ in range(60):
         middle = (low * high) ** 0.5
         rises = slope(middle).sum() + math.log(middle) / (middle * PRIOR**2) > 0
@@ -72,15 +72,15 @@ def refusal_threshold(confidence: Tensor, right: Tensor, outside: Tensor) -> flo
     return _between(gain, ordered)
 
 
-def _between(worth: Tensor, ordered: Tensor) -> float:
+def _between(gain: Tensor, ordered: Tensor) -> float:
     """Return the best cut of a descending row of probabilities, midway between two neighbours.
 
     Accepting none is worth 0; equal numbers stay together; of equally good cuts it is the lowest.
     """
-    above, below = (ordered[:1] + EDGE).clamp(min=1), (ordered[-1:] - EDGE).clamp(max=0)
+    above, below = (ordered[:1] + OUTER_THRESHOLD_GAP).clamp(min=1), (ordered[-1:] - OUTER_THRESHOLD_GAP).clamp(max=0)
     before, after = torch.cat([above, ordered]), torch.cat([ordered, below])
-    worth = torch.where(after < before, torch.cat([worth.new_zeros(1), worth]), -torch.inf)
-    best = len(worth) - 1 - int(worth.flip(0).argmax())
+    gain = torch.where(after < before, torch.cat([gain.new_zeros(1), gain]), -torch.inf)
+    best = len(gain) - 1 - int(gain.flip(0).argmax())
     return float((before[best] + after[best]) / 2)
 
 
@@ -89,6 +89,6 @@ def calibration_error(p: Tensor, right: Tensor) -> float:  # (N,), (N,) bool
     if not len(p):
         return 0.0
     p = p.double()
-    bins = (p * BINS).ceil().long().clamp(1, BINS) - 1
-    gaps = torch.zeros(BINS, dtype=torch.double).index_add(0, bins, p - right.double())
+    bins = (p * ECE_BINS).ceil().long().clamp(1, ECE_BINS) - 1
+    gaps = torch.zeros(ECE_BINS, dtype=torch.double).index_add(0, bins, p - right.double())
     return float(gaps.abs().sum() / len(p))

@@ -27,7 +27,7 @@ __all__ = ["Gazetteer", "PathLogProbability", "best_path", "bounded", "chain", "
 __all__ += ["log_likelihoods", "tag_log_probabilities"]
 
 LEAST = -35.0  # lower bound of emissions relative to the token's best in sums: products of two stay positive
-BLOCK = 1 << 16  # sums of a score and a transition that are computed at a time
+SUMS_PER_BLOCK = 1 << 16  # sums of a score and a transition that are computed at a time
 TINY = 1e-37  # replaces values that still underflow
 
 
@@ -180,10 +180,10 @@ def best_path(emissions: Tensor, chain: Tensor) -> Tensor:
 
 def _reached(score: Tensor, emission: Tensor, chain: Tensor) -> Tensor:  # (P, B), (P, B), (P, P) -> (P, B)
     size = len(chain) * score.shape[1]
-    if torch.compiler.is_exporting() or len(chain) * size <= BLOCK:
+    if torch.compiler.is_exporting() or len(chain) * size <= SUMS_PER_BLOCK:
         return (score[:, None] + chain[..., None]).amax(0) + emission
     # With hundreds of tags (P, P, B) is large, and glibc would not use its space again at the next step.
-    into = chain.split(max(1, BLOCK // size), 1)
+    into = chain.split(max(1, SUMS_PER_BLOCK // size), 1)
     return torch.cat([(score[:, None] + part[..., None]).amax(0) for part in into]) + emission
 
 
@@ -243,11 +243,11 @@ class _Along(NamedTuple):
 
 def _along(path: Tensor, sums: Sums, chain: Tensor) -> _Along:
     ahead, behind, weights = sums
-    worth = behind * weights
-    own_worth, whole = _at(worth, path), worth.sum(1)  # (T, B)
-    tag_log_p = _log(_at(ahead, path)) + _log(own_worth) - _log((ahead * worth).sum(1))
+    weighted = behind * weights
+    path_weighted, whole = _at(weighted, path), weighted.sum(1)  # (T, B)
+    tag_log_p = _log(_at(ahead, path)) + _log(path_weighted) - _log((ahead * weighted).sum(1))
     moves = F.embedding(path[:-1] * len(chain) + path[1:], chain.reshape(-1, 1)).squeeze(2)  # (T - 1, B)
-    steps = moves + (_log(own_worth) - _log(whole))[1:] - _log(_at(behind, path))[:-1]
+    steps = moves + (_log(path_weighted) - _log(whole))[1:] - _log(_at(behind, path))[:-1]
     so_far = F.pad(steps.cumsum(0), (0, 0, 1, 0))  # (T, B)
     return _Along(tag_log_p[0] + so_far[-1], tag_log_p, so_far)
 
@@ -328,9 +328,9 @@ class Gazetteer(nn.Module):
             column = 1 + (0 if begins else M * X) + x
             states += [(j, 0, -1, True, 0)] if x < 0 else [(j, r, x, begins, column + r * X) for r in rests[prefix]]
         states.append((len(tags), 0, -1, True, 0))  # the boundary
-        tag, rest, of_label, begin, columns = (torch.tensor(part) for part in zip(*states, strict=True))
-        follows = (of_label[:, None] == of_label) & (rest[:, None] == rest + 1) & (of_label >= 0)  # (P, P)
-        forbidden = torch.where(torch.where(begin, rest[:, None] == 0, follows), 0.0, MASKED_LOGIT)
+        tag, remaining, label_ids, begin, columns = (torch.tensor(part) for part in zip(*states, strict=True))
+        follows = (label_ids[:, None] == label_ids) & (remaining[:, None] == remaining + 1) & (label_ids >= 0)  # (P, P)
+        forbidden = torch.where(torch.where(begin, remaining[:, None] == 0, follows), 0.0, MASKED_LOGIT)
         self.names, self.tags = nn.Buffer(names.float(), persistent=False), nn.Buffer(tag, persistent=False)
         self.columns, self.forbidden = (nn.Buffer(part, persistent=False) for part in (columns[:-1], forbidden))
         self.continues = nn.Buffer(span_continues[tag][:, tag], persistent=False)

@@ -20,7 +20,7 @@ class DecoderMemory(NamedTuple):
     values: Tensor
 
 
-class Attention(nn.Module):
+class BiasedAttention(nn.Module):
     """softmax(scale Q K + bias) V with H heads of d numbers."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Attention(nn.Module):
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
-class Layer(nn.Module):
+class EncoderDecoderLayer(nn.Module):
     """Residual layer of self-attention, in a decoder also cross-attention, and a feed-forward network.
 
     Pre-norm: x + f(norm(x)). Post-norm: norm(x + f(x)) (Xiong et al. 2020 compare the two).
@@ -59,7 +59,7 @@ class Layer(nn.Module):
     def __init__(
         self,
         norms: Iterable[nn.Module],
-        attentions: Iterable[Attention],
+        attentions: Iterable[BiasedAttention],
         feedforward: nn.Module,
         out: float,
         *,
@@ -70,12 +70,12 @@ class Layer(nn.Module):
         self.dropout, self.pre_norm = nn.Dropout(out), pre_norm
 
     @property
-    def self_attention(self) -> Attention:
-        return cast("Attention", self.attentions[0])
+    def self_attention(self) -> BiasedAttention:
+        return cast("BiasedAttention", self.attentions[0])
 
     @property
-    def cross_attention(self) -> Attention:
-        return cast("Attention", self.attentions[1])
+    def cross_attention(self) -> BiasedAttention:
+        return cast("BiasedAttention", self.attentions[1])
 
     def attention_input(self, x: Tensor) -> Tensor:
         """Return the input of self-attention."""
@@ -105,7 +105,7 @@ class Layer(nn.Module):
 class Stack(nn.Module, ABC):
     """All layers of an encoder or a decoder. A subclass defines positions, input and output."""
 
-    def __init__(self, layers: Iterable[Layer], dropout: float):
+    def __init__(self, layers: Iterable[EncoderDecoderLayer], dropout: float):
         super().__init__()
         self.layers, self.dropout = nn.ModuleList(layers), nn.Dropout(dropout)
 
@@ -174,8 +174,8 @@ class Stack(nn.Module, ABC):
         return self._layers[0].self_attention.output.out_features
 
     @property
-    def _layers(self) -> list[Layer]:
-        return cast("list[Layer]", list(self.layers))
+    def _layers(self) -> list[EncoderDecoderLayer]:
+        return cast("list[EncoderDecoderLayer]", list(self.layers))
 
 
 def padding_bias(mask: Tensor) -> Tensor:  # (B, S) -> (B, 1, 1, S)

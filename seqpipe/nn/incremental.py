@@ -231,8 +231,8 @@ class TokenPrefix(NamedTuple):
 
     def with_state(self, state: State) -> TokenPrefix:
         """Return the texts of another state like this one's."""
-        ids, real, *rest = state
-        parts = iter(rest)
+        ids, real, *tensors = state
+        parts = iter(tensors)
         features, *memories = (tuple(itertools.islice(parts, len(old))) for old in (self.features, *self.memories))
         return TokenPrefix(ids, real, features, tuple(memories))
 
@@ -324,9 +324,9 @@ class IncrementalStages:
                 last_x, state = encoder.step(last_x, end[:, 0] * 0, cache, encoder.init_cache(cache))
                 x, memory = torch.where((t == end)[..., None], last_x[:, None], x), encoder.extend_memory(memory, state)
             memories.append(tuple(part.clone() for part in memory))
-        rest, all_ids = tuple(features.values()), torch.cat([held, ids], 1)
+        feature_tensors, all_ids = tuple(features.values()), torch.cat([held, ids], 1)
         prefixes = (
-            TokenPrefix(all_ids, torch.cat([old, mask], 1), rest, tuple(parts))
+            TokenPrefix(all_ids, torch.cat([old, mask], 1), feature_tensors, tuple(parts))
             for mask, parts in ((real, memories), (earlier, before))
         )
         last_x = rows_at(x, end.clamp(max=x.shape[1] - 1) if selected else end)[:, 0]
@@ -339,11 +339,11 @@ class IncrementalStages:
 
     def step(self, tokens: Tensor, prefix: TokenPrefix, state: State) -> tuple[Tensor, State]:
         """Return x (R, D) of one more token (R,) of each text, and the next state."""
-        t, read, *rest = state
-        features, here = dict(zip(self.features, prefix.features, strict=True)), tokens[:, None] >= 0
-        x = self._embedded(tokens[:, None], here, (prefix.real.sum(1) + t)[:, None], features)[0][:, 0]
+        t, read, *encoder_states = state
+        features, real = dict(zip(self.features, prefix.features, strict=True)), tokens[:, None] >= 0
+        x = self._embedded(tokens[:, None], real, (prefix.real.sum(1) + t)[:, None], features)[0][:, 0]
         after: list[Tensor] = []
-        parts = iter(rest)
+        parts = iter(encoder_states)
         for encoder, cache in zip(self.encoder, prefix.caches, strict=True):
             x, encoder_state = encoder.step(x, t, cache, tuple(itertools.islice(parts, len(cache.memory))))
             after += encoder_state
@@ -415,7 +415,7 @@ def _requested(method: Callable[..., Any], available: Collection[str]) -> Iterat
 
 # Streaming: run causal stages over the next chunk of each text, with the cache of the earlier chunks.
 
-LENGTH, HEAD = "length", "head"  # the number of tokens read and the state of the head in a cache
+LENGTH_ENTRY, HEAD_ENTRY = "length", "head"  # the number of tokens read and the state of the head in a cache
 
 
 class Chunk(NamedTuple):
@@ -439,7 +439,7 @@ def read_chunk(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Ma
     """
     mask, present = names["mask"], dict[str, Tensor]()
     B = mask.shape[0]
-    read = _last(names[PAST + LENGTH], B)  # (B,) how many tokens were read before
+    read = _last(names[PAST + LENGTH_ENTRY], B)  # (B,) how many tokens were read before
     x = _embedded(embedding, encoder, names)
     for number, stage in enumerate(encoder):
         x = torch.where(mask[..., None], x, 0.0)
@@ -450,8 +450,8 @@ def read_chunk(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Ma
         else:
             cache = repeat_axis(names[f"{PAST}{number}"], 0, B)
             x, present[f"{PRESENT}{number}"] = _encoded(stage, x, mask, {**names, "cache": cache}, read)
-    state = torch.where((read > 0)[:, None, None], _last(names[PAST + HEAD], B), 0.0)
-    present[PRESENT + LENGTH] = (read + names["mask"].sum(1))[:, None]
+    state = torch.where((read > 0)[:, None, None], _last(names[PAST + HEAD_ENTRY], B), 0.0)
+    present[PRESENT + LENGTH_ENTRY] = (read + names["mask"].sum(1))[:, None]
     return Chunk(torch.where(mask[..., None], x, 0.0), mask, state, present)
 
 
@@ -462,7 +462,7 @@ def stage_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:
         for n, stage in enumerate(encoder)
         if not member(stage, "tokenwise")
     ]
-    return CacheEntry.of(PAST + LENGTH, PRESENT + LENGTH, grows=False), *tensors
+    return CacheEntry.of(PAST + LENGTH_ENTRY, PRESENT + LENGTH_ENTRY, grows=False), *tensors
 
 
 def _embedded(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Mapping[str, Tensor]) -> Tensor:

@@ -61,11 +61,11 @@ class SourceAttention(nn.Module):
         several = len(dims) > 1
         if several and hard == "reinforce":
             raise UsageError("hard_attention: reinforce needs one source; choose straight-through")
-        of_all: dict[str, Any] = {"score": score, "units": units, "heads": heads}
+        shared_options: dict[str, Any] = {"score": score, "units": units, "heads": heads}
         self.attentions = nn.ModuleList(
-            Attention(hidden, dim, dropout=dropout, **of_all)
+            Attention(hidden, dim, dropout=dropout, **shared_options)
             if hard == "none"
-            else HardAttention(hidden, dim, trained=hard, **of_all)
+            else HardAttention(hidden, dim, trained=hard, **shared_options)
             for dim in dims
         )
         widths = [attention.dim for attention in self._each]
@@ -162,7 +162,7 @@ def _summary(x: Tensor, mask: Tensor, state: Tensor | None) -> Tensor:
 _VECTORS = ("x", "other_x")  # names with a vector for each position; other_x is that of a neighbouring window
 
 
-def join_sources(sources: Sequence[StageOutputs]) -> dict[str, Tensor]:
+def join_source_outputs(sources: Sequence[StageOutputs]) -> dict[str, Tensor]:
     """Return the stage outputs of the first source, with [x_t; s_2; s_3; …] in place of x_t.
 
     s_i is the summary of source i: its state, or where none is as wide as x, the mean of x.

@@ -251,7 +251,7 @@ def refuse_pickles(checkpoint: str | Path) -> None:
 
 # Static vectors distilled from a sentence encoder, as in Model2Vec (Tulkens and van Dongen 2024).
 
-BATCH = 256
+DISTILLED_BATCH_ROWS = 256
 SIF = 1e-4  # a in a / (a + p), the weight of a word of probability p (Arora et al. 2017)
 _UNUSED = re.compile(r"\[unused\d+\]")  # unused rows of BERT's table
 
@@ -304,8 +304,8 @@ class Distiller:
         sequences = [torch.tensor([BOS_ID, *subwords[: most and most - 2], EOS_ID]) for subwords in ids.values()]
         by_length = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
         rows = np.zeros((len(sequences), self.dim), np.float32)
-        for start in range(0, len(by_length), BATCH):
-            batch = by_length[start : start + BATCH]
+        for start in range(0, len(by_length), DISTILLED_BATCH_ROWS):
+            batch = by_length[start : start + DISTILLED_BATCH_ROWS]
             padded = pad_sequence([sequences[i] for i in batch], batch_first=True, padding_value=-1)  # (b, t)
             padded = padded.to(self.device)
             mask = padded >= 0

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from seqpipe.errors import DataError
 from seqpipe.features.checkpoint_tokenizer import language_tokens
-from seqpipe.nn.encoder_decoder import Attention, DecoderParts, EncoderParts, Layer, Stack
+from seqpipe.nn.encoder_decoder import BiasedAttention, DecoderParts, EncoderDecoderLayer, EncoderParts, Stack
 from seqpipe.nn.layers import BOS_ID, EOS_ID, GatedFeedForward, RMSNorm, linear_from
 from seqpipe.nn.pretrained import Seq2SeqCheckpoint, optional_attribute, pretrained_seq2seq
 
@@ -103,12 +103,12 @@ class BartFamily(NamedTuple):
         )
         heads: int = getattr(config, f"{side}_attention_heads")
 
-        def attention(at: str) -> Attention:
+        def attention(at: str) -> BiasedAttention:
             both = weights.linear(f"{at}.k_proj", f"{at}.v_proj")
             query, output = weights.linear(f"{at}.q_proj"), weights.linear(f"{at}.out_proj")
-            return Attention(query, both, output, heads, attended, (config.d_model // heads) ** -0.5)
+            return BiasedAttention(query, both, output, heads, attended, (config.d_model // heads) ** -0.5)
 
-        def layer(at: str) -> Layer:
+        def layer(at: str) -> EncoderDecoderLayer:
             kinds = ["self_attn", "encoder_attn"] if side == "decoder" else ["self_attn"]
             norms = [weights.norm(f"{at}.{kind}_layer_norm") for kind in kinds]
             norms.append(weights.norm(f"{at}.final_layer_norm"))
@@ -119,7 +119,7 @@ class BartFamily(NamedTuple):
                 weights.linear(f"{at}.fc2"),
             )
             attentions = [attention(f"{at}.{kind}") for kind in kinds]
-            return Layer(norms, attentions, feedforward, outer, pre_norm=self.pre_norm)
+            return EncoderDecoderLayer(norms, attentions, feedforward, outer, pre_norm=self.pre_norm)
 
         positions = checkpoint.state[f"model.{side}.embed_positions.weight"]
         return BartStack(
@@ -148,7 +148,7 @@ class BartStack(Stack):
 
     def __init__(
         self,
-        layers: Iterable[Layer],
+        layers: Iterable[EncoderDecoderLayer],
         positions: nn.Parameter,
         offset: int,
         scale: float,
@@ -169,8 +169,8 @@ class BartStack(Stack):
         return 0.0
 
     def leave(self, x: Tensor) -> Tensor:
-        left: Tensor = self.norm(x)
-        return left
+        output: Tensor = self.norm(x)
+        return output
 
 
 class _Weights(NamedTuple):
@@ -241,7 +241,7 @@ class Distances(nn.Module):
 class T5Stack(Stack):
     """Pre-norm layers with unscaled scores and shared distances, and a final norm."""
 
-    def __init__(self, layers: Iterable[Layer], distances: Distances, norm: RMSNorm, dropout: float):
+    def __init__(self, layers: Iterable[EncoderDecoderLayer], distances: Distances, norm: RMSNorm, dropout: float):
         super().__init__(layers, dropout)
         self.distances, self.norm = distances, norm
 
@@ -254,8 +254,8 @@ class T5Stack(Stack):
         return bias
 
     def leave(self, x: Tensor) -> Tensor:
-        left: Tensor = self.dropout(self.norm(x))
-        return left
+        output: Tensor = self.dropout(self.norm(x))
+        return output
 
 
 class T5Family:
@@ -303,10 +303,10 @@ def _stack(checkpoint: Seq2SeqCheckpoint, side: str, dropout: float | None) -> T
     def norm(name: str) -> RMSNorm:
         return RMSNorm(state[f"{side}.{name}.weight"], config.layer_norm_epsilon)
 
-    def attention(at: str) -> Attention:
-        return Attention(linear(f"{at}.q"), linear(f"{at}.k", f"{at}.v"), linear(f"{at}.o"), config.num_heads, p)
+    def attention(at: str) -> BiasedAttention:
+        return BiasedAttention(linear(f"{at}.q"), linear(f"{at}.k", f"{at}.v"), linear(f"{at}.o"), config.num_heads, p)
 
-    def layer(number: int) -> Layer:
+    def layer(number: int) -> EncoderDecoderLayer:
         at, kinds = f"block.{number}.layer", ["SelfAttention"]
         kinds += ["EncDecAttention"] if side == "decoder" else []
         attentions = [attention(f"{at}.{i}.{kind}") for i, kind in enumerate(kinds)]
@@ -317,7 +317,7 @@ def _stack(checkpoint: Seq2SeqCheckpoint, side: str, dropout: float | None) -> T
             feedforward: nn.Module = GatedFeedForward(gate, up, linear(f"{inner}.wo"), g, p)
         else:
             feedforward = nn.Sequential(linear(f"{inner}.wi"), g, nn.Dropout(p), linear(f"{inner}.wo"))
-        return Layer(norms, attentions, feedforward, p)
+        return EncoderDecoderLayer(norms, attentions, feedforward, p)
 
     count = config.num_layers if side == "encoder" else config.num_decoder_layers
     weight = state[f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]

@@ -169,7 +169,7 @@ def pick(x: Tensor, positions: Tensor) -> Tensor:  # (B, T, D), (B, N) -> (B, N,
 
 # Initial states of recurrent layers: learned, or computed from a label or from the state of another source.
 
-LABEL = "initial_label"  # the feature of the label that initial states are computed from
+LABEL_FEATURE = "initial_label"  # the feature of the label that initial states are computed from
 Given = Annotated[
     dict[Literal["column", "source"], Annotated[str, Field(min_length=1)]],
     Field(min_length=1, max_length=1),
@@ -200,7 +200,7 @@ class InitialState(nn.Module):
         self.shape, width = shape, math.prod(shape)
         self.states = nn.Parameter(torch.zeros(shape)) if option == "learned" else None
         kind, _ = _origin(option)
-        self.labels = nn.Embedding(sizes[LABEL], width) if kind == "column" else None
+        self.labels = nn.Embedding(sizes[LABEL_FEATURE], width) if kind == "column" else None
         self.linear = nn.Linear(sizes[SOURCE_STATE], width) if kind == "source" else None
         self.register_buffer("is_hidden", torch.arange(shape[2])[:, None] == 0, persistent=False)  # (S, 1)
 
@@ -213,7 +213,7 @@ class InitialState(nn.Module):
         elif self.linear is not None and source is not None:
             projected = self.linear(source)
         else:
-            missing = SOURCE_STATE if self.labels is None else LABEL
+            missing = SOURCE_STATE if self.labels is None else LABEL_FEATURE
             raise UsageError(f"initial_state: it is computed from {missing!r}, which is missing; pass it")
         states: Tensor = projected.unflatten(1, self.shape)
         return torch.where(self.is_hidden, states.tanh(), states).permute(1, 2, 3, 0, 4)
@@ -227,7 +227,7 @@ class InitialStateEncoder(nn.Module):
     @staticmethod
     def features(options: Mapping[str, Any]) -> dict[str, FeatureKind]:
         kind, name = _origin(options.get("initial_state"))
-        return {LABEL: Column(name)} if kind == "column" else {}
+        return {LABEL_FEATURE: Column(name)} if kind == "column" else {}
 
     @staticmethod
     def state_source(options: Mapping[str, Any]) -> str:
@@ -237,7 +237,7 @@ class InitialStateEncoder(nn.Module):
     @property
     def rows(self) -> dict[str, tuple[str, ...]]:
         given_by_label = self.initial is not None and self.initial.labels is not None
-        return {"initial.labels.weight": (LABEL,)} if given_by_label else {}
+        return {"initial.labels.weight": (LABEL_FEATURE,)} if given_by_label else {}
 
     def add_initial_state(
         self, option: InitialStateOption, sizes: Mapping[str, int], shape: tuple[int, int, int, int]
@@ -432,8 +432,8 @@ class Recurrent(InitialStateEncoder):
 
     def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
         after: list[Tensor] = []
-        for layer, now in zip(self._layers, self._by_layer(state), strict=True):
-            states = one_step(layer, x, now)
+        for layer, layer_state in zip(self._layers, self._by_layer(state), strict=True):
+            states = one_step(layer, x, layer_state)
             x, after = states[0], [*after, *states]
         return x, tuple(after)
 

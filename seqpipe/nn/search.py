@@ -425,7 +425,7 @@ class Beams(NamedTuple):
         return self._replace(tokens=tokens, scores=scores, done=done, sequences=sequences)
 
 
-class Candidates(NamedTuple):
+class Continuations(NamedTuple):
     """Continuations of the beams, (B, 2 K) each, the best first."""
 
     scores: Tensor
@@ -507,7 +507,7 @@ class _Search:
         # The first steps may have fewer than 2 K continuations, and continue with fewer than K beams.
         _, places = top_n(total, torch.sym_min(self.twice.shape[0], total.shape[1]))
         scores, tokens, parents = _take(total, best_tokens, places)
-        candidates = Candidates(scores, tokens, parents, scores / self.penalties.index_select(0, beams.t[None]))
+        candidates = Continuations(scores, tokens, parents, scores / self.penalties.index_select(0, beams.t[None]))
         k, finished = beams.tokens.shape[1], beams.finished
         beams = beams._replace(finished=Finished(*_select(finished, rows)))
         beams, parents = self._advance(beams, candidates, rows=rows)
@@ -546,7 +546,7 @@ class _Search:
         return beams, states, repeats, rows_at(covered, parents), _select(decoder_state, self.first_beam + parents)
 
     def _advance(
-        self, beams: Beams, candidates: Candidates, sampled: Tensor | None = None, rows: Tensor | None = None
+        self, beams: Beams, candidates: Continuations, sampled: Tensor | None = None, rows: Tensor | None = None
     ) -> tuple[Beams, Tensor]:
         """Return the beams of all rows or of these after a step, and the beam (B, K) that each of them continues."""
         t, K, (scores, tokens, parents, ranks) = beams.t, self.rank.shape[0], candidates
@@ -589,7 +589,7 @@ class _Search:
         done = done if rows is not None else beams.done | done
         return Beams(t + 1, tokens, scores, done, sequences, finished), parents
 
-    def _continuations(self, beams: Beams, gains: Tensor, tokens: Tensor, covered: Tensor) -> Candidates:
+    def _continuations(self, beams: Beams, gains: Tensor, tokens: Tensor, covered: Tensor) -> Continuations:
         """Return the 2 K best continuations, or the K sampled ones."""
         B, K = beams.scores.shape
         penalty = self.penalties.index_select(0, beams.t[None])
@@ -610,7 +610,7 @@ class _Search:
         scores, tokens, parents = (
             torch.where(self.sampler.active, *both) for both in zip(sampled, ranked, strict=True)
         )
-        return Candidates(scores, tokens, parents, scores / penalty + self._coverage(covered).gather(1, parents))
+        return Continuations(scores, tokens, parents, scores / penalty + self._coverage(covered).gather(1, parents))
 
     def _coverage(self, covered: Tensor) -> Tensor:  # (B, K, S) -> (B, K)
         if self.decoder.mask is None:

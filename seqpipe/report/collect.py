@@ -15,7 +15,7 @@ from typing import Any
 from seqpipe import files
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.comparison import Row
-from seqpipe.answers.registry import metric_types
+from seqpipe.answers.registry import task_metrics
 from seqpipe.answers.task import Task
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import BUNDLE, FACTS, REPORT, YAML
@@ -27,14 +27,14 @@ from seqpipe.evaluation.scores import swap as swap_words
 from seqpipe.features.document import Record
 from seqpipe.features.sources import InputSource
 from seqpipe.files import Rows
-from seqpipe.report.page import Report, analyse, curves, write_page
+from seqpipe.report.page import HtmlReport, analyse, curves, write_page
 from seqpipe.runs.results import RunFolder
 from seqpipe.runs.scoring import QUIET, open_target, open_with_metrics
 from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.progress import outcome_lines
 
-SECONDS = 0.1  # for which the speed of a bundle is measured
+TIMED_SECONDS = 0.1  # for which the speed of a bundle is measured
 
 
 Pairs = Sequence[tuple[str, str]]  # of words that are swapped
@@ -42,7 +42,7 @@ Pairs = Sequence[tuple[str, str]]  # of words that are swapped
 
 def report_run(
     run: RunFolder, output: Path | None = None, by: str | None = None, perturb: Sequence[str] = (), swap: Pairs = ()
-) -> Report:
+) -> HtmlReport:
     """Write the report of a run from its files; arguments and errors are those of `Run.report`."""
     artifacts, outcome, facts = Artifacts.load(run.folder), run.outcome, run.folder / FACTS
     metric, sets = outcome.get("metric"), dict[str, Any]()
@@ -54,7 +54,7 @@ def report_run(
     if (by or perturb or swap) and not (model and sets):
         reason = "has no answers, since it is a language model" if model else "has no bundle yet"
         raise UsageError(f"by, perturb, swap: {run.folder} {reason}; use `seqpipe evaluate {run.folder}`")
-    metrics = model.predictor.metric_types if model else metric_types(artifacts.task)
+    metrics = model.predictor.metric_types if model else task_metrics(artifacts.task)
     content = _content(model, artifacts.task, artifacts.featurizer, sets, by, perturb, swap) | {
         "name": run.folder.name,
         "scores": run.scores or {},
@@ -70,7 +70,7 @@ def report_run(
 
 def report_bundle(
     bundle: Path, data: Path, output: Path | None, by: str | None, perturb: Sequence[str], swap: Pairs
-) -> Report:
+) -> HtmlReport:
     """Write the report of a bundle on a data file; arguments and errors are those of `Bundle.report`."""
     model, opened = open_with_metrics(bundle, "cpu", QUIET, Plugins()), open_target(bundle, "cpu", data, QUIET)
     predictor, records = opened.predictor, [*opened.read(data)]
@@ -117,7 +117,7 @@ def _content(
         examples = cycle(golden)
         timer = Timer(lambda: model.answer_example(next(examples)))
         timer.timeit(1)  # the first answer is slower
-        count = 1 + int(SECONDS / timer.timeit(1))
+        count = 1 + int(TIMED_SECONDS / timer.timeit(1))
         rate = count / timer.timeit(count)
     measured = {"analyses": analyses, "groups": groups, "robustness": changes, "model": model, "rate": rate}
     return {**measured, "date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M}"}

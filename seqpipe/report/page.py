@@ -16,7 +16,7 @@ from typing import Any
 from seqpipe.answers.comparison import SPAN_KINDS, Row
 from seqpipe.answers.metrics.numbers import format_score, metric_of, score_rows
 from seqpipe.answers.types import Metric
-from seqpipe.evaluation.analysis import BINS, calibration, confusion, errors, scored
+from seqpipe.evaluation.analysis import HISTOGRAM_BINS, calibration, confusion, errors, scored
 from seqpipe.evaluation.scores import headlines
 from seqpipe.explain.html import STYLE, draw_spans, icon
 from seqpipe.features.vocabulary import replace_surrogates
@@ -26,12 +26,12 @@ from seqpipe.version import VERSION
 STYLES = STYLE / "page.css", Path(__file__).with_name("page.css")
 WORST = 20  # errors that are shown of each set
 MOST_LABELS = 24  # of a confusion matrix
-LONGEST, BEFORE = 600, 150  # characters of a text that are shown, and of those before its first error
+SHOWN_CHARS, CHARS_BEFORE_ERROR = 600, 150  # characters of a text that are shown, and of those before its first error
 _WORDS = re.compile(r"\s+|[^\W\u2e80-\uffff]+|.")  # each character of Chinese, Japanese and Korean by itself
 
 
 @dataclass(frozen=True)
-class Report(os.PathLike[str]):
+class HtmlReport(os.PathLike[str]):
     """A report: the path of its HTML file, and the page, which a notebook shows."""
 
     path: Path
@@ -45,7 +45,7 @@ class Report(os.PathLike[str]):
         return f'<iframe title="Report" style="{style}" srcdoc="{escape(self.html)}"></iframe>'
 
 
-def write_page(path: Path, content: Mapping[str, Any], metrics: Mapping[str, Metric], metric: str | None) -> Report:
+def write_page(path: Path, content: Mapping[str, Any], metrics: Mapping[str, Metric], metric: str | None) -> HtmlReport:
     """Write the page; the template documents the keys of its content. `metric` selected the weights."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -63,7 +63,7 @@ def write_page(path: Path, content: Mapping[str, Any], metrics: Mapping[str, Met
     )
     html = replace_surrogates(html).replace("\0", "\ufffd")
     write(path, html)
-    return Report(path, html)
+    return HtmlReport(path, html)
 
 
 def curves(history: Sequence[Row], metric: str | None, metrics: Mapping[str, Metric]) -> list[str]:
@@ -86,7 +86,7 @@ def curves(history: Sequence[Row], metric: str | None, metrics: Mapping[str, Met
     norms = {stage: {x: y for x, y in series(stage, "gradients").items() if y} for stage in stages}
     shown["Gradient norms"] = norms
     drawn = {title: values for title, values in shown.items() if any(values.values())}
-    return [plots.lines(title, values, chosen, log=values is norms) for title, values in drawn.items()]
+    return [plots.trends(title, values, chosen, log=values is norms) for title, values in drawn.items()]
 
 
 def analyse(judged: Sequence[Row]) -> Row:
@@ -99,13 +99,13 @@ def analyse(judged: Sequence[Row]) -> Row:
     if pairs:
         means = [(row["confidence"], row["accuracy"]) for row in measured["bins"]]
         drawn.append(plots.diagonal("Reliability", means, "mean probability", "share that is right", "o-"))
-        edges = [i / BINS for i in range(BINS + 1)]
+        edges = [i / HISTOGRAM_BINS for i in range(HISTOGRAM_BINS + 1)]
         drawn.append(plots.histogram("Probability of right and wrong answers", pairs, edges, "probability of answers"))
     numbers = [(row["gold"], row["predicted"]) for row in judged if isinstance(row["predicted"], float)]
     if numbers:
         drawn.append(plots.diagonal("Numbers", numbers, "reference", "answer"))
     elif most := max(row["tokens"] for row in judged):
-        edges = [0.5 + i * -(-most // BINS) for i in range(BINS + 1)]
+        edges = [0.5 + i * -(-most // HISTOGRAM_BINS) for i in range(HISTOGRAM_BINS + 1)]
         lengths = [(row["tokens"], row["right"]) for row in judged]
         drawn.append(plots.histogram("Length of right and wrong records", lengths, edges, "tokens"))
     kinds = {kind: sum(row["count"] for row in counts if row.get("kind") == kind) for kind in SPAN_KINDS}
@@ -133,29 +133,29 @@ def _matrix(rows: Sequence[Row], name: str | None) -> Row:
     confused = [(*pair, count) for pair, count in counts.most_common() if pair[0] != pair[1]][:WORST]
     lines, columns = ([*labels, *[None] * (None in part)] for part in (gold, got))
     columns = columns if len(labels) <= MOST_LABELS else []
-    return {"field": name, "counts": counts, "gold": gold, "lines": lines, "columns": columns, "confused": confused}
+    return {"field": name, "counts": counts, "gold": gold, "trends": lines, "columns": columns, "confused": confused}
 
 
 def _error(row: Row, labels: Sequence[str]) -> Row:
     """Return a wrong answer: its place and score, and HTML of its input, reference and answer by title."""
     spans, text, lines = [item for item in row["items"] if "gold_span" in item], row["text"], dict[str, str]()
     if spans:
-        start = max(0, min((item["gold_span"] or item["predicted_span"])[1] for item in spans) - BEFORE)
-        end, shift = start + LONGEST, start - (start > 0)
+        start = max(0, min((item["gold_span"] or item["predicted_span"])[1] for item in spans) - CHARS_BEFORE_ERROR)
+        end, shift = start + SHOWN_CHARS, start - (start > 0)
         shown = "…" * (start > 0) + text[start:end] + "…" * (end < len(text))
         for title, key in (("reference", "gold_span"), ("answer", "predicted_span")):
             places = [item[key] for item in spans if item[key] and start < item[key][2] and item[key][1] < end]
             drawn = [{"label": x, "start": max(a, start) - shift, "end": min(b, end) - shift} for x, a, b in places]
             lines[title] = draw_spans(shown, drawn, labels)
     else:
-        lines["input"] = escape(text[:LONGEST] + "…" * (len(text) > LONGEST))
-        gold, got = (_WORDS.findall(_plain(row[key])[:LONGEST]) for key in ("gold", "predicted"))
+        lines["input"] = escape(text[:SHOWN_CHARS] + "…" * (len(text) > SHOWN_CHARS))
+        gold, got = (_WORDS.findall(_plain(row[key])[:SHOWN_CHARS]) for key in ("gold", "predicted"))
         for change, a, b, c, d in SequenceMatcher(None, gold, got, autojunk=False).get_opcodes():
             for title, tag, words in (("reference", "del", gold[a:b]), ("answer", "ins", got[c:d])):
                 part = escape("".join(words))
                 lines[title] = lines.get(title, "") + (part if change == "equal" else f"<{tag}>{part}</{tag}>")
     score = max((item["score"] for item in row["items"] if item["score"] is not None), default=row["score"])
-    return {"where": str(row["record"].get("where", "")).rpartition("/")[2], "score": score, "lines": lines}
+    return {"where": str(row["record"].get("where", "")).rpartition("/")[2], "score": score, "trends": lines}
 
 
 def _plain(value: Any) -> str:

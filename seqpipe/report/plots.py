@@ -21,7 +21,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-SERIES = BLUE, RED, GREEN, PINK, ORANGE, SKY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"
+SERIES = BLUE, VERMILION, GREEN, PINK, ORANGE, SKY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"
 INK, QUIET = "#010203", "#010204"
 VARIABLES = {INK: "--text", QUIET: "--quiet", "#010205": "--edge", **{c: f"--plot-{i}" for i, c in enumerate(SERIES)}}
 WIDTH, HEIGHT = 320, 200  # of the SVG, in points
@@ -29,7 +29,7 @@ STYLE = Path(__file__).with_name("plots.mplstyle")
 
 
 @style.context(STYLE)
-def lines(title: str, series: Mapping[str, Mapping[int, float]], chosen: int | None = None, log: bool = False) -> str:
+def trends(title: str, series: Mapping[str, Mapping[int, float]], chosen: int | None = None, log: bool = False) -> str:
     """Plot values by epoch; the chosen epoch is a vertical line."""
     shown = {name: points for name, points in series.items() if points}
     ends = [f"{name} from {next(iter(ys.values())):.3g} to {[*ys.values()][-1]:.3g}" for name, ys in shown.items()]
@@ -54,7 +54,7 @@ def histogram(title: str, values: Sequence[tuple[float, bool]], edges: Sequence[
     right, wrong = (np.histogram([x for x, is_right in values if is_right == part], edges)[0] for part in (True, False))
     axes = _new_axes()
     axes.stairs(right, edges, fill=True, color=BLUE, label="right")
-    axes.stairs(right + wrong, edges, baseline=right, fill=True, fc=RED, ec=INK, lw=0, hatch="///", label="wrong")
+    axes.stairs(right + wrong, edges, baseline=right, fill=True, fc=VERMILION, ec=INK, lw=0, hatch="///", label="wrong")
     axes.set_xlabel(xlabel)
     axes.legend()
     rows = zip(pairwise(edges), right, wrong, strict=True)

@@ -14,20 +14,20 @@ import torch
 
 from seqpipe.answers.task import Census
 from seqpipe.answers.types import UnseenLabelError
-from seqpipe.config.contract import by_source, describe, head_task
+from seqpipe.config.contract import by_source, describe, task_class
 from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, DataError, TrainingError
 from seqpipe.evaluation.scores import deciding
 from seqpipe.export.exporter import bundle_files, bundle_manifest, exported_graph
 from seqpipe.export.graph import random_batches
-from seqpipe.export.parity.answers import Comparison
+from seqpipe.export.parity.answers import DualPredictor
 from seqpipe.export.parity.decisions import Tally
 from seqpipe.export.parity.gate import compare_streams, one_thread
 from seqpipe.features.document import KeptRecord, Record
-from seqpipe.features.encoding import excerpt
-from seqpipe.features.parts import DataPath, labels_of, left_out_message
-from seqpipe.features.raw_text import FIX, compare, find_fault
+from seqpipe.features.encoding import text_excerpt
+from seqpipe.features.parts import DataPath, left_out_message, record_labels
+from seqpipe.features.raw_text import PATTERN_FIX, compare_raw_text, find_fault
 from seqpipe.features.sources import tokenizers_of
 from seqpipe.runs.train import refuse_long_texts, report_unseen_labels
 from seqpipe.runtime import bundle
@@ -36,16 +36,16 @@ from seqpipe.runtime.predictor import chunks, refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import DataForm, ExampleData, TrainingData, data_form
-from seqpipe.training.datasets import Batch, Batches, ExampleMaker, read
+from seqpipe.training.datasets import Batch, Batches, ExampleMaker, load_records
 from seqpipe.training.evaluation import DevScores, TrainedPipeline, first_not_finite
 from seqpipe.training.memory import try_longest_text
 from seqpipe.training.network import Network
 from seqpipe.training.teacher import teacher_answers
 from seqpipe.training.warm_start import warm_start
 
-RECORDS = 200  # of a token corpus, which may be larger than memory, or answered by a teacher, which is slow
+CORPUS_RECORDS = 200  # of a token corpus, which may be larger than memory, or answered by a teacher, which is slow
 EXAMINED = 32  # records at a time: the fewer objects live at once, the less the garbage collector has to do
-WHOLE, SAMPLE = 20_000, 10_000  # most training records that a trial is built from, and those of larger data
+MAX_RECORDS, SAMPLE_RECORDS = 20_000, 10_000  # the most that a trial is built from, and those of larger data
 
 
 @dataclass(frozen=True)
@@ -65,25 +65,25 @@ class Trial:
 def build_trial(config: Config) -> Trial:
     """Build a pipeline from all records of the training file; of a token corpus from the first, if they suffice.
 
-    Of more than `WHOLE` records the first ones are used, and all are examined one at a time, in constant memory.
+    Of more than `MAX_RECORDS` records the first ones are used, and all are examined one at a time, in constant memory.
 
     Raises DataError, PluginError or ConfigError like the real run.
     """
     form = data_form(config)
-    most = WHOLE if form.corpus is None else RECORDS
+    most = MAX_RECORDS if form.corpus is None else CORPUS_RECORDS
     first: list[Record] = [*map(KeptRecord, itertools.islice(form.stream(config.data.train), most + 1))]
     if len(first) <= most:
         return _build(form, first, f"{len(first):,} records")
     if isinstance(form, ExampleData) and form.corpus is None:
-        return _build_from_sample(form, first[:SAMPLE])
+        return _build_from_sample(form, first[:SAMPLE_RECORDS])
     with suppress(DataError):  # the first records may not suffice; then try all of them
-        return _build(form, first[:RECORDS], f"the first {RECORDS} records", is_partial=True)
+        return _build(form, first[:CORPUS_RECORDS], f"the first {CORPUS_RECORDS} records", is_partial=True)
     return _build(form, form.read(config.data.train), "all records")
 
 
 def _build_from_sample(form: ExampleData, sample: list[Record]) -> Trial:
     """Build a pipeline from the first records, and from others with further labels, and examine all records."""
-    config, form.most = form.config, SAMPLE
+    config, form.most = form.config, SAMPLE_RECORDS
     # Labels of the first records may be too few. Then the first record with each further label is added; if these do
     # not suffice either, to fit the tokenizer or what else is fitted, all records decide as in small data.
     for with_labels in (False, True):
@@ -105,11 +105,11 @@ def _build_from_sample(form: ExampleData, sample: list[Record]) -> Trial:
 
 def _with_further_labels(form: ExampleData, sample: Sequence[Record]) -> Iterator[Record]:
     """Yield the first training record with each label that no record of the sample has."""
-    heads = [head for head in form.config.head if head_task(head).has_labels]
+    heads = [head for head in form.config.head if task_class(head).has_labels]
     targets = [target for head in heads if (target := head.common_keys.get("target"))]
     known = set[str]()
     for number, record in enumerate(form.stream(form.config.data.train)):
-        labels = labels_of(record) | {str(record.get(target)) for target in targets} if heads else set()
+        labels = record_labels(record) | {str(record.get(target)) for target in targets} if heads else set()
         if number >= len(sample) and not labels <= known:
             yield record
         known |= labels
@@ -145,7 +145,7 @@ def _examine(form: ExampleData, trial: Trial, further: int) -> Trial:
     deque(itertools.chain(train, dev), maxlen=0)  # the records that are not compared with others
     if batches.data[0].match is None and longest is not batches.data[0]:  # it is tried
         batches.data = [*batches.data, longest]
-    size = f"the first {SAMPLE:,} of {count:,} records"
+    size = f"the first {SAMPLE_RECORDS:,} of {count:,} records"
     size += f" and {further:,} with further labels" if further else ""
     left_out = [left_out_message(path, errors) for path, errors in form.left_out.items() if errors]
     return replace(
@@ -168,7 +168,7 @@ def _build(
     config = form.config
     artifacts = fitted or form.fit(records)
     if config.train.teacher:
-        teacher_answers(config, artifacts, [*itertools.islice(records, RECORDS)], None, Console(-1), "cpu")
+        teacher_answers(config, artifacts, [*itertools.islice(records, CORPUS_RECORDS)], None, Console(-1), "cpu")
     data = form.load(artifacts, records)
     torch.manual_seed(config.train.seed)
     network = Network(config, data.artifacts)
@@ -211,7 +211,7 @@ def check_export(config: Config, console: Console) -> ExportCheck:
     faults = () if trial.is_sample else data_faults(config, artifacts, trial.records, data.dev)
     for warning in (*data.warnings, *faults):
         console.warn(warning)
-    raw = compare(artifacts.featurizer, trial.records)
+    raw = compare_raw_text(artifacts.featurizer, trial.records)
     note = f" (in {trial.size})" if trial.is_sample else ""
     if raw.is_large:
         console.warn(f"train: {raw.summary()}{note}: {raw.suggestion()}")
@@ -227,7 +227,7 @@ def check_export(config: Config, console: Console) -> ExportCheck:
         raise TrainingError(f"the loss of the first batch is {loss.item()}: {first_not_finite(network, trial.batch)}")
     loss.backward()
     if config.train.metric and config.data.dev:  # a missing score is reported now, not after an epoch
-        two_records = read(config.data.reader, config.data.dev, 2)
+        two_records = load_records(config.data.reader, config.data.dev, 2)
         scores = DevScores(network, two_records, lambda: [trial.batch], "cpu")
         deciding(scores(lambda: None, only_names=True), config.train.metric)
     for message in trial.messages:
@@ -252,7 +252,7 @@ def _compare_graph(pipeline: TrainedPipeline, console: Console) -> Tally:
         content = bundle.BundleContent(config.file, bundle_manifest(pipeline), bundle_files(pipeline, graph))
         model = OpenedBundle(content, "cpu", threads=1)
         console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
-        parity = Comparison(pipeline, model).decisions
+        parity = DualPredictor(pipeline, model).decisions
         for sizes, lengths in (((1, 3), (1, 2, 9)), ((2,), network.long)):
             parity.compare_batches(random_batches(artifacts, config.train.seed, sizes, lengths), {})
         if network.streams:
@@ -273,9 +273,9 @@ def _try_hostile_texts(config: Config, artifacts: Artifacts, console: Console) -
             continue
         fault = find_fault(tokenizer)
         if fault and fault.fails:
-            message = f"{describe(component)} cannot split {excerpt(fault.text)}: {fault.message}; {FIX}"
+            message = f"{describe(component)} cannot split {text_excerpt(fault.text)}: {fault.message}; {PATTERN_FIX}"
             problems.append(component.problem(message))
         elif fault:
-            console.warn(f"{component.key}: {describe(component)} takes {fault.message}; {FIX}")
+            console.warn(f"{component.key}: {describe(component)} takes {fault.message}; {PATTERN_FIX}")
     if problems:
         raise ConfigError(problems)

@@ -24,7 +24,7 @@ from seqpipe.runtime.opened import open_bundle
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.artifacts import Artifacts
 
-TEXTS, ROUNDS = 256, 5  # of the measurement of speed: the fastest round counts
+TIMED_TEXTS, TIMED_ROUNDS = 256, 5  # of the measurement of speed: the fastest round counts
 
 
 @dataclass(frozen=True)
@@ -74,17 +74,17 @@ def compare_targets(
     names = [side.name for side in sides]
     settings = [yaml_settings(run.folder) if run else {} for run in runs]
     differing, cost = Rows(), Rows()
-    for key in dict.fromkeys(key for some in settings for key in some if key != "name"):
-        values = [some.get(key) for some in settings]
+    for key in dict.fromkeys(key for run_settings in settings for key in run_settings if key != "name"):
+        values = [run_settings.get(key) for run_settings in settings]
         if any(value != values[0] for value in values):
             differing.append({"key": key, **dict(zip(names, values, strict=True))})
-    records = [record for answers in sides[0].sets.values() for record, _ in answers][:TEXTS]
+    records = [record for answers in sides[0].sets.values() for record, _ in answers][:TIMED_TEXTS]
     models = {name: path for name, path in zip(names, bundles, strict=True) if (path / BUNDLE).exists()}
     cost += [{"target": name, "bundle_bytes": bundle_bytes(path)} for name, path in models.items()]
     if speed:
         loaded = [open_bundle(path, device).predictor for path in models.values()]
         timers = [Timer(lambda p=predictor: [*answered(p, records)]) for predictor in loaded]  # type: ignore[misc]
-        rounds = [[timer.timeit(1) for timer in timers] for _ in range(ROUNDS)]  # in turns
+        rounds = [[timer.timeit(1) for timer in timers] for _ in range(TIMED_ROUNDS)]  # in turns
         for row, predictor, times in zip(cost, loaded, zip(*rounds, strict=True), strict=True):
             tokens = sum(len(doc.ids) for doc in predictor.featurizer.docs(records))
             row |= {"texts_per_second": len(records) / min(times), "tokens_per_second": tokens / min(times)}
@@ -117,7 +117,7 @@ def _answer(
 
 
 def yaml_settings(run: Path) -> dict[str, Any]:
-    return dict(yaml.flatten(yaml.parse((run / YAML).read_bytes(), str(run / YAML)).data))
+    return dict(yaml.flatten(yaml.parse_tree((run / YAML).read_bytes(), str(run / YAML)).data))
 
 
 def bundle_bytes(bundle: Path) -> int:

@@ -17,17 +17,17 @@ from torch import nn
 
 from seqpipe.answers.task import HeadInfo
 from seqpipe.batch.files import parse_record, plain_record, read_lines
-from seqpipe.batch.tables import form_of
-from seqpipe.config.contract import answer_settings, declared_features, head_task, member
-from seqpipe.config.loader import Config, load
+from seqpipe.batch.tables import input_form
+from seqpipe.config.contract import answer_settings, declared_features, member, task_class
+from seqpipe.config.loader import Config, load_config
 from seqpipe.console import Console
 from seqpipe.errors import BundleError, DataError, ParityError, UsageError
-from seqpipe.export.exporter import export
-from seqpipe.export.parity.decisions import CLOSE, SCRIPTS
+from seqpipe.export.exporter import export_bundle
+from seqpipe.export.parity.decisions import SCORE_ATOL, SCRIPTS
 from seqpipe.export.parity.gate import one_thread
-from seqpipe.features.checkpoint_tokenizer import check_checkpoint, pretrained_tokenizer, read_json, reading, where
+from seqpipe.features.checkpoint_tokenizer import check_checkpoint, checked_json, pretrained_tokenizer, reading, where
 from seqpipe.features.document import Record, first_tokens
-from seqpipe.features.encoding import excerpt
+from seqpipe.features.encoding import text_excerpt
 from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.kinds.registry import pair_features
 from seqpipe.features.sources import TextSource
@@ -134,7 +134,7 @@ def _inspect(folder: Path, pooling: Pooling | None) -> _Checkpoint:
 
 def _read_json(file: Path) -> Any:
     """Return the content of a JSON file of a checkpoint; nothing if it is not there."""
-    return read_json(file) if file.is_file() else ()
+    return checked_json(file) if file.is_file() else ()
 
 
 class Reference(NamedTuple):
@@ -208,7 +208,7 @@ def _make_artifacts(checkpoint: _Checkpoint, config: Config, original: Any) -> A
     """Return the artifacts of a checkpoint, which other pipelines fit to their training records."""
     tokenizer = pretrained_tokenizer(checkpoint.folder).tokenizer
     try:
-        bundle.check_tokenizer(tokenizer, str(checkpoint.folder / "tokenizer.json"))
+        bundle.check_stored_tokenizer(tokenizer, str(checkpoint.folder / "tokenizer.json"))
     except BundleError as error:  # found here, before it splits any text
         raise DataError(str(error)) from error
     # Some post-processors, as RoBERTa's, also keep the blank before a word out of its offsets.
@@ -225,7 +225,7 @@ def _make_artifacts(checkpoint: _Checkpoint, config: Config, original: Any) -> A
     fields = source.tokenizer.common_keys.get("field") or "text"
     if isinstance(fields, tuple):
         features |= pair_features()
-    task = head_task(head)
+    task = task_class(head)
     labels = checkpoint.labels()[0] if task.has_labels and checkpoint.task else []
     answer = task.create(HeadInfo(answer_settings(head)), labels, None).manifest() | {"every_token": True}
     featurizer = TextSource(tokenizer, features, fields, lossless=True, raw=True)
@@ -255,7 +255,7 @@ def load_checkpoint(
             raise UsageError(f"{folder}: --pairs needs a checkpoint for sequence classification; leave it out")
         reference = _load_reference(checkpoint)
         settings = _settings(checkpoint, reference.tokenizer, aggregation, no_answer, pairs)
-        config = load(settings, files=False, runs=False)
+        config = load_config(settings, files=False, runs=False)
         network = Network(config, _make_artifacts(checkpoint, config, reference.tokenizer)).eval()
     for child, module in [*network.head.named_children()]:
         if isinstance(module, nn.Linear):  # the output of the checkpoint's own head is used unchanged
@@ -277,7 +277,7 @@ _SENTENCES = (
     "Researchers at MIT and ETH Zürich published the results in Nature.",
     "Can you book a table for four at an Italian restaurant tonight?",
 )
-_COMPARED = 100  # texts at most
+_MAX_COMPARED_TEXTS = 100  # texts at most
 
 
 def _read_records(file: Path | None, fields: Sequence[str]) -> list[Record]:
@@ -289,14 +289,14 @@ def _read_records(file: Path | None, fields: Sequence[str]) -> list[Record]:
     lines = [(raise_error(line), place) for line, place in read_lines(file)]
     if not (lines := [(line, place) for line, place in lines if line.strip()]):
         raise DataError(f"{file}: has no text; add some, or leave --texts out")
-    if form_of(file, (), "text") == "jsonl":
+    if input_form(file, (), "text") == "jsonl":
         return [{**parse_record(line, fields, place, False), "where": place} for line, place in lines]
     return [plain_record(line, fields, place) for line, place in lines]
 
 
 @one_thread()
 @torch.no_grad()
-def compare(network: Network, reference: Reference, records: Sequence[Record]) -> tuple[int, float]:
+def compare_with_reference(network: Network, reference: Reference, records: Sequence[Record]) -> tuple[int, float]:
     """Compare tokens, offsets and logits with `transformers`; return how many texts, and the largest difference.
 
     Texts with a special token, which is an ordinary text in a bundle, are left out, and so are pairs that need
@@ -330,7 +330,7 @@ def compare(network: Network, reference: Reference, records: Sequence[Record]) -
             continue
         own_ids = [reference.ids[i] for i in doc.ids[second:]]
         if own_ids != ids or doc.offsets[second:] != offsets:
-            raise ParityError(f"{excerpt(texts[-1])} has other tokens than in transformers; no bundle was written")
+            raise ParityError(f"{text_excerpt(texts[-1])} has other tokens than in transformers; no bundle was written")
         names = network(tensors(source.collate([doc])))
         outputs = reference.model(**encoding)
         ours: Any = names["state"]
@@ -344,14 +344,14 @@ def compare(network: Network, reference: Reference, records: Sequence[Record]) -
             ours = names["x"][0, second : second + len(doc)][: len(theirs)]  # no token is a row of padding
         far = (ours - theirs).abs() / theirs.abs().clamp(min=1)
         worst = max(worst, float(far.max()) if far.numel() else 0.0)
-        if not worst <= CLOSE:
+        if not worst <= SCORE_ATOL:
             problem = f"logits differ by {worst:.2g} from those of transformers; no bundle was written"
-            raise ParityError(f"{excerpt(texts[-1])}: {problem}")
+            raise ParityError(f"{text_excerpt(texts[-1])}: {problem}")
         compared += 1
     return compared, worst
 
 
-def convert(
+def convert_checkpoint(
     folder: Path,
     output: Path,
     console: Console,
@@ -370,11 +370,11 @@ def convert(
     bundle.refuse_other(output)
     pipeline, reference = load_checkpoint(folder, **options)
     family = reference.model.config.model_type
-    console.say(f"{folder}: {family}, answers with {head_task(pipeline.config.head[0]).kind_type.kind}")
+    console.say(f"{folder}: {family}, answers with {task_class(pipeline.config.head[0]).kind_type.kind}")
     records = _read_records(texts, pipeline.artifacts.featurizer.fields)
     with reading(folder, "files"):
-        compared, worst = compare(pipeline.network, reference, records[:_COMPARED])
+        compared, worst = compare_with_reference(pipeline.network, reference, records[:_MAX_COMPARED_TEXTS])
     console.say(f"  tokens and logits of transformers on {compared:,} texts, within {worst:.1g}")
     del reference
     with lock_around(output):
-        return export(pipeline, records, output, console, references=False)
+        return export_bundle(pipeline, records, output, console, references=False)

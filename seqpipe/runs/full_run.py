@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe import files
-from seqpipe.answers.metrics.numbers import format_score, table
+from seqpipe.answers.metrics.numbers import format_score, scores_table
 from seqpipe.answers.task import Census
 from seqpipe.config.contract import dev_option, metric_types
 from seqpipe.config.init_from import relative_path, run_problem
-from seqpipe.config.loader import Config, load, resolved
+from seqpipe.config.loader import Config, load_config, resolved
 from seqpipe.config.model import Need
-from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, LAST, SCORES, STATE, YAML
+from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, LAST, SCORES_FILE, STATE, YAML
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console, text_width
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.evaluation.scores import answered, headlines, score_answers
-from seqpipe.export.exporter import export
+from seqpipe.export.exporter import export_bundle
 from seqpipe.features.document import Record
-from seqpipe.features.parts import Part, folds, left_out_message
+from seqpipe.features.parts import DataPart, folds, left_out_message
 from seqpipe.runs.lock import lock_around, run_lock
 from seqpipe.runs.results import RUNS, RunFolder
 from seqpipe.runs.run_folder import fingerprint, load_trained, open_run, refuse_changes, start_run
@@ -39,29 +39,30 @@ from seqpipe.training.data_forms import data_form
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.tiny_bert import checkpoint_texts, tiny_bert
 
-EXAMPLES = 4  # answers that are shown
-INPUT, ANSWER = 160, 220  # columns of a text and of an answer with its score
-LINES = 4  # of a multi-line answer
-SLACK = 20  # characters within which a cut looks for a space
+SHOWN_EXAMPLES = 4  # answers that are shown
+INPUT_WIDTH, ANSWER_WIDTH = 160, 220  # columns of a text and of an answer with its score
+MAX_ANSWER_LINES = 4  # of a multi-line answer
+CUT_SEARCH_CHARS = 20  # characters within which a cut looks for a space
 
 
 def print_answers(model: OpenedBundle, records: Sequence[Record], console: Console) -> None:
     """Print the first golden examples that are answered without options, each with the reference of its record."""
     console.say("\nanswers of the bundle:")
     examples = [example for example in model.manifest.golden if not example.options]
-    for example in examples[:EXAMPLES]:
+    for example in examples[:SHOWN_EXAMPLES]:
         record: Mapping[str, Any] = example.record if isinstance(example.record, Mapping) else {"text": example.record}
         texts = [value if isinstance(value, str) else str(value) for name, value in record.items() if name != "words"]
         *before, last = texts or [" ".join(record.get("words", []))]
         # With several texts, the spans of an answer are in the last, so the last is cut around them.
         start = min(_starts(example.answer), default=0)
-        console.say(f"  {' | '.join([*(excerpt(text, INPUT) for text in before), excerpt(last, INPUT, start)])}")
+        shown = [*(cut_line(text, INPUT_WIDTH) for text in before), cut_line(last, INPUT_WIDTH, start)]
+        console.say(f"  {' | '.join(shown)}")
         for line in shorten_lines(model.predictor.kind.lines(example.answer)):
             console.say(f"    {line}")
         source = next((r for r in records if all(r.get(key) == value for key, value in record.items())), None)
         if source is not None:
             for line in expected_lines(model.predictor, source, example.answer):
-                console.say(f"    {excerpt(line, ANSWER)}")
+                console.say(f"    {cut_line(line, ANSWER_WIDTH)}")
 
 
 def expected_lines(predictor: Predictor, record: Record, answer: Any) -> Iterator[str]:
@@ -90,16 +91,16 @@ def _starts(answer: Any) -> Iterator[int]:
 
 
 def shorten_lines(lines: Sequence[str]) -> list[str]:
-    """Return the lines of an answer; more than `LINES` are joined to one, cut to its width."""
-    if len(lines) <= LINES:
-        return [excerpt(line, ANSWER) for line in lines]
-    joined, count = excerpt(lines[0], ANSWER), 1
-    while count < len(lines) and text_width(f"{joined}; {lines[count]}") <= ANSWER:
+    """Return the lines of an answer; more than `MAX_ANSWER_LINES` are joined to one, cut to its width."""
+    if len(lines) <= MAX_ANSWER_LINES:
+        return [cut_line(line, ANSWER_WIDTH) for line in lines]
+    joined, count = cut_line(lines[0], ANSWER_WIDTH), 1
+    while count < len(lines) and text_width(f"{joined}; {lines[count]}") <= ANSWER_WIDTH:
         joined, count = f"{joined}; {lines[count]}", count + 1
     return [joined if count == len(lines) else f"{joined}; … and {len(lines) - count} more"]
 
 
-def excerpt(text: str, columns: int, start: int = 0) -> str:
+def cut_line(text: str, columns: int, start: int = 0) -> str:
     """Return a text on one line; a long one is cut at spaces, from shortly before `start`."""
     if text_width(text) <= columns:
         return " ".join(text.split())
@@ -108,9 +109,9 @@ def excerpt(text: str, columns: int, start: int = 0) -> str:
     room = int(columns * len(text) / text_width(text))
     begin = 0 if start < room // 2 else min(start - room // 4, len(text) - room)
     end = begin + room
-    if begin and (blank := text.find(" ", begin, min(begin + SLACK, start))) >= 0:
+    if begin and (blank := text.find(" ", begin, min(begin + CUT_SEARCH_CHARS, start))) >= 0:
         begin = blank
-    if end < len(text) and (blank := text.rfind(" ", end - SLACK, end + 1)) >= 0:
+    if end < len(text) and (blank := text.rfind(" ", end - CUT_SEARCH_CHARS, end + 1)) >= 0:
         end = blank
     before, after = "… " if begin else "", " …" if end < len(text) else ""
     return before + " ".join(text[begin:end].split()) + after
@@ -135,9 +136,9 @@ def score_test_sets(run: RunFolder, predictor: Predictor, console: Console) -> d
             rows = ({"set": name, "record": record, "answer": answer} for record, answer in kept)
             answer_lines += [files.json_bytes(files.null_non_finite(row), default=str) + b"\n" for row in rows]
         scores[name] = score_answers(predictor, pairs)[""]
-        console.say(f"\n{name}: {len(records):,} records\n{table(scores[name], predictor.metric_types)}")
+        console.say(f"\n{name}: {len(records):,} records\n{scores_table(scores[name], predictor.metric_types)}")
         left_out = form.left_out.get(str(path), [])
-        if left_out and not isinstance(path, Part):  # those of a part were reported with the training data
+        if left_out and not isinstance(path, DataPart):  # those of a part were reported with the training data
             console.warn(left_out_message(str(path), left_out), "  ")
         for warning in census.warnings(name):
             console.warn(warning, "  ")
@@ -163,7 +164,7 @@ def run_all(config: Config, console: Console, options: RunOptions = RunOptions()
     """Train, evaluate, export, verify and show answers; an unchanged, finished run is kept."""
     with start_run(config, console, options.fresh, options.runs, options.more, options.parent) as run:
         config, scores = run.config, run.scores
-        processes = devices.current()
+        processes = devices.current_processes()
         is_finished = processes.by_first(lambda: run.bundle_folder.exists() and scores is not None)
         if not is_finished:
             pipeline = train_in_rounds(run, console, options.device)
@@ -177,10 +178,10 @@ def run_all(config: Config, console: Console, options: RunOptions = RunOptions()
             scores = score_test_sets(run, predictor(pipeline.network), console)
             content = json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False)
             if not run.bundle_folder.exists():  # beside the bundle before `more`, they would make the run look finished
-                files.write(run.folder / SCORES, content)
+                files.write(run.folder / SCORES_FILE, content)
             records = data_form(config).compared_records(run.folder)
-            model = export(pipeline, records, run.bundle_folder, console, scores, run.outcome)
-            files.write(run.folder / SCORES, content)
+            model = export_bundle(pipeline, records, run.bundle_folder, console, scores, run.outcome)
+            files.write(run.folder / SCORES_FILE, content)
             print_answers(model, records, console)
             parity = model.manifest.parity
             options.write_report(run, console)
@@ -257,16 +258,16 @@ def run_folds(
     if (folder / STATE).exists() and not RunFolder(folder).folds:
         raise UsageError(f"{folder} is another run; give the YAML another name: or move the folder")
     if final:  # checked before the folds are trained
-        changes = ["data.test=null"] if any(isinstance(path, Part) for path in config.data.tests.values()) else []
+        changes = ["data.test=null"] if any(isinstance(path, DataPart) for path in config.data.tests.values()) else []
         needs_dev = [f"{head.key}.{option}" for head in config.head if (option := dev_option(head))]
-        if isinstance(config.data.dev, Part) and needs_dev:
+        if isinstance(config.data.dev, DataPart) and needs_dev:
             console.say(f"data.dev stays a share of the data: {needs_dev[0]} chooses a value on it")
-        elif isinstance(config.data.dev, Part):
+        elif isinstance(config.data.dev, DataPart):
             changes += ["data.dev=null", "train.patience=null", "train.metric=null"]
             changes += ["train.schedule={use: constant}"] if config.train.schedule.use == "plateau" else []
-        of_all = load_with(changes)
+        final_config = load_with(changes)
         if not fresh:
-            refuse_changes(runs / config.name, fingerprint(of_all), ("train.epochs",))
+            refuse_changes(runs / config.name, fingerprint(final_config), ("train.epochs",))
     if config.data.tests:
         console.say("data.test is not used: the test set of each run is its fold of data.train")
     results = []
@@ -279,7 +280,7 @@ def run_folds(
     scores: dict[str, Any] = {}
     data, by_fold, lines = results[0].config.data, [iter(fold.answers) for fold in results], []
     if results[0].answers:  # a language model has none
-        assert isinstance(data.train, Part)
+        assert isinstance(data.train, DataPart)
         records = data_form(results[0].config).read(replace(data.train, dev=0.0, fold=None))
         for number in folds(records, count, data.split_seed, data.group):
             lines.append({"fold": number, **next(by_fold[number - 1])})
@@ -296,27 +297,27 @@ def run_folds(
             Artifacts.load(results[0].folder).save(folder)
             files.write(folder / YAML, dump(resolved(config, folder)))
             files.write(folder / ANSWERS, b"".join(files.json_bytes(line) + b"\n" for line in lines))
-            files.write(folder / SCORES, json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False))
+            files.write(folder / SCORES_FILE, json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False))
             state = {"fingerprint": fingerprint(config), "folds": [fold.folder.name for fold in results]}
             files.write(folder / STATE, json.dumps(state, indent=1))
 
-    devices.current().by_first(write)
+    devices.current_processes().by_first(write)
     content = "the answers to all records, each by the run of its fold" if lines else "the scores of all folds"
     console.say(f"{folder}: {content}")
     if final:
-        if config.data.dev and not of_all.data.dev:
+        if config.data.dev and not final_config.data.dev:
             best = statistics.median_low(fold.outcome["best_epoch"] for fold in results)
-            of_all = replace(of_all, train=of_all.train.model_copy(update={"epochs": best}))
-        console.say(f"\n== all data, {of_all.train.epochs} epochs")
-        run(of_all)
+            final_config = replace(final_config, train=final_config.train.model_copy(update={"epochs": best}))
+        console.say(f"\n== all data, {final_config.train.epochs} epochs")
+        run(final_config)
     return RunFolder(folder)
 
 
 def _each_score(scores: Sequence[Any], statistic: Callable[[Sequence[float]], float]) -> Any:
     """Return a statistic of each score of several runs, in their form, without those of single labels."""
     if isinstance(scores[0], Mapping):
-        names = [name for name in scores[0] if name != "labels" and all(name in some for some in scores)]
-        return {name: _each_score([some[name] for some in scores], statistic) for name in names}
+        names = [name for name in scores[0] if name != "labels" and all(name in run_scores for run_scores in scores)]
+        return {name: _each_score([run_scores[name] for run_scores in scores], statistic) for name in names}
     return statistic([math.nan if score is None else score for score in scores])
 
 
@@ -338,7 +339,7 @@ def export_run(
     with lock_around(path):
         run = open_run(folder, console, sets=sets, plugins=plugins)
         pipeline, records = load_trained(run), data_form(run.config).compared_records(run.folder)
-        export(pipeline, records, path, console, run.scores, run.outcome)
+        export_bundle(pipeline, records, path, console, run.scores, run.outcome)
     return path
 
 
@@ -367,9 +368,9 @@ def missing_needs(config: Config, chain: Sequence[Path] = ()) -> list[Missing]:
             if not run_problem(need.path) and checkpoint.load(need.path / CHECKPOINTS / LAST)["progress"]["done"]:
                 continue
             if need.run.resolve() in chain:
-                way = " -> ".join(path.name for path in (*chain, need.run))
-                raise ConfigError([replace(need.problem, message=f"pipelines need each other in a cycle: {way}")])
-            source = load(need.run, plugin_files=config.plugin_files)
+                cycle = " -> ".join(path.name for path in (*chain, need.run))
+                raise ConfigError([replace(need.problem, message=f"pipelines need each other in a cycle: {cycle}")])
+            source = load_config(need.run, plugin_files=config.plugin_files)
             if source.name != need.path.name:
                 message = f"the run of {need.run.name} is called {source.name!r}; end the path with this name"
                 raise ConfigError([replace(need.problem, key=f"{need.problem.key}.path", message=message)])
@@ -382,14 +383,14 @@ def missing_needs(config: Config, chain: Sequence[Path] = ()) -> list[Missing]:
 
 def make_needs(config: Config, console: Console, options: RunOptions) -> bool:
     """Create the missing needs of a pipeline; return whether there were any."""
-    steps, processes = missing_needs(config), devices.current()
+    steps, processes = missing_needs(config), devices.current_processes()
     processes.wait()
     for step in steps:
         console.say(f"{config.name} needs {step}")
         if step.need.run:
-            needed, runs = load(step.need.run, plugin_files=config.plugin_files), step.need.path.parent
-            of_needed = RunOptions(options.device, runs=Path(relative_path(runs)), write_report=options.write_report)
-            run_all(needed, console, of_needed)
+            needed, runs = load_config(step.need.run, plugin_files=config.plugin_files), step.need.path.parent
+            run_options = RunOptions(options.device, runs=Path(relative_path(runs)), write_report=options.write_report)
+            run_all(needed, console, run_options)
             console.say(f"\ncontinuing with {config.name}")
         elif not processes.rank:
             texts = checkpoint_texts(step.config, step.need.path)

@@ -17,8 +17,8 @@ from seqpipe.config.run_layout import LOCK, LOCK_HOLDER, RUN_FILES, STATE
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.files import explain_disk_errors, json_bytes, make_folder, remove_partial_files, write
 
-VARIABLE = "SEQPIPE_LOCK"
-_SECONDS, _PAUSE = 0.5, 0.02  # to retry, if the holder ends or has not written its name
+LOCK_VARIABLE = "SEQPIPE_LOCK"
+_RETRY_SECONDS, _RETRY_PAUSE = 0.5, 0.02  # to retry, if the holder ends or has not written its name
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -32,7 +32,7 @@ def run_lock(folder: Path) -> Iterator[None]:
         UsageError: if another process holds the lock.
         EnvError: if the folder cannot be written, or its file system has no locks.
     """
-    is_off = os.environ.get(VARIABLE) == "off"
+    is_off = os.environ.get(LOCK_VARIABLE) == "off"
     make_folder(folder)
     with nullcontext() if is_off else _acquire(folder):
         remove_partial_files(folder, RUN_FILES)
@@ -71,7 +71,7 @@ def _acquire(folder: Path) -> FileLock:
 
 def _lock(folder: Path) -> FileLock:
     path = folder / LOCK
-    lock = FileLock(path, _SECONDS, poll_interval=_PAUSE, fallback_to_soft=False)
+    lock = FileLock(path, _RETRY_SECONDS, poll_interval=_RETRY_PAUSE, fallback_to_soft=False)
     try:
         with explain_disk_errors(path):
             lock.acquire()
@@ -85,7 +85,7 @@ def _lock(folder: Path) -> FileLock:
             raise
         raise EnvError(
             f"{path}: this file system has no locks ({error.strerror}), so two processes could write to one run; "
-            f"make `runs` a link to a folder on another disk, or mount this one with locks. {VARIABLE}=off "
+            f"make `runs` a link to a folder on another disk, or mount this one with locks. {LOCK_VARIABLE}=off "
             "disables locking: then make sure that a run has only one writer"
         ) from error
     return lock

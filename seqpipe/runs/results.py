@@ -10,8 +10,8 @@ from typing import Any
 
 from seqpipe import files
 from seqpipe.config.contract import metric_types
-from seqpipe.config.loader import Config, load
-from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, HISTORY, OUTCOME, ROUNDS, SCORES, STATE, YAML
+from seqpipe.config.loader import Config, load_config
+from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, HISTORY, OUTCOME, ROUNDS_FILE, SCORES_FILE, STATE, YAML
 from seqpipe.errors import UsageError
 from seqpipe.files import Rows
 from seqpipe.training.progress import outcome_lines
@@ -44,12 +44,12 @@ class RunFolder:
     @cached_property
     def config(self) -> Config:
         """The checked settings; the data and the runs that this one was initialised from may be missing."""
-        return self._config or load(self.folder / YAML, files=False, runs=False)
+        return self._config or load_config(self.folder / YAML, files=False, runs=False)
 
     @property
     def scores(self) -> dict[str, Any] | None:
         """The scores on each test set by its name, on `dev` if there is none; None before they are computed."""
-        path = self.folder / SCORES
+        path = self.folder / SCORES_FILE
         return files.read_json(path) if path.exists() else None
 
     @property
@@ -85,7 +85,7 @@ class RunFolder:
         Keys: `round`, 0 without unlabelled texts; `threshold`; `texts`, unlabelled ones that were training data; `dev`,
         the score on dev; `kept`, whether this training is that of the run.
         """
-        path = self.folder / ROUNDS
+        path = self.folder / ROUNDS_FILE
         return Rows(files.read_json(path) if path.exists() else [])
 
     @property

@@ -16,7 +16,7 @@ import torch
 from seqpipe import files
 from seqpipe.config.contract import build_component, has_member
 from seqpipe.config.init_from import run_problem
-from seqpipe.config.loader import Config, load, resolved
+from seqpipe.config.loader import Config, load_config, resolved
 from seqpipe.config.run_layout import (
     BUNDLE,
     CHECKPOINTS,
@@ -24,18 +24,18 @@ from seqpipe.config.run_layout import (
     LEARNED,
     LOCK,
     LOCK_HOLDER,
-    SCORES,
+    SCORES_FILE,
     SELF_TRAINING,
     STATE,
     TEACHER,
-    TOKENS,
+    TOKENS_DIR,
     YAML,
     refuse_other_format,
 )
 from seqpipe.config.yaml import dump, flatten
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
-from seqpipe.features.parts import DataPath, Part, paths_of
+from seqpipe.features.parts import DataPart, DataPath, paths_of
 from seqpipe.runs.lock import run_lock
 from seqpipe.runs.results import RUNS, RunFolder
 from seqpipe.training import checkpoint, devices
@@ -67,10 +67,10 @@ def fingerprint(config: Config, run: Path | None = None) -> dict[str, Any]:
         "unlabelled": data.unlabelled,
         "candidates": data.candidates,
     }
-    if isinstance(data.train, Part):
+    if isinstance(data.train, DataPart):
         paths |= {f"add.{number}": path for number, path in enumerate(data.train.added)}
     for role, source in paths.items():
-        source = source.file if isinstance(source, Part) else source
+        source = source.file if isinstance(source, DataPart) else source
         if source is None:
             continue
         listed = [*paths_of(source)]
@@ -159,7 +159,7 @@ def start_run(
         UsageError: if the folder is not a run, was made from other inputs, or is locked; for `more`, if it is not
             finished; for an unknown `SEQPIPE_FEATURES`.
     """
-    folder, processes = runs / config.name, devices.current()
+    folder, processes = runs / config.name, devices.current_processes()
     if processes.rank:  # the first process has the lock
         epochs = processes.by_first(lambda: config.train.epochs)
         yield RunFolder(folder, replace(config, train=config.train.model_copy(update={"epochs": epochs})))
@@ -219,7 +219,7 @@ def _add_epochs(config: Config, folder: Path, more: int, console: Console) -> Co
     refuse_changes(folder, fingerprint(config, folder), ("train.epochs",))
     state, last = files.read_json(folder / STATE), checkpoint.load(folder / CHECKPOINTS / LAST)
     progress, added = last["progress"], state.get("more")
-    if added and not (folder / SCORES).exists():  # interrupted
+    if added and not (folder / SCORES_FILE).exists():  # interrupted
         if added["epochs"] != more:
             raise UsageError(f"--more: {folder} was interrupted; finish it first: {command} --more {added['epochs']}")
     elif not progress["done"]:
@@ -231,7 +231,7 @@ def _add_epochs(config: Config, folder: Path, more: int, console: Console) -> Co
     state |= {"fingerprint": fingerprint(config, folder), "more": added}
     files.write(folder / STATE, json.dumps(state, indent=1))
     files.write(folder / YAML, dump(resolved(config, folder)))
-    (folder / SCORES).unlink(missing_ok=True)
+    (folder / SCORES_FILE).unlink(missing_ok=True)
     if progress["epoch"] == after:
         last["progress"] |= {"done": False, "plateau": 0}
         last["steps_weigh_items"] = True  # the further epochs are trained by this rule, whatever those before
@@ -250,8 +250,8 @@ def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any], pa
     if refuse_changes(folder, current):  # the run was never trained: artifacts fitted to other data are useless
         for path in (folder / LEARNED, folder / TEACHER, *folder.glob("*tokenizer*.json")):
             path.unlink(missing_ok=True)
-        if (folder / TOKENS).exists():
-            shutil.rmtree(folder / TOKENS)
+        if (folder / TOKENS_DIR).exists():
+            shutil.rmtree(folder / TOKENS_DIR)
     _refuse_older_run(folder)
     if not is_trained:
         files.write(folder / YAML, dump(resolved(config, folder)))
@@ -277,7 +277,7 @@ def open_run(
     if names := RunFolder(folder).folds:
         message = f"has the answers of {len(names)} runs, and no model; name one of them, such as {names[0]}"
         raise UsageError(f"{folder} {message}")
-    config = load(folder / YAML, sets, files=need_data, runs=False, plugin_files=plugins)
+    config = load_config(folder / YAML, sets, files=need_data, runs=False, plugin_files=plugins)
     for note in config.notes:
         console.say(note)
     return RunFolder(folder, config)

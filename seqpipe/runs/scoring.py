@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.answer_types import Answer
-from seqpipe.answers.metrics.numbers import format_score, metric_of, table
+from seqpipe.answers.metrics.numbers import format_score, metric_of, scores_table
 from seqpipe.answers.metrics.text import has
 from seqpipe.answers.task import Census
 from seqpipe.answers.types import Masking, Metric
@@ -24,16 +24,16 @@ from seqpipe.config import yaml
 from seqpipe.config.contract import Metrics, build_component, has_member, head_metrics, member
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import YAML
-from seqpipe.config.signature import options_model, validate, values
+from seqpipe.config.signature import options_model, validate_model, values
 from seqpipe.console import Console, text_table
 from seqpipe.errors import DataError, PluginError, UsageError
-from seqpipe.evaluation.scores import answered, evaluate, headline, read_pairs, robustness, score_answers
+from seqpipe.evaluation.scores import answered, headline, read_pairs, robustness, score_answers, score_records
 from seqpipe.evaluation.scores import swap as swap_words
-from seqpipe.evaluation.text_scores import METRICS, Normalize, judge, pair_scores, read_items, wrong_preferences
+from seqpipe.evaluation.text_scores import METRICS, Normalize, pair_scores, read_items, score_items, wrong_preferences
 from seqpipe.features.document import Record
 from seqpipe.features.media import json_value
-from seqpipe.features.parts import DataPath, Files, Part, paths_of, read_records
-from seqpipe.features.raw_text import compare
+from seqpipe.features.parts import DataPart, DataPath, Files, paths_of, read_part
+from seqpipe.features.raw_text import compare_raw_text
 from seqpipe.features.sources import media_fields
 from seqpipe.files import (
     Rows,
@@ -56,7 +56,7 @@ from seqpipe.runtime.predictor import CHUNK, Predictor, chunks
 # Scores on raw text, as in deployment, beside those on the words of the data.
 
 RAW = "(raw)"  # after the name of a set, in scores
-SPLIT = "split_otherwise"  # among the scores on raw text: the share of words
+SPLIT_OTHERWISE = "split_otherwise"  # among the scores on raw text: the share of words
 LOSS = 0.02  # of a score between 0 and 1 above which there is a warning
 
 
@@ -64,18 +64,18 @@ def score_raw_text(
     predictor: Predictor, name: str, records: Sequence[Record], scores: Mapping[str, Any], console: Console
 ) -> dict[str, Any]:
     """Return and print the scores on raw text, if its words differ from those of the data."""
-    raw = compare(predictor.featurizer, records)
+    raw = compare_raw_text(predictor.featurizer, records)
     if not raw.words:
         return {}
     on_raw: dict[str, Any] = {}
     message, loses = raw.summary(), False
     if not raw.same and not any(part.counts_words or part.kind.is_generated for part in predictor.task.parts.values()):
         try:
-            raw_scores = evaluate(predictor, records, raw=True)[""]
+            raw_scores = score_records(predictor, records, raw=True)[""]
         except DataError as error:  # for example, raw text may have too many tokens
             console.warn(f"{message}: it cannot be scored: {error}; {raw.suggestion()}", "  ")
             return {}
-        on_raw = {f"{name} {RAW}": {**raw_scores, SPLIT: raw.share}}
+        on_raw = {f"{name} {RAW}": {**raw_scores, SPLIT_OTHERWISE: raw.share}}
         (metric, score), (_, raw_score) = headline(scores), headline(raw_scores)
         values = [format_score(metric, value, predictor.metric_types) for value in (raw_score, score)]
         message += f": {metric} {values[0]} on raw text, {values[1]} on the words of the data"
@@ -103,7 +103,7 @@ class Opened:
     bad_rows: str
 
     def read(self, path: DataPath) -> Iterator[Record]:
-        return read_records(self.reader, path, self.overlaps, [] if self.bad_rows == "skip" else None)
+        return read_part(self.reader, path, self.overlaps, [] if self.bad_rows == "skip" else None)
 
 
 def score_target(
@@ -151,7 +151,7 @@ def _score_set(
     """Return and print the scores of answers to a set of records, by group with `by`, and the warnings of a census."""
     scores = score_answers(predictor, pairs, by=by, errors=errors)
     for group, group_scores in scores.items():
-        console.say(f"\n{name}{f', {group}' if group else ''}\n{table(group_scores, predictor.metric_types)}")
+        console.say(f"\n{name}{f', {group}' if group else ''}\n{scores_table(group_scores, predictor.metric_types)}")
     for warning in census.warnings(name) if census else ():
         console.warn(warning)
     if errors:
@@ -286,8 +286,8 @@ def score_shards(
     rows = (map(json.loads, file_lines(path)) for path in files.values())
     ordered = heapq.merge(*rows, key=lambda row: (names[row["set"]], row["number"]))
     result = {}
-    for name, of_set in itertools.groupby(ordered, itemgetter("set")):
-        census, (for_records, for_answers) = Census(predictor.task), itertools.tee(of_set)
+    for name, set_rows in itertools.groupby(ordered, itemgetter("set")):
+        census, (for_records, for_answers) = Census(predictor.task), itertools.tee(set_rows)
         records = census.watch(row["record"] for row in for_records)
         pairs = zip(records, (row["answer"] for row in for_answers), strict=True)
         watched = None if name.endswith(RAW) else census
@@ -370,7 +370,7 @@ def _open_bundle(path: Path, device: str, data: Path | None, console: Console, f
     reader = reader_from(reader_for(model.manifest.reader, data), plugins)
     # The YAML of the bundle's run is read as plain data: its components need not be installed.
     file = path.resolve().parent / YAML
-    settings: Any = yaml.parse(file.read_bytes(), str(file)).data if file.exists() else {"data": {}}
+    settings: Any = yaml.parse_tree(file.read_bytes(), str(file)).data if file.exists() else {"data": {}}
     keys = settings["data"]
     fold, tests = keys.get("fold"), keys.get("test") or {}
     test_sets: dict[str, DataPath]
@@ -389,8 +389,8 @@ def _open_bundle(path: Path, device: str, data: Path | None, console: Console, f
     elif fold or isinstance(tests, float):
         train, added = absolute(keys["train"]), paths_of(absolute(keys["add"])) if keys.get("add") else ()
         dev_share, test_share = (share if isinstance(share, float) else 0.0 for share in (keys["dev"], tests))
-        rest = keys.get("split_seed", 1), keys.get("group"), tuple(fold) if fold else None, added
-        test_sets = {"test": Part(train, "test", dev_share, test_share, *rest)}
+        split_options = keys.get("split_seed", 1), keys.get("group"), tuple(fold) if fold else None, added
+        test_sets = {"test": DataPart(train, "test", dev_share, test_share, *split_options)}
     else:
         named = tests if isinstance(tests, dict) else {"test": tests}
         test_sets = {name: absolute(where) for name, where in named.items()}
@@ -404,7 +404,7 @@ def _load_metrics(
     name = f"{origin.distribution}/{origin.use}"
     try:
         cls = plugins.find("head", name).load()
-        options, mistakes = validate(options_model(cls), origin.options)
+        options, mistakes = validate_model(options_model(cls), origin.options)
         if options is None:
             messages = [f"{'.'.join(map(str, mistake.where))}: {mistake.message}" for mistake in mistakes]
             raise PluginError("; ".join(messages))
@@ -417,7 +417,7 @@ def _load_metrics(
 
 # Score a language model on minimal pairs and alternatives.
 
-_EXAMPLES = 5  # unknown words that a warning names
+_MAX_SHOWN_WORDS = 5  # unknown words that a warning names
 
 
 def score_pairs(
@@ -431,13 +431,13 @@ def score_pairs(
     errors: Path | None = None,
 ) -> dict[str, Any]:
     """Return and print the accuracy of a model on the file `pairs`, of all its items and of each group."""
-    judged = judge(predictor, [*read_items(pairs)], normalize=normalize, masking=masking)
+    judged = score_items(predictor, [*read_items(pairs)], normalize=normalize, masking=masking)
     scores = pair_scores(judged, by)
     rows = {"labels" if name == "groups" else name: value for name, value in scores.items()}
-    console.say(f"\n{pairs.name}\n{table(rows, METRICS)}")
+    console.say(f"\n{pairs.name}\n{scores_table(rows, METRICS)}")
     unknown = [result.unknown for result in judged if result.unknown]
     if unknown:
-        words = list(dict.fromkeys(word for some in unknown for word in some))[:_EXAMPLES]
+        words = list(dict.fromkeys(word for unknown_words in unknown for word in unknown_words))[:_MAX_SHOWN_WORDS]
         console.warn(
             f"{pairs.name}: {len(unknown)} of {len(judged)} have words that the model does not know, such as "
             f"{', '.join(map(repr, words))}; their scores mean little"

@@ -13,7 +13,7 @@ from seqpipe import files
 from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.answers.registry import part_of
 from seqpipe.config.contract import build_component, changes_by_epoch, metric_types
-from seqpipe.config.run_layout import BEST, HISTORY, LAST, LEARNED, PSEUDO_LABELS, ROUNDS, SELF_TRAINING
+from seqpipe.config.run_layout import BEST, HISTORY, LAST, LEARNED, PSEUDO_LABELS, ROUNDS_FILE, SELF_TRAINING
 from seqpipe.console import Console
 from seqpipe.errors import DataError
 from seqpipe.evaluation.scores import goodness
@@ -38,7 +38,7 @@ def train_in_rounds(run: RunFolder, console: Console, device: str = "auto") -> T
     of its own, and last.ckpt of the run is written last, so an interrupted self-training resumes too.
     """
     config, settings, folder = run.config, run.config.train.self_training, run.folder / SELF_TRAINING
-    processes = devices.current()
+    processes = devices.current_processes()
     if settings is None:
         return train_run(run, console, device)
     if processes.by_first((run.checkpoints / LAST).exists):
@@ -93,8 +93,8 @@ def pseudo_labels(network: Network, records: Sequence[Record], device: str) -> l
     answering, heads = predictor(network.to(device), device), network.artifacts.task.parts
     docs, labelled = answering.docs(records), dict[int, dict[str, Any]]()
     for rows in batches([len(doc) for doc in docs]):
-        some = [docs[i] for i in rows]
-        decision = answering.run(answering.featurizer.collate(some) | answering.defaults.of(some))
+        batch_docs = [docs[i] for i in rows]
+        decision = answering.run(answering.featurizer.collate(batch_docs) | answering.defaults.of(batch_docs))
         for row, i in enumerate(rows):
             parts = [task.pseudo_label(docs[i].first, part_of(decision, head), row) for head, task in heads.items()]
             record = dict(records[i])
@@ -121,7 +121,7 @@ def _write_lines(path: Path, rows: Iterable[Any]) -> None:
 
 def _keep(trial: RunFolder, run: RunFolder, rows: Sequence[Mapping[str, Any]]) -> None:
     """Make a finished training that of the run, and remove the folder of all trainings."""
-    files.write(run.folder / ROUNDS, json.dumps(files.null_non_finite(rows), indent=1))
+    files.write(run.folder / ROUNDS_FILE, json.dumps(files.null_non_finite(rows), indent=1))
     files.make_folder(run.checkpoints)
     artifacts = [trial.folder / LEARNED, *trial.folder.glob("*tokenizer*.json"), *trial.folder.glob(PSEUDO_LABELS)]
     for path in (*artifacts, *trial.checkpoints.glob(BEST), trial.checkpoints / HISTORY, trial.checkpoints / LAST):

@@ -8,7 +8,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from seqpipe.config.run_layout import BUNDLE, FEATURES, MAPPED, SCORES, STATE, YAML
+from seqpipe.config.run_layout import BUNDLE, FEATURES, MAPPED, SCORES_FILE, STATE, YAML
 from seqpipe.errors import SeqpipeError, UsageError
 from seqpipe.evaluation.scores import headlines
 from seqpipe.files import Rows, locked, read_json
@@ -16,7 +16,7 @@ from seqpipe.runs.compare import bundle_bytes, yaml_settings
 from seqpipe.runs.results import RUNS, RunFolder
 from seqpipe.runtime.bundle import read_manifest
 
-COLUMNS = ("name", "state", "data", "model", "metric", "score", "bundle_bytes", "seconds", "when", "parent", "problem")
+RUN_KEYS = ("name", "state", "data", "model", "metric", "score", "bundle_bytes", "seconds", "when", "parent", "problem")
 
 
 def list_runs(folder: str | Path = RUNS, *, sort: str = "name") -> Rows:
@@ -29,8 +29,8 @@ def list_runs(folder: str | Path = RUNS, *, sort: str = "name") -> Rows:
     """
     if not Path(folder).is_dir():
         raise UsageError(f"{folder}: no such folder; name a folder of runs")
-    if sort not in COLUMNS[:-1]:
-        raise UsageError(f"sort: must be one of {', '.join(COLUMNS[:-1])}, not {sort!r}")
+    if sort not in RUN_KEYS[:-1]:
+        raise UsageError(f"sort: must be one of {', '.join(RUN_KEYS[:-1])}, not {sort!r}")
     paths = [path for path in sorted(Path(folder).iterdir()) if (path / STATE).exists() or (path / YAML).exists()]
     rows = [*map(_row, paths)]
     with_value = sorted((row for row in rows if row[sort] is not None), key=itemgetter(sort), reverse=sort == "score")
@@ -38,7 +38,7 @@ def list_runs(folder: str | Path = RUNS, *, sort: str = "name") -> Rows:
 
 
 def _row(folder: Path) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys((*COLUMNS, "scores")) | {"name": folder.name}
+    row: dict[str, Any] = dict.fromkeys((*RUN_KEYS, "scores")) | {"name": folder.name}
     try:
         run, settings = RunFolder(folder), yaml_settings(folder)
         scores, outcome, history = run.scores, run.outcome, run.history
@@ -47,7 +47,7 @@ def _row(folder: Path) -> dict[str, Any]:
         row["data"] = Path(str(settings.get("data.train") or settings["data.train.0"])).name
         stages = [(key.split("."), use) for key, use in settings.items() if key.startswith(("encoder", "head"))]
         row["model"] = " + ".join(str(use) for key, use in stages if len(key) == 1 or key[-1] == "use")
-        written = (folder / (SCORES if scores else STATE)).stat().st_mtime
+        written = (folder / (SCORES_FILE if scores else STATE)).stat().st_mtime
         row["when"] = datetime.fromtimestamp(written).isoformat(" ", "minutes")
         row["seconds"] = sum(epoch["seconds"] for epoch in history)
         row["scores"], row["metric"], row["score"] = scores, metric, outcome.get("dev")
@@ -66,7 +66,7 @@ def _row(folder: Path) -> dict[str, Any]:
 # Mapped features
 
 
-def prune(folder: str | Path = RUNS, *, dry_run: bool = False) -> dict[str, int]:
+def prune_features(folder: str | Path = RUNS, *, dry_run: bool = False) -> dict[str, int]:
     """Remove the mapped features that no run of a folder uses, and return their names and sizes in bytes.
 
     With `dry_run` they stay. Features that a process is making stay too.

@@ -12,14 +12,14 @@ from seqpipe import files
 from seqpipe.answers.task import folded_label, list_examples
 from seqpipe.config.contract import declaration, describe, member
 from seqpipe.config.loader import Config
-from seqpipe.config.run_layout import FACTS, FEATURES, LAST, LEARNED, MAPPED, OUTCOME, PARTS, PSEUDO_LABELS
+from seqpipe.config.run_layout import FACTS, FEATURES, HELD_OUT_DIR, LAST, LEARNED, MAPPED, OUTCOME, PSEUDO_LABELS
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
 from seqpipe.evaluation.analysis import data_facts, unknown_share
 from seqpipe.evaluation.scores import deciding
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.mapped import FeatureStore, StoredRecords
-from seqpipe.features.parts import Part
+from seqpipe.features.parts import DataPart
 from seqpipe.runs.results import RunFolder, json_lines
 from seqpipe.runtime.predictor import CHUNK, chunks, cores, refuse_long
 from seqpipe.training import devices
@@ -37,7 +37,7 @@ from seqpipe.training.teacher import teacher_answers
 from seqpipe.training.trainer import Trainer
 from seqpipe.training.warm_start import warm_start
 
-WEIGHTS = 500_000  # of each thread after the first
+WEIGHTS_PER_THREAD = 500_000  # of each thread after the first
 
 
 def report_unseen_labels(form: DataForm, artifacts: Artifacts, console: Console) -> None:
@@ -81,7 +81,7 @@ def refuse_long_texts(form: DataForm, network: Network, checked: bool = False) -
         if path is None or (checked and path is data.train):
             continue
         records = form.read(path) if form.store else form.stream(path)
-        split: Iterable[Doc] = (doc for some in chunks(records, CHUNK) for doc in artifacts.featurizer.docs(some))
+        split: Iterable[Doc] = (doc for chunk in chunks(records, CHUNK) for doc in artifacts.featurizer.docs(chunk))
         if isinstance(records, StoredRecords):
             split = docs_of(artifacts.featurizer, records)
         refuse_long(split, records, network.limits)
@@ -107,7 +107,7 @@ def thread_count(network: Network) -> int:
     tables = torch.nn.Embedding, torch.nn.EmbeddingBag  # a step reads few of their rows
     modules = [module for module in network.modules() if not isinstance(module, tables)]
     weights = sum(weight.numel() for module in modules for weight in module.parameters(recurse=False))
-    return min(torch.get_num_threads(), cores(), 1 + weights // WEIGHTS)
+    return min(torch.get_num_threads(), cores(), 1 + weights // WEIGHTS_PER_THREAD)
 
 
 def batch_dependent(config: Config) -> list[str]:
@@ -137,7 +137,7 @@ class PreparedRun:
 def train_run(run: RunFolder, console: Console, device: str = "auto") -> TrainedPipeline:
     """Train to the end, resume, or load a finished run; return the pipeline with its best weights, on the CPU."""
     device = resolve_device(device)
-    if devices.current().count > 1:
+    if devices.current_processes().count > 1:
         refuse_batch_dependent(run.config)
     check_precision(run.config.train.precision, device)
     prepared = prepare_data(run, console, device)
@@ -149,16 +149,16 @@ def train_run(run: RunFolder, console: Console, device: str = "auto") -> Trained
 
 def prepare_data(run: RunFolder, console: Console, device: str) -> PreparedRun:
     """Read the records, fit the artifacts and compute the teacher's answers; those in the run's folder are kept."""
-    config, processes = run.config, devices.current()
+    config, processes = run.config, devices.current_processes()
     form = data_form(config, FeatureStore(run.folder.parent / FEATURES, run.folder / MAPPED, console, cores()))
     records = form.read(config.data.train)
     if (run.folder / PSEUDO_LABELS).exists():
         records = [*records, *(row["record"] for row in json_lines(run.folder / PSEUDO_LABELS))]
     for part in (config.data.dev, *config.data.tests.values()):
-        if isinstance(part, Part) and not processes.rank:
+        if isinstance(part, DataPart) and not processes.rank:
             lines = (json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in form.read(part))
-            files.make_folder(run.folder / PARTS)
-            files.write(run.folder / PARTS / f"{part.role}.jsonl", "".join(lines))
+            files.make_folder(run.folder / HELD_OUT_DIR)
+            files.write(run.folder / HELD_OUT_DIR / f"{part.role}.jsonl", "".join(lines))
     with processes.first_alone():
         if (run.folder / LEARNED).exists():  # an interrupted run, or the first process, has fitted them
             artifacts = Artifacts.load(run.folder)
@@ -208,7 +208,7 @@ def report_before_training(prepared: PreparedRun, network: Network, init_report:
         DataError: for labels that training never saw.
     """
     run, console, training, sets = prepared.run, prepared.console, prepared.training, prepared.sets
-    config, artifacts, processes = run.config, network.artifacts, devices.current()
+    config, artifacts, processes = run.config, network.artifacts, devices.current_processes()
     tokens = sum(map(len, artifacts.vocabularies.values()))
     weights = sum(p.numel() for p in network.parameters())
     sizes = f"{training.size}, {tokens:,} tokens, {weights:,} weights"
@@ -238,10 +238,10 @@ def report_before_training(prepared: PreparedRun, network: Network, init_report:
 def train(prepared: PreparedRun, network: Network, scores: DevScores | None) -> TrainedPipeline:
     """Train to the end, and write the outcome; return the pipeline with its best weights, on the CPU."""
     run, console, device, training = prepared.run, prepared.console, prepared.device, prepared.training
-    config, processes = run.config, devices.current()
+    config, processes = run.config, devices.current_processes()
     sample = sample_scores(network, prepared.sets["train"], device) if training.dev else None
     progress = Trainer(network, config, training.batches, scores, run.checkpoints, console, device, sample).train()
-    sizes = {name: f"{len(some):,} records" for name, some in prepared.sets.items()} | {"train": training.size}
+    sizes = {name: f"{len(split):,} records" for name, split in prepared.sets.items()} | {"train": training.size}
     outcome = outcome_of(progress, config, member(network.head, "uniform_loss")) | {"data": sizes}
     if rise := rise_of_loss(outcome):  # before the export, which such weights may not pass
         console.warn(rise, "  ")

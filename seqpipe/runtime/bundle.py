@@ -30,7 +30,7 @@ from seqpipe.features.sources import InputSource, source_from, tokenizer_file_of
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.files import sha256, writing_folder
 from seqpipe.runtime.decode_options import option_arrays
-from seqpipe.runtime.manifest import MANIFEST, FileEntry, Manifest, Reader, find_change, parse, seal
+from seqpipe.runtime.manifest import MANIFEST, FileEntry, Manifest, Reader, find_change, parse_manifest, seal
 
 if TYPE_CHECKING:
     from seqpipe.config.plugins import Plugins
@@ -55,7 +55,7 @@ def refuse_other(path: Path) -> None:
         raise UsageError(f"{path}: exists and is not a bundle; name another folder, or move it away")
 
 
-def write(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> None:
+def write_bundle(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> None:
     """Write a bundle atomically, with these files in its manifest; replace an existing one."""
     refuse_other(path)
     # The card is left out of the manifest: nothing reads it, and its author completes it, maybe on the hub.
@@ -84,7 +84,7 @@ def read_manifest(path: Path, pin: str | None = None) -> tuple[Manifest, str]:
     if pin is not None and digest != pin.lower():
         message = f"its sha256 is {digest}, not {pin.lower()}"
         raise BundleError(f"{path / MANIFEST}: {message}: this is not the bundle that you expect")
-    return parse(sealed, str(path / MANIFEST)), digest
+    return parse_manifest(sealed, str(path / MANIFEST)), digest
 
 
 def read(path: Path, pin: str | None = None) -> BundleContent:
@@ -158,7 +158,7 @@ def check_labels(kind: AnswerKind, shapes: Mapping[str, Sequence[Any]], what: st
             raise BundleError(f"{what}: {message}; model.onnx and bundle.json do not belong together: export it again")
 
 
-def check_tokenizer(tokenizer: Tokenizer, what: str) -> None:
+def check_stored_tokenizer(tokenizer: Tokenizer, what: str) -> None:
     """Raise BundleError for a tokenizer that lacks special tokens, or can lengthen a text without bound."""
     missing = [token for token in SPECIALS if tokenizer.token_to_id(token) is None]
     if missing:
@@ -285,7 +285,7 @@ def _tokenizer(content: BundleContent, name: str) -> Tokenizer:
     stated = re.sub(rb'"precompiled_charsmap":\s*"[^"]*"', b"", content.files[name]).replace(b'\\"', b"..")
     if any(stated.find(b'"', at, at + MOST_TOKEN) < 0 for at in range(0, len(stated) - MOST_TOKEN, MOST_TOKEN)):
         raise BundleError(f"{content.path / name}: has a token of more than {MOST_TOKEN:,} bytes; export it again")
-    check_tokenizer(tokenizer, str(content.path / name))
+    check_stored_tokenizer(tokenizer, str(content.path / name))
     return tokenizer
 
 
@@ -301,10 +301,10 @@ def reader_from(stated: Reader, plugins: Plugins | None = None) -> Any:
     """
     # These imports take a tenth of the time to answer a line, for which they are not needed.
     from seqpipe.config.plugins import Plugins
-    from seqpipe.config.signature import construct, options_model, validate, values
+    from seqpipe.config.signature import construct, options_model, validate_model, values
 
     cls = (plugins or Plugins()).find("reader", stated.use).load()
-    options, mistakes = validate(options_model(cls), stated.options)
+    options, mistakes = validate_model(options_model(cls), stated.options)
     if options is None:
         messages = "; ".join(f"{'.'.join(map(str, mistake.where))}: {mistake.message}" for mistake in mistakes)
         raise BundleError(f"bundle.json: reader.options: {messages}; export the bundle again")

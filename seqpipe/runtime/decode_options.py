@@ -76,19 +76,19 @@ class Chosen:
 
     def written(self, read: int) -> int:
         """Return the maximum number of generated tokens for a text of this length, over all beams and heads."""
-        fixed, of_each = self._written  # for heads that bound their length; the number of alternatives for the others
-        return fixed + of_each * read
+        fixed, per_token = self._written  # for heads that bound their length; the number of alternatives for the others
+        return fixed + per_token * read
 
     @cached_property
     def _written(self) -> tuple[int, int]:
-        fixed = of_each = 0
+        fixed = per_token = 0
         for name, array in self.arrays.items():
             long, wide = sibling(name, MAX_LENGTH), sibling(name, BEAMS)
             if name == long:
                 fixed += len(array) * self._size(wide, 1)
             elif name in (wide, sibling(name, N_BEST)) and long not in self.arrays and name not in self.rankings:
-                of_each += len(array) - 1
-        return fixed, of_each
+                per_token += len(array) - 1
+        return fixed, per_token
 
     def _size(self, name: str, otherwise: int) -> int:
         return len(self.arrays[name]) if name in self.arrays else otherwise

@@ -16,28 +16,28 @@ import numpy as np
 
 from seqpipe.answers.base import AnswerKind, best_of
 from seqpipe.answers.registry import part_of
-from seqpipe.answers.text import ENOUGH
+from seqpipe.answers.text import MAX_LOGITS
 from seqpipe.answers.types import Attended
 from seqpipe.console import text_table, text_width
 from seqpipe.errors import BundleError, UsageError
-from seqpipe.features.document import Arrays, Doc, Record, join_sources
-from seqpipe.features.kinds.base import PLACES, SENTENCES, TOKENS
+from seqpipe.features.document import Arrays, Doc, Record, join_docs
+from seqpipe.features.kinds.base import PLACE_AXIS, SENTENCE_AXIS, TOKEN_AXIS
 from seqpipe.features.kinds.registry import pixels
 from seqpipe.features.sources import InputSource, NumericSource, sources_of, tokenizers_of
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK
 from seqpipe.files import Rows
 from seqpipe.runtime.decode_options import MAX_LENGTH, MIN_LENGTH, PREFIX, Chosen, refuse_several, resolve_options
-from seqpipe.runtime.predictor import TOKENS as MOST_TOKENS
+from seqpipe.runtime.predictor import RUN_TOKENS as MOST_TOKENS
 from seqpipe.runtime.predictor import Predictor, batches, chunks
 from seqpipe.runtime.session import GraphSession
 
 Places = tuple[tuple[int, int], ...]
 Method = Literal["attention", "occlusion"]
-TOP, FEW = 10, 3  # lines of the table for each attention, if there are many parts; one per token for generated text
+TOP, TOP_FEW = 10, 3  # lines of the table for each attention, if there are many parts; one per token for generated text
 
 
 @dataclass(frozen=True)
-class Attention:
+class WordWeights:
     """Attention weights of one stage, or the importance of each word for a part of the answer.
 
     Args:
@@ -92,19 +92,19 @@ class Attention:
 
 def attention(
     attended: Attended, doc: Doc, weights: np.ndarray, sentences: np.ndarray | None, written: Sequence[str] = ()
-) -> Attention:
+) -> WordWeights:
     """Return the weights of one text, (N,), (heads, N, N) or (M, N), with their offsets; BundleError if shapes differ.
 
     `sentences` (S, W) has the position + 1 of each token of each sentence, 0 in the padding, and `written` the tokens
     of the answer's first text.
     """
     places: Sequence[tuple[int, int]] = ()
-    if attended.axis == SENTENCES:
+    if attended.axis == SENTENCE_AXIS:
         rows = [] if sentences is None else [row[row > 0] - 1 for row in sentences]
         places = [(doc.offsets[row[0]][0], doc.offsets[row[-1]][1]) for row in rows if len(row)]
-    elif attended.axis != PLACES:
-        places = doc.offsets if attended.axis == TOKENS else doc.word_offsets
-    grid = (attended.grid or (1, weights.shape[-1] if weights.ndim else 0)) if attended.axis == PLACES else None
+    elif attended.axis != PLACE_AXIS:
+        places = doc.offsets if attended.axis == TOKEN_AXIS else doc.word_offsets
+    grid = (attended.grid or (1, weights.shape[-1] if weights.ndim else 0)) if attended.axis == PLACE_AXIS else None
     N = grid[0] * grid[1] if grid else len(places)
     if attended.over == "written":
         weights = weights[None, : len(written)]
@@ -117,7 +117,7 @@ def attention(
         parts, times = grid if attended.grid else (N, 1)
         ends = [(len(doc) * i // parts, (len(doc) * (i + 1) - 1) // parts) for i in range(parts) for _ in range(times)]
         places = [(doc.offsets[first][0], doc.offsets[last][1]) for first, last in ends]
-    return Attention(attended.key, attended.over, tuple((a, b) for a, b in places), weights, steps, grid=grid)
+    return WordWeights(attended.key, attended.over, tuple((a, b) for a, b in places), weights, steps, grid=grid)
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Explanation:
     text: str
     answer: Any
     answer_lines: Sequence[str]  # for users
-    attentions: tuple[Attention, ...]
+    attentions: tuple[WordWeights, ...]
     figure: Figure | None = None
     copied: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)
     faithfulness: Mapping[str, Any] | None = None
@@ -225,7 +225,7 @@ class Explanation:
             form, over, top = ".4f", f"over {units}", TOP
             if attention.measure:
                 form, over = "+.4f", f"drop of its {attention.measure} without each word"
-                top = TOP if len(self.attentions) < TOP else FEW
+                top = TOP if len(self.attentions) < TOP else TOP_FEW
             rows = [[f"{weight:{form}}", *words] for weight, words in self._greatest(attention, top)]
             whole = attention.written is not None or not attention.weights.size
             left_out = 0 if whole else attention.mean.size - len(rows)
@@ -239,7 +239,7 @@ class Explanation:
             parts.append([f"area under the deletion curve: {area:.4f}, in random order {random:.4f}"])
         return "\n\n".join("\n".join(lines) for lines in parts)
 
-    def _greatest(self, attention: Attention, top: int) -> list[tuple[float, list[str]]]:
+    def _greatest(self, attention: WordWeights, top: int) -> list[tuple[float, list[str]]]:
         weights = attention.mean
         if attention.written is not None and attention.places:
             places = list(enumerate(weights.argmax(1).tolist()))
@@ -273,7 +273,7 @@ def has_explanation(predictor: Predictor, attended: Sequence[Attended]) -> bool:
     return is_single and (bool(attended) or predictor.kind.figure_style is not None)
 
 
-def explain(
+def explain_record(
     predictor: Predictor,
     graph: GraphSession,
     attended: Sequence[Attended],
@@ -309,8 +309,8 @@ def explain(
     features = featurizer.collate([doc])
     decision = graph.run_all(features | decoding.of([doc]))
     # The tokens of each sentence, (S, W), if the bundle has sentences.
-    of_sentences = (features[name][0] for name, feature in featurizer.features.items() if SENTENCES in feature.axes)
-    sentences, attentions, copied = next(of_sentences, None), [], {}
+    per_sentence = (features[name][0] for name, feature in featurizer.features.items() if SENTENCE_AXIS in feature.axes)
+    sentences, attentions, copied = next(per_sentence, None), [], {}
     for weights in attended:
         writer, steps, array = None, [], decision[weights.output][0]
         stage = weights.key.split(".")
@@ -342,7 +342,7 @@ def _picture(featurizer: InputSource, doc: Doc) -> np.ndarray | None:
 
 MOST_UNITS = 256  # of an input: in a longer one neighbours are occluded together
 LOG = "log-probability"
-STEPS, ORDERS = 10, 5  # of a deletion curve; random orders that it is compared with
+DELETION_STEPS, RANDOM_ORDERS = 10, 5  # of a deletion curve; random orders that it is compared with
 Unit = tuple[int, range, tuple[int, int]]  # of an input: the number of its source, the tokens, their place in the text
 
 
@@ -352,7 +352,7 @@ def occlude(predictor: Predictor, doc: Doc, decoding: Chosen, faithfulness: bool
     scores = occlusion.scores([[], *([unit] for unit in occlusion.units)])  # (1 + N, parts)
     drops, places = scores[:1] - scores[1:], tuple(place for *_, place in occlusion.units)
     importances = tuple(
-        Attention(name, "words", places, weights, None, label, measure)
+        WordWeights(name, "words", places, weights, None, label, measure)
         for (name, label, measure), weights in zip(occlusion.parts, drops.T, strict=True)
     )
     curve = occlusion.deletion_curve(drops.mean(1)) if faithfulness and drops.size else None
@@ -373,8 +373,8 @@ class Occlusion:
         self.parts, self.units, shift = list[tuple[str, str, str]](), list[Unit](), 0
         for number, text in enumerate(doc.parts or (doc,)):
             words = [word for word in _words(text) if MASK not in text.words[word.start : word.stop]]  # gaps stay
-            for some in chunks(words, max(1, -(-len(words) // MOST_UNITS))):
-                tokens = range(some[0].start, some[-1].stop)
+            for neighbours in chunks(words, max(1, -(-len(words) // MOST_UNITS))):
+                tokens = range(neighbours[0].start, neighbours[-1].stop)
                 place = text.offsets[tokens[0]][0] + shift, text.offsets[tokens[-1]][1] + shift
                 self.units.append((number, tokens, place))
             shift += len(text.text) + 1
@@ -401,7 +401,7 @@ class Occlusion:
         docs, most = [*map(self._variant, left_out)], MOST_TOKENS
         scores = np.zeros((len(docs), len(self.parts)))
         if self.predictor.kind.is_generated:  # whose logits are the largest tensor
-            most = max(1, min(most, ENOUGH // tokenizers_of(self.predictor.featurizer)[""].get_vocab_size()))
+            most = max(1, min(most, MAX_LOGITS // tokenizers_of(self.predictor.featurizer)[""].get_vocab_size()))
         for rows in batches([len(doc) + len(self.tokens) for doc in docs], MOST_UNITS + 1, most):
             batch = [docs[i] for i in rows]
             features = self.predictor.featurizer.collate(batch)
@@ -410,8 +410,8 @@ class Occlusion:
                 continue
             decision, columns = self.predictor.run(features | self.decoding.of(batch)), list[np.ndarray]()
             for head, (part, answer) in self.heads.items():
-                of_head, whole = part_of(decision, head), part_of(self.whole, head)
-                columns.append(part.part_scores(batch, of_head, answer, whole))
+                head_decision, whole = part_of(decision, head), part_of(self.whole, head)
+                columns.append(part.part_scores(batch, head_decision, answer, whole))
             scores[rows] = np.concatenate(columns, 1)
         return scores
 
@@ -421,7 +421,7 @@ class Occlusion:
             hidden[number].update(tokens)
         keeps_places = any(part.keeps_places for part, _ in self.heads.values())
         docs = [_without(part, hidden[i], keeps_places) for i, part in enumerate(self.doc.parts or (self.doc,))]
-        return replace(join_sources(docs), columns=self.doc.columns) if self.doc.parts else docs[0]
+        return replace(join_docs(docs), columns=self.doc.columns) if self.doc.parts else docs[0]
 
     def _written_scores(self, docs: Sequence[Doc], features: Arrays) -> np.ndarray:  # (B, words)
         """Return the log-probability of each generated word given those before it, which the graph must write."""
@@ -450,15 +450,15 @@ class Occlusion:
         `area`; `random`, the mean area of 5 random orders.
         """
         random, n = np.random.default_rng(0), len(self.units)
-        counts = sorted({round(n * step / STEPS) for step in range(STEPS + 1)})
-        orders = [np.argsort(-weights, kind="stable"), *(random.permutation(n) for _ in range(ORDERS))]
+        counts = sorted({round(n * step / DELETION_STEPS) for step in range(DELETION_STEPS + 1)})
+        orders = [np.argsort(-weights, kind="stable"), *(random.permutation(n) for _ in range(RANDOM_ORDERS))]
         scores = self.scores([[self.units[i] for i in order[:count]] for order in orders for count in counts])
         is_log = [measure == LOG for *_, measure in self.parts]
         scores[:, is_log] = np.exp(scores[:, is_log])
         curves, shares = scores.mean(1).reshape(len(orders), -1).round(6), np.array(counts) / n
         area, *others = np.trapezoid(curves, shares, axis=1).round(6).tolist()
         curve = {"deleted": shares.round(6).tolist(), "scores": curves[0].tolist()}
-        return {**curve, "area": area, "random": round(sum(others) / ORDERS, 6)}
+        return {**curve, "area": area, "random": round(sum(others) / RANDOM_ORDERS, 6)}
 
 
 def _words(doc: Doc) -> list[range]:
@@ -484,16 +484,16 @@ def _without(doc: Doc, hidden: Collection[int], keeps_places: bool) -> Doc:
         rows = doc.rows.copy()
         rows[[*hidden]] = doc.rows.mean(0)
         return replace(doc, rows=rows)
-    left = [i for i in range(len(doc)) if i not in hidden]
-    if keeps_places or all(i + 1 == doc.second for i in left):
+    shown = [i for i in range(len(doc)) if i not in hidden]
+    if keeps_places or all(i + 1 == doc.second for i in shown):
         ids = [SPECIALS.index(UNK) if i in hidden else number for i, number in enumerate(doc.ids)]
         return replace(doc, ids=ids, words=["\ufffd" if i in hidden else word for i, word in enumerate(doc.words)])
-    numbers, starts, places = {i: number for number, i in enumerate(left)}, doc.starts, doc.places
+    numbers, starts, places = {i: number for number, i in enumerate(shown)}, doc.starts, doc.places
     if starts is not None and places is not None:  # words are hidden as a whole
         places = [place for start, place in zip(starts, places, strict=True) if start in numbers]
         starts = [numbers[start] for start in starts if start in numbers]
-    words, offsets, ids = [doc.words[i] for i in left], [doc.offsets[i] for i in left], [doc.ids[i] for i in left]
-    second = None if doc.second is None else sum(i < doc.second for i in left)
+    words, offsets, ids = [doc.words[i] for i in shown], [doc.offsets[i] for i in shown], [doc.ids[i] for i in shown]
+    second = None if doc.second is None else sum(i < doc.second for i in shown)
     return replace(doc, words=words, offsets=offsets, ids=ids, starts=starts, places=places, second=second)
 
 

@@ -15,18 +15,18 @@ import numpy as np
 
 MOST_ELEMENTS = 1 << 27  # of a tensor that an operator creates from a constant shape
 MOST_DEPTH = 16  # of graphs within graphs
-_SHAPE = 64  # elements of the longest constant that may be a shape
+_MAX_SHAPE = 64  # elements of the longest constant that may be a shape
 # Operators whose output size is the value of a constant input, and these inputs.
 _SIZED = {
     b"ConstantOfShape": (0,), b"Expand": (1,), b"Tile": (1,), b"OneHot": (1,), b"Pad": (1,), b"Resize": (2, 3),
     b"MaxUnpool": (2,), b"CenterCropPad": (1,), b"HannWindow": (0,), b"HammingWindow": (0,), b"BlackmanWindow": (0,),
 }  # fmt: skip
-_RANDOM = (b"RandomNormal", b"RandomUniform")  # their size is an attribute
+_RANDOM_OPERATORS = (b"RandomNormal", b"RandomUniform")  # their size is an attribute
 # Types of tensors (TensorProto.DataType) that may be sizes, with the `struct` format of the field raw_data.
 _NUMBERS = {1: "f", 6: "i", 7: "q", 11: "d", 12: "I", 13: "Q"}
 _FLOATS, _INTEGERS = {4: "f", 10: "d"}, (5, 7, 11)  # other fields of a tensor with numbers
 _RAW, _EXTERNAL = 9, 1  # field raw_data; data_location EXTERNAL
-_DATA = (4, 5, 6, 7, _RAW, 10, 11)  # fields of a tensor with its elements
+_DATA_FIELDS = (4, 5, 6, 7, _RAW, 10, 11)  # fields of a tensor with its elements
 # Types of weights: bytes of a number, and the bits of infinity; then whole numbers, booleans and strings.
 _FLOAT, _DOUBLE, _HALVES = 1, 11, (10, 16)
 _WEIGHTS = {_FLOAT: (4, 0x7F8 << 20), _DOUBLE: (8, 0x7FF << 52), 10: (2, 0x7C00), 16: (2, 0x7F80)}
@@ -35,7 +35,7 @@ _OTHER_TYPES = (2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 21, 22)
 _FIELDS = {
     "the model": {*range(1, 9), 14, 20, 25}, "an import": {1, 2}, "a graph": {1, 2, 5, 10, 11, 12, 13, 15, 16},
     "an operator": {1, 2, 3, 4, 5, 6, 7, 9}, "an attribute": {*range(1, 12), 13, 20, 22, 23},
-    "a tensor": {1, 2, 8, 12, 13, 14, 16, *_DATA},
+    "a tensor": {1, 2, 8, 12, 13, 14, 16, *_DATA_FIELDS},
 }  # fmt: skip
 _VARINT, _BYTES = 0, 2
 _WIDTHS = {1: 8, 5: 4}  # bytes of the other wire types
@@ -187,12 +187,12 @@ def _read_node(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> Non
             numbers += _read_attribute(data, a, b, graph, depth)
         elif number == 7:
             _check_domain(data[a:b])
-    if operator == b"Constant" or operator in _RANDOM:
+    if operator == b"Constant" or operator in _RANDOM_OPERATORS:
         graph.add_constant(output, numbers)
     graph.sized += [(operator, inputs[i]) for i in _SIZED.get(operator, ()) if i < len(inputs)]
     if operator == b"Range":
         graph.ranges.append(inputs)
-    elif operator in _RANDOM:
+    elif operator in _RANDOM_OPERATORS:
         graph.sized.append((operator, output))
 
 
@@ -211,7 +211,7 @@ def _read_attribute(data: bytes, at: int, end: int, graph: _Graph, depth: int) -
         elif number in (2, 7):
             _check_weights(data, _FLOAT, a, b, "an attribute")
             numbers += _unpack("f", data[a:b])
-    return numbers[: _SHAPE + 1]
+    return numbers[: _MAX_SHAPE + 1]
 
 
 def _read_tensor(data: bytes, at: int, end: int, graph: _Graph) -> Numbers:
@@ -228,7 +228,7 @@ def _read_tensor(data: bytes, at: int, end: int, graph: _Graph) -> Numbers:
             name = data[a:b]
         elif number == 13 or (number == 14 and a == _EXTERNAL):
             raise _RefusedError("it reads a tensor from another file; a bundle's graph contains its weights")
-        elif number in _DATA:
+        elif number in _DATA_FIELDS:
             held += b - a if wire == _BYTES else 10
             packs_integers = packs_integers or number == 5
             if number == _RAW:
@@ -237,11 +237,11 @@ def _read_tensor(data: bytes, at: int, end: int, graph: _Graph) -> Numbers:
                 raw_at = a, b
             elif number in _FLOATS:
                 _check_weights(data, _DOUBLE if number == 10 else _FLOAT, a, b, "a tensor")
-                numbers += _unpack(_FLOATS[number], data[a:b]) if b - a <= 8 * _SHAPE else []
+                numbers += _unpack(_FLOATS[number], data[a:b]) if b - a <= 8 * _MAX_SHAPE else []
             elif number in _INTEGERS:
                 numbers += _integers(data, wire, a, b)
-    elements = math.prod(dims[:_SHAPE])
-    if min(dims, default=0) < 0 or len(dims) > _SHAPE or elements > 2 * held:  # the smallest elements have 4 bits
+    elements = math.prod(dims[:_MAX_SHAPE])
+    if min(dims, default=0) < 0 or len(dims) > _MAX_SHAPE or elements > 2 * held:  # the smallest elements have 4 bits
         raise _RefusedError(f"{_quote(name)} declares the shape {str(dims)[:60]} but has {held:,} bytes")
     if kind in _WEIGHTS and not (kind in _HALVES and packs_integers):
         _check_weights(data, kind, *raw_at, _quote(name))
@@ -250,7 +250,7 @@ def _read_tensor(data: bytes, at: int, end: int, graph: _Graph) -> Numbers:
     if kind not in _NUMBERS:
         return []
     begin, end = raw_at
-    numbers += _unpack(_NUMBERS[kind], data[begin:end]) if end - begin <= 8 * _SHAPE else []
+    numbers += _unpack(_NUMBERS[kind], data[begin:end]) if end - begin <= 8 * _MAX_SHAPE else []
     graph.add_constant(name, numbers)
     return numbers
 
@@ -279,7 +279,7 @@ def _integers(data: bytes, wire: int, at: int, end: int) -> list[int]:
     if wire == _VARINT:
         return [_to_signed(at)]
     sizes: list[int] = []
-    while at < end and len(sizes) <= _SHAPE:
+    while at < end and len(sizes) <= _MAX_SHAPE:
         value, at = _varint(data, at)
         sizes.append(_to_signed(value))
     return sizes

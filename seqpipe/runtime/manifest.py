@@ -22,13 +22,13 @@ from typing_extensions import TypedDict
 
 from seqpipe.answers.types import AXES, OVER
 from seqpipe.errors import LFS_FIX, LFS_POINTER, BundleError
-from seqpipe.features.kinds.base import PLACES
+from seqpipe.features.kinds.base import PLACE_AXIS
 from seqpipe.features.kinds.registry import MEDIA
 from seqpipe.features.splitting import CUTS, Cut
 from seqpipe.files import JSON_DECODER, json_bytes, sha256
 from seqpipe.types import MOST_SIZE, OPTION_TYPES
 
-FORMAT, VERSION, OLDEST = "seqpipe-bundle", 4, 2
+BUNDLE_FORMAT, NEWEST, OLDEST = "seqpipe-bundle", 4, 2
 OF_TEXTS = 3  # version of a bundle without pictures and sounds, which older runtimes read
 MANIFEST = "bundle.json"
 MOST_TOKENS = 1_000_000  # of one text, the maximum of `limits`
@@ -186,7 +186,7 @@ class Weights(_Form):
     def _check_consistency(self) -> Weights:
         if self.over not in OVER or self.axis not in AXES:
             raise ValueError(f"weights over {reprlib.repr(self.over)} cannot have the axis {reprlib.repr(self.axis)}")
-        if self.grid is not None and self.axis != PLACES:
+        if self.grid is not None and self.axis != PLACE_AXIS:
             raise ValueError(f"weights with the axis {self.axis!r} cannot have a grid")
         return self
 
@@ -243,11 +243,11 @@ class Manifest(_Form):
     @property
     def version(self) -> int:
         """Version of the format: the lowest whose runtimes compute all inputs."""
-        return VERSION if any(entry.get("kind") in (*MEDIA,) for entry in self.inputs.values()) else OF_TEXTS
+        return NEWEST if any(entry.get("kind") in (*MEDIA,) for entry in self.inputs.values()) else OF_TEXTS
 
     def content(self) -> dict[str, object]:
         """Return the object of bundle.json, without its seal."""
-        return {"format": FORMAT, "version": self.version, **_set_fields(self)}
+        return {"format": BUNDLE_FORMAT, "version": self.version, **_set_fields(self)}
 
 
 def _set_fields(form: BaseModel) -> dict[str, object]:
@@ -301,17 +301,17 @@ def unseal(data: bytes, what: str) -> dict[str, object]:
     return content
 
 
-def parse(data: bytes, what: str) -> Manifest:
+def parse_manifest(data: bytes, what: str) -> Manifest:
     """Parse the manifest in the bytes of bundle.json; BundleError, in one line, for the first problem."""
     content = unseal(data, what)
     stated_format, version = content.pop("format", None), content.pop("version", None)
-    if stated_format != FORMAT:
-        raise BundleError(f"{what}: its format is {reprlib.repr(stated_format)}, not {FORMAT!r}")
-    if type(version) is not int or not OLDEST <= version <= VERSION:
+    if stated_format != BUNDLE_FORMAT:
+        raise BundleError(f"{what}: its format is {reprlib.repr(stated_format)}, not {BUNDLE_FORMAT!r}")
+    if type(version) is not int or not OLDEST <= version <= NEWEST:
         fix = "update seqpipe, or create the bundle again with this one: `seqpipe run PIPELINE.yaml --fresh`"
         if version == 1:
             fix = "create the bundle again: `seqpipe run PIPELINE.yaml --fresh`"
-        message = f"bundle format version {reprlib.repr(version)}; this seqpipe reads versions {OLDEST} to {VERSION}"
+        message = f"bundle format version {reprlib.repr(version)}; this seqpipe reads versions {OLDEST} to {NEWEST}"
         raise BundleError(f"{what}: {message}: {fix}")
     for key, meaning in _RESERVED.items():
         if key in content:
@@ -320,8 +320,8 @@ def parse(data: bytes, what: str) -> Manifest:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
         raise BundleError(f"{what}: {_message(error.errors(include_url=False)[0])}") from error
-    if version < VERSION == manifest.version:
-        message = f"its version is {version}, but pictures and sounds are inputs from version {VERSION} on"
+    if version < NEWEST == manifest.version:
+        message = f"its version is {version}, but pictures and sounds are inputs from version {NEWEST} on"
         raise BundleError(f"{what}: {message}; export it again")
     if version == OLDEST and "stop" in manifest.options and manifest.options["stop"]["type"] == "tokens":
         manifest.options["stop"]["type"] = "texts"  # found outside the graph, which may lack the option

@@ -13,21 +13,21 @@ from seqpipe.answers.text import GeneratedText
 from seqpipe.answers.types import Attended
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Arrays, Record
-from seqpipe.features.media import is_media
-from seqpipe.features.sources import fields_of, media_fields, one_text
+from seqpipe.features.media import is_media_value
+from seqpipe.features.sources import media_fields, one_text, read_fields
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import caller_options, describe_options, field_options, options_of, record_keys
-from seqpipe.runtime.explanation import Explanation, Method, explain, has_explanation
+from seqpipe.runtime.explanation import Explanation, Method, explain_record, has_explanation
 from seqpipe.runtime.manifest import Golden
 from seqpipe.runtime.predictor import CHUNK, ON_ERROR, BundlePredictor, raise_error, state_error
-from seqpipe.runtime.session import SECONDS, GraphSession
+from seqpipe.runtime.session import RUN_SECONDS, GraphSession
 from seqpipe.runtime.streams import PieceStream, stream
 
 if TYPE_CHECKING:
     pass
 
 Data = str | Path | Iterable[Any]  # a data file, or records
-TOLERANCE = 1e-4  # allowed difference of a score from the golden one; in int8 LOOSE, since rounding may differ
+SCORE_TOLERANCE = 1e-4  # allowed difference of a score from the golden one; in int8 LOOSE, since rounding may differ
 
 
 def open_bundle(
@@ -36,7 +36,7 @@ def open_bundle(
     threads: int | None = None,
     *,
     sha256: str | None = None,
-    timeout: float | None = SECONDS,
+    timeout: float | None = RUN_SECONDS,
 ) -> OpenedBundle:
     """Open a bundle.
 
@@ -106,7 +106,7 @@ class OpenedBundle:
         content: bundle.BundleContent,
         device: str = "auto",
         threads: int | None = None,
-        timeout: float | None = SECONDS,
+        timeout: float | None = RUN_SECONDS,
     ):
         self.manifest, self.sha256 = content.manifest, content.sha256
         self._opened = content.path.absolute(), content.sha256, device, threads, timeout
@@ -117,7 +117,7 @@ class OpenedBundle:
         self.predictor = BundlePredictor(
             source, kind, graph.run, options, limits, graph.workers, run_alone=graph.run_alone
         )
-        self.fields = fields_of(source)  # the fields of a record that are read
+        self.fields = read_fields(source)  # the fields of a record that are read
         self._option_names = frozenset(caller_options(self.predictor.options)).difference(self.fields)
         self._reads_one_text = one_text(source)
         self._attended = [Attended(key, of.over, of.axis, of.grid) for key, of in self.manifest.explain.items()]
@@ -178,7 +178,7 @@ class OpenedBundle:
         if on_error not in ON_ERROR:
             raise UsageError(f"on_error={on_error!r}: must be one of {', '.join(ON_ERROR)}")
         options = field_options(option_fields, options, self.predictor.options)
-        if isinstance(inputs, str | Mapping) or (self._reads_media and is_media(inputs)):
+        if isinstance(inputs, str | Mapping) or (self._reads_media and is_media_value(inputs)):
             if on_error == "skip":
                 return next(self._stream([inputs], documents, 1, on_error, options))
             answer_one = self.predictor.document if documents else self.predictor.answer
@@ -225,7 +225,7 @@ class OpenedBundle:
         `faithfulness` occlusion has a deletion curve. `options` are decode options of the bundle.
         """
         record = self.record(item)
-        return explain(self.predictor, self.graph, self._attended, record, options, method, faithfulness)
+        return explain_record(self.predictor, self.graph, self._attended, record, options, method, faithfulness)
 
     def _stream(
         self, inputs: Iterable[Any], documents: bool, chunk: int, on_error: str, options: dict[str, Any]
@@ -246,7 +246,7 @@ class OpenedBundle:
     def record(self, item: Any, options: Mapping[str, Any] | None = None) -> Record:
         """Return an input as a record, for these decode options; DataError or UsageError if it is not valid."""
         featurizer, fields = self.predictor.featurizer, self.fields
-        if self._reads_media and (is_media(item) or isinstance(item, list)):
+        if self._reads_media and (is_media_value(item) or isinstance(item, list)):
             return {fields[0]: item}
         if not isinstance(item, Mapping) and not self._reads_one_text:
             names = " and ".join(map(repr, fields))
@@ -281,7 +281,7 @@ class OpenedBundle:
 
     def verify(self) -> list[str]:
         """Run the golden examples; return a line for each difference from the answers of the exporting machine."""
-        tolerance = LOOSE if self.manifest.parity.get("precision") == "int8" else TOLERANCE
+        tolerance = LOOSE if self.manifest.parity.get("precision") == "int8" else SCORE_TOLERANCE
         wrong = []
         for i, example in enumerate(self.manifest.golden, 1):
             got = self.answer_example(example)
@@ -296,7 +296,7 @@ def _open_again(
     return cls(bundle.read_again(path, digest), device, threads, timeout)
 
 
-def same_answer(first: Any, second: Any, tolerance: float = TOLERANCE) -> bool:
+def same_answer(first: Any, second: Any, tolerance: float = SCORE_TOLERANCE) -> bool:
     """Return whether decisions are equal; numbers may differ by the tolerance, relative to `second` above 1."""
     if isinstance(first, float) and isinstance(second, float):
         return abs(first - second) <= tolerance * max(1.0, abs(second))

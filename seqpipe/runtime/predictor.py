@@ -24,14 +24,14 @@ import numpy as np
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import AnswerKind, ChunkReader, HeadAnswer
-from seqpipe.answers.registry import metric_types, task_of
+from seqpipe.answers.registry import task_metrics, task_of
 from seqpipe.answers.task import Task as AnswerTask
 from seqpipe.answers.types import Metric
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record, first_tokens
 from seqpipe.features.encoding import is_library_error
 from seqpipe.features.sources import InputSource, TextSource, numeric_fields
-from seqpipe.features.splitting import sentences
+from seqpipe.features.splitting import sentence_offsets
 from seqpipe.runtime.decode_options import Chosen, options_of, record_keys, refuse_several, resolve_options
 from seqpipe.runtime.manifest import Limits
 
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 ON_ERROR = ("stop", "skip")  # of an input that cannot be answered: raise its error, or state it as the answer
 CHUNK = 1024  # records encoded at a time
-ENOUGH = 128  # records from which splitting uses several cores
-ROWS, TOKENS = 32, 4096  # maximum rows and padded tokens of one run
+MIN_PARALLEL_RECORDS = 128  # records from which splitting uses several cores
+RUN_ROWS, RUN_TOKENS = 32, 4096  # maximum rows and padded tokens of one run
 # Characters of a text that are tokenized: this number per token of the limit, and at least this number.
-CHARACTERS, MOST_CHARACTERS = 10, 1_000_000
+CHARACTERS_PER_TOKEN, MOST_CHARACTERS = 10, 1_000_000
 # White space, and characters that Unicode calls default ignorable: they are invisible.
 _BLANK = re.compile(
     "[\\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
@@ -94,7 +94,7 @@ def refuse_long(
         tokens, first = len(doc.ids), (doc.second or 1) - 1
         if tokens > limits.tokens:
             fix = ""
-            if divided and len(sentences(doc.text)) > 1:
+            if divided and len(sentence_offsets(doc.text)) > 1:
                 fix = ", or ask for documents (predict --documents), which splits it into sentences"
             elif divided:
                 fix = "; it is one sentence: documents (predict --documents) are split at . ! ? and at line ends"
@@ -129,7 +129,7 @@ class Predictor:
         self.options: Mapping[str, Mapping[str, Any]] = {**kind.answer_options, **options}
         self.run, self.run_alone, self.metrics = run, run_alone or run, dict(metrics or {})
         self.task: AnswerTask = task_of(kind)  # scores its answers
-        self.metric_types = {**metric_types(self.task), **(score_types or {})}
+        self.metric_types = {**task_metrics(self.task), **(score_types or {})}
         self.defaults = resolve_options(self.options, {}, kind)  # decode options without values of a caller
         self._text_fields = [field for field in featurizer.fields if field not in numeric_fields(featurizer)]
         self._after_huge = False  # the last text was so long that it ran alone
@@ -153,8 +153,8 @@ class Predictor:
         if chunk < 1:
             raise UsageError(f"chunk must be at least 1, got {chunk}")
         answers, finish = Answers(self, options), state_error if skips else raise_error
-        for some in chunks(records, chunk):
-            yield from map(finish, answers.take(some, ahead=chunk > 1))
+        for items in chunks(records, chunk):
+            yield from map(finish, answers.take(items, ahead=chunk > 1))
         yield from map(finish, answers.rest())
 
     def answer(self, record: Record, **options: Any) -> Answer:
@@ -164,7 +164,7 @@ class Predictor:
         length = len(doc.ids)
         if not length and not self.kind.text_length(doc):  # [BOS] may precede an empty prompt
             return self.kind.empty_for(decoding.arrays)
-        if self._after_huge or length > TOKENS:
+        if self._after_huge or length > RUN_TOKENS:
             self._free_memory(length)
         try:
             return self.answers([doc], decoding, alone=True)[0]
@@ -204,7 +204,7 @@ class Predictor:
         if not isinstance(self.featurizer, TextSource) or self.featurizer.pairs:
             raise UsageError("documents need a bundle that reads a single text")
         text, field = self.featurizer.text(record), self.featurizer.fields[0]
-        places = sentences(text)
+        places = sentence_offsets(text)
         parts = ({**record, "words": None, field: text[a:b]} for a, b in places)
         answers: Iterator[Any] = self.stream(parts, **options)  # words or spans of each sentence, with offsets
         return [
@@ -231,12 +231,12 @@ class Predictor:
     def docs(self, records: Sequence[Record], before: int = 0, within_text: bool = False) -> list[Doc]:
         """Tokenize records, blank texts as empty unless `within_text`; DataError for too long ones."""
         records = [self._readable(record, number, within_text) for number, record in enumerate(records, before + 1)]
-        if self._pool is None or len(records) < ENOUGH:
+        if self._pool is None or len(records) < MIN_PARALLEL_RECORDS:
             docs = self.featurizer.docs(records)
         else:  # on every core: tokenization takes most of the time outside the run
             size = -(-len(records) // self.workers)
             parts = [records[i : i + size] for i in range(0, len(records), size)]
-            docs = [doc for some in self._pool.map(self.featurizer.docs, parts) for doc in some]
+            docs = [doc for part_docs in self._pool.map(self.featurizer.docs, parts) for doc in part_docs]
         if self.limits.cut:
             docs = [first_tokens(doc, self.limits.tokens) for doc in docs]
         refuse_long(docs, records, self.limits, before, self.kind.tags_words)
@@ -247,7 +247,7 @@ class Predictor:
     def _readable(self, record: Record, number: int, keeps_blanks: bool) -> Record:
         """Return the record, a blank text as an empty one; DataError for one that is too long to tokenize."""
         texts = {field: record[field] for field in self._text_fields if isinstance(record.get(field), str)}
-        longest = max(MOST_CHARACTERS, CHARACTERS * self.limits.tokens)
+        longest = max(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * self.limits.tokens)
         sizes = [(len(text), longest, "characters") for text in texts.values()]
         if isinstance(words := record.get("words"), Sequence):
             sizes.append((len(words), MOST_CHARACTERS if self.limits.cut else self.limits.tokens, "words"))
@@ -289,7 +289,7 @@ class Predictor:
         """Free the memory of a former huge text; called before each run, with the tokens of its longest text."""
         if self._after_huge:
             trim_heap()
-        self._after_huge = longest > TOKENS
+        self._after_huge = longest > RUN_TOKENS
 
     def split(self, records: Sequence[Record | DataError], before: int = 0) -> Sequence[Doc | DataError]:
         """Tokenize records; one that cannot be answered has the DataError in its place."""
@@ -403,7 +403,7 @@ def _place(record: Record | DataError, before: int) -> str:
     return str(record.get("where", f"record {before + 1}")) if isinstance(record, Mapping) else ""
 
 
-def batches(lengths: Sequence[int], rows: int = ROWS, tokens: int = TOKENS) -> Iterator[list[int]]:
+def batches(lengths: Sequence[int], rows: int = RUN_ROWS, tokens: int = RUN_TOKENS) -> Iterator[list[int]]:
     """Yield batches of positions of similar lengths, longest first, without empty texts, which need no run."""
     order = sorted((i for i, n in enumerate(lengths) if n), key=lambda i: (-lengths[i], i))
     while order:
@@ -427,8 +427,8 @@ def cores() -> int:
 def chunks(records: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """Yield lists of at most this many items, in order."""
     iterator = iter(records)
-    while some := list(itertools.islice(iterator, size)):
-        yield some
+    while chunk := list(itertools.islice(iterator, size)):
+        yield chunk
 
 
 def trim_heap() -> None:

@@ -20,13 +20,13 @@ import numpy as np
 
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.text import KEEP_CACHE
-from seqpipe.answers.types import PREFIX
+from seqpipe.answers.types import EXPLAIN_PREFIX
 from seqpipe.console import Console
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError, install_command
-from seqpipe.features.document import MASK, Arrays
+from seqpipe.features.document import MASK_NAME, Arrays
 from seqpipe.runtime import graph_check
 from seqpipe.runtime.bundle import BundleContent, check_labels, read_again
-from seqpipe.runtime.predictor import RENEWED, TOKENS, cores
+from seqpipe.runtime.predictor import RENEWED, RUN_TOKENS, cores
 
 # Open a session of onnxruntime on a device, or report in one line why CUDA is not used.
 
@@ -198,9 +198,9 @@ def placement(session: Any, model: bytes) -> dict[str, Counter[str]]:
 
 # Ends runs of a graph that exceed the time limit: a graph may have an endless loop.
 
-SECONDS = 600.0  # default time limit of a run
-_OFTEN = 1.0  # maximum seconds that the thread outlives the last run
-LARGE = 4_000_000  # weights from which the products of one text are long enough to be shared by threads
+RUN_SECONDS = 600.0  # default time limit of a run
+_MAX_IDLE_SECONDS = 1.0  # maximum seconds that the thread outlives the last run
+LARGE_MODEL_WEIGHTS = 4_000_000  # weights from which the products of one text are long enough to be shared by threads
 LARGE_LOOP = 10_000_000  # bytes of weights in loops from which the products of one token are
 
 
@@ -271,7 +271,7 @@ class Watchdog:
                 now = time.monotonic()
                 for options, end in self.runs.items():
                     options.terminate = options.terminate or now >= end
-                self._next = min([now + _OFTEN, *(end for end in self.runs.values() if end > now)])
+                self._next = min([now + _MAX_IDLE_SECONDS, *(end for end in self.runs.values() if end > now)])
                 self._changed.wait(self._next - now)
             self._thread = None
 
@@ -309,8 +309,8 @@ class GraphSession:
         if self.device == "cuda":
             self._arenas += f";gpu:{session.get_provider_options()[CUDA]['device_id']}"
         self.workers = 1 if self.device == "cuda" else threads or cores()
-        count, looped = graph_check.product_sizes(model) if len(model) >= LARGE else (0, 0)
-        is_large = count >= LARGE or looped >= LARGE_LOOP
+        count, looped = graph_check.product_sizes(model) if len(model) >= LARGE_MODEL_WEIGHTS else (0, 0)
+        is_large = count >= LARGE_MODEL_WEIGHTS or looped >= LARGE_LOOP
         # A bundle that is not written yet, in an export to int8, cannot be read again for a second session.
         self._alone_threads = self.workers if is_large and content.sha256 else 1
         self.cache, self.run_times = manifest.cache, RunTimes()
@@ -318,7 +318,7 @@ class GraphSession:
         self._is_lost, self._has_run, self._opened = False, False, (content.path.absolute(), content.sha256)
         RENEWED.add(self)
         outputs = [output.name for output in session.get_outputs()]
-        self._weights = [name for name in outputs if name.startswith(PREFIX)]
+        self._weights = [name for name in outputs if name.startswith(EXPLAIN_PREFIX)]
         self._caches = [entry.output for entry in self.cache]
         self._without_cache = {KEEP_CACHE: np.array(False)} if KEEP_CACHE in manifest.options else {}
         self._decision = [name for name in outputs if name not in self._weights + self._caches]
@@ -326,7 +326,7 @@ class GraphSession:
         stated = {*manifest.inputs, *manifest.options, *(entry.input for entry in self.cache)}
         odd = sorted(inputs ^ stated) + sorted({*self._caches} - {*outputs})
         odd += sorted({*kind.outputs} - {*self._decision})
-        odd += sorted({*self._weights} ^ {PREFIX + key for key in manifest.explain})
+        odd += sorted({*self._weights} ^ {EXPLAIN_PREFIX + key for key in manifest.explain})
         if odd:
             raise BundleError(f"{self._path}: model.onnx and bundle.json disagree about {', '.join(odd)}")
         shapes = {output.name: output.shape for output in session.get_outputs()}
@@ -389,7 +389,7 @@ class GraphSession:
         session, self._has_run = self._session(1 if self._watchdog.runs else threads), True
         options, is_huge = self._run_options(), False
         for name, array in feeds.items():
-            is_huge = is_huge or (array.size > TOKENS and (name == MASK or name.endswith(f".{MASK}")))
+            is_huge = is_huge or (array.size > RUN_TOKENS and (name == MASK_NAME or name.endswith(f".{MASK_NAME}")))
         # onnxruntime keeps the memory of a huge text for the next run. That run releases it, and so do the next ones,
         # as many as there are workers, since its outputs remain until they are read.
         if is_huge or self._after_huge:

@@ -25,7 +25,7 @@ from seqpipe.types import OPTION_TYPES
 #
 # The graph is that of whole answers: the cache that one run returns is an input of the next.
 
-MOST = 8  # tokens of a run; the first run has one, so that it is fast
+STREAM_TOKENS = 8  # tokens of a run; the first run has one, so that it is fast
 
 
 def stream(predictor: Predictor, graph: GraphSession, record: Record, **options: Any) -> Iterator[GeneratedText]:
@@ -78,14 +78,14 @@ def _chunks(
         yield GeneratedText(text[sent:safe], text.tokens, text.finish_reason if ended else "")
         if ended:
             return
-        sent, size = safe, min(2 * size, MOST)
+        sent, size = safe, min(2 * size, STREAM_TOKENS)
         feeds = feeds | {"ids": np.array([tokens[-1:]], np.int64), "mask": np.ones((1, 1), bool)}
         cache = next_inputs(graph.cache, decision)
 
 
 # Answer a streamed text: the graph's cache after one chunk is an input for the next.
 
-FIX = (
+STREAMING_FIX = (
     "write `export: {streaming: true}` in the YAML and run it, or export its run again: "
     "seqpipe export RUN --set export.streaming=true"
 )
@@ -119,7 +119,7 @@ class PieceStream:
     ):
         source = predictor.featurizer
         if streaming is None or not isinstance(source, TextSource):
-            raise UsageError(f"this bundle answers whole texts only; {FIX}")
+            raise UsageError(f"this bundle answers whole texts only; {STREAMING_FIX}")
         self._predictor, self._graph, self._source, self._fields = predictor, graph, source, dict(fields or {})
         self._cut: Cut | None = streaming.cut
         self._grows = any(entry.grows for entry in graph.cache)
@@ -161,10 +161,10 @@ class PieceStream:
     def finish(self) -> Answer:
         """End the text and return its last tags or spans; for other kinds, the answer to the whole text."""
         answer = self._read(self._chunks.finish(), None)
-        tags, rest = self.tags, self._reader.finish()
+        tags, last_answer = self.tags, self._reader.finish()
         self._begin()
         self.tags = tags
-        return answer + rest if self._predictor.kind.tags_words else rest
+        return answer + last_answer if self._predictor.kind.tags_words else last_answer
 
     def _begin(self) -> None:
         """Reset the text."""

@@ -21,21 +21,21 @@ from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, Usage
 if TYPE_CHECKING:
     from seqpipe.runtime.opened import Verification
 
-MEMORY, SECONDS = 4.0, 120.0  # GiB of address space, and seconds, by default
-_LONGEST = 10_000  # characters of a message; as JSON they fit into a pipe
+PROCESS_GIB, PROCESS_SECONDS = 4.0, 120.0  # GiB of address space, and seconds, by default
+_MAX_MESSAGE_CHARACTERS = 10_000  # characters of a message; as JSON they fit into a pipe
 _PIPE = 1 << 16  # bytes that a pipe holds
 _KINDS: dict[int, type[SeqpipeError]] = {cls.exit_code: cls for cls in (UsageError, DataError, BundleError, EnvError)}
 
 
 @dataclass(frozen=True)
-class Limits:
+class RLimits:
     """Limits of the process: GiB of address space, and seconds of both wall-clock and CPU time."""
 
-    memory: float = MEMORY
-    seconds: float = SECONDS
+    memory: float = PROCESS_GIB
+    seconds: float = PROCESS_SECONDS
 
 
-def verify_untrusted(path: Path, limits: Limits, sha256: str | None = None) -> Verification:
+def verify_untrusted(path: Path, limits: RLimits, sha256: str | None = None) -> Verification:
     """Return the result of `runtime.verify_bundle` on the CPU, from a child process with limits.
 
     Raises:
@@ -78,7 +78,7 @@ def _resource() -> Any:
     return resource
 
 
-def _result(path: Path, limits: Limits, late: bool, code: int, said: bytes) -> Verification:
+def _result(path: Path, limits: RLimits, late: bool, code: int, said: bytes) -> Verification:
     """Return the report of the child process; raise an error if it ended without one."""
     if late or code == -signal.SIGXCPU:
         raise BundleError(f"{path}: took more than {limits.seconds:g} seconds, and was ended; --timeout allows more")
@@ -113,7 +113,7 @@ def main(path: str, writer: str, memory: str, seconds: str, sha256: str) -> None
 
         result = dict(verify_bundle(Path(path), "cpu", threads=1, sha256=sha256 or None))
     except SeqpipeError as error:
-        result = {"error": str(error)[:_LONGEST], "exit_code": error.exit_code}
+        result = {"error": str(error)[:_MAX_MESSAGE_CHARACTERS], "exit_code": error.exit_code}
     except MemoryError:
         result = {"error": f"{path}: needs more memory than the limit; --memory allows more", "exit_code": 6}
     with os.fdopen(int(writer), "w") as answer:

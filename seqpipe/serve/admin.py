@@ -18,9 +18,9 @@ from starlette.routing import BaseRoute, Route
 
 from seqpipe.errors import SeqpipeError
 from seqpipe.runtime.predictor import trim_heap
-from seqpipe.serve.http import AnyBody, Body, HttpError, parse_body, read_json
+from seqpipe.serve.http import AnyBody, Body, HttpError, parse_body, read_json_body
 from seqpipe.serve.metrics import Metrics, Waiting
-from seqpipe.serve.repository import Location, locate, names
+from seqpipe.serve.repository import Location, locate_bundle, names
 from seqpipe.serve.service import Catalog
 from seqpipe.serve.settings import Settings
 
@@ -99,7 +99,7 @@ async def _body(request: Request, settings: Settings, model: type[AnyBody]) -> A
     """Return the body; that of an empty object for an empty one."""
     if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
         return model()
-    return await read_json(request.scope, request.receive, settings, partial(parse_body, model))
+    return await read_json_body(request.scope, request.receive, settings, partial(parse_body, model))
 
 
 @dataclass
@@ -145,7 +145,7 @@ class Repository:
         Raises:
             HttpError: 404 for an unknown name, 422 for a bundle that is refused: the old one stays.
         """
-        location = locate(self._folder, name, version)
+        location = locate_bundle(self._folder, name, version)
         return await self._finish(self._load(name, location))
 
     async def unload(self, name: str) -> dict[str, str]:

@@ -27,7 +27,7 @@ from seqpipe.serve.http import HttpError, error_content, http_error, send_error
 from seqpipe.serve.metrics import Metrics
 from seqpipe.serve.observe import CLIENT_GONE, AccessLog, EndedRequest, begin_request
 from seqpipe.serve.service import Catalog
-from seqpipe.serve.settings import RESERVED, SHUTDOWN_NOTICE, Settings
+from seqpipe.serve.settings import SHUTDOWN_NOTICE, V1_RESERVED, Settings
 
 PROTOCOLS = (inference_v2, openai, openapi, v1)  # each has `routes(catalog, settings)`; v1 matches all other names
 PAGE_HEADERS = {
@@ -85,9 +85,9 @@ def make_app(
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         # Most requests take this path. Routing through Starlette would cost them a third of their time.
-        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"].startswith(v1.PREFIX):
-            name = scope["path"].removeprefix(v1.PREFIX)
-            if "/" not in name and name not in RESERVED:
+        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"].startswith(v1.PATH_PREFIX):
+            name = scope["path"].removeprefix(v1.PATH_PREFIX)
+            if "/" not in name and name not in V1_RESERVED:
                 try:
                     await v1.answer(name, scope, receive, send, catalog, settings)
                 except Exception as error:

@@ -16,17 +16,17 @@ from seqpipe.errors import UsageError
 from seqpipe.serve.http import HttpError, error_content, send_error
 from seqpipe.serve.settings import Settings
 
-VARIABLE = "SEQPIPE_TOKEN"
+TOKEN_VARIABLE = "SEQPIPE_TOKEN"
 OPEN = frozenset({"/", "/v2/health/live", "/v2/health/ready"})  # paths that need no token
 PAGE = "/page/"  # needs no token either: the page has no data of a bundle, and asks its user for the token
-SHORTEST = 16  # characters
+MIN_TOKEN_LENGTH = 16  # characters
 _SCHEME = b"bearer "
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
 _HOST = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9._-]+")
 _BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _LOOPBACK = ("localhost", rf"127(?:\.{_BYTE}){{3}}", r"\[::1\]")  # names that no name server can redirect
 _SAFE = ("GET", "HEAD", "OPTIONS")  # methods without side effects; a page of another site cannot read their responses
-_FIX = "make one with `openssl rand -hex 32`"
+_TOKEN_FIX = "make one with `openssl rand -hex 32`"
 
 
 def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -> str | None:
@@ -40,15 +40,15 @@ def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -
             token, place = file.read_text(encoding="utf-8"), str(file)
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"--token-file: {file} cannot be read as text: {error}") from error
-    elif VARIABLE in environment:
-        token, place = environment[VARIABLE], VARIABLE
+    elif TOKEN_VARIABLE in environment:
+        token, place = environment[TOKEN_VARIABLE], TOKEN_VARIABLE
     else:
         return None
     token = token.strip()
     if not re.fullmatch(r"[!-~]+", token):
-        raise UsageError(f"{place}: a token is one word of printable ASCII characters; {_FIX}")
-    if len(token) < SHORTEST:
-        raise UsageError(f"{place}: the token has {len(token)} characters, fewer than {SHORTEST}; {_FIX}")
+        raise UsageError(f"{place}: a token is one word of printable ASCII characters; {_TOKEN_FIX}")
+    if len(token) < MIN_TOKEN_LENGTH:
+        raise UsageError(f"{place}: the token has {len(token)} characters, fewer than {MIN_TOKEN_LENGTH}; {_TOKEN_FIX}")
     return token
 
 
@@ -135,5 +135,5 @@ def exposure_warning(host: str, token: str | None) -> str | None:
         return None
     return (
         f"bound to {host} without a token: everyone who can reach this machine can use the bundles; "
-        f"set {VARIABLE} or --token-file, or bind to 127.0.0.1 behind a proxy that authenticates"
+        f"set {TOKEN_VARIABLE} or --token-file, or bind to 127.0.0.1 behind a proxy that authenticates"
     )

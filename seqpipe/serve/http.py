@@ -18,7 +18,7 @@ from seqpipe.config.signature import describe_type, existing, mismatch_message
 from seqpipe.config.yaml import format_value
 from seqpipe.errors import MAX_NAME, DataError, SeqpipeError, UsageError, did_you_mean
 from seqpipe.files import JSON_DECODER, json_bytes
-from seqpipe.serve.observe import current
+from seqpipe.serve.observe import current_request
 from seqpipe.serve.settings import Settings
 
 log = logging.getLogger("seqpipe.serve")
@@ -169,12 +169,12 @@ async def read_body(scope: Scope, receive: Receive, settings: Settings) -> bytes
         name = encoding[:MAX_NAME].decode("latin-1")
         reason = f"Content-Encoding: {name} is not supported; send the body without it"
         raise HttpError(415, reason, {"Accept-Encoding": "identity"})
-    if (record := current()) is not None:
+    if (record := current_request()) is not None:
         record.size = size
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-async def read_json(scope: Scope, receive: Receive, settings: Settings, parse: Callable[[Any], Result]) -> Result:
+async def read_json_body(scope: Scope, receive: Receive, settings: Settings, parse: Callable[[Any], Result]) -> Result:
     """Return the parsed JSON of a request; HttpError 400 if its body is not JSON."""
 
     def read() -> Result:
@@ -234,7 +234,7 @@ def encode_json(value: Any) -> bytes:
 
 def is_large(items: Sequence[Any] = ()) -> bool:
     """Return whether the running task's request, or the inputs or answers of it, are too large for the event loop."""
-    record = current()
+    record = current_request()
     is_long = record is not None and (record.size > MAX_LOOP_BYTES or record.tokens > MAX_LOOP_TOKENS)
     return is_long or len(items) > MAX_LOOP_ANSWERS
 
@@ -276,7 +276,7 @@ async def send_error(send: Send, error: HttpError) -> None:
 
 def error_content(message: str) -> dict[str, str]:
     """Return the body of an error response: the reason, and the id of the request in the log."""
-    record = current()
+    record = current_request()
     return {"error": message} if record is None else {"error": message, "request_id": record.id}
 
 

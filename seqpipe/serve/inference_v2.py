@@ -21,7 +21,7 @@ from seqpipe.answers.base import AnswerKind, best_of
 from seqpipe.answers.schemas import Schema
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.features.document import Record
-from seqpipe.features.sources import InputSource, fields_of, media_fields, numeric_fields
+from seqpipe.features.sources import InputSource, media_fields, numeric_fields, read_fields
 from seqpipe.files import json_bytes
 from seqpipe.serve.http import (
     Body,
@@ -43,8 +43,8 @@ from seqpipe.version import VERSION
 BYTES, FP32, INT64 = "BYTES", "FP32", "INT64"
 _DTYPES = {FP32: "<f4", INT64: "<i8"}
 _LENGTH = struct.Struct("<I")  # precedes each element of BYTES in binary data
-_SIZE = "binary_data_size"
-JSON = "answer_json"  # the output with the whole answers
+_SIZE_PARAMETER = "binary_data_size"
+ANSWER_OUTPUT = "answer_json"  # the output with the whole answers
 _DATATYPES = {"string": BYTES, "number": FP32, "integer": INT64}
 MODEL_VERSION = "1"  # a bundle has one version at a time
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -141,7 +141,7 @@ def read_request(body: bytes, header_length: int | None) -> tuple[InferenceReque
             raise UsageError(f"input {name!r}: {len(data):,} elements do not fill the shape {shape}")
         tensors[name] = Tensor(name, BYTES, tuple(shape), data)
     if at != len(body):
-        raise UsageError(f"the body has {len(body) - at:,} bytes more than the {_SIZE} of its inputs")
+        raise UsageError(f"the body has {len(body) - at:,} bytes more than the {_SIZE_PARAMETER} of its inputs")
     return request, tensors
 
 
@@ -165,7 +165,7 @@ def write_response(
             else:
                 numbers = [math.nan if number is None else number for number in tensor.data]
                 parts.append(np.array(numbers, _DTYPES[tensor.datatype]).tobytes())
-            entry["parameters"] = {_SIZE: len(parts[-1])}
+            entry["parameters"] = {_SIZE_PARAMETER: len(parts[-1])}
         else:
             entry["data"] = [*tensor.data]
         outputs.append(entry)
@@ -188,8 +188,8 @@ def _flat(data: Any, name: str) -> list[str]:
 def _binary_texts(body: bytes, at: int, size: int, name: str) -> list[str]:
     """Decode texts from binary data; UsageError if they are not UTF-8 or not of the stated length."""
     if not 0 <= size <= len(body) - at:
-        left = f"{len(body) - at:,} bytes are left of the body"
-        raise UsageError(f"input {name!r}: {_SIZE} is {size!r}, but {left}")
+        remaining = f"{len(body) - at:,} bytes are left of the body"
+        raise UsageError(f"input {name!r}: {_SIZE_PARAMETER} is {size!r}, but {remaining}")
     texts, end = [], at + size
     try:
         while at < end:
@@ -241,7 +241,7 @@ class Output:
 def outputs_of(kind: AnswerKind) -> Mapping[str, Output]:
     """Return the outputs of a bundle by name, the output of whole answers first."""
     typed = _typed_outputs(kind.answer_schema(), ())
-    return {output.name: output for output in (Output(JSON, BYTES), *typed)}
+    return {output.name: output for output in (Output(ANSWER_OUTPUT, BYTES), *typed)}
 
 
 def _typed_outputs(schema: Schema, path: tuple[str, ...]) -> Iterator[Output]:
@@ -307,7 +307,7 @@ def metadata(service: Service) -> dict[str, Any]:
         "name": service.name,
         "versions": [MODEL_VERSION],
         "platform": "seqpipe_onnx",
-        "inputs": [{"name": name, "datatype": BYTES, "shape": [-1]} for name in fields_of(predictor.featurizer)],
+        "inputs": [{"name": name, "datatype": BYTES, "shape": [-1]} for name in read_fields(predictor.featurizer)],
         "outputs": [output.metadata() for output in outputs_of(predictor.kind).values()],
     }
 
@@ -354,7 +354,7 @@ def _records(featurizer: InputSource, inputs: Mapping[str, Tensor], most: int) -
         UsageError: for inputs that are not the bundle's.
         HttpError: 413 for more than `most` rows.
     """
-    fields, numeric, encoded = fields_of(featurizer), numeric_fields(featurizer), media_fields(featurizer)
+    fields, numeric, encoded = read_fields(featurizer), numeric_fields(featurizer), media_fields(featurizer)
     for name in inputs:
         if name not in fields:
             raise UsageError(f"no input {name!r}{did_you_mean(name, fields)} (there is: {', '.join(fields)})")

@@ -14,13 +14,13 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from seqpipe.serve.observe import EndedRequest
-from seqpipe.serve.service import Batch
+from seqpipe.serve.service import BatchTiming
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the folder that several processes share
-STAGES = ("features", "run", "answer")
+REQUEST_STAGES = ("features", "run", "answer")
 _BUNDLE = ("bundle",)
-_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-_STAGE_SECONDS = (0.0001, 0.00025, *_SECONDS[:-2])
+_REQUEST_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_STAGE_SECONDS = (0.0001, 0.00025, *_REQUEST_SECONDS[:-2])
 _ITEMS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -44,9 +44,9 @@ class Metrics:
         self._items = counter("seqpipe_items", "Inputs of requests.", _BUNDLE)
         self._tokens = counter("seqpipe_tokens", "Tokens of requests, estimated.", _BUNDLE)
         text = "From the head of a request to the end of its response."
-        self._request_seconds = histogram("seqpipe_request_seconds", text, _BUNDLE, buckets=_SECONDS)
+        self._request_seconds = histogram("seqpipe_request_seconds", text, _BUNDLE, buckets=_REQUEST_SECONDS)
         text = "How long a request waited for a worker."
-        self._queue_seconds = histogram("seqpipe_queue_seconds", text, _BUNDLE, buckets=_SECONDS)
+        self._queue_seconds = histogram("seqpipe_queue_seconds", text, _BUNDLE, buckets=_REQUEST_SECONDS)
         self._batch_items = histogram("seqpipe_batch_items", "Inputs of a batch.", _BUNDLE, buckets=_ITEMS)
         text = "Time of a batch by stage: features, run, answer."
         self._stage_seconds = histogram("seqpipe_batch_seconds", text, ("bundle", "stage"), buckets=_STAGE_SECONDS)
@@ -80,7 +80,7 @@ class Metrics:
                 self._queue_seconds.labels(bundle),
                 self._batch_items.labels(bundle),
                 self._batch_tokens.labels(bundle),
-                *(self._stage_seconds.labels(bundle, stage) for stage in STAGES),
+                *(self._stage_seconds.labels(bundle, stage) for stage in REQUEST_STAGES),
             )
         return self._bundles[bundle]
 
@@ -94,7 +94,7 @@ class Metrics:
         for bundle in {request.record.bundle for request in ended} - {""}:
             self.of(bundle).requests([request for request in ended if request.record.bundle == bundle])
 
-    def batch(self, batch: Batch) -> None:
+    def batch(self, batch: BatchTiming) -> None:
         """Observe a batch that is done."""
         self.of(batch.service).batch(batch)
 
@@ -142,7 +142,7 @@ class BundleMetrics(NamedTuple):
             self.request_seconds.observe(request.seconds)
             self.queue_seconds.observe(request.record.queued)
 
-    def batch(self, batch: Batch) -> None:
+    def batch(self, batch: BatchTiming) -> None:
         """Observe a batch that is done."""
         self.batch_items.observe(len(batch.waited))
         self.batch_tokens.inc(batch.tokens)

@@ -56,7 +56,7 @@ def begin_request(headers: Iterable[tuple[bytes, bytes]]) -> RequestRecord:
     return record
 
 
-def current() -> RequestRecord | None:
+def current_request() -> RequestRecord | None:
     """Return the record of the running task's request; None outside of a request."""
     return _current.get()
 

@@ -35,7 +35,7 @@ from seqpipe.serve.http import (
     http_error,
     is_large,
     parse_body,
-    read_json,
+    read_json_body,
 )
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
@@ -111,7 +111,7 @@ def texts_of(value: Texts, settings: Settings) -> list[str]:
     return texts
 
 
-def token_counts(model: OpenedBundle, texts: Sequence[str]) -> list[int]:
+def count_tokens(model: OpenedBundle, texts: Sequence[str]) -> list[int]:
     """Count the tokens of each text, for texts that the model has answered."""
     predictor = model.predictor
     return [
@@ -130,7 +130,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
 
     async def embeddings(request: Request) -> Response:
         end = deadline(request.scope, settings)
-        body = await read_json(request.scope, request.receive, settings, dict)
+        body = await read_json_body(request.scope, request.receive, settings, dict)
         service = _service(catalog, body.get("model"))
         if not service.model.predictor.kind.is_embedding:
             raise WrongKeyError("model", f"{service.name!r} returns no vectors; use POST /v1/{service.name}")
@@ -138,14 +138,14 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
         texts, encoding = texts_of(parsed.input, settings), parsed.encoding_format
         answers = await service.answer(texts, {}, deadline=end)
         data = await call_off_loop(is_large(answers), _embeddings, answers, encoding)
-        tokens = sum(await asyncio.to_thread(token_counts, service.model, texts))
+        tokens = sum(await asyncio.to_thread(count_tokens, service.model, texts))
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         content = {"object": "list", "data": data, "model": service.name, "usage": usage}
         return Response(await encode_off_loop(is_large(answers), content), media_type="application/json")
 
     async def completions(request: Request) -> Response:
         end = deadline(request.scope, settings)
-        body = await read_json(request.scope, request.receive, settings, dict)
+        body = await read_json_body(request.scope, request.receive, settings, dict)
         return await complete(_service(catalog, body.get("model")), body, settings, end)
 
     return [
@@ -216,7 +216,7 @@ async def complete(service: Service, body: Mapping[str, Any], settings: Settings
             content = (prompt if request.echo else "") + text.removeprefix(replace_surrogates(prompt))
             choices.append({**_part(content, len(choices)), "finish_reason": text.finish_reason})
             written += text.tokens
-    read = sum(await asyncio.to_thread(token_counts, service.model, prompts))
+    read = sum(await asyncio.to_thread(count_tokens, service.model, prompts))
     content = {**base, "choices": choices, "usage": _usage(read, written)}
     return Response(await encode_off_loop(is_large(choices), content), media_type="application/json")
 
@@ -284,7 +284,7 @@ async def _events(
                 if chunk:
                     yield _event({**base, "choices": [_part(chunk)]})
                 last, chunk = chunk, await anext(chunks, None)
-        read = sum(await asyncio.to_thread(token_counts, service.model, [prompt]))
+        read = sum(await asyncio.to_thread(count_tokens, service.model, [prompt]))
     except Exception as error:  # the response has begun, so its status cannot change
         yield _event(error_object(error)[1])
         return

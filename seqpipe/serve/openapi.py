@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 from seqpipe.answers.schemas import Schema
 from seqpipe.config.json_schema import Generate
 from seqpipe.features.kinds.registry import MEDIA
-from seqpipe.features.sources import InputSource, fields_of, media_fields, numeric_fields, one_text, sources_of
+from seqpipe.features.sources import InputSource, media_fields, numeric_fields, one_text, read_fields, sources_of
 from seqpipe.runtime.decode_options import Known, option_schemas
 from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.serve.http import Body
@@ -34,7 +34,7 @@ from seqpipe.serve.settings import Settings
 from seqpipe.serve.v1 import PredictRequest
 from seqpipe.version import VERSION
 
-JSON = "application/json"
+JSON_MEDIA_TYPE = "application/json"
 _REFUSALS = {
     "413": "too large",
     "422": "invalid input",
@@ -57,7 +57,7 @@ def array(items: Schema) -> Schema:
     return {"type": "array", "items": items}
 
 
-def one_of(values: Iterable[str]) -> Schema:
+def texts_schema(values: Iterable[str]) -> Schema:
     """Return the schema of an enumeration of texts."""
     return {"type": "string", "enum": [*values]}
 
@@ -86,7 +86,7 @@ def document(services: Iterable[Service], settings: Settings) -> dict[str, Any]:
         schemas |= bundle_schemas(service.name, service.model)
     kinds = {service.name: service.model.predictor.kind for service in served}
     if vectors := [name for name, kind in kinds.items() if kind.is_embedding]:
-        schemas["EmbeddingRequest"] = body_schema(EmbeddingRequest, model=one_of(vectors))
+        schemas["EmbeddingRequest"] = body_schema(EmbeddingRequest, model=texts_schema(vectors))
         paths["/v1/embeddings"] = {"post": _openai("Vectors of texts", "EmbeddingRequest", "EmbeddingResponse")}
     if models := [service for service in served if kinds[service.name].is_generated]:
         options = {service.name: service.model.manifest.options for service in models}
@@ -112,9 +112,9 @@ def _server_paths() -> dict[str, Any]:
     text = {"text/plain": {"schema": TEXT}}
     metrics = {"summary": "Metrics for Prometheus", "responses": {"200": {"description": "text", "content": text}}}
     return {
-        "/v1": {"get": _get("All bundles", obj(bundles=array(ref("Description"))))},
-        "/v1/models": {"get": _get("All bundles, as OpenAI's models", ref("Models"))},
-        "/v2": {"get": _get("The server, in the Open Inference Protocol", ref("Server"))},
+        "/v1": {"get": _get("All bundles", obj(bundles=array(schema_ref("Description"))))},
+        "/v1/models": {"get": _get("All bundles, as OpenAI's models", schema_ref("Models"))},
+        "/v2": {"get": _get("The server, in the Open Inference Protocol", schema_ref("Server"))},
         "/metrics": {"get": metrics},
         "/v2/health/live": {"get": _get("Whether the server is alive", obj(live={"type": "boolean"}))},
         "/v2/health/ready": {"get": _get("Whether the server accepts requests", obj(ready={"type": "boolean"}))},
@@ -128,7 +128,7 @@ def _repository_paths() -> dict[str, Any]:
     paths: dict[str, Any] = {"/v2/repository/index": {"post": index}}
     for action in ("load", "unload"):
         change = _get(f"{action.capitalize()} a bundle of the repository", {"type": "object"})
-        change["responses"]["404"] = _content("no such bundle", ref("Error"))
+        change["responses"]["404"] = _content("no such bundle", schema_ref("Error"))
         paths[f"/v2/repository/models/{{name}}/{action}"] = {"post": {**change, "parameters": [name]}}
     return paths
 
@@ -138,7 +138,7 @@ def _bundle_paths(service: Service) -> dict[str, Any]:
     name, kind = service.name, service.model.predictor.kind
     answered = _post(f"Answers of {name}", f"{name}.Request", f"{name}.Response")
     if (body := example(service.model)) is not None:
-        answered["requestBody"]["content"][JSON]["example"] = body
+        answered["requestBody"]["content"][JSON_MEDIA_TYPE]["example"] = body
     if kind.is_generated:
         answered["responses"]["200"]["content"]["text/event-stream"] = {"schema": TEXT}
     infer = _post(f"Answers of {name}, in the Open Inference Protocol", "InferenceRequest", "InferenceResponse")
@@ -148,8 +148,8 @@ def _bundle_paths(service: Service) -> dict[str, Any]:
     infer["description"] = f"Inputs, BYTES each: {inputs}. Outputs: {outputs}."
     ready = obj(name=TEXT, ready={"type": "boolean"})
     return {
-        f"/v1/{name}": {"get": _get(f"Description of {name}", ref("Description")), "post": answered},
-        f"/v2/models/{name}": {"get": _get(f"Inputs and outputs of {name}", ref("Metadata"))},
+        f"/v1/{name}": {"get": _get(f"Description of {name}", schema_ref("Description")), "post": answered},
+        f"/v2/models/{name}": {"get": _get(f"Inputs and outputs of {name}", schema_ref("Metadata"))},
         f"/v2/models/{name}/ready": {"get": _get(f"Whether {name} accepts requests", ready)},
         f"/v2/models/{name}/infer": {"post": infer},
     }
@@ -160,24 +160,24 @@ def _get(summary: str, schema: Schema) -> dict[str, Any]:
 
 
 def _post(summary: str, request: str, response: str) -> dict[str, Any]:
-    responses = {"200": _content("the answer", ref(response)), "400": _content("not JSON", ref("Error"))}
-    responses |= {status: _content(reason, ref("Error")) for status, reason in _REFUSALS.items()}
+    responses = {"200": _content("the answer", schema_ref(response)), "400": _content("not JSON", schema_ref("Error"))}
+    responses |= {status: _content(reason, schema_ref("Error")) for status, reason in _REFUSALS.items()}
     return _operation(summary, request, responses)
 
 
 def _openai(summary: str, request: str, response: str) -> dict[str, Any]:
-    responses = {"200": _content("the answer", ref(response))}
-    responses |= {status: _content(reason, ref("OpenAIError")) for status, reason in _OPENAI_REFUSALS.items()}
+    responses = {"200": _content("the answer", schema_ref(response))}
+    responses |= {status: _content(reason, schema_ref("OpenAIError")) for status, reason in _OPENAI_REFUSALS.items()}
     return _operation(f"{summary}, in OpenAI's protocol", request, responses)
 
 
 def _operation(summary: str, request: str, responses: Mapping[str, Any]) -> dict[str, Any]:
-    body = {"required": True, "content": {JSON: {"schema": ref(request)}}}
+    body = {"required": True, "content": {JSON_MEDIA_TYPE: {"schema": schema_ref(request)}}}
     return {"summary": summary, "requestBody": body, "responses": dict(responses)}
 
 
 def _content(description: str, schema: Schema) -> dict[str, Any]:
-    return {"description": description, "content": {JSON: {"schema": schema}}}
+    return {"description": description, "content": {JSON_MEDIA_TYPE: {"schema": schema}}}
 
 
 _ROWS: Schema = {
@@ -201,7 +201,7 @@ _MEDIA: Mapping[str, Schema] = {
 _FAILED: Schema = obj(error=TEXT)
 
 
-def ref(name: str) -> Schema:
+def schema_ref(name: str) -> Schema:
     """Return a reference to the schema of this name."""
     return {"$ref": f"#/components/schemas/{name}"}
 
@@ -225,8 +225,8 @@ def input_schema(source: InputSource) -> Schema:
     encoded = {field: _MEDIA[MEDIA[kind]] for field, kind in media_fields(source).items()}
     numeric = dict.fromkeys(numeric_fields(source), _ROWS) | encoded
     for feature in source.features.values():  # fields besides the input, with their possible values if these are known
-        columns |= dict.fromkeys(feature.fields, one_of(feature.names) if feature.names else TEXT)
-    for field in fields_of(source):
+        columns |= dict.fromkeys(feature.fields, texts_schema(feature.names) if feature.names else TEXT)
+    for field in read_fields(source):
         properties[field] = numeric.get(field) or columns.get(field, TEXT)
     record: Schema = {"type": "object", "properties": properties, "required": [*properties]}
     if len(properties) == 1 and encoded:
@@ -248,15 +248,15 @@ def body_schema(body: type[Body], **changed: Schema | None) -> Schema:
 
 
 def _request(name: str, model: OpenedBundle) -> Schema:
-    item, kind = ref(f"{name}.Input"), model.predictor.kind
+    item, kind = schema_ref(f"{name}.Input"), model.predictor.kind
     modes = {"documents": model.predictor.reads_documents, "explain": model.explains, "stream": kind.is_generated}
     inputs = {"anyOf": [item, array(item)], "description": "One input, or a list of them."}
     absent = dict.fromkeys(mode for mode, has in modes.items() if not has)
-    return body_schema(PredictRequest, inputs=inputs, options=ref(f"{name}.Options"), **absent)
+    return body_schema(PredictRequest, inputs=inputs, options=schema_ref(f"{name}.Options"), **absent)
 
 
 def _response(name: str, model: OpenedBundle) -> Schema:
-    answer = ref(f"{name}.Answer")
+    answer = schema_ref(f"{name}.Answer")
     responses = [obj(answer=answer), obj(answers=array({"anyOf": [answer, _FAILED]}))]
     if model.explains:
         responses.append(obj(answer=answer, explanation={"type": "object"}))
@@ -267,7 +267,7 @@ def example(model: OpenedBundle) -> Any:
     """Return the body of an example request, if the bundle has a golden example."""
     if not model.manifest.golden:
         return None
-    record, (field, *_) = model.manifest.golden[0].record, fields_of(model.predictor.featurizer)
+    record, (field, *_) = model.manifest.golden[0].record, read_fields(model.predictor.featurizer)
     if not isinstance(record, str) and one_text(model.predictor.featurizer) and field in record:
         return {"inputs": record[field]}
     return {"inputs": record}
@@ -282,11 +282,11 @@ _USAGE = obj(["completion_tokens"], prompt_tokens=_COUNT, completion_tokens=_COU
 
 
 def _types(datatypes: Sequence[str]) -> Schema:
-    return array(obj(name=TEXT, datatype=one_of(datatypes), shape=_SHAPE))
+    return array(obj(name=TEXT, datatype=texts_schema(datatypes), shape=_SHAPE))
 
 
 def _tensors(datatypes: Sequence[str]) -> Schema:
-    tensor = {"name": TEXT, "datatype": one_of(datatypes), "shape": _SHAPE, "data": {"type": "array"}}
+    tensor = {"name": TEXT, "datatype": texts_schema(datatypes), "shape": _SHAPE, "data": {"type": "array"}}
     return array(obj(["data", "parameters"], **tensor, parameters=_ANY))
 
 
@@ -304,7 +304,7 @@ V2_SCHEMAS: Mapping[str, Schema] = {
         ["id"], model_name=TEXT, model_version=TEXT, id=TEXT, outputs=_tensors([BYTES, FP32, INT64])
     ),
 }
-_CHOICE = obj(index=_COUNT, text=TEXT, logprobs=_NULL, finish_reason=one_of(["stop", "length"]))
+_CHOICE = obj(index=_COUNT, text=TEXT, logprobs=_NULL, finish_reason=texts_schema(["stop", "length"]))
 _MODEL = obj(id=TEXT, object={"const": "model"}, created=_COUNT, owned_by=TEXT)
 _VECTOR: Schema = {"anyOf": [array({"type": "number"}), {**TEXT, "contentEncoding": "base64"}]}
 _EMBEDDING = obj(object={"const": "embedding"}, index=_COUNT, embedding=_VECTOR)
@@ -326,4 +326,4 @@ def completion_schema(models: Mapping[str, Known]) -> Schema:
     for known in models.values():
         schemas = option_schemas(known)
         options |= {name: schemas[name] for name in own_options(known)}
-    return body_schema(CompletionRequest, model=one_of([*models]), **options)
+    return body_schema(CompletionRequest, model=texts_schema([*models]), **options)

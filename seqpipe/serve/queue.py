@@ -10,14 +10,14 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from seqpipe.runtime.predictor import ROWS, TOKENS
+from seqpipe.runtime.predictor import RUN_ROWS, RUN_TOKENS
 from seqpipe.serve.http import HttpError, queue_full_error
 
 _UNKNOWN = 64.0  # assumed cost of a run before there were runs of different sizes
 _MEMORY = 0.99  # weight of a run relative to the next one
 _SPREAD = 0.05  # minimum relative variance of sizes for an estimate of the cost
-POOL = 2 * ROWS  # number of the oldest jobs from which a batch is chosen
-_MEASURED = 4 * TOKENS  # tokens of new jobs that are measured at a time
+POOL = 2 * RUN_ROWS  # number of the oldest jobs from which a batch is chosen
+_MEASURED = 4 * RUN_TOKENS  # tokens of new jobs that are measured at a time
 _SMALL = 0.02  # share of the maximum number of waiting tokens
 _RECENT = 0.1  # weight of the newest value in a moving average
 
@@ -56,7 +56,7 @@ class BatchCost:
         x, y = self._x / self._weight, self._y / self._weight
         variance = self._xx / self._weight - x * x
         slope = (self._xy / self._weight - x * y) / variance if variance > _SPREAD * x * x else 0.0
-        return min(max(y / slope - x, 0.0), float(TOKENS)) if slope > 0 else _UNKNOWN
+        return min(max(y / slope - x, 0.0), float(RUN_TOKENS)) if slope > 0 else _UNKNOWN
 
     def choose(self, first: S, others: Sequence[S]) -> list[S]:
         """Return the batch that contains `first` and has the lowest cost per real token, sorted by length.
@@ -68,16 +68,16 @@ class BatchCost:
         items = sorted(others, key=lambda item: item.length)
         lengths, run = [item.length for item in items], self.run
         total, size = sum(lengths), len(items)
-        if size <= ROWS and size * lengths[-1] <= min(TOKENS, total + run):
+        if size <= RUN_ROWS and size * lengths[-1] <= min(RUN_TOKENS, total + run):
             return items
         at = items.index(first)
         best, chosen = float("inf"), (at, at + 1)
-        for end in range(at + 1, min(size, at + ROWS) + 1):
+        for end in range(at + 1, min(size, at + RUN_ROWS) + 1):
             longest, start, rows = lengths[end - 1], at, end - at
-            if rows > 1 and rows * longest > TOKENS:
+            if rows > 1 and rows * longest > RUN_TOKENS:
                 break
             total = sum(lengths[at:end])
-            while start and rows < ROWS and (rows + 1) * longest <= TOKENS:
+            while start and rows < RUN_ROWS and (rows + 1) * longest <= RUN_TOKENS:
                 if lengths[start - 1] * (run + rows * longest) <= longest * total:
                     break
                 start, rows = start - 1, rows + 1
@@ -188,7 +188,7 @@ class BatchQueue:
                 first = next(iter(self._pool))
                 alike = [job for job in self._pool if job.key == first.key] if first.key is not None else [first]
                 wait = first.arrived + self._delay - time.monotonic()
-                if wait > 0 and first.key is not None and len(alike) < ROWS and not self._closed:
+                if wait > 0 and first.key is not None and len(alike) < RUN_ROWS and not self._closed:
                     self._changed.wait(wait)
                     continue
                 batch = self._cost.choose(first, alike) if len(alike) > 1 else [first]

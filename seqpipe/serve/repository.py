@@ -33,7 +33,7 @@ def bundles(folder: Path) -> Mapping[str, Path]:
     if not folder.is_dir():
         raise UsageError(f"--repository: {folder}: no such folder; create it, with a folder NAME for each bundle")
     try:
-        return {name: locate(folder.resolve(), name).folder for name in names(folder)}
+        return {name: locate_bundle(folder.resolve(), name).folder for name in names(folder)}
     except HttpError as error:
         raise UsageError(f"--repository: {folder}: {error.message}") from error
 
@@ -70,7 +70,7 @@ def versions(folder: Path) -> list[str]:
     return sorted(present, key=lambda version: ([int(number) for number in re.findall("[0-9]+", version)], version))
 
 
-def locate(root: Path, name: str, version: str | None = None) -> Location:
+def locate_bundle(root: Path, name: str, version: str | None = None) -> Location:
     """Return the location of a bundle: the given version, or the newest.
 
     Raises:

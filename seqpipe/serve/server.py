@@ -34,11 +34,11 @@ from seqpipe.errors import SeqpipeError, UsageError
 from seqpipe.serve.auth import exposure_warning
 from seqpipe.serve.settings import SHUTDOWN_NOTICE, Settings
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # that shut a server down gracefully
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # that shut a server down gracefully
 READY, ALIVE = "READY=1", "WATCHDOG=1"  # states for systemd, see sd_notify(3)
 _GRACE = 5  # seconds for the shutdown in addition to the time limit of a request
 _NOTICE_SECONDS = 0.5  # of them, in which responses ask clients to close their connections; 1.5 more are for stopping
-_METRICS = "seqpipe-metrics-"  # prefix of the folder's name
+_METRICS_PREFIX = "seqpipe-metrics-"  # prefix of the folder's name
 _MODE = 0o660  # of a Unix socket: owner and group may connect
 _SEND_BUFFER = 64 << 10  # bytes of a response that the system holds for a client; Linux doubles it
 _FULL_WRITE_SECONDS = 0.4  # in which a client has to read something while all connections are in use
@@ -46,7 +46,7 @@ _OTHER_FILES = 200  # descriptors that a process needs in addition to connection
 Report = tuple[int, str | SeqpipeError]  # from a process: its id, and its state or the error that prevents its start
 
 
-def serve(settings: Settings, console: Console) -> None:
+def run_server(settings: Settings, console: Console) -> None:
     """Answer requests until SIGTERM or SIGINT, then finish accepted requests.
 
     Raises:
@@ -89,7 +89,7 @@ def serve(settings: Settings, console: Console) -> None:
             respawn_failed_workers=True,
             workers_kill_timeout=int(settings.timeout_s + _GRACE - 4 * _NOTICE_SECONDS),
         )
-        processes = Processes(settings, listener, console)
+        processes = ServerProcesses(settings, listener, console)
         server.on_startup(processes.handle_signals)
         thread = threading.Thread(target=processes.listen, args=(reports,), daemon=True)
         thread.start()
@@ -108,7 +108,7 @@ def serve(settings: Settings, console: Console) -> None:
 def _load(settings: Settings, sender: Connection) -> ASGIApp:
     """Return the application of one process, with its bundles loaded; granian calls it before it listens."""
     os.setpgrp()  # Ctrl+C is for the parent process, which then ends all processes
-    for number in SIGNALS:  # granian sets handlers of its own later; until then a signal ends the process at once
+    for number in STOP_SIGNALS:  # granian sets handlers of its own later; until then a signal ends the process at once
         signal.signal(number, signal.SIG_DFL)
     # Imported here, since the parent process does not need onnxruntime and its memory.
     from seqpipe.serve.app import make_app
@@ -158,10 +158,10 @@ def _metrics_folder() -> Iterator[str]:
 
     A server has the lock of its folder as long as it runs; the system releases the lock when the process ends.
     """
-    for left in Path(tempfile.gettempdir()).glob(f"{_METRICS}*"):
-        with contextlib.suppress(OSError), _lock(left, fcntl.LOCK_NB):  # of another user, in use, or gone already
-            shutil.rmtree(left)
-    new = Path(tempfile.mkdtemp(prefix=f".{_METRICS}"))
+    for stale in Path(tempfile.gettempdir()).glob(f"{_METRICS_PREFIX}*"):
+        with contextlib.suppress(OSError), _lock(stale, fcntl.LOCK_NB):  # of another user, in use, or gone already
+            shutil.rmtree(stale)
+    new = Path(tempfile.mkdtemp(prefix=f".{_METRICS_PREFIX}"))
     with _lock(new):  # before it has the prefix for which other servers search
         folder = new.rename(new.with_name(new.name[1:]))
         try:
@@ -201,7 +201,7 @@ class Listener:
             time.sleep(0.01)
 
 
-class Processes:
+class ServerProcesses:
     """States reported by the processes of a server, for the console and for systemd.
 
     `environment` has variables with systemd's socket and watchdog interval.
@@ -226,7 +226,7 @@ class Processes:
             time.sleep(_NOTICE_SECONDS if self.last_reports else 0)
             end(number, frame)
 
-        for number in SIGNALS:
+        for number in STOP_SIGNALS:
             signal.signal(number, partial(announce_shutdown, signal.getsignal(number)))
 
     def listen(self, reports: Connection) -> None:

@@ -25,27 +25,27 @@ from seqpipe.features.sources import limit_media, media_features, numeric_fields
 from seqpipe.runtime.decode_options import Chosen, limit_options, options_of, record_keys, resolve_options
 from seqpipe.runtime.explanation import Explanation
 from seqpipe.runtime.opened import OpenedBundle, check_golden, open_bundle
-from seqpipe.runtime.predictor import ROWS, cores
+from seqpipe.runtime.predictor import RUN_ROWS, cores
 from seqpipe.runtime.streams import prompt
 from seqpipe.serve.http import HttpError, Result, call_off_loop, is_large, timeout_error
-from seqpipe.serve.observe import current
+from seqpipe.serve.observe import current_request
 from seqpipe.serve.queue import BatchQueue, Job
 from seqpipe.serve.settings import Settings
 
-_OFTEN = 0.02  # seconds between two checks whether all requests are answered
+_CHECK_SECONDS = 0.02  # seconds between two checks whether all requests are answered
 # Tokens of a picture or sound that is decoded alone, since several at a time would multiply its memory.
 _LARGE_MEDIA, _LARGE_MEDIA_LOCK = 4_096, threading.Lock()
-_DECODINGS, _LONG = 64, 1_000  # size of the cache of decode options, and maximum length of its keys
+_MAX_DECODINGS, _MAX_KEY_CHARACTERS = 64, 1_000  # size of the cache of decode options, and maximum length of its keys
 
 _NOWHERE = Path(os.devnull)
 _NOT_SPLIT = RuntimeError("an input was not tokenized before its answer")
 
 log = logging.getLogger("seqpipe.serve")
-Observer = Callable[["Batch"], None]
+Observer = Callable[["BatchTiming"], None]
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchTiming:
     """The seconds that a batch took, for the metrics."""
 
     service: str  # its name
@@ -112,7 +112,7 @@ class Service:
         featurizer = model.predictor.featurizer
         self._numbers, self._media, self._active = bool(numeric_fields(featurizer)), media_features(featurizer), 0
         self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000, self._split)
-        self._resolve_short = lru_cache(_DECODINGS)(self._resolve)
+        self._resolve_short = lru_cache(_MAX_DECODINGS)(self._resolve)
         self._close_s = settings.timeout_s
         each = settings.threads or max(1, cores() // settings.processes)
         count = 1 if model.device == "cuda" else each
@@ -160,12 +160,12 @@ class Service:
         """Answer all accepted requests, then end the workers; give up when the time is over."""
         end = time.monotonic() + self._close_s
         while self._active:
-            await asyncio.sleep(_OFTEN)
+            await asyncio.sleep(_CHECK_SECONDS)
         self.queue.close()
         # The deadline of a request ends runs of the graph, but not a tokenizer whose pattern never ends. All workers
         # have a common deadline. No thread waits for them, since few threads are left for loading other bundles.
         while any(worker.is_alive() for worker in self._workers) and time.monotonic() < end:
-            await asyncio.sleep(_OFTEN)
+            await asyncio.sleep(_CHECK_SECONDS)
         for worker in self._workers:
             if worker.is_alive():
                 log.error("%s: a worker does not end; its thread is abandoned", self.name)
@@ -192,7 +192,7 @@ class Service:
             self._active -= 1
             if request.missing:
                 self.queue.cancel(jobs)
-            if (record := current()) is not None:
+            if (record := current_request()) is not None:
                 waited = time.monotonic() - began if request.missing else request.waited
                 record.add([job.tokens for job in jobs], waited)
 
@@ -202,7 +202,7 @@ class Service:
         """Return what a function makes of inputs and options, in a thread if these are large."""
         self._active += 1  # the queue stays open meanwhile
         try:
-            is_long = is_large(items) or len(str(options)) > _LONG
+            is_long = is_large(items) or len(str(options)) > _MAX_KEY_CHARACTERS
             return await call_off_loop(is_long, function, items, options, *more)
         finally:
             self._active -= 1
@@ -227,7 +227,7 @@ class Service:
             payload: Any = _Input(record, decoding)
             if documents:
                 payload = partial(self.model.predictor.document, record, **chosen)
-            written = decoding.written(read) * (min(read, ROWS) if documents else 1)  # for each sentence in a batch
+            written = decoding.written(read) * (min(read, RUN_ROWS) if documents else 1)  # for each sentence in a batch
             jobs.append(Job(None if documents else key, read, deadline, payload, request, place, written))
         return jobs
 
@@ -253,7 +253,7 @@ class Service:
         """Return the options as JSON and as graph inputs; cached for requests with the same short options."""
         key = json.dumps(options, sort_keys=True) if options else ""
         text = json.dumps(options)  # in their order, of which the first one that is wrong is named
-        return key, self._resolve(text) if len(text) > _LONG else self._resolve_short(text)
+        return key, self._resolve(text) if len(text) > _MAX_KEY_CHARACTERS else self._resolve_short(text)
 
     def _resolve(self, text: str) -> Chosen:
         predictor = self.model.predictor
@@ -294,7 +294,7 @@ class Service:
             features = times.began - began if times.count else ended - began
             waited, answer = [began - job.arrived for job in jobs], ended - began - features - times.seconds
             features += sum(job.payload.seconds for job in jobs if job.key is not None)
-            batch = Batch(self.name, waited, sum(job.tokens for job in jobs), features, times.seconds, answer)
+            batch = BatchTiming(self.name, waited, sum(job.tokens for job in jobs), features, times.seconds, answer)
             self._loop.call_soon_threadsafe(self._deliver, jobs, results, batch)
 
     def _results(self, jobs: Sequence[Job]) -> list[Any]:
@@ -312,7 +312,7 @@ class Service:
                 return [_error(raised)] * len(jobs)
             return [result for job in jobs for result in self._results([job])]
 
-    def _deliver(self, jobs: Sequence[Job], results: Sequence[Any], batch: Batch) -> None:
+    def _deliver(self, jobs: Sequence[Job], results: Sequence[Any], batch: BatchTiming) -> None:
         now = time.monotonic()
         for job, result, waited in zip(jobs, results, batch.waited, strict=True):
             if isinstance(result, Exception):
@@ -371,7 +371,7 @@ class Catalog:
         service = self.services.get(name)
         if service is None:
             raise HttpError(404, f"no bundle {name!r}{did_you_mean(name, self.services)}; GET /v1 lists all bundles")
-        if (record := current()) is not None:
+        if (record := current_request()) is not None:
             record.bundle = name
         return service
 

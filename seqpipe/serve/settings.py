@@ -12,7 +12,7 @@ from typer import Option
 
 from seqpipe.errors import UsageError
 
-RESERVED = ("chat", "completions", "embeddings", "files", "models")  # below /v1, these belong to OpenAI's protocol
+V1_RESERVED = ("chat", "completions", "embeddings", "files", "models")  # below /v1, these belong to OpenAI's protocol
 SHUTDOWN_NOTICE = "SIGUSR1"  # the signal that announces to a process of the server that it will be stopped
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -74,5 +74,5 @@ def check_name(name: str) -> None:
     """Raise UsageError for an invalid bundle name."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot be a name in an address: letters, digits, . _ and -; write NAME=FOLDER")
-    if name in RESERVED:
+    if name in V1_RESERVED:
         raise UsageError(f"the name {name!r} is reserved for the OpenAI protocol; write NAME=FOLDER with another name")

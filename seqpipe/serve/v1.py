@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.registry import MEDIA
-from seqpipe.features.sources import columns, fields_of, media_fields, numeric_fields
+from seqpipe.features.sources import columns, media_fields, numeric_fields, read_fields
 from seqpipe.files import json_bytes, null_non_finite
 from seqpipe.runtime.decode_options import describe_options, field_options
 from seqpipe.serve.http import (
@@ -29,15 +29,15 @@ from seqpipe.serve.http import (
     http_error,
     is_large,
     parse_body,
-    read_json,
+    read_json_body,
     send_body,
 )
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
 from seqpipe.types import Means
 
-PREFIX = "/v1/"  # of the addresses
-_EXAMPLES = 3  # number of inputs in a description
+PATH_PREFIX = "/v1/"  # of the addresses
+_MAX_EXAMPLES = 3  # number of inputs in a description
 
 
 class PredictRequest(Body):
@@ -60,15 +60,15 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
     """Return the routes `GET /v1` and `GET /v1/NAME`; `answer` handles `POST /v1/NAME`."""
 
     async def everything(request: Request) -> JSONResponse:
-        return JSONResponse({"bundles": [describe(service) for service in catalog.services.values()]})
+        return JSONResponse({"bundles": [describe_bundle(service) for service in catalog.services.values()]})
 
     async def description(request: Request) -> JSONResponse:
-        return JSONResponse(describe(catalog.get(request.path_params["name"])))
+        return JSONResponse(describe_bundle(catalog.get(request.path_params["name"])))
 
     return [Route("/v1", everything), Route("/v1/{name}", description)]
 
 
-def describe(service: Service) -> dict[str, Any]:
+def describe_bundle(service: Service) -> dict[str, Any]:
     """Return the description of a bundle, for clients and for the page."""
     model = service.model
     stated: Mapping[str, Any] = model.manifest.answer
@@ -91,11 +91,11 @@ def describe(service: Service) -> dict[str, Any]:
         "streams": model.predictor.kind.is_generated,
         "documents": model.predictor.reads_documents,
         "limits": model.manifest.limits.model_dump(exclude_unset=True),
-        "examples": [example.record for example in model.manifest.golden[:_EXAMPLES]],
+        "examples": [example.record for example in model.manifest.golden[:_MAX_EXAMPLES]],
         "sha256": model.sha256,
         "bytes": sum(entry.bytes for entry in model.manifest.files.values()),
         "reads_empty": model.predictor.kind.text_length(Doc("", [], [], [])) > 0,
-        "inputs": [{"name": field, "type": kinds.get(field, "text")} for field in fields_of(source)],
+        "inputs": [{"name": field, "type": kinds.get(field, "text")} for field in read_fields(source)],
         "drawing": model.predictor.kind.drawing,
     }
 
@@ -104,7 +104,7 @@ async def answer(name: str, scope: Scope, receive: Receive, send: Send, catalog:
     """Handle `POST /v1/NAME`; HttpError, DataError or UsageError for requests without an answer."""
     end = deadline(scope, settings)
     catalog.get(name).queue.refuse_early()  # a refused request need not be read
-    parsed = await read_json(scope, receive, settings, partial(_parse, settings=settings))
+    parsed = await read_json_body(scope, receive, settings, partial(_parse, settings=settings))
     service = catalog.get(name)
     if parsed.stream:
         await _stream(send, service, parsed, end)

@@ -25,7 +25,7 @@ from seqpipe.config.yaml import dump, plain
 from seqpipe.errors import ConfigError, PluginError
 from seqpipe.export.graph import tensors_of
 from seqpipe.features.document import Arrays, Doc, Record
-from seqpipe.features.kinds.base import WORDS, FeatureKind
+from seqpipe.features.kinds.base import WORD_AXIS, FeatureKind
 from seqpipe.features.kinds.registry import pair_features
 from seqpipe.testing import toys
 from seqpipe.testing.kinds import checks_of
@@ -128,7 +128,7 @@ class Bench:
     @property
     def _tokenizer(self) -> type:
         features = self._features()
-        if any(WORDS in feature.axes for feature in features):
+        if any(WORD_AXIS in feature.axes for feature in features):
             return toys.ToyPieces
         return toys.ToyFewWords if any(feature.copies_tokens for feature in features) else toys.ToyTokenizer
 
@@ -162,7 +162,7 @@ class Bench:
         path = self.folder / "toy.yaml"
         path.write_text(dump(content), encoding="utf-8")
         try:
-            return loader.load(path, (), plugins, files=False)
+            return loader.load_config(path, (), plugins, files=False)
         except ConfigError as error:
             problems = "; ".join(f"{p.key}: {p.message}" if p.key else p.message for p in error.problems)
             raise FaultError(f"a pipeline with it is not valid: {problems}", _WIRING) from error
@@ -261,13 +261,13 @@ def perturb(network: Network) -> Network:
 # The checks that a stage can be built, and returns tensors of the stated shapes.
 
 BUILT, SHAPES = "it is built", "shapes over a grid"
-SIZES, LENGTHS = (1, 2, 3), (1, 2, 5, 9)
+GRID_SIZES, GRID_LENGTHS = (1, 2, 3), (1, 2, 5, 9)
 
-_BUILT = (
+_BUILT_FIX = (
     "The positional parameters of a constructor are those that the pipeline wires in (dim, vocabulary, sizes, labels "
     "…); it refuses options with a UsageError that names the fix. Give the kit options that fit its toy pipeline"
 )
-_SHAPE = (
+_SHAPE_FIX = (
     "forward returns x (B, T, dim) in float32, or a dict with x and all names in `returns`, for every B and T "
     "from 1; `self.dim` is the width of that x, and T is unchanged unless `returns` has a new mask, boolean (B, N)"
 )
@@ -275,25 +275,25 @@ _SHAPE = (
 
 def shape_checks(bench: Bench) -> list[Check]:
     return [
-        Check(BUILT, bench.network, _BUILT, (ROUND_TRIP, MEMBERS)),
-        Check(SHAPES, lambda: _check_shapes(bench), _SHAPE, (BUILT,)),
+        Check(BUILT, bench.network, _BUILT_FIX, (ROUND_TRIP, MEMBERS)),
+        Check(SHAPES, lambda: _check_shapes(bench), _SHAPE_FIX, (BUILT,)),
     ]
 
 
 def _check_shapes(bench: Bench) -> None:
     network = bench.network().eval()
-    for rows in SIZES:
-        for longest in LENGTHS:
+    for rows in GRID_SIZES:
+        for longest in GRID_LENGTHS:
             feeds = bench.feeds([longest, *[max(1, longest - 1)] * (rows - 1)])
             try:
                 _check_batch(bench, network, feeds)
             except PluginError as error:
-                raise FaultError(f"at B={rows}, T={longest}: {error}", _SHAPE) from error
+                raise FaultError(f"at B={rows}, T={longest}: {error}", _SHAPE_FIX) from error
     network.train()
-    for some in ([0], [1, 3, 6], range(len(bench.examples))):
-        loss = network.loss(bench.batches(list(some)))
+    for indices in ([0], [1, 3, 6], range(len(bench.examples))):
+        loss = network.loss(bench.batches(list(indices)))
         if loss.shape != () or not loss.is_floating_point() or not bool(torch.isfinite(loss)):
-            message = f"the loss of {len(some)} records is {loss.detach()}, not a finite number"
+            message = f"the loss of {len(indices)} records is {loss.detach()}, not a finite number"
             raise FaultError(message, "loss returns a scalar tensor")
 
 
@@ -304,9 +304,9 @@ def _check_batch(bench: Bench, network: Network, feeds: Arrays) -> None:
     x, mask = names.get("x"), names["mask"]
     expected_shape = bench.replaces_mask or mask.shape == feeds["mask"].shape
     if not expected_shape or mask.dim() != 2 or len(mask) != len(feeds["mask"]) or mask.dtype != torch.bool:
-        raise FaultError("the mask that it returns is not a boolean (B, T) of the same T", _SHAPE)
+        raise FaultError("the mask that it returns is not a boolean (B, T) of the same T", _SHAPE_FIX)
     if x is not None and (x.shape[:2] != mask.shape or x.dtype != torch.float32):
-        raise FaultError(f"x is {tuple(x.shape)} {x.dtype}; the mask is {tuple(mask.shape)}", _SHAPE)
+        raise FaultError(f"x is {tuple(x.shape)} {x.dtype}; the mask is {tuple(mask.shape)}", _SHAPE_FIX)
     if x is not None and not bool(torch.isfinite(x[mask]).all()):
-        raise FaultError(f"x holds {x[mask][~torch.isfinite(x[mask])][0]} at a word", _SHAPE)
+        raise FaultError(f"x holds {x[mask][~torch.isfinite(x[mask])][0]} at a word", _SHAPE_FIX)
     bench.decide(network, feeds)

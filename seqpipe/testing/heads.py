@@ -20,7 +20,7 @@ from seqpipe.config.contract import (
     member,
 )
 from seqpipe.config.signature import call
-from seqpipe.evaluation.scores import evaluate
+from seqpipe.evaluation.scores import score_records
 from seqpipe.export.graph import tensors_of
 from seqpipe.features.document import Arrays
 from seqpipe.testing.bench import RAGGED, SHAPES, Bench, perturb
@@ -30,7 +30,7 @@ from seqpipe.training.evaluation import calibrate, predictor
 from seqpipe.training.network import Network
 
 CORRUPTION = "corruption as declared"
-_FIX = (
+_CORRUPTION_FIX = (
     "`corrupt_batch` returns a dict with every name in `corrupted_inputs`, and reads real tokens only; in training it "
     "samples from torch's own generator, else from one with a fixed seed (`seqpipe.nn.corruption.BatchRandom`)"
 )
@@ -39,12 +39,12 @@ _FIX = (
 # The checks of a head's own metrics on dev, and of its calibration on dev.
 
 METRICS, CHOSEN = "own metrics run", "calibration is saved"
-_METRICS = (
+_METRICS_FIX = (
     "`@staticmethod def metrics(options, gold, predicted) -> dict[str, float]`: gold and predicted are lists of the "
     "values that the answer kind compares (label texts, or lists of them; lists of (tag, start, end); numbers; texts; "
     "for vectors a label text and a list of numbers), and the names are new"
 )
-_CHOSEN = (
+_CHOSEN_FIX = (
     "`evidence` returns a dict of tensors with a row per record; `calibrate` takes it, joined over all of dev, and "
     "keeps its choice in persistent buffers (self.register_buffer); `calibration` returns the choice as plain JSON data"
 )
@@ -61,22 +61,22 @@ def _is_json(value: object) -> bool:
 
 TARGETS, DECISION = "targets reach the loss", "decision as its answer kind declares"
 SCORE = "score agrees with decide"
-CLOSE = 1e-3
+LOSS_TOLERANCE = 1e-3
 
-_TARGETS = "Let `loss` ask for the target of the answer kind by its name, and use it at the real positions"
-_DECISION = (
+_TARGETS_FIX = "Let `loss` ask for the target of the answer kind by its name, and use it at the real positions"
+_DECISION_FIX = (
     "`decide` returns a dict of tensors with the names, shapes, dtypes and values that the answer kind declares; 0 in "
     "the padding of ids, alternatives best first, and -1e8 or less as the log-probability of missing alternatives "
     "(docs/plugins/head.md)"
 )
-_SCORE = (
+_SCORE_FIX = (
     "`score` takes the outputs of `decide` and returns (B,): the model's log-probability of exactly that decision, "
     "equal to the scores of `decide`, for any decision that it is given. A head needs no `score`"
 )
 
 
-PARTS = "the loss is a mean"
-_PARTS = (
+MEAN_LOSS = "the loss is a mean"
+_MEAN_LOSS_FIX = (
     "`loss` returns the mean over the texts of a batch, or over `loss_count(…)` items, so that several devices can "
     "divide a batch; a loss that needs the whole batch declares `batch_dependent = True`"
 )
@@ -85,16 +85,16 @@ _PARTS = (
 def head_checks(bench: Bench) -> list[Check]:
     checks, cls = _HeadChecks(bench), bench.subject.cls
     listed = [
-        Check(TARGETS, checks.targets, _TARGETS, (SHAPES,)),
-        Check(DECISION, checks.decision, _DECISION, (SHAPES,)),
-        Check(SCORE, checks.score, _SCORE, (SHAPES, DECISION)),
-        Check(METRICS, checks.metrics, _METRICS, (SHAPES, DECISION)),
-        Check(PARTS, checks.parts, _PARTS, (SHAPES,)),
+        Check(TARGETS, checks.targets, _TARGETS_FIX, (SHAPES,)),
+        Check(DECISION, checks.decision, _DECISION_FIX, (SHAPES,)),
+        Check(SCORE, checks.score, _SCORE_FIX, (SHAPES, DECISION)),
+        Check(METRICS, checks.metrics, _METRICS_FIX, (SHAPES, DECISION)),
+        Check(MEAN_LOSS, checks.parts, _MEAN_LOSS_FIX, (SHAPES,)),
     ]
     if has_member(cls, "needs_dev"):
-        listed.append(Check(CHOSEN, checks.calibration, _CHOSEN, (SHAPES, DECISION)))
+        listed.append(Check(CHOSEN, checks.calibration, _CHOSEN_FIX, (SHAPES, DECISION)))
     if has_member(cls, "corrupt_batch"):
-        listed.append(Check(CORRUPTION, checks.corruption, _FIX, (SHAPES,)))
+        listed.append(Check(CORRUPTION, checks.corruption, _CORRUPTION_FIX, (SHAPES,)))
     return listed
 
 
@@ -124,7 +124,7 @@ class _HeadChecks:
                     changed = np.where(np.arange(len(target)) % 2 == 0, changed, target)
                 replaced = torch.from_numpy(changed).to(batch[name].dtype)
                 if torch.equal(network.loss({**batch, name: replaced}), before):
-                    raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _TARGETS)
+                    raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _TARGETS_FIX)
 
     def parts(self) -> None:
         """Compare the loss of a batch with the mean of those of two parts, which differ in size."""
@@ -144,8 +144,8 @@ class _HeadChecks:
             whole, _ = loss_of(slice(size))
             losses, counts = np.array([loss_of(slice(size // 3)), loss_of(slice(size // 3, size))]).T
         mean = float((losses * counts).sum() / counts.sum())
-        if not math.isclose(whole, mean, rel_tol=CLOSE):
-            raise FaultError(f"the loss is {whole:.6g}, and the mean of its parts {mean:.6g}", _PARTS)
+        if not math.isclose(whole, mean, rel_tol=LOSS_TOLERANCE):
+            raise FaultError(f"the loss is {whole:.6g}, and the mean of its parts {mean:.6g}", _MEAN_LOSS_FIX)
 
     def decided(self, size: int = 1) -> tuple[Network, Arrays, Arrays]:
         """Return a pipeline, features, and its decision with every decode option of type size at `size`."""
@@ -164,11 +164,11 @@ class _HeadChecks:
             if fault := self.checks.decision_fault(decision, features, self.bench.settings):
                 required = {name: array for name, array in kind.decided.items() if array.required}
                 stated = ", ".join(f"{name} {array.shape} {array.dtype}" for name, array in required.items())
-                raise FaultError(f"{fault}; its answer kind is {kind.kind!r} ({stated})", _DECISION)
+                raise FaultError(f"{fault}; its answer kind is {kind.kind!r} ({stated})", _DECISION_FIX)
         docs = self.bench.docs(RAGGED)
         answers = kind.answers(docs, self.decided()[2])
         if len(answers) != len(docs):
-            raise FaultError(f"the decision about {len(docs)} texts gives {len(answers)} answers", _DECISION)
+            raise FaultError(f"the decision about {len(docs)} texts gives {len(answers)} answers", _DECISION_FIX)
 
     def score(self) -> None:
         task = self.bench.task
@@ -179,16 +179,16 @@ class _HeadChecks:
         for given_decision, expected in rated:
             got = self.scored(network, features, given_decision)
             if got.shape != expected.shape:
-                raise FaultError(f"score returns {got.shape}, not {expected.shape}", _SCORE)
-            if not np.allclose(got, expected, rtol=CLOSE, atol=CLOSE):
+                raise FaultError(f"score returns {got.shape}, not {expected.shape}", _SCORE_FIX)
+            if not np.allclose(got, expected, rtol=LOSS_TOLERANCE, atol=LOSS_TOLERANCE):
                 row = int(np.abs(got - expected).argmax())
-                raise FaultError(f"score gives {got[row]:.4g} where decide gives {expected[row]:.4g}", _SCORE)
+                raise FaultError(f"score gives {got[row]:.4g} where decide gives {expected[row]:.4g}", _SCORE_FIX)
         if not task.choices:
             raise NotApplicableError(f"answer kind {task.kind.kind!r} declares nothing about its score")
         changed = self.checks.other_decision(decision, features["mask"])
         if np.array_equal(self.scored(network, features, decision), self.scored(network, features, changed)):
             names = " and ".join(task.choices[0].outputs)
-            raise FaultError(f"score gives the same whatever {names!r} holds", _SCORE)
+            raise FaultError(f"score gives the same whatever {names!r} holds", _SCORE_FIX)
 
     def scored(self, network: Network, features: Arrays, decision: Arrays) -> np.ndarray:
         with torch.no_grad():
@@ -209,10 +209,10 @@ class _HeadChecks:
                 isinstance(name, str) and isinstance(value, float) and math.isfinite(value)
                 for name, value in scores.items()
             ):
-                raise FaultError(f"metrics returned {scores!r}, not a dict from names to finite floats", _METRICS)
-        lost = scores.keys() - evaluate(model, records)[""].keys()  # PluginError if a name is taken
+                raise FaultError(f"metrics returned {scores!r}, not a dict from names to finite floats", _METRICS_FIX)
+        lost = scores.keys() - score_records(model, records)[""].keys()  # PluginError if a name is taken
         if lost:
-            raise FaultError(f"{', '.join(sorted(lost))} are missing from the scores of `evaluate`", _METRICS)
+            raise FaultError(f"{', '.join(sorted(lost))} are missing from the scores of `evaluate`", _METRICS_FIX)
 
     def calibration(self) -> None:
         """Choose on the toy records as dev, save, and load into other weights: the choice and answers are the same."""
@@ -223,19 +223,19 @@ class _HeadChecks:
         with torch.no_grad():
             evidence = call(network.head.evidence, network(halves[0]))
         if short := [name for name, rows in evidence.items() if len(rows) != len(halves[0]["mask"])]:
-            raise FaultError(f"evidence returns {short[0]!r} without a row per record", _CHOSEN)
+            raise FaultError(f"evidence returns {short[0]!r} without a row per record", _CHOSEN_FIX)
         calibrate(network, lambda: iter(halves))
         choice = network.head.calibration()
         if not isinstance(choice, dict) or not _is_json(choice):
-            raise FaultError(f"calibration returns {choice!r}, not a plain JSON object", _CHOSEN)
+            raise FaultError(f"calibration returns {choice!r}, not a plain JSON object", _CHOSEN_FIX)
         loaded = self.bench.network(6).eval()
         loaded.load_state_dict(network.state_dict())
         if (again := loaded.head.calibration()) != choice:
-            raise FaultError(f"saved and loaded, {choice} becomes {again}", _CHOSEN)
+            raise FaultError(f"saved and loaded, {choice} becomes {again}", _CHOSEN_FIX)
         with torch.no_grad():
             first, second = (each.decide(features, {}) for each in (network, loaded))
         if changed := [name for name, tensor in first.items() if not torch.equal(tensor, second[name])]:
-            raise FaultError(f"saved and loaded, {changed[0]} differs", _CHOSEN)
+            raise FaultError(f"saved and loaded, {changed[0]} differs", _CHOSEN_FIX)
 
     def corruption(self) -> None:
         if not declared_corrupted_inputs(self.bench.config.head[0]):
@@ -244,19 +244,19 @@ class _HeadChecks:
         corrupted, again = (call(network.head.corrupt_batch, batch) for _ in range(2))
         for name, tensor in corrupted.items():
             if not torch.equal(tensor, again[name]):
-                raise FaultError(f"in evaluation {name!r} differs between two calls", _FIX)
+                raise FaultError(f"in evaluation {name!r} differs between two calls", _CORRUPTION_FIX)
         with torch.no_grad():  # the loss changes with each name that `corrupt_batch` adds
             before = network.loss(batch)
             for name in corrupted.keys() - batch.keys():
                 flipped = {**batch, **corrupted, name: corrupted[name].flip(0)}
                 if torch.equal(call(network.head.loss, network(flipped)), before):
-                    raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _FIX)
+                    raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _CORRUPTION_FIX)
         changed = call(network.head.corrupt_batch, {**batch, "ids": torch.where(batch["mask"], batch["ids"], 1)})
         real = corrupted.get("mask", batch["mask"])
         for name, tensor in corrupted.items():
             same = tensor[real] == changed[name][real] if tensor.shape == real.shape else tensor == changed[name]
             if not bool(same.all()):
-                raise FaultError(f"{name!r} of real tokens depends on the ids in the padding", _FIX)
+                raise FaultError(f"{name!r} of real tokens depends on the ids in the padding", _CORRUPTION_FIX)
         # In training the same seed gives the same corruption, and another seed a different one.
         network.head.train()
         samples = []
@@ -266,6 +266,6 @@ class _HeadChecks:
         first, same_seed, other_seed = samples
         for name, tensor in first.items():
             if not torch.equal(tensor, same_seed[name]):
-                raise FaultError(f"in training {name!r} differs with the same seed", _FIX)
+                raise FaultError(f"in training {name!r} differs with the same seed", _CORRUPTION_FIX)
         if all(torch.equal(tensor, other_seed[name]) for name, tensor in first.items()):
-            raise FaultError("in training the corruption is the same for every seed", _FIX)
+            raise FaultError("in training the corruption is the same for every seed", _CORRUPTION_FIX)

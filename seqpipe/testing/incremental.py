@@ -11,10 +11,10 @@ from seqpipe.answers.text import PAST, PRESENT
 from seqpipe.config.contract import has_member, member
 from seqpipe.config.signature import call
 from seqpipe.export.graph import tensors_of
-from seqpipe.export.parity.decisions import CLOSE
+from seqpipe.export.parity.decisions import SCORE_ATOL
 from seqpipe.export.parity.gate import ragged_chunks
 from seqpipe.features.document import Doc
-from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_chunk, stage_entries
+from seqpipe.nn.incremental import HEAD_ENTRY, IncrementalStages, cache_entries, read_chunk, stage_entries
 from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.opened import same_answer
 from seqpipe.testing.bench import SHAPES, Bench
@@ -23,15 +23,15 @@ from seqpipe.testing.report import Check, FaultError
 # Check that incremental decoding gives the same vectors as one run over the whole text.
 
 CHUNKS = "a text in chunks is the text as a whole"
-LENGTHS, PROMPTS = (9, 7, 5), (4, 2, 1)  # tokens of the rows of a ragged batch
+ROW_LENGTHS, PROMPT_LENGTHS = (9, 7, 5), (4, 2, 1)  # tokens of the rows of a ragged batch
 NAN = float("nan")
 
-_CHUNKS = (
+_CHUNK_FIX = (
     "`prefill` and `step` must give a token, from the cache of the tokens before it, the vector that `forward` gives "
     "it in the whole text, and `import_cache(export_cache(…))` must restore the cache, "
     "which has a slot for each token with `cache_per_token` only: see `seqpipe.nn.incremental.IncrementalEncoder`"
 )
-_SLOTS = "set `cache_per_token = True` if, and only if, the cache has a slot for each token"
+_SLOTS_FIX = "set `cache_per_token = True` if, and only if, the cache has a slot for each token"
 
 
 def incremental_checks(bench: Bench) -> list[Check]:
@@ -39,30 +39,30 @@ def incremental_checks(bench: Bench) -> list[Check]:
     causal_fix = member(bench.subject.cls, "causal_fix")
     if bench.subject.kind != "encoder" or causal_fix is None or causal_fix(bench.subject.chosen):
         return []
-    return [Check(CHUNKS, lambda: _in_chunks(bench), _CHUNKS, (SHAPES,))]
+    return [Check(CHUNKS, lambda: _in_chunks(bench), _CHUNK_FIX, (SHAPES,))]
 
 
 @torch.no_grad()
 def _in_chunks(bench: Bench) -> None:
     """Reads a prompt, then two tokens step by step, then two more from the exported cache."""
     network = bench.network(2, NAN).eval()
-    feeds = bench.artifacts.featurizer.collate(bench.docs(LENGTHS))
+    feeds = bench.artifacts.featurizer.collate(bench.docs(ROW_LENGTHS))
     names = {name: torch.from_numpy(array) for name, array in feeds.items()}
     ids, whole = names["ids"], network(dict(names))["x"]
     others = {name: tensor for name, tensor in names.items() if name not in ("ids", "mask")}
     embedding = [] if has_member(network.encoder[0], "embed") else [*network.embedding]
-    rows, prompts = torch.arange(len(ids)), torch.tensor(PROMPTS)
+    rows, prompts = torch.arange(len(ids)), torch.tensor(PROMPT_LENGTHS)
 
     def same(what: str, x: Tensor, at: Tensor) -> None:
         off = (x - whole[rows, at]).abs().max().item()
-        if not off <= CLOSE:
-            raise FaultError(f"x of a token {what} differs by {off:.2g} from `forward` over the whole text", _CHUNKS)
+        if not off <= SCORE_ATOL:
+            raise FaultError(f"x of a token {what} differs by {off:.2g} from `forward` over the whole text", _CHUNK_FIX)
 
     incremental = IncrementalStages(embedding, [*network.encoder], others, adds_bos=False)
-    read = ids[:, : max(PROMPTS)], torch.arange(max(PROMPTS)) < prompts[:, None]
+    read = ids[:, : max(PROMPT_LENGTHS)], torch.arange(max(PROMPT_LENGTHS)) < prompts[:, None]
     same("at the end of the prompt", incremental.prefill(*read, torch.tensor(False)).last_x, prompts - 1)
     prompt = incremental.prefill(*read)
-    for t in range(max(PROMPTS)):
+    for t in range(max(PROMPT_LENGTHS)):
         at = torch.minimum(torch.tensor(t), prompts - 1)
         same("of the prompt", prompt.x[rows, at], at)
     # Beam search reads the last token of the prompt in its first step.
@@ -76,7 +76,7 @@ def _in_chunks(bench: Bench) -> None:
         for number, encoder in enumerate(network.encoder):
             slots = cache[f"{PRESENT}{number}"].shape[1]
             if (slots > 1) != member(encoder, "cache_per_token"):
-                raise FaultError(f"its cache of several tokens has {slots} slot{'s' * (slots > 1)}", _SLOTS)
+                raise FaultError(f"its cache of several tokens has {slots} slot{'s' * (slots > 1)}", _SLOTS_FIX)
         past = next_inputs(cache_entries([*network.encoder]), cache)
         continued = IncrementalStages(embedding, [*network.encoder], others | past, adds_bos=False)
         after = continued.prefill(ids[rows, prompts + 2][:, None], torch.ones(len(ids), 1, dtype=torch.bool))
@@ -87,15 +87,15 @@ def _in_chunks(bench: Bench) -> None:
 
 # Check that an encoder or a head gives a text in chunks the answers of the whole text.
 
-STREAMS = "answers in chunks are those of the whole text"
-STREAMED_LENGTHS, SIZES = (9, 4, 1, 6), (1, 2, 3)  # words of a text of a ragged batch, and of a chunk
+STREAMED_ANSWERS = "answers in chunks are those of the whole text"
+STREAMED_LENGTHS, CHUNK_SIZES = (9, 4, 1, 6), (1, 2, 3)  # words of a text of a ragged batch, and of a chunk
 
-_ENCODER = (
+_ENCODER_FIX = (
     "`prefill` must give a token, from the cache of the tokens before it, the vector that `forward` gives it in the "
     "whole text; a row without tokens keeps its cache, and a row before its first token starts without one. See "
     "`seqpipe.nn.incremental.read_chunk`; an encoder with `tokenwise` must compute each word of a chunk by itself"
 )
-_HEAD = (
+_HEAD_FIX = (
     "`decide_chunk` must decide, from the `state` that it returned for the tokens before, what `decide` decides in the "
     "whole text; a row without tokens keeps its state, which is 0 before the first token"
 )
@@ -111,12 +111,12 @@ def streaming_checks(bench: Bench) -> list[Check]:
     if bench.subject.kind == "head":
         problem = member(cls, "streaming_problem")
         applies = problem is not None and not problem(chosen)
-        return [Check(STREAMS, lambda: _decides_in_chunks(bench), _HEAD, (SHAPES,))] if applies else []
+        return [Check(STREAMED_ANSWERS, lambda: _decides_in_chunks(bench), _HEAD_FIX, (SHAPES,))] if applies else []
     causal_fix = member(cls, "causal_fix")
     causal = causal_fix is not None and not causal_fix(chosen)
     if bench.subject.kind != "encoder" or not (causal or member(cls, "tokenwise")):
         return []
-    return [Check(STREAMS, lambda: _reads_in_chunks(bench), _ENCODER, (SHAPES,))]
+    return [Check(STREAMED_ANSWERS, lambda: _reads_in_chunks(bench), _ENCODER_FIX, (SHAPES,))]
 
 
 @torch.no_grad()
@@ -127,20 +127,20 @@ def _reads_in_chunks(bench: Bench) -> None:
     embedding = [] if has_member(encoder[0], "embed") else [*network.embedding]
     entries = stage_entries(encoder)
     whole: Tensor = network(tensors_of(collate(docs)))["x"]  # (B, N, D)
-    for size in SIZES:
+    for size in CHUNK_SIZES:
         done = [0] * len(docs)
         past = {entry.input: torch.from_numpy(np.zeros(entry.shape(1, 0), entry.dtype)) for entry in entries}
-        for some in ragged_chunks(docs, size):
-            names = tensors_of(collate(some)) | past | {PAST + HEAD: torch.zeros(1, 0, 1, 1)}
+        for chunk_docs in ragged_chunks(docs, size):
+            names = tensors_of(collate(chunk_docs)) | past | {PAST + HEAD_ENTRY: torch.zeros(1, 0, 1, 1)}
             chunk = read_chunk(embedding, encoder, names)
             past = next_inputs(entries, chunk.cache)
             for row, count in enumerate(chunk.mask.sum(1).tolist()):
                 expected = whole[row, done[row] : done[row] + count]
                 done[row] += count
                 off = (chunk.x[row, :count] - expected).abs().amax().item() if count else 0.0
-                if not off <= CLOSE:
+                if not off <= SCORE_ATOL:
                     message = f"x of a word differs by {off:.2g} from `forward` over the whole text"
-                    raise FaultError(f"{message}, in chunks of {size} words or more", _ENCODER)
+                    raise FaultError(f"{message}, in chunks of {size} words or more", _ENCODER_FIX)
 
 
 @torch.no_grad()
@@ -149,12 +149,12 @@ def _decides_in_chunks(bench: Bench) -> None:
     network, kind = bench.network(2).eval(), bench.task.kind
     head, names = network.head, network(tensors_of(bench.artifacts.featurizer.collate(docs)))
     whole = kind.answers(docs, {name: tensor.numpy() for name, tensor in call(head.decide, names).items()})
-    for size in SIZES:
+    for size in CHUNK_SIZES:
         for row, (doc, expected) in enumerate(zip(docs, whole, strict=True)):
             answer = _decided(bench, doc, size, head, names["x"][row])
-            if not same_answer(answer, expected, CLOSE):
+            if not same_answer(answer, expected, SCORE_ATOL):
                 message = f"in chunks of {size} words it answers {answer}, for the whole text {expected}"
-                raise FaultError(message, _HEAD)
+                raise FaultError(message, _HEAD_FIX)
 
 
 def _decided(bench: Bench, doc: Doc, size: int, head: torch.nn.Module, x: Tensor) -> Answer:
@@ -173,4 +173,4 @@ def _decided(bench: Bench, doc: Doc, size: int, head: torch.nn.Module, x: Tensor
         arrays: dict[str, np.ndarray] = {name: tensor.numpy() for name, tensor in decision.items()}
         parts += [reader.read(chunk, arrays, kind.answers([chunk], arrays)[0])]
     last = reader.finish()
-    return [part for some in parts for part in some] + last if kind.tags_words else last
+    return [part for chunk_answer in parts for part in chunk_answer] + last if kind.tags_words else last

@@ -21,7 +21,7 @@ from seqpipe.answers.text import Text
 from seqpipe.answers.types import LOG_ZERO, Array
 from seqpipe.features.document import Arrays, Record
 
-CLOSE = 1e-3  # tolerance of probabilities
+P_TOLERANCE = 1e-3  # tolerance of probabilities
 _LETTER = re.compile(r"[A-Z]")
 
 
@@ -82,7 +82,7 @@ class LabelChecks(KindChecks):
 
     def kind_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
         sums = decision["scores"].sum(1)
-        return "" if np.allclose(sums, 1, atol=CLOSE) else f"the scores of all labels sum to {sums[0]:.4g}, not 1"
+        return "" if np.allclose(sums, 1, atol=P_TOLERANCE) else f"the scores of all labels sum to {sums[0]:.4g}, not 1"
 
     def rated_decisions(self, decision: Arrays, mask: np.ndarray) -> list[tuple[Arrays, np.ndarray]]:
         scores = decision["scores"]
@@ -126,11 +126,11 @@ class PassageChecks(KindChecks):
         if not exists[:, 0].all():
             return f"the first answer has a score of {LOG_ZERO:g} or less: every text has one, if only 'no answer'"
         none = (starts == -1) & (ends == -1)
-        of_passage = [
+        in_passage = [
             (np.take_along_axis(segments, at.clip(0, segments.shape[1] - 1), 1) == 2) & (at >= 0)
             for at in (starts, ends)
         ]
-        if not (none | ~exists | (of_passage[0] & of_passage[1] & (starts <= ends))).all():
+        if not (none | ~exists | (in_passage[0] & in_passage[1] & (starts <= ends))).all():
             return "an answer must start in the second text and end there, not before its start"
         if not settings["no_answer"] and (exists & none).any(0)[1:].any():
             return "no answer is among the alternatives, and there is no option no_answer: true"
@@ -297,12 +297,12 @@ def value_fault(stated: Mapping[str, Array], arrays: Arrays, mask: np.ndarray, c
                 return f"{name} has a value that is neither -1 nor the position of a real token"
         elif array.values == "probability":
             real = values[mask] if values.shape == mask.shape and array.shape == "(B, T)" else values
-            if not ((real >= -CLOSE) & (real <= 1 + CLOSE)).all():
+            if not ((real >= -P_TOLERANCE) & (real <= 1 + P_TOLERANCE)).all():
                 return f"{name} has values from {real.min():.3g} to {real.max():.3g}; it must hold probabilities"
         elif array.values == "log-probability":
-            if not (values <= CLOSE).all():
+            if not (values <= P_TOLERANCE).all():
                 return f"{name} has values from {values.min():.3g} to {values.max():.3g}, not log-probabilities"
-            if not (np.diff(values, axis=1) <= CLOSE).all():
+            if not (np.diff(values, axis=1) <= P_TOLERANCE).all():
                 return "alternatives are not sorted best first"
         elif most is not None and not ((values >= 0) & (values < most)).all():
             return f"{name} holds ids outside 0 to {most - 1}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from seqpipe.config.plugins import GROUP, Offer, Plugins
+from seqpipe.config.plugins import ENTRY_POINT_GROUP, Offer, Plugins
 from seqpipe.config.signature import option_fields, options_model
 from seqpipe.errors import PluginError, UsageError, did_you_mean
 from seqpipe.testing.isolation import IMPORT, check_import
@@ -22,12 +22,12 @@ _LOADS = "Correct the cause that the message names; hooks return dicts from name
 
 def check_installed(package: str, settings: Mapping[str, Any]) -> list[Report]:
     """See seqpipe.testing.check_package."""
-    grouped, canonical = metadata.entry_points(group=GROUP), canonicalize_name(package)
+    grouped, canonical = metadata.entry_points(group=ENTRY_POINT_GROUP), canonicalize_name(package)
     entry_points = [e for e in grouped if e.dist and canonicalize_name(e.dist.name) == canonical]
     if not entry_points:
         names = {e.dist.name for e in grouped if e.dist}
         raise UsageError(
-            f"no installed distribution {package!r} has an entry point in the group {GROUP!r}"
+            f"no installed distribution {package!r} has an entry point in the group {ENTRY_POINT_GROUP!r}"
             f"{did_you_mean(package, names)} (there is: {', '.join(sorted(names)) or 'none'}); pip install it first"
         )
     plugins = Plugins(entry_points)

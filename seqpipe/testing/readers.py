@@ -21,8 +21,9 @@ from seqpipe.testing.report import (
     option_checks,
 )
 
-RECORDS, WHERE, BAD, STREAMS = "expected records", "where is file:line", "a bad line is a DataError", "streams"
-LARGE = 4_000_000  # bytes of a file that no reader should hold in memory
+EXPECTED_RECORDS, FILE_AND_LINE = "expected records", "where is file:line"
+BAD_LINE_ERROR, STREAMS_FILE = "a bad line is a DataError", "streams"
+LARGE_BYTES = 4_000_000  # bytes of a file that no reader should hold in memory
 _BAD_LINE = b"\xff\xfe\xfa no text \xff"
 
 _RECORDS = "Compare the fields one by one; text, words, tags, spans and label are the names that seqpipe knows"
@@ -34,7 +35,7 @@ _BAD = (
 _STREAMS = (
     "Write `read` as a generator over the open file: no .read(), .readlines(), json.load(file) or list of all records"
 )
-_READ = "`read(self, path)` yields records, which are dicts"
+_READ_FIX = "`read(self, path)` yields records, which are dicts"
 _GIVE = "Call seqpipe.testing.check_reader(YourReader, content, expected) in a test of the package"
 
 
@@ -46,11 +47,11 @@ def reader_checks(
         *option_checks(subject),
         member_check(subject),
         import_check(subject),
-        Check(RECORDS, checks.records, _READ, (ROUND_TRIP,)),
-        Check(WHERE, checks.where, _WHERE, (RECORDS,)),
-        Check(BAD, checks.bad_line, _BAD, (RECORDS, WHERE)),
-        Check(STREAMS, checks.streams, _STREAMS, (RECORDS,)),
-        Check(ACCESS, checks.access, "", (RECORDS,)),
+        Check(EXPECTED_RECORDS, checks.records, _READ_FIX, (ROUND_TRIP,)),
+        Check(FILE_AND_LINE, checks.where, _WHERE, (EXPECTED_RECORDS,)),
+        Check(BAD_LINE_ERROR, checks.bad_line, _BAD, (EXPECTED_RECORDS, FILE_AND_LINE)),
+        Check(STREAMS_FILE, checks.streams, _STREAMS, (EXPECTED_RECORDS,)),
+        Check(ACCESS, checks.access, "", (EXPECTED_RECORDS,)),
     ]
 
 
@@ -123,7 +124,7 @@ class _ReaderChecks:
         if len(self.expected) < 2:
             raise NotApplicableError("the content has one record only", "Give a content with two records or more")
         content += b"" if content.endswith(b"\n") else b"\n"
-        path = self.file("large.txt", content * (LARGE // len(content) + 1))
+        path = self.file("large.txt", content * (LARGE_BYTES // len(content) + 1))
         tracemalloc.start()
         try:
             records = self.read(path)
@@ -133,9 +134,9 @@ class _ReaderChecks:
             raise FaultError(f"a large file raises before the first record: {error}", _STREAMS) from error
         finally:
             tracemalloc.stop()
-        if most > LARGE / 4:
+        if most > LARGE_BYTES / 4:
             raise FaultError(
-                f"{most / 1e6:.1f} MB are in use at the first record of a file of {LARGE / 1e6:.0f} MB", _STREAMS
+                f"{most / 1e6:.1f} MB are in use at the first record of a file of {LARGE_BYTES / 1e6:.0f} MB", _STREAMS
             )
 
     def access(self) -> None:

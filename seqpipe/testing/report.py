@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from seqpipe.config import yaml
 from seqpipe.config.contract import misspelt_members
-from seqpipe.config.signature import options_model, validate, values
+from seqpipe.config.signature import options_model, validate_model, values
 from seqpipe.config.yaml import dump, plain
 from seqpipe.console import text_table
 from seqpipe.errors import PluginError
@@ -169,7 +169,7 @@ def option_checks(subject: Subject) -> list[Check]:
     def round_trip() -> None:
         """Write the options into the resolved YAML of a run, read them back and compare."""
         first = subject.chosen
-        second = _read(subject, yaml.parse(dump(plain(first)).encode(), "options").data or {})
+        second = _read(subject, yaml.parse_tree(dump(plain(first)).encode(), "options").data or {})
         for name, value in first.items():
             if value != second[name] or type(value) is not type(second[name]):
                 again = f"{second[name]!r} when read from the YAML that a run saves"
@@ -178,7 +178,7 @@ def option_checks(subject: Subject) -> list[Check]:
     def unknown_refused() -> None:
         name = "no_such_option"
         try:
-            _, mistakes = validate(options_model(subject.cls), {**plain(dict(subject.options)), name: 1})
+            _, mistakes = validate_model(options_model(subject.cls), {**plain(dict(subject.options)), name: 1})
         except PluginError as error:
             raise FaultError(str(error), _SIGNATURE) from error
         if not any(mistake.kind == "unknown" and mistake.where == (name,) for mistake in mistakes):
@@ -200,7 +200,7 @@ def member_check(subject: Subject) -> Check:
 
 def _read(subject: Subject, options: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        instance, mistakes = validate(options_model(subject.cls), options)
+        instance, mistakes = validate_model(options_model(subject.cls), options)
     except PluginError as error:
         raise FaultError(str(error), _SIGNATURE) from error
     if instance is None:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from seqpipe.console import Console, Tick
-from seqpipe.export.graph import TOKENS, tensors_of
-from seqpipe.export.parity.decisions import CLOSE, TIE, Judge, growth, margins
+from seqpipe.export.graph import TOKEN_AXIS, tensors_of
+from seqpipe.export.parity.decisions import SCORE_ATOL, TIE_MARGIN, Judge, growth, margins
 from seqpipe.export.parity.gate import one_thread
 from seqpipe.features.document import Arrays
 from seqpipe.testing.bench import RAGGED, SHAPES, Bench, set_padding, shape_checks
@@ -26,14 +26,14 @@ from seqpipe.training.trainer import Trainer
 
 # The checks that padding and the other rows of the batch change nothing in a row's answer.
 
-PADDING, BATCHES = "padding invariance", "batch invariance"
+PADDING_INVARIANCE, BATCH_INVARIANCE = "padding invariance", "batch invariance"
 GARBAGE = {"NaN": float("nan"), "huge numbers": 1e4}
 
-_PADDING = (
+_PADDING_FIX = (
     "Mask the padding before any step mixes positions: x = torch.where(mask[..., None], x, 0.0) (a product does not "
     "work: NaN * 0 is NaN), masked_fill(~mask, -1e4) on scores before a softmax, means over mask.sum(1)"
 )
-_BATCH = (
+_BATCH_FIX = (
     "Compute a row from itself alone: no statistics over the batch (use LayerNorm in place of BatchNorm), no "
     "position counted from the end of the padded row, no size that depends on the longest row"
 )
@@ -52,7 +52,7 @@ def _with_garbage(bench: Bench, feeds: Arrays, seed: int) -> Arrays:
     for name, array in feeds.items():
         outside = ~feeds[targets[name].mask if name in targets else "mask"]
         feature = learned.featurizer.features.get(name)
-        by_token = feature is None or feature.axes[1] == TOKENS
+        by_token = feature is None or feature.axes[1] == TOKEN_AXIS
         if feature is not None and by_token and array.dtype.kind == "f":
             array = np.where(outside[..., None], np.float32("nan"), array)
         if array.dtype.kind == "i" and array.shape[:2] == outside.shape and by_token:
@@ -75,7 +75,7 @@ def _differences(
                 first, second = (a.take(range(shared), axis) for a in (first, second))
         if first.shape != second.shape:
             yield f"{name} of a text of {length} words is {second.shape}, not {first.shape}"
-        elif first.dtype.kind == "f" and not np.allclose(first, second, rtol=CLOSE, atol=CLOSE):
+        elif first.dtype.kind == "f" and not np.allclose(first, second, rtol=SCORE_ATOL, atol=SCORE_ATOL):
             gap = np.abs(first - second).max()
             yield f"{name} of a text of {length} words changes by {gap:.2g}"
         elif first.dtype.kind != "f" and not np.array_equal(first, second):
@@ -90,7 +90,7 @@ def _tied(bench: Bench, feeds: Arrays, expected: Arrays, decision: Arrays, rows:
         picked = {name: array[rows[1] : rows[1] + 1] for name, array in decision.items()}
         decision = {name: array[tuple(map(slice, expected[name].shape))] for name, array in picked.items()}
     network, row = bench.network().eval(), rows[0]
-    allowed = TIE * growth(network.head_stages[0], feeds, expected)
+    allowed = TIE_MARGIN * growth(network.head_stages[0], feeds, expected)
     return bool(margins(network, feeds, expected, decision)[0, row] < allowed[row])
 
 
@@ -103,7 +103,7 @@ def _loss(network: Network, batch: Batch) -> float:
 
 FLOAT64 = "a decision in float64"
 
-_FLOAT64 = (
+_FLOAT64_FIX = (
     "Make tensors with x.new_zeros, or with torch.get_default_dtype(), in place of torch.float32 and .float(): a "
     "graph that differs from PyTorch is judged by a copy of the pipeline in float64. So a component must also survive "
     "copy.deepcopy: it holds no locks, generators or open files"
@@ -112,22 +112,22 @@ _FLOAT64 = (
 
 # The checks of training: gradients, seeds, and weights that are saved, loaded and resumed to the bit.
 
-SEEDS, GRADIENT = "determinism", "gradient reaches every parameter"
+SAME_SEED, GRADIENT = "determinism", "gradient reaches every parameter"
 SAVED, RESUMED = "save and load bit-equal", "resume bit-equal"
 
-_SEEDS = (
+_SEED_FIX = (
     "Take random numbers only from torch's own generator (torch.rand, nn.init, nn.Dropout), never from `random` or "
     "NumPy; with self.training False use none, and change nothing in `self`"
 )
-_GRADIENT = (
+_GRADIENT_FIX = (
     "A parameter that the loss does not use learns nothing: use it, delete it, or requires_grad_(False) if it is "
     "meant to be constant. `.detach()`, `.data`, torch.no_grad() and argmax cut the gradient"
 )
-_SAVED = (
+_SAVED_FIX = (
     "Keep learned or sampled values in an nn.Parameter or a persistent buffer (register_buffer); a plain attribute or "
     "a buffer with persistent=False is only for values that the constructor computes from its arguments"
 )
-_RESUMED = (
+_RESUMED_FIX = (
     "Everything that training changes must be in the weights: a counter or an average in a plain attribute is lost "
     "when training stops; make it a buffer (self.register_buffer('steps', torch.zeros(())))"
 )
@@ -196,14 +196,14 @@ class _StageChecks:
 
         def check_loss(changed: Batch, when: str) -> None:
             changed_loss = _loss(network, changed)
-            if not abs(loss - changed_loss) <= CLOSE * max(1.0, abs(loss)):
-                raise FaultError(f"the loss is {changed_loss:.6g}, not {loss:.6g}, {when}", _PADDING)
+            if not abs(loss - changed_loss) <= SCORE_ATOL * max(1.0, abs(loss)):
+                raise FaultError(f"the loss is {changed_loss:.6g}, not {loss:.6g}, {when}", _PADDING_FIX)
 
         def check_decision(changed: Arrays, when: str) -> None:
             decision = self.bench.decide(network, changed)
             for row, length in enumerate(feeds["mask"].sum(1)):
                 for difference in _differences(self.bench, expected, decision, (row, row), int(length), feeds):
-                    raise FaultError(f"{difference}, {when}", _PADDING)
+                    raise FaultError(f"{difference}, {when}", _PADDING_FIX)
 
         if self.bench.subject.kind != "embedding":
             for what, value in GARBAGE.items():
@@ -227,31 +227,31 @@ class _StageChecks:
             for row, i in enumerate(order):
                 feeds, expected = alone[i]
                 for difference in _differences(self.bench, expected, together, (0, row), len(docs[i]), feeds):
-                    raise FaultError(f"{difference}, in a batch of {len(order)} rows instead of alone", _BATCH)
+                    raise FaultError(f"{difference}, in a batch of {len(order)} rows instead of alone", _BATCH_FIX)
 
     def exact(self) -> None:
         """Check that a copy in float64 decides, with numbers in float64."""
         judge = Judge(self.bench.network(2).eval(), {})
         judge.decide(self.bench.feeds(RAGGED))
         if judge.fault:
-            raise FaultError(judge.fault, _FLOAT64)
+            raise FaultError(judge.fault, _FLOAT64_FIX)
 
     def seeds(self) -> None:
         """Check that a seed determines weights and losses, and that an answer is the same twice."""
         first, second = self.bench.network(3), self.bench.network(3)
         for name, tensor in first.state_dict().items():
             if not torch.equal(tensor, second.state_dict()[name]):
-                raise FaultError(f"built twice with the same seed, {name} differs", _SEEDS)
+                raise FaultError(f"built twice with the same seed, {name} differs", _SEED_FIX)
         losses = []
         for network in (first, second):
             torch.manual_seed(4)
             losses.append(network.train().loss(self.bench.batch()).item())
         if losses[0] != losses[1]:
-            raise FaultError(f"with the same seed the loss in training is {losses[0]!r}, then {losses[1]!r}", _SEEDS)
+            raise FaultError(f"with the same seed the loss in training is {losses[0]!r}, then {losses[1]!r}", _SEED_FIX)
         feeds = self.bench.feeds(RAGGED)
         decision, *repeated = (self.bench.decide(first.eval(), feeds) for _ in range(3))
         for again in repeated:
-            _check_bit_equal(decision, again, "in a second call in evaluation", _SEEDS)
+            _check_bit_equal(decision, again, "in a second call in evaluation", _SEED_FIX)
 
     def gradient(self) -> None:
         network = self.bench.network().train()
@@ -259,9 +259,9 @@ class _StageChecks:
             network.loss(self.bench.batches(list(rows))).backward()
         for name, parameter in self.bench.module(network).named_parameters():
             if parameter.requires_grad and (parameter.grad is None or not bool(parameter.grad.any())):
-                raise FaultError(f"no gradient reaches {name} {tuple(parameter.shape)}", _GRADIENT)
+                raise FaultError(f"no gradient reaches {name} {tuple(parameter.shape)}", _GRADIENT_FIX)
             if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all()):
-                raise FaultError(f"the gradient of {name} is not finite", _GRADIENT)
+                raise FaultError(f"the gradient of {name} is not finite", _GRADIENT_FIX)
 
     def saved(self) -> None:
         """Check that trained and saved weights, loaded into a pipeline of another seed, give the same answers."""
@@ -272,7 +272,7 @@ class _StageChecks:
         loaded = self.bench.network(6)
         loaded.load_state_dict(checkpoint.load_weights(path, digest))
         first, second = (self.bench.decide(each.eval(), feeds) for each in (network, loaded))
-        _check_bit_equal(first, second, "after its weights were saved and loaded", _SAVED)
+        _check_bit_equal(first, second, "after its weights were saved and loaded", _SAVED_FIX)
 
     def resumed(self) -> None:
         """Check that training, stopped and resumed, ends with bit-equal weights."""
@@ -284,7 +284,7 @@ class _StageChecks:
         for name, tensor in whole.items():
             if not torch.equal(tensor, resumed[name]):
                 gap = (tensor.float() - resumed[name].float()).abs().max()
-                raise FaultError(f"stopped at batch {stop} and resumed, {name} differs by {gap:.2g}", _RESUMED)
+                raise FaultError(f"stopped at batch {stop} and resumed, {name} differs by {gap:.2g}", _RESUMED_FIX)
 
 
 def stage_checks(bench: Bench) -> list[Check]:
@@ -301,13 +301,13 @@ def stage_checks(bench: Bench) -> list[Check]:
         member_check(subject),
         import_check(subject),
         *shape_checks(bench),
-        Check(PADDING, checks.padding, _PADDING, (SHAPES,)),
-        Check(BATCHES, checks.batches, _BATCH, (SHAPES,)),
-        Check(FLOAT64, checks.exact, _FLOAT64, (SHAPES,)),
-        Check(SEEDS, checks.seeds, _SEEDS, (SHAPES,)),
-        Check(GRADIENT, checks.gradient, _GRADIENT, (SHAPES,)),
-        Check(SAVED, checks.saved, _SAVED, (SHAPES, SEEDS)),
-        Check(RESUMED, checks.resumed, _RESUMED, (SHAPES, SEEDS)),
+        Check(PADDING_INVARIANCE, checks.padding, _PADDING_FIX, (SHAPES,)),
+        Check(BATCH_INVARIANCE, checks.batches, _BATCH_FIX, (SHAPES,)),
+        Check(FLOAT64, checks.exact, _FLOAT64_FIX, (SHAPES,)),
+        Check(SAME_SEED, checks.seeds, _SEED_FIX, (SHAPES,)),
+        Check(GRADIENT, checks.gradient, _GRADIENT_FIX, (SHAPES,)),
+        Check(SAVED, checks.saved, _SAVED_FIX, (SHAPES, SAME_SEED)),
+        Check(RESUMED, checks.resumed, _RESUMED_FIX, (SHAPES, SAME_SEED)),
         access_check(subject, everything, SHAPES),
     ]
 

@@ -18,7 +18,7 @@ from seqpipe.features.vocabulary import SPECIALS, UNK, word_level
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
 
 LABELS = ("a", "b", "c")
-WORDS = ("Ada", "met", "Bo", "in", "Oslo", ".", "née", "extraordinarily", "播放", "9", "x-y", "too")
+TOY_WORDS = ("Ada", "met", "Bo", "in", "Oslo", ".", "née", "extraordinarily", "播放", "9", "x-y", "too")
 _TAGS = {"Ada": "B-PER", "Bo": "B-PER", "Oslo": "B-LOC", "播放": "I-LOC"}
 _LENGTHS = (1, 4, 2, 7, 3, 1, 9, 5, 2, 6, 3, 8)
 
@@ -52,7 +52,7 @@ def number_rows(i: int, length: int) -> list[list[float]]:
 
 
 def word_list(i: int, length: int) -> list[str]:
-    return [WORDS[(i * 5 + j * 7) % len(WORDS)] for j in range(length)]
+    return [TOY_WORDS[(i * 5 + j * 7) % len(TOY_WORDS)] for j in range(length)]
 
 
 def text_pair(i: int, tokens: int) -> Record:
@@ -98,7 +98,7 @@ class ToyPieces:
     """Splits at spaces, and each word into its letters."""
 
     def train(self, texts: Any) -> Tokenizer:
-        letters = sorted(set("".join(WORDS)))
+        letters = sorted(set("".join(TOY_WORDS)))
         tokens = [*SPECIALS, *letters, *("##" + letter for letter in letters)]
         tokenizer = Tokenizer(WordPiece({token: i for i, token in enumerate(tokens)}, unk_token=UNK))
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

@@ -14,8 +14,8 @@ from tokenizers import Tokenizer
 from seqpipe.answers.base import AnswerKind, HeadAnswer
 from seqpipe.answers.registry import head_answer_from, head_task, join_kinds, task_of, tokenizer_file
 from seqpipe.answers.task import HeadTask, Task
-from seqpipe.answers.types import Candidates
-from seqpipe.config.run_layout import FORMAT, LEARNED, refuse_other_format
+from seqpipe.answers.types import CandidateTexts
+from seqpipe.config.run_layout import LEARNED, RUN_FORMAT, refuse_other_format
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.registry import feature_from
@@ -73,7 +73,7 @@ class Artifacts:
         return {task.name: task.target_tokenizer for task in self.tasks if task.target_tokenizer}
 
     @property
-    def candidates(self) -> Candidates | None:
+    def candidates(self) -> CandidateTexts | None:
         """Candidates that the pipeline chooses from; None if it does not choose."""
         sets = [kind.candidates for task in self.tasks if (kind := task.kind).candidates]
         return sets[0] if sets else None
@@ -104,7 +104,7 @@ class Artifacts:
         for name, tokenizer in self.target_tokenizers.items():
             write(folder / tokenizer_file(name), tokenizer.to_str(pretty=True))
         state = {
-            "form": FORMAT,
+            "form": RUN_FORMAT,
             "field": self.featurizer.field,
             "features": {name: feature.manifest() for name, feature in self.featurizer.features.items()},
             "counts": {name: list(counts) for name, counts in self.counts.items()},

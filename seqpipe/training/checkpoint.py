@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from seqpipe.config.run_layout import FORMAT, LAST, refuse_other_format
+from seqpipe.config.run_layout import LAST, RUN_FORMAT, refuse_other_format
 from seqpipe.errors import DataError, UsageError
 from seqpipe.files import sha256, write, writing
 
@@ -40,7 +40,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 
 def _header(digest: str) -> bytes:
-    return f"seqpipe-checkpoint-{FORMAT}\n{digest}\n".encode()
+    return f"seqpipe-checkpoint-{RUN_FORMAT}\n{digest}\n".encode()
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from seqpipe.answers.types import PASSAGE
 from seqpipe.config.contract import build_component, is_self_supervised
 from seqpipe.config.loader import Config
 from seqpipe.features.document import Record
-from seqpipe.features.parts import read_records
-from seqpipe.features.sources import fields_of
+from seqpipe.features.parts import read_part
+from seqpipe.features.sources import read_fields
 from seqpipe.training.artifacts import Artifacts
 
 # About 400 bytes are kept of a record: the hashes of its input and its answers, and its place, never its text.
-MOST = 200_000  # records of each file that are compared
+MAX_COMPARED_RECORDS = 200_000  # records of each file that are compared
 
 
 def data_faults(
@@ -45,10 +45,10 @@ def data_faults(
     def answers_of(record: Record) -> tuple[int, ...]:
         return tuple([_digest(part.gold(record)) for part in judged.values()])
 
-    fields, data, reader = fields_of(artifacts.featurizer), config.data, build_component(config.data.reader)
+    fields, data, reader = read_fields(artifacts.featurizer), config.data, build_component(config.data.reader)
     if tests is None:
         left_out: list[str] | None = [] if data.bad_rows == "skip" else None
-        tests = {name: read_records(reader, path, data.overlaps, left_out) for name, path in data.tests.items()}
+        tests = {name: read_part(reader, path, data.overlaps, left_out) for name, path in data.tests.items()}
     sets: dict[str, Any] = {"train": train, "dev": dev, **tests}
     # By the hash of an input: the set, the place and the answers of its first record. The answers are hashes, or the
     # position of the record where the caller has it: few inputs repeat, and the answers of tagged words cost most.
@@ -60,8 +60,8 @@ def data_faults(
     for name, records in sets.items():
         same, similar, empty, count = list[str](), list[str](), list[str](), 0
         for count, record in enumerate(records, 1):
-            if count > MOST:
-                note, count = f" (in the first {MOST:,} records of each file)", MOST
+            if count > MAX_COMPARED_RECORDS:
+                note, count = f" (in the first {MAX_COMPARED_RECORDS:,} records of each file)", MAX_COMPARED_RECORDS
                 break
             place = str(record.get("where", f"{name}: record {count:,}"))
             if any(not "".join(part.gold(record)).strip() for part in written):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from seqpipe.answers.task import list_examples, warnings_about
-from seqpipe.answers.text import ENOUGH, evaluation_window, prompt_records
+from seqpipe.answers.text import MAX_LOGITS, evaluation_window, prompt_records
 from seqpipe.config.contract import (
     CorpusSettings,
     build_component,
@@ -25,15 +25,15 @@ from seqpipe.config.contract import (
     declaration,
     describe,
     has_member,
-    head_task,
     is_quadratic,
+    task_class,
 )
 from seqpipe.config.loader import Component, Config
-from seqpipe.config.run_layout import TOKENS
+from seqpipe.config.run_layout import TOKENS_DIR
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import KeptRecord, Record
 from seqpipe.features.mapped import FeatureStore, StoredRecords, UnmappableError, write_values
-from seqpipe.features.parts import DataPath, Part, Role, left_out_message, no_records_left, paths_of, read_records
+from seqpipe.features.parts import DataPart, DataPath, Role, left_out_message, no_records_left, paths_of, read_part
 from seqpipe.files import sha256_file
 from seqpipe.runtime.predictor import batches
 from seqpipe.training.artifacts import Artifacts, FittedTask
@@ -48,8 +48,8 @@ from seqpipe.training.datasets import (
     epoch_examples,
     examples,
     in_memory,
+    load_records,
     mapped_examples,
-    read,
     tensors,
     token_file,
 )
@@ -123,7 +123,7 @@ def encode_candidates(network: Network, device: torch.device | str = "cpu") -> N
 
 # The two forms of training data, examples and a token corpus, of which the head chooses one.
 
-LARGE = 16_000_000  # bytes of a data file from which on its features are mapped: in memory they are 20 to 50 times that
+MIN_MAPPED_BYTES = 16_000_000  # of a data file whose features are mapped: in memory they are 20 to 50 times that
 FEATURES_VARIABLE = "SEQPIPE_FEATURES"  # auto, memory or mapped
 TRAIN = "train.bin"  # the file of training tokens in the folder TOKENS
 COMPARED = 200  # training records for the parity check if there is no dev or test set
@@ -169,7 +169,7 @@ class DataForm(ABC):
     def fit(self, records: Sequence[Record], folder: Path | None = None) -> Artifacts:
         """Return the artifacts fitted to the training records, of a run in this folder."""
         unlabelled = self.read(self.config.data.unlabelled) if self.config.data.unlabelled else ()
-        return fit_artifacts(self.config, records, unlabelled, folder and folder / TOKENS / TRAIN)
+        return fit_artifacts(self.config, records, unlabelled, folder and folder / TOKENS_DIR / TRAIN)
 
     @abstractmethod
     def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None) -> TrainingData:
@@ -205,7 +205,7 @@ class ExampleData(DataForm):
             if records is None:
                 left_out.clear()
                 bad_rows = left_out if data.bad_rows == "skip" else None
-                records = [*map(KeptRecord, read(data.reader, path, self.most, data.overlaps, bad_rows))]
+                records = [*map(KeptRecord, load_records(data.reader, path, self.most, data.overlaps, bad_rows))]
             if self.store is None:
                 return records
             self._sets[path] = records
@@ -215,7 +215,7 @@ class ExampleData(DataForm):
         """Return whether records are mapped; a large file that cannot be is reported."""
         mode = features_mode()
         size = sum(file.stat().st_size for file in self._files(path))
-        if mode == "memory" or (mode == "auto" and size < LARGE):
+        if mode == "memory" or (mode == "auto" and size < MIN_MAPPED_BYTES):
             return False
         assert self.store
         if reason := unmappable(self.config):
@@ -228,7 +228,7 @@ class ExampleData(DataForm):
         reader, paths = self.config.data.reader, paths_of(path)
         if not has_member(reader.cls, "files"):
             return [*paths]
-        return [file for some in paths for file in build_component(reader).files(some)]
+        return [file for data_path in paths for file in build_component(reader).files(data_path)]
 
     def _map(self, path: DataPath) -> StoredRecords | None:
         """Return the records from the store; None if `marshal` cannot write them."""
@@ -242,7 +242,7 @@ class ExampleData(DataForm):
             def values() -> Iterator[Record]:
                 component = build_component(reader)
                 with store.console.progress("reading", None) as tick:
-                    records = (r for p in paths for r in read_records(component, p, data.overlaps, left_out))
+                    records = (r for p in paths for r in read_part(component, p, data.overlaps, left_out))
                     for number, record in enumerate(records, 1):
                         fields.update(dict.fromkeys(record))
                         yield record
@@ -269,7 +269,7 @@ class ExampleData(DataForm):
         facts = json.loads((folder / "facts.json").read_text())
         self.left_out[str(path)] = facts["left_out"]
         every = StoredRecords(folder / "records", None, folder.name, store, facts["fields"])
-        if not isinstance(path, Part):
+        if not isinstance(path, DataPart):
             return every
 
         def make_rows(rows: Path) -> None:
@@ -358,9 +358,9 @@ class TokenCorpus(DataForm):
         if folder is None:
             batches = self._windows(in_memory(artifacts, records))
         else:
-            batches = self._file_windows(artifacts, data.train, folder / TOKENS / TRAIN)
+            batches = self._file_windows(artifacts, data.train, folder / TOKENS_DIR / TRAIN)
             if data.dev:
-                dev_batches = self._file_windows(artifacts, data.dev, folder / TOKENS / "dev.bin", is_dev=True).once
+                dev_batches = self._file_windows(artifacts, data.dev, folder / TOKENS_DIR / "dev.bin", is_dev=True).once
         return TrainingData(batches, f"a text of {len(batches.tokens):,}", artifacts, dev_batches=dev_batches)
 
     def _file_windows(self, artifacts: Artifacts, path: DataPath, tokens: Path, is_dev: bool = False) -> Windows:
@@ -372,7 +372,7 @@ class TokenCorpus(DataForm):
             # With carried states, dev is scored in longer windows than those of training.
             size = len(artifacts.vocabulary)
             context = max(1, min(evaluation_window(self.corpus.context, True, size), len(cached) - 1))
-            return Windows(cached, context, max(1, ENOUGH // (size * context)))
+            return Windows(cached, context, max(1, MAX_LOGITS // (size * context)))
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
 
@@ -388,7 +388,7 @@ def unmappable(config: Config) -> str:
     data, reader, pairs = config.data, build_component(config.data.reader), "label_pairs"
     if has_member(reader, "epoch") and reader.changes(data.train):
         return "the reader yields other records in each epoch"
-    if data.candidates or any(head_task(head).has_candidates for head in config.head):
+    if data.candidates or any(task_class(head).has_candidates for head in config.head):
         return "each text is paired with a candidate"
     if alike := [head for head in config.head if declaration(head, pairs)]:
         return f"{describe(alike[0])} pairs texts of one label anew in each epoch"

@@ -34,7 +34,7 @@ from seqpipe.features.document import (
     words_of,
 )
 from seqpipe.features.mapped import Docs, JoinedDocs, Ragged, StoredRecords, changed_while_read, plain_doc, write_values
-from seqpipe.features.parts import DataPath, read_records
+from seqpipe.features.parts import DataPath, read_part
 from seqpipe.features.sources import InputSource, sources_of, tokenizers_of
 from seqpipe.features.spans import offsets_of
 from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
@@ -127,7 +127,7 @@ def _cut(values: Any, axes: Sequence[str], inside: Mapping[str, slice]) -> Any:
     return [_cut(row, axes[1:], inside) for row in values] if inside.keys() & axes[1:] else values
 
 
-def read(
+def load_records(
     reader: Component,
     path: DataPath,
     most: int | None = None,
@@ -529,7 +529,7 @@ def unseen_labels(artifacts: Artifacts, records: Iterable[Record]) -> Iterator[t
 
 # A token corpus: the tokens of all texts in one file, which may be larger than memory, and windows of it.
 
-_CHUNK = 256  # records split at a time
+_RECORDS_PER_CHUNK = 256  # records split at a time
 _WRITE = 1 << 20  # tokens written at a time
 
 
@@ -545,7 +545,7 @@ class Records(Sequence[Record]):
         empty, left_out = True, self.left_out
         if left_out:
             left_out.clear()
-        for record in read_records(build_component(self.reader), self.path, self.overlaps, left_out):
+        for record in read_part(build_component(self.reader), self.path, self.overlaps, left_out):
             empty = False
             yield record
         if empty:
@@ -565,7 +565,7 @@ def _token_ids(
     """Yield the tokens of all texts, with [EOS] after each text that does not continue in the next record."""
 
     def docs() -> Iterator[tuple[Doc, bool]]:
-        for chunk in chunks(records, _CHUNK):
+        for chunk in chunks(records, _RECORDS_PER_CHUNK):
             for record, doc in zip(chunk, source.docs(chunk), strict=True):
                 on_doc(doc)
                 yield doc, record.get(RECORD_CONTINUES) is True
@@ -648,8 +648,8 @@ class Windows:
         if self.epoch_batches is not None:
             last = len(self.tokens) - self.context
             return random.integers(0, last, (self.epoch_batches, self.rows)).tolist()
-        rest = len(self.tokens) - 1 - self.windows * self.context
-        begins = random.integers(0, rest + 1) + self.context * random.permutation(self.windows)
+        spare_tokens = len(self.tokens) - 1 - self.windows * self.context
+        begins = random.integers(0, spare_tokens + 1) + self.context * random.permutation(self.windows)
         return [begins[i : i + self.rows].tolist() for i in range(0, self.windows, self.rows)]
 
     def __call__(self, rows: Sequence[int]) -> Batch:

@@ -35,7 +35,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Processes:
+class TrainingProcesses:
     """All processes of a training as one of them sees them; by default it is the only one."""
 
     rank: int = 0
@@ -177,11 +177,11 @@ class Processes:
         return is_first and not (SILENT in message and LAUNCHED in os.environ)
 
 
-ALONE = Processes()
-_joined: list[Processes] = []
+ALONE = TrainingProcesses()
+_joined: list[TrainingProcesses] = []
 
 
-def current() -> Processes:
+def current_processes() -> TrainingProcesses:
     """Return the processes that this one has joined; itself alone before."""
     return _joined[0] if _joined else ALONE
 
@@ -191,21 +191,21 @@ def is_started() -> bool:
     return all(name in os.environ for name in VARIABLES) and os.environ["WORLD_SIZE"] != "1"
 
 
-def join() -> Processes:
+def join() -> TrainingProcesses:
     """Join the processes that torchrun started, and wait for them; alone without torchrun."""
     if not _joined and is_started():
         store, rank, count = next(dist.rendezvous("env://", timeout=FOREVER))
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=FOREVER)
         prefix = f"seqpipe-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
-        _joined.append(Processes(rank, count, dist.PrefixStore(prefix, store)))
+        _joined.append(TrainingProcesses(rank, count, dist.PrefixStore(prefix, store)))
         atexit.register(_leave)
-    return current()
+    return current_processes()
 
 
 def _leave() -> None:
     with suppress(RuntimeError):  # the process with the store has ended
-        if not current().store.check(["error"]):
+        if not current_processes().store.check(["error"]):
             dist.destroy_process_group()
 
 

@@ -28,7 +28,7 @@ from seqpipe.config.contract import (
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import CHECKPOINTS
 from seqpipe.errors import DataError, EnvError
-from seqpipe.evaluation.scores import answered, evaluate, score_answers
+from seqpipe.evaluation.scores import answered, score_answers, score_records
 from seqpipe.features.document import Arrays, Record, location
 from seqpipe.features.mapped import StoredRecords
 from seqpipe.runtime.decode_options import Known
@@ -93,7 +93,7 @@ def calibrate(network: Network, batches: Callable[[], Batches]) -> None:
 
 
 def dev_measures(
-    network: Network, batches: Batches, processes: devices.Processes = devices.ALONE
+    network: Network, batches: Batches, processes: devices.TrainingProcesses = devices.ALONE
 ) -> tuple[float | None, dict[str, dict[str, float]]]:
     """Return the mean loss of a record, and the `measures` of each head, or else its perplexity, by its name.
 
@@ -164,7 +164,9 @@ def option_table(network: Network) -> dict[str, dict[str, Any]]:
 def option_trials(network: Network) -> dict[str, list[dict[str, Any]]]:
     """Return, for each decode option, values of others with which it has an effect (`TryWith`); names of a bundle."""
     return {
-        head.prefix + name: [{head.prefix + beside: value for beside, value in some.items()} for some in option.trials]
+        head.prefix + name: [
+            {head.prefix + beside: value for beside, value in values.items()} for values in option.trials
+        ]
         for head in network.head_stages
         for name, option in decode_options(head.component.cls).items()
     }
@@ -222,13 +224,13 @@ class DevScores:
         `check_interrupt` is called regularly; an exception that it raises ends the evaluation.
         """
         network, records = self.network, self.records[:2] if only_names else self.records
-        processes = devices.ALONE if only_names else devices.current()
+        processes = devices.ALONE if only_names else devices.current_processes()
         with dev_allocations(network.artifacts, self.records):
             if not only_names:
                 calibrate(network, self._device_batches)
             stop, step = (1, 1) if only_names else (None, processes.count)
-            some = itertools.islice(self._device_batches(), processes.rank, stop, step)
-            loss, measures = dev_measures(network, some, processes)
+            shard = itertools.islice(self._device_batches(), processes.rank, stop, step)
+            loss, measures = dev_measures(network, shard, processes)
         if network.is_language_model:
             check_interrupt()
             return {"perplexity": measures[""]["perplexity"], "loss": math.log(measures[""]["perplexity"])}
@@ -247,15 +249,15 @@ class DevScores:
             yield {name: tensor.to(self.device) for name, tensor in batch.items()}
 
 
-def shared_scores(predictor: Predictor, records: Sequence[Record], processes: devices.Processes) -> Scores:
+def shared_scores(predictor: Predictor, records: Sequence[Record], processes: devices.TrainingProcesses) -> Scores:
     """Return the scores of records, which several processes answer in shares; the first one scores all answers."""
     if processes.count == 1:
-        return evaluate(predictor, records.with_docs() if isinstance(records, StoredRecords) else records)[""]
+        return score_records(predictor, records.with_docs() if isinstance(records, StoredRecords) else records)[""]
     answers = processes.interleave([answer for _, answer in answered(predictor, processes.share(records))])
     return processes.by_first(lambda: score_answers(predictor, zip(records, answers, strict=True))[""])
 
 
-SAMPLE = 20, 100  # at least and at most so many training records, a hundredth of all, are scored after each epoch
+SAMPLE_SIZES = 20, 100  # at least and at most so many training records, a hundredth of all, are scored after each epoch
 
 
 def sample_scores(
@@ -267,9 +269,11 @@ def sample_scores(
     """
     if any(task.head_task.is_stepwise or task.kind.is_generated for task in network.artifacts.tasks):
         return None
-    size = min(len(records), SAMPLE[1], max(SAMPLE[0], len(records) // 100))
+    size = min(len(records), SAMPLE_SIZES[1], max(SAMPLE_SIZES[0], len(records) // 100))
     sample = [records[i * len(records) // size] for i in range(size)]
-    return lambda check_interrupt: shared_scores(predictor(network, device, check_interrupt), sample, devices.current())
+    return lambda check_interrupt: shared_scores(
+        predictor(network, device, check_interrupt), sample, devices.current_processes()
+    )
 
 
 @dataclass(frozen=True)

@@ -23,19 +23,19 @@ from seqpipe.config.contract import (
     declared_features,
     describe,
     has_member,
-    head_task,
     is_language_model_head,
     is_self_supervised,
     reads_every_token,
     replaces_mask,
+    task_class,
 )
 from seqpipe.config.init_from import counterpart, relative_path
 from seqpipe.config.loader import Config
 from seqpipe.config.model import Component
 from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
 from seqpipe.features.document import Doc, Record, TokenCounter, location
-from seqpipe.features.encoding import FIX, is_panic, split_error
-from seqpipe.features.kinds.base import SENTENCES, WORDS, FeatureKind
+from seqpipe.features.encoding import UNSPLIT_FIX, is_panic, split_error
+from seqpipe.features.kinds.base import SENTENCE_AXIS, WORD_AXIS, FeatureKind
 from seqpipe.features.kinds.registry import pair_features
 from seqpipe.features.mapped import StoredRecords
 from seqpipe.features.sources import (
@@ -51,7 +51,7 @@ from seqpipe.features.splitting import splits_words
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.runtime.predictor import CHUNK, chunks
 from seqpipe.training.artifacts import Artifacts, FittedTask
-from seqpipe.training.datasets import TICK, Records, docs_of, read, token_file
+from seqpipe.training.datasets import TICK, Records, docs_of, load_records, token_file
 
 
 def replacing_encoder(source: Input) -> Component | None:
@@ -63,7 +63,7 @@ def _refuse(heads: Sequence[Component], subjects: tuple[str, ...], message: str)
     """Raise ConfigError for heads that decide about one of these subjects, if there is a message."""
     if not message:
         return
-    refused = [head for head in heads if head_task(head).declared_subject(answer_settings(head)) in subjects]
+    refused = [head for head in heads if task_class(head).declared_subject(answer_settings(head)) in subjects]
     if refused:
         raise ConfigError([head.problem(f"{describe(head)}: {message}") for head in refused])
 
@@ -74,9 +74,9 @@ def _lacking_words(source: Input, tokenizer: Tokenizer) -> str:
     axes = {axis for feature in features for axis in feature.axes}
     if source.pairs:
         return "a pair of texts has no words to tag; make the tokenizer read one field"
-    if SENTENCES in axes:
+    if SENTENCE_AXIS in axes:
         return "an encoder replaces the words with sentences, so there are no words to tag; delete that encoder"
-    if splits_words(tokenizer) and WORDS not in axes and source.tokenizer is not None:
+    if splits_words(tokenizer) and WORD_AXIS not in axes and source.tokenizer is not None:
         return (
             f"the tokenizer {source.tokenizer.use!r} splits words, and a tag belongs to a whole word; add "
             "{use: words} to the encoders, which joins pieces to words, or choose the tokenizer words"
@@ -104,7 +104,7 @@ def fit_tokenizer(component: Component, texts: Callable[[], Texts]) -> Tokenizer
         if not is_panic(error):
             raise
         refuse_panicking_text(trainer, [*texts()])
-        message = f"{component.key}: {describe(component)} cannot be trained on these texts: {error}; {FIX}"
+        message = f"{component.key}: {describe(component)} cannot be trained on these texts: {error}; {UNSPLIT_FIX}"
         raise DataError(message) from error
     where = f"{component.key}: {describe(component)}"
     if not isinstance(tokenizer, Tokenizer):
@@ -169,7 +169,7 @@ def fit_task(
 
     `tokenizer` is that of the only text source, `source` the first one; the head chooses from the `candidates`.
     """
-    task = head_task(head)
+    task = task_class(head)
     fields = source.tokenizer.common_keys.get("field") if source.tokenizer else None
     info = HeadInfo(
         answer_settings(head),
@@ -210,12 +210,12 @@ def _old_labels(head: Component) -> Sequence[str]:
     if not folder:
         return ()
     task = Artifacts.load(folder).tasks[counterpart(head, folder).number]
-    old_kind, kind, where = task.answer["kind"], head_task(head).kind_type, f"the run {relative_path(folder)}"
+    old_kind, kind, where = task.answer["kind"], task_class(head).kind_type, f"the run {relative_path(folder)}"
     if old_kind != kind.kind and not (kind.needs_tokenizer and ANSWER_KINDS[old_kind].needs_tokenizer):
         fix = "restore its old options, or delete init"
         message = f"{where} answers with {old_kind}, but this head with {kind.kind}; {fix}"
         raise ConfigError([head.problem(message)])
-    if message := head_task(head).label_conflict(task.answer, answer_settings(head), where):
+    if message := task_class(head).label_conflict(task.answer, answer_settings(head), where):
         raise ConfigError([head.problem(f"{message}, or delete init")])
     return task.labels
 
@@ -248,9 +248,9 @@ def fit_artifacts(
     inputs, candidates, texts = by_source(config.inputs), records, records
     heads = config.head if len(inputs) == 1 else ()
     if path := config.data.candidates:
-        candidates = read(config.data.reader, path)
+        candidates = load_records(config.data.reader, path)
         texts = [*records, *candidates]
-    if unlabelled and not any(head_task(head).has_target_text for head in config.head):
+    if unlabelled and not any(task_class(head).has_target_text for head in config.head):
         texts = [*texts, *unlabelled]
     fitted = {name: _fit_source(source, heads, texts, tokens) for name, source in inputs.items()}
     sources = {name: part.source for name, part in fitted.items()}
@@ -258,7 +258,7 @@ def fit_artifacts(
     tokenizers = [*tokenizers_of(featurizer).values()]
     if len(inputs) > 1 and config.inputs[0].tokenizer:
         # A head that tags the first of several sources needs its words.
-        joining = [head for head in config.head if head_task(head).joins_sources]
+        joining = [head for head in config.head if task_class(head).joins_sources]
         _refuse(joining, (EACH_WORD,), _lacking_words(config.inputs[0], tokenizers[0]))
     shared_tokenizer = tokenizers[0] if len(tokenizers) == 1 else None
     names = [head.name if len(config.head) > 1 else "" for head in config.head]
@@ -321,7 +321,7 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
         yield from ((record, split_or_whole(record, fields, name)) for record in watched for name in fields)
         # A tokenizer shared with the target is trained on both texts.
         writing = [head for head in heads if head.common_keys.get("target_tokenizer") == "same"]
-        targets = [head.common_keys.get("target") or "target" for head in writing if head_task(head).has_target_text]
+        targets = [head.common_keys.get("target") or "target" for head in writing if task_class(head).has_target_text]
         yield from ((record, target_text(record, name)) for name in targets for record in records)
 
     tokenizer = fit_tokenizer(source.tokenizer, texts)

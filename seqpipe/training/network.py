@@ -39,8 +39,8 @@ from seqpipe.config.signature import MAY_LACK, call
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.nn.attention import attention_weights
-from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_chunk, stage_entries
-from seqpipe.nn.multi_source_attention import join_sources, summarize_sources
+from seqpipe.nn.incremental import HEAD_ENTRY, IncrementalStages, cache_entries, read_chunk, stage_entries
+from seqpipe.nn.multi_source_attention import join_source_outputs, summarize_sources
 from seqpipe.runtime.manifest import CacheEntry, Limits
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import SOFT_TARGETS
@@ -386,7 +386,7 @@ class Network(nn.Module):
     def cache(self) -> tuple[CacheEntry, ...]:
         """Cache entries of a language model or a streaming pipeline; empty for others."""
         if self.streams:
-            state = CacheEntry.of(PAST + HEAD, PRESENT + HEAD, tuple(self.head.state_shape), grows=False)
+            state = CacheEntry.of(PAST + HEAD_ENTRY, PRESENT + HEAD_ENTRY, tuple(self.head.state_shape), grows=False)
             return *stage_entries(list(self.encoder)), state
         return cache_entries(list(self.encoder)) if self.is_language_model else ()
 
@@ -434,7 +434,7 @@ class Network(nn.Module):
             {name: value for name, value in sources[source].items() if name != "sources"} for source in self.read
         ]
         if self.joins_sources:
-            names |= join_sources(names["sources"])
+            names |= join_source_outputs(names["sources"])
         elif len(self.read) == 1:
             names |= names["sources"][0]
 
@@ -491,7 +491,7 @@ class Network(nn.Module):
             names = {**features, "x": chunk.x, "mask": chunk.mask, "state": chunk.state}
             decision = dict(call_stage(head.component, head.module.decide_chunk, names, **options))
             state = decision.pop("state")[:, None]
-            return {**decision, **chunk.cache, PRESENT + HEAD: state}
+            return {**decision, **chunk.cache, PRESENT + HEAD_ENTRY: state}
         names = dict(features)
         decision = {}
         weights: dict[str, Tensor] = {}

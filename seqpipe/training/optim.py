@@ -180,11 +180,11 @@ def rate_factor(settings: Train, share: float) -> float:
     schedule = settings.schedule
     if share < schedule.warmup_ratio:
         return max(share, 1e-4) / schedule.warmup_ratio
-    rest = (share - schedule.warmup_ratio) / (1 - schedule.warmup_ratio)
+    progress = (share - schedule.warmup_ratio) / (1 - schedule.warmup_ratio)
     if schedule.use == "linear":
-        return 1 - rest * (1 - schedule.final_ratio)
+        return 1 - progress * (1 - schedule.final_ratio)
     if schedule.use == "cosine":
-        return schedule.final_ratio + (1 - schedule.final_ratio) * (1 + math.cos(math.pi * rest)) / 2
+        return schedule.final_ratio + (1 - schedule.final_ratio) * (1 + math.cos(math.pi * progress)) / 2
     return 1.0
 
 

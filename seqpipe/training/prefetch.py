@@ -32,7 +32,7 @@ from seqpipe.training.datasets import Batch, Batches, Windows, tensors
 AHEAD = 4  # calls of each thread or process that are made, or begun, before the step that needs the first batch
 OF_A_CALL = 8  # batches that a process makes: a call waits for the thread that trains
 MOST_PROCESSES = 4
-LARGE = 1 << 30  # bytes of a token file, from which on its pages may have to be read from the disk
+MIN_UNCACHED_BYTES = 1 << 30  # bytes of a token file, from which on its pages may have to be read from the disk
 
 
 def process_count(batches: Batches | Windows, threads: int) -> int:
@@ -42,7 +42,7 @@ def process_count(batches: Batches | Windows, threads: int) -> int:
     faster than training without it where batches cost about as much as steps, as those of n-grams do.
     """
     if isinstance(batches, Windows):
-        is_mapped = isinstance(batches.tokens, np.memmap) and batches.tokens.nbytes >= LARGE
+        is_mapped = isinstance(batches.tokens, np.memmap) and batches.tokens.nbytes >= MIN_UNCACHED_BYTES
     else:
         is_mapped = not isinstance(batches.data, list) and batches.epoch_examples is None
     share = cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # which torchrun sets
@@ -83,12 +83,12 @@ class Prefetcher:
         if self._executor is None:
             yield from map(self.batches, order)
             return
-        futures, rest = deque[Future[list[Any]]](), chunks(order, OF_A_CALL if self.processes else 1)
+        futures, parts = deque[Future[list[Any]]](), chunks(order, OF_A_CALL if self.processes else 1)
         try:
-            futures.extend(map(self._submit, islice(rest, AHEAD * max(1, self.processes))))
+            futures.extend(map(self._submit, islice(parts, AHEAD * max(1, self.processes))))
             while futures:
                 arrays = futures.popleft().result()
-                futures.extend(map(self._submit, islice(rest, 1)))
+                futures.extend(map(self._submit, islice(parts, 1)))
                 for batch in map(tensors, arrays) if self.processes else arrays:
                     yield _pinned(batch) if self.processes and self.pins else batch
         except BrokenProcessPool as error:

@@ -19,7 +19,7 @@ from seqpipe.evaluation.scores import deciding, is_perfect
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """Position of a run; with the weights and the optimiser it is the complete state."""
 
     epoch: int = 0
@@ -79,7 +79,7 @@ class Progress:
         self.done = self.epoch >= settings.epochs or is_out_of_patience
 
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
@@ -90,7 +90,7 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         # Python allows handlers in the main thread only; a pipeline in another thread leaves signals to its caller.
         is_main = threading.current_thread() is threading.main_thread()
-        numbers = SIGNALS if is_main else ()
+        numbers = STOP_SIGNALS if is_main else ()
         self._handlers: dict[int, Any] = {number: signal.signal(number, self._receive) for number in numbers}
         return self
 
@@ -109,11 +109,11 @@ class Interrupts:
 
 # An epoch's loss over this many times the first, plus 1, or that of a uniform guess, shows that a learning rate is too
 # high. Labels that no text tells may keep it a little above that of a guess.
-RISE, EXCESS = 3, 1.1
+DIVERGED_RISE, DIVERGED_EXCESS = 3, 1.1
 LONGER = 2  # factor of epochs advised for a training that was still improving
 
 
-def outcome_of(progress: Progress, config: Config, uniform_loss: float | None = None) -> dict[str, Any]:
+def outcome_of(progress: TrainingProgress, config: Config, uniform_loss: float | None = None) -> dict[str, Any]:
     """Return the outcome of a finished training as plain values; epochs are counted from 1.
 
     - `ended_by`: `epochs`, `patience` or `callback`; `epochs`: number of trained ones; `max_epochs`: `train.epochs`.
@@ -158,7 +158,7 @@ def rise_of_loss(outcome: Mapping[str, Any]) -> str:
     """
     first, *later = outcome.get("losses", (0.0, 0.0))  # a bundle with other candidates has no outcome
     uniform, highest = outcome.get("uniform_loss"), max(later)
-    if highest <= (max(EXCESS * uniform, first) if uniform else RISE * first + 1):
+    if highest <= (max(DIVERGED_EXCESS * uniform, first) if uniform else DIVERGED_RISE * first + 1):
         return ""
     guess = f", above the {uniform:.4g} of a uniform guess" if uniform else ""
     rise = f"the training loss rose from {first:.4g} at the first step to {highest:.4g}{guess}"

@@ -13,7 +13,7 @@ import torch
 from seqpipe.answers.registry import part_of
 from seqpipe.config.contract import build_component, changes_by_epoch, corpus_settings, has_member
 from seqpipe.config.init_from import relative_path, run_problem
-from seqpipe.config.loader import Component, Config, load
+from seqpipe.config.loader import Component, Config, load_config
 from seqpipe.config.run_layout import BUNDLE, TEACHER, YAML
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
@@ -49,12 +49,12 @@ def teacher_answers(
     heads = [_Lesson(config, *pair, teacher, run) for pair in zip(config.head, artifacts.tasks, strict=True)]
     columns: dict[str, list[Any]] = {head.task.name: [] for head in heads}
     with console.progress("the teacher answers", len(records)) as tick:
-        for some in chunks(records, CHUNK):
-            docs = teacher.docs(some)
+        for chunk in chunks(records, CHUNK):
+            docs = teacher.docs(chunk)
             for head in heads:
                 if head.reads_tokens:
-                    head.refuse_other_words(artifacts.featurizer.docs(some), docs, some)
-                columns[head.task.name] += head.texts(some) if head.writes else head.distributions(docs)
+                    head.refuse_other_words(artifacts.featurizer.docs(chunk), docs, chunk)
+                columns[head.task.name] += head.texts(chunk) if head.writes else head.distributions(docs)
             tick(len(columns[heads[0].task.name]))
     state: dict[str, Any] = {}
     for name, column in columns.items():
@@ -80,7 +80,7 @@ def _open(config: Config, path: Path, device: str) -> tuple[Predictor, Network |
         return open_bundle(path, "cpu", 1).predictor, None
     if problem := run_problem(path):
         raise UsageError(f"train.teacher: {problem}, or a bundle")
-    trained = load(path / YAML, files=False, runs=False, plugin_files=config.plugin_files)
+    trained = load_config(path / YAML, files=False, runs=False, plugin_files=config.plugin_files)
     network = TrainedPipeline.load(trained, path).network.to(device)
     return predictor(network, device), network
 
@@ -142,10 +142,10 @@ class _Lesson:
         """Return the probabilities (n, …, L) of each text, in the order of the student's labels; n is 0 if empty."""
         rows, generates = dict[int, np.ndarray](), self.task.kind.is_generated
         for places in batches([self.teacher.kind.text_length(doc) for doc in docs]):
-            some, counts = [docs[place] for place in places], [1] * len(places)
+            batch_docs, counts = [docs[place] for place in places], [1] * len(places)
             if self.reads_tokens:  # after the last token of a language model, [EOS] is predicted
-                counts = [len(doc) + 1 if generates else len(doc.first.word_offsets) for doc in some]
-            p = self._probabilities(some)[..., self.columns]
+                counts = [len(doc) + 1 if generates else len(doc.first.word_offsets) for doc in batch_docs]
+            p = self._probabilities(batch_docs)[..., self.columns]
             rows |= zip(places, np.split(p, np.cumsum(counts)[:-1]), strict=True)
         empty = next(iter(rows.values()), np.zeros((0, len(self.columns)), np.float32))[:0]
         return [rows.get(place, empty) for place in range(len(docs))]

@@ -15,11 +15,11 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from seqpipe.config.loader import Config
 from seqpipe.files import writing_folder
-from seqpipe.training.datasets import read
+from seqpipe.training.datasets import load_records
 from seqpipe.training.fit import split_or_whole
 
 NAMES = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-LONGEST = 128  # tokens of a text
+BERT_TOKENS = 128  # tokens of a text
 
 
 def tiny_bert(folder: Path, texts: Sequence[str], pieces: int) -> int:
@@ -34,14 +34,14 @@ def tiny_bert(folder: Path, texts: Sequence[str], pieces: int) -> int:
         num_hidden_layers=2,
         num_attention_heads=4,
         intermediate_size=128,
-        max_position_embeddings=LONGEST,
+        max_position_embeddings=BERT_TOKENS,
     )
     with torch.random.fork_rng(devices=[]), writing_folder(folder) as part:
         torch.manual_seed(1)
         logging.disable_progress_bar()
         BertModel(config).save_pretrained(part)
         logging.enable_progress_bar()
-        PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=LONGEST, **NAMES).save_pretrained(part)
+        PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=BERT_TOKENS, **NAMES).save_pretrained(part)
     return int(config.vocab_size)
 
 
@@ -49,7 +49,7 @@ def checkpoint_texts(config: Config, folder: Path) -> list[str]:
     """Return the training texts for the tokenizers of the checkpoint in this folder."""
     fields = [tokenizer.common_keys["field"] for tokenizer in config.tokenizers if folder in tokenizer.options.values()]
     names = [name for field in fields for name in ((field,) if isinstance(field, str) else field)]
-    records = read(config.data.reader, config.data.train)
+    records = load_records(config.data.reader, config.data.train)
     texts = (split_or_whole(record, (name,), name) for record in records for name in names)
     return [text if isinstance(text, str) else " ".join(text) for text in texts]
 

@@ -35,7 +35,7 @@ from seqpipe.training.evaluation import FINITE, evaluation, first_not_finite
 from seqpipe.training.memory import counters, cure, failed_stage, unchanged
 from seqpipe.training.network import Network
 from seqpipe.training.prefetch import Prefetcher, process_count
-from seqpipe.training.progress import Interrupts, Progress
+from seqpipe.training.progress import Interrupts, TrainingProgress
 
 REPORT_BATCHES = 20  # on a GPU, which training waits for at each report
 GRADIENT_STEPS = 4  # steps of an epoch, or a few more, at which the norms of the gradients are measured
@@ -59,8 +59,8 @@ class Trainer:
     evaluate_train: Evaluate | None = None  # scores of a sample of the training records
 
     def __post_init__(self) -> None:
-        self.device, self.progress, self.interrupts = torch.device(self.device_name), Progress(), Interrupts()
-        self.processes, self._signal = devices.current(), 0  # a signal that all processes know of
+        self.device, self.progress, self.interrupts = torch.device(self.device_name), TrainingProgress(), Interrupts()
+        self.processes, self._signal = devices.current_processes(), 0  # a signal that all processes know of
         self.network.to(self.device)
         self._optimizer = optim.make_optimizer(self.network, self.config)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.config.train.precision == "fp16")
@@ -79,7 +79,7 @@ class Trainer:
         self._known, self._items = Items(), Items()  # those that a pass has counted, and those of the step so far
         self._before_step: list[tuple[Tensor, Tensor]] = []  # those of the heads, and their values before the step
 
-    def train(self) -> Progress:
+    def train(self) -> TrainingProgress:
         """Train to the end, from last.ckpt in the folder if it exists, and load the best weights into the pipeline."""
         make_folder(self.folder)
         self.processes.wait()
@@ -109,9 +109,9 @@ class Trainer:
                     name, value = deciding(dev, self.config.train.metric)
                     best = f", best {name} {format_score(name, value, metric_types(self.config.head))}"
                 start, tokens = time.monotonic(), 0
-                rest = self._order[at.position :]
-                batches = self._counted(self.prefetcher(map(self.processes.batch_share, rest)))
-                for rows in rest:
+                remaining = self._order[at.position :]
+                batches = self._counted(self.prefetcher(map(self.processes.batch_share, remaining)))
+                for rows in remaining:
                     try:
                         batch = next(batches)
                         self.train_batch(self._on_device(batch))
@@ -389,7 +389,7 @@ class Trainer:
         if not (self.folder / LAST).exists():
             return False
         state = checkpoint.load(self.folder / LAST)
-        self.progress = Progress(**state["progress"])
+        self.progress = TrainingProgress(**state["progress"])
         if self.config.train.accumulate > 1 and not (self.progress.done or "steps_weigh_items" in state):
             raise UsageError(f"{self.folder / LAST}: trained by the earlier rule of train.accumulate; run with --fresh")
         self.network.load_state_dict(state["weights"])

@@ -24,7 +24,7 @@ Names = dict[str, Sequence[str]]  # for each wired argument, the meaning of its 
 State = dict[str, Tensor]
 Axes = Sequence[str | None]
 
-FEW = 0.5  # a smaller share of known tokens is reported
+MIN_KNOWN_SHARE = 0.5  # a smaller share of known tokens is reported
 
 
 def warm_start(network: Network, config: Config) -> list[str]:
@@ -56,7 +56,7 @@ def warm_start(network: Network, config: Config) -> list[str]:
             if run_stage.parts:
                 # A stage that joins several of the run has the weights of each by the name of the part.
                 parts = {name: _component_weights(weights(folder), *part) for name, part in run_stage.parts.items()}
-                state = {f"{part}.{name}": tensor for part, some in parts.items() for name, tensor in some.items()}
+                state = {f"{part}.{name}": tensor for part, values in parts.items() for name, tensor in values.items()}
             else:
                 state = _component_weights(weights(folder), stage.kind, run_stage.number)
             start.load(state)
@@ -134,7 +134,7 @@ class _WarmStart:
         for name in words:
             tokens = self.names[name][len(SPECIALS) :]
             known = len({*tokens} & {*self.run_names[name]})
-            if known < FEW * len(tokens):
+            if known < MIN_KNOWN_SHARE * len(tokens):
                 where = "tokenizer" if name == "vocabulary" else "target_tokenizer"
                 yield (
                     f"note: {self.stage.key}: the rows of the other {len(tokens) - known:,} tokens start at random; "
@@ -165,8 +165,8 @@ def _put(into: Tensor, rows: Tensor, places: Sequence[tuple[int, Tensor]]) -> Te
     """Return the tensor with these rows at these positions of some axes; without positions, the rows themselves."""
     if not places:
         return rows
-    (axis, index), *rest = places
-    return into.index_copy(axis, index, _put(into.index_select(axis, index), rows, rest))
+    (axis, index), *other_places = places
+    return into.index_copy(axis, index, _put(into.index_select(axis, index), rows, other_places))
 
 
 def _unknown(artifacts: Artifacts, source: str) -> str:
@@ -179,9 +179,9 @@ def _unknown(artifacts: Artifacts, source: str) -> str:
 def _names(artifacts: Artifacts, task: FittedTask | None, source: str) -> Names:
     featurizer = sources_of(artifacts.featurizer).get(source)
     features = {name: feature.names for name, feature in featurizer.features.items()} if featurizer else {}
-    of_task = {"labels": task.labels, "target_vocabulary": task.target_vocabulary or ()} if task else {}
+    task_names = {"labels": task.labels, "target_vocabulary": task.target_vocabulary or ()} if task else {}
     vocabulary = artifacts.vocabularies.get(source, ())
-    return {"vocabulary": vocabulary, "labels": (), "target_vocabulary": (), **of_task, **features}
+    return {"vocabulary": vocabulary, "labels": (), "target_vocabulary": (), **task_names, **features}
 
 
 def _sole(artifacts: Artifacts) -> FittedTask | None:

@@ -13,10 +13,10 @@ from seqpipe.answers.pointers import Pointers
 from seqpipe.answers.registry import MultiHead, head_answer_from, task_of
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
-from seqpipe.answers.types import Candidates
+from seqpipe.answers.types import CandidateTexts
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc
-from seqpipe_plugins.tokenizers.chars import Chars
+from seqpipe_plugins.tokenizers.chars import CharsTokenizer
 
 LABELS = ("O", "B-city", "I-city")
 DOC = Doc("in New  York .", ["in", "New", "York", "."], [(0, 2), (3, 6), (8, 12), (13, 14)], [4, 5, 6, 7])
@@ -181,7 +181,7 @@ def test_a_record_without_reference_is_named(kind: AnswerKind, record: dict[str,
         task_of(kind).gold(record)
 
 
-WRITER = Chars().train(["ab c"])
+WRITER = CharsTokenizer().train(["ab c"])
 END = WRITER.token_to_id("[EOS]")
 
 
@@ -215,7 +215,7 @@ def test_the_reference_of_text_is_a_field_of_the_record() -> None:
 
 
 BERN = {"score": 1.0, "word": "Bern", "start": 0, "end": 4}
-YES = Candidate(Candidates(("a",), None, ("yes",)))
+YES = Candidate(CandidateTexts(("a",), None, ("yes",)))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ YES = Candidate(Candidates(("a",), None, ("yes",)))
         (Score(), {"score": None}, ["(nothing)"]),
         (Vector("a"), {"vector": [0.0, 1.0]}, ["a vector of 2 numbers"]),
         (Vector("a"), {"vector": None}, ["(nothing)"]),
-        (Candidate(Candidates(("a",))), {"text": "a", "score": 0.5, "nearest": []}, ["a (0.5000)"]),
+        (Candidate(CandidateTexts(("a",))), {"text": "a", "score": 0.5, "nearest": []}, ["a (0.5000)"]),
         (YES, {"text": "a", "answer": "yes", "score": 0.5, "nearest": []}, ["yes (0.5000)"]),
         (Text(WRITER), {"generated_text": "hello", "score": 0.5}, ["hello (0.5000)"]),
         (Text(WRITER), [{"generated_text": "", "score": 0.5}], ["(nothing) (0.5000)"]),

@@ -17,15 +17,15 @@ from seqpipe.answers.registry import ANSWER_KINDS, MultiHead
 from seqpipe.answers.structured import Field, Structured
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Generation, Text
-from seqpipe.answers.types import Candidates
+from seqpipe.answers.types import CandidateTexts
 from seqpipe.features.document import Doc
-from seqpipe_plugins.tokenizers.chars import Chars
+from seqpipe_plugins.tokenizers.chars import CharsTokenizer
 
 TAGS = ("O", "B-city", "I-city", "B-person")
 CITY = {"entity_group": "city", "score": 0.5, "word": "Bern", "start": 0, "end": 4}
 TAG = {"entity": "B-city", "score": 0.5, "word": "Bern", "start": 0, "end": 4}
 WRITTEN = {"generated_text": "ab", "score": 0.5}
-WRITER = Chars().train(["ab[MASK]"])
+WRITER = CharsTokenizer().train(["ab[MASK]"])
 WRITER.add_special_tokens(["[MASK]"])
 FIELDS = [
     ("head", "word", "position"),
@@ -50,9 +50,9 @@ KINDS: list[tuple[AnswerKind, Any, Any]] = [  # a kind, an answer, and one of se
     (Labels(("a", "b")), [{"label": "a", "score": 0.5}], None),
     (Score(), {"score": -3.25}, None),
     (Vector(("a",)), {"vector": [0.0, -1.5]}, None),
-    (Candidate(Candidates(("a", "b"))), {**NEAR, "nearest": [NEAR, {"text": "b", "score": -0.25}]}, None),
+    (Candidate(CandidateTexts(("a", "b"))), {**NEAR, "nearest": [NEAR, {"text": "b", "score": -0.25}]}, None),
     (
-        Candidate(Candidates(("a", "b"), ("x", "y"), ("yes", "no"))),
+        Candidate(CandidateTexts(("a", "b"), ("x", "y"), ("yes", "no"))),
         {"text": "b", "label": "y", "answer": "no", "score": 0.5, "nearest": [{**NEAR, "label": "x", "answer": "yes"}]},
         None,
     ),

@@ -17,16 +17,16 @@ from seqpipe.answers.candidates import Vector
 from seqpipe.answers.classification import Label, Labels, Score
 from seqpipe.answers.metrics import numbers
 from seqpipe.answers.metrics import text as text_metrics
-from seqpipe.answers.metrics.f1 import SPLIT, SpanCounter
-from seqpipe.answers.metrics.numbers import format_score, table
+from seqpipe.answers.metrics.f1 import SPLIT_TAG, SpanCounter
+from seqpipe.answers.metrics.numbers import format_score, scores_table
 from seqpipe.answers.registry import task_of
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
 from seqpipe.answers.types import Metric, Scores
 from seqpipe.errors import UsageError
-from seqpipe_plugins.tokenizers.chars import Chars
+from seqpipe_plugins.tokenizers.chars import CharsTokenizer
 
-WRITER = Text(Chars().train(["a"]))
+WRITER = Text(CharsTokenizer().train(["a"]))
 KINDS: dict[str, HeadAnswer] = {
     kind.kind: kind
     for kind in (Tags(("O",)), Spans(("O",)), Label(("a",)), Labels(("a",)), Score(), Vector(("a",)), WRITER)
@@ -127,7 +127,7 @@ def test_a_text_without_a_number_is_counted_and_numbers_that_are_all_equal_expla
 
 @pytest.mark.parametrize("block", [1, 7, 512])
 def test_precision_at_one_is_of_the_nearest_neighbour_by_cosine(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numbers, "BLOCK", block)
+    monkeypatch.setattr(numbers, "VECTORS_PER_BLOCK", block)
     dice = np.random.default_rng(5)
     labels, vectors = dice.choice(list("abc"), 60), dice.normal(0, 1, (60, 4)) * dice.uniform(0.1, 9, (60, 1))
     vectors[labels == "a", 0] += 2
@@ -145,7 +145,7 @@ def test_one_vector_has_no_neighbour_and_a_vector_of_zeros_is_counted() -> None:
 
 
 def test_only_fractions_are_shown_in_per_cent() -> None:
-    lines = table({"accuracy": 0.5, "mean_absolute_error": 1.25}, task_of(KINDS["label"]).metrics).splitlines()
+    lines = scores_table({"accuracy": 0.5, "mean_absolute_error": 1.25}, task_of(KINDS["label"]).metrics).splitlines()
     assert lines[1].split() == ["overall", "50.00", "1.25"]
     assert format_score("tour_length", 2.1341, {"tour_length": Metric(percent=False)}) == "2.134"
     assert format_score("topic.accuracy", 0.925, task_of(KINDS["label"]).metrics) == "92.50"
@@ -293,13 +293,13 @@ def test_a_word_that_the_model_splits_otherwise_has_no_tag_and_is_missed() -> No
     gold = [("A", 0, 9), ("B", 10, 11)]
     scores = scored("tags", [gold], [[("A", 0, 4), ("A", 5, 9), ("B", 10, 11)]])
     counts = {tag: (part["gold"], part["predicted"]) for tag, part in scores["labels"].items()}
-    assert (scores["accuracy"], counts) == (0.5, {SPLIT: (0, 1), "A": (1, 0), "B": (1, 1)})
-    assert scored("tags", [gold], [[]])["labels"][SPLIT]["predicted"] == 2
+    assert (scores["accuracy"], counts) == (0.5, {SPLIT_TAG: (0, 1), "A": (1, 0), "B": (1, 1)})
+    assert scored("tags", [gold], [[]])["labels"][SPLIT_TAG]["predicted"] == 2
 
 
 def test_the_table_of_spans_is_aligned_in_per_cent() -> None:
     gold, predicted = [[("PER", 0, 1), ("地名", 1, 2), ("PER", 3, 4)]], [[("PER", 0, 1), ("地名", 1, 2)]]
-    assert table(scored("spans", gold, predicted), task_of(KINDS["spans"]).metrics).splitlines() == [
+    assert scores_table(scored("spans", gold, predicted), task_of(KINDS["spans"]).metrics).splitlines() == [
         "             f1  precision  recall  gold  predicted  correct",
         "PER       66.67     100.00   50.00     2          1        1",
         "地名     100.00     100.00  100.00     1          1        1",
@@ -308,11 +308,13 @@ def test_the_table_of_spans_is_aligned_in_per_cent() -> None:
 
 
 def test_the_tables_of_tags_and_texts_end_with_all() -> None:
-    tags = table(scored("tags", [words("N", "V")], [words("N", "N")]), task_of(KINDS["tags"]).metrics).splitlines()
+    tags = scores_table(
+        scored("tags", [words("N", "V")], [words("N", "N")]), task_of(KINDS["tags"]).metrics
+    ).splitlines()
     assert tags[0].split() == ["accuracy", "f1", "precision", "recall", "gold", "predicted", "correct"]
     assert [line.split()[0] for line in tags[1:]] == ["N", "V", "overall"]
     assert tags[-1].split() == ["overall", "50.00"]
-    header, row = table(scored("text", ["ab"], ["ac"]), task_of(KINDS["text"]).metrics).splitlines()
+    header, row = scores_table(scored("text", ["ab"], ["ac"]), task_of(KINDS["text"]).metrics).splitlines()
     names = "exact match token accuracy character error rate wer per bleu chrf rouge 1 rouge 2 rouge l"
     assert " ".join(header.split()) == names
     assert " ".join(row.split()) == "overall 0.00 0.00 50.00 100.00 100.00 0.00 25.00 0.00 0.00 0.00"

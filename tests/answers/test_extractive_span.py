@@ -19,13 +19,13 @@ from seqpipe import load as open_bundle
 from seqpipe.answers.extractive_span import ExtractiveSpan
 from seqpipe.answers.metrics.squad import gold_answers
 from seqpipe.answers.registry import head_answer_from, task_of
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Doc
 from seqpipe.features.sources import TextSource
 from seqpipe.training.datasets import collate, examples
 from seqpipe.training.fit import fit_artifacts
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 ADA = {"question": "who is it", "context": "Ada lives in Rome ."}
 
@@ -86,7 +86,7 @@ def test_a_checkpoint_answers_from_passages_longer_than_its_window(tmp_path: Pat
     tokenizer = {"use": "pretrained", "checkpoint": folder, "field": ["question", "context"]}
     changes = {"encoder": encoder, "embedding": [], "train": train_settings(1), "counts": (40, 6, 6)}
     path = pipeline(tmp_path, tokenizer=tokenizer, **changes)
-    assert not load(path).inputs[0].embedding
+    assert not load_config(path).inputs[0].embedding
     succeed("run", path, "--device", "cpu", folder=tmp_path)
     bundle = tmp_path / "runs/passages/bundle"
     model, long = open_bundle(bundle, "cpu"), {"question": "who is it", "context": "Nobody but Ada knows Oslo . " * 9}
@@ -138,7 +138,7 @@ def test_gold_of_another_form_is_refused_with_its_place_and_fix(answers: Any, me
 
 def positions(folder: Path, record: dict[str, Any], *overrides: str, no_answer: bool = False) -> list[tuple[int, int]]:
     """Start and end positions of one record, collated behind another."""
-    config = load(pipeline(folder, head={"use": "answer-span", "no_answer": no_answer}), overrides)
+    config = load_config(pipeline(folder, head={"use": "answer-span", "no_answer": no_answer}), overrides)
     artifacts = fit_artifacts(config, ANSWERED)
     batch = collate(artifacts, examples(config, artifacts, [ANSWERED[0], {"where": "f:7", **record}]))
     return list(zip(batch["start"].tolist(), batch["end"].tolist(), strict=True))[1:]
@@ -184,14 +184,14 @@ def test_answers_that_cannot_be_learned_are_errors_with_their_fix(tmp_path: Path
 )
 def test_a_pipeline_without_a_passage_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        fit_artifacts(load(pipeline(tmp_path, **changes)), passages(6, 1))
+        fit_artifacts(load_config(pipeline(tmp_path, **changes)), passages(6, 1))
 
 
 # The answer kind, and its metrics
 
 
 def test_the_answer_is_cut_from_the_second_text_and_fillers_are_dropped() -> None:
-    featurizer = TextSource(Words().train(["a b c"]), {}, ["q", "p"])
+    featurizer = TextSource(WordsTokenizer().train(["a b c"]), {}, ["q", "p"])
     docs = featurizer.docs([{"q": "é b", "p": " a  b c"}, {"q": "", "p": "b"}])
     decision = {
         "starts": np.array([[4, -1], [1, -1]]),

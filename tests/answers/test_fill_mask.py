@@ -16,15 +16,15 @@ from seqpipe.features.sources import TextSource
 from seqpipe.features.splitting import splits_words
 from seqpipe.features.vocabulary import MASK
 from seqpipe_plugins.tokenizers.bpe import BPE
-from seqpipe_plugins.tokenizers.chars import Chars
+from seqpipe_plugins.tokenizers.chars import CharsTokenizer
 from seqpipe_plugins.tokenizers.unigram import Unigram
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 TEXTS = ["The old walker was walking, (slowly) home.", "Walkers walk slowly home; talkers were talking."] * 3
 TOKENIZERS: dict[str, Any] = {
-    "words": Words(lowercase=True),
-    "chars": Chars(),
+    "words": WordsTokenizer(lowercase=True),
+    "chars": CharsTokenizer(),
     "wordpiece": construct(WordPiece, max_size=60),
     "bpe": construct(BPE, max_size=60),
     "bytes": construct(BPE, byte_level=True, max_size=290),

@@ -17,10 +17,10 @@ from seqpipe import Model
 from seqpipe import load as open_bundle
 from seqpipe.answers.classification import Label
 from seqpipe.config.contract import head_metrics
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.console import Console
 from seqpipe.errors import PluginError, SeqpipeError, UsageError
-from seqpipe.evaluation.scores import evaluate
+from seqpipe.evaluation.scores import score_records
 from seqpipe.features.document import Doc
 from seqpipe.runs.full_run import RunOptions, run_all
 from seqpipe.runs.scoring import open_target, score_target
@@ -29,7 +29,7 @@ from seqpipe.training.fit import fit_artifacts
 
 
 def labels(folder: Path, *overrides: str) -> Config:
-    return load(write_classifier(folder), overrides, plugins(**toy_heads()))
+    return load_config(write_classifier(folder), overrides, plugins(**toy_heads()))
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_a_bundle_is_scored_by_the_metric_of_an_installed_head_and_by_field(caps
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_metric_that_is_no_number_is_null(value: float, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heads = heads_with(lambda options, gold, predicted: {"correlation": value})
-    config = load(write_classifier(folder), ["train.epochs=1", "head.use=toys/mean"], plugins(**heads))
+    config = load_config(write_classifier(folder), ["train.epochs=1", "head.use=toys/mean"], plugins(**heads))
     run_all(config, QUIET, RunOptions("cpu"))
     scores = (run_all(config, QUIET, RunOptions("cpu")).scores or {})["test"]  # reads what the first run wrote
     assert list(scores) == ["accuracy", "macro_f1", "correlation", "labels"]
@@ -127,14 +127,14 @@ def test_a_wrong_metric_is_an_error_of_the_head(scores: Any, message: str) -> No
     assert metrics
     predictor.metrics = {"": metrics}
     with pytest.raises(PluginError, match=message):
-        evaluate(predictor, [{"text": "a sad x day", "label": "bad"}])
+        score_records(predictor, [{"text": "a sad x day", "label": "bad"}])
 
 
 def test_metrics_with_another_signature_are_an_error_of_the_yaml(tmp_path: Path) -> None:
     heads = heads_with(lambda gold, predicted: {})
     message = r"head 'mean' of toys: `metrics` must be a static method of options, gold, pred"
     with pytest.raises(SeqpipeError, match=message):
-        load(write_classifier(tmp_path), (), plugins(**heads))
+        load_config(write_classifier(tmp_path), (), plugins(**heads))
 
 
 def test_n_best_answers_with_the_probability_of_each_label(model: Model) -> None:

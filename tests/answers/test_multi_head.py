@@ -10,13 +10,13 @@ from tiny_pipelines import build_parts, load_tagger, reversals, succeed, write_j
 from seqpipe import Model
 from seqpipe import load as open_bundle
 from seqpipe.answers.classification import Label
-from seqpipe.answers.metrics.numbers import table
+from seqpipe.answers.metrics.numbers import scores_table
 from seqpipe.answers.pointers import Pointers
 from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.types import Metric
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import ConfigError
-from seqpipe.evaluation.scores import evaluate, headline, headlines
+from seqpipe.evaluation.scores import headline, headlines, score_records
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.evaluation import option_table
 
@@ -82,7 +82,7 @@ def test_scores_are_those_of_each_head_their_mean_and_the_fraction_of_texts_all_
     assert scores["mean"] == pytest.approx((scores["topic"]["accuracy"] + scores["names"]["f1"]) / 2)
     assert headline(scores) == ("mean", scores["mean"])
     assert list(headlines(scores)) == ["mean", "topic.accuracy", "names.f1"]
-    shown = table(scores, {"accuracy": Metric(), "f1": Metric()})
+    shown = scores_table(scores, {"accuracy": Metric(), "f1": Metric()})
     assert shown.index("topic\n") < shown.index("names\n") < shown.index("exact")
 
 
@@ -92,11 +92,11 @@ def test_exact_counts_the_texts_on_which_every_head_is_right(model: Model, tmp_p
         answer = model(text)
         spans = [{"label": s["entity_group"], "start": s["start"], "end": s["end"]} for s in answer["names"]]
         records.append({"text": text, "topic": answer["topic"]["label"], "spans": spans})
-    assert evaluate(model.predictor, records)[""]["exact"] == 1.0
+    assert score_records(model.predictor, records)[""]["exact"] == 1.0
     right = records[1]["topic"]
     records[1]["topic"] = {"a": "b", "b": "a"}[right]
     errors = tmp_path / "errors.jsonl"
-    assert evaluate(model.predictor, records, errors=errors)[""]["exact"] == pytest.approx(2 / 3)
+    assert score_records(model.predictor, records, errors=errors)[""]["exact"] == pytest.approx(2 / 3)
     (line,) = map(json.loads, errors.read_text().splitlines())
     assert line["mistakes"]["topic"] == {"expected": records[1]["topic"], "got": right}
     assert "names" not in line
@@ -121,7 +121,7 @@ def test_heads_that_write_have_a_target_tokenizer_each(tmp_path: Path) -> None:
     heads = [{**use, "name": "back", "target": "reversed"}, {**use, "name": "loud", "target": "loud"}]
     path = write_seq2seq(tmp_path, {"head": heads})
     write_jsonl(tmp_path / "train.jsonl", [{**row, "loud": row["text"].upper()} for row in reversals(40, 1)])
-    config = load(path)
+    config = load_config(path)
     network = build_parts(config)[0]
     artifacts = network.artifacts
     assert list(artifacts.target_tokenizers) == ["back", "loud"]

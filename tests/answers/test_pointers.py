@@ -19,14 +19,13 @@ from tiny_pipelines import QUIET, seqpipe, succeed, write_jsonl
 from seqpipe import Model, load
 from seqpipe.answers.pointers import PointerGold, Pointers, PointersTask, same_cycle
 from seqpipe.answers.registry import head_answer_from, task_of
-from seqpipe.config.loader import Config
-from seqpipe.config.loader import load as load_config
+from seqpipe.config.loader import Config, load_config
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.sources import NumericSource
 from seqpipe.runs.full_run import RunOptions, run_all
 from seqpipe.runtime.explanation import figure
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.datasets import Batches, epoch_examples, examples, read
+from seqpipe.training.datasets import Batches, epoch_examples, examples, load_records
 from seqpipe.training.fit import fit_artifacts
 
 WORDS, POINTS = RECIPES["pointers"], RECIPES["points"]
@@ -42,7 +41,7 @@ def points_config(folder: Path, *overrides: str) -> Config:
 
 def artifacts_of(config: Config) -> tuple[Artifacts, list[Any]]:
     """The fitted artifacts of a config, and its training records."""
-    records = read(config.data.reader, config.data.train)
+    records = load_records(config.data.reader, config.data.train)
     return fit_artifacts(config, records), records
 
 

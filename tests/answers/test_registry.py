@@ -18,16 +18,16 @@ from seqpipe.answers.registry import (
     head_answer_from,
     head_task,
     join_kinds,
-    metric_types,
+    task_metrics,
     task_of,
 )
 from seqpipe.answers.tagging import Tags
 from seqpipe.answers.task import HeadInfo, check_settings
 from seqpipe.answers.text import Text
 from seqpipe.errors import BundleError
-from seqpipe.features.kinds.base import TOKENS
+from seqpipe.features.kinds.base import TOKEN_AXIS
 from seqpipe.features.vocabulary import MASK, SPAN_MARKS
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 FIELDS = {"mood": {"per": "text", "type": "label"}, "head": {"per": "word", "type": "position"}}
 SETTINGS: dict[str, dict[str, Any]] = {"structured": {"fields": FIELDS}, "spans": {"scheme": "BIOES"}}
@@ -53,7 +53,7 @@ SIDES: dict[str, tuple[Any, Any]] = {  # a reference, and what was predicted
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    trained = Words().train(["a b c"])
+    trained = WordsTokenizer().train(["a b c"])
     trained.add_special_tokens([MASK, *SPAN_MARKS])
     return trained
 
@@ -61,7 +61,7 @@ def tokenizer() -> Tokenizer:
 def created(name: str, tokenizer: Tokenizer, target: str | None = None) -> HeadAnswer:
     task = TASKS[name]
     settings = check_settings(task, SETTINGS.get(name, {}))
-    info = HeadInfo(settings, target=target, rows=TOKENS, candidates=CANDIDATES)
+    info = HeadInfo(settings, target=target, rows=TOKEN_AXIS, candidates=CANDIDATES)
     return task.create(info, LABELS.get(name, ("a", "b")), tokenizer if task.kind_type.needs_tokenizer else None)
 
 
@@ -151,7 +151,7 @@ def test_several_heads_are_one_kind_and_a_head_alone_keeps_its_kind(tokenizer: T
 
 
 def test_the_metrics_of_several_heads_are_those_of_each_and_of_all_together() -> None:
-    alone, several = (metric_types(task_of(kind)) for kind in (Score(), MultiHead({"a": Label(["x"]), "b": Score()})))
+    alone, several = (task_metrics(task_of(kind)) for kind in (Score(), MultiHead({"a": Label(["x"]), "b": Score()})))
     assert alone == ScoreTask.metrics
     assert several == {**MultiHeadTask.metrics, **LabelTask.metrics, **ScoreTask.metrics}
     assert (several["mae"].more_is_better, several["mean"].more_is_better) == (False, True)

@@ -11,13 +11,13 @@ from tiny_pipelines import QUIET, seqpipe, succeed, write_jsonl
 
 from seqpipe.answers.fill_mask import SpanInfilling
 from seqpipe.answers.registry import head_answer_from, task_of
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.config.signature import construct
 from seqpipe.errors import ConfigError
 from seqpipe.features.vocabulary import SPAN_MARKS
 from seqpipe.runs.check import check_export
 from seqpipe_plugins.tokenizers.bpe import BPE
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WORDS = TALES.read_text(encoding="utf-8").split()[:1200]
@@ -37,7 +37,7 @@ def put_back(text: str, written: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("use", [Words, BPE])
+@pytest.mark.parametrize("use", [WordsTokenizer, BPE])
 def test_the_text_with_marks_and_its_target_make_the_text(use: type) -> None:
     tokenizer = construct(use).train(TEXTS)
     tokenizer.add_special_tokens([*SPAN_MARKS])
@@ -77,6 +77,6 @@ def test_a_t5_is_trained_on_texts_alone(tmp_path: Path) -> None:
 
 
 def test_a_pair_of_texts_is_refused(tmp_path: Path) -> None:
-    config = load(yaml(tmp_path, tokenizer={"use": "bpe", "field": ["text", "text"]}))
+    config = load_config(yaml(tmp_path, tokenizer={"use": "bpe", "field": ["text", "text"]}))
     with pytest.raises(ConfigError, match="make the tokenizer read one field"):
         check_export(config, QUIET)

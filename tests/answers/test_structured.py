@@ -16,11 +16,11 @@ from seqpipe.answers.registry import head_answer_from
 from seqpipe.answers.structured import Structured, StructuredTask, fields_from
 from seqpipe.answers.task import HeadInfo, check_settings
 from seqpipe.answers.types import EACH_WORD, WHOLE_TEXT, SpanRules, UnseenLabelError
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Doc
 from seqpipe.runtime.predictor import number_outputs, refuse_nan
-from seqpipe.training.datasets import collate, examples, read
+from seqpipe.training.datasets import collate, examples, load_records
 from seqpipe.training.fit import fit_artifacts
 
 FIELDS: dict[str, dict[str, str]] = {
@@ -511,7 +511,7 @@ def test_batches_hold_padded_words_and_pairs() -> None:
     first = {**others, **values, "mood": "good", "next": [{"from": 0, "to": 2, "label": "next"}]}
     short = {name: value[:2] for name, value in values.items()}
     records = [first, {**others, **short, "size": [1, 2], "mood": "bad", "next": []}]
-    config = load(gallery("structured").yaml, (), plugins(shape=("head", Shape)))
+    config = load_config(gallery("structured").yaml, (), plugins(shape=("head", Shape)))
     artifacts = fit_artifacts(config, records)
     batch = collate(artifacts, examples(config, artifacts, records))
     assert batch["mood"].tolist() == [1, 0]
@@ -529,6 +529,6 @@ def test_batches_hold_padded_words_and_pairs() -> None:
     ],
 )
 def test_a_target_and_a_pair_of_texts_are_refused(override: str, message: str) -> None:
-    config = load(gallery("structured").yaml, (override,), plugins(shape=("head", Shape)))
+    config = load_config(gallery("structured").yaml, (override,), plugins(shape=("head", Shape)))
     with pytest.raises(ConfigError, match=message):
-        fit_artifacts(config, read(config.data.reader, config.data.train))
+        fit_artifacts(config, load_records(config.data.reader, config.data.train))

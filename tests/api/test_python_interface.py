@@ -14,7 +14,7 @@ from tiny_pipelines import SMALL_TAGGER, begin_run, load_tagger, seqpipe, succee
 
 from seqpipe import Bundle, BundleError, ConfigError, DataError, Pipeline, Run, UsageError
 from seqpipe.config.run_layout import HISTORY
-from seqpipe.config.yaml import parse
+from seqpipe.config.yaml import parse_tree
 from seqpipe.console import Console, Progress
 from seqpipe.evaluation.scores import score_answers
 from seqpipe.files import Rows
@@ -164,7 +164,7 @@ def test_an_error_is_the_one_that_the_command_line_shows(overrides: Any, kind: A
 
 def test_a_mapping_may_take_the_place_of_a_file(folder: Path) -> None:
     file = write_tagger(folder)
-    content = parse(file.read_bytes(), str(file)).data
+    content = parse_tree(file.read_bytes(), str(file)).data
     assert Pipeline(content, SMALL_TAGGER).config == Pipeline(file, SMALL_TAGGER).config
     assert Pipeline({key: value for key, value in content.items() if key != "name"}).name == "pipeline"
     content["train"]["epohs"] = content["train"].pop("epochs")

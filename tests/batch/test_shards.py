@@ -27,7 +27,7 @@ PREDICT = command_line("predict")
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "SMALLEST", 500)
+    monkeypatch.setattr(parts, "MIN_PART_BYTES", 500)
 
 
 def write_texts(folder: Path, count: int, bad: tuple[int, ...] = ()) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from repository_scripts import ROOT, benchmark_script
 
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.config.signature import construct
 
 pytestmark = pytest.mark.nightly("benchmarks/*", "README.md", "tests/benchmarks/*")
@@ -286,7 +286,7 @@ def test_data_paths_of_a_yaml_lead_into_the_folder_of_data(tmp_path: Path, path:
     for _, name in files:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
-    data = load(path, common.data_overrides(path, folder), runs=False, files=False).data
+    data = load_config(path, common.data_overrides(path, folder), runs=False, files=False).data
     paths = {"train": data.train, "dev": data.dev, **data.tests}
     assert {part: paths[part] for part, _ in files} == {part: folder / name for part, name in files}
 
@@ -299,7 +299,7 @@ def test_every_variant_of_the_lstm_is_the_baseline_but_for_one_option(name: str)
         assert len(change) == (variant != "V")
         options = {"peephole": True} | change
         overrides = [f"encoder.{option}={json.dumps(value)}" for option, value in options.items()]
-        encoder = load(path, overrides, runs=False, files=False).inputs[0].stages[-1]
+        encoder = load_config(path, overrides, runs=False, files=False).inputs[0].stages[-1]
         construct(encoder.cls, 4, {}, **encoder.options)  # refuses options that contradict each other
         found.append(encoder.options)
     assert len({json.dumps(options) for options in found}) == 9

@@ -17,7 +17,7 @@ from conftest import Install
 from tiny_pipelines import run_process, seqpipe, succeed
 
 from seqpipe.commands.app import app
-from seqpipe.commands.help import examples
+from seqpipe.commands.help import command_examples
 
 Complete = Callable[..., str]
 ROOT: Any = typer.main.get_command(app)
@@ -160,7 +160,7 @@ def test_the_commands_stand_in_groups() -> None:
     assert places[3] < out.index("  deploy ") < places[4] < out.index("  plugins ") < places[5]
 
 
-@pytest.mark.parametrize("example", sorted({example for path in PATHS for example in examples(path)}))
+@pytest.mark.parametrize("example", sorted({example for path in PATHS for example in command_examples(path)}))
 def test_an_example_is_a_command_line_that_is_understood(example: str) -> None:
     command, arguments = ROOT, shlex.split(example)[1:]
     while arguments and arguments[0] in getattr(command, "commands", {}):

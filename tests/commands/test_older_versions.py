@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tiny_pipelines import fail_with, seqpipe, write_jsonl, write_tagger
 
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import UsageError
 from seqpipe.runs.run_folder import fingerprint
 from seqpipe.training import checkpoint
@@ -42,7 +42,7 @@ def test_a_run_of_an_older_form_is_not_resumed(run: Path, tmp_path: Path) -> Non
     for name in ("train", "dev", "test"):
         write_jsonl(tmp_path / f"{name}.jsonl", rows)
     shutil.copytree(run, tmp_path / "runs/version-1")
-    config = load(tmp_path / "runs/version-1/pipeline.yaml")
+    config = load_config(tmp_path / "runs/version-1/pipeline.yaml")
     (tmp_path / "runs/version-1/run.json").write_text(json.dumps({"fingerprint": fingerprint(config)}))
     for command in ("run", "train"):
         fail_with(2, OLD_RUN, command, "runs/version-1/pipeline.yaml", folder=tmp_path)

@@ -10,8 +10,8 @@ from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
 import seqpipe.plugin
 from seqpipe.answers.tagging import SpansTask, TagsTask
 from seqpipe.answers.text import TextTask
-from seqpipe.config.contract import Component, Input, answer_settings, head_task, metric_types, misspelt_members
-from seqpipe.config.dataflow import explain, problems
+from seqpipe.config.contract import Component, Input, answer_settings, metric_types, misspelt_members, task_class
+from seqpipe.config.dataflow import names_table, problems
 from seqpipe.config.plugins import Offer
 from seqpipe.errors import PluginError
 from seqpipe.plugin import Metric
@@ -162,9 +162,9 @@ def test_a_decode_option_may_have_any_name_but_those_that_stages_read() -> None:
 
 
 def test_the_answer_kind_may_depend_on_the_options() -> None:
-    assert head_task(component("head", Tagger, {"scheme": "none"})) is TagsTask
-    assert head_task(component("head", Tagger, {"scheme": "BIOES"})) is SpansTask
-    assert head_task(component("head", Writer)) is TextTask
+    assert task_class(component("head", Tagger, {"scheme": "none"})) is TagsTask
+    assert task_class(component("head", Tagger, {"scheme": "BIOES"})) is SpansTask
+    assert task_class(component("head", Writer)) is TextTask
 
 
 def raises_key_error(options: Mapping[str, Any]) -> Any:
@@ -178,7 +178,7 @@ def test_a_head_without_a_known_answer_kind_is_the_only_problem() -> None:
         (message,) = messages([Lookup], [], variant(Tagger, answer=answer))
         assert words in message
     with pytest.raises(PluginError, match="did you mean 'tags'"):
-        head_task(component("head", Mute))
+        task_class(component("head", Mute))
 
 
 def test_the_settings_of_an_answer_kind_are_completed_and_unknown_ones_refused() -> None:
@@ -212,7 +212,7 @@ def test_metrics_are_those_of_the_answer_kinds_and_of_the_heads() -> None:
 
 def test_the_table_lists_who_provides_each_name_to_whom() -> None:
     source = replace(text([Lookup, Chars], []), encoder=(component("encoder", Mean),))
-    table = explain([source], [component("head", Tagger, {"scheme": "IOB2"})])
+    table = names_table([source], [component("head", Tagger, {"scheme": "IOB2"})])
     rows = [line.split() for line in table.splitlines() if line]
     assert rows[0] == ["name", "shape", "dtype", "from", "used", "by"]
     assert ["ids", "(B,", "T)", "int64", "data", "embedding.0.forward"] in rows
@@ -252,5 +252,5 @@ def test_a_stage_may_state_the_shapes_of_its_outputs() -> None:
     reads = variant(Tagger, decide=lambda self, x, mask, gate: None)
     stages = [text([Lookup], [gated])], [component("head", reads, {"scheme": "IOB2"})]
     assert problems(*stages) == []
-    (row,) = [line for line in explain(*stages).splitlines() if line.startswith("gate")]
+    (row,) = [line for line in names_table(*stages).splitlines() if line.startswith("gate")]
     assert row.split(maxsplit=1)[1].startswith("(B, T, G)  float32    encoder.0")

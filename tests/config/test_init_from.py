@@ -9,7 +9,7 @@ import pytest
 from tiny_pipelines import write_tagger
 
 from seqpipe.config.init_from import counterpart
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, Problem
 
@@ -34,15 +34,15 @@ def run(folder: Path, **stages: Any) -> Path:
 
 def problems(yaml: Path, *overrides: str) -> list[Problem]:
     with pytest.raises(ConfigError) as caught:
-        load(yaml, overrides)
+        load_config(yaml, overrides)
     return caught.value.problems
 
 
 def test_a_path_counts_from_the_folder_of_the_yaml(yaml: Path) -> None:
     run(yaml.parent / "runs/old", encoder={"use": "lstm"})
-    config = load(yaml, ["encoder.init=runs/old", "train.seed=3"])
+    config = load_config(yaml, ["encoder.init=runs/old", "train.seed=3"])
     assert config.inputs[0].encoder[0].common_keys["init"] == yaml.parent / "runs/old"
-    assert config != load(yaml, ["train.seed=3"])
+    assert config != load_config(yaml, ["train.seed=3"])
 
 
 UNTRAINED = [
@@ -59,7 +59,7 @@ def test_a_folder_without_a_trained_run_is_refused_with_the_fix(yaml: Path, miss
     (problem,) = problems(yaml, "encoder.init=runs/old")
     assert problem.key == "encoder.init"
     assert re.search(message, problem.message)
-    assert load(yaml, ["encoder.init=runs/old"], runs=False)
+    assert load_config(yaml, ["encoder.init=runs/old"], runs=False)
 
 
 def test_a_bundle_is_refused_with_the_run_that_it_was_exported_from(yaml: Path) -> None:
@@ -85,7 +85,7 @@ def test_the_stage_of_the_same_place_goes_first_then_the_only_one_of_its_use(yam
     run(yaml.parent / "a", embedding=several)
     run(yaml.parent / "b", embedding=[{"use": "char-cnn"}, {"use": "positions"}, {"use": "lookup"}])
     for folder, places in (("a", [0, 1]), ("b", [2, 0])):
-        config = load(yaml, [f"embedding.0.init={folder}", f"embedding.1.init={folder}"])
+        config = load_config(yaml, [f"embedding.0.init={folder}", f"embedding.1.init={folder}"])
         assert [counterpart(stage, yaml.parent / folder).number for stage in config.inputs[0].embedding] == places
 
 
@@ -115,7 +115,7 @@ def test_a_target_tokenizer_is_found_among_those_of_the_heads(yaml: Path) -> Non
     run(yaml.parent / "old", tokenizer={"use": "words"}, head=[TITLE, BODY])
     head = "head={{use: seq2seq, target: tags, target_tokenizer: {{use: {0}, init: old}}}}"
     for use, number in (("chars", 1), ("words", 0)):
-        chosen = load(yaml, [head.format(use)]).head[0].common_keys["target_tokenizer"]
+        chosen = load_config(yaml, [head.format(use)]).head[0].common_keys["target_tokenizer"]
         assert counterpart(chosen, yaml.parent / "old").number == number
     (problem,) = problems(yaml, head.format("bpe"))
     assert problem.key == "head.target_tokenizer.init"

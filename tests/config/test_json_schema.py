@@ -17,8 +17,8 @@ from pydantic_core import core_schema
 from tiny_pipelines import seqpipe, write_conll
 
 from seqpipe.config import yaml
-from seqpipe.config.json_schema import schema
-from seqpipe.config.loader import load, resolved
+from seqpipe.config.json_schema import pipeline_schema
+from seqpipe.config.loader import load_config, resolved
 from seqpipe.config.plugins import KINDS, Offer, Plugins
 from seqpipe.config.signature import options_model
 from seqpipe.config.yaml import dump
@@ -27,7 +27,7 @@ from seqpipe.init import init_yaml
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 SHIPPED: dict[str, Any] = json.loads((PIPELINES / "schema.json").read_text(encoding="utf-8"))
-TOY_SCHEMA = schema(TOYS)
+TOY_SCHEMA = pipeline_schema(TOYS)
 GOODS = [
     GOOD,
     FULL,
@@ -40,7 +40,7 @@ GOODS = [
 
 
 def tree_of(text: str | bytes) -> Any:
-    return yaml.parse(encoded(text), "x").data
+    return yaml.parse_tree(encoded(text), "x").data
 
 
 def valid(value: object, json_schema: dict[str, Any] = TOY_SCHEMA) -> bool:
@@ -58,7 +58,7 @@ def test_the_shipped_schema_is_that_of_the_built_in_components(monkeypatch: pyte
 
 
 def test_it_is_a_schema_of_its_dialect() -> None:
-    for json_schema in (TOY_SCHEMA, schema(Plugins([])), SHIPPED):
+    for json_schema in (TOY_SCHEMA, pipeline_schema(Plugins([])), SHIPPED):
         Draft202012Validator.check_schema(json_schema)
     assert SHIPPED["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
 
@@ -66,7 +66,7 @@ def test_it_is_a_schema_of_its_dialect() -> None:
 @pytest.mark.parametrize("path", sorted(PIPELINES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_shipped_pipeline_is_accepted_as_written_and_with_every_default(path: Path) -> None:
     Draft202012Validator(SHIPPED).validate(tree_of(path.read_bytes()))
-    Draft202012Validator(SHIPPED).validate(resolved(load(path, runs=False)))
+    Draft202012Validator(SHIPPED).validate(resolved(load_config(path, runs=False)))
 
 
 def test_a_yaml_of_init_is_accepted(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_yaml_of_init_is_accepted(tmp_path: Path) -> None:
 def is_readable(bad: Bad) -> bool:
     """A schema judges YAML that can be read, as it stands."""
     try:
-        return not yaml.read(encoded(bad.yaml), "x")[1]
+        return not yaml.read_tree(encoded(bad.yaml), "x")[1]
     except ConfigError:
         return False
 
@@ -147,7 +147,7 @@ def without(node: Any, words: tuple[str, ...]) -> Any:
 
 @pytest.mark.parametrize("text", GOODS)
 def test_a_good_pipeline_is_accepted_as_written_and_with_every_default(tmp_path: Path, text: str) -> None:
-    config = load(write(tmp_path, text), plugins=TOYS)
+    config = load_config(write(tmp_path, text), plugins=TOYS)
     Draft202012Validator(TOY_SCHEMA).validate(tree_of(text))
     Draft202012Validator(TOY_SCHEMA).validate(resolved(config))
 
@@ -283,7 +283,7 @@ def register_readers():
     return {"tabs": Tabs}
 """
     install("acme-tabs", code)
-    json_schema = schema()
+    json_schema = pipeline_schema()
     good = {"data": {"reader": {"use": "tabs", "column": 3}, "train": "x"}, "tokenizer": "words", "head": "crf"}
     assert valid(good, json_schema)
     assert valid(good | {"data": {"reader": "acme-tabs/tabs", "train": "x"}}, json_schema)
@@ -296,7 +296,7 @@ def test_an_unusable_component_is_left_out_and_named(install: Install) -> None:
     messages: list[str] = []
     plugins = offering(("tokenizer", "opaque", "acme", Opaque), ("reader", "asking", "acme", Asking))
     plugins.broken = Plugins().broken
-    json_schema = schema(plugins, messages.append)
+    json_schema = pipeline_schema(plugins, messages.append)
     for words in (
         "acme-broken 1.0 is broken: ZeroDivisionError",
         "encoder 'gone' of toys 1.0 cannot be loaded: ModuleNotFoundError",
@@ -310,7 +310,7 @@ def test_an_unusable_component_is_left_out_and_named(install: Install) -> None:
 
 
 def test_a_name_that_two_offer_must_be_written_in_full() -> None:
-    json_schema = schema(offering(("tokenizer", "words", "a.b-c", Odd)))
+    json_schema = pipeline_schema(offering(("tokenizer", "words", "a.b-c", Odd)))
     good = tree_of(GOOD)
     assert valid(good)
     assert not valid(good, json_schema)
@@ -321,7 +321,7 @@ def test_a_name_that_two_offer_must_be_written_in_full() -> None:
 
 
 def test_options_of_every_kind_are_described() -> None:
-    json_schema = schema(offering(("tokenizer", "odd one/é", "a.c", Odd)))
+    json_schema = pipeline_schema(offering(("tokenizer", "odd one/é", "a.c", Odd)))
     entry = json_schema["$defs"]["tokenizer.a.c.odd one/é"]
     assert "default" not in entry["properties"]["limit"]  # JSON has no infinity
     assert entry["properties"]["copy"]["default"] == 1
@@ -341,7 +341,7 @@ def test_options_of_every_kind_are_described() -> None:
 
 
 def test_without_plugins_there_is_nothing_to_choose() -> None:
-    json_schema = schema(Plugins([]))
+    json_schema = pipeline_schema(Plugins([]))
     assert all(json_schema["$defs"][kind] == {"anyOf": [{"title": f"{kind} by name", "enum": []}]} for kind in KINDS)
 
 
@@ -353,4 +353,4 @@ def test_the_command_writes_a_file_and_names_what_it_leaves_out(install: Install
     done = seqpipe("schema", "-o", tmp_path / "mine.json")
     assert (done.code, done.out) == (0, "")
     assert "left out: acme-broken 1.0 is broken: ZeroDivisionError" in done.err
-    assert json.loads((tmp_path / "mine.json").read_text()) == schema()
+    assert json.loads((tmp_path / "mine.json").read_text()) == pipeline_schema()

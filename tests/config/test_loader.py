@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from bad_yamls import BAD, FULL, GOOD, TOYS, Bad, Mean, data, keys, problems, stage, top, write
 
-from seqpipe.config.loader import Config, load, resolved
+from seqpipe.config.loader import Config, load_config, resolved
 from seqpipe.config.schema import AdamW, Cosine, Plateau
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, Problem
-from seqpipe.features.parts import Part
+from seqpipe.features.parts import DataPart
 
 
 def read(folder: Path, text: str | bytes, *overrides: str, files: bool = True) -> Config:
-    return load(write(folder, text), overrides, TOYS, files)
+    return load_config(write(folder, text), overrides, TOYS, files)
 
 
 def expected_problems(folder: Path, text: str | bytes, *overrides: str) -> list[Problem]:
@@ -45,11 +45,11 @@ def test_a_fold_is_one_of_several_and_the_only_test_set(tmp_path: Path) -> None:
 def test_folds_groups_and_added_files_are_read_again_from_the_resolved_yaml(tmp_path: Path) -> None:
     config = read(tmp_path, GOOD, "data.dev=0.2", "data.fold=[2, 3]", "data.group=doc", "data.add=[dev.txt]")
     part = config.data.tests["test"]
-    assert part == Part(tmp_path / "train.txt", "test", 0.2, 0.0, 1, "doc", (2, 3), (tmp_path / "dev.txt",))
+    assert part == DataPart(tmp_path / "train.txt", "test", 0.2, 0.0, 1, "doc", (2, 3), (tmp_path / "dev.txt",))
     written = resolved(config, tmp_path / "runs" / "a")
     (tmp_path / "runs/a").mkdir(parents=True)
     (tmp_path / "runs/a/pipeline.yaml").write_text(dump(written))
-    assert load(tmp_path / "runs/a/pipeline.yaml", (), TOYS).data == config.data
+    assert load_config(tmp_path / "runs/a/pipeline.yaml", (), TOYS).data == config.data
 
 
 def test_a_member_that_is_nearly_an_optional_one_is_a_note(tmp_path: Path) -> None:
@@ -112,26 +112,26 @@ def test_a_stage_without_a_checkpoint_has_that_of_its_tokenizer(tmp_path: Path) 
         "encoder: [pretrained, {use: pretrained, checkpoint: other}, words]\nhead: crf\n"
     )
     path = write(tmp_path, text)
-    first, second, _ = load(path, files=False).inputs[0].encoder
+    first, second, _ = load_config(path, files=False).inputs[0].encoder
     assert first.options["checkpoint"] == tmp_path / "mine"
     assert second.options["checkpoint"] == tmp_path / "other"
     with pytest.raises(ConfigError) as caught:
-        load(path, ["tokenizer=chars"], files=False)
+        load_config(path, ["tokenizer=chars"], files=False)
     assert [problem.key for problem in caught.value.problems] == ["encoder.0.checkpoint"]
 
 
 def test_a_missing_yaml_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no such file; looked for .*no\.yaml"):
-        load(tmp_path / "no.yaml", plugins=TOYS)
+        load_config(tmp_path / "no.yaml", plugins=TOYS)
     with pytest.raises(ConfigError, match="is a directory"):
-        load(tmp_path, plugins=TOYS)
+        load_config(tmp_path, plugins=TOYS)
 
 
 def test_a_yaml_whose_file_name_is_not_valid_needs_a_name(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD).rename(tmp_path / "my pipeline.yaml")
     with pytest.raises(ConfigError, match=r"'my pipeline' is not valid"):
-        load(path, plugins=TOYS)
-    assert load(path, ["name=mine"], TOYS).name == "mine"
+        load_config(path, plugins=TOYS)
+    assert load_config(path, ["name=mine"], TOYS).name == "mine"
 
 
 # Overrides
@@ -228,7 +228,7 @@ def test_the_resolved_file_is_read_as_the_same_config(tmp_path: Path, text: str)
     for base in (None, run):
         plain = resolved(config, base)
         (run / "resolved.yaml").write_text(dump(plain), encoding="utf-8")
-        again = load(run / "resolved.yaml", plugins=TOYS)
+        again = load_config(run / "resolved.yaml", plugins=TOYS)
         assert again == config
         assert resolved(again, base) == plain
 
@@ -254,7 +254,7 @@ def test_a_changed_setting_is_another_config(tmp_path: Path) -> None:
 def test_any_value_of_any_key_gives_a_config_or_problems(tmp_path: Path) -> None:
     path, dice = write(tmp_path, FULL), random.Random(1)
     values = ["", "3", "-1.5", "x", "[]", "{}", "[1, [2]]", "{use: {use: x}}", "[null]", "'\\0'"]
-    dotted = [".".join(map(str, steps)) for steps in keys(resolved(load(path, plugins=TOYS)))]
+    dotted = [".".join(map(str, steps)) for steps in keys(resolved(load_config(path, plugins=TOYS)))]
     assert len(dotted) > 60
     for key in dotted:
         for value in dice.sample(values, 4):

@@ -12,14 +12,14 @@ from pydantic import BaseModel, Field, ValidationError
 
 from seqpipe.config.contract import decode_options
 from seqpipe.config.signature import (
-    Row,
+    OptionRow,
     call,
     construct,
     describe_type,
     method_names,
     option_rows,
     options_model,
-    validate,
+    validate_model,
     values,
     wired,
 )
@@ -80,14 +80,14 @@ class Columns:
 
 
 def mistakes(cls: type, **data: Any) -> dict[tuple[str | int, ...], str]:
-    instance, mistake_list = validate(options_model(cls), data)
+    instance, mistake_list = validate_model(options_model(cls), data)
     assert instance is None
     return {mistake.where: mistake.message for mistake in mistake_list}
 
 
 def test_options_are_the_keyword_only_parameters_with_their_defaults() -> None:
     stated = {"hidden": 3, "copy": True, "dropout": 0, "widths": [1], "file": "a/b"}
-    instance, none = validate(options_model(LSTM), stated)
+    instance, none = validate_model(options_model(LSTM), stated)
     assert none == []
     assert instance is not None
     defaults = {"scheme": "a", "limit": None, "column": 0}
@@ -161,14 +161,14 @@ def test_a_dataclass_is_a_component_too() -> None:
 
         column: int = 3
 
-    assert option_rows(Reader) == [Row("column", "a whole number", "3", "Which one.")]
+    assert option_rows(Reader) == [OptionRow("column", "a whole number", "3", "Which one.")]
 
 
 def test_names_that_pydantic_uses_itself_can_be_options() -> None:
     class Copying:
         def __init__(self, *, copy: bool = True, json: int = 1, schema: str = "x", model_fields: int = 2): ...
 
-    instance, _ = validate(options_model(Copying), {"json": 5})
+    instance, _ = validate_model(options_model(Copying), {"json": 5})
     assert instance is not None
     assert values(instance) == {"copy": True, "json": 5, "schema": "x", "model_fields": 2}
     assert [row.option for row in option_rows(Copying)] == ["copy", "json", "schema", "model_fields"]
@@ -254,9 +254,9 @@ def test_types_are_described_in_plain_words() -> None:
 
 def test_described_options_have_type_default_and_help() -> None:
     rows = {row.option: row for row in option_rows(LSTM)}
-    assert rows["hidden"] == Row("hidden", "a whole number above 0", "required", "Units in each direction.")
-    assert rows["copy"] == Row("copy", "true or false", "false", "Whether to copy: yes or no.")
-    assert rows["scheme"] == Row("scheme", "'a' or 'b'", "'a'", "How tags mark spans.")
+    assert rows["hidden"] == OptionRow("hidden", "a whole number above 0", "required", "Units in each direction.")
+    assert rows["copy"] == OptionRow("copy", "true or false", "false", "Whether to copy: yes or no.")
+    assert rows["scheme"] == OptionRow("scheme", "'a' or 'b'", "'a'", "How tags mark spans.")
     assert rows["widths"].default == "[3, 5]"
     assert rows["limit"].default == "null"
     assert list(rows) == ["hidden", "copy", "dropout", "scheme", "limit", "widths", "file", "column"]
@@ -387,11 +387,11 @@ def test_a_dataclass_among_the_parameters_of_a_constructor_stands_for_its_fields
         ("numbers", "a list, each text", "[]", "Columns of numbers."),
         ("delimiter", "text", "required", "Between two cells."),
     ]
-    instance, mistakes = validate(options_model(Reader), {"numbers": ["a"], "delimiter": ","})
+    instance, mistakes = validate_model(options_model(Reader), {"numbers": ["a"], "delimiter": ","})
     assert instance is not None
     reader = construct(Reader, **values(instance))
     assert (reader.columns, reader.delimiter, mistakes) == (Columns(numbers=["a"]), ",", [])
-    (mistake,) = validate(options_model(Reader), {"columns": {}, "delimiter": ","})[1]
+    (mistake,) = validate_model(options_model(Reader), {"columns": {}, "delimiter": ","})[1]
     assert (mistake.where, mistake.kind) == (("columns",), "unknown")
 
 

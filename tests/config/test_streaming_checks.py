@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tiny_pipelines import write_tagger
 
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import ConfigError
 
 FITTING: dict[str, Any] = {
@@ -20,7 +20,7 @@ FITTING: dict[str, Any] = {
 
 def problems(folder: Path, **changes: Any) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        load(write_tagger(folder, FITTING | changes))
+        load_config(write_tagger(folder, FITTING | changes))
     assert all(problem.line for problem in caught.value.problems)
     return [f"{problem.key}: {problem.message}" for problem in caught.value.problems]
 
@@ -37,7 +37,7 @@ STREAMING = [
 
 @pytest.mark.parametrize("changes", STREAMING)
 def test_stages_that_wait_for_no_later_token_may_stream(changes: dict[str, Any], tmp_path: Path) -> None:
-    assert load(write_tagger(tmp_path, FITTING | changes)).name == "tiny"
+    assert load_config(write_tagger(tmp_path, FITTING | changes)).name == "tiny"
 
 
 WHOLE_TEXTS_ONLY = [

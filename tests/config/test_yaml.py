@@ -7,12 +7,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from seqpipe.config import yaml
-from seqpipe.config.yaml import Spot, dump, format_value, parse, scalar
+from seqpipe.config.yaml import Spot, dump, format_value, parse_tree, scalar
 from seqpipe.errors import ConfigError
 
 
 def read(text: str | bytes) -> object:
-    return parse(text if isinstance(text, bytes) else text.encode(), "f.yaml").data
+    return parse_tree(text if isinstance(text, bytes) else text.encode(), "f.yaml").data
 
 
 def messages_of(text: str | bytes) -> str:
@@ -42,7 +42,7 @@ def test_nan_is_a_number() -> None:
 
 
 def test_every_key_and_value_has_its_place() -> None:
-    tree = parse(b"train:\n  lr: 3\nembedding:\n- {use: a, dim: 5}\n- b\n", "f.yaml")
+    tree = parse_tree(b"train:\n  lr: 3\nembedding:\n- {use: a, dim: 5}\n- b\n", "f.yaml")
     assert tree.keys[("train", "lr")] == Spot("f.yaml", 2, 3)
     assert tree.values[("train", "lr")] == Spot("f.yaml", 2, 7)
     assert tree.keys[("embedding", 0, "dim")] == Spot("f.yaml", 4, 12)
@@ -53,7 +53,7 @@ def test_every_key_and_value_has_its_place() -> None:
 
 
 def test_places_count_code_points_and_every_kind_of_line_end_and_no_byte_order_mark() -> None:
-    tree = parse("\ufeffa: 'é😀'\r\nb: {é: 1, x: 2}\r\n".encode(), "f")
+    tree = parse_tree("\ufeffa: 'é😀'\r\nb: {é: 1, x: 2}\r\n".encode(), "f")
     assert (tree.keys[("a",)], tree.keys[("b", "x")]) == (Spot("f", 1, 1), Spot("f", 2, 11))
     assert tree.data == {"a": "é😀", "b": {"é": 1, "x": 2}}
 
@@ -77,7 +77,7 @@ def test_problems_before_a_syntax_error_are_reported_with_it() -> None:
 
 
 def test_the_first_of_two_equal_keys_counts() -> None:
-    tree, problems = yaml.read(b"a: {x: 1}\na: {x: 2, y: 3}\n", "f")
+    tree, problems = yaml.read_tree(b"a: {x: 1}\na: {x: 2, y: 3}\n", "f")
     assert tree.data == {"a": {"x": 1}}
     assert tree.values[("a", "x")] == Spot("f", 1, 8)
     assert [p.line for p in problems] == [2]
@@ -170,7 +170,7 @@ def test_values_are_shown_short() -> None:
 @given(st.binary(max_size=60) | st.text("[]{}:,-?&*!|>'\"%@` \t\n#ab01.~<=\\", max_size=60).map(str.encode))
 def test_any_bytes_are_a_tree_or_problems(data: bytes) -> None:
     try:
-        parse(data, "f")
+        parse_tree(data, "f")
     except ConfigError as error:
         problems = error.problems
     else:

@@ -11,11 +11,11 @@ from gallery import write_pipeline
 from tiny_pipelines import QUIET, labelled_texts
 
 from seqpipe import load as load_bundle
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import FeatureSize
 from seqpipe.runs.full_run import RunOptions, run_all
-from seqpipe_plugins.embeddings.ngrams import Ngrams
+from seqpipe_plugins.embeddings.ngrams import NgramsEmbedding
 from seqpipe_plugins.encoders.bag import Bag
 
 SIZE = FeatureSize(9, (20, 18, 11, 7, 5, 3, 2, 1, 0))  # texts, then those that have each n-gram
@@ -26,15 +26,15 @@ TEXTS = torch.tensor(
 MASK = ragged_mask(3, 2)
 
 
-def embedding(**options: Any) -> Ngrams:
+def embedding(**options: Any) -> NgramsEmbedding:
     torch.manual_seed(1)
-    ngrams = Ngrams({"ngrams": SIZE}, dim=4, **options)
+    ngrams = NgramsEmbedding({"ngrams": SIZE}, dim=4, **options)
     with torch.no_grad():
         ngrams.table.weight[1:] = torch.randn(len(SIZE.counts or ()) - 1, 4)
     return ngrams.eval()
 
 
-def by_hand(ngrams: Ngrams, text: list[list[int]]) -> np.ndarray:
+def by_hand(ngrams: NgramsEmbedding, text: list[list[int]]) -> np.ndarray:
     """The sum over a text's TF-IDF vectors of words and of characters, each divided by its length.
 
     `TfidfVectorizer(smooth_idf=True, norm="l2")` of scikit-learn gives it where no n-gram occurs twice.
@@ -60,8 +60,8 @@ def test_naive_bayes_weights_are_the_log_count_ratios_of_wang_and_manning() -> N
     """r = log((p / ‖p‖₁) / (q / ‖q‖₁)) with p and q the counts of the two labels plus 1."""
     first, second = (12, 10, 1, 5, 4, 1, 2, 0, 0), (8, 8, 10, 2, 1, 2, 0, 1, 0)  # together those of SIZE
     size = FeatureSize(9, first + second)
-    weights = Ngrams({"ngrams": size}, weighting="nb").weights.numpy()
-    idf = Ngrams({"ngrams": SIZE}).weights.numpy()
+    weights = NgramsEmbedding({"ngrams": size}, weighting="nb").weights.numpy()
+    idf = NgramsEmbedding({"ngrams": SIZE}).weights.numpy()
     p, q = np.array(first[1:]) + 1, np.array(second[1:]) + 1
     ratios = np.log((p / p.sum()) / (q / q.sum()))
     assert weights[0] == 0
@@ -105,7 +105,7 @@ def test_n_grams_are_dropped_in_training_alone() -> None:
 
 def test_random_vectors_tell_from_the_first_how_much_two_tokens_share() -> None:
     torch.manual_seed(0)
-    ngrams = Ngrams({"ngrams": SIZE}, dim=10_000, words=0, weighting="none", initial="normal")
+    ngrams = NgramsEmbedding({"ngrams": SIZE}, dim=10_000, words=0, weighting="none", initial="normal")
     x = ngrams(torch.tensor([[[1, 2], [1, 3], [4, 5], [0, 0]]]), torch.ones(1, 4, dtype=torch.bool))[0]
     cosines = torch.nn.functional.cosine_similarity(x[:1], x[1:])
     assert cosines.tolist() == pytest.approx([0.5, 0.0, 0.0], abs=0.05)  # the last is of unknown n-grams
@@ -113,7 +113,7 @@ def test_random_vectors_tell_from_the_first_how_much_two_tokens_share() -> None:
 
 
 def test_every_n_gram_learns_and_the_padding_does_not() -> None:
-    ngrams = Ngrams({"ngrams": SIZE}, dim=4)
+    ngrams = NgramsEmbedding({"ngrams": SIZE}, dim=4)
     assert not ngrams.table.weight.any()
     ngrams(TEXTS, MASK).sum().backward()
     assert ngrams.table.weight.grad.any(1).tolist() == [False, *[True] * 8]
@@ -128,9 +128,9 @@ def test_every_n_gram_learns_and_the_padding_does_not() -> None:
 )
 def test_lengths_without_an_n_gram_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Ngrams.features(options)
+        NgramsEmbedding.features(options)
     with pytest.raises(UsageError, match=message):
-        Ngrams({"ngrams": SIZE}, **options)
+        NgramsEmbedding({"ngrams": SIZE}, **options)
 
 
 @pytest.mark.parametrize("weighting", ["tfidf", "none"])
@@ -149,7 +149,7 @@ def test_n_grams_stand_beside_other_embeddings_under_an_lstm(tmp_path: Path) -> 
     stages = {"tokenizer": "words", "embedding": [{"use": "lookup", "dim": 4}, ngrams], "encoder": "lstm"}
     yaml = write_pipeline(tmp_path, labelled_texts, "beside", **stages, head="label")
     with contextlib.chdir(tmp_path):
-        run_all(load(yaml, ["train.epochs=1"]), QUIET, RunOptions("cpu"))
+        run_all(load_config(yaml, ["train.epochs=1"]), QUIET, RunOptions("cpu"))
     model = load_bundle(tmp_path / "runs/beside/bundle", "cpu", threads=1)
     (entry,) = [entry for entry in model.manifest.inputs.values() if entry.get("kind") == "ngrams"]
     assert len(entry["hashes"]) == 4 * math.ceil(50 * 4 / 3)

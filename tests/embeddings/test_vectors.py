@@ -206,7 +206,7 @@ def test_a_bad_file_is_an_error_with_its_place(content: bytes, place: str, messa
 
 @pytest.mark.parametrize("size", [1, 18, 54, 55])
 def test_a_binary_file_is_read_in_any_chunks(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqpipe_plugins.embeddings.vectors.CHUNK", size)
+    monkeypatch.setattr("seqpipe_plugins.embeddings.vectors.CHUNK_BYTES", size)
     read = [*entries(write(tmp_path, binary(ROWS)), lambda word: True, "auto", None)]
     expected = {word: np.array(row, "f4").tolist() for word, row in ROWS.items()}
     assert {entry.word: entry.numbers.tolist() for entry in read} == expected

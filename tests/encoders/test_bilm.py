@@ -15,8 +15,8 @@ from seqpipe import load as open_bundle
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.training.checkpoint import best, load_weights
 from seqpipe_plugins.embeddings.elmo import ELMo
-from seqpipe_plugins.encoders.bilm import BiLM
-from seqpipe_plugins.heads.bilm import BiLM as Head
+from seqpipe_plugins.encoders.bilm import BiLMEncoder
+from seqpipe_plugins.heads.bilm import BiLMHead as Head
 
 WORDS = Vocabulary([*SPECIALS, *"abcde"])
 MASK = ragged_mask(6, 4, 1)
@@ -26,7 +26,7 @@ X = torch.randn(3, 6, 5, generator=torch.Generator().manual_seed(1))
 @pytest.mark.parametrize("residual", [True, False])
 def test_the_layers_of_each_direction_are_lstms_on_top_of_each_other(residual: bool) -> None:
     torch.manual_seed(2)
-    encoder = BiLM(4, {}, hidden=4, layers=2, residual=residual).eval()
+    encoder = BiLMEncoder(4, {}, hidden=4, layers=2, residual=residual).eval()
     output = encoder(X[..., :4], MASK)
     for row, length in enumerate((6, 4, 1)):
         x = X[row, :length, :4]

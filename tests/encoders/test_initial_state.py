@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from seqpipe.config.signature import construct
 from seqpipe.errors import UsageError
 from seqpipe.nn.incremental import CacheSlots, prefix_cache
-from seqpipe_plugins.encoders.bilm import BiLM
+from seqpipe_plugins.encoders.bilm import BiLMEncoder
 from seqpipe_plugins.encoders.gru import GRU
 
 LEARNED, COLUMN, SOURCE = "learned", {"column": "mood"}, {"source": "title"}
@@ -113,7 +113,7 @@ def test_the_graph_starts_as_the_equations_say_at_sizes_it_never_saw(number: int
 @pytest.mark.parametrize(("number", "option"), some([LEARNED, COLUMN, SOURCE], {2}))
 def test_both_directions_of_a_bilm_start_as_the_equations_say(number: int, option: Any, tmp_path: Path) -> None:
     torch.manual_seed(1)
-    encoder: Any = BiLM(5, SIZES, hidden=6, layers=2, initial_state=option).eval()
+    encoder: Any = BiLMEncoder(5, SIZES, hidden=6, layers=2, initial_state=option).eval()
     randomise(encoder.initial)
     example = inputs(option, ragged_mask(7, 2, 4)) | {"x": torch.randn(3, 7, 5)}
     graph = export(tmp_path / "encoder.onnx", encoder, encoder.forward, EVERY_AXIS, **example)

@@ -9,7 +9,7 @@ import pytest
 from tiny_pipelines import fail_with, seqpipe, succeed, write_jsonl, write_language_model, write_yaml
 
 from seqpipe import load as open_bundle
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import ConfigError
 
 TRAIN = {"epochs": 30, "batch_size": 8, "threads": 1, "optimizer": {"use": "adamw", "lr": 0.03}}
@@ -98,7 +98,7 @@ THREE = {"text": source("text", None) | TWO_STARTS, "title": source("title", Non
 )
 def test_initial_states_without_a_source_are_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
-        load(yaml(tmp_path, **changes))
+        load_config(yaml(tmp_path, **changes))
 
 
 def test_a_field_that_no_record_has_is_named(tmp_path: Path) -> None:

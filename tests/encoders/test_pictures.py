@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import seqpipe as package
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import DataError, UsageError
 from seqpipe.runs.run_folder import fingerprint
 from seqpipe_plugins.encoders.pictures import LeNet, Pictures, ResNet
@@ -130,11 +130,11 @@ def test_predict_answers_files_folders_and_data_files(pictured: Path, tmp_path: 
 
 
 def test_a_changed_picture_changes_the_fingerprint_of_a_run(pictured: Path) -> None:
-    before = fingerprint(load(pictured / "pictured.yaml"))
+    before = fingerprint(load_config(pictured / "pictured.yaml"))
     file = pictured / "files" / "train-5.png"
     content = file.read_bytes()
     Pillow.new("L", (3, 3)).save(file)
-    after = fingerprint(load(pictured / "pictured.yaml"))
+    after = fingerprint(load_config(pictured / "pictured.yaml"))
     file.write_bytes(content)
     assert before["data"]["train"] != after["data"]["train"]
     assert before["data"]["test"] == after["data"]["test"]

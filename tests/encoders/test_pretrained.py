@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from seqpipe import load as open_bundle
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import ConfigError, DataError, EnvError, SeqpipeError, UsageError
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
 from seqpipe.features.document import Doc
@@ -29,7 +29,7 @@ from seqpipe.features.vocabulary import Vocabulary, vocabulary_of
 from seqpipe.nn.pretrained import Seq2SeqCheckpoint
 from seqpipe.runs.check import check_export
 from seqpipe.training.optim import make_optimizer
-from seqpipe_plugins.encoders.pretrained import Pretrained
+from seqpipe_plugins.encoders.pretrained import PretrainedEncoder
 
 TEXTS = ["Ada met Bob in Oslo", "a teacher of mathematics", "she said: hello, world!", "你好 Zürich", "hello", "of of"]
 AXES = {"ids": ("b", "t"), "mask": ("b", "t")}
@@ -45,8 +45,8 @@ def vocabulary(folder: Path) -> Vocabulary:
     return vocabulary_of(pretrained_tokenizer(folder)[0])
 
 
-def build(folder: Path, **options: Any) -> Pretrained:
-    return Pretrained(vocabulary(folder), checkpoint=folder, **options).eval()
+def build(folder: Path, **options: Any) -> PretrainedEncoder:
+    return PretrainedEncoder(vocabulary(folder), checkpoint=folder, **options).eval()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -241,7 +241,7 @@ def piped(folder: Path, place: Path, **encoder: Any) -> Path:
 
 
 def test_lower_layers_learn_slower(folders: dict[str, Path], tmp_path: Path) -> None:
-    config = load(piped(folders["bert"], tmp_path, layer_decay=0.5, lr=0.01))
+    config = load_config(piped(folders["bert"], tmp_path, layer_decay=0.5, lr=0.01))
     pipeline, batches = build_parts(config)
     names = {id(parameter): name for name, parameter in pipeline.named_parameters()}
     optimizer = make_optimizer(pipeline, config)
@@ -275,8 +275,8 @@ def test_a_checkpoint_stands_beside_other_embeddings(folders: dict[str, Path], t
     changes = {"embedding": [first, {"use": "char-cnn", "dim": 6}], "encoder": [{"use": "lstm", "hidden": 8}, "words"]}
     changes |= {"head": "tags"}
     path = write_tagger(tmp_path, {"tokenizer": {"use": "pretrained", "checkpoint": str(folder)}} | changes)
-    assert check_export(load(path), QUIET).decisions
-    pipeline, batches = build_parts(load(path))
+    assert check_export(load_config(path), QUIET).decisions
+    pipeline, batches = build_parts(load_config(path))
     batch = batches(batches.order(0)[0])
     whole = build(folder, layers=(0, 1, 2))
     expected = whole(batch["ids"], batch["mask"])["x"]
@@ -290,7 +290,7 @@ def test_a_checkpoint_stands_beside_other_embeddings(folders: dict[str, Path], t
 
 def refused(folder: Path, place: Path, **encoder: Any) -> SeqpipeError:
     with pytest.raises(SeqpipeError) as caught:
-        check_export(load(piped(folder, place, **encoder)), QUIET)
+        check_export(load_config(piped(folder, place, **encoder)), QUIET)
     return caught.value
 
 
@@ -321,7 +321,7 @@ def test_a_folder_that_is_no_checkpoint_is_refused_with_a_cure(folders: dict[str
 def test_a_tokenizer_that_is_not_the_checkpoint_s_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
     path = piped(folders["bert"], tmp_path)
     with pytest.raises(UsageError, match=r"set tokenizer: \{use: pretrained"):
-        check_export(load(path, ["tokenizer=wordpiece"]), QUIET)
+        check_export(load_config(path, ["tokenizer=wordpiece"]), QUIET)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from numpy_cells import Array, Step, elman_tanh, gru_reset_after, layer, lstm
 from torch import Tensor
 
 from seqpipe.errors import UsageError
-from seqpipe_plugins.encoders.sentences import Sentences
+from seqpipe_plugins.encoders.sentences import SentencesEncoder
 
 AXES = {**encoder_equations.AXES, "sentences": ("b", "s", "w")}
 DOCUMENTS = [  # the lengths of the sentences of each row
@@ -46,7 +46,7 @@ def inputs(rows: list[list[int]]) -> dict[str, Tensor]:
     return {"x": noisy(mask), "mask": mask, "sentences": array}
 
 
-def sentence(encoder: Sentences, words: Array, options: dict[str, Any]) -> tuple[Array, Array]:
+def sentence(encoder: SentencesEncoder, words: Array, options: dict[str, Any]) -> tuple[Array, Array]:
     """The vector of one sentence (W, D) and the weights of its words (W,), from the published encoder_equations."""
     cell, pool = options.get("cell", "gru"), options.get("pool", "attention")
     states, last = words, words[-1]
@@ -71,13 +71,13 @@ def sentence(encoder: Sentences, words: Array, options: dict[str, Any]) -> tuple
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options.values()) or "default")
 def test_the_graph_and_pytorch_follow_the_equations(options: dict[str, Any], tmp_path: Path) -> None:
     torch.manual_seed(1)
-    encoder = Sentences(5, hidden=4, units=3, **options)
+    encoder = SentencesEncoder(5, hidden=4, units=3, **options)
     graph = export(tmp_path / "sentences.onnx", encoder, encoder.forward, AXES, **inputs(DOCUMENTS[0]))
     for rows in DOCUMENTS:
         feed = inputs(rows)
         x = feed["x"].double().numpy()
         for output in (graph(**feed), arrays(encoder(**feed))):
-            assert tuple(output) == tuple(Sentences.returns)
+            assert tuple(output) == tuple(SentencesEncoder.returns)
             assert output["mask"].sum(1).tolist() == [*map(len, rows)]
             for b, lengths in enumerate(rows):
                 parts = np.split(x[b, : sum(lengths)], np.cumsum(lengths)[:-1])
@@ -92,14 +92,14 @@ def test_the_graph_and_pytorch_follow_the_equations(options: dict[str, Any], tmp
 def test_a_text_without_any_word_gives_zeros_and_no_nan() -> None:
     feed = {"x": torch.full((2, 1, 5), float("nan")), "mask": torch.zeros(2, 1, dtype=torch.bool)}
     for options in OPTIONS:
-        output = Sentences(5, hidden=4, **options)(**feed, sentences=torch.zeros(2, 1, 1, dtype=torch.int64))
+        output = SentencesEncoder(5, hidden=4, **options)(**feed, sentences=torch.zeros(2, 1, 1, dtype=torch.int64))
         assert not output["mask"].any()
         assert not output["x"].any()
         assert not output["word_attention"].any()
 
 
 def test_training_reads_what_evaluation_reads_and_its_gradient_is_finite() -> None:
-    encoder, feed = Sentences(5, hidden=4), inputs(DOCUMENTS[2])
+    encoder, feed = SentencesEncoder(5, hidden=4), inputs(DOCUMENTS[2])
     output = encoder.train()(**feed)
     assert torch.equal(output["x"], encoder.eval()(**feed)["x"])
     output["x"].square().sum().backward()
@@ -108,9 +108,9 @@ def test_training_reads_what_evaluation_reads_and_its_gradient_is_finite() -> No
 
 def test_heads_that_do_not_fit_are_refused_with_their_place() -> None:
     with pytest.raises(UsageError, match=r"^sentences\.heads: 3 heads do not divide the width 8"):
-        Sentences(5, hidden=4, score="multi-head", heads=3)
+        SentencesEncoder(5, hidden=4, score="multi-head", heads=3)
 
 
 def test_where_sentences_end_is_the_features_option() -> None:
-    assert Sentences.features({})["sentences"].split == "punctuation"
-    assert Sentences.features({"split": "lines"})["sentences"].split == "lines"
+    assert SentencesEncoder.features({})["sentences"].split == "punctuation"
+    assert SentencesEncoder.features({"split": "lines"})["sentences"].split == "lines"

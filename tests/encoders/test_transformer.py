@@ -8,7 +8,7 @@ from encoder_equations import outputs, waves
 from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
-from seqpipe_plugins.encoders.transformer import Layer, Transformer
+from seqpipe_plugins.encoders.transformer import Transformer, TransformerLayer
 
 
 def build(**options: Any) -> Transformer:
@@ -19,7 +19,7 @@ def build(**options: Any) -> Transformer:
     return encoder
 
 
-def as_library(layer: Layer, activation: str) -> nn.TransformerEncoderLayer:
+def as_library(layer: TransformerLayer, activation: str) -> nn.TransformerEncoderLayer:
     """The library's layer with our weights; its keys have a bias beside them, which changes nothing."""
     theirs = nn.TransformerEncoderLayer(
         8, 2, 12, activation=activation, batch_first=True, norm_first=layer.pre, dropout=0.0

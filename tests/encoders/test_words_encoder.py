@@ -12,9 +12,9 @@ from exported_graphs import export, ragged_mask
 from tiny_pipelines import build_parts, write_tagger
 from torch import Tensor
 
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import ConfigError
-from seqpipe_plugins.encoders.words import Words
+from seqpipe_plugins.encoders.words import WordsEncoder
 
 POOLS: dict[str, Any] = {"first": lambda pieces: pieces[0], "mean": lambda p: p.mean(0), "max": lambda p: p.max(0)}
 AXES = {**encoder_equations.AXES, "pieces": ("b", "n")}
@@ -35,7 +35,7 @@ def inputs(rows: list[tuple[list[int], int]]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_the_graph_and_pytorch_pool_the_pieces_of_each_word(pool: Any, tmp_path: Path) -> None:
-    encoder = Words(4, pool=pool)
+    encoder = WordsEncoder(4, pool=pool)
     graph = export(tmp_path / "words.onnx", encoder, encoder.forward, AXES, **inputs(STARTS[0]))
     for rows in STARTS:
         feed = inputs(rows)
@@ -50,7 +50,7 @@ def test_the_graph_and_pytorch_pool_the_pieces_of_each_word(pool: Any, tmp_path:
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_of_windows_each_word_has_those_of_its_first_piece(pool: Any) -> None:
-    encoder, feed = Words(4, pool=pool), inputs(STARTS[0])
+    encoder, feed = WordsEncoder(4, pool=pool), inputs(STARTS[0])
     numbers = torch.randint(0, 9, (2, *feed["mask"].shape))
     windows = {"other_x": 2 * feed["x"], "window": numbers[0], "other_window": numbers[1]}
     output = encoder(**feed, **windows)
@@ -67,7 +67,7 @@ PIECES = {"tokenizer": {"use": "wordpiece", "max_size": 60, "lowercase": True}}
 @pytest.mark.parametrize("head", [{"use": "crf"}, {"use": "tags", "scheme": "IOB2"}])
 def test_a_tag_for_each_word_is_learned_and_answered_of_pieces(tmp_path: Path, head: dict[str, str]) -> None:
     encoder = [{"use": "lstm", "hidden": 6}, "words"]
-    config = load(write_tagger(tmp_path, PIECES | {"encoder": encoder, "head": head}))
+    config = load_config(write_tagger(tmp_path, PIECES | {"encoder": encoder, "head": head}))
     pipeline, batches = build_parts(config)
     batch = batches(batches.order(0)[0])
     assert batch["tags"].shape == batch["pieces"].shape
@@ -87,4 +87,4 @@ def test_a_tag_for_each_word_is_learned_and_answered_of_pieces(tmp_path: Path, h
 )
 def test_tags_without_a_row_for_each_word_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        build_parts(load(write_tagger(tmp_path, changes)))
+        build_parts(load_config(write_tagger(tmp_path, changes)))

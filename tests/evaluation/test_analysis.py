@@ -16,7 +16,7 @@ from seqpipe.answers.metrics.f1 import SpanCounter
 from seqpipe.evaluation.analysis import calibration, confusion, errors, judge, scored, training_findings
 from seqpipe.features.sources import TextSource
 from seqpipe.report.plots import histogram
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 NAMES = ("food", "mood", "wood")
 
@@ -29,7 +29,7 @@ def judged_labels(count: int) -> tuple[list[dict[str, Any]], list[str], list[str
         {"set": "test", "record": {"text": f"w{i}", "label": a}, "answer": {"label": b, "score": dice.random()}}
         for i, (a, b) in enumerate(zip(gold, got, strict=True))
     ]
-    source = TextSource(Words().train([["w1"]]), {})
+    source = TextSource(WordsTokenizer().train([["w1"]]), {})
     return [*judge(LabelTask(Label(NAMES)), source, rows)], gold, got
 
 

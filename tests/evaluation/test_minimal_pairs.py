@@ -12,16 +12,16 @@ from tiny_pipelines import build_parts, write_yaml
 from torch.nn import functional as F
 
 from seqpipe.api.model import Model
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import DataError, UsageError
 from seqpipe.evaluation.text_scores import (
-    TIE,
+    SCORE_TIE,
     Item,
     ScoredText,
     item_of,
-    judge,
     pair_scores,
     read_items,
+    score_items,
     text_scores,
     wrong_preferences,
 )
@@ -62,7 +62,7 @@ class Peer(NamedTuple):
 def peer(folder: Path, export: bool = True, **changes: Any) -> Peer:
     data = {"reader": {"use": "text", "unit": "line"}, "train": str(DATA / "en.train.txt")}
     content = {"data": data, "tokenizer": "words", "embedding": {"use": "lookup", "dim": 12}}
-    config = load(write_yaml(folder, "pairs", **content | changes))
+    config = load_config(write_yaml(folder, "pairs", **content | changes))
     network = build_parts(config)[0].eval()
     with torch.no_grad():
         for parameter in network.parameters():
@@ -150,7 +150,7 @@ def test_the_score_of_a_masked_model_is_the_pseudo_log_likelihood(masked: Peer) 
 
 def test_alternatives_fill_the_gap_of_a_masked_model_all_their_tokens_masked_at_once(masked: Peer) -> None:
     item = item_of({"text": "the kings see [MASK] .", "alternatives": ["themselves", "a king"], "answer": 0})
-    (judged,) = judge(masked.ours, [item])
+    (judged,) = score_items(masked.ours, [item])
     for text, (start, end), score in zip(item.texts, item.parts, judged.scores, strict=True):
         doc = masked.docs(text)
         inside = [i for i, (a, b) in enumerate(doc.offsets) if a >= start and b <= end]
@@ -162,23 +162,23 @@ def test_alternatives_fill_the_gap_of_a_masked_model_all_their_tokens_masked_at_
 def test_of_a_causal_model_alternatives_count_from_where_they_begin(causal: Peer) -> None:
     text, words = "the king waits because [MASK] is late .", ["he", "she"]
     item = item_of({"text": text, "alternatives": words, "answer": 0})
-    (judged,), (by_token,) = judge(causal.ours, [item]), judge(causal.ours, [item], normalize="token")
+    (judged,), (by_token,) = score_items(causal.ours, [item]), score_items(causal.ours, [item], normalize="token")
     whole = causal.scores([text.replace("[MASK]", word) for word in words])
     assert judged.difference == pytest.approx(whole[0] - whole[1], abs=1e-4)
     assert judged.scores[0] == pytest.approx(whole[0] - causal.scores(["the king waits because"])[0], abs=1e-4)
     assert by_token.scores == pytest.approx([score / 4 for score in judged.scores])
     continued = item_of({"text": "the king ", "alternatives": ["waits", "wait"], "answer": 0})
     whole = causal.scores(["the king waits", "the king wait"])
-    assert judge(causal.ours, [continued])[0].difference == pytest.approx(whole[0] - whole[1], abs=1e-4)
+    assert score_items(causal.ours, [continued])[0].difference == pytest.approx(whole[0] - whole[1], abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["causal", "masked"])
 def test_pairs_have_the_scores_of_pytorch_in_any_batch(name: str, request: pytest.FixtureRequest) -> None:
     sides: Peer = request.getfixturevalue(name)
     pairs, model = items(60), sides.model.predictor
-    for pair, expected, result in zip(pairs, judge(sides.ours, pairs), judge(model, pairs), strict=True):
+    for pair, expected, result in zip(pairs, score_items(sides.ours, pairs), score_items(model, pairs), strict=True):
         assert expected.scores == pytest.approx(result.scores, abs=1e-4)
-        assert result.scores == pytest.approx(judge(model, [pair])[0].scores, abs=1e-5)
+        assert result.scores == pytest.approx(score_items(model, [pair])[0].scores, abs=1e-5)
 
 
 def test_a_filling_that_is_given_has_its_own_probability_and_others_stay_as_they_were(masked: Peer) -> None:
@@ -201,23 +201,23 @@ def test_a_masked_model_does_not_prefer_a_text_for_its_unknown_words(masked: Pee
         ("the kings see 龍 .", "the king see 龍 .", True),
         ("the kings see 龍 .", "the kings see 虎 .", False),
     ):
-        (judged,) = judge(masked.ours, [item_of({"sentence_good": good, "sentence_bad": bad})])
+        (judged,) = score_items(masked.ours, [item_of({"sentence_good": good, "sentence_bad": bad})])
         assert judged.unknown
         assert judged.is_comparable is comparable
-        assert (abs(judged.difference) > TIE) is comparable
+        assert (abs(judged.difference) > SCORE_TIE) is comparable
     choice = item_of({"text": "the kings see [MASK] .", "alternatives": ["themselves", "龍"], "answer": 0})
-    assert not judge(masked.ours, [choice])[0].is_comparable
+    assert not score_items(masked.ours, [choice])[0].is_comparable
 
 
 def test_scores_by_group_count_ties_and_say_what_chance_is(causal: Peer) -> None:
     same = {"sentence_good": "the zzz sleeps .", "sentence_bad": "the yyy sleeps .", "UID": "unknown"}
     pairs = [*items(), item_of(same)]
-    judged = judge(causal.ours, pairs)
+    judged = score_items(causal.ours, pairs)
     scores = pair_scores(judged)
     groups = scores["groups"]
     assert groups["unknown"] == {"accuracy": 0.0, "chance": 0.5, "mean_difference": 0.0, "ties": 1, "items": 1}
     assert groups["pronoun_gender"]["chance"] == pytest.approx(1 / 3)
-    right = sum(result.difference > TIE for result in judged)
+    right = sum(result.difference > SCORE_TIE for result in judged)
     assert scores["accuracy"] == right / len(pairs)
     assert sum(group["items"] for group in groups.values()) == scores["items"] == len(pairs)
     assert len(wrong_preferences(judged)) == len(pairs) - right
@@ -279,7 +279,7 @@ def test_texts_and_models_without_a_score_are_refused(masked: Peer, causal: Peer
     electra = peer(tmp_path, export=False, encoder=MLM["encoder"], head={"use": "electra"})
     message = "answers of kind score give no probability of a text: use a model whose only head is a causal or"
     with pytest.raises(UsageError, match=message):
-        judge(electra.ours, items(2))
+        score_items(electra.ours, items(2))
 
 
 def test_words_of_a_continuation_are_explained_by_their_log_probability(causal: Peer) -> None:

@@ -13,20 +13,20 @@ from tiny_pipelines import QUIET, build_parts, labelled_texts, reversals, succee
 
 from seqpipe import Model
 from seqpipe import load as open_bundle
-from seqpipe.answers.metrics.f1 import SPLIT
+from seqpipe.answers.metrics.f1 import SPLIT_TAG
 from seqpipe.batch.job import Shard
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
 from seqpipe.evaluation.scores import (
     deciding,
-    evaluate,
     goodness,
     headline,
     headlines,
     is_perfect,
     perturb_record,
     read_pairs,
+    score_records,
     swap_words,
 )
 from seqpipe.plugin import Metric
@@ -56,27 +56,27 @@ CONLL = "".join(
 
 
 def test_span_scores_are_seqevals_of_a_list_and_an_iterator(tiny: Model) -> None:
-    scores = evaluate(tiny.predictor, RECORDS)[""]
+    scores = score_records(tiny.predictor, RECORDS)[""]
     gold = [tags for _, tags, _ in GOLD]
     assert scores["f1"] == pytest.approx(f1_score(gold, ANSWERS))
     assert scores["precision"] == pytest.approx(precision_score(gold, ANSWERS))
     assert scores["recall"] == pytest.approx(recall_score(gold, ANSWERS))
     assert headline(scores) == ("f1", scores["f1"])
-    assert evaluate(tiny.predictor, iter(RECORDS)) == {"": scores}
+    assert score_records(tiny.predictor, iter(RECORDS)) == {"": scores}
 
 
 def test_scores_may_be_split_by_a_field(tiny: Model) -> None:
-    scores = evaluate(tiny.predictor, RECORDS, by="intent")
+    scores = score_records(tiny.predictor, RECORDS, by="intent")
     assert list(scores) == ["", "intent=call", "intent=go"]
     assert (scores["intent=call"]["correct"], scores["intent=go"]["correct"], scores[""]["correct"]) == (3, 2, 5)
     with pytest.raises(DataError, match=r"x:1: no field 'intend' to split by; the record has: text, words"):
-        evaluate(tiny.predictor, RECORDS, by="intend")
+        score_records(tiny.predictor, RECORDS, by="intend")
     with pytest.raises(DataError, match="x:9: no field 'spans' to compare with; it has: text; write it"):
-        evaluate(tiny.predictor, [{"text": "Anna", "where": "x:9"}])
+        score_records(tiny.predictor, [{"text": "Anna", "where": "x:9"}])
 
 
 def test_errors_are_listed_with_their_confidence(tiny: Model, tmp_path: Path) -> None:
-    evaluate(tiny.predictor, RECORDS, errors=tmp_path / "errors.jsonl")
+    score_records(tiny.predictor, RECORDS, errors=tmp_path / "errors.jsonl")
     third, fourth = map(json.loads, (tmp_path / "errors.jsonl").read_text().splitlines())
     assert list(third)[:3] == ["confidence", "where", "answer"]
     assert third.pop("confidence") == max(span["score"] for span in third.pop("answer") if span["word"] == "Bern")
@@ -87,20 +87,20 @@ def test_errors_are_listed_with_their_confidence(tiny: Model, tmp_path: Path) ->
 
 def test_from_the_text_alone_the_model_splits_for_itself(tiny: Model) -> None:
     glued = [{"text": "Anna-Lena", "words": ["Anna-Lena"], "tags": ["B-person"]}]
-    assert evaluate(tiny.predictor, glued)[""]["correct"] == 1  # unknown, with a capital
-    assert evaluate(tiny.predictor, glued, raw=True)[""]["correct"] == 0  # Anna, -, Lena
-    assert evaluate(tiny.predictor, RECORDS, raw=True) == evaluate(tiny.predictor, RECORDS)
+    assert score_records(tiny.predictor, glued)[""]["correct"] == 1  # unknown, with a capital
+    assert score_records(tiny.predictor, glued, raw=True)[""]["correct"] == 0  # Anna, -, Lena
+    assert score_records(tiny.predictor, RECORDS, raw=True) == score_records(tiny.predictor, RECORDS)
 
 
 def test_tags_are_counted_word_by_word_and_a_word_that_the_model_splits_otherwise_has_none(tiny_tagger: Model) -> None:
-    scores = evaluate(tiny_tagger.predictor, RECORDS)[""]
+    scores = score_records(tiny_tagger.predictor, RECORDS)[""]
     assert headline(scores) == ("accuracy", 10 / 12)
     city = scores["labels"]["B-city"]
     assert (city["f1"], city["gold"], city["predicted"], city["correct"]) == (0.5, 2, 2, 1)
     json.dumps(scores)
     glued = [{"text": "Anna-Lena calls", "words": ["Anna-Lena", "calls"], "tags": ["B-person", "O"]}]
-    scores = evaluate(tiny_tagger.predictor, glued, raw=True)[""]
-    assert (scores["accuracy"], scores["labels"][SPLIT]["predicted"]) == (0.5, 1)
+    scores = score_records(tiny_tagger.predictor, glued, raw=True)[""]
+    assert (scores["accuracy"], scores["labels"][SPLIT_TAG]["predicted"]) == (0.5, 1)
 
 
 ALL_PLACES = "\n".join(
@@ -138,7 +138,7 @@ def test_a_file_of_errors_is_sorted_by_confidence_and_is_data_again(kind: str, t
     assert [(line.pop("where"), line.pop("source_where")) for line in again] == places
     assert again == wrong
     sets = [f"data.{part}={tmp_path / 'wrong.jsonl'}" for part in ("train", "dev", "test")]
-    _, batches = build_parts(load(example.yaml, ["data.reader={use: jsonl, text: null}", *sets]))
+    _, batches = build_parts(load_config(example.yaml, ["data.reader={use: jsonl, text: null}", *sets]))
     assert len(batches.data) == len(wrong)
 
 
@@ -159,7 +159,7 @@ def test_a_bundle_is_scored_on_a_file_and_raw_scores_stand_beside_the_others(
     tiny: Model, tiny_bundle: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = score_target(open_data(tiny_bundle, data), Console())
-    assert result == {"test.conll": evaluate(tiny.predictor, RECORDS)[""]}
+    assert result == {"test.conll": score_records(tiny.predictor, RECORDS)[""]}
     err = capsys.readouterr().err
     assert "person" in err
     assert f"{100 * result['test.conll']['f1']:.2f}" in err
@@ -302,7 +302,7 @@ def test_perturbations_are_scored_as_texts_and_show_what_breaks(tiny: Model) -> 
     none, case, width, emoji, blanks = tiny.robustness(RECORDS, ["case", "width", "emoji", "blanks"])
     assert [none[key] for key in ("perturbation", "metric", "drop", "changed", "broken")] == ["none", "f1", 0, 0, 0]
     lower = [record | {"words": record["text"].lower().split(), "text": record["text"].lower()} for record in RECORDS]
-    assert case["score"] == evaluate(tiny.predictor, lower)[""]["f1"]
+    assert case["score"] == score_records(tiny.predictor, lower)[""]["f1"]
     assert case["drop"] == pytest.approx(none["score"] - case["score"])
     assert (case["changed"], case["broken"]) == (4, 2)  # of the two records that are right without
     missed = [("person", 0, 4), ("person", 11, 14)]

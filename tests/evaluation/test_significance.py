@@ -29,9 +29,9 @@ from seqpipe.evaluation.significance import AnsweredSets, Difference, SetCompari
 from seqpipe.features.sources import source_from
 from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.predictor import Predictor
-from seqpipe_plugins.tokenizers.chars import Chars
+from seqpipe_plugins.tokenizers.chars import CharsTokenizer
 
-LETTERS: Tokenizer = Chars().train(["abcdefgh"])
+LETTERS: Tokenizer = CharsTokenizer().train(["abcdefgh"])
 Rows = Sequence[tuple[dict[str, Any], Any]]
 
 

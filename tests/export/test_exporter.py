@@ -27,14 +27,14 @@ from seqpipe.api.model import Model
 from seqpipe.console import Console, Tick
 from seqpipe.errors import ConfigError, DataError, ExportError, ParityError
 from seqpipe.export import exporter
-from seqpipe.export.exporter import bundle_files, bundle_manifest, export, model_card
+from seqpipe.export.exporter import bundle_files, bundle_manifest, export_bundle, model_card
 from seqpipe.export.graph import to_onnx
 from seqpipe.export.parity.gate import verify_parity
 from seqpipe.features.sources import TextSource
 from seqpipe.runtime import bundle
 from seqpipe.runtime.manifest import Manifest
-from seqpipe.runtime.opened import TOLERANCE, same_answer
-from seqpipe.training.datasets import read
+from seqpipe.runtime.opened import SCORE_TOLERANCE, same_answer
+from seqpipe.training.datasets import load_records
 from seqpipe.training.evaluation import TrainedPipeline
 from seqpipe.version import VERSION
 
@@ -42,7 +42,7 @@ from seqpipe.version import VERSION
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """A trained pipeline, exported with scores."""
-    trained = trained_example("spans", tmp_path_factory.mktemp("export"))
+    trained = trained_example("spans", tmp_path_factory.mktemp("export_bundle"))
     trained.bundle = trained.folder / "bundle"
     trained.export("bundle", scores={"test": {"f1": 0.5, "precision": 0.5}})
     return trained
@@ -117,7 +117,7 @@ def test_export_and_comparison_show_their_progress_up_to_their_totals_and_replac
 ) -> None:
     console, path = Recorded(), trained.folder / "progress"
     trained.export("progress")
-    export(trained.pipeline, trained.records[:4], path, console)
+    export_bundle(trained.pipeline, trained.records[:4], path, console)
     assert bundle.read(path).manifest.parity["records"] == 4
     assert not [path.name for path in trained.folder.iterdir() if path.name.startswith(".")]
     messages = capsys.readouterr().err.splitlines()
@@ -199,7 +199,7 @@ def test_a_card_of_two_heads_has_the_tasks_and_tables_of_both(trained: Trained) 
 def test_the_example_of_the_card_is_answered_as_it_says(trained: Trained) -> None:
     card = (trained.bundle / "README.md").read_text()
     example, answer = (json.loads(block) for block in re.findall(r"```json\n(.*)\n```", card))
-    assert same_answer(load(trained.bundle, "cpu")(example), answer, TOLERANCE)
+    assert same_answer(load(trained.bundle, "cpu")(example), answer, SCORE_TOLERANCE)
     (call,) = re.findall(r"print\(model\((.*)\)\)", card)
     assert ast.literal_eval(call) == example
 
@@ -236,14 +236,14 @@ def test_a_pipeline_that_fails_leaves_no_bundle_and_an_old_one_as_it_was(
 ) -> None:
     config, path = load_tagger(tmp_path, *SMALL_TAGGER, f"encoder={toy}", **toy_encoders()), tmp_path / "bundle"
     pipeline = TrainedPipeline(build_parts(config)[0], config)
-    records = read(config.data.reader, config.data.train)
+    records = load_records(config.data.reader, config.data.train)
     with pytest.raises(error):
-        export(pipeline, records, path, QUIET)
+        export_bundle(pipeline, records, path, QUIET)
     assert not path.exists()
     path.mkdir()
     (path / "old").touch()
     with pytest.raises(error):
-        export(pipeline, records, path, QUIET)
+        export_bundle(pipeline, records, path, QUIET)
     assert [file.name for file in path.iterdir()] == ["old"]
     assert not list(tmp_path.glob(".*"))
 
@@ -259,10 +259,10 @@ def test_a_bundle_states_the_length_for_which_attention_has_memory(
 ) -> None:
     config = load_tagger(tmp_path, *SMALL_TAGGER, "encoder={use: transformer, hidden: 8, heads: 2, layers: 1}")
     pipeline = TrainedPipeline(build_parts(config)[0], config)
-    records = read(config.data.reader, config.data.tests["test"])
+    records = load_records(config.data.reader, config.data.tests["test"])
     for name, value in {"LEAST_LIMIT": 1, "MARGIN": 1000, "MOST_BYTES": 2 * 4 * 300**2}.items():
         monkeypatch.setattr(exporter, name, value)
-    model = export(pipeline, records, tmp_path / "bundle", QUIET)
+    model = export_bundle(pipeline, records, tmp_path / "bundle", QUIET)
     assert model.manifest.limits.tokens == load(tmp_path / "bundle").manifest.limits.tokens == 300
     with pytest.raises(DataError, match="301 tokens exceed the limit of 300; split the text"):
         model(" ".join(["Anna"] * 301))

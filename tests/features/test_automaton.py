@@ -11,10 +11,10 @@ from seqpipe.answers.text import Text
 from seqpipe.config.signature import construct
 from seqpipe.features.automaton import TextAutomaton, WrittenBytes, text_automaton
 from seqpipe_plugins.tokenizers.bpe import BPE
-from seqpipe_plugins.tokenizers.chars import Chars
+from seqpipe_plugins.tokenizers.chars import CharsTokenizer
 from seqpipe_plugins.tokenizers.unigram import Unigram
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 CORPUS = [
     "the theatre there, then their theme (and then some).",
@@ -26,9 +26,9 @@ MAKERS: dict[str, Any] = {
     "bpe": construct(BPE, max_size=200),
     "wordpiece": construct(WordPiece, max_size=200),
     "unigram": construct(Unigram, max_size=120),
-    "chars": construct(Chars),
-    "words": construct(Words, pattern=r"\w+|[^\w\s]"),
-    "words joined": construct(Words, pattern=r"\w+|[^\w\s]", detokenize=True),
+    "chars": construct(CharsTokenizer),
+    "words": construct(WordsTokenizer, pattern=r"\w+|[^\w\s]"),
+    "words joined": construct(WordsTokenizer, pattern=r"\w+|[^\w\s]", detokenize=True),
 }
 FORBIDDEN = [["the"], ["the", "re, then"], ["é", "ñ"], [" "], ["(and", ") ."], [" th", "em"], ["t?"], ["\n"]]
 FORBIDDEN += [["고양이가 잔", "\u200d"]]

@@ -11,20 +11,20 @@ from tiny_pipelines import write_jsonl, write_seq2seq
 from seqpipe.answers.metrics.text import TextCounter
 from seqpipe.answers.registry import task_of
 from seqpipe.answers.text import TargetCensus, Text
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Doc, ExtendedVocabulary, Record
 from seqpipe.features.kinds.text import Copy
 from seqpipe.features.sources import TextSource
 from seqpipe.runs.check import build_trial
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.datasets import examples, read
+from seqpipe.training.datasets import examples, load_records
 from seqpipe.training.fit import fit_artifacts
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 PATTERN = r"\w+(?:[-.,]\w+)*|[^\w\s]"
-SOURCE = Words(pattern=PATTERN).train(["the sum is due from , ."])
-TARGET = Words(pattern=PATTERN, lowercase=True, detokenize=True).train(["pay the sum to : ."])
+SOURCE = WordsTokenizer(pattern=PATTERN).train(["the sum is due from , ."])
+TARGET = WordsTokenizer(pattern=PATTERN, lowercase=True, detokenize=True).train(["pay the sum to : ."])
 V = TARGET.get_vocab_size()
 COPY = Copy(file="target_tokenizer.json", tokenizer=TARGET)
 VOCABULARY = ExtendedVocabulary(TARGET, same=False)
@@ -79,8 +79,8 @@ def copying(folder: Path, *overrides: str, **changes: object) -> Artifacts:
     path = write_seq2seq(folder, {"tokenizer": words, "head": head, **changes})
     for name in ("train", "dev"):
         write_jsonl(folder / f"{name}.jsonl", RECORDS)
-    config = load(path, overrides)
-    return fit_artifacts(config, read(config.data.reader, config.data.train))
+    config = load_config(path, overrides)
+    return fit_artifacts(config, load_records(config.data.reader, config.data.train))
 
 
 def test_artifacts_are_saved_with_the_run(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_artifacts_are_saved_with_the_run(tmp_path: Path) -> None:
     docs = artifacts.featurizer.docs(RECORDS)
     assert np.array_equal(again.featurizer.collate(docs)["copy"], artifacts.featurizer.collate(docs)["copy"])
     size = len(again.tasks[0].target_vocabulary or ())
-    rows = examples(load(tmp_path / "backward.yaml"), again, RECORDS[:2])
+    rows = examples(load_config(tmp_path / "backward.yaml"), again, RECORDS[:2])
     assert [row.targets["target_ids"] for row in rows] == [[size + 2, 4, size, 3]] * 2  # Ada, owes, 7, CHF, .
     assert artifacts.tasks[0].kind.manifest()["copies"] == {"same": False}
 
@@ -111,7 +111,7 @@ def test_check_reports_the_percentage_of_targets_that_survive(tmp_path: Path) ->
     assert first.startswith("50.0 % of 4 texts survive encoding and decoding; 2 have a word")
     assert "texts (50.0%) change when encoded and decoded: 'from, x' as 'from x'" in second
     assert "set detokenize: true" in second
-    (message,) = build_trial(load(tmp_path / "backward.yaml")).messages
+    (message,) = build_trial(load_config(tmp_path / "backward.yaml")).messages
     assert message.startswith("head: 100.0 % of 8 texts survive encoding and decoding; 0 have a word that is in ")
     assert message.endswith(" neither the target vocabulary nor the source")
 
@@ -189,5 +189,5 @@ def test_copy_precision_and_recall_are_of_words_that_the_vocabulary_lacks() -> N
 
 @pytest.mark.parametrize("text", ["Keller & Sons (AB-12): 3,200 CHF, due 3 May.", "“Now!” he said; [a] {b} 50%", "a"])
 def test_words_are_joined_as_english_is_written(text: str) -> None:
-    tokenizer = Words(pattern=PATTERN, detokenize=True).train([text])
+    tokenizer = WordsTokenizer(pattern=PATTERN, detokenize=True).train([text])
     assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text

@@ -12,15 +12,15 @@ from tokenizers import Regex, pre_tokenizers
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
 from seqpipe.features import sources
-from seqpipe.features.document import Doc, TokenCounter, locate
+from seqpipe.features.document import Doc, TokenCounter, locate_words
 from seqpipe.features.kinds import text as chars_kind
 from seqpipe.features.kinds.text import Chars, Pieces, Sentences
 from seqpipe.features.sources import TextSource
-from seqpipe.features.splitting import sentences
+from seqpipe.features.splitting import sentence_offsets
 from seqpipe_plugins.tokenizers.bpe import BPE
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
-TOKENIZER = Words(lowercase=True).train(["anna calls bern , new york ."])
+TOKENIZER = WordsTokenizer(lowercase=True).train(["anna calls bern , new york ."])
 IDS = TOKENIZER.get_vocab()
 
 
@@ -107,8 +107,8 @@ def test_fitting_does_not_change_the_declared_feature() -> None:
 
 
 def test_full_caches_change_no_answer_in_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_CACHED", 2)
-    monkeypatch.setattr(chars_kind, "_CACHED", 2)
+    monkeypatch.setattr(sources, "_MAX_CACHED_WORDS", 2)
+    monkeypatch.setattr(chars_kind, "_MAX_CACHED_WORDS", 2)
     source = featurizer(chars=fitted_chars("abcdefgh", longest=4))
     records = [{"words": [a + b for b in "abcdefgh"]} for a in "abcdefgh"]
 
@@ -127,8 +127,8 @@ def test_full_caches_change_no_answer_in_any_thread(monkeypatch: pytest.MonkeyPa
 
 
 def test_words_are_located_in_order_even_if_they_repeat() -> None:
-    assert locate(["a", "a", "b"], "ab a b") == [(0, 1), (3, 4), (5, 6)]
-    assert locate([], "anything") == []
+    assert locate_words(["a", "a", "b"], "ab a b") == [(0, 1), (3, 4), (5, 6)]
+    assert locate_words([], "anything") == []
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_words_are_located_in_order_even_if_they_repeat() -> None:
     ],
 )
 def test_documents_are_split_at_ends_of_sentences_and_lines(text: str, expected: list[str]) -> None:
-    parts = [text[a:b] for a, b in sentences(text)]
+    parts = [text[a:b] for a, b in sentence_offsets(text)]
     assert parts == expected
     assert "".join("".join(parts).split()) == "".join(text.split())  # nothing but white space is lost
 
@@ -158,7 +158,7 @@ def test_documents_are_split_at_ends_of_sentences_and_lines(text: str, expected:
 )
 def test_no_text_makes_splitting_slow(text: str) -> None:
     start = time.process_time()
-    sentences(text)
+    sentence_offsets(text)
     assert time.process_time() - start < 60  # quadratic search takes minutes
 
 
@@ -172,7 +172,7 @@ def test_tokens_are_counted_by_id() -> None:
 
 
 def test_special_tokens_in_a_text_are_unknown_words() -> None:
-    source = TextSource(Words(pattern=r"\S+").train(["a b"]), {})
+    source = TextSource(WordsTokenizer(pattern=r"\S+").train(["a b"]), {})
     text = "a [PAD] [EOS] [UNK] [BOS] b"
     for doc in source.docs([{"text": text}, {"words": text.split()}]):
         assert doc.ids == [4, 1, 1, 1, 1, 5]
@@ -224,7 +224,7 @@ PANIC = r"b\.txt:2: the tokenizer cannot split 'a{40}'… \(60 characters\): .*r
 
 
 def test_a_panic_of_the_library_is_an_error_that_names_the_record() -> None:
-    source = TextSource(Words(pattern=EVIL).train(["Bern a b"]), {})
+    source = TextSource(WordsTokenizer(pattern=EVIL).train(["Bern a b"]), {})
     records = [{"text": text, "where": f"b.txt:{i}"} for i, text in enumerate(["a b", "a" * 60, "a"], 1)]
     with pytest.raises(DataError, match=PANIC):
         source.docs(records)

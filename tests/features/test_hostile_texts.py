@@ -13,10 +13,10 @@ from seqpipe.features import raw_text
 from seqpipe.features.raw_text import find_fault
 from seqpipe.runs.check import check_export
 from seqpipe_plugins.tokenizers.bpe import BPE
-from seqpipe_plugins.tokenizers.chars import Chars
+from seqpipe_plugins.tokenizers.chars import CharsTokenizer
 from seqpipe_plugins.tokenizers.unigram import Unigram
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 TEXTS = ["the cat sat on the mat, aaa aaab abba 12"] * 5
 BYTES = {"byte_level": True, "max_size": 300}
@@ -24,7 +24,7 @@ EVIL = r"([a-z0-9]+[.-]?)+@[a-z]+|\w+"
 
 
 def words(pattern: str) -> Tokenizer:
-    return Words(pattern=pattern).train(TEXTS)
+    return WordsTokenizer(pattern=pattern).train(TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,10 @@ def test_a_pattern_that_takes_the_square_of_the_length_is_found(pattern: str) ->
         words(r"\w+(?:[-.,:]\w+)*|[^\w\s]"),
         words(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}|\w+|[^\w\s]"),
         words(r"(?:[a-z]++-?)++|\w+"),
-        *(tokenizer.train(TEXTS) for tokenizer in (Words(), Chars(), construct(BPE), construct(Unigram))),
+        *(
+            tokenizer.train(TEXTS)
+            for tokenizer in (WordsTokenizer(), CharsTokenizer(), construct(BPE), construct(Unigram))
+        ),
         *(construct(cls, **options).train(TEXTS) for cls, options in ((WordPiece, {}), (BPE, BYTES))),
     ],
     ids=str,
@@ -72,7 +75,7 @@ def test_a_machine_that_is_busy_for_some_time_is_no_fault(calls: int, monkeypatc
     """The time of one text is measured while it is busy, and then for so many calls."""
     seconds = iter([0.001] * 20 + [0.05] * calls + [0.001] * 100_000)
     monkeypatch.setattr(raw_text, "_seconds", lambda tokenizer, text: next(seconds))
-    assert find_fault(Words().train(TEXTS)) is None
+    assert find_fault(WordsTokenizer().train(TEXTS)) is None
 
 
 def test_check_names_the_text_and_a_fix_of_the_pattern(tmp_path: Path) -> None:

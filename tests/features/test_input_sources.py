@@ -15,11 +15,11 @@ import seqpipe as package
 from seqpipe import load as open_bundle
 from seqpipe.api.model import Model
 from seqpipe.batch.files import one_record
-from seqpipe.config.dataflow import explain
-from seqpipe.config.loader import Config, load, resolved
+from seqpipe.config.dataflow import names_table
+from seqpipe.config.loader import Config, load_config, resolved
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, SeqpipeError, UsageError
-from seqpipe.export.exporter import export
+from seqpipe.export.exporter import export_bundle
 from seqpipe.features.kinds.matrix import Matrix
 from seqpipe.features.sources import MultiSource, NumericSource, source_from
 from seqpipe.training.artifacts import Artifacts
@@ -54,7 +54,7 @@ def pipeline(folder: Path, **changes: Any) -> Config:
         "head": {"use": "seq2seq", "hidden": 24, "embedding_dim": 8, "target_tokenizer": "words"},
         "train": train_settings(20, 0.02, 512),
     }
-    return load(write_pipeline(folder, records, "several", (72, 9, 12), **content | changes))
+    return load_config(write_pipeline(folder, records, "several", (72, 9, 12), **content | changes))
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def test_the_resolved_file_reads_as_the_same_pipeline(tmp_path: Path) -> None:
     config = pipeline(tmp_path)
     path = tmp_path / "again.yaml"
     path.write_text(dump(resolved(config, tmp_path)))
-    assert load(path) == config
+    assert load_config(path) == config
     assert list(config.versions) == [
         *("data.reader", "inputs.question.tokenizer", "inputs.note.tokenizer", "inputs.question.embedding"),
         *("inputs.question.encoder", "inputs.note.embedding.0", "inputs.note.embedding.1", "inputs.image.embedding"),
@@ -179,7 +179,7 @@ def test_the_arrays_of_one_named_source_have_no_prefix(tmp_path: Path) -> None:
 
 def test_the_table_of_names_has_a_line_for_each_source(tmp_path: Path) -> None:
     config = pipeline(tmp_path)
-    table = explain(config.inputs, config.head)
+    table = names_table(config.inputs, config.head)
     assert "inputs.image.embedding.forward" in table
     assert any(line.startswith("sources") and "head.decide" in line for line in table.splitlines())
 
@@ -275,7 +275,7 @@ def test_every_way_to_combine_exports_and_answers_alike(tmp_path: Path, use: str
     options = {"hidden": 16, "combine": combine} | ({"layers": 1} if use.startswith("t") else {})
     config = pipeline(tmp_path, head={"use": use, **options, "target_tokenizer": "words"})
     trained = TrainedPipeline(build_parts(config)[0], config)
-    model = export(trained, records(9), tmp_path / "bundle", QUIET)  # compares, or raises ParityError
+    model = export_bundle(trained, records(9), tmp_path / "bundle", QUIET)  # or raises ParityError
     assert model.manifest.parity["decisions"] > 200
 
 

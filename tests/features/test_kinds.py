@@ -9,9 +9,9 @@ from seqpipe.features.document import Doc
 from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.kinds.registry import feature_from, feature_kinds, pair_features
 from seqpipe.plugin import Chars, Column, Copy, Image, Matrix, Mel, Ngrams, Pieces, Segments, Sentences
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
-TARGET = Words().train(["a b"])
+TARGET = WordsTokenizer().train(["a b"])
 DOCS = [
     Doc("a bc", ["a", "bc"], [(0, 1), (2, 4)], [4, 1], rows=np.ones((2, 3)), columns={"mood": "bad"}),
     Doc("a", ["a"], [(0, 1)], [4], rows=np.ones((1, 3)), columns={"mood": "good"}),

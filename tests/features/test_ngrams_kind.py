@@ -14,7 +14,7 @@ from seqpipe.features.kinds.ngrams import Ngrams, hash_of_word
 from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.kinds.text import Column
 from seqpipe.features.vocabulary import token_counts
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 A, B, A_B = 0x1CA6127B, 0x67468B28, 0x355B3DC1  # the words "a" and "b", and one after the other
 CHARACTERS = [0x14E7523E, 0xB9212B40, 0xF2EBE8D4, 0x53B42ED2, 0x91236261]  # <a, <ab, ab, ab>, b>
@@ -113,7 +113,7 @@ def hash_of(word: str) -> int:
 
 @pytest.mark.parametrize("waiting", [0, 5, 1_000])
 def test_texts_are_counted_alike_in_any_portions(monkeypatch: pytest.MonkeyPatch, waiting: int) -> None:
-    monkeypatch.setattr("seqpipe.features.kinds.ngrams._WAITING", waiting)
+    monkeypatch.setattr("seqpipe.features.kinds.ngrams._MAX_WAITING_HASHES", waiting)
     random = np.random.default_rng(1)
     texts = [[f"w{word}" for word in random.integers(12, size=random.integers(9))] for _ in range(40)]
     feature = Ngrams(words=1, chars=None, max_size=9).fit(doc(" ".join(words)) for words in texts)
@@ -136,14 +136,14 @@ def test_a_feature_that_begins_with_an_older_one_keeps_its_numbers() -> None:
 def test_many_words_clear_the_cache_and_change_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     text = doc("bob met ada met bob left ada")
     expected = fitted(Ngrams(), "ada met bob", "bob left").array([text], 7)
-    monkeypatch.setattr("seqpipe.features.kinds.ngrams._CACHED", 2)
+    monkeypatch.setattr("seqpipe.features.kinds.ngrams._MAX_CACHED_WORDS", 2)
     assert np.array_equal(fitted(Ngrams(), "ada met bob", "bob left").array([text], 7), expected)
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_composed_and_decomposed_words_have_the_same_n_grams_in_a_form_of_the_tokenizer(form: Any) -> None:
     composed, decomposed = (doc(unicodedata.normalize(written, "한국어 café 한국")) for written in ("NFC", "NFD"))
-    tokenizer = Words(normalize=form).train([composed.text])
+    tokenizer = WordsTokenizer(normalize=form).train([composed.text])
     feature = Ngrams(words=2, chars=(2, 3)).with_tokenizer(tokenizer).fit([decomposed])
     array = feature.array([composed], 3)
     assert np.array_equal(array, feature.array([decomposed], 3))

@@ -12,7 +12,7 @@ from tiny_checkpoints import checkpoint
 from tiny_pipelines import QUIET, seqpipe, succeed, write_jsonl
 
 from seqpipe import load as open_bundle
-from seqpipe.config.loader import load, resolved
+from seqpipe.config.loader import load_config, resolved
 from seqpipe.config.signature import construct
 from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError, UsageError
@@ -21,7 +21,7 @@ from seqpipe.features.sources import TextSource
 from seqpipe.runs.check import check_export
 from seqpipe.training.fit import fit_artifacts
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 COLOURS = {"sky": "blue", "grass": "green", "snow": "white", "coal": "black"}
 
@@ -50,7 +50,7 @@ def pairing(folder: Path, **changes: Any) -> Path:
 
 
 def test_a_pair_is_one_row_with_a_separator_and_offsets_into_both_texts_and_a_line_feed() -> None:
-    featurizer = TextSource(Words().train(["Ada met Bob ."]), {"segments": Segments()}, ["a", "b"])
+    featurizer = TextSource(WordsTokenizer().train(["Ada met Bob ."]), {"segments": Segments()}, ["a", "b"])
     pairs = [{"a": "Ada met", "b": " Bob ."}, {"a": "", "b": "met"}, {"a": "Ada", "b": ""}, {"a": "", "b": " "}]
     docs = featurizer.docs(pairs)
     ada, met, bob, dot = featurizer.tokenizer.encode("Ada met Bob .").ids
@@ -104,11 +104,11 @@ def test_a_classifier_of_pairs_is_trained_exported_and_evaluated(tmp_path: Path)
 
 
 def test_the_resolved_file_reads_the_same_pair_and_the_tokenizer_is_trained_on_both_texts(tmp_path: Path) -> None:
-    config = load(pairing(tmp_path))
+    config = load_config(pairing(tmp_path))
     again = tmp_path / "again.yaml"
     again.write_text(dump(resolved(config, tmp_path)))
     assert config.inputs[0].tokenizer.pairs
-    assert load(again) == config
+    assert load_config(again) == config
     assert {"snow", "white"} <= {*fit_artifacts(config, facts(40, 1)).vocabulary}
 
 
@@ -123,7 +123,7 @@ def test_attention_weights_have_positions_in_both_texts(tmp_path: Path) -> None:
 
 def test_a_pair_may_be_pooled_by_a_bag_and_its_state_classified(tmp_path: Path) -> None:
     changes = {"encoder": {"use": "bag"}, "head": {"use": "label", "pool": "state"}, "tokenizer": "words"}
-    check_export(load(pairing(tmp_path, **changes)), QUIET)
+    check_export(load_config(pairing(tmp_path, **changes)), QUIET)
 
 
 def test_a_first_text_that_leaves_no_room_for_the_second_is_refused_before_training(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqpipe.errors import DataError
-from seqpipe.features.parts import Part, folds, labels_of, read_records, split
+from seqpipe.features.parts import DataPart, folds, read_part, record_labels, split
 
 RECORDS = [{"text": f"text {i}", "label": "rare" if i % 20 == 0 else "often"} for i in range(200)]
 
@@ -111,7 +111,7 @@ ONCE = [{"label": "once"}, {"labels": ["x", "once"]}, {"tags": ["O", "B-once"]}]
 @pytest.mark.parametrize("record", [*ONCE, {"spans": [{"start": 0, "end": 1, "label": "once"}]}])
 def test_a_label_of_one_record_stays_in_training(record: dict[str, Any]) -> None:
     records = [{"text": f"text {i}", "label": "x"} for i in range(99)] + [{"text": "the only", **record}]
-    assert labels_of(records[-1])
+    assert record_labels(records[-1])
     assert {split(records, 0.3, 0.2, seed)[-1] for seed in range(20)} == {"train"}
 
 
@@ -125,8 +125,8 @@ class Numbers:
 
 
 def test_the_parts_of_a_file_are_all_of_it() -> None:
-    parts = [Part(Path("a.txt"), role, 0.1, 0.2, 1) for role in ("train", "dev", "test")]  # type: ignore[arg-type]
-    read = [[record["text"] for record in read_records(Numbers(), part)] for part in parts]
+    parts = [DataPart(Path("a.txt"), role, 0.1, 0.2, 1) for role in ("train", "dev", "test")]  # type: ignore[arg-type]
+    read = [[record["text"] for record in read_part(Numbers(), part)] for part in parts]
     assert [len(texts) for texts in read] == [7, 1, 2]
     assert sorted(text for texts in read for text in texts) == sorted(map(str, range(10)))
     assert str(parts[0]) == "a.txt"
@@ -135,9 +135,9 @@ def test_the_parts_of_a_file_are_all_of_it() -> None:
 def test_the_folds_of_a_file_are_all_of_it_and_dev_is_a_share_of_the_rest() -> None:
     tested: list[str] = []
     for number in range(1, 6):
-        part = Part(Path("a.txt"), "train", 0.25, fold=(number, 5), added=(Path("b.txt"),))
+        part = DataPart(Path("a.txt"), "train", 0.25, fold=(number, 5), added=(Path("b.txt"),))
         train, dev, test = (
-            [record["where"] for record in read_records(Numbers(), replace(part, role=role))]
+            [record["where"] for record in read_part(Numbers(), replace(part, role=role))]
             for role in ("train", "dev", "test")
         )
         assert (len(train) + len(dev), len(test)) == (16, 4)
@@ -150,8 +150,8 @@ def test_the_folds_of_a_file_are_all_of_it_and_dev_is_a_share_of_the_rest() -> N
 def test_a_part_without_records_is_an_error() -> None:
     (empty,) = {*range(1, 12)} - {*folds([{"text": str(i)} for i in range(10)], 11, 1)}
     for part, message in (
-        (Part(Path("a.txt"), "test", fold=(empty, 11)), "left for test; choose less than 11 folds"),
-        (Part(Path("a.txt"), "dev", 0.01, 0.0, 1), "left for dev; data.dev needs a file"),
+        (DataPart(Path("a.txt"), "test", fold=(empty, 11)), "left for test; choose less than 11 folds"),
+        (DataPart(Path("a.txt"), "dev", 0.01, 0.0, 1), "left for dev; data.dev needs a file"),
     ):
         with pytest.raises(DataError, match=rf"a\.txt: none of its 10 records are {message}"):
-            list(read_records(Numbers(), part))
+            list(read_part(Numbers(), part))

@@ -11,8 +11,8 @@ from seqpipe.features.document import words_of
 from seqpipe.features.sources import TextSource
 from seqpipe.features.splitting import TextChunks, smallest_chunks
 from seqpipe_plugins.tokenizers.bpe import BPE
-from seqpipe_plugins.tokenizers.chars import Chars
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.chars import CharsTokenizer
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 TEXTS = ["Ada  flew\tto Rome .", " it rains\u00a0 in Oslo\n\ntoday .  ", "", "   ", "don't stop", "播播 e\u0301\u3000x"]
 RECORDS = [{"text": text} for text in TEXTS]
@@ -40,9 +40,12 @@ def source(tokenizer: Any) -> TextSource:
 @pytest.mark.parametrize(
     ("tokenizer", "cut"),
     [
-        *((tokenizer, "word") for tokenizer in (Words(), Words(lowercase=True, normalize="NFKC"))),
-        *((tokenizer, "word") for tokenizer in (Chars(normalize="NFC"), construct(BPE, byte_level=True))),
-        *((tokenizer, "character") for tokenizer in (Chars(), Chars(keep_spaces=False, lowercase=True))),
+        *((tokenizer, "word") for tokenizer in (WordsTokenizer(), WordsTokenizer(lowercase=True, normalize="NFKC"))),
+        *((tokenizer, "word") for tokenizer in (CharsTokenizer(normalize="NFC"), construct(BPE, byte_level=True))),
+        *(
+            (tokenizer, "character")
+            for tokenizer in (CharsTokenizer(), CharsTokenizer(keep_spaces=False, lowercase=True))
+        ),
     ],
 )
 def test_a_text_may_be_cut_behind_words_and_a_text_of_characters_anywhere(tokenizer: Any, cut: str) -> None:
@@ -52,12 +55,12 @@ def test_a_text_may_be_cut_behind_words_and_a_text_of_characters_anywhere(tokeni
 @pytest.mark.parametrize("pattern", [r"\w+ \w+|\S+", r"\w+|\.(?=\s*$)"])
 def test_a_tokenizer_that_reads_beyond_a_word_is_detected(pattern: str) -> None:
     records = [{"text": text} for text in ("Ada", "Dr. Ada flew . home .")]
-    assert find_different_split(source(Words(pattern=pattern)), records, "word") == "Dr. Ada flew . home ."
-    assert possible_cut(source(Words(pattern=pattern)), records) is None
+    assert find_different_split(source(WordsTokenizer(pattern=pattern)), records, "word") == "Dr. Ada flew . home ."
+    assert possible_cut(source(WordsTokenizer(pattern=pattern)), records) is None
 
 
 def test_words_of_a_text_are_a_text() -> None:
-    for tokenizer in (Words(), construct(BPE, max_size=60)):
+    for tokenizer in (WordsTokenizer(), construct(BPE, max_size=60)):
         (doc,) = source(tokenizer).docs([{"text": "Ada flew to  Rome ."}])
         parts = [words_of(doc, a, b) for a, b in ((0, 0), (0, 2), (2, 3), (3, len(doc.word_offsets)))]
         assert "".join(part.text for part in parts) == doc.text

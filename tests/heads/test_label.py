@@ -16,32 +16,32 @@ from seqpipe.answers.classification import Label as LabelAnswer
 from seqpipe.answers.registry import task_of
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.vocabulary import Vocabulary
-from seqpipe_plugins.heads.label import Label
+from seqpipe_plugins.heads.label import LabelHead
 
 LABELS = ("bad", "fair", "good", "none")
 POOLS = ("mean", "max", "first", "last", "attention")
 
 
-def head(pool: Any = "max", **options: Any) -> Label:
+def head(pool: Any = "max", **options: Any) -> LabelHead:
     """A head that is sure enough of itself to tell labels apart."""
     torch.manual_seed(1)
-    label = Label(6, LABELS, pool=pool, **options)
+    label = LabelHead(6, LABELS, pool=pool, **options)
     with torch.no_grad():
         label.output.weight.mul_(3)
     return label
 
 
-def export_head(folder: Path, label: Label, x: Tensor, mask: Tensor) -> ExportedGraph:
+def export_head(folder: Path, label: LabelHead, x: Tensor, mask: Tensor) -> ExportedGraph:
     return export(folder / "label.onnx", label, label.decide, AXES, x=x[:3], mask=mask[:3])
 
 
 @pytest.fixture(scope="module", params=POOLS)
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Label, ExportedGraph]:
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[LabelHead, ExportedGraph]:
     label = head(request.param)
     return label, export_head(tmp_path_factory.mktemp("label"), label, torch.randn(3, 5, 6), ragged_mask(5, 2, 4))
 
 
-def attended(label: Label, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def attended(label: LabelHead, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Yang et al. (2016), equations 5 to 7, with the learned query for b and v for u: the vector and the weights."""
     named = {name.rpartition("attention.")[2]: p.detach().double().numpy() for name, p in label.pool.named_parameters()}
     u = np.tanh(row @ named["key.weight"].T + named["query.vector"].reshape(-1)) @ named["v.weight"][0]
@@ -49,7 +49,7 @@ def attended(label: Label, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return weights @ row, weights
 
 
-def logits(label: Label, x: Tensor, mask: Tensor) -> np.ndarray:
+def logits(label: LabelHead, x: Tensor, mask: Tensor) -> np.ndarray:
     """(B, L) in NumPy, in double precision, a row at a time without its padding."""
     pools: dict[str, Callable[[np.ndarray], np.ndarray]] = {
         "attention": lambda row: attended(label, row)[0],
@@ -71,11 +71,11 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return np.asarray(np.exp(logits) / np.exp(logits).sum(1, keepdims=True))
 
 
-def probabilities(label: Label, x: Tensor, mask: Tensor) -> np.ndarray:
+def probabilities(label: LabelHead, x: Tensor, mask: Tensor) -> np.ndarray:
     return softmax(logits(label, x, mask))
 
 
-def decisions(label: Label, graph: ExportedGraph, x: Tensor, mask: Tensor) -> list[Any]:
+def decisions(label: LabelHead, graph: ExportedGraph, x: Tensor, mask: Tensor) -> list[Any]:
     """The decisions of PyTorch and of the graph."""
     return [{name: array.numpy() for name, array in label.decide(x, mask).items()}, graph(x=x, mask=mask)]
 
@@ -103,7 +103,7 @@ def test_probabilities_are_the_softmax_of_the_pooled_text_step_by_step(pool: str
 
 @pytest.mark.parametrize("mask", [ragged_mask(1), ragged_mask(8), ragged_mask(3, 9, 1)])
 def test_the_graph_decides_the_same_whatever_stands_in_the_padding(
-    pair: tuple[Label, ExportedGraph], mask: Tensor
+    pair: tuple[LabelHead, ExportedGraph], mask: Tensor
 ) -> None:
     label, graph = pair
     x = torch.randn(*mask.shape, 6) - 3  # all below zero: a maximum must not find the padding
@@ -140,7 +140,7 @@ def test_the_margin_is_how_much_likelier_an_answer_is_than_another(pool: str) ->
 
 
 def test_equally_likely_labels_go_to_the_first_in_torch_and_in_the_graph_and_are_a_tie(tmp_path: Path) -> None:
-    label, x, mask = Label(6, LABELS), torch.randn(3, 5, 6), ragged_mask(5, 2, 4)
+    label, x, mask = LabelHead(6, LABELS), torch.randn(3, 5, 6), ragged_mask(5, 2, 4)
     with torch.no_grad():
         label.output.weight.zero_()
         label.output.bias.copy_(torch.tensor([0.0, 1.0, 0.0, 1.0]))
@@ -188,7 +188,7 @@ def test_everything_is_made_where_the_input_is(pool: str) -> None:
 
 def test_balanced_weights_let_every_label_count_the_same_in_all() -> None:
     counts = [30, 5, 10, 3]
-    label = Label(6, Vocabulary(LABELS, counts), class_weights="balanced")
+    label = LabelHead(6, Vocabulary(LABELS, counts), class_weights="balanced")
     assert label.weights.tolist() == pytest.approx([48 / 4 / n for n in counts])
 
 
@@ -227,7 +227,7 @@ def test_the_loss_of_several_labels_is_the_likelihood_of_their_set_and_weights_c
 
 def test_of_two_labels_the_positive_one_is_answered_from_the_threshold_on() -> None:
     torch.manual_seed(2)
-    label, mask = Label(6, ("no", "yes"), pool="mean", threshold=0.7, positive="yes"), ragged_mask(*[3] * 40)
+    label, mask = LabelHead(6, ("no", "yes"), pool="mean", threshold=0.7, positive="yes"), ragged_mask(*[3] * 40)
     x = 3 * torch.randn(40, 3, 6)
     decision = label.decide(x, mask)
     assert decision["label"].tolist() == (decision["scores"][:, 1] >= 0.7).long().tolist()
@@ -236,11 +236,11 @@ def test_of_two_labels_the_positive_one_is_answered_from_the_threshold_on() -> N
     assert torch.allclose(margin, (decision["scores"][:, 1] - 0.7).abs())
 
 
-def outside(**options: Any) -> Label:
+def outside(**options: Any) -> LabelHead:
     return head("mean", **{"out_of_scope": "none", "threshold": 0.6, **options})
 
 
-def in_scope(label: Label, x: Tensor, mask: Tensor) -> np.ndarray:
+def in_scope(label: LabelHead, x: Tensor, mask: Tensor) -> np.ndarray:
     """The softmax over all labels but the last, (B, 3)."""
     return softmax(logits(label, x, mask)[:, :3])
 
@@ -316,7 +316,7 @@ def test_the_threshold_chosen_on_dev_gives_the_best_micro_f1(kind: str) -> None:
     if kind == "several labels":
         label, gold = head("mean", multi=True, threshold="dev"), (torch.rand(50, 4) < 0.3).float()
     else:
-        label, gold = Label(6, ("no", "yes"), threshold="dev", positive="yes"), (torch.rand(50) < 0.3).long()
+        label, gold = LabelHead(6, ("no", "yes"), threshold="dev", positive="yes"), (torch.rand(50) < 0.3).long()
     with torch.no_grad():
         label.calibrate(label.evidence(x, mask, gold))
         decision = label.decide(x, mask)
@@ -359,10 +359,10 @@ def test_dev_data_that_lack_what_is_to_be_chosen_are_told() -> None:
 
 
 def test_only_what_is_chosen_on_dev_needs_dev_data() -> None:
-    assert Label.needs_dev({"threshold": 0.5, "calibrate": False}) == ""
-    assert Label.needs_dev({"threshold": "dev", "calibrate": True}) == "threshold"
-    assert Label.needs_dev({"threshold": "per_label", "calibrate": False}) == "threshold"
-    assert Label.needs_dev({"threshold": None, "calibrate": True}) == "calibrate"
+    assert LabelHead.needs_dev({"threshold": 0.5, "calibrate": False}) == ""
+    assert LabelHead.needs_dev({"threshold": "dev", "calibrate": True}) == "threshold"
+    assert LabelHead.needs_dev({"threshold": "per_label", "calibrate": False}) == "threshold"
+    assert LabelHead.needs_dev({"threshold": None, "calibrate": True}) == "calibrate"
 
 
 SCOPE = {"out_of_scope": "none", "threshold": 0.5}
@@ -389,4 +389,4 @@ SCOPE = {"out_of_scope": "none", "threshold": 0.5}
 )
 def test_options_that_do_not_go_together_are_refused_with_a_cure(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Label(6, **{"labels": LABELS, **options})
+        LabelHead(6, **{"labels": LABELS, **options})

@@ -19,10 +19,10 @@ from tiny_pipelines import QUIET, fail_with, seqpipe, succeed, untrained, write_
 from seqpipe import load as open_bundle
 from seqpipe.answers.text import prompt_records
 from seqpipe.api.model import Model
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, PluginError, UsageError
-from seqpipe.evaluation.scores import evaluate
-from seqpipe.export.exporter import bundle_files, bundle_manifest, export
+from seqpipe.evaluation.scores import score_records
+from seqpipe.export.exporter import bundle_files, bundle_manifest, export_bundle
 from seqpipe.export.graph import to_onnx
 from seqpipe.export.parity.decisions import DecisionParity
 from seqpipe.export.parity.gate import compare_runs
@@ -55,7 +55,7 @@ def yaml(folder: Path, **changes: Any) -> Path:
 
 
 def build(path: Path) -> tuple[Config, Network]:
-    config = load(path)
+    config = load_config(path)
     return config, untrained(config, 200, 0)
 
 
@@ -219,7 +219,7 @@ def test_an_imported_cache_continues_a_ragged_batch_like_the_whole_texts(exporte
 @torch.no_grad()
 def test_perplexity_is_that_of_the_tokens_one_by_one(gpt2: Peer) -> None:
     text, losses = " ".join(WORDS[:60]), list[float]()
-    scores = evaluate(gpt2.ours, [{"text": text}])[""]
+    scores = score_records(gpt2.ours, [{"text": text}])[""]
     ids = gpt2.tokenizer(text)["input_ids"]
     for start in range(0, len(ids) - 1, 24):
         window = torch.tensor([ids[start : start + 25]])
@@ -268,9 +268,9 @@ def test_each_token_is_the_likeliest_by_the_states_over_all_before_it(tmp_path: 
 def test_a_text_is_generated_on_all_cores_if_the_loop_reads_many_weights(
     exported: Model, gpt2: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened_sessions: list[int]
 ) -> None:
-    bundle.write(tmp_path / "bundle", gpt2.files, exported.manifest)
+    bundle.write_bundle(tmp_path / "bundle", gpt2.files, exported.manifest)
     count, looped = graph_check.product_sizes(gpt2.files["model.onnx"])
-    monkeypatch.setattr(session, "LARGE", count + 1)
+    monkeypatch.setattr(session, "LARGE_MODEL_WEIGHTS", count + 1)
     text = prompts(3)[2]
     for least, threads in ((looped + 1, [1]), (looped, [1, 2])):
         opened_sessions.clear()
@@ -316,7 +316,7 @@ def test_a_graph_that_forgets_its_past_is_not_written(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(GraphSession, "run_all", forget)
     with pytest.raises(ParityError, match="decisions differ"):
-        export(pipeline, records, tmp_path / "bundle", QUIET)
+        export_bundle(pipeline, records, tmp_path / "bundle", QUIET)
     assert not (tmp_path / "bundle").exists()
     options = {name: option for name, option in pipeline.options.items() if name != "min_length"}
     with pytest.raises(PluginError, match="LM continues texts without the decode option 'min_length'; add it"):
@@ -367,7 +367,7 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changes", "message"), MISFITS)
 def test_a_yaml_whose_parts_do_not_fit_has_one_problem(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        load(yaml(tmp_path, **changes))
+        load_config(yaml(tmp_path, **changes))
     assert len(caught.value.problems) == 1
 
 

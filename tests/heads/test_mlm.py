@@ -15,9 +15,9 @@ from tiny_checkpoints import checkpoint
 from tiny_pipelines import fail_with, seqpipe, succeed, write_jsonl
 
 from seqpipe import load as open_bundle
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import UsageError
-from seqpipe.evaluation.scores import evaluate
+from seqpipe.evaluation.scores import score_records
 from seqpipe.features.vocabulary import MASK, SPECIALS, Vocabulary
 from seqpipe.nn.corruption import BatchRandom, choose_tokens, guessable_tokens, replace_second_texts, word_starts
 from seqpipe.training.artifacts import Artifacts
@@ -234,7 +234,7 @@ def test_a_run_and_its_bundle_prefer_the_same_of_minimal_pairs(example: Example,
 
 
 def test_dev_is_measured_by_the_same_gaps_whenever_it_is(tmp_path: Path) -> None:
-    config, records = load(masked(tmp_path)), cities(30, 5)
+    config, records = load_config(masked(tmp_path)), cities(30, 5)
     artifacts = fit_artifacts(config, records)
     torch.manual_seed(1)
     network, batch = Network(config, artifacts), collate(artifacts, examples(config, artifacts, records))
@@ -244,7 +244,7 @@ def test_dev_is_measured_by_the_same_gaps_whenever_it_is(tmp_path: Path) -> None
 
 
 def test_the_mask_is_the_last_token_and_no_text_of_the_data_has_a_target(tmp_path: Path) -> None:
-    artifacts = fit_artifacts(load(masked(tmp_path)), cities(30, 1))
+    artifacts = fit_artifacts(load_config(masked(tmp_path)), cities(30, 1))
     assert artifacts.vocabulary[-1] == MASK
     artifacts.save(tmp_path)
     loaded = Artifacts.load(tmp_path)
@@ -299,10 +299,10 @@ def test_a_checkpoint_keeps_its_mask_or_gets_one_at_the_end(tmp_path: Path, fami
     records = cities(20, 1)
     folder = checkpoint(tmp_path / "checkpoint", family, [record["text"] for record in records], most=200)
     stage = {"use": "pretrained", "checkpoint": str(folder)}
-    config = load(masked(tmp_path, tokenizer=stage, embedding=None, encoder=stage, head={"use": "mlm"}))
+    config = load_config(masked(tmp_path, tokenizer=stage, embedding=None, encoder=stage, head={"use": "mlm"}))
     artifacts = fit_artifacts(config, records)
     assert artifacts.vocabulary.count(MASK) == 1
     assert (artifacts.vocabulary[-1] == MASK) != has_mask
     if has_mask:
-        scores = evaluate(predictor(Network(config, artifacts)), cities(6, 3))[""]
+        scores = score_records(predictor(Network(config, artifacts)), cities(6, 3))[""]
         assert scores["masked_accuracy"] >= 0

@@ -10,7 +10,7 @@ from tiny_checkpoints import checkpoint
 from tiny_pipelines import QUIET
 
 from seqpipe import load as open_bundle
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.runs.full_run import RunOptions, run_all
 
 HEADS: list[dict[str, Any]] = [
@@ -32,7 +32,7 @@ def test_every_head_works_on_a_checkpoint_at_once_and_reads_texts_longer_than_it
     content = {"tokenizer": stage, "embedding": None, "encoder": encoder, "head": HEADS}
     path = write_pipeline(tmp_path, tagged, "all-heads", (40, 12, 12), **content, train=train_settings(1, 0.01, 128))
     with contextlib.chdir(tmp_path):
-        run_all(load(path), QUIET, RunOptions("cpu"))
+        run_all(load_config(path), QUIET, RunOptions("cpu"))
     answer = open_bundle(tmp_path / "runs" / "all-heads" / "bundle", "cpu")("Ada flew to New York . " * 5)
     assert {*answer} == {"label", "several", "score", "vector", "crf", "plain", "seq2seq"}
     assert len(answer["plain"]) == 30

@@ -12,9 +12,9 @@ from gallery import gallery, train_settings, write_pipeline
 from tiny_pipelines import QUIET
 
 from seqpipe import load as open_bundle
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.errors import ConfigError, DataError, UsageError
-from seqpipe.evaluation.scores import evaluate
+from seqpipe.evaluation.scores import score_records
 from seqpipe.runs.full_run import RunOptions, run_all
 from seqpipe.training.datasets import collate, examples
 from seqpipe.training.fit import fit_artifacts
@@ -39,7 +39,7 @@ def texts(count: int, seed: int) -> list[dict[str, Any]]:
 def pipeline(folder: Path, *overrides: str, **head: Any) -> Config:
     content = {"tokenizer": "words", "embedding": {"use": "lookup", "dim": 12}, "head": head}
     path = write_pipeline(folder, texts, "topics", (240, 60, 60), **content, train=train_settings(12, 0.03, 128))
-    return load(path, overrides)
+    return load_config(path, overrides)
 
 
 def run(folder: Path, **head: Any) -> tuple[dict[str, Any], Any]:
@@ -85,7 +85,7 @@ def test_vectors_of_one_label_lie_near_each_other(tmp_path: Path) -> None:
     assert awful.norm().item() == pytest.approx(1, abs=1e-4)
     assert awful @ sad > awful @ glad
     with pytest.raises(UsageError, match="answers of kind vector are neither right nor wrong"):
-        evaluate(model.predictor, texts(3, 1), errors=tmp_path / "errors.jsonl")
+        score_records(model.predictor, texts(3, 1), errors=tmp_path / "errors.jsonl")
 
 
 def test_a_batch_holds_a_row_of_zeros_and_ones_or_a_number_for_each_text(tmp_path: Path) -> None:

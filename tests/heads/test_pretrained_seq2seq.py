@@ -16,7 +16,7 @@ from tiny_pipelines import QUIET, seqpipe, succeed, untrained, write_jsonl, writ
 from torch.nn.utils.rnn import pad_sequence
 
 from seqpipe.api.model import Model
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx
@@ -31,7 +31,7 @@ from seqpipe.training.datasets import Batch, collate, examples
 from seqpipe.training.evaluation import TrainedPipeline
 from seqpipe.training.network import Network
 from seqpipe.training.optim import make_optimizer
-from seqpipe_plugins.heads.pretrained_seq2seq import PretrainedSeq2Seq
+from seqpipe_plugins.heads.pretrained_seq2seq import PretrainedSeq2SeqHead
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WORDS = TALES.read_text(encoding="utf-8").split()[:8000]
@@ -89,7 +89,7 @@ def yaml(folder: Path, checkpoint: Path, **changes: Any) -> Path:
 
 
 def build(folder: Path, checkpoint: Path, **changes: Any) -> Network:
-    network: Network = untrained(load(yaml(folder, checkpoint, **changes)), 20)
+    network: Network = untrained(load_config(yaml(folder, checkpoint, **changes)), 20)
     return network
 
 
@@ -103,7 +103,7 @@ class Peer:
         self.folder, self.longest = MAKERS[name](folder / name), 30 if name.startswith("t5") else 15
         self.model: Any = transformers.AutoModelForSeq2SeqLM.from_pretrained(self.folder).eval()
         self.network = build(folder, self.folder)
-        self.config = load(folder / "seq2seq.yaml")
+        self.config = load_config(folder / "seq2seq.yaml")
         self.pipeline = TrainedPipeline(self.network, self.config)
         self.ids = pretrained_tokenizer(self.folder, "target").ids
         generation = self.generation = self.model.generation_config
@@ -240,8 +240,8 @@ def test_200_texts_are_those_of_generate_but_for_ties(
     assert distinct >= 30
 
 
-ATTENTION, SELF_ATTEND = layers.Attention.forward, layers.Layer.self_attend
-STEP, READ = layers.Stack.step, PretrainedSeq2Seq.read
+ATTENTION, SELF_ATTEND = layers.BiasedAttention.forward, layers.EncoderDecoderLayer.self_attend
+STEP, READ = layers.Stack.step, PretrainedSeq2SeqHead.read
 
 
 def read_without_the_end(self: Any, sources: Any) -> Any:
@@ -260,13 +260,18 @@ def reversed_keys(self: Any, x: torch.Tensor, memory: Any, bias: Any) -> Any:
 FAULTS: dict[str, tuple[str, Any, str, Any]] = {
     "positions": ("bart", family.BartStack, "enter", lambda self, x, places: self.embedding_norm(self.scale * x)),
     "distances": ("t5-1.0", family.Distances, "forward", lambda self, d: self.weight.new_zeros(4, *d.shape)),
-    "scale": ("bart", layers.Attention, "forward", lambda self, x, *rest: ATTENTION(self, x * self.scale, *rest)),
-    "T5's scale": ("t5-1.1", layers.Attention, "forward", lambda self, x, *rest: ATTENTION(self, x * 8**-0.5, *rest)),
-    "norm": ("bart", layers.Layer, "_before", lambda self, x, number: self.norms[number](x)),
-    "keys": ("bart", layers.Layer, "self_attend", reversed_keys),
+    "scale": ("bart", layers.BiasedAttention, "forward", lambda self, x, *rest: ATTENTION(self, x * self.scale, *rest)),
+    "T5's scale": (
+        "t5-1.1",
+        layers.BiasedAttention,
+        "forward",
+        lambda self, x, *rest: ATTENTION(self, x * 8**-0.5, *rest),
+    ),
+    "norm": ("bart", layers.EncoderDecoderLayer, "_before", lambda self, x, number: self.norms[number](x)),
+    "keys": ("bart", layers.EncoderDecoderLayer, "self_attend", reversed_keys),
     "cache": ("t5-1.1", layers.Stack, "step", step_without_a_cache),
-    "the end of a source": ("t5-1.0", PretrainedSeq2Seq, "read", read_without_the_end),
-    "the end of a text": ("bart", PretrainedSeq2Seq, "_most", staticmethod(lambda length, limit: length + 1)),
+    "the end of a source": ("t5-1.0", PretrainedSeq2SeqHead, "read", read_without_the_end),
+    "the end of a text": ("bart", PretrainedSeq2SeqHead, "_most", staticmethod(lambda length, limit: length + 1)),
 }
 
 
@@ -353,7 +358,7 @@ def test_sentinels_of_t5_stand_for_themselves_in_a_text(peers: Peers, name: str)
 def test_lower_layers_of_the_encoder_learn_slower(peers: Peers, tmp_path: Path) -> None:
     network = build(tmp_path, peers("t5-1.0").folder, encoder={"layer_decay": 0.5, "lr": 0.01})
     names = {id(parameter): name for name, parameter in network.named_parameters()}
-    groups = make_optimizer(network, load(tmp_path / "seq2seq.yaml")).param_groups
+    groups = make_optimizer(network, load_config(tmp_path / "seq2seq.yaml")).param_groups
     rates = {names[id(p)]: group["lr"] for group in groups for p in group["params"]}
     assert rates["encoder.0.stack.layers.1.attentions.0.query.weight"] == 0.01
     assert rates["encoder.0.stack.layers.0.attentions.0.query.weight"] == 0.005
@@ -416,7 +421,7 @@ def test_a_text_of_more_tokens_than_positions_is_refused(peers: Peers, tmp_path:
     path = yaml(tmp_path, peer.folder)
     write_jsonl(tmp_path / "train.jsonl", [{"text": long, "target": "a"}] * 3)
     with pytest.raises(SeqpipeError, match=r"tokens exceed the limit of 62; split the text"):
-        check_export(load(path), QUIET)
+        check_export(load_config(path), QUIET)
     assert peer.exported([{"text": " ".join(WORDS[:4])}])[0]["generated_text"]
     with pytest.raises(SeqpipeError, match=r"record 1: .* tokens exceed the limit of 62; split"):
         peer.exported(long)
@@ -458,4 +463,4 @@ def test_a_checkpoint_that_does_not_fit_is_refused(folders: dict[str, Path], tmp
         if "checkpoint" in change:
             changes = changes | {place: change | {"checkpoint": str(folders[change["checkpoint"]])}}
     with pytest.raises(SeqpipeError, match=message):
-        check_export(load(yaml(tmp_path, folders[name], **changes)), QUIET)
+        check_export(load_config(yaml(tmp_path, folders[name], **changes)), QUIET)

@@ -14,9 +14,9 @@ from tiny_pipelines import QUIET, seqpipe, write_jsonl
 
 from seqpipe import Model
 from seqpipe import load as open_bundle
-from seqpipe.answers.candidates import VECTORS
+from seqpipe.answers.candidates import CANDIDATE_VECTORS
 from seqpipe.answers.registry import task_of
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.export.candidates import replace_candidates
 from seqpipe.runs.full_run import RunOptions, run_all
@@ -67,7 +67,7 @@ def test_the_graph_ranks_candidates_as_numpy_does_whatever_their_number(tmp_path
 
 def pipeline(folder: Path, head: object = "retrieval", data: object = CANDIDATES) -> Config:
     """The gallery's pipeline with another head or other data."""
-    return load(write_candidates(folder, **(RECIPES["candidate"].content | {"head": head, "data": data})))
+    return load_config(write_candidates(folder, **(RECIPES["candidate"].content | {"head": head, "data": data})))
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_candidates_have_the_vectors_of_the_weights_that_are_exported(tmp_path: 
     path = run_all(config, QUIET, RunOptions("cpu", runs=tmp_path / "runs")).bundle_folder
     vectors = vectors_of(open_bundle(path, "cpu"), [row["text"] for row in ANSWERS])
     graph = onnx.load(path / "model.onnx").graph
-    (stored,) = (numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name == VECTORS)
+    (stored,) = (numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name == CANDIDATE_VECTORS)
     assert np.abs(stored - vectors).max() < 1e-5
     assert np.abs(vectors - vectors[0]).max() > 0.1  # they vary
 

@@ -10,19 +10,19 @@ from exported_graphs import AXES, export, ragged_mask
 from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
-from seqpipe_plugins.heads.score import Score
+from seqpipe_plugins.heads.score import ScoreHead
 
 X, MASK = torch.randn(5, 4, 6, generator=torch.Generator().manual_seed(1)), ragged_mask(4, 2, 1, 3, 4)
 POOLED = np.array([row[real].mean(0) for row, real in zip(X.double().numpy(), MASK.numpy(), strict=True)])
 GOLD = torch.tensor([70.0, 55, 81, 64, 90])
 
 
-def build(**options: Any) -> Score:
+def build(**options: Any) -> ScoreHead:
     torch.manual_seed(1)
-    return Score(6, pool="mean", **options)
+    return ScoreHead(6, pool="mean", **options)
 
 
-def line(head: Score) -> np.ndarray:
+def line(head: ScoreHead) -> np.ndarray:
     """w · h + b, (B,), in double precision."""
     weight, bias = (p.detach().double().numpy() for p in (head.output.weight, head.output.bias))
     return np.asarray((POOLED @ weight.T + bias)[:, 0])

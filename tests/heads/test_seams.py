@@ -12,7 +12,7 @@ from torch import Tensor
 from seqpipe.answers.tagging_schemes import continues
 from seqpipe.nn.layers import TokenWindows
 from seqpipe_plugins.heads.crf import CRF
-from seqpipe_plugins.heads.tags import Tags
+from seqpipe_plugins.heads.tags import TagsHead
 
 LABELS = ("O", "B-a", "I-a")
 SPAN_CONTINUES = continues(LABELS)
@@ -67,7 +67,7 @@ def ranked(head: Any, given: dict[str, Tensor], b: int) -> tuple[list[tuple[Path
 
     def scores(emissions: Any) -> Any:
         made = emissions[np.arange(n), every].sum(1)
-        if isinstance(head, Tags):
+        if isinstance(head, TagsHead):
             return made
         chain, around = head._chain().detach().numpy(), np.pad(every, ((0, 0), (1, 1)), constant_values=len(LABELS))
         return made + chain[around[:, :-1], around[:, 1:]].sum(1)
@@ -84,7 +84,7 @@ def ranked(head: Any, given: dict[str, Tensor], b: int) -> tuple[list[tuple[Path
 
 def made_head(kind: str, seed: int) -> Any:
     torch.manual_seed(seed)
-    head: Any = Tags(D, LABELS, scheme="IOB2")
+    head: Any = TagsHead(D, LABELS, scheme="IOB2")
     if kind != "tags":
         head = CRF(D, LABELS, scheme="IOB2", constraints=kind == "crf")
     with torch.no_grad():

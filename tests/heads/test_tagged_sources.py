@@ -14,9 +14,9 @@ from tiny_pipelines import QUIET, fail_with, seqpipe, succeed, write_jsonl, writ
 
 from seqpipe import load as open_bundle
 from seqpipe.api.model import Model
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.errors import ConfigError, DataError
-from seqpipe.nn.multi_source_attention import join_sources
+from seqpipe.nn.multi_source_attention import join_source_outputs
 from seqpipe.runs.full_run import RunOptions, run_all
 from seqpipe.training.fit import fit_artifacts
 
@@ -50,7 +50,9 @@ def pipeline(folder: Path, **changes: Any) -> Config:
         "train": train_settings(4, tokens=128),
         **changes,
     }
-    return load(write_yaml(folder, "tagger", **{key: value for key, value in content.items() if value is not None}))
+    return load_config(
+        write_yaml(folder, "tagger", **{key: value for key, value in content.items() if value is not None})
+    )
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,7 @@ def test_a_joined_vector_is_the_positions_own_and_those_of_the_other_sources() -
     one = torch.ones(2, 1, dtype=torch.bool)
     state = {"x": torch.zeros(2, 1, 2), "mask": one, "state": torch.tensor([[7.0, 8], [6, 4]])}
     first = {"x": x, "mask": mask, "other_x": -x, "window": mask.long()}
-    joined = join_sources([first, means, state])
+    joined = join_source_outputs([first, means, state])
     for name in ("x", "other_x"):
         assert joined[name][0].tolist() == [[*row, 2.0, 7.0, 8.0] for row in first[name][0].tolist()]
         assert joined[name][1].tolist() == [[*row, 5.0, 6.0, 4.0] for row in first[name][1].tolist()]

@@ -9,12 +9,12 @@ import torch
 from exported_graphs import AXES, export, ragged_mask
 from gallery import write_pipeline
 
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import DataError, UsageError
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.fit import fit_artifacts
-from seqpipe_plugins.heads.label import Label
-from seqpipe_plugins.heads.vector import Vector
+from seqpipe_plugins.heads.label import LabelHead
+from seqpipe_plugins.heads.vector import VectorHead
 
 X, MASK = torch.randn(6, 4, 5, generator=torch.Generator().manual_seed(1)), ragged_mask(4, 2, 1, 3, 4, 2)
 POOLED = np.array([row[real].mean(0) for row, real in zip(X.double().numpy(), MASK.numpy(), strict=True)])
@@ -35,14 +35,14 @@ def contrastive(vectors: np.ndarray, labels: list[int], temperature: float) -> f
 @pytest.mark.parametrize("temperature", [0.1, 0.7])
 @pytest.mark.parametrize("labels", [[0, 1, 0, 1, 1, 2], [0, 0, 0, 0, 0, 0], [0, 1, 2, 3, 4, 4]])
 def test_the_loss_is_the_supervised_contrastive_one_over_the_batch(labels: list[int], temperature: float) -> None:
-    head = Vector(5, temperature=temperature)
+    head = VectorHead(5, temperature=temperature)
     expected = contrastive(POOLED, labels, temperature)
     assert head.loss(X, MASK, torch.tensor(labels)).item() == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_batch_without_two_texts_of_a_label_teaches_nothing_and_breaks_nothing(rows: int) -> None:
-    head = Vector(5, width=3)
+    head = VectorHead(5, width=3)
     loss = head.loss(X[:rows], MASK[:rows], torch.arange(rows))
     loss.backward()
     assert loss.item() == 0
@@ -51,7 +51,7 @@ def test_a_batch_without_two_texts_of_a_label_teaches_nothing_and_breaks_nothing
 
 @pytest.mark.parametrize(("normalize", "width"), [(True, 3), (False, 3), (True, None), (False, None)])
 def test_the_vector_is_the_pooled_text_of_a_width_and_a_length(tmp_path: Path, normalize: bool, width: Any) -> None:
-    head = Vector(5, normalize=normalize, width=width)
+    head = VectorHead(5, normalize=normalize, width=width)
     expected = POOLED
     if width:
         expected = POOLED @ head.output.weight.detach().double().numpy().T + head.output.bias.detach().double().numpy()
@@ -70,7 +70,7 @@ def test_the_vector_is_the_pooled_text_of_a_width_and_a_length(tmp_path: Path, n
 @pytest.mark.parametrize("pool", ["mean", "state"])
 def test_few_labels_move_the_encoder_by_the_contrastive_loss_and_the_linear_layer_by_theirs(pool: Any) -> None:
     labels, state = torch.tensor([0, 1, 0, 1, 1, 2]), torch.from_numpy(POOLED).float()
-    head, plain = (Label(5, ["a", "b", "c"], pool=pool, contrastive=temperature) for temperature in (0.2, None))
+    head, plain = (LabelHead(5, ["a", "b", "c"], pool=pool, contrastive=temperature) for temperature in (0.2, None))
     plain.load_state_dict(head.state_dict())
     x = X.clone().requires_grad_(True)
     loss = head.loss(x, MASK, labels, state.requires_grad_(pool == "state"))
@@ -78,7 +78,7 @@ def test_few_labels_move_the_encoder_by_the_contrastive_loss_and_the_linear_laye
     assert (loss - cross_entropy).item() == pytest.approx(contrastive(POOLED, labels.tolist(), 0.2), abs=1e-5)
     source = state if pool == "state" else x
     gradients = torch.autograd.grad(loss, [source, head.output.weight], retain_graph=True)
-    alone = Vector(5, pool=pool, temperature=0.2).loss(x, MASK, labels, state)
+    alone = VectorHead(5, pool=pool, temperature=0.2).loss(x, MASK, labels, state)
     assert torch.allclose(gradients[0], torch.autograd.grad(alone, source)[0], atol=1e-6)
     assert torch.allclose(gradients[1], torch.autograd.grad(cross_entropy, plain.output.weight)[0], atol=1e-6)
     head.eval(), plain.eval()
@@ -89,7 +89,7 @@ def test_few_labels_move_the_encoder_by_the_contrastive_loss_and_the_linear_laye
 @pytest.mark.parametrize("options", [{"multi": True}, {"out_of_scope": "c", "threshold": 0.5}])
 def test_texts_with_several_labels_or_none_have_no_pairs(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"label.contrastive: "):
-        Label(5, ["a", "b", "c"], contrastive=0.1, **options)
+        LabelHead(5, ["a", "b", "c"], contrastive=0.1, **options)
 
 
 def test_each_text_stands_beside_another_of_its_label_drawn_anew_in_each_epoch(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_each_text_stands_beside_another_of_its_label_drawn_anew_in_each_epoch(t
         head={"use": "label", "contrastive": 0.1},
         train={"batch_size": 3, "seed": 5},
     )
-    config = load(path)
+    config = load_config(path)
     form = data_form(config)
     artifacts = fit_artifacts(config, records := form.read(config.data.train))
     seen: list[dict[str, str]] = []

@@ -14,7 +14,7 @@ from data_files import init_config, write_files
 from tiny_checkpoints import checkpoint, decoder
 
 from seqpipe.config import yaml
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, UsageError
 from seqpipe.init import init_yaml
@@ -49,7 +49,7 @@ def read(config: Config) -> list[dict[str, Any]]:
 
 def stated(config: Config) -> dict[str, Any]:
     """The reader's options that the YAML states."""
-    tree: Any = yaml.parse(config.file.read_bytes(), str(config.file)).data
+    tree: Any = yaml.parse_tree(config.file.read_bytes(), str(config.file)).data
     return {name: value for name, value in tree["data"]["reader"].items() if name != "use"}
 
 
@@ -277,7 +277,7 @@ CONLLU = "# text = a b\n1\ta\t_\t{0}\tX\t_\t_\tdet\t_\t_\n2\tb\t_\t{0}\tY\t_\t_\
 def test_universal_dependencies_are_recognised(name: str, upos: str, options: dict[str, Any], tmp_path: Path) -> None:
     content = (CONLLU.format(upos) * 2 + CONLLU.format(upos).replace("NOUN", "DET")).encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    config = load(init_yaml(tmp_path / name, tmp_path / "init.yaml"))
+    config = load_config(init_yaml(tmp_path / name, tmp_path / "init.yaml"))
     assert (config.data.reader.use, stated(config), config.head[0].use) == ("conllu", options, "crf")
     assert config.head[0].options["scheme"] == "none"
     assert len(read(config)) == 3
@@ -294,7 +294,7 @@ SPLITS = [
 @pytest.mark.parametrize(("names", "dev", "test"), SPLITS)
 def test_files_named_alike_are_dev_and_test(names: tuple, dev: str | None, test: str | None, tmp_path: Path) -> None:
     write_files(tmp_path, dict.fromkeys(names, conll()))
-    data = load(init_yaml(tmp_path / names[0], tmp_path / "init.yaml")).data
+    data = load_config(init_yaml(tmp_path / names[0], tmp_path / "init.yaml")).data
     assert data.dev == (tmp_path / dev if dev else None)
     assert list(data.tests.values()) == ([tmp_path / test] if test else [])
 
@@ -303,7 +303,7 @@ def test_files_named_alike_are_dev_and_test(names: tuple, dev: str | None, test:
 def test_any_file_name_gives_a_yaml_that_is_valid(stem: str, tmp_path: Path) -> None:
     folder = tmp_path / "a folder: #1, [x]" / ("long " * 30)
     data = write_files(folder, {f"{stem}.conll": conll()}) / f"{stem}.conll"
-    assert load(init_yaml(data, tmp_path / f"{stem}.yaml")).data.train == data
+    assert load_config(init_yaml(data, tmp_path / f"{stem}.yaml")).data.train == data
 
 
 def test_the_yaml_is_named_after_the_data_or_its_folder(folder: Path) -> None:
@@ -319,8 +319,8 @@ def test_a_generic_name_is_never_used(place: str, folder: Path) -> None:
     Path(place).parent.mkdir(parents=True)
     Path(place).write_bytes(gzip.compress(conll().encode()) if place.endswith(".gz") else conll().encode())
     path = init_yaml(Path(place))
-    assert (path, load(path).name) == (Path("pets.yaml"), "pets")
-    assert load(init_yaml(Path(place), Path("train.yaml"))).name == "pets"
+    assert (path, load_config(path).name) == (Path("pets.yaml"), "pets")
+    assert load_config(init_yaml(Path(place), Path("train.yaml"))).name == "pets"
 
 
 OPEN_QUOTE = r"train\.csv:2: a quote opens in this line and is not closed; close it"
@@ -381,7 +381,7 @@ def test_a_parquet_table_is_treated_like_json(tmp_path: Path) -> None:
 
     rows = {"review": ["good food", "cold soup", "fine wine", "bad bread"] * 3, "stars": [2, 1, 2, 1] * 3}
     parquet.write_table(pa.table(rows), tmp_path / "reviews.parquet")
-    config = load(init_yaml(tmp_path / "reviews.parquet", tmp_path / "init.yaml"))
+    config = load_config(init_yaml(tmp_path / "reviews.parquet", tmp_path / "init.yaml"))
     assert (config.data.reader.use, config.head[0].use) == ("parquet", "label")
     assert stated(config) == {"text": "review", "label": "stars"}
     assert [record["label"] for record in read(config)][:2] == [2, 1]
@@ -427,7 +427,7 @@ def test_gpus_get_large_batches(kind: str, words: int, memory: int, line: str, m
 
 @pytest.mark.parametrize("key", [None, "data.all"])
 def test_a_large_json_list_is_sampled(key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqpipe.init.summary.WHOLE", 1_000)
+    monkeypatch.setattr("seqpipe.init.summary.WHOLE_BYTES", 1_000)
     monkeypatch.setattr("seqpipe.init.summary.OBJECTS", 100)
     items = [{"text": f"a day {number}", "label": "yn"[number % 3 > 0], "more": ["x"]} for number in range(1_000)]
     content = json.dumps({"data": {"all": items}} if key else items)
@@ -440,7 +440,7 @@ def test_a_large_json_list_is_sampled(key: str | None, tmp_path: Path, monkeypat
 
 
 def test_a_large_file_of_an_annotation_tool_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqpipe.init.objects.WHOLE", 1_000)
+    monkeypatch.setattr("seqpipe.init.objects.WHOLE_BYTES", 1_000)
     monkeypatch.setattr("seqpipe.init.objects.OBJECTS", 100)
     values: list[dict[str, Any]] = [{"choices": ["yn"[number % 3 > 0]]} for number in range(1_000)]
     items = [{"data": {"text": "a day"}, "annotations": [{"result": [{"value": value}]}]} for value in values]

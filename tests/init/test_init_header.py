@@ -37,7 +37,7 @@ def read(data: Path, **options: Any) -> tuple[str, Mapping[str, Any]]:
     """Return the YAML of a file, and the options of its reader."""
     data.with_name("init.yaml").unlink(missing_ok=True)
     yaml = init_yaml(data, data.with_name("init.yaml"), **options)
-    return yaml.read_text(encoding="utf-8"), loader.load(yaml).data.reader.options
+    return yaml.read_text(encoding="utf-8"), loader.load_config(yaml).data.reader.options
 
 
 def cycle(values: str, number: int) -> list[str]:
@@ -126,7 +126,7 @@ def test_a_doubtful_header_has_the_command_for_the_other_reading(tmp_path: Path)
     _, *arguments = shlex.split(doubt.rpartition(": ")[2])
     other = json.loads(seqpipe(*arguments, "-o", "b.yaml", "--json", folder=tmp_path).out)
     assert other["readings"][0]["records"] == 3
-    assert loader.load(tmp_path / "b.yaml").data.reader.options["label"] == "Ticket Type"
+    assert loader.load_config(tmp_path / "b.yaml").data.reader.options["label"] == "Ticket Type"
 
 
 def test_the_option_header_decides_on_the_command_line_and_in_python(tmp_path: Path) -> None:

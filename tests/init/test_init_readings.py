@@ -44,7 +44,7 @@ def test_each_of_two_equally_good_readings_has_a_command(name: str, content: str
     for number, line in enumerate(commands):
         _, *arguments = shlex.split(line)
         assert seqpipe(*arguments, "-o", f"{number}.yaml", folder=tmp_path).code == 0
-        configs.append(loader.load(tmp_path / f"{number}.yaml"))
+        configs.append(loader.load_config(tmp_path / f"{number}.yaml"))
     assert [config.head[0].use for config in configs] == heads
     assert configs[0].data.reader.options != configs[1].data.reader.options or heads[0] != heads[1]
 
@@ -56,7 +56,7 @@ def test_the_command_of_a_doubt_gives_the_other_reading_and_check_repeats_the_do
     assert doubt in seqpipe("check", "--static", "a.yaml", folder=tmp_path).err
     _, *arguments = shlex.split(doubt.rpartition(": ")[2])
     assert seqpipe(*arguments, "-o", "b.yaml", folder=tmp_path).code == 0
-    assert loader.load(tmp_path / "b.yaml").data.reader.options["label"] == "urgent"
+    assert loader.load_config(tmp_path / "b.yaml").data.reader.options["label"] == "urgent"
     (tmp_path / "a.yaml").write_text((tmp_path / "a.yaml").read_text().replace(f"# {doubt}\n", ""))
     assert "doubtful" not in seqpipe("check", "--static", "a.yaml", folder=tmp_path).err
 
@@ -84,7 +84,7 @@ def test_a_choice_is_read_from_a_terminal(tmp_path: Path) -> None:
     os.write(leader, b"7\n1\n")
     assert process.wait(120) == 0
     os.close(leader)
-    assert loader.load(tmp_path / "pairs.yaml").head[0].use == "score"
+    assert loader.load_config(tmp_path / "pairs.yaml").head[0].use == "score"
 
 
 def test_python_writes_and_returns_the_pipeline_or_raises_with_the_readings(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_shares_need_a_hundred_records_and_no_files(records: int, beside: list, 
     for name in ("train", *beside):
         (tmp_path / f"{name}.csv").write_text(f"text,label\n{rows}")
     seqpipe("init", "train.csv", "-o", "a.yaml", folder=tmp_path)
-    data = loader.load(tmp_path / "a.yaml").data
+    data = loader.load_config(tmp_path / "a.yaml").data
     parts: list[Any] = [part for part in (data.dev, *data.tests.values()) if not isinstance(part, Path)]
     assert [getattr(part, part.role) for part in parts if part] == shares
 

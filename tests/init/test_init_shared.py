@@ -49,7 +49,7 @@ pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared da
 def test_a_shared_data_set_gets_the_head_that_it_is_for(name: str, tmp_path: Path) -> None:
     head, contains = HEADS[name]
     yaml = init_yaml(SHARED / name, tmp_path / "init.yaml")
-    assert config.load(yaml).head[0].use == head
+    assert config.load_config(yaml).head[0].use == head
     assert contains in yaml.read_text(encoding="utf-8")
 
 

@@ -72,7 +72,7 @@ def test_a_filled_template_is_valid_for_any_data(kind: str, tmp_path: Path) -> N
     for text in sorted(texts):
         assert not re.search(r"\$|#\?|##|None|, }|# *$", text, re.MULTILINE)
         (tmp_path / "filled.yaml").write_text(text)
-        assert loader.load(tmp_path / "filled.yaml").name == "filled"
+        assert loader.load_config(tmp_path / "filled.yaml").name == "filled"
 
 
 def test_a_line_is_written_if_its_conditions_hold() -> None:

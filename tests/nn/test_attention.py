@@ -209,7 +209,7 @@ def test_contexts_without_weights_and_their_gradients_are_those_of_the_formula(s
 
 @pytest.mark.parametrize("block", [20, 1 << 16])
 def test_additive_scores_in_blocks_have_the_gradients_of_autograd(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr("seqpipe.nn.attention.BLOCK", block)
+    monkeypatch.setattr("seqpipe.nn.attention.VALUES_PER_BLOCK", block)
     attention = CoverageAttention(4, 3, units=5).double()
     names = ("query.weight", "query.bias", "key.weight", "v.weight", "coverage.weight")
     mask = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
@@ -230,7 +230,7 @@ def test_additive_scores_in_blocks_have_the_gradients_of_autograd(monkeypatch: p
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_dropout_of_weights_in_blocks_is_the_same_in_both_passes(monkeypatch: pytest.MonkeyPatch, causal: bool) -> None:
-    monkeypatch.setattr("seqpipe.nn.attention.WEIGHTS", 40)
+    monkeypatch.setattr("seqpipe.nn.attention.WEIGHTS_PER_BLOCK", 40)
     inputs = [torch.randn(2, 2, 6, 3, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     mask = torch.tensor([[True] * 6, [True] * 6 if causal else [True] * 4 + [False] * 2])
 
@@ -240,5 +240,5 @@ def test_dropout_of_weights_in_blocks_is_the_same_in_both_passes(monkeypatch: py
 
     assert torch.autograd.gradcheck(context, inputs)
     assert not torch.equal(context(*inputs), context(*inputs, dropout=0.0))
-    monkeypatch.setattr("seqpipe.nn.attention.WEIGHTS", 1 << 20)
+    monkeypatch.setattr("seqpipe.nn.attention.WEIGHTS_PER_BLOCK", 1 << 20)
     torch.testing.assert_close(context(*inputs, dropout=1e-12), context(*inputs, dropout=0.0))

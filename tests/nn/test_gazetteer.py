@@ -19,9 +19,9 @@ from seqpipe.features.kinds.ngrams import Ngrams, hash_of_word, read_names
 from seqpipe.features.sources import TextSource
 from seqpipe.runtime import bundle
 from seqpipe_plugins.heads.crf import CRF
-from seqpipe_plugins.heads.tags import Tags
+from seqpipe_plugins.heads.tags import TagsHead
 from seqpipe_plugins.tokenizers.bpe import BPE
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 # Names that contain one another and overlap, with labels x and z; y is not listed.
 NAMES = "a\tx\nb c\tx\nc d\tx\nb c d\tx\nD a\tx\tz\nA\tz\n"
@@ -29,15 +29,15 @@ ONE_LABEL = "a\tx\nb c\tx\nc d\tx\nb c d\tx\nD a\tx\n"
 LEXICON = "a\tN\tV\nb\tV\nC\tN\n"
 TEXTS = ("b c d a", "c d b c", "d d b", "a")
 D = 6
-WORDS = Words().train(["a"])
+WORDS = WordsTokenizer().train(["a"])
 CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "crf": (CRF, {"scheme": "BIOES"}, ONE_LABEL),
     "crf, IOB2": (CRF, {"scheme": "IOB2"}, NAMES),
     "crf without constraints": (CRF, {"scheme": "IOB2", "constraints": False}, NAMES),
-    "tags": (Tags, {"scheme": "BIOES"}, ONE_LABEL),
-    "tags, IOB2": (Tags, {"scheme": "IOB2"}, NAMES),
+    "tags": (TagsHead, {"scheme": "BIOES"}, ONE_LABEL),
+    "tags, IOB2": (TagsHead, {"scheme": "IOB2"}, NAMES),
     "lexicon, crf": (CRF, {"scheme": "none"}, LEXICON),
-    "lexicon, tags": (Tags, {"scheme": "none"}, LEXICON),
+    "lexicon, tags": (TagsHead, {"scheme": "none"}, LEXICON),
 }
 
 
@@ -48,7 +48,7 @@ def build(folder: Path, case: str, content: str = "") -> tuple[Any, TextSource, 
     path.write_text(content or names, encoding="utf-8")
     labels = ("x", "y", "z") if names == NAMES else ("x", "y")
     tags = ("A", "N", "V") if options["scheme"] == "none" else schemes.tag_set(labels, options["scheme"])
-    tokenizer = Words().train(["a b c"])  # d is not in the vocabulary
+    tokenizer = WordsTokenizer().train(["a b c"])  # d is not in the vocabulary
     declared = cls.features({"gazetteer": path}).items()
     features = {
         name: feature.with_tokenizer(tokenizer, TextSource(tokenizer, {}).words).fit([]) for name, feature in declared
@@ -159,7 +159,7 @@ def test_no_answer_of_the_graph_is_outside_the_list(batches: int, tmp_path: Path
 def test_names_are_split_as_by_the_tokenizer_and_as_by_white_space(tmp_path: Path) -> None:
     path = tmp_path / "names.tsv"
     path.write_text("\ufeffSt. Gallen\tcity\r\n\r\nBÂLE\tcity\tport\n")
-    tokenizer = Words().train(["a"])
+    tokenizer = WordsTokenizer().train(["a"])
     feature = Ngrams(1, None, names_file=path).with_tokenizer(tokenizer, TextSource(tokenizer, {}).words)
     assert (feature.words, len(feature.hashes)) == (3, 3)
     assert feature.counts == (3, 1, 1, 1, 1, 0, 0, 1)  # city and port: names, then those that each name has
@@ -193,7 +193,7 @@ def test_more_names_than_a_bundle_may_contain_are_refused_before_they_are_split(
 @pytest.mark.nightly("seqpipe/features/kinds/ngrams.py", "seqpipe/nn/crf.py", "tests/nn/test_gazetteer.py")
 @pytest.mark.timeout(1_800)
 def test_a_million_names_are_a_gazetteer(tmp_path: Path) -> None:
-    path, tokenizer = tmp_path / "names.tsv", Words().train(["a"])
+    path, tokenizer = tmp_path / "names.tsv", WordsTokenizer().train(["a"])
     with path.open("w") as file:
         file.writelines(f"w{i % 1_009} v{i}\t{'xyzt'[i % 4]}\n" for i in range(1_000_000))
     fitted = Ngrams(1, None, names_file=path).with_tokenizer(tokenizer, TextSource(tokenizer, {}).words)

@@ -11,10 +11,10 @@ from torch.nn import Module
 
 from seqpipe import load as open_bundle
 from seqpipe.api.model import Model
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.console import Console
 from seqpipe.errors import ParityError
-from seqpipe.export.exporter import export
+from seqpipe.export.exporter import export_bundle
 from seqpipe.testing import check_encoder
 from seqpipe.training.evaluation import TrainedPipeline
 from seqpipe.training.network import Network
@@ -23,7 +23,7 @@ from seqpipe.training.network import Network
 def network(folder: Path, encoder: type[Module]) -> tuple[Any, Network]:
     text = "a bad cat sat on a good mat and a good cat sat on a bad mat " * 40
     path = write_language_model(folder, text, encoder=["attention", "attention"])
-    config = load(path, plugins=plugins(attention=("encoder", encoder)))
+    config = load_config(path, plugins=plugins(attention=("encoder", encoder)))
     return config, untrained(config, 200)
 
 
@@ -31,7 +31,7 @@ def bundled(folder: Path, encoder: type[Module] = CachedAttention) -> Model:
     """Exports an untrained model as a run does, with the comparison that a run makes."""
     config, model = network(folder, encoder)
     records = [{"text": text, "record_continues": False} for text in ("a bad cat", "on a good", "mat")]
-    return export(TrainedPipeline(model, config), records, folder / "bundle", Console(-1))
+    return export_bundle(TrainedPipeline(model, config), records, folder / "bundle", Console(-1))
 
 
 def test_an_encoder_that_inherits_nothing_passes_the_kit() -> None:

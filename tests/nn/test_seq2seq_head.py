@@ -15,13 +15,13 @@ from torch.nn import functional as F
 
 from seqpipe.answers.metrics import text as text_metrics
 from seqpipe.answers.registry import task_of
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.nn.layers import BOS_ID, EOS_ID, PAD_ID
 from seqpipe.nn.search import SearchOptions
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.datasets import read
+from seqpipe.training.datasets import load_records
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.network import Network
@@ -219,8 +219,8 @@ TEXT_TO_TEXT = {"target": "reversed", "target_tokenizer": "same"}
 
 
 def fitted(folder: Path, **head: Any) -> tuple[Any, Artifacts]:
-    config = load(write_seq2seq(folder, {"head": TEXT_TO_TEXT | head}))
-    return config, fit_artifacts(config, read(config.data.reader, config.data.train))
+    config = load_config(write_seq2seq(folder, {"head": TEXT_TO_TEXT | head}))
+    return config, fit_artifacts(config, load_records(config.data.reader, config.data.train))
 
 
 def untrained(folder: Path, head: str, **options: Any) -> Predictor:
@@ -264,10 +264,10 @@ def test_the_tokenizer_of_bleu_is_part_of_the_answer_that_a_bundle_states(head: 
 
 
 def test_a_head_that_fills_spans_states_the_tokenizer_of_bleu_too(tmp_path: Path) -> None:
-    config = load(
+    config = load_config(
         write_seq2seq(tmp_path, {"head": {"use": "transformer-decoder", "spans": 0.2, "bleu_tokenize": "char"}})
     )
-    artifacts = fit_artifacts(config, read(config.data.reader, config.data.train))
+    artifacts = fit_artifacts(config, load_records(config.data.reader, config.data.train))
     assert artifacts.tasks[0].answer["bleu_tokenize"] == "char"
 
 

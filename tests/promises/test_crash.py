@@ -17,7 +17,7 @@ import pytest
 from promises.test_resume import assert_equal
 from tiny_pipelines import QUIET, CommandResult, ForkedCommand, kill_at, seqpipe, tiers, write_tagger
 
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.runs.full_run import RunOptions, run_all
 from seqpipe.runtime import bundle
 from seqpipe.training import checkpoint
@@ -88,7 +88,7 @@ class Calls:
 def test_whatever_a_run_names_is_there_at_every_call_that_changes_a_file(tmp_path: Path, dev: bool) -> None:
     path = write_tagger(tmp_path, SETTINGS)
     changes = ["embedding={use: lookup, dim: 8}", "train.epochs=4", *([] if dev else ["data.dev=null"])]
-    config, run = load(path, changes), tmp_path / "runs/tiny"
+    config, run = load_config(path, changes), tmp_path / "runs/tiny"
     best: set[str] = set()
 
     def look() -> None:
@@ -200,7 +200,7 @@ def rewrite(whole: bundle.BundleContent, path: Path, how: str, when: float) -> N
     """Writes a bundle, again and again replacing itself, and is killed at it."""
     kill_at(how, when)
     for _ in range(2):
-        bundle.write(path, whole.files, whole.manifest)
+        bundle.write_bundle(path, whole.files, whole.manifest)
 
 
 @contextlib.contextmanager

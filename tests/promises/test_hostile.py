@@ -325,7 +325,7 @@ def test_every_kind_that_the_library_offers_has_a_case() -> None:
 def test_every_kind_of_step_is_counted_at_its_worst(part: str, step: Any) -> None:
     tokenizer = with_special_tokens()
     setattr(tokenizer, part, step)
-    bundle.check_tokenizer(tokenizer, "tokenizer.json")
+    bundle.check_stored_tokenizer(tokenizer, "tokenizer.json")
     # The step behind one that makes the text just so much longer that both are over the limit.
     times = "x" * int(bundle.MOST_GROWTH / growth(part, step) + 1)
     if part == "decoder":
@@ -335,7 +335,7 @@ def test_every_kind_of_step_is_counted_at_its_worst(part: str, step: Any) -> Non
     if part == "normalizer":
         tokenizer.normalizer = normalizers.Sequence([tokenizer.normalizer, step])
     with pytest.raises(BundleError, match=r"tokenizer\.json: makes a text up to \S+ times longer in (en|de)coding; at"):
-        bundle.check_tokenizer(tokenizer, "tokenizer.json")
+        bundle.check_stored_tokenizer(tokenizer, "tokenizer.json")
 
 
 def test_a_step_of_a_kind_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,11 +353,11 @@ def test_a_step_of_a_kind_that_nobody_knows_is_refused(monkeypatch: pytest.Monke
         )
         setattr(stand_in, part, Unknown())
         with pytest.raises(BundleError, match=r"a step of its (en|de)coding is unknown to this version: 'Tomorrow'"):
-            bundle.check_tokenizer(stand_in, "it")  # type: ignore[arg-type]
+            bundle.check_stored_tokenizer(stand_in, "it")  # type: ignore[arg-type]
         setattr(stand_in, part, None)
         stand_in.model = Unknown()
         with pytest.raises(BundleError, match="the model Unknown is not one of BPE, Unigram, WordLevel, WordPiece"):
-            bundle.check_tokenizer(stand_in, "it")  # type: ignore[arg-type]
+            bundle.check_stored_tokenizer(stand_in, "it")  # type: ignore[arg-type]
 
 
 LONG = "u" * 1000
@@ -379,10 +379,10 @@ def test_every_kind_of_model_is_bounded(name: str) -> None:
         "WordLevel": models.WordLevel(SPECIAL, unk_token="[UNK]"),
         "WordPiece": models.WordPiece(SPECIAL, unk_token="[UNK]"),
     }[name]
-    bundle.check_tokenizer(with_special_tokens(sound), "it")
+    bundle.check_stored_tokenizer(with_special_tokens(sound), "it")
     for model in MODELS[name]:
         with pytest.raises(BundleError, match=r"times longer in writing an unknown word"):
-            bundle.check_tokenizer(with_special_tokens(model), "it")
+            bundle.check_stored_tokenizer(with_special_tokens(model), "it")
 
 
 def test_a_token_of_megabytes_is_refused(tiny_bundle: Path, tmp_path: Path) -> None:
@@ -428,7 +428,7 @@ def test_normalizers_of_public_checkpoints_are_within_the_limit() -> None:
         tokenizer = with_special_tokens()
         tokenizer.normalizer = normalizers.Sequence(steps)
         tokenizer.pre_tokenizer = P.Sequence([P.WhitespaceSplit(), P.Metaspace()])
-        bundle.check_tokenizer(tokenizer, "it")
+        bundle.check_stored_tokenizer(tokenizer, "it")
 
 
 def test_a_pattern_of_a_tokenizer_ends_in_an_error(tiny_bundle: Path, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from tiny_pipelines import tiers
 from seqpipe import Model
 from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import replace_surrogates
-from seqpipe_plugins.tokenizers.chars import Chars
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.chars import CharsTokenizer
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 PIECES = (
     *("Anna", "Bern", "naïve", "İstanbul", "ẞ", "ΑΣΟΣ", "ﬁne", "Ǆ", "10", "٣٤", "½", "don't", "e-mail", "...", "a_b"),
@@ -25,16 +25,16 @@ PIECES = (
     *("\ud800", "\udfff", "\udc00\ud800", "𝒳", "\U0010ffff", "\uffff", "\ue000", "[PAD]", "[UNK]", "<s>", "▁", "##a"),
 )
 TOKENIZERS: dict[str, Any] = {
-    "words": Words(),
-    "words, folded": Words(lowercase=True, fold_digits=True),
-    "words between blanks": Words(pattern=r"\S+"),
-    "chars": Chars(),
-    "chars, folded": Chars(lowercase=True, fold_digits=True, keep_spaces=False),
-    "words, NFC": Words(normalize="NFC"),
-    "words, NFKC": Words(normalize="NFKC"),
-    "words, NFKD": Words(normalize="NFKD", lowercase=True),
-    "chars, NFC": Chars(normalize="NFC", lowercase=True),
-    "chars, NFKC": Chars(normalize="NFKC"),
+    "words": WordsTokenizer(),
+    "words, folded": WordsTokenizer(lowercase=True, fold_digits=True),
+    "words between blanks": WordsTokenizer(pattern=r"\S+"),
+    "chars": CharsTokenizer(),
+    "chars, folded": CharsTokenizer(lowercase=True, fold_digits=True, keep_spaces=False),
+    "words, NFC": WordsTokenizer(normalize="NFC"),
+    "words, NFKC": WordsTokenizer(normalize="NFKC"),
+    "words, NFKD": WordsTokenizer(normalize="NFKD", lowercase=True),
+    "chars, NFC": CharsTokenizer(normalize="NFC", lowercase=True),
+    "chars, NFKC": CharsTokenizer(normalize="NFKC"),
 }
 
 COUNTS = tiers(1_000, long=10_000)
@@ -78,7 +78,7 @@ def test_a_word_is_its_stretch_of_the_text_and_only_the_unseen_lies_between_word
 @pytest.mark.parametrize("count", COUNTS)
 def test_words_already_split_keep_their_places(count: int) -> None:
     dice = random.Random(3)
-    featurizer = TextSource(Words().train(texts(100)), {})
+    featurizer = TextSource(WordsTokenizer().train(texts(100)), {})
     for joiner in (" ", ""):
         for _ in range(count):
             words = [word for word in dice.choices(PIECES, k=dice.randint(0, 15)) if word.strip()]
@@ -111,7 +111,7 @@ PLANTED: dict[str, Callable[[str, int], int]] = {
 @pytest.mark.parametrize("unit", PLANTED)
 def test_offsets_in_any_other_unit_would_be_found(unit: str) -> None:
     generated, faults = texts(1_000), 0
-    docs = TextSource(Words().train(generated), {}).docs([{"text": text} for text in generated])
+    docs = TextSource(WordsTokenizer().train(generated), {}).docs([{"text": text} for text in generated])
     for doc in docs:
         text = replace_surrogates(doc.text)
         places = [(PLANTED[unit](text, start), PLANTED[unit](text, end)) for start, end in doc.offsets]

@@ -29,12 +29,12 @@ from gallery import gallery
 from tiny_pipelines import QUIET, run_process
 
 from seqpipe.api.model import Model
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import ParityError
 from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import graph_without_weights, random_batches, with_weights
-from seqpipe.export.parity.answers import Comparison
-from seqpipe.export.parity.decisions import Batch, DecisionParity, in_float64, margins, option_inputs, own_error
+from seqpipe.export.parity.answers import DualPredictor
+from seqpipe.export.parity.decisions import DecisionParity, ParityCase, in_float64, margins, option_inputs, own_error
 from seqpipe.export.parity.gate import verify_parity
 from seqpipe.features.document import Record
 from seqpipe.features.sources import keep_rows
@@ -68,7 +68,7 @@ class Subject:
         """Compare a graph, by default its own, with the pipeline; ParityError if it is refused."""
         graph = with_weights(self.model, self.network) if graph is None else graph
         manifest, files = bundle_manifest(self.pipeline), bundle_files(self.pipeline, graph)
-        comparison = Comparison(self.pipeline, Model(BundleContent(Path("bundle"), manifest, files), "cpu"))
+        comparison = DualPredictor(self.pipeline, Model(BundleContent(Path("bundle"), manifest, files), "cpu"))
         comparison.seed = seed
         return verify_parity(comparison, self.records, QUIET)
 
@@ -100,7 +100,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     @functools.cache
     def run(name: str) -> Path:
         path = folder / "pipelines" / f"{name}.yaml"
-        for need in load(path, runs=False, files=False).needs:
+        for need in load_config(path, runs=False, files=False).needs:
             if need.run:
                 run(need.run.stem)
         done = run_process("run", path, "--device", "cpu", folder=folder)
@@ -260,7 +260,9 @@ def effect(subject: Subject, fault: Fault) -> tuple[float, float]:
     return largest
 
 
-def row_effects(parity: DecisionParity, batch: Batch, other: dict[str, np.ndarray]) -> Iterator[tuple[float, float]]:
+def row_effects(
+    parity: DecisionParity, batch: ParityCase, other: dict[str, np.ndarray]
+) -> Iterator[tuple[float, float]]:
     """Yield effect and own error for each output and row."""
     exact = batch.reference
     decisions = [name for name, array in exact.items() if array.dtype.kind == "i"]

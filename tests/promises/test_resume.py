@@ -14,7 +14,7 @@ import pytest
 import torch
 from tiny_pipelines import QUIET, BatchCallback, load_tagger, train_run, write_classifier, write_seq2seq
 
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.console import Console
 from seqpipe.errors import InterruptedRunError
 from seqpipe.runs.table import list_runs
@@ -54,7 +54,7 @@ def of_tiny(*fixed: str) -> Pipeline:
 
 
 def of(write: Callable[..., Path], changes: dict[str, Any]) -> Pipeline:
-    return lambda folder, *more: load(write(folder, changes), more)
+    return lambda folder, *more: load_config(write(folder, changes), more)
 
 
 SHORT = {  # two epochs

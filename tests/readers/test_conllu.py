@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from data_files import data_error
 
-from seqpipe.features.document import locate
+from seqpipe.features.document import locate_words
 from seqpipe_plugins.readers.conllu import Conllu
 
 NAMES = ("lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -42,7 +42,7 @@ def test_ranges_and_empty_nodes_are_not_words() -> None:
     columns = {**dict.fromkeys(("lemma", "xpos", "head"), ["_"] * 4), "upos": upos, "feats": features, "deprel": deprel}
     common = {"text": "I don't.", "words": ["I", "do", "n't", "."], "tags": upos, "where": "x:4"}
     assert record == common | columns | {"sent_id": "a-1"}
-    assert locate(record["words"], record["text"]) == [(0, 1), (2, 4), (4, 7), (7, 8)]
+    assert locate_words(record["words"], record["text"]) == [(0, 1), (2, 4), (4, 7), (7, 8)]
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,6 @@ def test_anything_but_a_folder_of_texts_is_an_error(tmp_path: Path) -> None:
 def test_a_yaml_names_the_folder_and_no_file(tmp_path: Path) -> None:
     path = write_files(tmp_path / "mail", {"spam/1.txt": "x", "ham/1.txt": "y"})
     yaml = init_yaml(path, tmp_path / "mail.yaml")
-    assert config.load(yaml).data.train == path
+    assert config.load_config(yaml).data.train == path
     with pytest.raises(ConfigError, match="is a file, not a folder"):
-        config.load(yaml, ["data.train=mail/spam/1.txt"])
+        config.load_config(yaml, ["data.train=mail/spam/1.txt"])

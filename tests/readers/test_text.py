@@ -7,11 +7,11 @@ import pytest
 
 from seqpipe.errors import DataError
 from seqpipe_plugins.readers import text as reading
-from seqpipe_plugins.readers.text import Text
+from seqpipe_plugins.readers.text import TextReader
 
 
 def texts(path: Path, unit: Literal["file", "paragraph", "line"]) -> list[tuple[str, bool, str]]:
-    records = Text(unit=unit).read(path)
+    records = TextReader(unit=unit).read(path)
     return [(record["text"], record["record_continues"], record["where"]) for record in records]
 
 
@@ -29,7 +29,7 @@ def test_a_file_a_paragraph_or_a_line_is_a_record(file: Path) -> None:
 
 
 def test_a_long_file_comes_in_parts_that_end_with_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "CHUNK", 7)
+    monkeypatch.setattr(reading, "CHUNK_CHARACTERS", 7)
     path = tmp_path / "long.txt"
     path.write_text("abc\ndef\nghi\njkl\nm\n", encoding="utf-8")
     parts = texts(path, "file")

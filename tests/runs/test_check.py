@@ -20,7 +20,7 @@ from tiny_pipelines import (
 )
 from torch import Tensor, nn
 
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.console import Console
 from seqpipe.errors import DataError, ExportError, ParityError, PluginError, TrainingError, UsageError
 from seqpipe.runs import check
@@ -40,14 +40,14 @@ def tagged(folder: Path, late: dict[str, Any]) -> Config:
     write_jsonl(folder / "train.jsonl", [{"text": "it rains", "spans": []}] * EARLY + [late] * LATE)
     write_jsonl(folder / "dev.jsonl", [late])
     write_jsonl(folder / "test.jsonl", [late, late])
-    return load(path)
+    return load_config(path)
 
 
 def trained_on(folder: Path, records: list[dict[str, Any]], *overrides: str, **changes: Any) -> Config:
     path = write_seq2seq(folder, {"tokenizer": "words", **changes})
     write_jsonl(folder / "train.jsonl", records)
     write_jsonl(folder / "dev.jsonl", records)
-    return load(path, overrides)
+    return load_config(path, overrides)
 
 
 def test_spans_that_begin_late_are_learned(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_late_span_that_cuts_a_word_is_an_error_and_is_counted_where_it_is_wid
     config = tagged(tmp_path, {"text": "Adas left", "spans": [[0, 3, "PER"]]})
     with pytest.raises(DataError, match=rf"train\.jsonl:{EARLY + 1}: span 'Ada' \(PER\) cuts a word"):
         build_trial(config)
-    widened = build_trial(load(config.file, ["data.misaligned=widen"]))
+    widened = build_trial(load_config(config.file, ["data.misaligned=widen"]))
     assert any(warning.startswith(f"{LATE} of {LATE} spans begin or end within") for warning in widened.data.warnings)
 
 
@@ -69,7 +69,7 @@ def corpus(folder: Path, lines: list[str], **head: Any) -> Config:
     """A language model of a text with these lines."""
     data = {"reader": {"use": "text", "unit": "line"}, "train": "text.txt"}
     stages = {"tokenizer": {"use": "words", "min_count": 3}, "head": {"use": "lm", "context": 8, **head}}
-    return load(write_language_model(folder, "".join(f"{line}\n" for line in lines), data=data, **stages))
+    return load_config(write_language_model(folder, "".join(f"{line}\n" for line in lines), data=data, **stages))
 
 
 def test_the_first_records_of_a_corpus_are_enough_where_nothing_is_wrong_with_them(tmp_path: Path) -> None:
@@ -144,8 +144,8 @@ def test_a_warning_about_train_is_about_learning_and_one_about_dev_about_its_sco
 
 @pytest.fixture
 def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "WHOLE", 60)
-    monkeypatch.setattr(check, "SAMPLE", 20)
+    monkeypatch.setattr(check, "MAX_RECORDS", 60)
+    monkeypatch.setattr(check, "SAMPLE_RECORDS", 20)
 
 
 @pytest.mark.usefixtures("small_sample")
@@ -156,11 +156,11 @@ def test_large_data_are_examined_to_their_end(tmp_path: Path, monkeypatch: pytes
     write_jsonl(tmp_path / "train.jsonl", records)
     with pytest.raises(DataError, match=rf"train\.jsonl:{EARLY + 1}: span 'Ada' \(PER\) cuts a word"):
         build_trial(config)
-    widened = load(config.file, ["data.misaligned=widen"])
+    widened = load_config(config.file, ["data.misaligned=widen"])
     sample = build_trial(widened)
     assert sample.size == f"the first 20 of {EARLY + 2 * LATE} records"
     assert len(sample.records) == 20
-    monkeypatch.setattr(check, "WHOLE", 10**6)
+    monkeypatch.setattr(check, "MAX_RECORDS", 10**6)
     whole = build_trial(widened)
     data, faults = whole.data, data_faults(widened, whole.network.artifacts, whole.records, whole.data.dev)
     assert {*sample.data.warnings} == {*data.warnings, *faults}
@@ -171,16 +171,16 @@ def test_late_labels_are_known_and_those_of_dev_alone_are_not(tmp_path: Path, re
     path = write_classifier(tmp_path, LABEL)
     records = [{"text": f"a sad day {n}", "label": "bad"} for n in range(EARLY)] + labelled_texts(LATE, 1)
     write_jsonl(tmp_path / "train.jsonl", records)
-    small = build_trial(load(path))
+    small = build_trial(load_config(path))
     request.getfixturevalue("small_sample")
-    trial = build_trial(load(path))
+    trial = build_trial(load_config(path))
     labels = [built.network.artifacts.tasks[0].labels for built in (small, trial)]
     assert labels == [("bad", "fine", "good")] * 2
     assert small.data.warnings == []  # though the beginning is one-sided
     assert trial.size == f"the first 20 of {EARLY + LATE} records and 2 with further labels"
     write_jsonl(tmp_path / "dev.jsonl", [{"text": "a", "label": "good"}] * 70 + [{"text": "a", "label": "new"}])
     with pytest.raises(DataError, match=r"the dev set has 1 label .*'new' \(.*dev\.jsonl:71\)"):
-        check_export(load(path), QUIET)
+        check_export(load_config(path), QUIET)
 
 
 @pytest.mark.usefixtures("small_sample")
@@ -188,10 +188,10 @@ def test_a_late_long_text_of_large_data_is_the_one_whose_memory_is_measured(tmp_
     path = write_classifier(tmp_path, LABEL)
     records = [*labelled_texts(EARLY, 1), {"text": "day " * 50, "label": "bad"}, *labelled_texts(LATE, 2)]
     write_jsonl(tmp_path / "train.jsonl", records)
-    data = build_trial(load(path)).data
+    data = build_trial(load_config(path)).data
     assert data.batches.data[-1].where == f"record {EARLY + 1} ({tmp_path / 'train.jsonl'}:{EARLY + 1})"
     with pytest.raises(DataError, match=rf"record {EARLY + 1} .*: 50 tokens exceed train\.max_tokens: 40"):
-        build_trial(load(path, ["train.max_tokens=40"]))
+        build_trial(load_config(path, ["train.max_tokens=40"]))
 
 
 # The export
@@ -244,7 +244,7 @@ def test_a_component_with_a_planted_fault_is_found(tmp_path: Path, encoder: str,
 
 def test_an_unknown_metric_is_reported_with_the_scores_there_are(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no dev score 'blue'; did you mean 'bleu'\? \(there is: .*perplexity"):
-        check_export(load(write_seq2seq(tmp_path), ["train.metric=blue"]), QUIET)
+        check_export(load_config(write_seq2seq(tmp_path), ["train.metric=blue"]), QUIET)
     file = write_classifier(tmp_path, {"head": {"use": "label", "target": "label", "calibrate": True}})
     for metric in ("accuracy", "-loss"):
-        assert check_export(load(file, [f"train.metric={metric}"]), QUIET).decisions
+        assert check_export(load_config(file, [f"train.metric={metric}"]), QUIET).decisions

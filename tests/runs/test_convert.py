@@ -25,7 +25,7 @@ from seqpipe import load as open_bundle
 from seqpipe.errors import DataError, ParityError, SeqpipeError
 from seqpipe.export.parity.decisions import SCRIPTS
 from seqpipe.features.document import Doc, first_tokens
-from seqpipe.runs.convert import compare, convert, load_checkpoint
+from seqpipe.runs.convert import compare_with_reference, convert_checkpoint, load_checkpoint
 from seqpipe.training.evaluation import predictor
 
 random_checkpoints = benchmark_script("random_checkpoints")
@@ -100,7 +100,7 @@ def test_labels_of_pairs_are_those_of_transformers(make: Make, tmp_path: Path, f
     folder = make(family, "SequenceClassification", **SINGLE)
     # transformers reads a text with the pair "" as a single text.
     records = [{"text": a, "text_pair": b} for a, b in pairwise(TEXTS) if b and len(a + b) < 300]
-    convert(folder, tmp_path / "bundle", QUIET, pairs=True)
+    convert_checkpoint(folder, tmp_path / "bundle", QUIET, pairs=True)
     answered: Any = open_bundle(tmp_path / "bundle", "cpu")(records, n_best=3)
     assert_labels(answered, references("text-classification", folder, records, top_k=None))
     assert "--pairs needs" in refusal(make(family, "QuestionAnswering"), tmp_path / "none", pairs=True)
@@ -243,7 +243,7 @@ def test_a_bundle_answers_as_the_pipeline_and_is_verified(make: Make, tmp_path: 
     task, config, options = bundle
     folder, path = make(family, task, **config), tmp_path / "bundle"
     inputs: list[Any] = PASSAGES if task == "QuestionAnswering" else TEXTS
-    convert(folder, path, QUIET, **options)
+    convert_checkpoint(folder, path, QUIET, **options)
     model, second = open_bundle(path, "cpu"), SecondRuntime(path)
     assert len(model.manifest.golden) > 4
     assert model.manifest.parity["decisions"] > 100
@@ -280,7 +280,7 @@ def test_the_command_makes_a_bundle_that_predicts(make: Make, tmp_path: Path) ->
 
 def test_words_of_a_conll_file_have_the_tag_of_the_span_over_their_beginning(make: Make, tmp_path: Path) -> None:
     folder = make("electra", "TokenClassification", **TAGGING)
-    convert(folder, tmp_path / "bundle", QUIET)
+    convert_checkpoint(folder, tmp_path / "bundle", QUIET)
     text = "Angela Merkel met Emmanuel Macron in Paris"
     done = succeed("predict", tmp_path / "bundle", "--format", "conll", stdin="\n".join(text.split()).encode())
     (spans,) = references("token-classification", folder, [text], aggregation_strategy="simple")
@@ -292,7 +292,7 @@ def test_words_of_a_conll_file_have_the_tag_of_the_span_over_their_beginning(mak
 
 def refusal(folder: Path, output: Path, **options: Any) -> str:
     with pytest.raises(SeqpipeError) as caught:
-        convert(folder, output, QUIET, **options)
+        convert_checkpoint(folder, output, QUIET, **options)
     assert not output.exists()
     return str(caught.value)
 
@@ -452,13 +452,13 @@ def test_a_checkpoint_of_another_architecture_is_refused_by_its_name(make: Make,
 def test_other_logits_than_those_of_transformers_are_an_error(make: Make) -> None:
     pipeline, reference = load_checkpoint(make("bert", "SequenceClassification", **SINGLE))
     records = [{"text": text} for text in TEXTS]
-    assert compare(pipeline.network, reference, records)[0] == len(records)
+    assert compare_with_reference(pipeline.network, reference, records)[0] == len(records)
     with torch.no_grad():
         reference.model.classifier.bias.add_(0.01)
     with pytest.raises(ParityError, match="logits differ by"):
-        compare(pipeline.network, reference, records)
+        compare_with_reference(pipeline.network, reference, records)
     with pytest.raises(ParityError, match="has other tokens"):
-        compare(pipeline.network, reference._replace(ids=reference.ids[::-1]), records)
+        compare_with_reference(pipeline.network, reference._replace(ids=reference.ids[::-1]), records)
 
 
 def test_texts_of_a_file_are_records(make: Make, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tiny_pipelines import write_classifier
 from seqpipe.api.pipeline import Pipeline
 from seqpipe.batch.shards import input_files
 from seqpipe.config import yaml
-from seqpipe.config.loader import Config, load, resolved
+from seqpipe.config.loader import Config, load_config, resolved
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, EnvError
 from seqpipe.features.parts import Files
@@ -50,30 +50,30 @@ def texts(config: Config, role: str = "train") -> list[Any]:
     "files", ["shards/*.jsonl*", "shards", "[shards/a.jsonl, 'shards/[bc].*']", "'**/[abc].json*'"]
 )
 def test_every_form_has_the_records_of_all_files_in_order(shards: Path, files: str) -> None:
-    config = load(shards, [f"data.train={files}"])
+    config = load_config(shards, [f"data.train={files}"])
     paths = [shards.parent / "shards" / name for name in NAMES]
     assert config.data.train == Files(tuple(paths))
-    assert texts(config) == texts(load(shards))
+    assert texts(config) == texts(load_config(shards))
     places = [records(config)[i]["where"] for i in (6, 7, 14)]
     assert places == [f"{paths[0]}:7", f"{paths[1]}:1", f"{paths[2]}:1"]
     assert fingerprint(config)["data"]["train"] == [sha256_file(path) for path in paths]
     run = shards.parent / "runs" / "again"
     run.mkdir(parents=True)
     (run / "pipeline.yaml").write_text(dump(resolved(config, run)))
-    assert load(run / "pipeline.yaml").data == config.data
+    assert load_config(run / "pipeline.yaml").data == config.data
 
 
 def test_shares_and_folds_divide_the_records_of_all_files(shards: Path) -> None:
     divided = ["data.dev=0.2", "data.fold=[1, 3]", "data.test=null"]
-    config, whole = load(shards, [*divided, "data.train=shards"]), load(shards, divided)
+    config, whole = load_config(shards, [*divided, "data.train=shards"]), load_config(shards, divided)
     for role in ("train", "dev"):
         assert texts(config, role) == texts(whole, role)
 
 
 def test_a_list_is_a_set_by_name_too_and_other_keys_have_the_same_forms(shards: Path) -> None:
-    config = load(shards, ["data.test={new: shards, old: test.jsonl}", "data.add=['shards/[ab]*', dev.jsonl]"])
+    config = load_config(shards, ["data.test={new: shards, old: test.jsonl}", "data.add=['shards/[ab]*', dev.jsonl]"])
     assert [str(path).count("more") for path in config.data.tests.values()] == [1, 0]
-    assert len(records(config)) == len(records(load(shards))) + 14 + len(records(load(shards), "dev"))
+    assert len(records(config)) == len(records(load_config(shards))) + 14 + len(records(load_config(shards), "dev"))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_list_is_a_set_by_name_too_and_other_keys_have_the_same_forms(shards: 
 def test_a_form_without_files_is_refused_with_its_cure(shards: Path, files: str, message: str) -> None:
     (shards.parent / "empty").mkdir()
     with pytest.raises(ConfigError, match=re.escape(message)):
-        load(shards, [f"data.train={files}"])
+        load_config(shards, [f"data.train={files}"])
 
 
 def test_files_that_are_read_together_are_named_once(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_files_that_are_read_together_are_named_once(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text("a text\n")
     with pytest.raises(ConfigError, match=r"b\.txt is read together with \S+a\.txt"):
-        load(path)
+        load_config(path)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def memory(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def test_remote_files_are_copied_once(shards: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    local, keys = load(shards, ["data.train=shards"]), {"data.train": "memory://bucket/*.jsonl*"}
+    local, keys = load_config(shards, ["data.train=shards"]), {"data.train": "memory://bucket/*.jsonl*"}
     config = Pipeline(shards, keys).config
     assert texts(config) == texts(local)
     assert fingerprint(config)["data"] == fingerprint(local)["data"]
@@ -121,9 +121,9 @@ def test_remote_files_are_copied_once(shards: Path, memory: Any, monkeypatch: py
         patch.setattr(type(memory), "open", None)
         assert Pipeline(shards, keys).config.data.train == config.data.train
         with pytest.raises(DataError, match=r"a\.jsonl: cannot be read \(FileNotFoundError"):
-            load(shards, ["data.train=[memory://nowhere/a.jsonl]"])
+            load_config(shards, ["data.train=[memory://nowhere/a.jsonl]"])
     dev = shards.parent / "dev.jsonl"
-    tests: Any = load(shards, [f"data.test={{far: '{dev.as_uri()}'}}"]).data.tests
+    tests: Any = load_config(shards, [f"data.test={{far: '{dev.as_uri()}'}}"]).data.tests
     assert tests["far"].read_bytes() == dev.read_bytes()
     memory.pipe("/bucket/a.jsonl", b'{"text": "new", "label": "good"}\n')
     assert texts(Pipeline(shards, {"data.train": "memory://bucket/a.jsonl"}).config) == [("new", "good")]
@@ -135,9 +135,9 @@ def test_a_url_in_a_yaml_opens_no_connection(shards: Path, memory: Any) -> None:
     shards.write_text(content)
     cure = r"data\.train\.0: no URL of a YAML is opened.*name it on the command line, data\.train\.0=memory://"
     with pytest.raises(ConfigError, match=cure):
-        load(shards, ["data.dev=memory://bucket/c.jsonl"])
+        load_config(shards, ["data.dev=memory://bucket/c.jsonl"])
     with pytest.raises(ConfigError, match="no URL of a YAML is opened"):
-        Pipeline(yaml.parse(content.encode(), "x").data)
+        Pipeline(yaml.parse_tree(content.encode(), "x").data)
 
 
 def test_an_unknown_protocol_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

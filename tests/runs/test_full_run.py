@@ -11,7 +11,7 @@ from tiny_pipelines import QUIET, SMALL_TAGGER, fail_with, load_tagger, seqpipe,
 
 from seqpipe import Pipeline, Run
 from seqpipe.api.model import load as load_bundle
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.console import Console, text_width
 from seqpipe.errors import ConfigError
 from seqpipe.runs import full_run
@@ -61,7 +61,7 @@ def test_a_caller_gets_only_the_epochs_of_its_own_pipeline(folder: Path) -> None
 
 
 def test_an_interrupted_run_is_needed_where_the_yaml_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = load(chain(tmp_path))
+    config = load_config(chain(tmp_path))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     states = iter(({"progress": {"done": False}}, {"progress": {"done": True}}))
@@ -76,8 +76,8 @@ def test_a_tiny_bert_is_made_of_the_training_texts(tmp_path: Path) -> None:
     need = {"path": "models/bert", "make": "tiny-bert", "pieces": 60}
     words = [bert, {"use": "words"}]
     path = pipeline(tmp_path, "tagger", needs=[need], tokenizer=bert, embedding=None, encoder=words)
-    assert full_run.make_needs(load(path), QUIET, full_run.RunOptions("cpu"))
-    assert not full_run.make_needs(load(path), QUIET, full_run.RunOptions("cpu"))
+    assert full_run.make_needs(load_config(path), QUIET, full_run.RunOptions("cpu"))
+    assert not full_run.make_needs(load_config(path), QUIET, full_run.RunOptions("cpu"))
     folder = tmp_path / "yaml/models/bert"
     vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     assert {"[CLS]", "##a", "in"} <= vocabulary.keys()
@@ -89,8 +89,8 @@ def test_a_tiny_bert_is_made_of_the_training_texts(tmp_path: Path) -> None:
 
 def test_a_run_that_an_override_replaces_is_not_needed(tmp_path: Path) -> None:
     path = chain(tmp_path)
-    assert load(path).needs
-    assert load(path, ["encoder.init=null"]).needs == ()
+    assert load_config(path).needs
+    assert load_config(path, ["encoder.init=null"]).needs == ()
 
 
 def test_pipelines_that_need_each_other_are_an_error(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_pipelines_that_need_each_other_are_an_error(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_run_of_its_yaml_is_an_error(tmp_path: Path) -> None:
     path = chain(tmp_path, "../runs/one")
     with pytest.raises(ConfigError, match=r"needs\.0\.path: the run of first.yaml is called 'first'; end the path"):
-        full_run.missing_needs(load(path))
+        full_run.missing_needs(load_config(path))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_folder_that_is_no_run_of_its_yaml_is_an_error(tmp_path: Path) -> None
 def test_wrong_entries_are_named(tmp_path: Path, needs: Any, message: str) -> None:
     path = chain(tmp_path)
     with pytest.raises(ConfigError, match=re.escape(message)):
-        load(path, [f"needs={json.dumps(needs)}"])
+        load_config(path, [f"needs={json.dumps(needs)}"])
 
 
 # Answers
@@ -132,14 +132,14 @@ WORDS = " ".join(f"word{number}" for number in range(100))
 
 
 def test_a_text_that_fits_stands_whole_on_one_line() -> None:
-    assert full_run.excerpt("one\ntwo  three\t four", 30) == "one two three four"
-    text = "x" * full_run.ANSWER
-    assert full_run.excerpt(text, full_run.ANSWER) == text
+    assert full_run.cut_line("one\ntwo  three\t four", 30) == "one two three four"
+    text = "x" * full_run.ANSWER_WIDTH
+    assert full_run.cut_line(text, full_run.ANSWER_WIDTH) == text
 
 
 @pytest.mark.parametrize("word", ["word0", "word20", "word50", "word98", "word99"])
 def test_a_long_text_is_cut_between_words_around_the_place_that_matters(word: str) -> None:
-    cut = full_run.excerpt(WORDS, 60, WORDS.index(word))
+    cut = full_run.cut_line(WORDS, 60, WORDS.index(word))
     assert word in cut.split()
     assert 40 <= len(cut) <= 64
     kept = cut.removeprefix("… ").removesuffix(" …")
@@ -149,7 +149,7 @@ def test_a_long_text_is_cut_between_words_around_the_place_that_matters(word: st
 
 
 def test_a_text_without_blanks_is_cut_by_its_columns() -> None:
-    cut = full_run.excerpt("春江潮水连海平" * 30, 60, 100)
+    cut = full_run.cut_line("春江潮水连海平" * 30, 60, 100)
     assert (cut[:2], cut[-2:], text_width(cut)) == ("… ", " …", 64)
 
 
@@ -182,7 +182,7 @@ def test_the_answers_of_a_bundle_are_shown_with_their_texts(capsys: pytest.Captu
     assert " Ada lives in Oslo. word0 " in lines[0]
     assert lines[1:4] == ["    Ada", "  a b", "    (nothing)"]
     assert lines[4].endswith(", …")
-    assert len(lines[4]) <= full_run.INPUT + 4
+    assert len(lines[4]) <= full_run.INPUT_WIDTH + 4
     assert len(lines) == 6
 
 

@@ -13,7 +13,7 @@ from tiny_pipelines import SMALL_TAGGER, CommandResult, fail_with, run_process, 
 from seqpipe import ConfigError, Pipeline, UsageError
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import STATE
-from seqpipe.config.yaml import parse
+from seqpipe.config.yaml import parse_tree
 from seqpipe.errors import PluginError
 
 PLUGIN = '''import torch
@@ -200,7 +200,7 @@ def test_two_files_of_one_name_are_refused(folder: Path) -> None:
 
 
 def test_a_pipeline_that_is_needed_may_use_the_file_too() -> None:
-    tiny: Any = parse(Path("tiny.yaml").read_bytes(), "tiny.yaml").data
+    tiny: Any = parse_tree(Path("tiny.yaml").read_bytes(), "tiny.yaml").data
     tiny |= {"embedding": {"use": "lookup", "dim": 8}, "encoder": "window", "head": "tags"}
     Path("source.yaml").write_text(json.dumps({**tiny, "name": "source"}))
     needs = [{"path": "runs/source", "run": "source.yaml"}]

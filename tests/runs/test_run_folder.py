@@ -26,7 +26,7 @@ from tiny_pipelines import (
     write_tagger,
 )
 
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
 from seqpipe.runs.full_run import RunOptions, run_all
@@ -34,7 +34,7 @@ from seqpipe.runs.run_folder import differences, fingerprint, load_trained, open
 from seqpipe.runs.train import resolve_device
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_forms import data_form
-from seqpipe.training.datasets import read
+from seqpipe.training.datasets import load_records
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.version import VERSION
 
@@ -48,7 +48,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def again(*overrides: str) -> Config:
-    return load(Path("tiny.yaml").absolute(), overrides)
+    return load_config(Path("tiny.yaml").absolute(), overrides)
 
 
 def refusal(*overrides: str) -> str:
@@ -100,10 +100,10 @@ def test_the_saved_yaml_is_the_same_pipeline_with_every_setting(finished: Path, 
 def test_the_saved_yaml_has_the_versions(folder: Path, install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     code = "from tiny_pipelines import toy_encoders\nfrom seqpipe.plugin import hookimpl\n@hookimpl\n"
     install("seqpipe-toy", f"{code}def register_encoders(): return {{'sound': toy_encoders()['sound'][1]}}\n")
-    run = begin_run(load(write_tagger(folder), ["encoder=[sound]", "plugins.allow=[seqpipe-toy]"]))
+    run = begin_run(load_config(write_tagger(folder), ["encoder=[sound]", "plugins.allow=[seqpipe-toy]"]))
     keys = ("data.reader", "tokenizer", "embedding.0", "embedding.1", "head")
     versions = dict.fromkeys(keys, f"seqpipe-nlp {VERSION}") | {"encoder": "seqpipe-toy 1.0"}
-    assert load(run.folder / "pipeline.yaml").plugins.versions == versions
+    assert load_config(run.folder / "pipeline.yaml").plugins.versions == versions
     open_run(run.folder, Console())
     assert capsys.readouterr().err == ""
     (info,) = (folder / "site").glob("seqpipe_toy-*.dist-info")
@@ -114,7 +114,7 @@ def test_the_saved_yaml_has_the_versions(folder: Path, install: Install, capsys:
     run.checkpoints.mkdir()
     (run.checkpoints / "last.ckpt").touch()
     with pytest.raises(UsageError, match=r"components.encoder sound: seqpipe-toy 1.0 -> seqpipe-toy 1.1"):
-        begin_run(load(write_tagger(folder), ["encoder=sound"]))
+        begin_run(load_config(write_tagger(folder), ["encoder=sound"]))
 
 
 def test_a_changed_yaml_is_refused_naming_every_change(finished: Path) -> None:
@@ -254,7 +254,7 @@ def test_unseen_labels_are_listed_or_count_as_missed(folder: Path, capsys: pytes
     with pytest.raises(DataError, match=re.escape(f"{message}\n")):
         train_run(config)
     assert not (folder / "runs/tiny/checkpoints").exists()
-    train_run(load(config.file, [*SMALL_TAGGER, "train.epochs=1", "data.unseen_labels=miss"]), Console())
+    train_run(load_config(config.file, [*SMALL_TAGGER, "train.epochs=1", "data.unseen_labels=miss"]), Console())
     assert f"{message}; such a label counts as missed" in capsys.readouterr().err
 
 
@@ -267,7 +267,7 @@ def test_a_damaged_run_file_is_an_error_that_names_the_cure(tmp_path: Path) -> N
 def untrained(config: Config) -> Path:
     """The folder of a run that has the artifacts of its data, and no weights."""
     folder: Path = begin_run(config).folder
-    Artifacts.save(fit_artifacts(config, read(config.data.reader, config.data.train)), folder)
+    Artifacts.save(fit_artifacts(config, load_records(config.data.reader, config.data.train)), folder)
     return folder
 
 
@@ -292,14 +292,14 @@ def test_a_run_killed_as_it_starts_anew_starts_anew_again(folder: Path, monkeypa
 
     config = load_tagger(folder, *SMALL_TAGGER)
     run = untrained(config)
-    changed = load(config.file, [*SMALL_TAGGER, "tokenizer=chars"])
+    changed = load_config(config.file, [*SMALL_TAGGER, "tokenizer=chars"])
     monkeypatch.setattr("seqpipe.files.write", kill)
     with pytest.raises(KilledError):
         begin_run(changed)
     monkeypatch.undo()
     monkeypatch.chdir(folder)
     begin_run(changed)
-    assert load(run / "pipeline.yaml").tokenizers[0].use == "chars"
+    assert load_config(run / "pipeline.yaml").tokenizers[0].use == "chars"
 
 
 def test_the_rows_of_all_epochs_are_there_after_a_kill_between_checkpoint_and_rows(folder: Path) -> None:

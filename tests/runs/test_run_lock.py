@@ -15,7 +15,7 @@ from gallery import gallery
 from tiny_pipelines import QUIET, SMALL_TAGGER, ForkedCommand, begin_run, fail_with, load_tagger, seqpipe, write_tagger
 
 from seqpipe import files
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.runs import lock
 from seqpipe.runs.full_run import run_seeds
@@ -85,7 +85,7 @@ def test_every_seed_is_a_run_with_a_lock_of_its_own(folder: Path) -> None:
     file = write_tagger(folder)
 
     def load_seed(overrides: Any) -> Any:
-        return load(file, [*SMALL_TAGGER, *overrides])
+        return load_config(file, [*SMALL_TAGGER, *overrides])
 
     with run_lock(folder / "runs/tiny-seed2"), pytest.raises(UsageError, match="tiny-seed2: process"):
         run_seeds(load_seed, begin_run, "tiny", 2, QUIET)

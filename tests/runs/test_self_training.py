@@ -15,7 +15,7 @@ from tiny_pipelines import QUIET, SMALL_TAGGER, plugins, write_conll, write_json
 
 from seqpipe import ConfigError, DataError, Pipeline, Run, UsageError
 from seqpipe.answers import tagging_schemes as schemes
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.console import Progress
 from seqpipe.runs.run_folder import load_trained
 from seqpipe.runs.self_training import pseudo_labels, train_in_rounds
@@ -208,6 +208,6 @@ def test_records_that_are_new_in_each_epoch_cannot_have_answers_beside_them(tmp_
 
     content = pipeline(tmp_path)
     content["data"]["reader"] = "fresh"
-    config = load(write_yaml(tmp_path, "self", **content), (), plugins(fresh=("reader", Fresh)))
+    config = load_config(write_yaml(tmp_path, "self", **content), (), plugins(fresh=("reader", Fresh)))
     with pytest.raises(DataError, match=r"train.jsonl: its reader yields other records .* answers cannot be added"):
         train_in_rounds(Run(tmp_path / "run", config), QUIET)

@@ -15,7 +15,7 @@ import seqpipe as library
 from seqpipe import Bundle, Run, UsageError
 from seqpipe.config.run_layout import FEATURES
 from seqpipe.runs.full_run import export_run
-from seqpipe.runs.table import prune
+from seqpipe.runs.table import prune_features
 from seqpipe.training.artifacts import Artifacts
 
 
@@ -151,5 +151,5 @@ def test_a_lock_without_features_is_pruned_as_no_bytes(tmp_path: Path) -> None:
     (tmp_path / FEATURES / "both" / "ids").write_bytes(bytes(7))
     for name in ("both", "alone"):
         (tmp_path / FEATURES / f"{name}.lock").touch()
-    assert prune(tmp_path) == {"alone": 0, "both": 7}
+    assert prune_features(tmp_path) == {"alone": 0, "both": 7}
     assert not any((tmp_path / FEATURES).iterdir())

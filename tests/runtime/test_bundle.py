@@ -38,7 +38,7 @@ def sealed(body: bytes) -> bytes:
 
 def test_a_bundle_that_was_written_is_read_again(tmp_path: Path, tiny_bundle: Path) -> None:
     content = bundle.read(tiny_bundle)
-    bundle.write(tmp_path / "again", content.files, content.manifest)
+    bundle.write_bundle(tmp_path / "again", content.files, content.manifest)
     again = bundle.read(tmp_path / "again")
     assert (again.manifest, again.files) == (content.manifest, content.files)
     assert (tmp_path / "again" / MANIFEST).read_bytes() == (tiny_bundle / MANIFEST).read_bytes()
@@ -46,17 +46,17 @@ def test_a_bundle_that_was_written_is_read_again(tmp_path: Path, tiny_bundle: Pa
 
 def test_a_bundle_is_replaced_and_no_other_file_or_folder(copy: Path, tmp_path: Path) -> None:
     content = bundle.read(copy)
-    bundle.write(copy, dict(content.files) | {"README.md": b"# toy"}, content.manifest)
+    bundle.write_bundle(copy, dict(content.files) | {"README.md": b"# toy"}, content.manifest)
     assert (copy / "README.md").read_bytes() == b"# toy"
     assert [path.name for path in copy.parent.iterdir()] == ["bundle"]
     (tmp_path / "thesis").mkdir()
     for name, file in (("thesis", "thesis/thesis.tex"), ("notes", "notes")):
         (tmp_path / file).write_text("precious")
         with pytest.raises(UsageError, match=f"{name}: exists and is not a bundle; name another folder"):
-            bundle.write(tmp_path / name, content.files, content.manifest)
+            bundle.write_bundle(tmp_path / name, content.files, content.manifest)
         assert (tmp_path / file).read_text() == "precious"
     (tmp_path / "empty").mkdir()
-    bundle.write(tmp_path / "empty", content.files, content.manifest)
+    bundle.write_bundle(tmp_path / "empty", content.files, content.manifest)
 
 
 def test_texts_with_lone_surrogates_can_be_sealed() -> None:

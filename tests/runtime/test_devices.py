@@ -149,7 +149,7 @@ def test_memory_of_a_huge_text_is_released_on_the_device_that_ran_it(
             return self.session.run(names, feeds)
 
     monkeypatch.setattr(devices, "open_session", OnDevice)
-    monkeypatch.setattr(devices, "TOKENS", 3)
+    monkeypatch.setattr(devices, "RUN_TOKENS", 3)
     for arenas in ("cpu:0;gpu:1", "cpu:0"):
         model = load(tiny_bundle, "cpu", threads=1)
         released.clear()

@@ -37,16 +37,15 @@ from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.tagging import Spans
 from seqpipe.answers.types import Attended
 from seqpipe.config.checks import attended
-from seqpipe.config.loader import Config
-from seqpipe.config.loader import load as load_config
+from seqpipe.config.loader import Config, load_config
 from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, PluginError, UsageError
 from seqpipe.explain.html import draw, draw_answer, draw_spans, page
 from seqpipe.explain.views import views
-from seqpipe.export.exporter import export
+from seqpipe.export.exporter import export_bundle
 from seqpipe.features.document import Doc, join_pair
 from seqpipe.plugin import Sentences
-from seqpipe.runtime.explanation import Attention, Explanation, Figure, Origin, attention
-from seqpipe.training.datasets import read
+from seqpipe.runtime.explanation import Explanation, Figure, Origin, WordWeights, attention
+from seqpipe.training.datasets import load_records
 from seqpipe.training.evaluation import TrainedPipeline
 
 TEXT = 'Good <b>food</b> & "wine".\n\nBad service\ud800!'
@@ -60,15 +59,15 @@ def explanation(text: str = TEXT, **changes: Any) -> Explanation:
         "text": text,
         "answer": {"label": "<mixed>", "score": 0.75},
         "answer_lines": ["<mixed> (0.7500)"],
-        "attentions": (Attention("encoder.0.word_attention", "words", TOKENS, WEIGHTS),),
+        "attentions": (WordWeights("encoder.0.word_attention", "words", TOKENS, WEIGHTS),),
     }
     return Explanation(**{**content, **changes})
 
 
 DOCUMENT = explanation(
     attentions=(
-        Attention("encoder.0.word_attention", "words", TOKENS, WEIGHTS),
-        Attention("head.attention", "sentences", SENTENCES, np.array([0.36, 0.64], np.float32)),
+        WordWeights("encoder.0.word_attention", "words", TOKENS, WEIGHTS),
+        WordWeights("head.attention", "sentences", SENTENCES, np.array([0.36, 0.64], np.float32)),
     )
 )
 
@@ -102,14 +101,14 @@ def test_a_page_shows_the_text_as_it_is_and_each_weight_in_three_digits() -> Non
     assert "".join(seen.paragraphs) == TEXT.replace("\ud800", "\ufffd")
     assert seen.marks[:3] == [("Good", "0.100"), ("<b>", "0.000"), ("food", "0.250")]
     assert [float(weight) for _, weight in seen.marks] == pytest.approx(WEIGHTS.tolist())
-    pieces = Attention("a", "words", ((0, 1), (0, 1), (0, 1), (1, 2)), np.array([0.1, 0.2, 0.3, 0.4], np.float32))
+    pieces = WordWeights("a", "words", ((0, 1), (0, 1), (0, 1), (1, 2)), np.array([0.1, 0.2, 0.3, 0.4], np.float32))
     assert Page(page(explanation("播b", attentions=(pieces,)))).marks == [("播", "0.600"), ("b", "0.400")]
 
 
 def test_a_page_needs_nothing_else_and_runs_nothing() -> None:
     hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
-    words = Attention(hostile, "words", ((0, len(hostile)),), np.ones(1, "f4"))
-    pairs = Attention(hostile, "pairs", ((0, 8), (8, len(hostile))), np.full((2, 2, 2), 0.5, "f4"))
+    words = WordWeights(hostile, "words", ((0, len(hostile)),), np.ones(1, "f4"))
+    pairs = WordWeights(hostile, "pairs", ((0, 8), (8, len(hostile))), np.full((2, 2, 2), 0.5, "f4"))
     source = page(explanation(hostile, answer={"label": hostile, "score": 1.0}, attentions=(words, pairs)))
     tags = Page(source).tags
     known = "html head meta title style body header main footer h1 section h2 p span div dl dt dd mark svg rect path "
@@ -120,7 +119,7 @@ def test_a_page_needs_nothing_else_and_runs_nothing() -> None:
     assert "default-src 'none'" in source
 
 
-def places(grid: tuple[int, int] | None) -> Attention:
+def places(grid: tuple[int, int] | None) -> WordWeights:
     """The attention of two written tokens to six places of four rows."""
     doc = Doc("0 1 2 3", [*"0123"], [(i, i + 1) for i in range(0, 8, 2)], [1] * 4)
     weights = np.array([[0, 0, 0, 0.1, 0.9, 0], [0.5, 0.1, 0.1, 0.1, 0.1, 0.1], [0] * 6], np.float32)
@@ -192,13 +191,13 @@ def titles(shown: Explanation) -> list[str | None]:
 
 def test_pairs_are_a_matrix_of_the_mean_and_one_of_each_head_as_far_as_a_browser_bears_it() -> None:
     weights = np.arange(8, dtype=np.float32).reshape(2, 2, 2) / 8
-    pairs = Attention("encoder.0.attention", "pairs", ((0, 1), (2, 3)), weights)
+    pairs = WordWeights("encoder.0.attention", "pairs", ((0, 1), (2, 3)), weights)
     shown = titles(explanation("a b", attentions=(pairs,)))
     assert len(shown) == 3 * 4
     assert shown[:4] == ["a → a: 0.250", "a → b: 0.375", "b → a: 0.500", "b → b: 0.625"]
     assert shown[4:8] == ["a → a: 0.000", "a → b: 0.125", "b → a: 0.250", "b → b: 0.375"]
     places = tuple((i, i + 1) for i in range(300))
-    many = Attention("a", "pairs", places, np.full((3, 300, 300), 1 / 300, np.float32))
+    many = WordWeights("a", "pairs", places, np.full((3, 300, 300), 1 / 300, np.float32))
     source = page(explanation("x" * 300, attentions=(many,)))
     assert "the first 100 of 300 are shown" in source
     assert source.count("<td class=") == 4 * 100 * 100
@@ -234,7 +233,7 @@ def written_blanks() -> Explanation:
     text, written = "in May 1999\tand\nlater " * 4, (*"1999-05 ", " ", "\n")
     places = tuple((i, i + 1) for i in range(len(text)))
     weights = np.tile(np.eye(len(written), len(text), dtype="f4"), (1, 1, 1))
-    attentions = (Attention("head.attention", "written", places, weights, written),)
+    attentions = (WordWeights("head.attention", "written", places, weights, written),)
     return explanation(text, answer_lines=["1999-05 (0.8020)"], attentions=attentions)
 
 
@@ -259,7 +258,7 @@ def test_blanks_have_a_mark_in_labels_and_letters_stand_upright() -> None:
     assert re.findall(r'<th scope="row"><bdi>(.*?)</bdi>', source) == [*"1999-05␣␣↵"]
     assert "  1.0000  ␣  5" not in written_blanks().table()
     assert "  1.0000  ␣  9" in written_blanks().table()
-    words = Attention("a", "pairs", ((0, 2), (3, 6)), np.full((1, 2, 2), 0.5, "f4"))
+    words = WordWeights("a", "pairs", ((0, 2), (3, 6)), np.full((1, 2, 2), 0.5, "f4"))
     columns = re.findall(r"<th scope=\"col\"( class=\"turned\")?>", page(explanation("in May", attentions=(words,))))
     assert columns == ["", ' class="turned"']
 
@@ -279,8 +278,8 @@ def chromium() -> Iterator[tuple[Any, Any]]:
 
 @pytest.mark.chromium
 def test_a_page_is_accessible_and_needs_no_scrolling_to_the_side() -> None:
-    pairs = Attention("encoder.attention", "pairs", TOKENS, np.full((2, 10, 10), 0.1, "f4") + np.eye(10, dtype="f4"))
-    importance = Attention("<mixed>", "words", TOKENS, WEIGHTS - 0.2, None, "<mixed>", "number")
+    pairs = WordWeights("encoder.attention", "pairs", TOKENS, np.full((2, 10, 10), 0.1, "f4") + np.eye(10, dtype="f4"))
+    importance = WordWeights("<mixed>", "words", TOKENS, WEIGHTS - 0.2, None, "<mixed>", "number")
     copied = {"head.generating": (Origin("food", 0.1, (8, 12)), Origin("new", 0.9, None))}
     points = Figure(((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)), (0, 1, 2, 0), "polygon")
     pages = [DOCUMENT, written_blanks(), explanation("", figure=points), explanation(attentions=(importance,))]
@@ -419,7 +418,7 @@ def test_json_has_every_weight_and_the_table_the_greatest(tmp_path: Path) -> Non
     assert lines[:4] == ["<mixed> (0.7500)", "", "encoder.0.word_attention, over words:", "  0.4000  Bad"]
     assert "  0.6400  Bad service\ud800!" in lines
     places = tuple((i, i + 1) for i in range(30))
-    thirty = Attention("a", "words", places, np.eye(30, dtype="f4")[-1])
+    thirty = WordWeights("a", "words", places, np.eye(30, dtype="f4")[-1])
     assert explanation("x" * 30, attentions=(thirty,)).table().endswith("  … and 20 more")
 
 
@@ -536,8 +535,8 @@ def config(folder: Path, **changes: Any) -> Config:
 
 def exported(folder: Path, **changes: Any) -> Model:
     toy = config(folder, **changes)
-    records = read(toy.data.reader, toy.data.tests["test"])
-    return export(TrainedPipeline(build_parts(toy)[0].eval(), toy), records, folder / "bundle", QUIET)
+    records = load_records(toy.data.reader, toy.data.tests["test"])
+    return export_bundle(TrainedPipeline(build_parts(toy)[0].eval(), toy), records, folder / "bundle", QUIET)
 
 
 @pytest.fixture(scope="module")

@@ -19,14 +19,16 @@ from seqpipe import Model, UsageError, load
 from seqpipe.answers.text import GeneratedText, Generation
 from seqpipe.features.sources import TextSource
 from seqpipe.runtime.opened import same_answer
-from seqpipe_plugins.tokenizers.chars import Chars
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.chars import CharsTokenizer
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 WORDS = ["été", "crème", "ñandú", "고양이가", "강아지는", "잔다", "来る", "郎が", "😀", "👍🏽", "🇨🇭", "👩‍💻", "می‌روم"]
 PROMPTS = ["고양이가", "😀", "été", "👩‍💻 ", "R"]
 
 
-@pytest.mark.parametrize(("tokenizer", "word", "text"), [(Words(), "day", " day"), (Chars(), "d", "d")])
+@pytest.mark.parametrize(
+    ("tokenizer", "word", "text"), [(WordsTokenizer(), "day", " day"), (CharsTokenizer(), "d", "d")]
+)
 def test_a_continuation_begins_with_the_blank_that_joins_words(tokenizer: Any, word: str, text: str) -> None:
     trained = tokenizer.train(["a good day"])
     (doc,) = TextSource(trained, {}, lossless=True).docs([{"text": "a good"}])

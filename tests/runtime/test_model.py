@@ -146,7 +146,7 @@ def test_the_device_is_cpu_or_cuda_with_a_number(tiny_bundle: Path) -> None:
 def test_a_text_by_itself_is_answered_on_all_cores_by_a_large_graph(
     tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened_sessions: list[int]
 ) -> None:
-    monkeypatch.setattr(session, "LARGE", 0)
+    monkeypatch.setattr(session, "LARGE_MODEL_WEIGHTS", 0)
     folder = shutil.copytree(tiny_bundle, tmp_path / "bundle")
     model, text = load(folder, "cpu", threads=3), "Anna calls Ben"
     expected = model([text] * 40)  # on one core each

@@ -20,12 +20,12 @@ from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.predictor import Predictor, batches, cores, quota
 from seqpipe_plugins.tokenizers import SubwordOptions
 from seqpipe_plugins.tokenizers.bpe import BPE
-from seqpipe_plugins.tokenizers.chars import Chars
+from seqpipe_plugins.tokenizers.chars import CharsTokenizer
 from seqpipe_plugins.tokenizers.unigram import Unigram
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
-TOKENIZER = Words().train(["Bern a b c ."])
+TOKENIZER = WordsTokenizer().train(["Bern a b c ."])
 BERN = TOKENIZER.token_to_id("Bern")
 
 
@@ -77,9 +77,9 @@ def test_texts_of_like_length_share_a_run_and_empty_ones_need_none() -> None:
 
 BLANK = ["", " ", "   ", "\t\n", "\u3000\u00a0", "\u200b", "\ufeff \u200c\u200d", "\u00ad", "\ufe0f", "\u2060\u200e"]
 SPLITTERS: dict[str, Any] = {
-    "words": Words(),
-    "words, every character": Words(pattern=r"[\s\S]"),
-    "chars": Chars(),
+    "words": WordsTokenizer(),
+    "words, every character": WordsTokenizer(pattern=r"[\s\S]"),
+    "chars": CharsTokenizer(),
     "bpe": BPE(options=SubwordOptions(max_size=300)),
     "bpe of bytes": BPE(byte_level=True, options=SubwordOptions(max_size=300)),
     "unigram": Unigram(options=SubwordOptions(max_size=60)),
@@ -107,7 +107,7 @@ def test_a_text_in_which_nothing_is_seen_has_no_answer_whatever_splits_it(name: 
 
 
 def test_a_prompt_of_blanks_is_read_by_a_language_model() -> None:
-    tokenizer = Chars().train(["a b"])
+    tokenizer = CharsTokenizer().train(["a b"])
     kind = Generation(tokenizer, adds_bos=True, context=9)
     writer = Predictor(TextSource(tokenizer, {}, lossless=True), kind, Watched(), {}, Limits(tokens=50))
     assert len(writer.docs([{"text": "  "}])[0]) == 2
@@ -189,7 +189,7 @@ def test_a_record_alone_is_answered_as_in_a_stream(record: dict[str, str]) -> No
 def test_memory_is_given_back_when_the_next_text_comes_after_a_huge_one(monkeypatch: pytest.MonkeyPatch) -> None:
     freed: list[None] = []
     monkeypatch.setattr("seqpipe.runtime.predictor.trim_heap", lambda: freed.append(None))
-    monkeypatch.setattr("seqpipe.runtime.predictor.TOKENS", 40)
+    monkeypatch.setattr("seqpipe.runtime.predictor.RUN_TOKENS", 40)
     answering, huge, small = predictor(), {"text": "a " * 41}, {"text": "a"}
     counts = []
     for record in (small, huge, small, small):

@@ -48,7 +48,7 @@ def test_a_run_with_an_earlier_deadline_is_terminated_alone(
     seconds: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watchdog, long, first, short = Watchdog(seconds), RunOptions(), RunOptions(), RunOptions()
-    monkeypatch.setattr(session, "_OFTEN", 3600)  # so a new deadline is seen because it wakes the thread
+    monkeypatch.setattr(session, "_MAX_IDLE_SECONDS", 3600)  # so a new deadline is seen because it wakes the thread
     watchdog.start(long, time.monotonic() + 500)
     watchdog.start(first, 0)
     assert eventually(lambda: first.terminate)

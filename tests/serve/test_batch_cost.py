@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from seqpipe.runtime.predictor import ROWS, TOKENS
+from seqpipe.runtime.predictor import RUN_ROWS, RUN_TOKENS
 from seqpipe.serve.queue import BatchCost
 
 
@@ -62,11 +62,11 @@ def test_where_a_run_costs_little_like_lengths_go_together_and_where_it_costs_mu
 
 def test_the_first_is_always_in_the_batch_which_holds_to_its_limits_and_is_in_order() -> None:
     chance = random.Random(1)
-    for run, count in itertools.product((0, 30, 1_000), (1, 5, ROWS, 2 * ROWS)):
-        items = [Item(chance.choice((1, 5, 20, 300, 2_000, 2 * TOKENS))) for _ in range(count)]
+    for run, count in itertools.product((0, 30, 1_000), (1, 5, RUN_ROWS, 2 * RUN_ROWS)):
+        items = [Item(chance.choice((1, 5, 20, 300, 2_000, 2 * RUN_TOKENS))) for _ in range(count)]
         batch = learned(run).choose(items[-1], items)
         assert any(item is items[-1] for item in batch)
-        assert len(batch) == 1 or (len(batch) <= ROWS and len(batch) * batch[-1].length <= TOKENS)
+        assert len(batch) == 1 or (len(batch) <= RUN_ROWS and len(batch) * batch[-1].length <= RUN_TOKENS)
         assert batch == sorted(batch, key=lambda item: item.length)
 
 

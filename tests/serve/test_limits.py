@@ -18,7 +18,7 @@ from serving import Reply, Server, call_in_threads, metric_value, send_request
 from toy_bundles import manifest_content, write_bundle
 
 from seqpipe.runtime import bundle
-from seqpipe.runtime.predictor import ROWS
+from seqpipe.runtime.predictor import RUN_ROWS
 from seqpipe.serve.http import deadline
 from seqpipe.serve.settings import Settings
 
@@ -78,13 +78,13 @@ def test_a_full_queue_refuses_requests_until_clients_leave_and_what_it_holds_is_
         return tuple(metric_value(page, f"seqpipe_queue_{name}", bundle="slow") for name in ("items", "tokens"))
 
     def fill() -> list[socket.socket]:
-        clients = [socket.create_connection(("127.0.0.1", held.port)) for _ in range(ROWS - 1)]
+        clients = [socket.create_connection(("127.0.0.1", held.port)) for _ in range(RUN_ROWS - 1)]
         for client in clients:
             client.sendall(raw(b'{"inputs": "Anna"}'))
-        wait_until(lambda: waiting() == (ROWS - 1, 2 * ROWS - 2))
+        wait_until(lambda: waiting() == (RUN_ROWS - 1, 2 * RUN_ROWS - 2))
         return clients
 
-    options = f"--threads 1 --delay-ms 600000 --max-waiting-tokens {2 * ROWS} --timeout 90"
+    options = f"--threads 1 --delay-ms 600000 --max-waiting-tokens {2 * RUN_ROWS} --timeout 90"
     with Server(slow_bundle, *options.split()) as held:
         for reply in call_in_threads([lambda: asked(held, 0, X_Request_Timeout="0.3")] * 9):
             assert (reply.status, reply.json["error"][:19]) == (504, "no answer within 0.")

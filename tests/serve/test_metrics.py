@@ -9,7 +9,7 @@ from serving import metric_value
 
 from seqpipe.serve.metrics import Metrics, Waiting
 from seqpipe.serve.observe import EndedRequest, RequestRecord
-from seqpipe.serve.service import Batch
+from seqpipe.serve.service import BatchTiming
 
 
 def test_requests_are_counted_by_bundle_and_code() -> None:
@@ -31,7 +31,7 @@ def test_requests_are_counted_by_bundle_and_code() -> None:
 def test_a_batch_is_split_by_stage() -> None:
     metrics = Metrics()
     for items in (1, 8):
-        metrics.batch(Batch("ner", [0.0] * items, 64, 0.001, 0.02, 0.0002))
+        metrics.batch(BatchTiming("ner", [0.0] * items, 64, 0.001, 0.02, 0.0002))
     page, _ = metrics.render()
     assert metric_value(page, "seqpipe_batch_items_bucket", bundle="ner", le="4.0") == 1
     assert metric_value(page, "seqpipe_batch_items_sum", bundle="ner") == 9

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from seqpipe.serve.app import Observed
 from seqpipe.serve.metrics import Metrics
-from seqpipe.serve.observe import AccessLog, current
+from seqpipe.serve.observe import AccessLog, current_request
 from seqpipe.serve.settings import Settings
 
 
@@ -48,7 +48,7 @@ class Server:
 
 
 async def answer(request: Request) -> JSONResponse:
-    record = current()
+    record = current_request()
     assert record is not None
     record.bundle, record.items, record.tokens, record.queued = "ner", 1, 7, 0.25
     return JSONResponse({"answer": "secret", "id": record.id})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seqpipe.runtime.predictor import ROWS, TOKENS
+from seqpipe.runtime.predictor import RUN_ROWS, RUN_TOKENS
 from seqpipe.serve.http import HttpError
 from seqpipe.serve.queue import BatchQueue, Job
 
@@ -121,9 +121,9 @@ def test_a_worker_that_waits_takes_what_another_has_measured() -> None:
 def test_calls_are_alone_and_a_batch_has_at_most_so_many_rows_and_padded_tokens() -> None:
     calls = filled(job("a"), job("call", None), job("b"), job("call 2", None))
     assert batches(calls) == [["a", "b"], ["call"], ["call 2"]]
-    assert [*map(len, batches(filled(*(job(str(i)) for i in range(2 * ROWS + 3)))))] == [ROWS, ROWS, 3]
+    assert [*map(len, batches(filled(*(job(str(i)) for i in range(2 * RUN_ROWS + 3)))))] == [RUN_ROWS, RUN_ROWS, 3]
     assert [*map(len, batches(filled(*(job(str(i), tokens=1_000) for i in range(9)))))] == [4, 4, 1]
-    huge = filled(job("huge", tokens=TOKENS * 3), job("huge too", tokens=TOKENS * 3))
+    huge = filled(job("huge", tokens=RUN_TOKENS * 3), job("huge too", tokens=RUN_TOKENS * 3))
     assert batches(huge) == [["huge"], ["huge too"]]
 
 
@@ -180,7 +180,7 @@ def test_with_a_delay_the_oldest_waits_for_others_but_a_full_batch_and_a_call_do
     worker.start()
     queue.put([job("a")])
     assert measured.wait(SOON)
-    others = [str(i) for i in range(ROWS - 1)]
+    others = [str(i) for i in range(RUN_ROWS - 1)]
     queue.put([job(name) for name in others])
     worker.join(SOON)
     assert taken == [["a", *others]]

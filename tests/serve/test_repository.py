@@ -21,7 +21,7 @@ from seqpipe.runtime import bundle
 from seqpipe.serve.admin import Repository
 from seqpipe.serve.http import HttpError
 from seqpipe.serve.metrics import Metrics
-from seqpipe.serve.repository import Location, bundles, locate, names, versions
+from seqpipe.serve.repository import Location, bundles, locate_bundle, names, versions
 from seqpipe.serve.service import Catalog
 from seqpipe.serve.settings import Settings
 
@@ -91,8 +91,8 @@ def words(server: Server) -> Any:
 
 def test_a_name_is_a_folder_or_its_newest_version(folder: Path, tmp_path: Path) -> None:
     assert names(folder) == ["plain", "toy"]
-    assert locate(folder, "plain").folder == folder / "plain"
-    assert locate(folder, "toy", "2") == Location(folder / "toy" / "2", "2")
+    assert locate_bundle(folder, "plain").folder == folder / "plain"
+    assert locate_bundle(folder, "toy", "2") == Location(folder / "toy" / "2", "2")
     (tmp_path / "toy" / "100").mkdir(parents=True)  # not passed over while it is copied
     (tmp_path / "toy" / "9").mkdir()
     assert bundles(tmp_path) == {"toy": tmp_path / "toy" / "100"}
@@ -107,13 +107,13 @@ def test_versions_are_ordered_as_numbers(tmp_path: Path) -> None:
 def test_no_name_leads_elsewhere(folder: Path) -> None:
     for name in ("..", ".", "", "../toy", "toy/2", "/etc", "toy\0", "toy\n", "-x", "models", "a" * 101):
         with pytest.raises(UsageError):
-            locate(folder, name)
+            locate_bundle(folder, name)
 
 
 @pytest.mark.parametrize("version", ["..", "../plain", "2/../..", "", "3", "/", "2/"])
 def test_no_version_leads_elsewhere(folder: Path, version: str) -> None:
     with pytest.raises(HttpError, match="there is: 2, 9") as error:
-        locate(folder, "toy", version)
+        locate_bundle(folder, "toy", version)
     assert error.value.status == 404
 
 
@@ -124,10 +124,10 @@ def test_links_are_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "other" / "2").symlink_to(folder / "toy" / "9")
     for name in ("toy", "other"):
         with pytest.raises(HttpError, match="is a link") as error:
-            locate(tmp_path, name)
+            locate_bundle(tmp_path, name)
         assert error.value.status == 422
     assert names(tmp_path) == ["other"]
-    assert locate(tmp_path, "other", "1").folder == tmp_path / "other" / "1"
+    assert locate_bundle(tmp_path, "other", "1").folder == tmp_path / "other" / "1"
 
 
 # The server

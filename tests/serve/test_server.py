@@ -23,7 +23,7 @@ from seqpipe import Model
 from seqpipe.errors import UsageError, install_command
 from seqpipe.runtime import bundle
 from seqpipe.serve.repository import bundles_by_name
-from seqpipe.serve.server import READY, Listener, Processes, notify, watchdog_seconds
+from seqpipe.serve.server import READY, Listener, ServerProcesses, notify, watchdog_seconds
 from seqpipe.serve.settings import Settings
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc, to find processes")
@@ -196,9 +196,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def watched(manager: socket.socket, processes: int) -> Processes:
+def watched(manager: socket.socket, processes: int) -> ServerProcesses:
     environment = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "4000000"}
-    return Processes(Settings(processes=processes), Listener(socket.AF_UNIX, "s"), QUIET, environment)
+    return ServerProcesses(Settings(processes=processes), Listener(socket.AF_UNIX, "s"), QUIET, environment)
 
 
 def test_the_watchdog_hears_twice_a_period(manager: socket.socket, clock: Clock) -> None:

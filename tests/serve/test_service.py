@@ -20,7 +20,7 @@ from seqpipe.features.sources import limit_media
 from seqpipe.files import json_bytes
 from seqpipe.runtime.decode_options import resolve_options
 from seqpipe.serve.http import MAX_LOOP_ANSWERS, HttpError, call_off_loop, decode_json, encode_json
-from seqpipe.serve.service import Batch, Service, estimate_tokens
+from seqpipe.serve.service import BatchTiming, Service, estimate_tokens
 from seqpipe.serve.settings import Settings
 
 FAULTS: dict[str, Callable[[], BaseException]] = {
@@ -317,7 +317,7 @@ def test_a_service_that_is_closed_answers_what_it_has_accepted(tiny: Model) -> N
 
 
 def test_every_batch_is_reported_with_its_times(tiny: Model) -> None:
-    batches: list[Batch] = []
+    batches: list[BatchTiming] = []
 
     async def use(service: Service) -> None:
         await service.answer(["Anna in Bern", "", "Ben"], {}, deadline=later())

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 import seqpipe.plugin
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.config.plugins import Plugins
 from seqpipe.errors import ConfigError, Problem
 from seqpipe.plugin import hookimpl
@@ -234,7 +234,7 @@ def write(folder: Path, text: str | bytes) -> Path:
 def problems(path: Path, *overrides: str, files: bool = True) -> list[Problem]:
     """The problems of a YAML of the toys, none if it is good; any other exception goes through."""
     try:
-        load(path, overrides, TOYS, files, runs=files)
+        load_config(path, overrides, TOYS, files, runs=files)
     except ConfigError as error:
         return error.problems
     return []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.errors import DataError
 from seqpipe.init import init_yaml
 
@@ -24,7 +24,7 @@ def init_config(folder: Path, content: str, name: str, **options: Any) -> Config
     """The checked configuration that `init` writes for a file of this content."""
     write_files(folder, {name: content})
     (folder / "init.yaml").unlink(missing_ok=True)
-    return load(init_yaml(folder / name, folder / "init.yaml", **options))
+    return load_config(init_yaml(folder / name, folder / "init.yaml", **options))
 
 
 @contextlib.contextmanager

@@ -158,7 +158,7 @@ def targets(bundles: Mapping[str, Path], folder: Path, stack: contextlib.ExitSta
             lambda data: answer({**content, "golden": []}, {**files, "tokenizer.json": data}),
         ),
         "graph": ([files["model.onnx"]], graph),
-        "yaml": (yamls, lambda data: loader.load(input_file(data), files=False, runs=False)),
+        "yaml": (yamls, lambda data: loader.load_config(input_file(data), files=False, runs=False)),
         "requests": requests(bundles, stack),
         "init": ([data for _, data in reader_examples().values()], first_yaml),
     }

@@ -41,7 +41,7 @@ from tiny_pipelines import (
 )
 from torch import Tensor, nn
 
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.runs.full_run import RunOptions, run_all
 
 ROOT = Path(__file__).parents[2]
@@ -304,7 +304,7 @@ class Recipe:
     components: Callable[[], dict[str, tuple[str, type]]] = dict
 
     def make(self, folder: Path) -> None:
-        config = load(self.write(folder, **self.content), (), plugins(**self.components()))
+        config = load_config(self.write(folder, **self.content), (), plugins(**self.components()))
         with contextlib.chdir(folder):
             run_all(config, QUIET, RunOptions("cpu"))
 

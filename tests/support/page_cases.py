@@ -26,11 +26,11 @@ from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.structured import Field, Structured
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Generation, Text
-from seqpipe.answers.types import Candidates
+from seqpipe.answers.types import CandidateTexts
 from seqpipe.features.vocabulary import MASK, SPAN_MARKS
 from seqpipe.runtime.decode_options import describe_options
 from seqpipe.serve.app import page_routes
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 
 def typed_inputs(**types: str) -> tuple[Mapping[str, str], ...]:
@@ -99,7 +99,7 @@ def places(text: str) -> list[list[int]]:
     return [[*match.span()] for match in re.finditer(r"\S+", text)]
 
 
-TOKENIZER: Tokenizer = Words().train(["a b c"])
+TOKENIZER: Tokenizer = WordsTokenizer().train(["a b c"])
 TOKENIZER.add_special_tokens([MASK, *SPAN_MARKS])
 LABELS = ("O", *(f"{at}-{name}" for name in ("city", "date", "organization", "person", "time") for at in "BI"))
 WAKE = "Wake me at seven in Lausanne 🏔️ with Anna"
@@ -148,7 +148,7 @@ FIELDS = [
 ]
 MASKED_LM = FillMask(TOKENIZER, token=MASK, share=0.15, fields=("text",))
 INFILLING = SpanInfilling(TOKENIZER, share=0.15, length=3.0, field="text")
-QUESTIONS = Candidates(("When are you open?", "Is there a bus?"), ("hours", "bus"), ("From ten to seven.", None))
+QUESTIONS = CandidateTexts(("When are you open?", "Is there a bus?"), ("hours", "bus"), ("From ten to seven.", None))
 
 # The answers
 ENTITIES = [span(WAKE, "seven", "time", 0.98), span(WAKE, "Lausanne", "city"), span(WAKE, "Anna", "person")]

@@ -288,6 +288,6 @@ if __name__ == "__main__":
     # Python from 3.12 on warns of what these cases are about: a fork in a process with threads.
     warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning)
     if sys.argv[4:] == ["large"]:
-        session.LARGE = 0
+        session.LARGE_MODEL_WEIGHTS = 0
     case = {function.__name__: function for function in (*FORKS, *NEW_PROCESSES)}[sys.argv[1]]
     print(case(sys.argv[2], int(sys.argv[3])))

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from seqpipe.errors import DataError
 from seqpipe.plugin import word_level
 from seqpipe.testing.isolation import ACCESS
-from seqpipe.testing.readers import BAD, RECORDS, STREAMS, WHERE
+from seqpipe.testing.readers import BAD_LINE_ERROR, EXPECTED_RECORDS, FILE_AND_LINE, STREAMS_FILE
 from seqpipe.testing.report import UNKNOWN
-from seqpipe.testing.tokenizers import DATA, OFFSETS, SEEDS, SPECIAL, TRAINS, WORDS
+from seqpipe.testing.tokenizers import DATA, OFFSETS, SAME_VOCABULARY, SPECIAL, TRAINS, WORDS_AGREE
 
 CONTENT = "Anna calls\tgreet\nrain\tweather\n"
 EXPECTED = [{"text": "Anna calls", "label": "greet"}, {"text": "rain", "label": "weather"}]
@@ -61,14 +61,14 @@ class Lines(Fault):
         return f"{name}:{number}"
 
 
-class Whole(Lines, caught_by={STREAMS}):
+class Whole(Lines, caught_by={STREAMS_FILE}):
     """Has all lines in memory before the first record."""
 
     def read(self, path: Path) -> Iterator[dict[str, Any]]:
         yield from self.records(Path(path).read_bytes().splitlines(keepends=True), str(path))
 
 
-class AList(Lines, caught_by={STREAMS}):
+class AList(Lines, caught_by={STREAMS_FILE}):
     def read(self, path: Path) -> Any:
         return list(super().read(path))
 
@@ -78,17 +78,17 @@ class Misspells(Lines, caught_by={"members are spelt correctly"}):
         return True
 
 
-class FromZero(Lines, caught_by={WHERE}):
+class FromZero(Lines, caught_by={FILE_AND_LINE}):
     def where(self, name: str, number: int) -> str:
         return f"{name}:{number - 1}"
 
 
-class Nowhere(Lines, caught_by={WHERE}):
+class Nowhere(Lines, caught_by={FILE_AND_LINE}):
     def where(self, name: str, number: int) -> str:
         return f"line {number}"
 
 
-class Decodes(Lines, caught_by={BAD}):
+class Decodes(Lines, caught_by={BAD_LINE_ERROR}):
     """Leaves bad bytes to Python."""
 
     def records(self, lines: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
@@ -97,7 +97,7 @@ class Decodes(Lines, caught_by={BAD}):
             yield {"text": text, "label": label, "where": f"{name}:{number}"}
 
 
-class Forgives(Lines, caught_by={BAD}):
+class Forgives(Lines, caught_by={BAD_LINE_ERROR}):
     """Replaces bad bytes."""
 
     def records(self, lines: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
@@ -106,7 +106,7 @@ class Forgives(Lines, caught_by={BAD}):
             yield {"text": text, "label": label, "where": f"{name}:{number}"}
 
 
-class SaysNoLine(Lines, caught_by={BAD}):
+class SaysNoLine(Lines, caught_by={BAD_LINE_ERROR}):
     def records(self, lines: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
         try:
             yield from super().records(lines, name)
@@ -114,7 +114,7 @@ class SaysNoLine(Lines, caught_by={BAD}):
             raise DataError(f"{name}: a line is bad; mend it") from None
 
 
-class Strips(Lines, caught_by={RECORDS}):
+class Strips(Lines, caught_by={EXPECTED_RECORDS}):
     def records(self, lines: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
         for record in super().records(lines, name):
             yield {**record, "text": record["text"].split()[0]}
@@ -153,7 +153,7 @@ class NoTokenizer(Blanks, caught_by={TRAINS}):
         return super().train(texts).to_str()
 
 
-class Shuffles(Blanks, caught_by={SEEDS}):
+class Shuffles(Blanks, caught_by={SAME_VOCABULARY}):
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         tokenizer = super().train(texts)
         known = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
@@ -184,14 +184,14 @@ class Custom(Blanks, caught_by={DATA}):
         return tokenizer
 
 
-class Unfolds(Blanks, caught_by={OFFSETS, WORDS}):
+class Unfolds(Blanks, caught_by={OFFSETS, WORDS_AGREE}):
     """One code point becomes several tokens."""
 
     normalizer = normalizers.Lowercase()  # of İ
     splitter = pre_tokenizers.Split("", "isolated")
 
 
-class Marks(Blanks, caught_by={OFFSETS, WORDS}):
+class Marks(Blanks, caught_by={OFFSETS, WORDS_AGREE}):
     """A word has another token in a text than alone."""
 
     splitter = pre_tokenizers.Metaspace()
@@ -208,7 +208,7 @@ class Fetches(Blanks, caught_by={ACCESS}):
         return super().train(texts)
 
 
-class Learns(Blanks, caught_by={WORDS}):
+class Learns(Blanks, caught_by={WORDS_AGREE}):
     """Trains on lowercased words, but on texts as they are."""
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:

@@ -8,7 +8,7 @@ from pathlib import Path
 from repository_scripts import ROOT
 from tiny_checkpoints import checkpoint
 
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.training.tiny_bert import checkpoint_texts
 
 PIPELINES = sorted((ROOT / "pipelines").glob("*.yaml"))
@@ -44,7 +44,7 @@ def first_records(path: Path, count: int, folder: Path) -> Path:
 
 def small(path: Path, folder: Path) -> list[str]:
     """Return overrides that train this pipeline on little data for one epoch; a checkpoint is made for it."""
-    config = load(path, runs=False)
+    config = load_config(path, runs=False)
     data = config.data
     train = first_records(data.train, RECORDS["train"], folder)
     overrides = [f"data.train={train}", "train.epochs=1", "train.threads=1"]

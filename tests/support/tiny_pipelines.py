@@ -22,7 +22,7 @@ from unittest import mock
 import pytest
 
 from seqpipe.commands.app import main
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console, Tick
@@ -159,7 +159,7 @@ def plugins(**toys: tuple[str, type]) -> Plugins:
 
 def load_tagger(folder: Path, *overrides: str, **toys: tuple[str, type]) -> Config:
     """The checked tiny pipeline, with overrides and toy components."""
-    return load(write_tagger(folder), overrides, plugins(**toys))
+    return load_config(write_tagger(folder), overrides, plugins(**toys))
 
 
 class BatchCallback(Console):
@@ -242,11 +242,11 @@ def untrained(config: Config, count: int | None = None, seed: int = 1) -> Any:
     """The pipeline at its first weights, fitted to the training records, or to the first `count` of them."""
     import torch
 
-    from seqpipe.training.datasets import read
+    from seqpipe.training.datasets import load_records
     from seqpipe.training.fit import fit_artifacts
     from seqpipe.training.network import Network
 
-    artifacts = fit_artifacts(config, read(config.data.reader, config.data.train, count))
+    artifacts = fit_artifacts(config, load_records(config.data.reader, config.data.train, count))
     torch.manual_seed(seed)
     return Network(config, artifacts).eval()
 

@@ -12,8 +12,8 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from seqpipe.files import sha256
 from seqpipe.runtime import bundle
-from seqpipe.runtime.manifest import FORMAT, MANIFEST, OF_TEXTS, Manifest, seal, unseal
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe.runtime.manifest import BUNDLE_FORMAT, MANIFEST, OF_TEXTS, Manifest, seal, unseal
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 AXES = ["batch_size", "sequence_length"]
@@ -31,7 +31,7 @@ def write_bundle(path: Path, files: Mapping[str, bytes], content: Mapping[str, A
     for name, data in files.items():
         (path / name).write_bytes(data)
     entries = {name: {"sha256": sha256(data), "bytes": len(data)} for name, data in files.items()}
-    sealed = seal({"format": FORMAT, "version": OF_TEXTS, **content, "files": entries})
+    sealed = seal({"format": BUNDLE_FORMAT, "version": OF_TEXTS, **content, "files": entries})
     (path / MANIFEST).write_bytes(sealed)
     return path
 
@@ -107,7 +107,7 @@ def write_sum_bundle(path: Path) -> Path:
 
 def write_vector_bundle(path: Path) -> Path:
     """Write a bundle that answers with two numbers, the sum of the vectors of the words."""
-    tokenizer = Words().train([[*VECTORS, "calls", "nobody"]])
+    tokenizer = WordsTokenizer().train([[*VECTORS, "calls", "nobody"]])
     vocabulary = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
     table = np.array([VECTORS.get(word, (0.0, 1.0)) for word in vocabulary], np.float32)
     nodes = [node("Gather", ["table", "ids"], ["x"]), *masked_sum("x"), node("Identity", ["sum"], ["vector"])]

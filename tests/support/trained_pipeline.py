@@ -8,11 +8,11 @@ from gallery import gallery
 from tiny_pipelines import QUIET
 
 from seqpipe import Model, load
-from seqpipe.export.exporter import export
-from seqpipe.export.parity.answers import Comparison
+from seqpipe.export.exporter import export_bundle
+from seqpipe.export.parity.answers import DualPredictor
 from seqpipe.features.document import Record
 from seqpipe.runs.run_folder import load_trained, open_run
-from seqpipe.training.datasets import read
+from seqpipe.training.datasets import load_records
 from seqpipe.training.evaluation import TrainedPipeline
 
 
@@ -22,15 +22,15 @@ class Trained:
     def __init__(self, pipeline: TrainedPipeline, folder: Path, bundle: Path):
         self.pipeline, self.folder, self.bundle = pipeline, folder, bundle
         self.config, self.network = pipeline.config, pipeline.network
-        self.records: list[Record] = read(self.config.data.reader, self.config.data.tests["test"])
+        self.records: list[Record] = load_records(self.config.data.reader, self.config.data.tests["test"])
 
     def export(self, name: str | Path, records: list[Record] | None = None, **options: Any) -> Model:
         """Export the pipeline to a new bundle."""
-        return export(self.pipeline, records or self.records, self.folder / name, QUIET, **options)
+        return export_bundle(self.pipeline, records or self.records, self.folder / name, QUIET, **options)
 
-    def comparison(self, model: Model | None = None) -> Comparison:
+    def comparison(self, model: Model | None = None) -> DualPredictor:
         """The comparison of the pipeline with its bundle, or with another model."""
-        return Comparison(self.pipeline, model or load(self.bundle, "cpu"))
+        return DualPredictor(self.pipeline, model or load(self.bundle, "cpu"))
 
     def changed(self, **export: Any) -> TrainedPipeline:
         """The pipeline with these changes of its key `export`."""

@@ -10,14 +10,14 @@ from torch import Tensor
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.nn.loops import State
 from seqpipe.testing.bench import Bench
-from seqpipe.testing.incremental import CHUNKS, STREAMS, incremental_checks, streaming_checks
+from seqpipe.testing.incremental import CHUNKS, STREAMED_ANSWERS, incremental_checks, streaming_checks
 from seqpipe.testing.report import Subject, run_checks
 from seqpipe.testing.stages import quiet
 from seqpipe_plugins.encoders.lstm import LSTM
 from seqpipe_plugins.encoders.transformer import Transformer
-from seqpipe_plugins.encoders.words import Words
-from seqpipe_plugins.heads.label import Label
-from seqpipe_plugins.heads.tags import Tags
+from seqpipe_plugins.encoders.words import WordsEncoder
+from seqpipe_plugins.heads.label import LabelHead
+from seqpipe_plugins.heads.tags import TagsHead
 
 FORWARD = {"direction": "forward"}
 CAUSAL = {"causal": True, "heads": 2}
@@ -63,18 +63,18 @@ class MixesUpItsSlots(Transformer):
         return super().export_cache(prefix, slots._replace(order=slots.order.flip(1)))
 
 
-class ReadsTheNeighbour(Words):
+class ReadsTheNeighbour(WordsEncoder):
     def forward(self, x: Tensor, mask: Tensor, pieces: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
         outputs = super().forward(x, mask, pieces)
         return {**outputs, "x": outputs["x"] + outputs["x"].roll(1, 1)}
 
 
-class LosesItsMean(Label):
+class LosesItsMean(LabelHead):
     def decide_chunk(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
         return super().decide_chunk(x, mask, state * 0.5)
 
 
-class NeverStops(Tags):
+class NeverStops(TagsHead):
     def decide_chunk(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
         decision = super().decide_chunk(x, mask, state)
         return {**decision, "tags": decision["tags"].roll(1, 1)}
@@ -109,18 +109,18 @@ def test_incremental_decoding_passes_its_check_unless_it_has_a_fault(
     [
         ("encoder", LSTM, {**FORWARD, "layers": 2}, set()),
         ("encoder", Transformer, CAUSAL, set()),
-        ("encoder", Words, {"pool": "mean"}, set()),
-        ("head", Tags, {"scheme": "IOB2"}, set()),
-        ("head", Label, {"pool": "mean"}, set()),
-        ("head", Label, {"pool": "max", "multi": True}, set()),
-        ("encoder", ForgetsItsCache, FORWARD, {STREAMS}),
-        ("encoder", ForgetsWaitingRows, FORWARD, {STREAMS}),
-        ("encoder", MixesUpItsSlots, CAUSAL, {STREAMS}),
-        ("encoder", ReadsTheNeighbour, {}, {STREAMS}),
-        ("head", LosesItsMean, {"pool": "mean"}, {STREAMS}),
-        ("head", NeverStops, {"scheme": "none"}, {STREAMS}),
+        ("encoder", WordsEncoder, {"pool": "mean"}, set()),
+        ("head", TagsHead, {"scheme": "IOB2"}, set()),
+        ("head", LabelHead, {"pool": "mean"}, set()),
+        ("head", LabelHead, {"pool": "max", "multi": True}, set()),
+        ("encoder", ForgetsItsCache, FORWARD, {STREAMED_ANSWERS}),
+        ("encoder", ForgetsWaitingRows, FORWARD, {STREAMED_ANSWERS}),
+        ("encoder", MixesUpItsSlots, CAUSAL, {STREAMED_ANSWERS}),
+        ("encoder", ReadsTheNeighbour, {}, {STREAMED_ANSWERS}),
+        ("head", LosesItsMean, {"pool": "mean"}, {STREAMED_ANSWERS}),
+        ("head", NeverStops, {"scheme": "none"}, {STREAMED_ANSWERS}),
         ("encoder", LSTM, {"direction": "both"}, None),
-        ("head", Label, {"pool": "attention"}, None),
+        ("head", LabelHead, {"pool": "attention"}, None),
     ],
 )
 def test_streaming_passes_its_check_unless_it_has_a_fault(

@@ -8,20 +8,20 @@ import pytest
 from tokenizers import Tokenizer
 
 from seqpipe.config.signature import construct
-from seqpipe.features.encoding import form_of
+from seqpipe.features.encoding import unicode_form_of
 from seqpipe.features.kinds import text as kinds
 from seqpipe.features.sources import TextSource
 from seqpipe_plugins.tokenizers.bpe import BPE
-from seqpipe_plugins.tokenizers.chars import Chars
+from seqpipe_plugins.tokenizers.chars import CharsTokenizer
 from seqpipe_plugins.tokenizers.unigram import Unigram
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 HANGUL, ACCENTS = "한국어는 즐겁다", "Zoë läßt grüßen"
 COMPATIBLE = {"ＡＢＣ　１２": "ABC 12", "ﬁne oﬃce": "fine office", "ﾊﾞﾅﾅ": "バナナ", "㌔ ½": "キロ 1⁄2"}
 MAKERS: dict[str, Any] = {
-    "words": lambda form: Words(normalize=form),
-    "chars": lambda form: Chars(normalize=form),
+    "words": lambda form: WordsTokenizer(normalize=form),
+    "chars": lambda form: CharsTokenizer(normalize=form),
     "wordpiece": lambda form: construct(WordPiece, normalize=form),
     "bpe": lambda form: construct(BPE, normalize=form),
     "bytes": lambda form: construct(BPE, byte_level=True, normalize=form),
@@ -83,4 +83,4 @@ def test_accents_are_removed_of_decomposed_letters_too(form: Any) -> None:
     composed, decomposed = source(tokenizer).docs([{"text": "café au"}, {"text": "cafe\u0301 au"}])
     assert composed.ids == decomposed.ids
     assert [decomposed.text[a:b] for a, b in decomposed.word_offsets] in (["cafe\u0301", "au"], ["cafe", "au"])
-    assert form_of(construct(BPE, strip_accents=True).train(["cafe"])) is None
+    assert unicode_form_of(construct(BPE, strip_accents=True).train(["cafe"])) is None

@@ -10,12 +10,12 @@ from seqpipe.errors import UsageError
 from seqpipe.features.sources import TextSource
 from seqpipe_plugins.tokenizers import SubwordOptions
 from seqpipe_plugins.tokenizers.bpe import BPE
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 
 def split(text: str, **options: Any) -> list[str]:
     """The pieces of the text, as written."""
-    encoding = Words(**options).train(["x 1"]).encode(text, add_special_tokens=False)
+    encoding = WordsTokenizer(**options).train(["x 1"]).encode(text, add_special_tokens=False)
     return [text[start:end] for start, end in encoding.offsets]
 
 
@@ -73,7 +73,7 @@ def test_characters_that_are_not_seen_are_no_tokens(text: str, pieces: list[str]
 @pytest.mark.parametrize("unit", ["\u200d", "a\u200c", "!\u200d", "a\ufe0f\u200c", "\ufe0f"])
 def test_a_long_text_of_joiners_is_split_in_time(unit: str) -> None:
     start = time.process_time()
-    Words().train(["x"]).encode(unit * 200_000, add_special_tokens=False)
+    WordsTokenizer().train(["x"]).encode(unit * 200_000, add_special_tokens=False)
     assert time.process_time() - start < 30  # a quadratic search takes minutes
 
 
@@ -85,12 +85,12 @@ def test_another_pattern_makes_other_words() -> None:
 @pytest.mark.parametrize("pattern", ["(", "[a-z", "*", "(?<"])
 def test_a_broken_pattern_is_an_error_of_the_yaml(pattern: str) -> None:
     with pytest.raises(UsageError, match=r"words\.pattern: .* is no regular expression: "):
-        Words(pattern=pattern)
+        WordsTokenizer(pattern=pattern)
 
 
 def test_words_are_looked_up_in_lower_case_and_digits_as_zeros_and_no_offset_moves() -> None:
-    plain, lower = Words().train(["Anna"]), Words(lowercase=True).train(["Anna", "İzmir"])
-    digits = Words(fold_digits=True).train(["in 1984"])
+    plain, lower = WordsTokenizer().train(["Anna"]), WordsTokenizer(lowercase=True).train(["Anna", "İzmir"])
+    digits = WordsTokenizer(fold_digits=True).train(["in 1984"])
     assert [known(plain, word) for word in ("Anna", "anna")] == [True, False]
     assert [known(lower, word) for word in ("Anna", "ANNA", "İZMİR", "izmir", "Ben")] == [True, True, True, True, False]
     assert [known(digits, word) for word in ("2024", "٢٠٢٤", "0000", "84")] == [True, True, True, False]
@@ -99,6 +99,6 @@ def test_words_are_looked_up_in_lower_case_and_digits_as_zeros_and_no_offset_mov
 
 
 def test_frequent_words_are_kept_and_have_the_low_ids() -> None:
-    tokenizer = Words(min_count=2, max_size=1).train(["b b b", "a a", "c"])
+    tokenizer = WordsTokenizer(min_count=2, max_size=1).train(["b b b", "a a", "c"])
     assert tokenizer.get_vocab() == {"[PAD]": 0, "[UNK]": 1, "[BOS]": 2, "[EOS]": 3, "b": 4}
-    assert {"New York", "e.g."} <= set(Words().train([["New York", "e.g."]]).get_vocab())  # already split
+    assert {"New York", "e.g."} <= set(WordsTokenizer().train([["New York", "e.g."]]).get_vocab())  # already split

@@ -17,7 +17,7 @@ from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.lexicon import Lexicon
 from seqpipe_plugins.tokenizers.unigram import Unigram
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 SUBJECTS = (("Tôi", "PRON"), ("Sinh viên", "NOUN"), ("Chúng tôi", "PRON"))
 VERBS = (("sống ở", "VERB"), ("đến", "VERB"), ("nghiên cứu", "VERB"))
@@ -40,7 +40,7 @@ def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("cls", "options"),
     [
-        *((Words, {}), (Lexicon, {"joiner": " "}), (Unigram, {"max_size": 80})),
+        *((WordsTokenizer, {}), (Lexicon, {"joiner": " "}), (Unigram, {"max_size": 80})),
         *((cls, {"max_size": 120}) for cls in (WordPiece, BPE)),
         (BPE, {"byte_level": True, "max_size": 300}),
     ],
@@ -88,7 +88,7 @@ def test_a_segmenter_tags_the_syllables_of_text_without_marks(tmp_path: Path) ->
     path = tmp_path / "vi.txt"
     path.write_text("Sinh_viên đến Việt_Nam .\n", encoding="utf-8")
     (record,) = Segmented(joiner=" ", syllables="_").read(path)
-    (doc,) = TextSource(Words().train([record["text"]]), {}).docs([record])
+    (doc,) = TextSource(WordsTokenizer().train([record["text"]]), {}).docs([record])
     assert doc.words == ["Sinh", "viên", "đến", "Việt", "Nam", "."]
     words = [record["text"][span["start"] : span["end"]] for span in record["spans"]]
     assert words == ["Sinh viên", "đến", "Việt Nam", "."]

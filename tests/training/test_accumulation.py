@@ -20,7 +20,7 @@ from tiny_pipelines import QUIET, BatchCallback, build_parts, load_tagger, plugi
 from torch import Tensor, nn
 
 from seqpipe.config.contract import declaration
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.config.schema import SGD
 from seqpipe.console import Console
 from seqpipe.errors import UsageError
@@ -152,14 +152,14 @@ def test_texts_of_any_lengths_give_the_same_dev_loss_however_they_are_accumulate
 ) -> None:
     yaml, teacher = mixed(tmp_path, RUNS[head]), []
     if head == "teacher":
-        train_run(load(yaml, ["name=teacher", "train.seed=2"]))
+        train_run(load_config(yaml, ["name=teacher", "train.seed=2"]))
         teacher = ["train.teacher={path: runs/teacher, weight: 0.75}"]
     build = Network.__init__
     monkeypatch.setattr(Network, "__init__", lambda self, *given: (build(self, *given), self.to(dtype))[0])
     torch.set_default_dtype(dtype)
     for name, size, accumulate in WAYS:
         settings = [f"name={name}", f"train.batch_size={size}", f"train.accumulate={accumulate}", *teacher]
-        train_run(load(yaml, settings))
+        train_run(load_config(yaml, settings))
     for rows in zip(*(history(name) for name, _, _ in WAYS), strict=True):
         assert {row["step"] for row in rows} == {rows[0]["epoch"]}
         for losses in ([row["dev"]["loss"] for row in rows], [row["loss"] for row in rows]):
@@ -192,7 +192,7 @@ class Known(nn.Module):
 @pytest.mark.parametrize("heads", [1, 2])
 def test_a_batch_without_items_adds_nothing_even_as_the_first_of_its_step(tmp_path: Path, heads: int) -> None:
     head = [{"name": f"h{i}", "use": "known", "target": "label"} for i in range(heads)]
-    config = load(write_classifier(tmp_path, {"head": head}), (), plugins(known=("head", Known)))
+    config = load_config(write_classifier(tmp_path, {"head": head}), (), plugins(known=("head", Known)))
     torch.set_default_dtype(torch.float64)
     trained = []
     for accumulate in (1, 4):
@@ -289,7 +289,9 @@ def test_an_unfinished_training_by_the_former_rule_is_refused(tmp_path: Path) ->
 def test_a_head_that_needs_the_whole_batch_gets_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     yaml, note = write_classifier(tmp_path, {"head": "vector"}), "  note: head: head 'vector' "
     for accumulate in (1, 2):
-        train_run(load(yaml, ["train.epochs=1", f"name=a{accumulate}", f"train.accumulate={accumulate}"]), Console())
+        train_run(
+            load_config(yaml, ["train.epochs=1", f"name=a{accumulate}", f"train.accumulate={accumulate}"]), Console()
+        )
         notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith(note)]
         assert len(notes) == accumulate - 1
     assert notes[0].endswith("needs all texts of a batch, so accumulated batches are not one batch")

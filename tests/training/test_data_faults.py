@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tiny_pipelines import succeed, write_jsonl, write_yaml
 
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.training import data_faults as module
 from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import data_form
@@ -33,7 +33,7 @@ def pipeline(folder: Path, head: Any, reader: Any = "jsonl", tokenizer: Any = "w
 
 def faults(folder: Path, *args: Any, **files: Any) -> list[str]:
     """The faults of these files, without the folder in the places."""
-    config = load(pipeline(folder, *args, **files))
+    config = load_config(pipeline(folder, *args, **files))
     form = data_form(config)
     train = form.read(config.data.train)
     dev = form.read(config.data.dev) if config.data.dev else []
@@ -55,7 +55,7 @@ def test_texts_of_train_in_dev_and_test_are_counted_and_shown(tmp_path: Path) ->
 
 def test_the_shares_of_one_file_are_compared_as_the_parts_that_they_are(tmp_path: Path) -> None:
     records = [{"text": f"text {i}", "label": "ab"[i % 2]} for i in range(40)]
-    config = load(pipeline(tmp_path, "label", train=records), ["data.dev=0.2", "data.test=0.2"])
+    config = load_config(pipeline(tmp_path, "label", train=records), ["data.dev=0.2", "data.test=0.2"])
     form = data_form(config)
     assert config.data.dev
     train, dev = form.read(config.data.train), form.read(config.data.dev)
@@ -169,7 +169,7 @@ def test_each_of_several_heads_is_named(tmp_path: Path) -> None:
 
 
 def test_of_a_large_file_the_first_records_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 3)
+    monkeypatch.setattr(module, "MAX_COMPARED_RECORDS", 3)
     train = [{"text": f"tea {i}", "label": "ab"[i % 2]} for i in range(5)]
     (message,) = faults(tmp_path, "label", train=train, dev=[train[0], train[4]])
     assert message.startswith(f"dev: 1 of 2 records {SAME}dev.jsonl:1 is train.jsonl:1;")

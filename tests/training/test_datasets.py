@@ -7,17 +7,17 @@ import pytest
 import torch
 from tiny_pipelines import load_tagger, write_jsonl, write_seq2seq
 
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Doc
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.datasets import Batches, Example, collate, examples, read, unseen_labels
+from seqpipe.training.datasets import Batches, Example, collate, examples, load_records, unseen_labels
 from seqpipe.training.fit import fit_artifacts
 
 
 def prepared(config: Config) -> tuple[Artifacts, list[Example], list[str]]:
     """The artifacts, examples and warnings of the training data."""
-    records, warnings = read(config.data.reader, config.data.train), list[str]()
+    records, warnings = load_records(config.data.reader, config.data.train), list[str]()
     artifacts = fit_artifacts(config, records)
     return artifacts, examples(config, artifacts, records, warn=warnings.append), warnings
 
@@ -56,7 +56,7 @@ def test_a_batch_of_tags_is_padded_with_zeros(tmp_path: Path) -> None:
 def test_a_batch_of_texts_ends_each_target_and_has_its_mask(tmp_path: Path) -> None:
     yaml = write_seq2seq(tmp_path)
     write_jsonl(tmp_path / "train.jsonl", [{"text": "ab", "reversed": "ba"}, {"text": "a", "reversed": "a"}])
-    batch = collate(*prepared(load(yaml))[:2])
+    batch = collate(*prepared(load_config(yaml))[:2])
     a, b = 4, 5
     assert batch["target_ids"].tolist() == [[b, a, 3], [a, 3, 0]]
     assert batch["target_mask"].tolist() == [[True, True, True], [True, True, False]]
@@ -65,17 +65,17 @@ def test_a_batch_of_texts_ends_each_target_and_has_its_mask(tmp_path: Path) -> N
 def test_empty_texts_are_left_out_and_nothing_else_is(tmp_path: Path) -> None:
     yaml = write_seq2seq(tmp_path)
     write_jsonl(tmp_path / "train.jsonl", [{"text": "", "reversed": ""}, {"text": "ab", "reversed": "ba"}])
-    assert [example.doc.text for example in prepared(load(yaml))[1]] == ["ab"]
+    assert [example.doc.text for example in prepared(load_config(yaml))[1]] == ["ab"]
     write_jsonl(tmp_path / "train.jsonl", [{"text": " ", "reversed": ""}])
     with pytest.raises(DataError):
-        prepared(load(yaml, ["tokenizer.keep_spaces=false"]))
+        prepared(load_config(yaml, ["tokenizer.keep_spaces=false"]))
 
 
 def tagged(folder: Path, records: list[dict[str, Any]], *overrides: str) -> tuple[list[str], list[str]]:
     """The tags of the first text, and the warnings, of a tagger of records with spans."""
     yaml = write_seq2seq(folder, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
     write_jsonl(folder / "train.jsonl", records)
-    artifacts, data, warnings = prepared(load(yaml, overrides))
+    artifacts, data, warnings = prepared(load_config(yaml, overrides))
     return [artifacts.tasks[0].labels[tag] for tag in data[0].targets["tags"]], warnings
 
 
@@ -148,10 +148,10 @@ def test_only_the_first_records_are_read_when_no_more_are_asked_for(tmp_path: Pa
     yaml = write_seq2seq(tmp_path)
     with (tmp_path / "train.jsonl").open("a") as file:
         file.write("not JSON\n")
-    reader = load(yaml).data.reader
-    assert len(read(reader, tmp_path / "train.jsonl", 40)) == 40
+    reader = load_config(yaml).data.reader
+    assert len(load_records(reader, tmp_path / "train.jsonl", 40)) == 40
     with pytest.raises(DataError, match=r"train\.jsonl:41"):
-        read(reader, tmp_path / "train.jsonl")
+        load_records(reader, tmp_path / "train.jsonl")
 
 
 def test_labels_that_training_never_saw_are_named_once(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from tiny_pipelines import QUIET, begin_run, write_jsonl, write_seq2seq
 
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.config.run_layout import HISTORY
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.runs.train import train_run
-from seqpipe.training.datasets import Batches, examples, read
+from seqpipe.training.datasets import Batches, examples, load_records
 from seqpipe.training.network import Network
 
 TRAIN = {"epochs": 4, "batch_tokens": 48, "threads": 1}
@@ -44,7 +44,7 @@ def test_the_weights_of_the_least_perplexity_loss_or_word_error_rate_are_kept(
     tmp_path: Path, metric: str, expected: Callable[[Network, Batches], float] | None
 ) -> None:
     changes = {"train": {**TRAIN, "metric": metric, "optimizer": {"use": "adamw", "lr": 0.05}}}
-    config = load(write_seq2seq(tmp_path, changes))
+    config = load_config(write_seq2seq(tmp_path, changes))
     for name in ("train", "dev") if metric == "wer" else ():
         write_jsonl(tmp_path / f"{name}.jsonl", [{"text": x, "reversed": f"{x} is it"} for x in "abcdefgh" * 4])
     run = begin_run(config)
@@ -58,14 +58,14 @@ def test_the_weights_of_the_least_perplexity_loss_or_word_error_rate_are_kept(
     (best,) = run.checkpoints.glob("best-*")
     assert best.stem == f"best-{scores.index(min(scores)) + 1:04}"
     if expected:
-        data = examples(config, network.artifacts, read(config.data.reader, config.data.dev))
+        data = examples(config, network.artifacts, load_records(config.data.reader, config.data.dev))
         with torch.no_grad():
             batches = Batches(network.artifacts, data, 48, None, 1)
             assert min(scores) == pytest.approx(expected(network, batches), rel=1e-4)
 
 
 def test_an_unknown_score_is_an_error_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = begin_run(load(write_seq2seq(tmp_path, {"train": {**TRAIN, "metric": "blue"}})))
+    run = begin_run(load_config(write_seq2seq(tmp_path, {"train": {**TRAIN, "metric": "blue"}})))
     with pytest.raises(UsageError, match="there is no dev score 'blue'; did you mean 'bleu'"):
         train_run(run, Console())
     assert not (run.checkpoints / HISTORY).exists()
@@ -75,8 +75,8 @@ def test_an_unknown_score_is_an_error_before_training(tmp_path: Path, capsys: py
 def test_without_dev_there_is_no_score_to_choose_by(tmp_path: Path) -> None:
     file = write_seq2seq(tmp_path, {"train": {**TRAIN, "metric": "bleu"}})
     with pytest.raises(ConfigError, match=r"train.metric: it needs the dev score; write data.dev, or delete metric"):
-        load(file, ["data.dev=null"])
-    config = load(file)
+        load_config(file, ["data.dev=null"])
+    config = load_config(file)
     config = replace(config, data=replace(config.data, dev=None))
     with pytest.raises(UsageError, match=r"train.metric: it needs data.dev, which is missing"):
         train_run(begin_run(config), QUIET)

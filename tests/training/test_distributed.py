@@ -18,7 +18,7 @@ from seqpipe.commands.options import join_devices
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.runs.train import refuse_batch_dependent
 from seqpipe.training import checkpoint
-from seqpipe.training.devices import Processes
+from seqpipe.training.devices import TrainingProcesses
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -256,6 +256,6 @@ def test_a_fault_of_one_process_ends_both_with_its_message_and_the_same_command_
 def test_a_process_reports_its_error_when_that_with_the_store_has_ended() -> None:
     first = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     second = TCPStore("127.0.0.1", first.port, is_master=False)
-    processes = Processes(1, 2, second)
+    processes = TrainingProcesses(1, 2, second)
     del first
     assert processes.is_reporter(7, "the other process was killed")

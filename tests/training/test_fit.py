@@ -11,20 +11,20 @@ from tokenizers import Tokenizer, models
 from torch import nn
 
 from seqpipe.answers.text import TargetCensus, Text
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.evaluation.analysis import unknown_share
 from seqpipe.features.document import Doc
 from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.training.artifacts import Artifacts, FittedTask
-from seqpipe.training.datasets import read
+from seqpipe.training.datasets import load_records
 from seqpipe.training.fit import fit_artifacts
-from seqpipe_plugins.tokenizers.words import Words
+from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 
 def artifacts_of(config: Config) -> Artifacts:
-    return fit_artifacts(config, read(config.data.reader, config.data.train))
+    return fit_artifacts(config, load_records(config.data.reader, config.data.train))
 
 
 def test_labels_are_every_tag_of_the_scheme(tmp_path: Path) -> None:
@@ -51,19 +51,19 @@ def test_the_vocabulary_counts_lowercased_words_and_the_alphabet_is_of_the_words
     config = load_tagger(tmp_path)
     artifacts = artifacts_of(config)
     assert artifacts.vocabulary[:4] == SPECIALS
-    words = [word for record in read(config.data.reader, config.data.train) for word in record["words"]]
+    words = [word for record in load_records(config.data.reader, config.data.train) for word in record["words"]]
     counts = Counter(word.lower() for word in words)
     assert artifacts.vocabulary.counts[4:] == [counts[token] for token in artifacts.vocabulary[4:]]
     assert artifacts.featurizer.features["chars"].manifest()["alphabet"] == "".join(sorted({*"".join(words)}))
 
 
 def test_what_was_saved_is_read_again_as_it_was(tmp_path: Path) -> None:
-    for make in (lambda folder: load_tagger(folder), lambda folder: load(write_seq2seq(folder))):
+    for make in (lambda folder: load_tagger(folder), lambda folder: load_config(write_seq2seq(folder))):
         config = make(tmp_path)
         artifacts = artifacts_of(config)
         artifacts.save(tmp_path)
         again = Artifacts.load(tmp_path)
-        records = read(config.data.reader, config.data.train)
+        records = load_records(config.data.reader, config.data.train)
         saved, loaded = (some.featurizer.collate(some.featurizer.docs(records)) for some in (artifacts, again))
         assert all((saved[name] == loaded[name]).all() for name in saved)
         (mine,), (kept,) = artifacts.tasks, again.tasks
@@ -75,19 +75,19 @@ def test_a_target_tokenizer_is_the_same_or_learned_from_the_targets(tmp_path: Pa
     records = [{"text": "ab", "reversed": "xy"}] * 3
     yaml = write_seq2seq(tmp_path)
     write_jsonl(tmp_path / "train.jsonl", records)
-    same = artifacts_of(load(yaml))
+    same = artifacts_of(load_config(yaml))
     assert same.tasks[0].target_vocabulary == same.vocabulary == (*SPECIALS, "a", "b", "x", "y")  # it learns of both
-    separate = artifacts_of(load(yaml, ["head.target_tokenizer={use: chars}"]))
+    separate = artifacts_of(load_config(yaml, ["head.target_tokenizer={use: chars}"]))
     assert separate.tasks[0].target_vocabulary == (*SPECIALS, "x", "y")
 
 
 def test_data_without_what_the_head_learns_names_the_record_and_what_it_has(tmp_path: Path) -> None:
     yaml, chars = write_seq2seq(tmp_path), "head.target_tokenizer={use: chars}"
     with pytest.raises(DataError, match=r"train\.jsonl:1: no field 'answer'; the record has: .*reversed"):
-        artifacts_of(load(yaml, ["head.target=answer", chars]))
+        artifacts_of(load_config(yaml, ["head.target=answer", chars]))
     write_jsonl(tmp_path / "train.jsonl", [{"text": "a", "reversed": 3}])
     with pytest.raises(DataError, match="'reversed' must be a text, or a list of texts any of which is right, not int"):
-        artifacts_of(load(yaml, [chars]))
+        artifacts_of(load_config(yaml, [chars]))
     config = load_tagger(tmp_path)
     (tmp_path / "train.conll").write_text("a\tO\nb\tO\n")
     with pytest.raises(DataError, match="has no span"):
@@ -105,7 +105,7 @@ def test_a_head_that_writes_text_says_that_it_needs_a_target_tokenizer(tmp_path:
         def decide(self, x: Any) -> Any: ...
 
     yaml = write_seq2seq(tmp_path, {"head": {"use": "writer", "target": "reversed"}})
-    config = load(yaml, plugins=plugins(writer=("head", Writer)))
+    config = load_config(yaml, plugins=plugins(writer=("head", Writer)))
     with pytest.raises(UsageError, match=r"head: 'writer' answers with text; add `target_tokenizer: same`"):
         artifacts_of(config)
 
@@ -141,10 +141,10 @@ def unwritable(task: FittedTask, texts: list[str], longest: int | None) -> list[
 
 
 def test_target_texts_that_change_when_encoded_and_decoded_are_counted_before_training(tmp_path: Path) -> None:
-    artifacts = artifacts_of(load(write_seq2seq(tmp_path)))
+    artifacts = artifacts_of(load_config(write_seq2seq(tmp_path)))
     (task,) = artifacts.tasks
     texts = ["abc def", "abc", "ab, c", "a"]
-    task = replace(task, target_tokenizer=Words().train(texts))
+    task = replace(task, target_tokenizer=WordsTokenizer().train(texts))
     cure = "use the target tokenizer {use: bpe, byte_level: true}, which is lossless"
     assert unwritable(task, [texts[0], texts[3]], 100) == []
     assert unwritable(task, texts, 4) == [
@@ -163,7 +163,7 @@ def test_a_text_that_the_library_panics_at_is_named_with_its_place(text: str, ta
     file = write_seq2seq(tmp_path)
     write_jsonl(tmp_path / "train.jsonl", [{"text": "ab", "reversed": "ba"}, {"text": text, "reversed": target}])
     words = "{use: words, pattern: '([a-z0-9]+[.-]?)+@[a-z]+|\\w+'}"
-    config = load(file, [f"tokenizer={words}", f"head.target_tokenizer={words}"])
+    config = load_config(file, [f"tokenizer={words}", f"head.target_tokenizer={words}"])
     with pytest.raises(DataError, match=r"train\.jsonl:2: the tokenizer cannot split 'a{40}'… \(60 characters\)"):
         artifacts_of(config)
 
@@ -192,12 +192,12 @@ def test_texts_are_tokenized_once(form: str, features: str, folder: Path, monkey
         yaml, texts = write_classifier(folder, stages), ("train",)
     else:
         yaml, texts = write_seq2seq(folder), ("train", "dev")
-    config = load(yaml, ["data={reader: jsonl, train: train.jsonl}"] if "without" in form else [])
+    config = load_config(yaml, ["data={reader: jsonl, train: train.jsonl}"] if "without" in form else [])
     train_run(config)
     for counter in (read_texts, *([written] if "targets" in form else [])):
         for name in texts if config.data.dev else texts[:1]:
             counts = [count for where, count in counter.items() if f"{name}.jsonl:" in where]
-            assert len(counts) == len(read(config.data.reader, getattr(config.data, name)))
+            assert len(counts) == len(load_records(config.data.reader, getattr(config.data, name)))
             assert set(counts) == {1}
 
 
@@ -205,4 +205,4 @@ def test_texts_without_any_token_are_an_error(tmp_path: Path) -> None:
     file = write_seq2seq(tmp_path, {"tokenizer": "words"})
     write_jsonl(tmp_path / "train.jsonl", [{"text": "  ", "reversed": "a"}] * 3)
     with pytest.raises(DataError, match="the training texts have no tokens: all are blank, or the tokenizer's pattern"):
-        artifacts_of(load(file, ["head.target_tokenizer={use: chars}"]))
+        artifacts_of(load_config(file, ["head.target_tokenizer={use: chars}"]))

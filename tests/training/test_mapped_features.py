@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_pipelines import QUIET, load_tagger, seqpipe, train_run
 
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.config.run_layout import FEATURES, MAPPED
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
@@ -20,7 +20,7 @@ from seqpipe.features import mapped
 from seqpipe.features.document import Doc
 from seqpipe.features.mapped import FeatureStore, Ragged, write_values
 from seqpipe.features.sources import TextSource, tokenizers_of
-from seqpipe.runs.table import prune
+from seqpipe.runs.table import prune_features
 from seqpipe.training.data_forms import DataForm, data_form
 from seqpipe.training.datasets import Batches, Example, MappedExamples
 
@@ -53,7 +53,7 @@ def loaded(form: DataForm) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("name", [*SOME, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
 def test_mapped_data_are_those_in_memory(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = load(PIPELINES / f"{name}.yaml")
+    config = load_config(PIPELINES / f"{name}.yaml")
     monkeypatch.setenv("SEQPIPE_FEATURES", "memory")
     artifacts, data = loaded(form_of(config, tmp_path))
     monkeypatch.setenv("SEQPIPE_FEATURES", "mapped")
@@ -141,10 +141,10 @@ def test_features_are_shared_remade_if_damaged_and_pruned_if_no_run_uses_them(
 
     both = load_as("other", "tokenizer.lowercase=false")
     assert len(both) == 6  # the records are shared
-    assert prune(tmp_path / "runs") == {}
+    assert prune_features(tmp_path / "runs") == {}
     (tmp_path / "runs/other" / MAPPED).unlink()
     unused = {path.parent.name for path in both.keys() - first.keys()}
-    assert {*prune(tmp_path / "runs", dry_run=True)} == unused
+    assert {*prune_features(tmp_path / "runs", dry_run=True)} == unused
     done = seqpipe("features", "prune", folder=tmp_path)
     assert all(name in done.out for name in unused)
     assert done.out.splitlines()[-1].startswith("2 folders, ")
@@ -153,7 +153,7 @@ def test_features_are_shared_remade_if_damaged_and_pruned_if_no_run_uses_them(
 
 
 def test_processes_write_the_same_docs_and_report_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped, "SHARE", 1_000)
+    monkeypatch.setattr(mapped, "BYTES_PER_PROCESS", 1_000)
     monkeypatch.setenv("SEQPIPE_FEATURES", "mapped")
     docs, config = [], load_tagger(tmp_path)
     for processes in (1, 2):
@@ -201,10 +201,10 @@ def test_data_that_cannot_be_mapped_stay_in_memory_with_a_warning(
         ("faq", "each text is paired with a candidate"),
         ("sort", "yields other records in each epoch"),
     ):
-        _, data = loaded(form_of(load(PIPELINES / f"{name}.yaml"), tmp_path))
+        _, data = loaded(form_of(load_config(PIPELINES / f"{name}.yaml"), tmp_path))
         assert isinstance(data.batches.data, list)
         assert "MB are read into memory, where they are 20 to 50 times that: " in warnings[-1]
         assert warnings[-1].endswith(reason)
     monkeypatch.setenv("SEQPIPE_FEATURES", "maped")
     with pytest.raises(UsageError, match="SEQPIPE_FEATURES=maped: must be auto, memory or mapped"):
-        form_of(load(PIPELINES / "ner.yaml"), tmp_path).read(load(PIPELINES / "ner.yaml").data.train)
+        form_of(load_config(PIPELINES / "ner.yaml"), tmp_path).read(load_config(PIPELINES / "ner.yaml").data.train)

@@ -18,10 +18,10 @@ from tiny_pipelines import QUIET, plugins, untrained
 from torch import Tensor
 
 from seqpipe.api.run import Run
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.errors import ConfigError, DataError, EnvError
 from seqpipe.runs.train import train_run
-from seqpipe.training.datasets import Batches, Example, collate, examples, read, shorten
+from seqpipe.training.datasets import Batches, Example, collate, examples, load_records, shorten
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.fit import fit_artifacts
 
@@ -46,11 +46,11 @@ def pipeline(
         records.append(record)
     stages = {"tokenizer": "words", "encoder": encoder, "head": HEADS.get(head, head), "train": {"threads": 1}}
     yaml = write_pipeline(folder, lambda count, seed: records, "long", **stages)
-    return load(yaml, ["data.dev=null", "data.test=null", "train.epochs=1", *overrides])
+    return load_config(yaml, ["data.dev=null", "data.test=null", "train.epochs=1", *overrides])
 
 
 def prepared(config: Config) -> tuple[list[Example], list[str]]:
-    records, warnings = read(config.data.reader, config.data.train), list[str]()
+    records, warnings = load_records(config.data.reader, config.data.train), list[str]()
     return examples(config, fit_artifacts(config, records), records, warn=warnings.append), warnings
 
 
@@ -85,10 +85,10 @@ def test_a_truncated_source_has_its_first_tokens_whatever_the_length_of_its_targ
 def test_a_truncated_text_has_the_values_of_its_words_and_pairs_and_no_place_in_it(tmp_path: Path) -> None:
     yaml = write_pipeline(tmp_path, parsed, "parsed", tokenizer="words", head="shape")
     whole, cut = (
-        load(yaml, ["data.dev=null", "data.test=null", *overrides], plugins(shape=("head", Shape)))
+        load_config(yaml, ["data.dev=null", "data.test=null", *overrides], plugins(shape=("head", Shape)))
         for overrides in ([], ["train.max_tokens=3", "train.too_long=truncate"])
     )
-    records = read(whole.data.reader, whole.data.train)
+    records = load_records(whole.data.reader, whole.data.train)
     number = next(i for i, record in enumerate(records) if len(record["words"]) > 3 and len(record["weight"]) > 1)
     artifacts, example = fit_artifacts(whole, records), prepared(whole)[0][number]
     with pytest.raises(DataError, match="its answer is a place in it"):
@@ -142,7 +142,7 @@ def of_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         monkeypatch.setattr(long_texts, "TEXTS", 12)
         monkeypatch.setattr(long_texts, "LONG", 8)
         path = long_texts.prepare(name, encoder, 400, tmp_path)
-        config = load(path, [f"data.dev={tmp_path}/train.jsonl", *overrides])
+        config = load_config(path, [f"data.dev={tmp_path}/train.jsonl", *overrides])
         stage = config.inputs[0].encoder[0].cls
         forward = stage.forward
 
@@ -191,7 +191,7 @@ def test_a_text_of_dev_that_fails_is_named(of_family: Callable[..., Run], name: 
 
 def test_scores_on_dev_name_a_text_that_fails_and_leave_training_on(of_family: Callable[..., Run]) -> None:
     config = of_family("label", "lstm").config
-    records, model = read(config.data.reader, config.data.train), untrained(config).train()
+    records, model = load_records(config.data.reader, config.data.train), untrained(config).train()
     with pytest.raises(DataError, match=r"train\.jsonl:9: out of memory in encoder: encoder 'lstm'.*shorten"):
         list(predictor(model).stream(records))
     assert model.training

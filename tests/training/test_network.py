@@ -17,7 +17,7 @@ from seqpipe.answers.text import TextTask
 from seqpipe.errors import DataError, PluginError
 from seqpipe.plugin import Size
 from seqpipe.runtime.opened import same_answer
-from seqpipe.training.datasets import read
+from seqpipe.training.datasets import load_records
 from seqpipe.training.evaluation import option_table, predictor
 from seqpipe.training.network import Network, score_gap
 
@@ -123,7 +123,7 @@ def test_the_predictor_answers_without_dropout_and_leaves_training_mode_as_it_wa
     network, _ = build_parts(config)
     calls: list[int] = []
     model = predictor(network, before=lambda: calls.append(1))
-    records = read(config.data.reader, config.data.dev or tmp_path)
+    records = load_records(config.data.reader, config.data.dev or tmp_path)
     network.train()
     together = list(model.stream(records))
     assert network.training

@@ -12,8 +12,8 @@ from tiny_pipelines import build_parts, labelled_texts, load_tagger, seqpipe
 
 from seqpipe import Run
 from seqpipe.answers.types import Metric
-from seqpipe.config.loader import load
-from seqpipe.training.progress import Progress, outcome_lines, outcome_of, rise_of_loss
+from seqpipe.config.loader import load_config
+from seqpipe.training.progress import TrainingProgress, outcome_lines, outcome_of, rise_of_loss
 
 METRICS = {"f1": Metric(), "perplexity": Metric(percent=False, more_is_better=False)}
 
@@ -23,7 +23,7 @@ def outcome(
 ) -> dict[str, Any]:
     """The outcome of a training of at most 5 epochs with patience 2 that had these dev scores, and the last losses."""
     config = load_tagger(folder, "train.epochs=5", "train.patience=2", *more)
-    progress, sign = Progress(first_loss=losses[0]), -1 if metric == "perplexity" else 1
+    progress, sign = TrainingProgress(first_loss=losses[0]), -1 if metric == "perplexity" else 1
     for score in scores:
         assert not progress.done
         is_better = progress.best is None or sign * score > progress.best
@@ -99,7 +99,9 @@ def test_a_loss_is_measured_by_that_of_a_uniform_guess(tmp_path: Path) -> None:
 @pytest.mark.parametrize("head", [{"use": "label", "label_smoothing": 0.1}, {"use": "label", "multi": True}])
 def test_a_head_whose_weights_are_zero_has_the_loss_of_a_uniform_guess(tmp_path: Path, head: dict[str, Any]) -> None:
     records = several_labels if "multi" in head else labelled_texts
-    pipeline, batches = build_parts(load(write_pipeline(tmp_path, records, "zeros", tokenizer="words", head=head)))
+    pipeline, batches = build_parts(
+        load_config(write_pipeline(tmp_path, records, "zeros", tokenizer="words", head=head))
+    )
     for weights in pipeline.head.parameters():
         weights.data.zero_()
     pipeline.eval()
@@ -129,13 +131,13 @@ def test_the_highest_loss_is_that_of_an_epoch_after_the_first(tmp_path: Path) ->
     config = load_tagger(tmp_path, "data.dev=null", "train.epochs=3")
     for losses, highest in (([5.0, 3.0, 4.0], 4.0), ([5.0], 5.0)):
         history = [{"epoch": i, "step": i, "loss": loss} for i, loss in enumerate(losses, 1)]
-        ended = outcome_of(Progress(first_loss=9.0, history=history), config)
+        ended = outcome_of(TrainingProgress(first_loss=9.0, history=history), config)
         assert ended["losses"] == [9.0, losses[-1], highest]
 
 
 def test_without_dev_data_the_last_epoch_is_kept_without_a_report(tmp_path: Path) -> None:
     config = load_tagger(tmp_path, "data.dev=null", "train.epochs=1")
-    progress = Progress(first_loss=0.75, history=[{"epoch": 1, "step": 3, "loss": 0.5}])
+    progress = TrainingProgress(first_loss=0.75, history=[{"epoch": 1, "step": 3, "loss": 0.5}])
     progress.improve(-0.5)
     progress.next_epoch(config.train, improved=True)
     ended = outcome_of(progress, config)

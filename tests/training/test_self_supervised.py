@@ -11,12 +11,12 @@ from tiny_pipelines import plugins, succeed
 from torch import Tensor, nn
 
 from seqpipe.config.contract import metric_types
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load_config
 from seqpipe.errors import ConfigError, PluginError
-from seqpipe.evaluation.scores import evaluate, goodness
+from seqpipe.evaluation.scores import goodness, score_records
 from seqpipe.testing import check_head
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.datasets import collate, examples, read
+from seqpipe.training.datasets import collate, examples, load_records
 from seqpipe.training.evaluation import dev_measures, predictor
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.network import Network
@@ -66,12 +66,12 @@ def records(count: int, seed: int) -> list[dict[str, Any]]:
 
 def backward(folder: Path, toy: type = Backward, head: Any = "backward") -> Config:
     yaml = write_pipeline(folder, records, "back", (12, 12, 12), tokenizer="words", head=head)
-    return load(yaml, (), plugins(backward=("head", toy)))
+    return load_config(yaml, (), plugins(backward=("head", toy)))
 
 
 def fitted(config: Config, extra: Sequence[Any] = ()) -> tuple[Network, dict[str, Tensor], list[Any]]:
     """The pipeline at its first weights, a batch of all records, and the records."""
-    rows = [*read(config.data.reader, config.data.train, 12), *extra]
+    rows = [*load_records(config.data.reader, config.data.train, 12), *extra]
     artifacts = fit_artifacts(config, rows)
     torch.manual_seed(1)
     return Network(config, artifacts), collate(artifacts, examples(config, artifacts, rows)), rows
@@ -96,7 +96,7 @@ def test_without_a_reference_the_mean_of_its_numbers_is_measured(tmp_path: Path)
     config = backward(tmp_path)
     network, _, rows = fitted(config, [{"text": ""}])
     answers = [answer["score"] for answer in predictor(network).stream(rows)]
-    scores = evaluate(predictor(network), rows)[""]
+    scores = score_records(predictor(network), rows)[""]
     assert scores == {"mean_score": pytest.approx(sum(answers[:-1]) / 12), "unanswered": 1}
 
 
@@ -143,7 +143,7 @@ def test_beside_a_head_with_labels_those_alone_decide_the_score(tmp_path: Path) 
     network, batch, rows = fitted(config)
     measures = {name: set(scores) for name, scores in dev_measures(network, [batch])[1].items()}
     assert measures == {"backward": {"error"}, "label": set()}
-    scores = evaluate(predictor(network), rows)[""]
+    scores = score_records(predictor(network), rows)[""]
     assert scores["mean"] == scores["exact"] == scores["label"]["accuracy"]
     assert set(scores["backward"]) == {"mean_score"}
 

@@ -27,7 +27,7 @@ from tiny_pipelines import (
 )
 from torch.nn import functional as F
 
-from seqpipe.config.loader import Config, load, resolved
+from seqpipe.config.loader import Config, load_config, resolved
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.nn import crf
 from seqpipe.runs.check import build_trial
@@ -46,12 +46,12 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 def teach(yaml: Path, *overrides: str) -> Path:
     """The folder of a teacher's run of one epoch."""
-    train_run(load(yaml, ["name=teacher", "train.epochs=1", *overrides]))
+    train_run(load_config(yaml, ["name=teacher", "train.epochs=1", *overrides]))
     return Path("runs/teacher").absolute()
 
 
 def student(yaml: Path, *overrides: str, **keys: Any) -> Config:
-    return load(yaml, [f"train.teacher={json.dumps(TAUGHT | keys)}", *overrides])
+    return load_config(yaml, [f"train.teacher={json.dumps(TAUGHT | keys)}", *overrides])
 
 
 def lesson(config: Config) -> tuple[Network, Any, list[Any]]:
@@ -101,7 +101,7 @@ def test_a_student_with_the_weights_of_its_teacher_has_nothing_to_learn_from_it(
     fresh = network.loss(batch).item()
     network.load_state_dict(checkpoint.load_best(run / "checkpoints"))
     assert abs(network.loss(batch).item()) < 1e-5 < fresh / 50
-    without_teacher = Network(load(yaml), network.artifacts).eval()
+    without_teacher = Network(load_config(yaml), network.artifacts).eval()
     without_teacher.load_state_dict(network.state_dict())
     assert without_teacher.loss(batch).item() > 0.1  # the labels still have something to teach
 
@@ -167,11 +167,13 @@ def test_a_bundle_without_its_run_teaches_labels_as_its_run_does(tmp_path: Path)
     assert of_run == student(yaml)
     _, _, by_run = lesson(of_run)
     shutil.copytree(tmp_path / "runs/teacher/bundle", tmp_path / "alone")
-    _, _, by_bundle = lesson(load(yaml, ["train.teacher={path: alone, temperature: 3.0}"]))
+    _, _, by_bundle = lesson(load_config(yaml, ["train.teacher={path: alone, temperature: 3.0}"]))
     for first, second in zip(by_run, by_bundle, strict=True):
         torch.testing.assert_close(first[""], second[""], atol=1e-5, rtol=0)
     with pytest.raises(UsageError, match="alone answers with label, and the head 'tags' with tags"):
-        lesson(load(write_tagger(tmp_path, {"head": {"use": "tags", "scheme": "none"}}), ["train.teacher=alone"]))
+        lesson(
+            load_config(write_tagger(tmp_path, {"head": {"use": "tags", "scheme": "none"}}), ["train.teacher=alone"])
+        )
 
 
 def test_the_texts_of_a_beam_search_are_targets_beside_those_of_the_records(tmp_path: Path) -> None:
@@ -237,7 +239,7 @@ def test_a_run_resumes_bit_equal_without_its_teacher(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"train\.teacher: no such run"):
         train_run(student(yaml, *settings, "name=other"))
     config = student(yaml, *settings)
-    assert load(resolved(config, tmp_path)).train == config.train  # a path of the file's folder
+    assert load_config(resolved(config, tmp_path)).train == config.train  # a path of the file's folder
 
 
 def test_a_teacher_that_does_not_fit_is_refused_with_the_fix(tmp_path: Path) -> None:
@@ -248,15 +250,15 @@ def test_a_teacher_that_does_not_fit_is_refused_with_the_fix(tmp_path: Path) -> 
         build_trial(student(yaml))  # as `seqpipe check` does
     changes = ["head={use: mean, order: [bad, fine, good]}", f"train.teacher={json.dumps(TAUGHT)}"]
     with pytest.raises(UsageError, match="cannot teach the head 'mean'; a head with a `distribution` can"):
-        lesson(load(yaml, changes, plugins(**toy_heads())))
+        lesson(load_config(yaml, changes, plugins(**toy_heads())))
     with pytest.raises(ConfigError, match=r"data.unlabelled: nothing reads it; .*add train.teacher"):
-        load(yaml, ["data.unlabelled=train.jsonl"])
+        load_config(yaml, ["data.unlabelled=train.jsonl"])
     with pytest.raises(ConfigError, match=r"train.teacher.weigth: 'teacher' has no such key; did you mean 'weight'"):
-        load(yaml, ["train.teacher={path: runs/teacher, weigth: 1.0}"])
+        load_config(yaml, ["train.teacher={path: runs/teacher, weigth: 1.0}"])
     lm = language_model(tmp_path)
-    train_run(load(lm, ["name=writer"]))
+    train_run(load_config(lm, ["name=writer"]))
     with pytest.raises(UsageError, match=r"answers whole texts, .*; set head.packed: false"):
-        lesson(load(lm, ["head.packed=true", "head.context=5", "train.teacher=runs/writer"]))
+        lesson(load_config(lm, ["head.packed=true", "head.context=5", "train.teacher=runs/writer"]))
     shutil.rmtree(run / "checkpoints")
     with pytest.raises(UsageError, match="the run runs/teacher is not trained yet; train it first"):
         lesson(student(yaml))

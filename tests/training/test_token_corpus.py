@@ -10,7 +10,7 @@ import pytest
 import torch
 from tiny_pipelines import ForkedCommand, seqpipe, write_language_model
 
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import DataError
 from seqpipe.training.checkpoint import best, load_weights
 from seqpipe.training.data_forms import data_form
@@ -28,7 +28,7 @@ def yaml(folder: Path, **changes: Any) -> Path:
 
 
 def test_the_file_holds_every_token_with_an_end_between_two_texts(tmp_path: Path) -> None:
-    config = load(yaml(tmp_path))
+    config = load_config(yaml(tmp_path))
     records = Records(config.data.reader, config.data.train)
     artifacts = fit_artifacts(config, records)
     (tmp_path / ".tokens.bin.x.part").touch()  # of a process that was killed at it
@@ -46,7 +46,7 @@ def test_the_file_holds_every_token_with_an_end_between_two_texts(tmp_path: Path
 def test_a_file_of_tokens_that_was_cut_or_changed_is_written_again(
     tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
-    config, path = load(yaml(tmp_path)), tmp_path / "tokens.bin"
+    config, path = load_config(yaml(tmp_path)), tmp_path / "tokens.bin"
     records = Records(config.data.reader, config.data.train)
     source = fit_artifacts(config, records).featurizer
     expected = token_file(path, source, records).tolist()
@@ -111,7 +111,7 @@ def test_stateful_windows_follow_those_of_the_batch_before() -> None:
 @pytest.mark.parametrize(("stateful", "dev_length"), [(False, 5), (True, len(TEXT.replace("\n\n", "\n")) - 1)])
 def test_dev_windows_are_longer_where_training_is_stateful(stateful: bool, dev_length: int, tmp_path: Path) -> None:
     head = {"use": "lm", "context": 5, "stateful": stateful}
-    config = load(yaml(tmp_path, head=head), ["data.dev=text.txt", "train.epoch_steps=3"])
+    config = load_config(yaml(tmp_path, head=head), ["data.dev=text.txt", "train.epoch_steps=3"])
     form = data_form(config)
     records = form.read(config.data.train)
     data = form.load(fit_artifacts(config, records), records, tmp_path / "run")
@@ -121,7 +121,9 @@ def test_dev_windows_are_longer_where_training_is_stateful(stateful: bool, dev_l
     assert first["ids"].shape[1] == dev_length
     if stateful:
         with pytest.raises(DataError, match=r"text\.txt: .*epoch_steps"):
-            data_form(load(config.file, ["train.epoch_steps=99"])).load(data.artifacts, records, tmp_path / "run")
+            data_form(load_config(config.file, ["train.epoch_steps=99"])).load(
+                data.artifacts, records, tmp_path / "run"
+            )
 
 
 @pytest.mark.parametrize("sync", [2, 9, 18])

@@ -16,7 +16,7 @@ from seqpipe.config.run_layout import HISTORY
 from seqpipe.errors import TrainingError
 from seqpipe.runs import train as training
 from seqpipe.training.optim import make_optimizer, rate_factor
-from seqpipe.training.progress import Progress
+from seqpipe.training.progress import TrainingProgress
 from seqpipe.training.trainer import Trainer
 
 Weights = dict[str, torch.Tensor]
@@ -50,7 +50,7 @@ def test_a_run_leaves_the_number_of_threads_as_it_was(folder: Path) -> None:
     assert torch.get_num_threads() == 3
 
 
-def trained(config: Config, folder: Path, *scores: Any) -> tuple[Weights, Progress]:
+def trained(config: Config, folder: Path, *scores: Any) -> tuple[Weights, TrainingProgress]:
     """The weights and progress after training with these dev scores, one an epoch; an exception is raised."""
     pipeline, batches = build_parts(config)
     left = iter(scores)

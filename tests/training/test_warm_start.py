@@ -25,7 +25,7 @@ from tiny_pipelines import (
 )
 from torch import Tensor
 
-from seqpipe.config.loader import Config, load, resolved
+from seqpipe.config.loader import Config, load_config, resolved
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, PluginError, UsageError
 from seqpipe.runs.full_run import RunOptions, run_all
@@ -53,7 +53,7 @@ def old_folder(tmp_path_factory: pytest.TempPathFactory) -> New:
     def train(write: Callable[[Path], Path], *overrides: str, **toys: tuple[str, type]) -> Path:
         folder = tmp_path_factory.mktemp("old")
         with contextlib.chdir(folder):
-            train_run(load(write(folder), ["name=old", "train.epochs=1", *overrides], plugins(**toys)))
+            train_run(load_config(write(folder), ["name=old", "train.epochs=1", *overrides], plugins(**toys)))
         return folder
 
     return train
@@ -134,7 +134,7 @@ def test_rows_of_tokens_characters_and_tags_go_by_their_names(tmp_path: Path, ne
     )
     yaml, run = new(words, *stages), tmp_path / "old/runs/old"
     inits = ("embedding.0", "embedding.1", "encoder", "head")
-    network, fresh, report = started(load(yaml, [*stages, *(f"{key}.init={OLD}" for key in inits)]))
+    network, fresh, report = started(load_config(yaml, [*stages, *(f"{key}.init={OLD}" for key in inits)]))
     weights, old = network.state_dict(), weights_of(run)
     artifacts, old_artifacts = network.artifacts, Artifacts.load(run)
     labels, old_labels = artifacts.tasks[0].labels, old_artifacts.tasks[0].labels
@@ -160,7 +160,7 @@ def test_rows_of_tokens_characters_and_tags_go_by_their_names(tmp_path: Path, ne
 
 
 def test_labels_of_the_run_come_first_and_count_nothing(tmp_path: Path, new: New) -> None:
-    config = load(new(moods, "head=label"), [f"head={{use: label, class_weights: balanced, init: {OLD}}}"])
+    config = load_config(new(moods, "head=label"), [f"head={{use: label, class_weights: balanced, init: {OLD}}}"])
     network, _, report = started(config)
     labels = network.artifacts.tasks[0].labels
     assert labels == ("bad", "fine", "good", "awkward")
@@ -174,7 +174,7 @@ def test_labels_of_the_run_come_first_and_count_nothing(tmp_path: Path, new: New
 def test_a_temperature_that_was_chosen_on_dev_is_not_taken(tmp_path: Path, new: New) -> None:
     yaml = new(moods, "head={use: label, calibrate: true}")
     assert weights_of(tmp_path / "old/runs/old")["heads.0.temperature"] != 1
-    network, _, _ = started(load(yaml, [f"head={{use: label, init: {OLD}}}"]))
+    network, _, _ = started(load_config(yaml, [f"head={{use: label, init: {OLD}}}"]))
     assert network.head.temperature == 1
 
 
@@ -189,12 +189,12 @@ def test_a_class_without_names_of_its_rows_is_refused_where_the_labels_differ(tm
         ({}, r"(?s)head 'mean' of toys: its labels differs from that of .*give it `rows`"),
         ({"rows": {"output.weight": ("vocabulary",)}}, r"axis 0 of output.weight is by vocabulary, of which there are"),
     ):
-        config = load(yaml, [f"head.init={OLD}"], plugins(mean=toy(**rows)))
+        config = load_config(yaml, [f"head.init={OLD}"], plugins(mean=toy(**rows)))
         with pytest.raises(PluginError, match=message):
             started(config)
     right = toy(rows={"output.weight": ("labels",), "output.bias": ("labels",)})
-    started(load(yaml, [f"head.init={OLD}"], plugins(mean=right)))
-    network, _, _ = started(load(write_classifier(yaml.parent), [f"head.init={OLD}"], plugins(mean=toy())))
+    started(load_config(yaml, [f"head.init={OLD}"], plugins(mean=right)))
+    network, _, _ = started(load_config(write_classifier(yaml.parent), [f"head.init={OLD}"], plugins(mean=toy())))
     assert torch.equal(network.head.output.weight, weights_of(tmp_path / "old/runs/old")["heads.0.output.weight"])
 
 
@@ -207,7 +207,7 @@ def test_a_class_without_names_of_its_rows_is_refused_where_the_labels_differ(tm
 )
 def test_a_head_of_other_options_is_refused_with_its_old_ones(new: New, head: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        started(load(new(moods, "head=label"), [f"head={{use: label, {head}, init: {OLD}}}"]))
+        started(load_config(new(moods, "head=label"), [f"head={{use: label, {head}, init: {OLD}}}"]))
     assert caught.value.problems[0].key == "head"
 
 
@@ -225,14 +225,14 @@ def test_a_head_of_other_options_is_refused_with_its_old_ones(new: New, head: st
 )
 def test_another_scheme_or_width_is_refused(new: New, stage: str, change: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        started(load(new(words), [change, f"{stage}.init={OLD}"]))
+        started(load_config(new(words), [change, f"{stage}.init={OLD}"]))
 
 
 def test_heads_are_found_by_their_names_then_by_their_places(tmp_path: Path, new: New) -> None:
     head = "{{use: label, target: topic, name: {}}}"
     yaml = new(write_tagger, f"head=[{head.format('first')}, {head.format('second')}]", LOOKUP)
     names = (f"{name}, init: {OLD}" for name in ("second", "third"))
-    network, _, report = started(load(yaml, [f"head=[{', '.join(map(head.format, names))}]", LOOKUP]))
+    network, _, report = started(load_config(yaml, [f"head=[{', '.join(map(head.format, names))}]", LOOKUP]))
     old = weights_of(tmp_path / "old/runs/old")["heads.1.output.weight"]
     assert all(torch.equal(head.output.weight, old) for head in network.heads)
     assert "old (head.1): its 2 labels are kept" in report[0]
@@ -243,7 +243,7 @@ def test_heads_are_found_by_their_names_then_by_their_places(tmp_path: Path, new
 
 def test_the_tokenizer_of_the_run_is_taken_as_it_is_and_counts_are_of_the_new_data(tmp_path: Path, new: New) -> None:
     overrides = [f"tokenizer.init={OLD}", "tokenizer.lowercase=false", f"embedding.0.init={OLD}"]
-    network, _, report = started(load(new(words), overrides))
+    network, _, report = started(load_config(new(words), overrides))
     run = tmp_path / "old/runs/old"
     artifacts, old = network.artifacts, Artifacts.load(run)
     assert artifacts.vocabulary == old.vocabulary
@@ -261,10 +261,10 @@ def test_the_tokenizer_of_the_run_is_taken_as_it_is_and_counts_are_of_the_new_da
 
 def test_a_vocabulary_of_which_the_run_knows_hardly_any_word_gets_a_note(new: New) -> None:
     yaml = new(words)
-    _, _, report = started(load(yaml, [f"embedding.0.init={OLD}"]))
+    _, _, report = started(load_config(yaml, [f"embedding.0.init={OLD}"]))
     assert not any("note" in line for line in report)
     (yaml.parent / "train.conll").write_text("Lund\tB-LOC\nnobody\tO\nis\tO\nhere\tO\n")
-    _, _, report = started(load(yaml, [f"embedding.0.init={OLD}"]))
+    _, _, report = started(load_config(yaml, [f"embedding.0.init={OLD}"]))
     assert report[0].endswith("1 of 4 tokens are known there")
     assert report[1].startswith("note: embedding.0: the rows of the other 3 tokens start at random")
     assert report[1].endswith("beside the `use` of the tokenizer too")
@@ -275,7 +275,7 @@ def test_a_decoder_keeps_the_rows_of_its_target_tokens(tmp_path: Path, new: New,
     writer = "head={{use: seq2seq, hidden: 16, target: reversed, target_tokenizer: {{use: chars{0}}}{1}}}"
     yaml, run = new(write_seq2seq, writer.format("", "")), tmp_path / "old/runs/old"
     write_jsonl(yaml.parent / "train.jsonl", [{"text": "abxy", "reversed": "yxba"}, {"text": "cd", "reversed": "dc"}])
-    network, fresh, report = started(load(yaml, [writer.format(init, f", init: {OLD}")]))
+    network, fresh, report = started(load_config(yaml, [writer.format(init, f", init: {OLD}")]))
     old, weights = weights_of(run), network.state_dict()
     tokens, old_tokens = (each.tasks[0].target_vocabulary for each in (network.artifacts, Artifacts.load(run)))
     assert (tokens == old_tokens) is bool(init)
@@ -301,7 +301,7 @@ def test_pretrained_vectors_go_by_their_words(tmp_path: Path, new: New, was: boo
     stage = f"embedding={{{{use: vectors, path: {tmp_path}/some.vec, train: {{0}}{{1}}}}}}"
     yaml = new(words, stage.format(str(was).lower(), ""))
     (tmp_path / "some.vec").write_text(vectors.format("met"))
-    network, fresh, _ = started(load(yaml, [stage.format(str(becomes).lower(), f", init: {OLD}")]))
+    network, fresh, _ = started(load_config(yaml, [stage.format(str(becomes).lower(), f", init: {OLD}")]))
 
     def rows(state: Mapping[str, Tensor], words: Sequence[str]) -> dict[Any, Tensor]:
         x = state["embedding.0.table.weight"].clone()
@@ -323,7 +323,7 @@ def test_pretrained_vectors_go_by_their_words(tmp_path: Path, new: New, was: boo
 def test_a_run_keeps_the_labels_of_the_one_that_it_started_from_and_does_not_need_it(tmp_path: Path, new: New) -> None:
     yaml = new(moods, "head=label", "train.epochs=12")
     init = ["head=label", *(f"{key}.init={OLD}" for key in ("tokenizer", "embedding", "head"))]
-    config = load(yaml, [*init, "train.epochs=2", "train.optimizer.lr=0.005"])
+    config = load_config(yaml, [*init, "train.epochs=2", "train.optimizer.lr=0.005"])
     with contextlib.chdir(yaml.parent):
         run_all(config, QUIET, RunOptions("cpu"))
         folder = Path("runs/moods").absolute()
@@ -338,11 +338,11 @@ def test_a_run_keeps_the_labels_of_the_one_that_it_started_from_and_does_not_nee
 
 def test_a_change_of_the_run_that_it_started_from_makes_another_run(tmp_path: Path, new: New) -> None:
     yaml, learned = new(words), tmp_path / "old/runs/old/learned.json"
-    config = load(yaml, [f"{key}.init={OLD}" for key in ("encoder", "tokenizer")])
+    config = load_config(yaml, [f"{key}.init={OLD}" for key in ("encoder", "tokenizer")])
     sources = fingerprint(config)["sources"]
     assert list(sources) == ["tokenizer.init", "encoder.init"]
     assert list(sources["encoder.init"]) == ["weights", "learned.json", "tokenizer.json"]
-    assert "sources" not in fingerprint(load(yaml))
+    assert "sources" not in fingerprint(load_config(yaml))
     with contextlib.chdir(yaml.parent):
         train_run(config)
         learned.write_text(learned.read_text() + " ")
@@ -352,7 +352,7 @@ def test_a_change_of_the_run_that_it_started_from_makes_another_run(tmp_path: Pa
 
 def test_a_run_is_not_started_from_itself_and_nothing_is_moved(tmp_path: Path, new: New) -> None:
     new(write_tagger)
-    config = load(tmp_path / "old/tiny.yaml", ["name=old", "encoder.init=runs/old"])
+    config = load_config(tmp_path / "old/tiny.yaml", ["name=old", "encoder.init=runs/old"])
     with contextlib.chdir(tmp_path / "old"), pytest.raises(ConfigError, match="names this run's own folder") as caught:
         tiny_pipelines.begin_run(config, fresh=True)
     assert caught.value.problems[0].key == "encoder.init"
@@ -365,7 +365,7 @@ def test_frozen_stages_keep_what_they_started_from_and_a_resumed_run_is_not_star
     yaml = new(words)
     keys = ("tokenizer", "embedding.0", "embedding.1", "encoder", "head")
     frozen = [f"{key}.freeze=true" for key in ("embedding.0", "encoder")]
-    config = load(yaml, [*(f"{key}.init={OLD}" for key in keys), *frozen, "train.epochs=2", "data.dev=null"])
+    config = load_config(yaml, [*(f"{key}.init={OLD}" for key in keys), *frozen, "train.epochs=2", "data.dev=null"])
     old = weights_of(tmp_path / "old/runs/old")
 
     class Cut(Console):

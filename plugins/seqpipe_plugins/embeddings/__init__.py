@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-GROUPS = 4  # of words of similar lengths
+WORD_GROUPS = 4  # of words of similar lengths
 
 
 def uniform_embedding(size: int, dim: int) -> nn.Embedding:
@@ -30,6 +30,6 @@ def each_word_once(words: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor
     distinct, copies = torch.unique(words, dim=0, return_inverse=True)  # (W, C), (N,)
     lengths = (distinct != 0).sum(1)
     order = lengths.argsort(stable=True)
-    groups = order.tensor_split(min(GROUPS, len(order)))
+    groups = order.tensor_split(min(WORD_GROUPS, len(order)))
     parts = [compute(distinct[rows, : max(1, int(lengths[rows[-1]]))]) for rows in groups]  # (W', D) each
     return torch.cat(parts)[order.argsort()[copies]]

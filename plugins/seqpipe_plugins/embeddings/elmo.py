@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from seqpipe.plugin import Probability
 from seqpipe_plugins.embeddings.char_cnn import CharCNN
-from seqpipe_plugins.encoders.bilm import BiLM
+from seqpipe_plugins.encoders.bilm import BiLMEncoder
 
 
 class ELMo(nn.Module):
@@ -57,7 +57,7 @@ class ELMo(nn.Module):
         super().__init__()
         self.dim, self.layer_norm = 2 * hidden, layer_norm
         self.chars = CharCNN(sizes, dim=dim, char_dim=char_dim, widths=widths)
-        self.model = BiLM(dim, {}, hidden=hidden, layers=layers, residual=residual, initial_state=initial_state)
+        self.model = BiLMEncoder(dim, {}, hidden=hidden, layers=layers, residual=residual, initial_state=initial_state)
         for module in (self.chars, self.model):
             module.requires_grad_(train)
         self.weights = nn.Parameter(torch.zeros(1 + layers))

@@ -15,7 +15,7 @@ _PROPERTIES = ("height", "width", "normalise", "background", "maximum")
 Side = Annotated[int, Field(ge=1, le=4096)]
 
 
-class Image(nn.Module):
+class ImageEmbedding(nn.Module):
     """The pixels of a picture, resized to H rows of W pixels; for a source without a tokenizer.
 
     The record's field `field` is a PNG or JPEG file or an array of numbers from 0 to `maximum`. x (B, H, W · C) has

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from seqpipe.plugin import Matrix, Probability
 
 
-class Linear(nn.Module):
+class LinearEmbedding(nn.Module):
     """A linear layer over rows of numbers, x = W r + b; for a source without a tokenizer.
 
     The record's field `field` is a list of rows, such as the regions of an image or the frames of a recording (attended

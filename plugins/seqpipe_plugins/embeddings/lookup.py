@@ -13,8 +13,8 @@ from seqpipe.nn.layers import LockedDropout
 from seqpipe.plugin import Column, Probability, token_counts
 from seqpipe_plugins.embeddings import uniform_embedding
 
-UNK = 1
-SPECIALS = 4  # [PAD] [UNK] [BOS] [EOS]
+UNK_ID = 1
+SPECIAL_COUNT = 4  # [PAD] [UNK] [BOS] [EOS]
 
 
 class Lookup(nn.Module):
@@ -83,6 +83,6 @@ class Lookup(nn.Module):
         """Return the vector of each token; in training with word dropout and dropout."""
         if self.training and (self.word_dropout or self.rare_dropout):
             p = torch.where(self.rare[ids], max(self.word_dropout, self.rare_dropout), self.word_dropout)  # (B, T)
-            ids = torch.where((torch.rand_like(p) < p) & (ids >= SPECIALS), UNK, ids)
+            ids = torch.where((torch.rand_like(p) < p) & (ids >= SPECIAL_COUNT), UNK_ID, ids)
         x: Tensor = self.dropout(self.table(ids))
         return x

@@ -14,7 +14,7 @@ from seqpipe.plugin import Mel as Spectra
 from seqpipe.plugin import UsageError
 
 
-class Mel(nn.Module):
+class MelEmbedding(nn.Module):
     """Log-mel spectra of a sound, a row for each frame of it; for a source without a tokenizer.
 
     The record's field `field` is a sound: the path of a WAV in a data file (the readers' option `files`), its content

@@ -19,7 +19,7 @@ INTERPOLATION = 0.25  # factor of the weight of an n-gram with the same frequenc
 Lengths = Annotated[list[PositiveInt], Field(min_length=2, max_length=2)]
 
 
-class Ngrams(nn.Module):
+class NgramsEmbedding(nn.Module):
     """The weighted sum of the vectors of a token's n-grams: of the words that end with it, and of its characters.
 
     As in fastText (Joulin et al. 2017; Bojanowski et al. 2017), but only n-grams of the training data have a vector,
@@ -137,13 +137,13 @@ def _weights(size: int, weighting: str) -> Tensor:  # (V,)
         weights = torch.ones(size)
         weights[0] = 0
         return weights
-    of_labels = torch.tensor(counts, dtype=torch.float64).view(-1, size)  # (L, V): texts, then those with each n-gram
-    texts, documents = of_labels.sum(0).split([1, size - 1])
+    by_label = torch.tensor(counts, dtype=torch.float64).view(-1, size)  # (L, V): texts, then those with each n-gram
+    texts, documents = by_label.sum(0).split([1, size - 1])
     idf = torch.log((1 + texts) / (1 + documents)) + 1
     if weighting == "nb":
         # Log-count ratios of each label against the others (Wang and Manning 2012), each count raised by 1.
-        inside = 1 + of_labels[:, 1:]
-        outside = 1 + documents - of_labels[:, 1:]
+        inside = 1 + by_label[:, 1:]
+        outside = 1 + documents - by_label[:, 1:]
         ratios = torch.log(inside / inside.sum(1, keepdim=True)) - torch.log(outside / outside.sum(1, keepdim=True))
         idf = idf * (ratios.square().mean(0).sqrt() + INTERPOLATION)
     return torch.cat([torch.zeros(1), idf.float()])

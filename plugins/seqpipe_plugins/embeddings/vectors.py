@@ -24,12 +24,12 @@ from torch.nn import functional as F
 
 from seqpipe.plugin import DataError, Probability, token_counts
 
-from .lookup import SPECIALS, Lookup
+from .lookup import SPECIAL_COUNT, Lookup
 
 Format = Literal["auto", "word2vec", "word2vec-binary", "glove"]
 
 LONGEST_LINE, LONGEST_WORD = 10_000_000, 10_000  # bytes
-CHUNK = 1 << 18
+CHUNK_BYTES = 1 << 18
 _HEADER = re.compile(rb"(?:\xef\xbb\xbf)?(\d{1,18}) (\d{1,9})[ \t]*\r?\n")
 _WRITTEN = re.compile(rb"[-+.0-9eEnaif \t\r]+(\n[^\0-\x08\x0b\x0c\x0e-\x1f]*)?")  # numbers as text, then more text
 _FASTTEXT_MODEL = (793712314).to_bytes(4, "little")
@@ -87,11 +87,11 @@ class Vectors(Lookup):
             word_dropout=word_dropout,
             rare_dropout=rare_dropout,
         )
-        words, counts = len(vocabulary) - SPECIALS, token_counts(vocabulary)
+        words, counts = len(vocabulary) - SPECIAL_COUNT, token_counts(vocabulary)
         covered = len(rows_by_id)
         self.coverage = f"{covered:,} of {words:,} words ({covered / words:.1%}) have a vector in {path.name}"
         if counts is not None:
-            share = sum(counts[i] for i in rows_by_id) / max(1, sum(counts[SPECIALS:]))
+            share = sum(counts[i] for i in rows_by_id) / max(1, sum(counts[SPECIAL_COUNT:]))
             self.coverage += f"; these are {share:.1%} of the known words in the training texts"
         with torch.no_grad():
             weight = self.table.weight  # (V, D), uniform within (3 / D) ** 0.5: a standard deviation of D ** -0.5
@@ -154,7 +154,7 @@ def _matching_rows(
     vocabulary: Sequence[str], path: Path, form: Format, limit: int | None, fold: bool
 ) -> dict[int, np.ndarray]:
     """Return the file's vector of each id that has one; for words that differ in case, the first in the file."""
-    exact = {word: i for i, word in enumerate(vocabulary) if i >= SPECIALS}
+    exact = {word: i for i, word in enumerate(vocabulary) if i >= SPECIAL_COUNT}
     folded: dict[str, list[int]] = {}
     for word, i in exact.items() if fold else ():
         folded.setdefault(word.casefold(), []).append(i)
@@ -190,13 +190,13 @@ def entries(path: Path, wanted: Callable[[str], bool], form: Format, limit: int 
     if form == "auto":
         with _open_vectors(path) as file:
             first = file.readline(LONGEST_LINE)
-            rest = file.read(2 * LONGEST_WORD)
+            sample = file.read(2 * LONGEST_WORD)
         if first.startswith(_FASTTEXT_MODEL):
             raise DataError(f"{path}: this is a fastText model (.bin); use its vectors as text (.vec)")
         # GloVe has no line with sizes. Both formats of word2vec have one, and differ after the first word: the text has
         # digits there, the binary file the bytes of float32, some of which are not characters of numbers.
         header = _HEADER.fullmatch(first)
-        numbers = rest[rest.find(b" ") + 1 :][: min(64, 4 * int(header[2]))] if header else b""
+        numbers = sample[sample.find(b" ") + 1 :][: min(64, 4 * int(header[2]))] if header else b""
         form = "glove" if not header else "word2vec" if _WRITTEN.fullmatch(numbers) else "word2vec-binary"
     with _open_vectors(path) as file:
         if form == "word2vec-binary":
@@ -253,7 +253,7 @@ def _binary(file: BinaryIO, path: Path, wanted: Callable[[str], bool], limit: in
         # The numbers' bytes may include spaces and newlines: only the first space after `start` ends a word, and the
         # next word begins a fixed number of bytes after it. `base` is the offset of the buffer in the file.
         while (cut := buffer.find(b" ", start)) < 0 or len(buffer) <= cut + size:
-            more = file.read(CHUNK)
+            more = file.read(CHUNK_BYTES)
             if cut - start > LONGEST_WORD or (cut < 0 and len(buffer) - start > LONGEST_WORD):
                 raise DataError(f"{path}: byte {base + start}: there is no word here; check the first line")
             if not more:
@@ -319,7 +319,7 @@ def _open_vectors(path: Path) -> Iterator[BinaryIO]:
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
             with gzip.open(raw) if packed else raw as file:
-                yield io.BufferedReader(file, CHUNK)
+                yield io.BufferedReader(file, CHUNK_BYTES)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be decompressed ({error}); check the file with `gzip -t`") from error
     except FileNotFoundError as error:

@@ -14,7 +14,7 @@ from seqpipe.nn.recurrent import InitialStateEncoder, InitialStateOption, ragged
 from seqpipe.plugin import Probability
 
 
-class BiLM(InitialStateEncoder):
+class BiLMEncoder(InitialStateEncoder):
     """Two independent stacks of LSTMs, one from left to right, one from right to left (Peters et al. 2018).
 
     With the head `bilm` this is a bidirectional language model. Unlike in the encoder `lstm`, no layer combines the

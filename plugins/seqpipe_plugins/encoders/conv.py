@@ -62,8 +62,8 @@ class Conv(nn.Module):
         for layer in [*self.layers] * self.iterations:
             assert isinstance(layer, nn.Conv1d)
             step, others = layer.dilation[0], layer.kernel_size[0] - 1
-            left = others if self.causal else others // 2
-            update = layer(F.pad(self.dropout(x), (left * step, (others - left) * step)))
+            left_padding = others if self.causal else others // 2
+            update = layer(F.pad(self.dropout(x), (left_padding * step, (others - left_padding) * step)))
             update = F.glu(update, 1) if self.gated else F.relu(update)
             x = torch.where(mask[:, None], x + update if self.residual else update, 0.0)
         return x.transpose(1, 2)

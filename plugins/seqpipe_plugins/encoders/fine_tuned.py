@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from seqpipe.nn.layers import EOS_ID
 from seqpipe.nn.pretrained import has_segment_embeddings, longest_input, pretrained_model
 from seqpipe.plugin import Checkpoint, DataError, UsageError
-from seqpipe_plugins.encoders.pretrained import Pretrained
+from seqpipe_plugins.encoders.pretrained import PretrainedEncoder
 
 _FAMILIES = ("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta")
 
 
-class FineTuned(Pretrained):
+class FineTuned(PretrainedEncoder):
     """A fine-tuned checkpoint as a whole: `seqpipe convert` makes a bundle of it.
 
     x (B, T, L) has what the checkpoint's own head gives for each token, `state` (B, L) what it gives for the whole
@@ -111,7 +111,7 @@ class FineTunedReader(FineTuned):
         token_types: Whether its tokenizer gives the two texts different token types.
     """
 
-    returns: ClassVar = Pretrained.returns
+    returns: ClassVar = PretrainedEncoder.returns
     cuts_texts = False
 
     def __init__(self, vocabulary: Sequence[str], *, checkpoint: Checkpoint, token_types: bool = True):
@@ -122,7 +122,7 @@ class FineTunedReader(FineTuned):
         self.overlap, self.first_tokens = None, min(64, self.window // 2)
         self.dim, self.max_tokens, self.example_length = 2, None, 2 * self.window
 
-    forward = Pretrained.forward
+    forward = PretrainedEncoder.forward
 
     def _output(self, inputs: dict[str, Tensor]) -> Tensor:
         outputs = self.model(**inputs)

@@ -14,13 +14,13 @@ from seqpipe.nn.layers import BOS_ID, EOS_ID
 from seqpipe.nn.pretrained import has_segment_embeddings, longest_input, pretrained_model
 from seqpipe.plugin import Checkpoint, Probability, UsageError
 
-_LONGEST = 512  # tokens of a window with both special ones; one of 8,192 takes gigabytes per layer
+_MAX_WINDOW_TOKENS = 512  # tokens of a window with both special ones; one of 8,192 takes gigabytes per layer
 # Families of `transformers` that accept the mask which is added to attention scores: it needs no row per query.
 _ADDED_MASK = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 _LAYER = re.compile(r"\blayers?\.(\d+)\.")
 
 
-class Pretrained(nn.Module):
+class PretrainedEncoder(nn.Module):
     """A pretrained encoder, such as BERT (Devlin et al. 2019), with its special tokens around each text.
 
     x (B, T, D) has the vectors of the text's tokens, `state` (B, D) that of the first special token ([CLS]). A text
@@ -77,7 +77,7 @@ class Pretrained(nn.Module):
                 raise UsageError(f"pretrained.layers: there is no layer {layer} of {self.depth}")
         most = longest_input(self.model)
         if window is None:
-            window = (_LONGEST if most is None else min(most, _LONGEST)) - 2
+            window = (_MAX_WINDOW_TOKENS if most is None else min(most, _MAX_WINDOW_TOKENS)) - 2
         elif most is not None and window > most - 2:
             limit = f"{checkpoint} reads {most} tokens, two of them special"
             raise UsageError(f"pretrained.window: {limit}; not {window}")
@@ -112,10 +112,10 @@ class Pretrained(nn.Module):
             window_ids = ids.index_select(1, at.clamp(max=T - 1).flatten()).reshape(-1, width)  # (B * n, w)
             real = at < lengths[..., None]  # (B, n, w)
         else:
-            rest = j - first - more  # (B, w) places in the moving part; repeated tokens are below 0
-            stays, moves = (j < first)[:, None], (rest >= 0)[:, None]  # (B, 1, w)
+            moving_place = j - first - more  # (B, w) places in the moving part; repeated tokens are below 0
+            stays, moves = (j < first)[:, None], (moving_place >= 0)[:, None]  # (B, 1, w)
             at = torch.where(stays, j, j - more + starts[:, None])  # (B, n, w)
-            real = ~moves | ((rest < room)[:, None] & (at < lengths[..., None]))  # (B, n, w)
+            real = ~moves | ((moving_place < room)[:, None] & (at < lengths[..., None]))  # (B, n, w)
             window_ids = ids.gather(1, at.clamp(max=T - 1).flatten(1)).unflatten(1, (n, width))
             window_ids = torch.where(stays | moves, window_ids, EOS_ID).flatten(0, 1)
             second = moves.expand(-1, n, -1).flatten(0, 1)

@@ -90,7 +90,7 @@ class PretrainedDecoder(KVCacheEncoder):
     def forward(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T) twice -> (B, T, D), (V, D), (V,)
         outputs, places = self.embed(ids), torch.arange(ids.shape[1], device=ids.device)[None]
         x = self.dropout(self.enter(outputs["x"], places))
-        for layer in cast("list[Layer]", list(self.layers)):
+        for layer in cast("list[PreNormLayer]", list(self.layers)):
             x = layer.fused_forward(x, places)
         return outputs | {"x": torch.where(mask[..., None], self.leave(x), 0.0)}
 
@@ -102,7 +102,7 @@ class PretrainedDecoder(KVCacheEncoder):
         return normed
 
 
-class Layer(nn.Module):
+class PreNormLayer(nn.Module):
     """A pre-norm residual layer of attention and a feed-forward network."""
 
     rotary: Tensor | None
@@ -179,7 +179,7 @@ class _GPT2:
         norm.load_state_dict({part: self.state[f"{name}.{part}"] for part in ("weight", "bias")})
         return norm
 
-    def layer(self, i: int, dropout: float) -> Layer:
+    def layer(self, i: int, dropout: float) -> PreNormLayer:
         at = f"transformer.h.{i}"
 
         def linear(name: str) -> nn.Linear:
@@ -189,7 +189,7 @@ class _GPT2:
         feedforward = nn.Sequential(linear("mlp.c_fc"), self.activation, linear("mlp.c_proj"))
         norms = self.norm(f"{at}.ln_1"), self.norm(f"{at}.ln_2")
         sizes = self.groups, self.groups, self.dim_of_head
-        return Layer(norms, linear("attn.c_attn"), linear("attn.c_proj"), feedforward, sizes, None, dropout)
+        return PreNormLayer(norms, linear("attn.c_attn"), linear("attn.c_proj"), feedforward, sizes, None, dropout)
 
 
 class _Llama:
@@ -217,7 +217,7 @@ class _Llama:
     def norm(self, name: str) -> nn.Module:
         return RMSNorm(self.state[f"{name}.weight"], self.config.rms_norm_eps)
 
-    def layer(self, i: int, dropout: float) -> Layer:
+    def layer(self, i: int, dropout: float) -> PreNormLayer:
         at = f"model.layers.{i}"
 
         def linear(*names: str) -> nn.Linear:
@@ -231,7 +231,7 @@ class _Llama:
         norms = self.norm(f"{at}.input_layernorm"), self.norm(f"{at}.post_attention_layernorm")
         sizes = self.config.num_attention_heads, self.groups, self.dim_of_head
         joined = linear("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-        return Layer(norms, joined, linear("self_attn.o_proj"), feedforward, sizes, self.rotary, dropout)
+        return PreNormLayer(norms, joined, linear("self_attn.o_proj"), feedforward, sizes, self.rotary, dropout)
 
 
 _FAMILIES: Mapping[str, type[_GPT2 | _Llama]] = {"gpt2": _GPT2, "llama": _Llama, "mistral": _Llama}

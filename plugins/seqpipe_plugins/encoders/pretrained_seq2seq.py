@@ -16,7 +16,7 @@ from seqpipe.nn.pretrained_seq2seq import pretrained_encoder_parts
 from seqpipe.plugin import Checkpoint, Probability
 
 
-class PretrainedSeq2Seq(nn.Module):
+class PretrainedSeq2SeqEncoder(nn.Module):
     """The encoder of a pretrained T5, BART, mBART or Marian, for the head `pretrained-seq2seq` or any other head.
 
     (Raffel et al. 2020; Lewis et al. 2020; Liu et al. 2020; Junczys-Dowmunt et al. 2018.) It reads a text with the

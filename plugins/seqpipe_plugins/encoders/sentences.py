@@ -17,10 +17,10 @@ from seqpipe.plugin import Probability, UsageError
 from seqpipe.plugin import Sentences as SentenceTokens
 
 CELLS: Mapping[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
-GROUPS = 4  # of sentences of similar lengths
+SENTENCE_GROUPS = 4  # of sentences of similar lengths
 
 
-class Sentences(nn.Module):
+class SentencesEncoder(nn.Module):
     """Encodes each sentence separately and pools its words into one vector (Yang et al. 2016).
 
     A recurrent network encodes the words of each sentence; its states h(t) are pooled by attention with the weights
@@ -108,7 +108,7 @@ class Sentences(nn.Module):
         order = lengths.argsort(stable=True)
         order = order[(lengths == 0).sum().clamp(max=len(order) - 1) :]
         vectors, weights = words.new_zeros(len(places), self.dim), words.new_zeros(places.shape)
-        for rows in order.tensor_split(min(GROUPS, len(order))):
+        for rows in order.tensor_split(min(SENTENCE_GROUPS, len(order))):
             W = max(1, int(lengths[rows[-1]]))
             pooled, by_word = self._pool(words, places[rows, :W], present[rows, :W])
             vectors = vectors.index_copy(0, rows, pooled.to(vectors.dtype))  # autocast may change the dtype

@@ -70,7 +70,7 @@ class Transformer(KVCacheEncoder):
     ):
         super().__init__()
         self.dim = width = hidden or dim
-        of_weights = dropout if attention_dropout is None else attention_dropout
+        weights_dropout = dropout if attention_dropout is None else attention_dropout
         self.causal, self.scale = causal, width**0.5 if scale else 1.0
         self.groups, self.head_dim = heads, width // heads
         self.input = nn.Identity() if width == dim else nn.Linear(dim, width)
@@ -80,7 +80,7 @@ class Transformer(KVCacheEncoder):
         self.dropout = nn.Dropout(dropout)
         inner = feedforward or 4 * width
         self.layers = nn.ModuleList(
-            Layer(width, heads, inner, norm, activation, dropout, of_weights) for _ in range(layers)
+            TransformerLayer(width, heads, inner, norm, activation, dropout, weights_dropout) for _ in range(layers)
         )
         self.norm = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
 
@@ -115,11 +115,11 @@ class Transformer(KVCacheEncoder):
         return normed
 
     @property
-    def _stack(self) -> list[Layer]:
-        return cast("list[Layer]", list(self.layers))
+    def _stack(self) -> list[TransformerLayer]:
+        return cast("list[TransformerLayer]", list(self.layers))
 
 
-class Layer(nn.Module):
+class TransformerLayer(nn.Module):
     """One layer: (B, T, D) to the same shape, and the attention weights (B, H, T, T)."""
 
     def __init__(

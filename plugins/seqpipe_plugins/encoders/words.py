@@ -13,7 +13,7 @@ from seqpipe.nn.layers import MASKED_LOGIT
 from seqpipe.plugin import Pieces
 
 
-class Words(nn.Module):
+class WordsEncoder(nn.Module):
     """Pools the subword vectors of each word into one vector.
 
     The vector of a word with the subwords i to j is x(i) (`first`, as in Devlin et al. 2019), or the mean or the

@@ -21,7 +21,7 @@ from seqpipe.plugin import FeatureSize, Ngrams, Probability, UsageError, did_you
 from seqpipe.plugin import tagging_schemes as schemes
 
 ClassWeights = dict[str, PositiveFloat] | Literal["balanced"]
-SHOWN = 10  # labels in a message
+SHOWN_LABELS = 10  # labels in a message
 Scheme = Literal["BIOES", "IOB2", "BMES", "none"]
 
 Pooling = Literal["mean", "max", "first", "last", "attention", "state"]
@@ -74,16 +74,16 @@ class Pool(nn.Module):
         """
         before, read, n = state[:, 0, :-1], state[:, 0, -1:], mask.sum(1, keepdim=True)  # (B, D), (B, 1) twice
         first = torch.arange(mask.shape[1], device=x.device) == 0
-        now, _ = self(x, mask | ((n == 0) & first))  # for a row without tokens the unused vector of padding
+        chunk, _ = self(x, mask | ((n == 0) & first))  # for a row without tokens the unused vector of padding
         # A mean or a maximum over a text follows from those of its parts, so a stream needs only the vector so far and
         # a count, for texts of any length.
         joined = {
-            "mean": (before * read + now * n) / (read + n).clamp(min=1),
-            "max": before.maximum(now),
+            "mean": (before * read + chunk * n) / (read + n).clamp(min=1),
+            "max": before.maximum(chunk),
             "first": before,
-            "last": now,
+            "last": chunk,
         }[self.how]
-        pooled = torch.where(n == 0, before, torch.where(read == 0, now, joined))
+        pooled = torch.where(n == 0, before, torch.where(read == 0, chunk, joined))
         return pooled, torch.cat([pooled, read + n], 1)[:, None]
 
 
@@ -152,7 +152,7 @@ def label_weights(
     for label in weights or {}:
         if label not in labels:
             known = [*dict.fromkeys(labels)]
-            fix = f"name labels of the training data{did_you_mean(label, known)} ({', '.join(known[:SHOWN])})"
+            fix = f"name labels of the training data{did_you_mean(label, known)} ({', '.join(known[:SHOWN_LABELS])})"
             raise UsageError(f"{option}: the training data has no label {label!r}; {fix}")
     return torch.tensor([(weights or {}).get(label, 1.0) for label in labels])
 

@@ -13,7 +13,7 @@ from seqpipe.nn.layers import BOS_ID, PAD_ID, RealRows, logit_mask
 from seqpipe.plugin import Metric, Probability
 
 
-class BiLM(nn.Module):
+class BiLMHead(nn.Module):
     """A bidirectional language model over the encoder `bilm` (Peters et al. 2018).
 
     Each token is predicted from the tokens before it and, independently, from those after it, with a shared softmax:
@@ -53,8 +53,8 @@ class BiLM(nn.Module):
     def measures(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> dict[str, Tensor]:
         """Return, for dev, the sum of the negative log-probabilities and the number of tokens of each direction."""
         contexts = zip(("forward", "backward"), self._contexts(forwards, backwards, mask), strict=True)
-        lost = {way: F.cross_entropy(self._logits(h[mask]), ids[mask], reduction="sum") for way, h in contexts}
-        return {f"{way}_perplexity": torch.stack([total, mask.sum()]) for way, total in lost.items()}
+        lost = {name: F.cross_entropy(self._logits(h[mask]), ids[mask], reduction="sum") for name, h in contexts}
+        return {f"{name}_perplexity": torch.stack([total, mask.sum()]) for name, total in lost.items()}
 
     def decide(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> dict[str, Tensor]:
         """Return the mean log-probability of a token of each text, (B,)."""

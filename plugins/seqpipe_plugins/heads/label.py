@@ -22,7 +22,7 @@ Threshold = Annotated[float, Field(gt=0, lt=1)] | Literal["dev", "per_label"]
 FEW = 10  # dev texts with a label, at least, for a threshold of its own
 
 
-class Label(PooledHead):
+class LabelHead(PooledHead):
     """Text classification: the tokens are pooled into one vector h, followed by logistic regression.
 
     Single label: p = softmax(W h + b), and the answer is the most probable label; or, of two labels, `positive` if its

@@ -247,11 +247,11 @@ class _Continuation(NamedTuple):
         """Return the log-probabilities (R, V) of the token after x (R, D) and the tokens (R, n) after the prefix."""
         ids, p = torch.cat([self.prefix.ids, read], 1), self.repetition_penalty
 
-        def penalize(left: Tensor, logits: Tensor) -> State:
+        def penalize(steps: Tensor, logits: Tensor) -> State:
             old = logits.gather(1, ids)
-            return left - 1, logits.scatter(1, ids, torch.where(old > 0, old / p, old * p))
+            return steps - 1, logits.scatter(1, ids, torch.where(old > 0, old / p, old * p))
 
         # This loop takes one step, or none without a penalty.
-        left = (torch.zeros((), device=x.device) + p != 1).long()
+        steps = (torch.zeros((), device=x.device) + p != 1).long()
         logits = self.head.logits(x, **self.incremental.logit_weights)
-        return while_loop(lambda left, logits: left > 0, penalize, (left, logits))[1].log_softmax(1)
+        return while_loop(lambda steps, logits: steps > 0, penalize, (steps, logits))[1].log_softmax(1)

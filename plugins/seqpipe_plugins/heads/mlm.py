@@ -193,12 +193,12 @@ class MaskedLM(nn.Module):
         # - 1 times the K best tokens of gap i: the loop over the gaps is exact, unlike beam search.
 
         def step(turn: Tensor, filled: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            here = gaps & (number == turn)  # (B, T)
-            there = here.any(1, keepdim=True)  # (B, 1)
-            at = torch.where(here[..., None], x, 0.0).sum(1)  # (B, D)
+            gap = gaps & (number == turn)  # (B, T)
+            there = gap.any(1, keepdim=True)  # (B, 1)
+            at = torch.where(gap[..., None], x, 0.0).sum(1)  # (B, D)
             log_p = self._logits(at, table).log_softmax(1)  # (B, V)
             gains, tokens = top_n(log_p, torch.sym_min(filled.shape[1], V))
-            wanted = torch.where(here, forced_tokens, PAD_ID).sum(1, keepdim=True)  # (B, 1)
+            wanted = torch.where(gap, forced_tokens, PAD_ID).sum(1, keepdim=True)  # (B, 1)
             gain = torch.where(wanted != PAD_ID, log_p.gather(1, wanted), 0.0)
             first = torch.arange(gains.shape[1], device=x.device) == 0
             gains = torch.where(forced, torch.where(first, gain, LOG_ZERO), gains)
@@ -209,7 +209,7 @@ class MaskedLM(nn.Module):
             beams = (rank[:, None] + 0 * tokens[:, None]).flatten(1)  # (B, K * K')
             filled_rows = filled.gather(1, beams.gather(1, places)[..., None].expand(-1, -1, filled.shape[2]))
             new = (tokens[:, None] + 0 * rank[:, None]).flatten(1).gather(1, places)  # (B, K)
-            filled_rows = torch.where(here[:, None], new[..., None], filled_rows)
+            filled_rows = torch.where(gap[:, None], new[..., None], filled_rows)
             return turn + 1, torch.where(there[..., None], filled_rows, filled), torch.where(there, after, scores)
 
         _, filled, scores = while_loop(
@@ -231,7 +231,7 @@ class MaskedLM(nn.Module):
         """Return the margin, (B,), of two fillings (B, n, T) in log-probability, at the first rank that differs."""
         rank = (tokens != other_tokens).any(2).long().argmax(1)
         rows = torch.arange(len(rank), device=x.device)
-        first, second = (self.score(x, mask, ids, some[rows, rank][:, None], table) for some in (tokens, other_tokens))
+        first, second = (self.score(x, mask, ids, fill[rows, rank][:, None], table) for fill in (tokens, other_tokens))
         return (first - second).abs()
 
     def _logits(self, x: Tensor, table: Tensor | None) -> Tensor:  # (M, D) -> (M, V)

@@ -21,9 +21,9 @@ from seqpipe.plugin import Metric, Probability, UsageError
 
 from ..geometry import hull_scores, tour_scores
 
-_LATER = 1e-3  # difference of the scores of equal neighbouring positions, so that ties go to the first
+_LATER_PENALTY = 1e-3  # difference of the scores of equal neighbouring positions, so that ties go to the first
 FEWEST = {"sequence": 0, "hull": 3, "tour": 1}  # positions of a sequence, without the closing one
-_FIRST = EOS_ID + 1  # the token of position 0
+_FIRST_POSITION = EOS_ID + 1  # the token of position 0
 
 
 class Source(NamedTuple):
@@ -158,7 +158,7 @@ class Pointer(nn.Module):
         )
         start = (*self._start(x, mask, state), chosen)
         tokens, scores = beam_search(RowsDecoder(self.step, source, mask), start, search_options)
-        pointers = torch.where(tokens >= _FIRST, tokens - _FIRST, -1)
+        pointers = torch.where(tokens >= _FIRST_POSITION, tokens - _FIRST_POSITION, -1)
         if self.close:
             pointers = torch.where(tokens == EOS_ID, pointers[..., :1], pointers)
         return {"pointers": pointers, "scores": scores}
@@ -254,6 +254,6 @@ class Pointer(nn.Module):
         allowed = torch.cat([ends[..., None], positions], 2)
         places = torch.arange(allowed.shape[2], device=h.device)
         logits = (
-            self.pointing.scores(h, source.keys)[:, 0].to(torch.get_default_dtype()) - _LATER * places
+            self.pointing.scores(h, source.keys)[:, 0].to(torch.get_default_dtype()) - _LATER_PENALTY * places
         )  # (B, M, 1 + T)
         return torch.where(allowed, torch.where(allowed, logits, LOG_ZERO).log_softmax(2), LOG_ZERO)

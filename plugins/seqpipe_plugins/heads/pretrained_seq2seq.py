@@ -19,7 +19,7 @@ from seqpipe.nn.seq2seq_head import DecoderSource, Seq2SeqHead, shift_right
 from seqpipe.plugin import BleuTokenizer, Checkpoint, DataError, Probability, UsageError
 
 
-class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
+class PretrainedSeq2SeqHead(SpanCorruption, Seq2SeqHead):
     """The decoder of a pretrained T5, BART, mBART or Marian, over the encoder `pretrained-seq2seq` of its checkpoint.
 
     (Raffel et al. 2020; Lewis et al. 2020; Liu et al. 2020; Junczys-Dowmunt et al. 2018.) It attends to the text and

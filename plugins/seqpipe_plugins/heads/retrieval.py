@@ -14,14 +14,14 @@ from seqpipe.nn.attention import AttentionScore
 from seqpipe.nn.search import top_n
 from seqpipe.plugin import Probability, Size, UsageError
 from seqpipe_plugins.heads import Pooling
-from seqpipe_plugins.heads.vector import Vector, unit
+from seqpipe_plugins.heads.vector import VectorHead, unit
 
-MOST = 100  # maximum number of candidates of an answer
+MAX_CANDIDATES = 100  # maximum number of candidates of an answer
 MOST_BYTES = 1_900_000_000  # of the vectors of all candidates, which are part of the graph
 ABSENT = -2.0  # below any cosine: the score of missing candidates
 
 
-class Retrieval(Vector):
+class Retrieval(VectorHead):
     """Retrieval: the tokens are pooled into one vector, and the answer is the candidate with the nearest one.
 
     One encoder reads both the text and the candidates (a bi-encoder with shared weights: Henderson et al. 2017;
@@ -72,7 +72,7 @@ class Retrieval(Vector):
         mask: Tensor,
         state: Tensor | None = None,
         *,
-        k: Annotated[Size, Field(le=MOST)] = 5,
+        k: Annotated[Size, Field(le=MAX_CANDIDATES)] = 5,
         threshold: Annotated[float, Field(ge=-1, le=1)] = -1.0,
     ) -> dict[str, Tensor]:
         """Return the k nearest candidates (B, K), padded with -1, their cosines, and the text's vector (B, D).
@@ -85,7 +85,7 @@ class Retrieval(Vector):
         scores = F.linear(decision["vector"], self.vectors)  # (B, N)
         # The number of candidates is fixed in the graph, but k is an input that may be greater: MOST absent ones follow
         # the candidates, and the first k of all ranked ones are selected.
-        scores, nearest = top_n(F.pad(scores, (0, MOST), value=ABSENT), MOST)
+        scores, nearest = top_n(F.pad(scores, (0, MAX_CANDIDATES), value=ABSENT), MAX_CANDIDATES)
         first = torch.arange(k, device=x.device)
         scores, nearest = scores.index_select(1, first), nearest.index_select(1, first)
         counts = (scores > ABSENT) & (scores.clamp(min=-1.0) >= threshold)  # rounding may give less than -1

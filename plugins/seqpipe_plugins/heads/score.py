@@ -18,7 +18,7 @@ Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
 EQUAL = 1e-7  # targets with a smaller deviation relative to their mean are equal in float32
 
 
-class Score(PooledHead):
+class ScoreHead(PooledHead):
     """Regression: the tokens are pooled into one vector h, and y = m + s (w · h + b).
 
     m and s are the mean and the standard deviation of the training targets, so that large numbers are learned as fast

@@ -14,7 +14,7 @@ from seqpipe.nn.layers import RealRows
 from seqpipe_plugins.heads import TaggingHead
 
 
-class Tags(TaggingHead):
+class TagsHead(TaggingHead):
     """A softmax over the tags, for each token independently.
 
     If a text is read in windows, a span may cross the boundary of two windows only if both windows predict it;

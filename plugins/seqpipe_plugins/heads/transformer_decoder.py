@@ -89,7 +89,7 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
         self.dropout = nn.Dropout(dropout)
         inner, pre = feedforward or 4 * width, norm == "pre"
         self.layers = nn.ModuleList(
-            Layer(width, sources, combine, heads, inner, pre, activation, dropout) for _ in range(layers)
+            DecoderLayer(width, sources, combine, heads, inner, pre, activation, dropout) for _ in range(layers)
         )
         self.norm = nn.LayerNorm(width) if pre else nn.Identity()
 
@@ -103,8 +103,8 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
         )
 
     @property
-    def _stack(self) -> list[Layer]:
-        return cast("list[Layer]", list(self.layers))
+    def _stack(self) -> list[DecoderLayer]:
+        return cast("list[DecoderLayer]", list(self.layers))
 
     def start(self, source: DecoderSource, sources: Sequence[multi_source.StageOutputs], max_length: int) -> State:
         """Return each layer's keys and values (B, H, t, D / H) of the t tokens so far: none."""
@@ -140,7 +140,7 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
         return vectors if self.positions is None else vectors + self.positions.at(t)
 
 
-class Layer(nn.Module):
+class DecoderLayer(nn.Module):
     """A decoder layer on projected keys and values of its own tokens and of the sources."""
 
     def __init__(

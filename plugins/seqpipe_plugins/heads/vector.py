@@ -12,10 +12,10 @@ from seqpipe.nn.attention import AttentionScore
 from seqpipe.plugin import Probability
 from seqpipe_plugins.heads import PooledHead, Pooling
 
-LEAST = 1e-6  # minimum length of a vector: a zero vector has no direction
+MIN_NORM = 1e-6  # minimum length of a vector: a zero vector has no direction
 
 
-class Vector(PooledHead):
+class VectorHead(PooledHead):
     """Sentence embeddings: the tokens are pooled into one vector, trained by a contrastive loss on labels.
 
     The supervised contrastive loss (Khosla et al. 2020, equation 2) over the texts of a batch, with z = v / |v|, P(i)
@@ -73,4 +73,4 @@ def contrastive_loss(vectors: Tensor, label: Tensor, temperature: float) -> Tens
 
 def unit(vectors: Tensor) -> Tensor:  # (B, D) -> (B, D)
     """Vectors of length 1."""
-    return vectors / vectors.square().sum(1, keepdim=True).clamp(min=LEAST**2).sqrt()
+    return vectors / vectors.square().sum(1, keepdim=True).clamp(min=MIN_NORM**2).sqrt()

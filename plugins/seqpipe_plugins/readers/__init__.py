@@ -20,7 +20,7 @@ IllFormed = Literal["error", "repair"]
 
 MOST_PAIRS = 10_000  # of tags that are remembered
 LONGEST_SENTENCE = 100_000  # lines; more means that the empty lines are missing
-RESERVED = ("text", "words", "tags", "spans", "where")  # names in a record with a meaning of their own
+RESERVED_FIELDS = ("text", "words", "tags", "spans", "where")  # names in a record with a meaning of their own
 _REPAIR = "`ill_formed: repair` reads it as conlleval does"
 _READ_AS = {"IO": "IOB1", "IOE1": "IOB1", "IOE2": "IOB2"}  # IOE is read backwards
 
@@ -149,7 +149,7 @@ def _control_character(line: str, where: str) -> DataError:
     return DataError(f"{where}: this line contains a carriage return; {fix}")
 
 
-def sentences(
+def sentence_lines(
     lines: Iterable[str], name: str, begins_document: Callable[[str], bool] | None = None
 ) -> Iterator[list[tuple[int, str]]]:
     """Yield the lines of each sentence with their numbers; it ends before an empty line or the next document."""
@@ -172,7 +172,7 @@ def sentences(
 
 
 @dataclass(frozen=True)
-class Tagging:
+class TagSpec:
     """The tags of a file: their scheme, their spelling, and what happens to ill-formed ones.
 
     Args:
@@ -252,11 +252,11 @@ class Tagging:
             raise DataError(f"{where}: tag {error.position + 1}: {error}") from error
 
 
-DEFAULT_TAGS = Tagging()
+DEFAULT_TAGS = TagSpec()
 
 
 @lru_cache(maxsize=100)
-def _known_pairs(tagging: Tagging) -> set[tuple[str, str]]:
+def _known_pairs(tagging: TagSpec) -> set[tuple[str, str]]:
     """Return the pairs of a tag and the next one that are IOB2 as they are: those seen so far."""
     return set()
 
@@ -271,7 +271,7 @@ class TagError(ValueError):
 
 def field_name(key: str) -> str:
     """Return the name of a source's own field in a record: `source_text` for `text`, others unchanged."""
-    return f"source_{key}" if key in RESERVED else key
+    return f"source_{key}" if key in RESERVED_FIELDS else key
 
 
 def parse_number(text: str, place: str, fix: str) -> float:

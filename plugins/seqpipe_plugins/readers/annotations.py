@@ -18,10 +18,10 @@ from seqpipe.plugin import tagging_schemes as schemes
 
 from . import Record, check_encoding, file_lines, number_lines
 from .json import Item, json_items, parse_json
-from .objects import SpanError, Spans
+from .objects import SpanError, SpansReader
 
 USER_SAYS = "_usersays_"  # in the names of Dialogflow's files, after the intent
-SAMPLE = 50  # items by which the form of a file is recognised
+SAMPLE_ITEMS = 50  # items by which the form of a file is recognised
 Place = tuple[Any, tuple[Any, ...], tuple[str, ...]]  # a value, objects around it, keys that a `*` stood for
 _RASA = re.compile(
     r'\[(?P<text>[^][]+)\](?:\((?P<kind>[^():]+)(?::[^()]*)?\)|\{[^{}]*?"entity": *"(?P<json>[^"]+)"[^{}]*\})'
@@ -161,7 +161,7 @@ class _NumberedLoader(yaml.BaseLoader):
         return {**super().construct_mapping(node, deep), "line": node.start_mark.line + 1}
 
 
-class Annotations(Spans):
+class Annotations(SpansReader):
     """Reads the files of annotation tools, chatbots and data sets in the form that they have.
 
     A record has what its form has: `text` with `spans`, `labels` and, where there is one alone, `label`; `words` and
@@ -195,7 +195,7 @@ class Annotations(Spans):
             if not keys.isdisjoint(steps.split(".")[0] for steps in form.lists.split("|")):
                 reader = Annotations(form=name, encoding=encoding)
                 with contextlib.suppress(DataError, RecursionError):
-                    places = [place for place, _ in islice(reader.places(path, SAMPLE), 10 * SAMPLE)]
+                    places = [place for place, _ in islice(reader.places(path, SAMPLE_ITEMS), 10 * SAMPLE_ITEMS)]
                     if reader.fits(places, root):
                         return name
         return None
@@ -409,7 +409,7 @@ class Dialogflow(Annotations):
                 yield record | {"label": label, "labels": [label]}
 
 
-class Brat(Spans):
+class Brat(SpansReader):
     """Reads a folder of brat's texts and annotations (Stenetorp et al. 2012): of 17.txt the spans are in 17.ann.
 
     A record is a line of a text with its spans; lines that share a span are one record. Relations, events, attributes

@@ -16,12 +16,12 @@ from . import (
     FileReader,
     Record,
     TagError,
-    Tagging,
+    TagSpec,
     check_names,
     count_columns,
     field_name,
     no_column,
-    sentences,
+    sentence_lines,
 )
 
 MATCH_SECONDS = 1.0  # for a pattern and a line; a pattern that backtracks exponentially would take years
@@ -30,7 +30,7 @@ _BLANKS = re.compile(r"[ \t]+")  # other white space, such as U+3000, may be a w
 
 
 @dataclass(frozen=True)
-class Layout:
+class ColumnRoles:
     """The columns of a file and their roles."""
 
     word: int
@@ -68,7 +68,7 @@ class Conll(FileReader):
         tags: int | str | None = -1,
         columns: list[str] | None = None,
         separator: str | None = None,
-        tagging: Tagging = DEFAULT_TAGS,
+        tagging: TagSpec = DEFAULT_TAGS,
         comment: str | None = "# ",
         document: str | None = "-DOCSTART-",
         skip: str | None = None,
@@ -96,7 +96,7 @@ class Conll(FileReader):
         names, layout, document = self.columns, None, 0
         comments: Record = {}  # of the next sentence
         split, skip = self._split, self.skip
-        for sentence in sentences(lines, name, self._begins_document if self.document else None):
+        for sentence in sentence_lines(lines, name, self._begins_document if self.document else None):
             rows: list[tuple[int, list[str]]] = []  # the line and the cells of each word
             if self.document and self._begins_document(sentence[0][1]):
                 document += 1
@@ -120,23 +120,23 @@ class Conll(FileReader):
                 comments = {}
 
     def _record(
-        self, layout: Layout, fields: Record, name: str, rows: list[tuple[int, list[str]]], where: str
+        self, layout: ColumnRoles, fields: Record, name: str, rows: list[tuple[int, list[str]]], where: str
     ) -> Record:
-        cells = [some for _, some in rows]
-        if {*map(len, cells)} != {layout.width} or "" in (words := [some[layout.word] for some in cells]):
+        cells = [row for _, row in rows]
+        if {*map(len, cells)} != {layout.width} or "" in (words := [row[layout.word] for row in cells]):
             raise self._fault(layout, name, rows)
         if self.pattern:
             words = [self._word(word, f"{name}:{number}") for word, (number, _) in zip(words, rows, strict=True)]
         record: Record = {"text": self.joiner.join(words), "words": words}
         if layout.tag is not None:
             try:
-                record["tags"] = self.tagging.to_iob2([some[layout.tag] for some in cells])
+                record["tags"] = self.tagging.to_iob2([row[layout.tag] for row in cells])
             except TagError as error:
                 raise DataError(f"{name}:{rows[error.position][0]}: {error}") from error
-        columns = {field: [some[i] for some in cells] for field, i in layout.fields.items()}
+        columns = {field: [row[i] for row in cells] for field, i in layout.fields.items()}
         return {**record, **fields, **columns}
 
-    def _fault(self, layout: Layout, name: str, rows: list[tuple[int, list[str]]]) -> DataError:
+    def _fault(self, layout: ColumnRoles, name: str, rows: list[tuple[int, list[str]]]) -> DataError:
         """Return the error about the first line with another number of columns, or without a word."""
         number, cells = next(row for row in rows if len(row[1]) != layout.width or not row[1][layout.word])
         if len(cells) == layout.width:
@@ -166,7 +166,7 @@ class Conll(FileReader):
     def _begins_document(self, line: str) -> bool:
         return self.document is not None and line.startswith(self.document) and self._split(line)[0] == self.document
 
-    def _is_comment(self, line: str, layout: Layout | None, name: str, number: int) -> bool:
+    def _is_comment(self, line: str, layout: ColumnRoles | None, name: str, number: int) -> bool:
         """Return whether a line is a comment; `# O` in a file split at blanks is the word # with its tag."""
         if self.comment is None or not line.startswith(self.comment):
             return False
@@ -186,7 +186,7 @@ class Conll(FileReader):
         known = isinstance(column, int) and -len(cells) <= column < len(cells)
         return not (isinstance(column, int) and known and self.tagging.is_tag(cells[column]))
 
-    def _layout(self, cells: list[str], names: list[str] | None, number: int, where: str) -> Layout:
+    def _layout(self, cells: list[str], names: list[str] | None, number: int, where: str) -> ColumnRoles:
         width = len(cells)
         if names and len(names) != width:
             problem = f"{count_columns(width)} in this line, but {len(names)} have names: {', '.join(names)}"
@@ -198,7 +198,7 @@ class Conll(FileReader):
             problem = f"words and tags are the same column ({count_columns(width)} in this line)"
             raise DataError(f"{where}: {problem}; {fix}")
         fields = {field_name(name): i for i, name in enumerate(names or []) if i not in (word, tag) and name != "_"}
-        return Layout(word, tag, fields, width, number)
+        return ColumnRoles(word, tag, fields, width, number)
 
 
 def _index(option: str, column: int | str, names: list[str] | None, width: int, where: str) -> int:

@@ -9,9 +9,9 @@ from typing import Literal
 
 from seqpipe.plugin import DataError
 
-from . import FileReader, Record, field_name, sentences
+from . import FileReader, Record, field_name, sentence_lines
 
-COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 ALWAYS = ("upos", "deprel")  # every annotated word has these; _ is a value of the others
 _WORD, _RANGE, _EMPTY = re.compile(r"[1-9]\d*"), re.compile(r"([1-9]\d*)-([1-9]\d*)"), re.compile(r"\d+\.[1-9]\d*")
 
@@ -37,7 +37,7 @@ class Conllu(FileReader):
         self.tags = tags
 
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        for sentence in sentences(lines, name):
+        for sentence in sentence_lines(lines, name):
             if any(not line.startswith("#") for _, line in sentence):
                 yield from self.read_item(partial(self._record, sentence), name, f"{name}:{sentence[0][0]}")
 
@@ -57,8 +57,8 @@ class Conllu(FileReader):
                     comments[field_name(key)] = value
                 continue
             cells = line.split("\t")
-            if len(cells) != len(COLUMNS):
-                fix = f"CoNLL-U has {len(COLUMNS)} separated by tabs; use the reader conll for files with others"
+            if len(cells) != len(CONLLU_COLUMNS):
+                fix = f"CoNLL-U has {len(CONLLU_COLUMNS)} separated by tabs; use the reader conll for files with others"
                 raise DataError(f"{where}: {len(cells)} columns in this line; {fix}")
             place, form, misc = cells[0], cells[1], cells[-1]
             if not form.strip():
@@ -84,7 +84,7 @@ class Conllu(FileReader):
             raise DataError(f"{first or where}: {problem}; correct the range's line")
         words = [cells[1] for cells in rows]
         record: Record = {"text": _text(surface.rstrip(), stated, words), "words": words}
-        columns = {COLUMNS[i]: [cells[i] for cells in rows] for i in range(2, 8)}
+        columns = {CONLLU_COLUMNS[i]: [cells[i] for cells in rows] for i in range(2, 8)}
         if self.tags:
             record["tags"] = columns[self.tags]
         return {**comments, **record, **columns, "where": first or where}
@@ -94,7 +94,7 @@ class Conllu(FileReader):
             fix = "number the words from 1, and end each sentence by an empty line"
             raise DataError(f"{where}: word {cells[0]} is where word {expected} should be; {fix}")
         if self.tags:
-            tag = cells[COLUMNS.index(self.tags)]
+            tag = cells[CONLLU_COLUMNS.index(self.tags)]
             if tag != tag.strip() or not tag or (tag == "_" and self.tags in ALWAYS):
                 fix = "annotate it, choose another column, or set `tags: null` for a file without tags"
                 raise DataError(f"{where}: the word {cells[1]!r} has {tag!r} as {self.tags}; {fix}")

@@ -11,11 +11,11 @@ from seqpipe.plugin import LONGEST_LINE, DataError, UsageError, with_paths
 
 from . import (
     DEFAULT_TAGS,
-    RESERVED,
+    RESERVED_FIELDS,
     FileFields,
     FileReader,
     Record,
-    Tagging,
+    TagSpec,
     check_names,
     count_columns,
     no_column,
@@ -76,7 +76,7 @@ class Csv(FileReader, FileFields):
     use = "csv"
 
     def __init__(
-        self, *, table: TableOptions, tagging: Tagging = DEFAULT_TAGS, delimiter: str = ",", quote: str | None = '"'
+        self, *, table: TableOptions, tagging: TagSpec = DEFAULT_TAGS, delimiter: str = ",", quote: str | None = '"'
     ):
         super().__init__(encoding=table.encoding)
         self.separator, self.numbers, self.columns = table.separator, table.numbers, table.columns
@@ -218,7 +218,7 @@ class Csv(FileReader, FileFields):
         for column in self.numbers:
             place = f"{where}: {row[column]!r} in column {column!r}"
             values[column] = parse_number(row[column], place, "remove the column from `numbers`")
-        reserved = {*record, *(RESERVED if "text" in record else ("where",))}
+        reserved = {*record, *(RESERVED_FIELDS if "text" in record else ("where",))}
         others = ((column, value) for column, value in values.items() if column not in self.used)
         return record | {f"source_{key}" if key in reserved else key: value for key, value in others}
 
@@ -236,6 +236,6 @@ class Tsv(Csv):
     use = "tsv"
 
     def __init__(
-        self, *, table: TableOptions, tagging: Tagging = DEFAULT_TAGS, delimiter: str = "tab", quote: str | None = None
+        self, *, table: TableOptions, tagging: TagSpec = DEFAULT_TAGS, delimiter: str = "tab", quote: str | None = None
     ):
         super().__init__(table=table, tagging=tagging, delimiter=delimiter, quote=quote)

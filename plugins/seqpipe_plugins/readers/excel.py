@@ -9,7 +9,7 @@ from pathlib import Path
 
 from seqpipe.plugin import DataError, EnvError, install_command
 
-from . import DEFAULT_TAGS, Tagging
+from . import DEFAULT_TAGS, TagSpec
 from .csv import Csv, TableOptions
 
 
@@ -27,7 +27,7 @@ class Excel(Csv):
     use = "excel"
     empty_message = "there is no row below the first in this sheet; name another with `sheet`"
 
-    def __init__(self, *, table: TableOptions, tagging: Tagging = DEFAULT_TAGS, sheet: str | None = None):
+    def __init__(self, *, table: TableOptions, tagging: TagSpec = DEFAULT_TAGS, sheet: str | None = None):
         super().__init__(table=table, tagging=tagging)
         self.sheet, self.sheets = sheet, list[str]()
 

@@ -32,25 +32,25 @@ class FastText(LineReader):
 
     def parse(self, line: str, where: str) -> Record:
         labels: list[str] = []
-        rest = line.strip()
-        while rest.startswith(self.prefix):  # the text keeps its blanks
-            label, *more = rest.split(maxsplit=1)
+        text = line.strip()
+        while text.startswith(self.prefix):  # the text keeps its blanks
+            label, *more = text.split(maxsplit=1)
             labels.append(label)
-            rest = more[0] if more else ""
-        if self.prefix in rest:
-            words = rest.split()
+            text = more[0] if more else ""
+        if self.prefix in text:
+            words = text.split()
             labels += [word for word in words if word.startswith(self.prefix)]
-            rest = " ".join(word for word in words if not word.startswith(self.prefix))
+            text = " ".join(word for word in words if not word.startswith(self.prefix))
         labels = list(dict.fromkeys(label.removeprefix(self.prefix).strip() for label in labels))
         if "" in labels:
             raise DataError(f"{where}: a label is missing after {self.prefix!r}; write one without blanks")
         if self.multi:
-            return {"text": rest, "labels": labels}
+            return {"text": text, "labels": labels}
         if len(labels) != 1:
             count = f"{len(labels)} labels" if labels else f"no word that begins with {self.prefix!r}"
             fix = "set the reader's option `multi: true`" if labels else "label each line"
             raise DataError(f"{where}: this line has {count}; {fix}")
         if not self.numbers:
-            return {"text": rest, "label": labels[0]}
+            return {"text": text, "label": labels[0]}
         number = parse_number(labels[0], f"{where}: the label {labels[0]!r}", "leave out `numbers`")
-        return {"text": rest, "label": number}
+        return {"text": text, "label": number}

@@ -60,7 +60,7 @@ class Folders:
                 for folder in folders
                 if folder.is_dir()
             )
-            parts = ((file, file.relative_to(path).parts) for some in named for file in sorted(some) if file.is_file())
+            parts = ((file, file.relative_to(path).parts) for hits in named for file in sorted(hits) if file.is_file())
             files = [file for file, names in parts if not any(name.startswith(".") for name in names)]
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror})") from error

@@ -12,11 +12,11 @@ from typing import IO, Any
 from seqpipe.plugin import JSON_DECODER, DataError, UsageError, open_file
 
 from . import LineReader, Record, check_encoding
-from .objects import ObjectOptions, Objects, describe_type
+from .objects import ObjectOptions, Objects, describe_value
 
-_FORM = 'write a list of objects, such as [{"text": …, "label": …}, …]'
-_LIST = f"{_FORM}; for a list below a key, set the reader's option `list` in the YAML; `jsonl` reads an object a line"
-_FIRST = 1 << 16  # bytes that are read at once, the first time
+_SYNTAX = 'write a list of objects, such as [{"text": …, "label": …}, …]'
+_LIST = f"{_SYNTAX}; for a list below a key, set the reader's option `list` in the YAML; `jsonl` reads an object a line"
+_FIRST_READ_BYTES = 1 << 16  # bytes that are read at once, the first time
 _BLANK = re.compile(r"[ \t\r\n]*")
 Item = tuple[Any, tuple[str, ...], str]  # a value, the keys that a `*` stood for on the way to it, and its place
 
@@ -43,7 +43,7 @@ class Json(Objects):
     def items(self, path: Path) -> Iterator[Record]:
         for item, _, where in json_items(path, [self.keys], self.encoding, "a JSON list", _LIST):
             if not isinstance(item, dict):
-                raise DataError(f"{where}: this item of the list is not an object; {_FORM}")
+                raise DataError(f"{where}: this item of the list is not an object; {_SYNTAX}")
             yield from self.read_item(self.record, item, where)
 
 
@@ -68,7 +68,7 @@ class Jsonl(Objects, LineReader):
         item = parse_json(line, where)
         if not isinstance(item, dict):
             fix = "; the reader `json` reads a list" if isinstance(item, list) else ""
-            raise DataError(f"{where}: this line is {describe_type(item)}; write one object a line{fix}")
+            raise DataError(f"{where}: this line is {describe_value(item)}; write one object a line{fix}")
         return self.record(item, where)
 
 
@@ -194,7 +194,7 @@ class _JsonStream:
     def _read_more(self) -> None:
         """Read on, twice as much as the time before if all of that was not enough."""
         self.text, self.at = self.text[self.at :], 0
-        data = self.file.read(max(_FIRST, 2 * len(self.text)))
+        data = self.file.read(max(_FIRST_READ_BYTES, 2 * len(self.text)))
         self.ended = not data
         try:
             self.text += self.decoder.decode(data, self.ended)

@@ -80,5 +80,5 @@ class Lines(LineReader):
         parts = line.strip().split(None, 1) if self.word == "first" else line.strip().rsplit(None, 1)[::-1]
         if len(parts) != 2:
             raise DataError(f"{where}: there is one word in this line; write {' and '.join(self.parts)}, or remove it")
-        word, rest = parts
-        return {self.parts[0]: _VARIANT.sub("", word) if self.variants else word, self.parts[1]: rest}
+        word, text = parts
+        return {self.parts[0]: _VARIANT.sub("", word) if self.variants else word, self.parts[1]: text}

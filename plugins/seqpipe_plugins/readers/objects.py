@@ -20,7 +20,7 @@ from seqpipe.plugin import (
     with_paths,
 )
 
-from . import FileFields, IllFormed, Lenient, Record, SchemeOption, TagError, Tagging, field_name
+from . import FileFields, IllFormed, Lenient, Record, SchemeOption, TagError, TagSpec, field_name
 
 MOST_SPANS = 20_000  # that are read to recognise what offsets count
 
@@ -65,7 +65,7 @@ class SpanError(DataError):
     """The offsets of a span do not fit its text."""
 
 
-class Spans(Lenient, ABC):
+class SpansReader(Lenient, ABC):
     """A reader of texts with spans or answers, whose offsets count what `offsets` says."""
 
     offsets: Offsets = "characters"
@@ -109,10 +109,10 @@ class Spans(Lenient, ABC):
             span = item if isinstance(item, StatedSpan) else stated_span(item)
             if span is None:
                 fix = 'write {"start": 0, "end": 5, "label": "PER"} or [0, 5, "PER"]'
-                raise DataError(f"{place} is {describe_type(item)}; {fix}")
+                raise DataError(f"{place} is {describe_value(item)}; {fix}")
             for key, offset in (("start", span.start), ("end", span.end)):
                 if not isinstance(offset, int) or isinstance(offset, bool):
-                    raise DataError(f"{place} has {describe_type(offset)} as `{key}`; it must be a whole number")
+                    raise DataError(f"{place} has {describe_value(offset)} as `{key}`; it must be a whole number")
             if self.stated is not None:
                 self.stated.add((text, replace(span, labels=())))
                 continue
@@ -128,7 +128,7 @@ class Spans(Lenient, ABC):
             for label in span.labels:
                 if not isinstance(label, str) or not label:
                     raise DataError(
-                        f"{place} has {describe_type(label)} as `label`; write a string with something in it"
+                        f"{place} has {describe_value(label)} as `label`; write a string with something in it"
                     )
                 spans.append({"start": start, "end": end, "label": label})
         return sorted(spans, key=lambda span: (span["start"], span["end"]))
@@ -149,7 +149,7 @@ class Spans(Lenient, ABC):
         return {"text": [text for text, _ in answers], "answer_start": starts}
 
 
-class Objects(Spans, FileFields):
+class Objects(SpansReader, FileFields):
     """Makes records of objects."""
 
     fields = ("text", "words", "tags", "spans", "where")
@@ -158,7 +158,7 @@ class Objects(Spans, FileFields):
         self.text, self.words, self.tags, self.spans = objects.text, objects.words, objects.tags, objects.spans
         renamed = (("label", objects.label), ("labels", objects.labels))
         self.renamed = {key: field for field, key in renamed if key is not None}
-        self.tagging = Tagging(objects.scheme, objects.ill_formed, objects.tag_format, objects.outside)
+        self.tagging = TagSpec(objects.scheme, objects.ill_formed, objects.tag_format, objects.outside)
         self.joiner, self.offsets, self.file_fields = objects.joiner, objects.offsets, objects.files
 
     def record(self, item: dict[str, Any], where: str) -> Record:
@@ -215,14 +215,14 @@ class Objects(Spans, FileFields):
             raise DataError(f"{where}: {problem}; {fix}")
         text = item[self.text]
         if not isinstance(text, str):
-            raise DataError(f"{where}: `{self.text}` is {describe_type(text)}; it must be a string")
+            raise DataError(f"{where}: `{self.text}` is {describe_value(text)}; it must be a string")
         if self.tags in item:
             fix = f"`{self.words}` too, or name another key with the reader's option `tags`"
             raise DataError(f"{where}: `{self.tags}` belong to words, and there are none in this line; give {fix}")
         if self.spans not in item:
             return {"text": text}
         if not isinstance(item[self.spans], list):
-            raise DataError(f"{where}: `spans` is {describe_type(item[self.spans])}; it must be a list")
+            raise DataError(f"{where}: `spans` is {describe_value(item[self.spans])}; it must be a list")
         return {"text": text, "spans": self.spans_of(item[self.spans], text, where)}
 
 
@@ -237,10 +237,10 @@ def _dotted(item: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]
 
 def _strings(value: object, key: str, where: str, hint: str = "") -> list[str]:
     if not isinstance(value, list):
-        raise DataError(f"{where}: `{key}` is {describe_type(value)}; it must be a list of strings")
+        raise DataError(f"{where}: `{key}` is {describe_value(value)}; it must be a list of strings")
     for i, item in enumerate(value, 1):
         if not isinstance(item, str) or not item:
-            problem = f"item {i} of `{key}` is {describe_type(item)}"
+            problem = f"item {i} of `{key}` is {describe_value(item)}"
             raise DataError(f"{where}: {problem}; write a string with something in it{hint}")
     return list(value)
 
@@ -251,6 +251,6 @@ def _there_are(item: dict[str, Any], *names: str | None) -> str:
     return f"{hint} (keys: {', '.join(item) or 'none'})"
 
 
-def describe_type(value: object) -> str:
+def describe_value(value: object) -> str:
     names = {str: "a string", bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
     return "an empty string" if value == "" else names.get(type(value), "null or missing")

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from seqpipe.plugin import DataError, UsageError, file_lines
 
-from . import DEFAULT_TAGS, Record, Tagging, check_encoding, number_lines
+from . import DEFAULT_TAGS, Record, TagSpec, check_encoding, number_lines
 
 
 def files_beside(path: Path, names: Mapping[str, str], option: str) -> list[Path]:
@@ -53,7 +53,7 @@ class Parallel:
         self,
         *,
         fields: Annotated[dict[str, str], Field(min_length=1)],
-        tagging: Tagging = DEFAULT_TAGS,
+        tagging: TagSpec = DEFAULT_TAGS,
         joiner: str = " ",
         encoding: str = "utf-8",
     ):
@@ -82,8 +82,8 @@ class Parallel:
         for number, row in enumerate(zip_longest(*sources), 1):
             if None in row:
                 # The file that ends first, and how many lines each has.
-                rest = (sum(1 for _ in source) for source in sources)
-                counts = [number - 1 if line is None else number + more for line, more in zip(row, rest, strict=True)]
+                unread = (sum(1 for _ in source) for source in sources)
+                counts = [number - 1 if line is None else number + more for line, more in zip(row, unread, strict=True)]
                 line_counts = ", ".join(f"{file.name} {n:,}" for file, n in zip(files, counts, strict=True))
                 problem = f"there is no such line, the others are longer; lines: {line_counts}"
                 fix = "give all files the same number of lines"

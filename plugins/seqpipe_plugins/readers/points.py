@@ -18,12 +18,12 @@ from . import LineReader, Record, file_lines
 OUTPUT = "output"
 RECIPE = ".json"
 _KEYS = ("task", "points", "records", "seed")
-_FORM = '{"task": "hull", "points": [5, 10], "records": 20000, "seed": 1}'
+_POINTS_RECIPE = '{"task": "hull", "points": [5, 10], "records": 20000, "seed": 1}'
 _TASKS = {"hull": (2, 3, 200), "tour": (2, 3, LONGEST_TOUR), "sort": (1, 1, 10_000)}  # width, fewest and most points
 _LIMITS = {"records": (1, 1_000_000), "seed": (0, 2**63)}
 _DIGITS = 6
 _LARGEST = float(np.finfo(np.float32).max)
-_BLOCK = 1024  # records that are generated together
+_RECORDS_PER_BLOCK = 1024  # records that are generated together
 
 
 class Points(LineReader):
@@ -61,8 +61,8 @@ class Points(LineReader):
         """The records of a recipe in one epoch; epochs count from 0."""
         recipe = _read_recipe(path, self.width)
         random = np.random.default_rng((recipe["seed"], number, 0x706F696E74))
-        for first in range(0, recipe["records"], _BLOCK):
-            records = _generate(recipe, min(_BLOCK, recipe["records"] - first), random)
+        for first in range(0, recipe["records"], _RECORDS_PER_BLOCK):
+            records = _generate(recipe, min(_RECORDS_PER_BLOCK, recipe["records"] - first), random)
             for count, (points, pointers) in enumerate(records, first + 1):
                 where = f"{path}:1: epoch {number + 1}, record {count}"
                 yield {"points": points, "pointers": pointers, "where": where}
@@ -105,19 +105,19 @@ def _read_recipe(path: Path, width: int) -> dict[str, Any]:
         recipe = JSON_DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
-        raise DataError(f"{path}:{line}: this is not a recipe ({error}); write one such as {_FORM}") from error
+        raise DataError(f"{path}:{line}: this is not a recipe ({error}); write one such as {_POINTS_RECIPE}") from error
 
     def fault(key: str, problem: str) -> DataError:
         line = text.partition(f'"{key}"')[0].count("\n") + 1 if f'"{key}"' in text else 1
         return DataError(f"{path}:{line}: {problem}")
 
     if not isinstance(recipe, Mapping):
-        raise fault("", f"a recipe is an object such as {_FORM}")
+        raise fault("", f"a recipe is an object such as {_POINTS_RECIPE}")
     for key in (*recipe, *_KEYS):
         if key not in _KEYS:
             raise fault(key, f"a recipe has no {key!r}{did_you_mean(key, _KEYS)}")
         if key not in recipe:
-            raise fault(key, f"the recipe has no {key!r}; write one such as {_FORM}")
+            raise fault(key, f"the recipe has no {key!r}; write one such as {_POINTS_RECIPE}")
     task, points = str(recipe["task"]), recipe["points"]
     if task not in _TASKS:
         raise fault("task", f"no task {task!r}{did_you_mean(task, _TASKS)}: {', '.join(_TASKS)}")

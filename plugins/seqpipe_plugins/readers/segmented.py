@@ -7,7 +7,7 @@ from seqpipe.plugin import DataError, UsageError
 from . import LineReader, Record
 
 LONGEST_WORD = 200  # characters; more means that the text is not split
-LABEL = "word"
+WORD_LABEL = "word"
 
 
 class Segmented(LineReader):
@@ -50,7 +50,7 @@ class Segmented(LineReader):
             word = self._word(word, where)
             words.append(word)
             tags.append(tag)
-            spans.append({"start": start, "end": start + len(word), "label": LABEL})
+            spans.append({"start": start, "end": start + len(word), "label": WORD_LABEL})
             start += len(word) + len(self.joiner)
         text = self.joiner.join(words)
         return {"text": text, "spans": spans} if self.tag is None else {"text": text, "words": words, "tags": tags}

@@ -10,12 +10,12 @@ from seqpipe.plugin import DataError, gold_answers
 
 from . import Record, check_encoding
 from .json import json_items
-from .objects import Spans
+from .objects import SpansReader
 
-_FORM = 'write {"data": [{"paragraphs": [{"context": "…", "qas": [{"id", "question", "answers"}]}]}]}'
+_SQUAD_FORM = 'write {"data": [{"paragraphs": [{"context": "…", "qas": [{"id", "question", "answers"}]}]}]}'
 
 
-class Squad(Spans):
+class Squad(SpansReader):
     """Reads SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), one article of `data` at a time.
 
     A record has `question`, `context`, `answers` ({"text": […], "answer_start": […]}, both empty if the question
@@ -27,7 +27,7 @@ class Squad(Spans):
     """
 
     fields = ("question", "context", "answers", "id", "where")
-    empty_message = f"there is no question in this file; {_FORM}"
+    empty_message = f"there is no question in this file; {_SQUAD_FORM}"
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Squad(Spans):
         self.encoding, self.offsets = check_encoding(encoding), offsets
 
     def items(self, path: Path) -> Iterator[Record]:
-        for article, _, where in json_items(path, [["data"]], self.encoding, "JSON of SQuAD", _FORM):
+        for article, _, where in json_items(path, [["data"]], self.encoding, "JSON of SQuAD", _SQUAD_FORM):
             for paragraph in _part(article, "paragraphs", list, where):
                 context = _part(paragraph, "context", str, where)
                 for item in _part(paragraph, "qas", list, where):
@@ -57,5 +57,5 @@ def _part(item: Any, key: str, kind: type, where: str) -> Any:
     """Return the list or text below a key of an object; DataError if there is none."""
     if not isinstance(item, dict) or not isinstance(item.get(key), kind):
         name = "list" if kind is list else "text"
-        raise DataError(f"{where}: there is no {name} `{key}` where one belongs; {_FORM}")
+        raise DataError(f"{where}: there is no {name} `{key}` where one belongs; {_SQUAD_FORM}")
     return item[key]

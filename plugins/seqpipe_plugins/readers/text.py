@@ -8,10 +8,10 @@ from typing import Literal
 
 from . import FileReader, Record, number_lines
 
-CHUNK = 65_536  # characters of a chunk, about
+CHUNK_CHARACTERS = 65_536  # characters of a chunk, about
 
 
-class Text(FileReader):
+class TextReader(FileReader):
     """Reads plain text for language models, one record at a time; a file may be larger than memory.
 
     A whole text comes in chunks that end with a line. In each, `record_continues` says whether the text continues in
@@ -31,7 +31,7 @@ class Text(FileReader):
         is_whole = self.unit == "file"
         chunk, first = "", 1
         for number, line in chain(number_lines(lines, name, keep_ends=True), [(0, "")]):
-            is_end = len(chunk) >= CHUNK if is_whole else self.unit == "line" or not line.strip()
+            is_end = len(chunk) >= CHUNK_CHARACTERS if is_whole else self.unit == "line" or not line.strip()
             if chunk and (is_end or number == 0):
                 text = chunk if is_whole else chunk.removesuffix("\n")
                 yield {"text": text, "record_continues": is_whole and number > 0, "where": f"{name}:{first}"}

@@ -15,7 +15,7 @@ from seqpipe.plugin import SPECIALS, DataError, replace_surrogates
 
 # A word, including joiners and soft hyphens, or a sign, with the variation selectors after it and the signs joined to
 # it; no match begins with an invisible character.
-WORDS = r"(?!\p{DI})(?:\w+(?:[\u00ad\u200c\u200d]+\w+)*|[^\w\s](?:[\ufe00-\ufe0f]|\u200d[^\w\s])*)"
+WORD_PATTERN = r"(?!\p{DI})(?:\w+(?:[\u00ad\u200c\u200d]+\w+)*|[^\w\s](?:[\ufe00-\ufe0f]|\u200d[^\w\s])*)"
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 

@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from seqpipe.plugin import SPECIALS, UNK, UsageError
 
-from . import WORDS, SubwordOptions, folding, train_subwords
+from . import WORD_PATTERN, SubwordOptions, folding, train_subwords
 
 END = "</w>"
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -51,7 +51,7 @@ class BPE:
             tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
             tokenizer.decoder = decoders.ByteLevel()
             return train_subwords(tokenizer, texts, partial(self.trainer, initial_alphabet=BYTES))
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORD_PATTERN), "removed", invert=True)
         tokenizer.decoder = decoders.BPEDecoder(END)
         trainer = partial(self.trainer, end_of_word_suffix=END)
         return train_subwords(tokenizer, texts, trainer, lambda word: (word[-1:] + END,))

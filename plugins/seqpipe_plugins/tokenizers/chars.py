@@ -13,7 +13,7 @@ from seqpipe.plugin import word_level
 from . import folding
 
 
-class Chars:
+class CharsTokenizer:
     """Splits text into code points: for Chinese and Japanese, and for heads that generate single characters.
 
     Args:

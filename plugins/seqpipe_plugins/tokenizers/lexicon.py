@@ -16,10 +16,10 @@ from seqpipe.plugin import DataError, Folder, UsageError, open_bundle, replace_s
 
 from . import Form, folding
 
-MOST = 200_000  # words; a bundle builds their pattern whenever it is opened, which takes seconds
-LONGEST = 200  # characters of a word, which the trie and its pattern are as deep as
+MAX_WORDS = 200_000  # words; a bundle builds their pattern whenever it is opened, which takes seconds
+MAX_LETTERS = 200  # characters of a word, which the trie and its pattern are as deep as
 _COUNT = re.compile(r"(\S.*?)(?:\t.*| +\d+(?: +\S+)?)?")  # a word, and a count after a tab or spaces; a tag may follow
-_COMPARED = 2_000  # maximum dev texts that a run segments for the report
+_MAX_COMPARED_TEXTS = 2_000  # maximum dev texts that a run segments for the report
 
 # Scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, kana, Bopomofo, Han.
 UNSPACED = (
@@ -28,7 +28,7 @@ UNSPACED = (
 )
 SPACED = rf"[^\W{UNSPACED}]"  # a letter, digit or mark of all other scripts
 END = rf"(?!\p{{M}}|(?<={SPACED}){SPACED})"  # a word does not end before a mark, or within a spaced word
-GROUP = 64  # branches at the root that share a look-ahead at the range of their characters
+BRANCHES_PER_GROUP = 64  # branches at the root that share a look-ahead at the range of their characters
 
 
 class Lexicon:
@@ -95,7 +95,7 @@ class Lexicon:
 
     def dev_messages(self, tokenizer: Tokenizer, texts: Sequence[str | list[str]]) -> list[str]:
         """Return the word F1 of the tokenizer against the run's words on dev texts."""
-        whole = [replace_surrogates(text) for text in texts if isinstance(text, str)][:_COMPARED]
+        whole = [replace_surrogates(text) for text in texts if isinstance(text, str)][:_MAX_COMPARED_TEXTS]
         if self.run is None or not whole:
             return []
         gold = [{(start, start + len(word)) for word, start in words} for words in _segment(self.run, whole)]
@@ -121,7 +121,7 @@ class Lexicon:
             sentences = [[word for word, _ in words] for words in _segment(self.run, whole)]
         sentences = [[self._normal(word) for word in words] for words in sentences]
         counts = Counter(word for sentence in sentences for word in sentence)
-        words = [word for word, _ in counts.most_common(MOST) if len(word) <= LONGEST]
+        words = [word for word, _ in counts.most_common(MAX_WORDS) if len(word) <= MAX_LETTERS]
         splitter, balance = _splitter(words), Counter[str]()
         for sentence in sentences:
             places, start = set[tuple[int, int]](), 0
@@ -138,10 +138,12 @@ class Lexicon:
 
 def _splitter(words: Iterable[str]) -> PreTokenizer:
     lexicon = {word for word in words if word.strip() == word != ""}
-    if len(lexicon) > MOST:
-        raise DataError(f"a lexicon of {len(lexicon):,} words exceeds the limit of {MOST:,}; keep the frequent ones")
-    if long := next((word for word in lexicon if len(word) > LONGEST), ""):
-        raise DataError(f"the lexicon has a word over the limit of {LONGEST} characters, {long[:50]!r}…; delete it")
+    if len(lexicon) > MAX_WORDS:
+        raise DataError(
+            f"a lexicon of {len(lexicon):,} words exceeds the limit of {MAX_WORDS:,}; keep the frequent ones"
+        )
+    if long := next((word for word in lexicon if len(word) > MAX_LETTERS), ""):
+        raise DataError(f"the lexicon has a word over the limit of {MAX_LETTERS} characters, {long[:50]!r}…; delete it")
     return pre_tokenizers.Split(Regex(longest_match(lexicon)), "removed", invert=True)
 
 
@@ -152,7 +154,7 @@ def _words_of_file(path: Path) -> Iterator[str]:
         for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
             if not line.strip():
                 continue
-            match = _COUNT.fullmatch(line.rstrip()[: 5 * LONGEST])  # whose time grows with the square of spaces
+            match = _COUNT.fullmatch(line.rstrip()[: 5 * MAX_LETTERS])  # whose time grows with the square of spaces
             if match is None:
                 raise DataError(f"{path}:{number}: the line {line[:50]!r} does not begin with a word; delete the space")
             empty = False
@@ -193,8 +195,8 @@ def longest_match(words: Iterable[str]) -> str:
     # Oniguruma tries the alternatives of the root one by one at every position. In groups, those that cannot match are
     # skipped by one look at the next character: about a hundred looks instead of thousands of alternatives.
     branches, groups = sorted(trie.items()), []
-    for start in range(0, len(branches), GROUP):
-        group = branches[start : start + GROUP]
+    for start in range(0, len(branches), BRANCHES_PER_GROUP):
+        group = branches[start : start + BRANCHES_PER_GROUP]
         first, last = _escape(group[0][0]), _escape(group[-1][0])
         groups.append(f"(?=[{first}-{last}])(?:{'|'.join(_branch(*branch) for branch in group)})")
     units = rf"{SPACED}+|\S\p{{M}}*"

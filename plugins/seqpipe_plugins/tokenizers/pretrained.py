@@ -12,7 +12,7 @@ from seqpipe.plugin import Checkpoint, pretrained_tokenizer
 from . import Form, unicode_form
 
 
-class Pretrained:
+class PretrainedTokenizer:
     """The tokenizer of a pretrained checkpoint, unchanged except for `normalize`.
 
     Args:

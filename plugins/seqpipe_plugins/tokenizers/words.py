@@ -10,10 +10,10 @@ from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 
 from seqpipe.plugin import UsageError, word_level
 
-from . import WORDS, Form, folding
+from . import WORD_PATTERN, Form, folding
 
 
-class Words:
+class WordsTokenizer:
     """Splits text into words and punctuation marks; rare words may be left out of the vocabulary.
 
     Args:
@@ -32,7 +32,7 @@ class Words:
     def __init__(
         self,
         *,
-        pattern: str = WORDS,
+        pattern: str = WORD_PATTERN,
         normalize: Form | None = None,
         lowercase: bool = False,
         fold_digits: bool = False,

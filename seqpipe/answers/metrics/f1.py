@@ -14,7 +14,7 @@ from seqpipe.answers.metrics.numbers import SumCounter, ratio
 from seqpipe.answers.tagging_schemes import Span
 from seqpipe.answers.types import Scores
 
-SPLIT = "(split otherwise)"  # the tag of a word that the model splits differently
+SPLIT_TAG = "(split otherwise)"  # the tag of a word that the model splits differently
 
 
 class _Counter(SumCounter):
@@ -63,7 +63,7 @@ class TagCounter(_Counter):
     def terms(self, gold: Sequence[Span], predicted: Sequence[Span]) -> Counter[tuple[str, str]]:
         """Count one record's tags, each with its word's offsets; a word that the model splits differently is missed."""
         tags = {(start, end): tag for tag, start, end in predicted}
-        pairs = [(right, tags.get((start, end), SPLIT)) for right, start, end in gold]
+        pairs = [(right, tags.get((start, end), SPLIT_TAG)) for right, start, end in gold]
         correct = [right for right, tag in pairs if right == tag]
         return self.counts(gold=[right for right, _ in pairs], predicted=[tag for _, tag in pairs], correct=correct)
 

@@ -147,7 +147,7 @@ class RankCounter(SumCounter):
 
 # Scores of embeddings: retrieval of texts with the same label, and the length of vectors.
 
-BLOCK = 512  # vectors compared with all others at a time
+VECTORS_PER_BLOCK = 512  # vectors compared with all others at a time
 
 
 class LengthCounter(NumberCounter):
@@ -199,11 +199,13 @@ class VectorCounter:
         right = np.zeros(len(self.labels))
         if len(self.vectors) > 1:
             vectors, labels = np.stack(self.vectors), np.unique(self.labels, return_inverse=True)[1][self.answered]
-            for first in range(0, len(vectors), BLOCK):
-                near = vectors[first : first + BLOCK] @ vectors.T  # (R, N)
+            for first in range(0, len(vectors), VECTORS_PER_BLOCK):
+                near = vectors[first : first + VECTORS_PER_BLOCK] @ vectors.T  # (R, N)
                 rows = np.arange(len(near))
                 near[rows, first + rows] = -np.inf
-                right[self.answered[first : first + BLOCK]] = labels[near.argmax(1)] == labels[first : first + BLOCK]
+                right[self.answered[first : first + VECTORS_PER_BLOCK]] = (
+                    labels[near.argmax(1)] == labels[first : first + VECTORS_PER_BLOCK]
+                )
         return right
 
 
@@ -293,7 +295,7 @@ class StructureCounter(SumCounter):
 PLAIN = Metric(percent=False)  # of an unknown score
 
 
-def table(scores: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
+def scores_table(scores: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
     """Format scores as aligned plain text: a row for each label, then the overall one; fractions in per cent.
 
     Each of several heads has a table under its name; joint scores come last.
@@ -305,8 +307,8 @@ def table(scores: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
     heads = {name: part for name, part in scores.items() if isinstance(part, Mapping) and name != "labels"}
     if heads:
         over_all = {name: value for name, value in scores.items() if name not in heads}
-        tables = [f"{name}\n{table(part, metrics)}" for name, part in heads.items()]
-        return "\n\n".join([*tables, table(over_all, metrics)])
+        tables = [f"{name}\n{scores_table(part, metrics)}" for name, part in heads.items()]
+        return "\n\n".join([*tables, scores_table(over_all, metrics)])
     return "\n".join(text_table(score_rows(scores, metrics), numbers=True))
 
 

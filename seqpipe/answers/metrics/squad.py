@@ -15,7 +15,7 @@ from seqpipe.answers.types import Scores
 from seqpipe.errors import DataError
 
 Gold = tuple[str, int]  # the text of an answer, and its start in the passage
-_FORM = 'write {"text": ["…"], "answer_start": [0]}, or a list of {"text": "…", "start": 0}; empty lists: no answer'
+_EXPECTED = 'write {"text": ["…"], "answer_start": [0]}, or a list of {"text": "…", "start": 0}; empty lists: no answer'
 _ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
 _MARKS = str.maketrans("", "", string.punctuation)
 
@@ -28,18 +28,18 @@ def gold_answers(record: Mapping[str, Any], field: str) -> list[Gold]:
     if isinstance(answers, Mapping):
         texts, starts = answers.get("text"), answers.get("answer_start")
         if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
-            raise DataError(f"{where}: field {field!r}: `answer_start` and `text` must be equally long; {_FORM}")
+            raise DataError(f"{where}: field {field!r}: `answer_start` and `text` must be equally long; {_EXPECTED}")
         pairs = list(zip(texts, starts, strict=True))
     elif isinstance(answers, list) and all(isinstance(answer, Mapping) for answer in answers):
         pairs = [(answer.get("text"), answer.get("start", answer.get("answer_start"))) for answer in answers]
     else:
-        raise DataError(f"{where}: field {field!r} is {type(answers).__name__}; {_FORM}")
+        raise DataError(f"{where}: field {field!r} is {type(answers).__name__}; {_EXPECTED}")
     for i, (text, start) in enumerate(pairs, 1):
         if not isinstance(text, str) or not text.strip():
-            raise DataError(f"{where}: answer {i} of {field!r} has no text; {_FORM}")
+            raise DataError(f"{where}: answer {i} of {field!r} has no text; {_EXPECTED}")
         if not isinstance(start, int) or isinstance(start, bool):
             raise DataError(
-                f"{where}: answer {i} of {field!r}, {text[:40]!r}, has no whole number as its start; {_FORM}"
+                f"{where}: answer {i} of {field!r}, {text[:40]!r}, has no whole number as its start; {_EXPECTED}"
             )
     return pairs
 

@@ -19,8 +19,8 @@ from seqpipe.errors import DataError, UsageError, did_you_mean
 
 BleuTokenizer = Literal["13a", "char", "intl", "ja-mecab", "none", "zh"]
 
-WIDE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # written without spaces
-_TOKEN = re.compile(f"[{WIDE}]|[^\\s{WIDE}]+")
+WIDE_CHARACTERS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # written without spaces
+_TOKEN = re.compile(f"[{WIDE_CHARACTERS}]|[^\\s{WIDE_CHARACTERS}]+")
 
 
 def has(package: str) -> bool:
@@ -83,7 +83,7 @@ class TextCounter(SumCounter):
             "texts": 1,
             "equal": predicted in references,
             "characters": len(nearest),
-            "wide": len(re.findall(f"[{WIDE}]", nearest)),
+            "wide": len(re.findall(f"[{WIDE_CHARACTERS}]", nearest)),
             "edits": min(distances),
             "tokens": max(len(words), len(written)),
             "same": sum(a == b for a, b in zip(words, written, strict=False)),

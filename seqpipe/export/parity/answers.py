@@ -18,7 +18,7 @@ from seqpipe.features.sources import TextSource
 from seqpipe.features.splitting import CUTS, Cut, smallest_chunks
 from seqpipe.runtime.decode_options import Chosen
 from seqpipe.runtime.opened import OpenedBundle, same_answer
-from seqpipe.runtime.predictor import ROWS, Predictor, chunks
+from seqpipe.runtime.predictor import RUN_ROWS, Predictor, chunks
 from seqpipe.training.evaluation import TrainedPipeline, predictor
 
 # Check that a bundle reads records like training: the same tokens, the same features, the same refusals.
@@ -36,7 +36,7 @@ def check_features(
     Both read the records without an error, and may refuse probes, with the same message.
     """
     without_targets = [ours.task.question(record) for record in records]
-    for batch in chunks(without_targets, ROWS):
+    for batch in chunks(without_targets, RUN_ROWS):
         _check_batch(ours, theirs, batch)
         on_compared(len(batch))
     for probe in probes:
@@ -137,7 +137,7 @@ def _tokens_and_words(docs: Iterable[Doc]) -> tuple[list[tuple[int, int, int]], 
 ROUNDED = 1e-3  # allowed difference of rounded numbers in answers; `compare` checks the exact ones
 
 
-class Comparison(Predictor):
+class DualPredictor(Predictor):
     """PyTorch's predictor (on the CPU), which also runs the graph and counts differences of the decisions."""
 
     def __init__(self, pipeline: TrainedPipeline, model: OpenedBundle):

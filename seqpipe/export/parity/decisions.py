@@ -16,7 +16,7 @@ import torch
 
 from seqpipe.answers.base import LOOSE
 from seqpipe.answers.task import HeadTask
-from seqpipe.answers.types import PREFIX
+from seqpipe.answers.types import EXPLAIN_PREFIX
 from seqpipe.errors import ParityError
 from seqpipe.export.graph import random_batches, shortest_row, tensors_of, with_other_padding
 from seqpipe.features.document import Arrays, Doc, Record
@@ -52,7 +52,7 @@ class Trials:
         sizes = {name: 3 for name in every if not needed.get(name)}
         others: dict[str, Any] = dict.fromkeys(self._seeds, 7)
         others |= {name: [len(SPECIALS)] for name, of in types.items() if of.read and not of.trial}
-        others |= {name: value for some in needed.values() for values in some for name, value in values.items()}
+        others |= {name: value for trials in needed.values() for values in trials for name, value in values.items()}
         alone: list[dict[str, Any]] = []
         for option_type in OPTION_TYPES.values():
             if automata := {name: of.trial for name, of in types.items() if of is option_type and of.trial}:
@@ -176,7 +176,7 @@ SCRIPTS = (
 BLANK = ("", " ", "\n", "\u00a0\u3000", "\u200b", "\u0301")
 MOST_NAMES = 5_000  # tokens and characters of a vocabulary that are tried
 _NAMES = 20  # in a text
-_LONG, _MOST = 2_000, 20_000  # letters of a word that is cut, and tokens of a text at the limit
+_LONG_WORD_CHARS, _MAX_PROBE_TOKENS = 2_000, 20_000  # letters of a word that is cut, and tokens of a text at the limit
 
 
 def probe_records(source: InputSource, tokens: int, seed: int = 1) -> Iterator[Record]:
@@ -196,8 +196,8 @@ def _texts(source: InputSource, tokens: int, draw: random.Random) -> Iterator[st
     yield from BLANK
     characters = "".join(SCRIPTS)
     yield from ("".join(draw.choices(characters, k=length)) for length in (1, 2, 3, 5, 20, 21, 80, 400))
-    yield "a" * _LONG
-    yield from (" ".join(["a"] * length) for length in (tokens, tokens + 1) if length <= _MOST)
+    yield "a" * _LONG_WORD_CHARS
+    yield from (" ".join(["a"] * length) for length in (tokens, tokens + 1) if length <= _MAX_PROBE_TOKENS)
     # The tokens of every vocabulary, and the names of every feature.
     vocabulary: set[str] = set()
     for part in sources_of(source).values():
@@ -228,7 +228,7 @@ def _record(source: InputSource, text: str, draw: random.Random) -> dict[str, An
 OWN = 4  # the error that a graph may have, in errors of PyTorch's float32 for the same output and row
 NOISY = 6  # copies in float32 whose errors are measured besides: one error may be near 0 by chance
 FAR = 20  # the error of PyTorch, in errors between these copies, above which it is none of rounding
-SMALL = 1e-4  # the error of PyTorch that hides no fault which matters, so that no copies are asked
+HARMLESS_ERROR = 1e-4  # the error of PyTorch that hides no fault which matters, so that no copies are asked
 
 
 class Judge:
@@ -315,15 +315,15 @@ def by_row(values: np.ndarray, array: np.ndarray) -> np.ndarray:  # (B,) -> (B, 
 
 # Compare a pipeline in PyTorch with its graph, batch by batch, and count equal decisions.
 
-TIE = 1e-4  # margin, times √n for scores of n terms, below which either of two decisions counts as right
-MOST_TIES, ENOUGH = 1e-3, 1_000  # allowed share of ties, and the decisions that it needs
-BOUND, SLACK = 2e-5, 1e-6  # difference of a score, and relative to it, above which float64 judges
-CLOSE, RELATIVE = 1e-4, 1e-5  # allowed differences of scores, the first times √n, where float64 is no reference
+TIE_MARGIN = 1e-4  # margin, times √n for scores of n terms, below which either of two decisions counts as right
+MAX_TIE_SHARE, MIN_DECISIONS = 1e-3, 1_000  # allowed share of ties, and the decisions that it needs
+MAX_GAP, MAX_RELATIVE_GAP = 2e-5, 1e-6  # difference of a score, and relative to it, above which float64 judges
+SCORE_ATOL, SCORE_RTOL = 1e-4, 1e-5  # allowed differences of scores, the first times √n, where float64 is no reference
 EQUAL_VECTORS = (
     ". All tokens of a text have the same vector, as after the encoder bag, so that decisions about them tie by "
     "construction; use an encoder that tells tokens apart"
 )
-PADDING, ALONE = " (with other values in the padding)", " (a row alone, without the batch around it)"
+IN_PADDING, ROW_ALONE = " (with other values in the padding)", " (a row alone, without the batch around it)"
 
 
 @dataclass
@@ -334,7 +334,7 @@ class Tally:
         decisions: Compared rows.
         ties: Rows whose decisions are equally good.
         different: Rows that differ.
-        rounded: Rows with scores beyond `BOUND`, but as near to float64 as PyTorch's float32.
+        rounded: Rows with scores beyond `MAX_GAP`, but as near to float64 as PyTorch's float32.
         worst: Largest difference of a score from PyTorch's.
         where: Place of the first difference.
         evidence: Arrays of its batch: the inputs, both outputs and margins, by names for a file.
@@ -362,7 +362,7 @@ class Tally:
 
 
 @dataclass
-class Batch:
+class ParityCase:
     """A batch of features and options, PyTorch's decision about it, and the judge's decisions when they are needed.
 
     For a row alone, `whole` is the batch around it, and `of_row` takes the row of a decision about that.
@@ -372,8 +372,8 @@ class Batch:
     feeds: Arrays
     options: Arrays
     expected: Arrays
-    whole: Batch | None = None
-    of_row: Callable[[Arrays], Arrays] = dict
+    whole: ParityCase | None = None
+    select_row: Callable[[Arrays], Arrays] = dict
 
     @cached_property
     def reference(self) -> Arrays:
@@ -403,10 +403,10 @@ class Batch:
 
     @property
     def _inputs(self) -> tuple[Arrays, bool]:
-        return self.feeds | self.options, any(name.startswith(PREFIX) for name in self.expected)
+        return self.feeds | self.options, any(name.startswith(EXPLAIN_PREFIX) for name in self.expected)
 
     def _comparable(self, decision: Arrays) -> Arrays:
-        cut = self.of_row(decision)
+        cut = self.select_row(decision)
         return {name: array for name, array in cut.items() if array.shape == self.expected[name].shape}
 
 
@@ -441,29 +441,29 @@ class DecisionParity:
         batch = self.batch(feeds, options)
         expected, got = batch.expected, self._run_graph(feeds | options)
         row, alone = shortest_row(self.network.artifacts, feeds)
-        every, padding_faults = np.ones(_shape(feeds)[0], bool), list[Fault]()
+        every, padding_faults = np.ones(_shape(feeds)[0], bool), list[ParityFault]()
         compared = [(batch, got, self.tally, every, "")]  # ties of the others do not count
         if garbage:
             polluted = self._run_graph(with_other_padding(self.network.artifacts, feeds) | options)
-            compared.append((batch, polluted, Tally(), every, PADDING))
+            compared.append((batch, polluted, Tally(), every, IN_PADDING))
         if _shape(alone) != _shape(feeds):
             per_row = {name: array for name, array in options.items() if array.ndim > 1 and len(array) > 1}
             chosen = options | {name: array[row : row + 1] for name, array in per_row.items()}
             got_alone = self._run_graph(alone | chosen)
 
-            def of_row(decision: Arrays) -> Arrays:  # values in the batch's padding are not part of the answer
+            def select_row(decision: Arrays) -> Arrays:  # values in the batch's padding are not part of the answer
                 return {name: array[row : row + 1][_corner(got_alone[name])] for name, array in decision.items()}
 
-            single = Batch(self.judge, alone, chosen, of_row(expected), batch, of_row)
-            compared.append((single, got_alone, Tally(), np.arange(len(every)) == row, ALONE))
-            for name in [name for name in expected if name.startswith(PREFIX)]:
+            single = ParityCase(self.judge, alone, chosen, select_row(expected), batch, select_row)
+            compared.append((single, got_alone, Tally(), np.arange(len(every)) == row, ROW_ALONE))
+            for name in [name for name in expected if name.startswith(EXPLAIN_PREFIX)]:
                 padding = np.array(expected[name][row : row + 1])
                 padding[_corner(got_alone[name])] = 0
                 nonzero = padding.any(keepdims=True).reshape(1)
-                padding_faults.append(Fault(nonzero, ~nonzero & False, f"{name} is not 0 in the padding", [name]))
+                padding_faults.append(ParityFault(nonzero, ~nonzero & False, f"{name} is not 0 in the padding", [name]))
         different, loose = np.zeros((2, len(every)), bool)
         for compared_batch, answer, tally, rows, how in compared:
-            for fault in (*self._faults(tally, compared_batch, answer), *(padding_faults if how == ALONE else ())):
+            for fault in (*self._faults(tally, compared_batch, answer), *(padding_faults if how == ROW_ALONE else ())):
                 different |= rows & fault.wrong
                 loose |= rows & fault.loose
                 if fault.wrong.any():
@@ -483,32 +483,32 @@ class DecisionParity:
             inputs = option_inputs(feeds, self.options, self.trials.with_short_texts(chosen))
             self.compare(feeds, inputs, sum(mask.size for mask in masks(feeds).values()) <= most_garbage)
 
-    def batch(self, feeds: Arrays, options: Arrays, expected: Arrays | None = None) -> Batch:
+    def batch(self, feeds: Arrays, options: Arrays, expected: Arrays | None = None) -> ParityCase:
         """Return a batch with PyTorch's decision, or a given one."""
-        return Batch(self.judge, feeds, options, self.torch_run(feeds | options) if expected is None else expected)
+        return ParityCase(self.judge, feeds, options, self.torch_run(feeds | options) if expected is None else expected)
 
     def resolve_ties(self, seed: int = 1) -> None:
-        """Raise ParityError if over `MOST_TIES` of at least `ENOUGH` decisions are ties; compare more if needed."""
+        """Raise ParityError if over `MAX_TIE_SHARE` of `MIN_DECISIONS` or more tie; compare more if needed."""
         learned = self.network.artifacts
         more = (random_batches(learned, number, (33,), (1, 2, 5, 9, 17)) for number in itertools.count(seed + 1))
         batches = itertools.chain.from_iterable(more)
-        while self.tally.ties and self.tally.decisions < ENOUGH:
+        while self.tally.ties and self.tally.decisions < MIN_DECISIONS:
             self.compare_batches([next(batches)], {}, most_garbage=0)
         self.tally.check()
-        if self.tally.ties > MOST_TIES * self.tally.decisions:
+        if self.tally.ties > MAX_TIE_SHARE * self.tally.decisions:
             equal = has_equal_vectors(self.network, next(random_batches(learned, seed, (3,), (9,))))
             raise ParityError(
-                f"{self.tally.ties} of {self.tally.decisions} decisions have margins under {TIE} times the root of "
-                f"the terms of their scores: too many to call them equal{equal * EQUAL_VECTORS}"
+                f"{self.tally.ties} of {self.tally.decisions} decisions have margins under {TIE_MARGIN} times the root "
+                f"of the terms of their scores: too many to call them equal{equal * EQUAL_VECTORS}"
             )
 
-    def ties(self, batch: Batch, got: Arrays) -> np.ndarray:
+    def ties(self, batch: ParityCase, got: Arrays) -> np.ndarray:
         """Return the rows (B,) whose decisions are equally good: by the margins of each head, or by float64's search.
 
         A margin may be `TIE` times √n, for a score that sums n terms, and `OWN` times its own error in float32.
         """
         heads = self.network.head_stages
-        allowed = TIE * np.stack([growth(head, batch.feeds, batch.expected) for head in heads])
+        allowed = TIE_MARGIN * np.stack([growth(head, batch.feeds, batch.expected) for head in heads])
         single = margins(self.network, batch.feeds, batch.expected, got)
         exact, same = batch.exact_margins(got), _equal_rows(batch.expected, got)
         exact = single if exact is None else exact
@@ -522,34 +522,34 @@ class DecisionParity:
             return np.asarray(tied)
         return tied | _equal_rows({name: got[name] for name in _decision_names(got)}, batch.reference)
 
-    def numbers(self, tally: Tally, batch: Batch, got: Arrays, rows: np.ndarray) -> Iterator[Fault]:
+    def numbers(self, tally: Tally, batch: ParityCase, got: Arrays, rows: np.ndarray) -> Iterator[ParityFault]:
         """Yield the numbers that differ from PyTorch's in some rows, (B,) bool; count what float64 shows right."""
         for name, expected in batch.expected.items():
             if name in _decision_names(batch.expected):
                 continue
             size, gap = np.abs(expected), np.abs(expected - got[name])
-            allowed = BOUND + SLACK * size
-            tally.worst = max(tally.worst, float((gap - SLACK * size)[rows].max(initial=0.0)))
+            allowed = MAX_GAP + MAX_RELATIVE_GAP * size
+            tally.worst = max(tally.worst, float((gap - MAX_RELATIVE_GAP * size)[rows].max(initial=0.0)))
             if (beyond := rows & ~_rowwise(gap <= allowed)).any():
                 # The bound is fixed without a reference, with one that decides otherwise, or with one that computes
                 # something else, as with an epsilon of the type: PyTorch is then farther than roundings explain.
                 reference, scale = batch.reference.get(name, np.full_like(gap, np.nan)), OWN * np.maximum(1, size)
                 same, error = _equal_rows(batch.expected, batch.reference), own_error(expected, reference)
                 exact = np.abs(got[name] - reference)
-                right = same & (error <= SMALL) & _rowwise(exact <= allowed + scale * by_row(error, gap))
+                right = same & (error <= HARMLESS_ERROR) & _rowwise(exact <= allowed + scale * by_row(error, gap))
                 if (beyond & ~right).any():
                     spread = batch.spread(name)
-                    same &= error <= FAR * spread + BOUND
+                    same &= error <= FAR * spread + MAX_GAP
                     near_exact = exact <= allowed + scale * by_row(np.maximum(error, spread), gap)
                     head = next(head for head in self.network.head_stages if name.startswith(head.prefix))
-                    grown = by_row(CLOSE * growth(head, batch.feeds, batch.expected), gap)
-                    near = gap <= grown + RELATIVE * size + scale * by_row(spread, gap)
+                    grown = by_row(SCORE_ATOL * growth(head, batch.feeds, batch.expected), gap)
+                    near = gap <= grown + SCORE_RTOL * size + scale * by_row(spread, gap)
                     right |= _rowwise(np.where(by_row(same, gap), near_exact, near))
                 tally.rounded += int((beyond & right & same).sum())
                 what = f"{name} differs by {gap[rows].max(initial=0.0):.2g}"
-                yield Fault(beyond & ~right, beyond & right, what, [name])
+                yield ParityFault(beyond & ~right, beyond & right, what, [name])
 
-    def refuse(self, batch: Batch, got: Arrays, fault: Fault, where: str = "") -> None:
+    def refuse(self, batch: ParityCase, got: Arrays, fault: ParityFault, where: str = "") -> None:
         """Keep the first difference, with all that shows it."""
         tally = self.tally
         if tally.where:
@@ -570,24 +570,24 @@ class DecisionParity:
             shape = _shape({name: feeds[name] for name in self.network.artifacts.featurizer.manifest()})
             raise ParityError(f"onnxruntime fails at shape {shape}, but PyTorch answers: {error}") from error
 
-    def _faults(self, tally: Tally, batch: Batch, got: Arrays) -> Iterator[Fault]:
+    def _faults(self, tally: Tally, batch: ParityCase, got: Arrays) -> Iterator[ParityFault]:
         """Yield what differs; count ties, and the largest difference of a score."""
         expected = batch.expected
         every = np.ones(len(next(iter(expected.values()))), bool)
         if misshaped := [name for name, array in expected.items() if got[name].shape != array.shape]:
             shapes = (f"{name}: shape {got[name].shape}, not {expected[name].shape}" for name in misshaped)
-            yield Fault(every, ~every, "; ".join(shapes), misshaped)
+            yield ParityFault(every, ~every, "; ".join(shapes), misshaped)
             return
         same = _equal_rows(expected, got)
         if not same.all():
             tied = self.ties(batch, got)
             tally.ties += int((~same & tied).sum())
             names = [name for name in _decision_names(expected) if (got[name] != expected[name]).any()]
-            yield Fault(~same & ~tied, ~same & tied, ", ".join(names), names)
+            yield ParityFault(~same & ~tied, ~same & tied, ", ".join(names), names)
         yield from self.numbers(tally, batch, got, same)
 
 
-class Fault(NamedTuple):
+class ParityFault(NamedTuple):
     """A difference of a graph from PyTorch, in outputs of these names."""
 
     wrong: np.ndarray  # rows, (B,) bool

@@ -17,14 +17,14 @@ from seqpipe.answers.metrics.numbers import format_score, metric_of
 from seqpipe.answers.registry import part_of
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, ParityError, PluginError
-from seqpipe.evaluation.scores import evaluate, goodness, headline, score_answers
+from seqpipe.evaluation.scores import goodness, headline, score_answers, score_records
 from seqpipe.export.graph import random_batches, random_doc
-from seqpipe.export.parity.answers import Comparison, check_features, same_array
+from seqpipe.export.parity.answers import DualPredictor, check_features, same_array
 from seqpipe.export.parity.decisions import (
-    CLOSE,
     OWN,
+    SCORE_ATOL,
     DecisionParity,
-    Fault,
+    ParityFault,
     equal_decisions,
     option_inputs,
     own_error,
@@ -35,13 +35,13 @@ from seqpipe.features.sources import NumericSource, masks, sources_of
 from seqpipe.runtime.decode_options import MAX_LENGTH, MIN_LENGTH, length_options
 from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.opened import OpenedBundle, same_answer
-from seqpipe.runtime.predictor import ROWS, Predictor, batches
+from seqpipe.runtime.predictor import RUN_ROWS, Predictor, batches
 from seqpipe.types import OPTION_TYPES
 
 # Compare incremental decoding, with the graph's cache as input, with decoding in one run.
 
 RUNS = (1, 2, 4)  # tokens of each run after the prompt
-WHERE = "a text in chunks, with `past.…`, is not the text as a whole"
+CHUNKS_DIFFER = "a text in chunks, with `past.…`, is not the text as a whole"
 
 
 def compare_runs(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
@@ -59,13 +59,13 @@ def compare_runs(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
     for feeds in batches:
         defaults = option_inputs(feeds, options, {})
         whole = parity.onnx_run(feeds | defaults | length_options(sum(RUNS), sum(RUNS)))
-        pieces, now, past = [], feeds, dict[str, np.ndarray]()
+        pieces, run_feeds, past = [], feeds, dict[str, np.ndarray]()
         for length in RUNS:
             inputs = defaults | length_options(length, length)
-            _, got, _ = parity.compare(now, inputs | past, garbage=False)
+            _, got, _ = parity.compare(run_feeds, inputs | past, garbage=False)
             pieces.append(got["tokens"])
             past = next_inputs(cache, got)
-            now = feeds | {"ids": got["tokens"][:, 0, -1:], "mask": np.ones((len(got["tokens"]), 1), bool)}
+            run_feeds = feeds | {"ids": got["tokens"][:, 0, -1:], "mask": np.ones((len(got["tokens"]), 1), bool)}
         joined = np.concatenate(pieces, 2)
         differ = (joined != whole["tokens"]).any((1, 2))
         if differ.any():
@@ -74,14 +74,14 @@ def compare_runs(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
             tally.ties += int((differ & tied).sum())
             tally.different += int((differ & ~tied).sum())
             if (differ & ~tied).any():
-                parity.refuse(batch, joined_texts, Fault(differ & ~tied, tied, WHERE, ["tokens"]))
+                parity.refuse(batch, joined_texts, ParityFault(differ & ~tied, tied, CHUNKS_DIFFER, ["tokens"]))
         tally.decisions += len(differ)
 
 
 # Compare answers in chunks, with the graph's cache as input, with the answers to whole texts.
 
-LENGTHS = ((9, 4, 1, 6), (5, 7, 3, 12))  # of ragged batches
-SIZES = (1, 2, 3)  # words of a chunk
+RAGGED_LENGTHS = ((9, 4, 1, 6), (5, 7, 3, 12))  # of ragged batches
+CHUNK_WORDS = (1, 2, 3)  # words of a chunk
 
 
 def compare_streams(parity: DecisionParity, seed: int) -> None:
@@ -91,9 +91,9 @@ def compare_streams(parity: DecisionParity, seed: int) -> None:
     to the whole texts, which use no cache.
     """
     random, source = np.random.default_rng(seed), parity.network.artifacts.featurizer
-    for lengths in LENGTHS:
+    for lengths in RAGGED_LENGTHS:
         docs = [random_doc(source, length, random) for length in lengths]
-        for size in SIZES:
+        for size in CHUNK_WORDS:
             texts = _Texts(parity, docs)
             texts.answer(size)
             texts.add_to_tally()
@@ -147,7 +147,7 @@ class _Texts:
             for fault in self.parity.numbers(self.parity.tally, batch, got, answered & ~self.other):
                 self.off |= fault.wrong
                 if fault.wrong.any():
-                    self.parity.refuse(batch, got, fault._replace(what=WHERE))
+                    self.parity.refuse(batch, got, fault._replace(what=CHUNKS_DIFFER))
             for row in np.flatnonzero(answered).tolist():
                 self._add(row, pieces[row], {name: array[row : row + 1] for name, array in got.items()})
 
@@ -174,16 +174,16 @@ class _Texts:
         for row, answer in enumerate(self.kind.answers(self.docs, self.whole)):
             parts = self.readers[row].finish()
             if self.kind.tags_words:
-                parts = [part for some in self.answers[row] for part in some] + parts
-            if not self.other[row] and not same_answer(parts, answer, CLOSE):
+                parts = [part for chunk_answer in self.answers[row] for part in chunk_answer] + parts
+            if not self.other[row] and not same_answer(parts, answer, SCORE_ATOL):
                 exact = batch.reference.items()
                 error = max((own_error(self.whole[name], array)[row] for name, array in exact), default=0.0)
-                self.off[row] |= not same_answer(parts, answer, CLOSE + OWN * error)
+                self.off[row] |= not same_answer(parts, answer, SCORE_ATOL + OWN * error)
         different = self.off | (self.other & ~tied)
         tally.decisions, tally.ties = tally.decisions + B, tally.ties + int(tied.sum())
         tally.different += int(different.sum())
         if different.any():
-            fault = Fault(different, tied, WHERE, [*self.join_kinds])
+            fault = ParityFault(different, tied, CHUNKS_DIFFER, [*self.join_kinds])
             self.parity.refuse(batch, self.whole | self.join_kinds, fault)
 
 
@@ -193,7 +193,7 @@ MOST_RECORDS = 2_000  # records that both answer
 WITH_OPTIONS = {"records": MOST_RECORDS, "texts": 50}  # those that both also answer with non-default options
 MOST_GARBAGE = 1_024  # tokens, including padding, of a random batch that is also run with other padding
 PROBED = 60  # tokens of such a probe
-SEED = 1  # of samples of records
+SAMPLE_SEED = 1  # of samples of records
 SPREAD = 8  # pieces of a vocabulary that are banned in a comparison
 SCORED = 2  # additional readings of each record by a language model, for the perplexity of both sides
 TRIED = 9  # random texts in which a decode option may show an effect
@@ -212,7 +212,7 @@ def one_thread() -> Iterator[None]:
 
 @one_thread()
 def verify_parity(
-    comparison: Comparison, records: Sequence[Record], console: Console, references: bool = True
+    comparison: DualPredictor, records: Sequence[Record], console: Console, references: bool = True
 ) -> dict[str, Any]:
     """Compare features, decisions on random features, and answers to records of a pipeline and its bundle.
 
@@ -267,18 +267,18 @@ def verify_parity(
 
 def sample_records(records: Sequence[Record]) -> list[Record]:
     """Return the records, or an ordered sample of `MOST_RECORDS` if there are more."""
-    chosen = random.Random(SEED).sample(range(len(records)), min(MOST_RECORDS, len(records)))
+    chosen = random.Random(SAMPLE_SEED).sample(range(len(records)), min(MOST_RECORDS, len(records)))
     return [records[i] for i in sorted(chosen)]
 
 
-def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[str, float, float]:
+def _compare_metric(comparison: DualPredictor, records: Sequence[Record]) -> tuple[str, float, float]:
     """Compare the answers to records; return the metric's name, PyTorch's value and the bundle's."""
     ours, theirs = comparison.ours, comparison.model.predictor
     without_targets = [ours.task.question(record) for record in records]
     if ours.kind.is_generated:  # evaluated by perplexity, not by its continuations
-        comparison.answer_both(without_targets[:ROWS])
-        comparison.answer_both(without_targets[ROWS:], **comparison.decisions.trials.with_short_texts({}))
-        expected_scores, scores = evaluate(ours, records)[""], evaluate(theirs, records)[""]
+        comparison.answer_both(without_targets[:RUN_ROWS])
+        comparison.answer_both(without_targets[RUN_ROWS:], **comparison.decisions.trials.with_short_texts({}))
+        expected_scores, scores = score_records(ours, records)[""], score_records(theirs, records)[""]
         comparison.on_compared(SCORED * len(records))
     else:
         both = comparison.answer_both(without_targets)
@@ -289,7 +289,7 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
         for side in (expected_scores, scores)
     )
     measured = ours.kind.is_generated or any(part.is_numeric for part in ours.kind.parts.values())
-    rounding = CLOSE * len(records) * max(1.0, abs(expected)) if measured else 0
+    rounding = SCORE_ATOL * len(records) * max(1.0, abs(expected)) if measured else 0
     if abs(got - expected) * len(records) > comparison.ties + 1e-6 + rounding:
         values = f"{got:.6f} with onnxruntime and {expected:.6f} with PyTorch"
         raise ParityError(f"{name} is {values} on {len(records)} records")
@@ -309,7 +309,7 @@ class _Trials:
             yield [*self.texts, *self.records] if options else self.texts, options
 
 
-def _trials(comparison: Comparison, records: Sequence[Record], probes: Sequence[Record]) -> _Trials:
+def _trials(comparison: DualPredictor, records: Sequence[Record], probes: Sequence[Record]) -> _Trials:
     ours, draw = comparison.ours, random.Random(comparison.seed)
     numeric = [part.field for part in sources_of(ours.featurizer).values() if isinstance(part, NumericSource)]
     # The question may have the raw text even if the record has words, and then other tokens, or too many.
@@ -351,7 +351,7 @@ class _Count:
 
 
 @contextlib.contextmanager
-def _counting(comparison: Comparison, what: str, total: int, console: Console) -> Iterator[_Count]:
+def _counting(comparison: DualPredictor, what: str, total: int, console: Console) -> Iterator[_Count]:
     """Show the progress of the comparisons that the block counts."""
     with console.progress(what, total) as tick:
         before, comparison.on_compared = comparison.on_compared, (count := _Count(tick))
@@ -359,7 +359,7 @@ def _counting(comparison: Comparison, what: str, total: int, console: Console) -
         comparison.on_compared = before
 
 
-def _compare_random_features(comparison: Comparison, on_compared: Callable[[int], None]) -> None:
+def _compare_random_features(comparison: DualPredictor, on_compared: Callable[[int], None]) -> None:
     network, decisions, seed = comparison.network, comparison.decisions, comparison.seed
     for chosen in decisions.trials.together():
         small = {"sizes": (1, 3), "lengths": (1, 7)} if chosen else {}
@@ -383,7 +383,7 @@ def _compare_random_features(comparison: Comparison, on_compared: Callable[[int]
     decisions.tally.check()
 
 
-def _matters(comparison: Comparison, feeds: Arrays, name: str, chosen: Mapping[str, Any]) -> bool:
+def _matters(comparison: DualPredictor, feeds: Arrays, name: str, chosen: Mapping[str, Any]) -> bool:
     """Return whether PyTorch's decisions with these options change if one of them is set to its default."""
     ours, trials = comparison.ours, comparison.decisions.trials
     default = {**chosen, name: ours.options[name]["default"]}
@@ -405,14 +405,14 @@ def _length(side: Predictor, record: Record) -> int:
 # Evaluate whether a bundle in int8 answers nearly as well as in fp32.
 
 MOST_LOST, MOST_LOST_SHARE = 0.005, 0.02  # allowed loss of a fraction in int8, and of any other metric
-RECORDS = 200  # minimum for a comparison of metrics
+MIN_INT8_RECORDS = 200  # minimum for a comparison of metrics
 DECISIONS, MOST_CHANGED = 1_000, 0.01  # compared instead, and the share that int8 may change
 
-_FIX = "set export.precision: fp32, or make the model wider or train it longer"
+_INT8_FIX = "set export.precision: fp32, or make the model wider or train it longer"
 
 
-def judge_int8(comparison: Comparison, small: OpenedBundle, records: Sequence[Record]) -> dict[str, Any]:
-    """Evaluate a bundle in int8 by its metric on at least `RECORDS` records, else by its agreement with fp32.
+def judge_int8(comparison: DualPredictor, small: OpenedBundle, records: Sequence[Record]) -> dict[str, Any]:
+    """Evaluate a bundle in int8 by its metric on at least `MIN_INT8_RECORDS` records, else by its agreement with fp32.
 
     Returns:
         For the manifest: the metric in int8, and, for few records, the number of compared and the share of equal
@@ -423,23 +423,25 @@ def judge_int8(comparison: Comparison, small: OpenedBundle, records: Sequence[Re
             differ.
     """
     sample = sample_records(records)
-    (name, expected), (_, got) = (headline(evaluate(side.predictor, sample)[""]) for side in (comparison.model, small))
+    (name, expected), (_, got) = (
+        headline(score_records(side.predictor, sample)[""]) for side in (comparison.model, small)
+    )
     metrics = comparison.model.predictor.metric_types
     int8, fp32 = (format_score(name, value, metrics) for value in (got, expected))
     message = f"{name} is {int8} in int8 and {fp32} in fp32 on {len(sample):,} records"
     report = {"precision": "int8", "onnxruntime": got}
-    if len(sample) >= RECORDS:
+    if len(sample) >= MIN_INT8_RECORDS:
         worse = goodness({name: expected}, None, metrics) - goodness({name: got}, None, metrics)
         if worse > (MOST_LOST if metric_of(name, metrics).percent else MOST_LOST_SHARE * abs(expected)) + 1e-9:
-            raise ParityError(f"{message}; {_FIX}")
+            raise ParityError(f"{message}; {_INT8_FIX}")
         return report
     same, count = _agreement(comparison, small, sample)
     if count - same > MOST_CHANGED * count:
-        raise ParityError(f"{same:,} of {count:,} decisions in int8 are those in fp32, and {message}; {_FIX}")
+        raise ParityError(f"{same:,} of {count:,} decisions in int8 are those in fp32, and {message}; {_INT8_FIX}")
     return report | {"agreement": same / count, "compared": count}
 
 
-def _agreement(comparison: Comparison, small: OpenedBundle, records: Sequence[Record]) -> tuple[int, int]:
+def _agreement(comparison: DualPredictor, small: OpenedBundle, records: Sequence[Record]) -> tuple[int, int]:
     """Count equal and compared decisions: on all records, then on random texts until there are enough."""
     same = count = 0
 

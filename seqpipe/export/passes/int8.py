@@ -19,17 +19,17 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.checker import check_model
 
-from seqpipe.answers.candidates import VECTORS
+from seqpipe.answers.candidates import CANDIDATE_VECTORS
 from seqpipe.export.passes.loop_invariants import all_nodes, bodies, place_weights
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.session import import_onnxruntime, open_session
 
-LEAST = 4096  # minimum numbers of a quantized weight
-_MOST, _MOST_INPUT, _MIDDLE = 126, 127, 128  # maxima of weights and inputs as integers, and an input's 0
-_LEAST_SCALE = 1e-12
+MIN_INT8_SIZE = 4096  # minimum numbers of a quantized weight
+_MAX_WEIGHT, _MAX_INPUT, _INPUT_ZERO_POINT = 126, 127, 128  # maxima of weights and inputs as integers, and an input's 0
+_MIN_SCALE = 1e-12
 Ranges = Mapping[str, tuple[float, float]]  # of the inputs of the products with each weight
 # Maximum ratio of a range to the maximum of the median row, whose integers are then twice as coarse as with its scale.
-_MOST_SPREAD = 4
+_MAX_RANGE_RATIO = 4
 
 
 class _Weight(NamedTuple):
@@ -40,7 +40,7 @@ class _Weight(NamedTuple):
 
 
 def in_int8(graph: bytes, ranges: Ranges | None = None) -> bytes:
-    """Return the bytes of a model with its matrix products and look-ups of at least `LEAST` numbers in int8.
+    """Return the bytes of a model with its matrix products and look-ups of at least `MIN_INT8_SIZE` numbers in int8.
 
     `ranges` are those of `input_ranges`.
     """
@@ -78,7 +78,7 @@ def input_ranges(graph: bytes, batches: Iterable[Arrays]) -> Ranges:
     for weight, parts in extremes.items():
         low, high = np.concatenate(parts, 1)
         least, most = min(0.0, *low.tolist()), max(0.0, *high.tolist())
-        if len(low) and most - least <= _MOST_SPREAD * np.median(np.maximum(-low, high)):
+        if len(low) and most - least <= _MAX_RANGE_RATIO * np.median(np.maximum(-low, high)):
             ranges[weight] = least, most
     return ranges
 
@@ -107,7 +107,9 @@ class _Quantiser:
         self.weights = {
             tensor.name: tensor
             for tensor in graph.initializer
-            if tensor.name != VECTORS and _is_matrix(tensor) and tensor.dims[0] * tensor.dims[1] >= LEAST
+            if tensor.name != CANDIDATE_VECTORS
+            and _is_matrix(tensor)
+            and tensor.dims[0] * tensor.dims[1] >= MIN_INT8_SIZE
         }
         self.transposed: dict[str, str] = {}  # outputs of a Transpose of a weight
         for node in all_nodes(graph):
@@ -212,10 +214,10 @@ class _Quantiser:
             self.rowwise(rows, array if weight.transposed else array.T)
             self.products[key] = f"{rows}.int8.turned"
             self.first.append(helper.make_node("Transpose", [f"{rows}.int8"], [self.products[key]], perm=[1, 0]))
-            step, zero = 1 / _MOST_INPUT, _MIDDLE  # of a row with the maximum 1
+            step, zero = 1 / _MAX_INPUT, _INPUT_ZERO_POINT  # of a row with the maximum 1
             if weight.name in self.ranges:
                 low, high = self.ranges[weight.name]
-                step = max(high - low, _LEAST_SCALE) / 255
+                step = max(high - low, _MIN_SCALE) / 255
                 zero = round(-low / step)
             self.add(f"{key}.step", np.array(step, np.float32))
             self.add(f"{key}.zero", np.array(zero, np.uint8))
@@ -238,7 +240,7 @@ def _integers(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     fours = np.pad(np.abs(weight), ((0, 0), (0, -weight.shape[1] % 4))).reshape(len(weight), -1, 4)
     # Rounding adds up to 1/2 to each of the two, so their sum is at most 127, and 255 * 127 fits 16 bits.
     most = np.sort(fours, 2)[..., 2:].sum(2).max(1, keepdims=True)
-    scale = np.maximum(most, np.float32(_LEAST_SCALE)) / np.float32(_MOST)
+    scale = np.maximum(most, np.float32(_MIN_SCALE)) / np.float32(_MAX_WEIGHT)
     return np.rint(weight / scale).astype(np.int8), scale.astype(np.float32)
 
 

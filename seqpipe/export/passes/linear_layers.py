@@ -40,13 +40,13 @@ def _rewrite_gelus(graph: GraphProto, halves: set[str]) -> None:
             product = producers.get(inner)
             if product is None or product.op_type != "Mul" or users.count(inner) > 1:
                 continue
-            half, rest = product.input if product.input[0] in halves else product.input[::-1]
-            total = producers.get(rest)
+            half, factor = product.input if product.input[0] in halves else product.input[::-1]
+            total = producers.get(factor)
             if half not in halves or total is None or total.op_type != "Add":
                 continue
             if any(i in producers and producers[i].op_type in ("Erf", "Tanh") for i in total.input):
                 product.input[:] = [x, half]
-                outer.input[:] = [inner, rest]
+                outer.input[:] = [inner, factor]
                 break
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 
 _BEFORE = {"Loop": 2, "Scan": 0}  # inputs of the node, and of its body, before the state
-_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+_RANDOM_OPS = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
 
 def hoist_loop_invariants(graph: GraphProto, outer: Collection[str] = ()) -> None:
@@ -48,7 +48,7 @@ def hoist_loop_invariants(graph: GraphProto, outer: Collection[str] = ()) -> Non
     kept = []
     for node in nodes:
         _rename(node, renamed)
-        if node.op_type not in _RANDOM and not any(True for _ in bodies(node)):
+        if node.op_type not in _RANDOM_OPS and not any(True for _ in bodies(node)):
             attributes = sorted(attribute.SerializeToString(deterministic=True) for attribute in node.attribute)
             first = first_of.setdefault((node.op_type, node.domain, *node.input, *attributes, len(node.output)), node)
             if first is not node and not results.intersection(node.output):
@@ -67,7 +67,7 @@ def place_weights(graph: GraphProto) -> None:
     constants = {tensor.name for tensor in graph.initializer}.difference(value.name for value in graph.input)
     sources: dict[str, str] = {}  # of transposed weights
     for node in graph.node:
-        if node.input and constants.issuperset(node.input) and node.op_type not in (*_RANDOM, *_BEFORE):
+        if node.input and constants.issuperset(node.input) and node.op_type not in (*_RANDOM_OPS, *_BEFORE):
             constants.update(node.output)
             if node.op_type == "Transpose" and any([*attribute.ints] == [1, 0] for attribute in node.attribute):
                 sources[node.output[0]] = node.input[0]
@@ -116,7 +116,7 @@ def _take_constants(node: NodeProto, constants: set[str], names: set[str]) -> li
         for inner in body.node:
             _rename(inner, renamed)
             fixed = inner.input and constants.issuperset(inner.input) and not results.intersection(inner.output)
-            if fixed and inner.op_type not in _RANDOM and not any(True for _ in bodies(inner)):
+            if fixed and inner.op_type not in _RANDOM_OPS and not any(True for _ in bodies(inner)):
                 moved.append(_move(inner, renamed, names))
                 constants.update(inner.output)
             else:
@@ -182,7 +182,7 @@ def _take_invariants(loop: NodeProto, graph: GraphProto, names: set[str]) -> lis
             if not any(changes[node.input[0]][axes.get("start", 0) : axes.get("end")]):
                 node.input[0] = initial[node.input[0]]
         fixed = not inside.intersection(node.input) and not results.intersection(node.output)
-        if fixed and node.op_type not in _RANDOM and not any(True for _ in bodies(node)):
+        if fixed and node.op_type not in _RANDOM_OPS and not any(True for _ in bodies(node)):
             moved.append(_move(node, renamed, names))
         else:
             inside.update(node.output)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 
 from seqpipe.export.tracing.onnx_registry import onnx_registry
-from seqpipe.export.tracing.recorder import Traced, UntraceableError, trace
+from seqpipe.export.tracing.recorder import Traced, UntraceableError, trace_module
 from seqpipe.nn.torch_internals import DEFAULT_REWRITE_RULES, constant_folding, ir_passes, target_pattern, translate
 
 _LEAST_OPSET = 18  # the lowest that PyTorch translates to; lower ones are converted
@@ -43,7 +43,7 @@ def onnx_model(
         RuntimeError: if a free axis turns out to be fixed; or any error of the module or the translation.
     """
     try:
-        model = _translate(trace(module, inputs, axes, onnx_registry(max(opset, _LEAST_OPSET))), opset)
+        model = _translate(trace_module(module, inputs, axes, onnx_registry(max(opset, _LEAST_OPSET))), opset)
     except UntraceableError:
         # PyTorch's own exporter takes several times as long, but records writes into views.
         shapes = tuple(map(dict, axes))

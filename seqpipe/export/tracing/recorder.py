@@ -517,7 +517,7 @@ class Traced:
     axes: dict[str | SymbolicDim, str]
 
 
-def trace(
+def trace_module(
     module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mapping[int, str]], registry: OnnxRegistry
 ) -> Traced:
     """Run a module in evaluation mode once, on fake tensors.

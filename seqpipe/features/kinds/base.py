@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from seqpipe.features.document import Doc
 
 BATCH = "batch_size"
-TOKENS, WORDS, SENTENCES = "sequence_length", "word_count", "sentence_count"  # names of the second axis
-PLACES = "place_count"  # second axis of the places into which an encoder divides a picture or a sound
-TOKEN_AXES = (BATCH, TOKENS)  # of an array with one entry for each token
+TOKEN_AXIS, WORD_AXIS, SENTENCE_AXIS = "sequence_length", "word_count", "sentence_count"  # names of the second axis
+PLACE_AXIS = "place_count"  # second axis of the places into which an encoder divides a picture or a sound
+TOKEN_AXES = (BATCH, TOKEN_AXIS)  # of an array with one entry for each token
 
 WordsOf = Callable[[Sequence[str]], Iterable[Sequence[str]]]  # texts to the words of each
 

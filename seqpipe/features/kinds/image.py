@@ -20,12 +20,12 @@ from seqpipe.features.media import is_encoded, is_pillow, read_bytes
 
 MOST_PIXELS = 50_000_000  # of a picture; more are refused before it is decoded
 MOST_SIDE = 65_535  # pixels of a side, as in JPEG
-LARGEST = 4_096  # rows, or columns, of the feature
+MAX_SIDE = 4_096  # rows, or columns, of the feature
 _PIXELS_OF_A_TOKEN = 1_024  # which are decoded in about the time of a token
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # markers of a JPEG after which its size stands
 _SEGMENTS = 1_000  # of a JPEG, in which its size is looked for
-_BLOCK = 64  # rows of pixels that are resized together
-_CONSTANT = 1e-7  # a smaller deviation of a channel is a rounding error
+_ROWS_PER_BLOCK = 64  # rows of pixels that are resized together
+_MIN_DEVIATION = 1e-7  # a smaller deviation of a channel is a rounding error
 _RED, _GREEN, _BLUE = 19595, 38470, 7471  # weights of grey (ITU-R 601) in units of 1 / 65536, as of Pillow
 
 
@@ -129,7 +129,7 @@ class Image(FeatureKind):
             raise DataError("no record has a picture; correct the field of the input")
         means = sums / count
         deviations = np.sqrt(np.maximum(0, squares / count - means**2))
-        deviations[deviations < _CONSTANT] = 1.0
+        deviations[deviations < _MIN_DEVIATION] = 1.0
         return replace(self, means=tuple(means.tolist()), deviations=tuple(deviations.tolist()))
 
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
@@ -156,8 +156,8 @@ class Image(FeatureKind):
         return cls(height, width, channels, means, deviations, **stated)
 
     def out_of_bounds(self) -> str:
-        if not (1 <= self.height <= LARGEST and 1 <= self.width <= LARGEST):
-            return f"image: {self.height} rows of {self.width} pixels are not between 1 and {LARGEST:,}"
+        if not (1 <= self.height <= MAX_SIDE and 1 <= self.width <= MAX_SIDE):
+            return f"image: {self.height} rows of {self.width} pixels are not between 1 and {MAX_SIDE:,}"
         if self.background is not None and not (type(self.background) is int and 0 <= self.background <= 255):
             return "image: a background that is no whole number from 0 to 255"
         if self.maximum not in (1, 255):
@@ -279,8 +279,8 @@ def _resize(pixels: np.ndarray, size: int, values: Callable[[np.ndarray], np.nda
     windows = _windows(len(pixels), size)
     firsts, ends = (np.array(column) for column in zip(*[(f, f + len(w)) for f, w in windows], strict=True))
     resized: np.ndarray | float = 0.0
-    for start in range(0, len(pixels), _BLOCK):
-        block = values(pixels[start : start + _BLOCK])
+    for start in range(0, len(pixels), _ROWS_PER_BLOCK):
+        block = values(pixels[start : start + _ROWS_PER_BLOCK])
         if isinstance(resized, float):
             resized = np.zeros((size, block.shape[1]))
         used = range(np.searchsorted(ends, start, "right"), np.searchsorted(firsts, start + len(block)))

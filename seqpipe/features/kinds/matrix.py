@@ -14,7 +14,7 @@ from seqpipe.errors import DataError
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.base import TOKEN_AXES, FeatureKind, unknown_kind
 
-_CONSTANT = 1e-7  # a smaller deviation of a column, relative to its mean, is a rounding error
+_MIN_RELATIVE_DEVIATION = 1e-7  # a smaller deviation of a column, relative to its mean, is a rounding error
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Matrix(FeatureKind):
             return replace(self, means=(0.0,) * width, deviations=(1.0,) * width)
         rows = np.concatenate([matrix.astype(np.float64) for matrix in matrices])
         deviations = rows.std(0)
-        deviations[deviations < _CONSTANT * np.maximum(1.0, np.abs(rows.mean(0)))] = 1.0
+        deviations[deviations < _MIN_RELATIVE_DEVIATION * np.maximum(1.0, np.abs(rows.mean(0)))] = 1.0
         return replace(self, means=tuple(rows.mean(0).tolist()), deviations=tuple(deviations.tolist()))
 
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:

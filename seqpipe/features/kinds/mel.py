@@ -31,8 +31,8 @@ ZERO_CROSSINGS, PASSED = 16, 0.95  # of the resampling filter: of each half, and
 UNKNOWN_SIZES = (0, 0x7FFFF000, 0xFFFFFFFF)  # of the data of a WAV that was written into a pipe
 _PIPED = 0x7FFFF000  # no smaller size of such a file is stated, with its header
 _SAMPLES_OF_A_TOKEN = 256  # which are transformed in about the time of a token
-_BLOCK = 1_024  # frames, or resampled samples, that are computed together
-_READ = 1 << 20  # samples of all channels that are decoded together
+_BLOCK_FRAMES = 1_024  # frames, or resampled samples, that are computed together
+_SAMPLES_PER_READ = 1 << 20  # samples of all channels that are decoded together
 _WAV = {  # by format tag and bits of a sample: its dtype, the zero level and full scale
     (1, 8): ("u1", 128, 1 << 7),
     (1, 16): ("<i2", 0, 1 << 15),
@@ -149,7 +149,7 @@ class Mel(Matrix):
         try:
             with soundfile.SoundFile(io.BytesIO(data)) as file:
                 self._check_size(file.frames, file.channels, file.samplerate, place)
-                blocks = file.blocks(_READ // file.channels, dtype="float32", always_2d=True)
+                blocks = file.blocks(_SAMPLES_PER_READ // file.channels, dtype="float32", always_2d=True)
                 return np.concatenate([block.mean(1) for block in blocks]), file.samplerate
         except soundfile.SoundFileError as error:  # which names an object of this program
             reason = re.sub(r"Error opening <.*?>: ", "", str(error))
@@ -176,7 +176,7 @@ class Mel(Matrix):
         window = np.zeros(self.fft)
         window[before : before + self.window] = 0.5 - 0.5 * np.cos(2 * np.pi / self.window * np.arange(self.window))
         frames = np.lib.stride_tricks.sliding_window_view(np.pad(samples, self.fft // 2), self.fft)[:: self.hop]
-        blocks = (frames[i : i + _BLOCK] * window for i in range(0, len(frames), _BLOCK))
+        blocks = (frames[i : i + _BLOCK_FRAMES] * window for i in range(0, len(frames), _BLOCK_FRAMES))
         power = (np.square(np.abs(np.fft.rfft(block))) @ filters for block in blocks)
         return np.concatenate([np.log(np.maximum(block, FLOOR)).astype(np.float32) for block in power])
 
@@ -255,12 +255,12 @@ def resample(samples: np.ndarray, rate: int, wanted: int) -> np.ndarray:
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(samples, (reach, 2 * reach + down)), 2 * reach + 2)
     # Every `up`-th sample of the result has the same place between samples, so the same weights.
     for phase in range(min(up, len(result))):
-        first, rest = divmod(phase * down, up)
-        u = c * (np.arange(-reach, reach + 2) - rest / up)
+        first, remainder = divmod(phase * down, up)
+        u = c * (np.arange(-reach, reach + 2) - remainder / up)
         weights = np.where(np.abs(u) < ZERO_CROSSINGS, np.sinc(u) * np.cos(np.pi / 2 / ZERO_CROSSINGS * u) ** 2, 0) * c
         rows, written = windows[first::down], result[phase::up]
-        for i in range(0, len(written), _BLOCK):
-            written[i : i + _BLOCK] = rows[i : min(i + _BLOCK, len(written))].astype(np.float64) @ weights
+        for i in range(0, len(written), _BLOCK_FRAMES):
+            written[i : i + _BLOCK_FRAMES] = rows[i : min(i + _BLOCK_FRAMES, len(written))].astype(np.float64) @ weights
     return result
 
 

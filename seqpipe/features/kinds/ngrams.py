@@ -18,20 +18,20 @@ from tokenizers import Tokenizer
 
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc
-from seqpipe.features.encoding import FORMS, Form, form_of
-from seqpipe.features.kinds.base import BATCH, TOKENS, FeatureKind, WordsOf, unknown_kind
+from seqpipe.features.encoding import FORMS, Form, unicode_form_of
+from seqpipe.features.kinds.base import BATCH, TOKEN_AXIS, FeatureKind, WordsOf, unknown_kind
 from seqpipe.features.splitting import splits_words
 from seqpipe.features.vocabulary import FeatureSize
 from seqpipe.files import file_lines
 
 MOST_WORDS, MOST_CHARACTERS = 10, 20  # maximum lengths of an n-gram in a bundle
 MOST_ENTRIES = 5_000_000  # names × (labels + 1): half of bundle.json's limit, since a name may be split in two ways
-_CACHED = 100_000  # words whose n-grams are cached
-_TEXTS = 512  # texts whose n-grams are collected at a time
-_WAITING = 5_000_000  # hashes that are kept before they are counted
-_LONGEST = 40  # code points of a word; the rest of a longer one is ignored
+_MAX_CACHED_WORDS = 100_000  # words whose n-grams are cached
+_TEXTS_PER_GROUP = 512  # texts whose n-grams are collected at a time
+_MAX_WAITING_HASHES = 5_000_000  # hashes that are kept before they are counted
+_MAX_WORD_LENGTH = 40  # code points of a word; the rest of a longer one is ignored
 _FACTOR, _MASK = 0x9E3779B1, 0xFFFFFFFF  # of the hash: a polynomial modulo 2**32
-_CHARACTERS, _WORDS = 1, 2  # initial values of the hash of an n-gram
+_CHARACTERS_HASH, _WORDS_HASH = 1, 2  # initial values of the hash of an n-gram
 
 Counted = tuple[np.ndarray, np.ndarray]  # hashes, ascending, and how many texts have each
 
@@ -63,7 +63,7 @@ class Ngrams(FeatureKind):
     _rows: dict[str, tuple[int, bytes]] = field(default_factory=dict, repr=False, compare=False)
     kind = "ngrams"
     shape = "(B, T, K)"
-    axes = (BATCH, TOKENS, "ngram_count")
+    axes = (BATCH, TOKEN_AXIS, "ngram_count")
     shows_tokens = True
 
     @property
@@ -80,7 +80,7 @@ class Ngrams(FeatureKind):
 
     def with_tokenizer(self, tokenizer: Tokenizer, words_of: WordsOf) -> Self:
         """Return the feature in the Unicode normalization form that the tokenizer applies first."""
-        feature = replace(self, normalize=form_of(tokenizer), _rows={})
+        feature = replace(self, normalize=unicode_form_of(tokenizer), _rows={})
         return feature if self.names_file is None else feature.with_names(self.names_file, tokenizer, words_of)
 
     def with_names(self, path: Path, tokenizer: Tokenizer, words_of: WordsOf) -> Self:
@@ -94,15 +94,15 @@ class Ngrams(FeatureKind):
             raise DataError(f"{path}: {problem}; list fewer of one of them")
         bits, labels_of, longest = {label: 1 << i for i, label in enumerate(labels)}, dict[int, int](), 0  # by hash
         remaining = iter(names)
-        hash_of = lru_cache(_CACHED)(lambda word: hash_of_word(self._normalize_word(word)))
-        while group := [*islice(remaining, _TEXTS)]:
+        hash_of = lru_cache(_MAX_CACHED_WORDS)(lambda word: hash_of_word(self._normalize_word(word)))
+        while group := [*islice(remaining, _TEXTS_PER_GROUP)]:
             for name, split in zip(group, words_of(group), strict=True):
                 mask = sum(bits[label] for label in {*names[name]})
                 for words in dict.fromkeys((tuple(split), tuple(name.split()))):
                     if not 0 < len(words) <= MOST_WORDS:
                         problem = f"{name[:100]!r} has {len(words)} words, not 1 to {MOST_WORDS}"
                         raise DataError(f"{path}: {problem}; remove it")
-                    value, longest = _WORDS, max(longest, len(words))
+                    value, longest = _WORDS_HASH, max(longest, len(words))
                     for word in reversed(words):
                         value = (value * _FACTOR + hash_of(word)) & _MASK
                     labels_of[value] = labels_of.get(value, 0) | mask
@@ -123,19 +123,19 @@ class Ngrams(FeatureKind):
         texts: Counter[str] = Counter()
         recent: dict[str, list[np.ndarray]] = defaultdict(list)  # by label, the distinct hashes of recent texts
         counted: dict[str, Counted] = {}
-        of_word: dict[str, tuple[int, np.ndarray]] = {}
+        word_hashes: dict[str, tuple[int, np.ndarray]] = {}
         waiting, iterator = 0, iter(docs)
-        while some := [*islice(iterator, _TEXTS)]:
-            labels = [doc.columns[self.label] if self.label else "" for doc in some]
+        while group := [*islice(iterator, _TEXTS_PER_GROUP)]:
+            labels = [doc.columns[self.label] if self.label else "" for doc in group]
             texts.update(labels)
-            hashes, bounds = self._distinct_hashes([[*map(self._normalize_word, d.words)] for d in some], of_word)
+            hashes, bounds = self._distinct_hashes([[*map(self._normalize_word, d.words)] for d in group], word_hashes)
             if self.label:
                 for label, start, end in zip(labels, bounds[:-1], bounds[1:], strict=True):
                     recent[label].append(hashes[start:end])
             else:
                 recent[""].append(hashes)
             waiting += len(hashes)
-            if waiting > _WAITING:
+            if waiting > _MAX_WAITING_HASHES:
                 counted, waiting = _count(counted, recent), 0
                 recent.clear()
         if self.label and len(texts) < 2:
@@ -153,25 +153,25 @@ class Ngrams(FeatureKind):
         return replace(self._with(kept.tolist(), counts), label=None)
 
     def _distinct_hashes(
-        self, texts: Sequence[Sequence[str]], of_word: dict[str, tuple[int, np.ndarray]]
+        self, texts: Sequence[Sequence[str]], word_hashes: dict[str, tuple[int, np.ndarray]]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the distinct hashes of the n-grams of each text, one text after another, and their bounds.
 
         `of_word` is a cache of the hash of each word, and of those of its n-grams.
         """
-        if len(of_word) >= _CACHED:
-            of_word.clear()
-        if new := [*{word for words in texts for word in words} - of_word.keys()]:
-            of_word |= zip(new, self._hashes_of_words(new), strict=True)
-        every = np.array([of_word[word][0] for words in texts for word in words], np.uint32)
+        if len(word_hashes) >= _MAX_CACHED_WORDS:
+            word_hashes.clear()
+        if new := [*{word for words in texts for word in words} - word_hashes.keys()]:
+            word_hashes |= zip(new, self._hashes_of_words(new), strict=True)
+        every = np.array([word_hashes[word][0] for words in texts for word in words], np.uint32)
         number = np.repeat(np.arange(len(texts), dtype=np.uint64), [len(words) for words in texts])
         hashes, numbers = [np.zeros(0, np.uint32)], [np.zeros(0, np.uint64)]
-        for n, some in enumerate(self._word_hashes(every), 1):
-            is_inside = number[: len(some)] == number[n - 1 :]  # the last word is in the text of the first
-            hashes.append(some[is_inside])
-            numbers.append(number[: len(some)][is_inside])
+        for n, ngram_hashes in enumerate(self._word_hashes(every), 1):
+            is_inside = number[: len(ngram_hashes)] == number[n - 1 :]  # the last word is in the text of the first
+            hashes.append(ngram_hashes[is_inside])
+            numbers.append(number[: len(ngram_hashes)][is_inside])
         for i, words in enumerate(texts):
-            within = [of_word[word][1] for word in {*words}]
+            within = [word_hashes[word][1] for word in {*words}]
             hashes += within
             numbers.append(np.full(sum(map(len, within)), i, np.uint64))
         keys = np.concatenate(numbers) << np.uint64(32) | np.concatenate(hashes)
@@ -189,7 +189,7 @@ class Ngrams(FeatureKind):
         table[np.arange(width) < lengths[:, None]] = np.concatenate(points)
         rows, hashes = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)]
         low, high = self.chars or (1, 0)
-        values: np.ndarray = np.full(table.shape, _CHARACTERS, np.uint32)
+        values: np.ndarray = np.full(table.shape, _CHARACTERS_HASH, np.uint32)
         for n in range(1, min(high, width) + 1):
             values = values[:, : width - n + 1] * np.uint32(_FACTOR) + table[:, n - 1 :]
             if n >= low:
@@ -199,8 +199,8 @@ class Ngrams(FeatureKind):
         row = np.concatenate(rows)
         by_row = np.concatenate(hashes)[row.argsort(kind="stable")]
         bounds = np.bincount(row, minlength=len(words)).cumsum()
-        for word, some in zip(words, np.split(by_row, bounds[:-1]), strict=True):
-            yield hash_of_word(word), some.copy()
+        for word, row_hashes in zip(words, np.split(by_row, bounds[:-1]), strict=True):
+            yield hash_of_word(word), row_hashes.copy()
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
         """Return the feature with the n-grams of an older one of the same lengths after its own."""
@@ -245,7 +245,7 @@ class Ngrams(FeatureKind):
 
     def _word_hashes(self, words: np.ndarray) -> Iterator[np.ndarray]:  # (…, T) -> (…, T - n + 1) for each n
         """Yield the hashes of the word n-grams, in the order of their first words, for n from 1 up."""
-        hashes = np.full((*words.shape[:-1], words.shape[-1] + 1), _WORDS, np.uint32)
+        hashes = np.full((*words.shape[:-1], words.shape[-1] + 1), _WORDS_HASH, np.uint32)
         for n in range(min(self.words, words.shape[-1])):
             hashes = hashes[..., 1:] * np.uint32(_FACTOR) + words[..., : words.shape[-1] - n]
             yield hashes
@@ -257,7 +257,7 @@ class Ngrams(FeatureKind):
         low, high = self.chars
         points = [ord("<"), *fold_case(word), ord(">")]
         for start in range(len(points) - low + 1):
-            value = _CHARACTERS
+            value = _CHARACTERS_HASH
             for n, point in enumerate(points[start : start + high], 1):
                 value = (value * _FACTOR + point) & _MASK
                 if n >= low:
@@ -268,7 +268,7 @@ class Ngrams(FeatureKind):
         get = self._numbers().get
         written = self._normalize_word(word)
         ids = [number for number in (get(h, 0) for h in self._character_hashes(written)) if number]
-        if len(self._rows) >= _CACHED:
+        if len(self._rows) >= _MAX_CACHED_WORDS:
             self._rows.clear()
         row = self._rows[word] = (hash_of_word(written), np.array(ids, np.int64).tobytes())
         return row  # another thread may clear the rows at any time
@@ -326,7 +326,7 @@ def read_names(path: Path) -> dict[str, list[str]]:
 
 def fold_case(word: str) -> list[int]:
     """Return the first code points of a word, each in lower case by itself."""
-    return [ord(c) for c in "".join(map(str.lower, word[:_LONGEST]))]
+    return [ord(c) for c in "".join(map(str.lower, word[:_MAX_WORD_LENGTH]))]
 
 
 def _count(counted: Mapping[str, Counted], recent: Mapping[str, Sequence[np.ndarray]]) -> dict[str, Counted]:

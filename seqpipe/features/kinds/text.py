@@ -12,15 +12,15 @@ from tokenizers import Tokenizer
 
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, ExtendedVocabulary
-from seqpipe.features.encoding import FORMS, Form, form_of
-from seqpipe.features.kinds.base import BATCH, SENTENCES, TOKENS, WORDS, FeatureKind, WordsOf, unknown_kind
-from seqpipe.features.splitting import lines, sentences
+from seqpipe.features.encoding import FORMS, Form, unicode_form_of
+from seqpipe.features.kinds.base import BATCH, SENTENCE_AXIS, TOKEN_AXIS, WORD_AXIS, FeatureKind, WordsOf, unknown_kind
+from seqpipe.features.splitting import line_offsets, sentence_offsets
 from seqpipe.features.vocabulary import PAD, SPECIALS, UNK
 
 # Feature kind `chars`: the characters of each token.
 
 MOST_CHARACTERS = 10_000  # maximum length of a token in a bundle
-_CACHED = 100_000  # words whose rows are cached
+_MAX_CACHED_WORDS = 100_000  # words whose rows are cached
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Chars(FeatureKind):
     _ids: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
     kind = "chars"
     shape = "(B, T, C)"
-    axes = (BATCH, TOKENS, "word_length")
+    axes = (BATCH, TOKEN_AXIS, "word_length")
     shows_tokens = True
 
     def with_tokenizer(self, tokenizer: Tokenizer, words_of: WordsOf) -> Self:
         """Return the feature in the Unicode normalization form that the tokenizer applies first."""
-        return replace(self, normalize=form_of(tokenizer), _rows={}, _ids={})
+        return replace(self, normalize=unicode_form_of(tokenizer), _rows={}, _ids={})
 
     def fit(self, docs: Iterable[Doc]) -> Self:
         """Return the feature with the new characters of these texts after its alphabet, in code point order."""
@@ -77,7 +77,7 @@ class Chars(FeatureKind):
     def _row(self, word: str) -> bytes:
         if not self._ids:
             self._ids.update({c: i for i, c in enumerate(self.alphabet, 2)})
-        if len(self._rows) >= _CACHED:
+        if len(self._rows) >= _MAX_CACHED_WORDS:
             self._rows.clear()
         half, written = self.longest // 2, self._normalize_word(word)
         short = written
@@ -109,7 +109,7 @@ class Chars(FeatureKind):
 
 # Feature kind `column`: the value of another field of the record.
 
-_SHOWN = 20  # values in a message
+_SHOWN_VALUES = 20  # values in a message
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Column(FeatureKind):
 
     def value(self, text: str, place: str = "") -> str:
         if self.values and text not in self.values:
-            known = ", ".join(map(repr, self.values[:_SHOWN])) + ", …" * (len(self.values) > _SHOWN)
+            known = ", ".join(map(repr, self.values[:_SHOWN_VALUES])) + ", …" * (len(self.values) > _SHOWN_VALUES)
             raise DataError(f"{place}field {self.field!r} is {text!r}; use a value of the training data: {known}")
         return text
 
@@ -237,7 +237,7 @@ class Pieces(FeatureKind):
     joins_words: bool = False
     kind = "pieces"
     shape = "(B, N)"
-    axes = (BATCH, WORDS)
+    axes = (BATCH, WORD_AXIS)
 
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
         starts = [range(len(doc)) if doc.starts is None else doc.starts for doc in docs]
@@ -276,7 +276,7 @@ class Segments(FeatureKind):
 # Feature kind `sentences`: the tokens of each sentence.
 
 Split = Literal["punctuation", "lines"]
-_SPLITS = {"punctuation": sentences, "lines": lines}
+_SPLITS = {"punctuation": sentence_offsets, "lines": line_offsets}
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ class Sentences(FeatureKind):
     split: Split = "punctuation"
     kind = "sentences"
     shape = "(B, S, W)"
-    axes = (BATCH, SENTENCES, "sentence_length")
+    axes = (BATCH, SENTENCE_AXIS, "sentence_length")
 
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
         counts = [self.counts(doc) for doc in docs]

@@ -9,10 +9,10 @@ import pytest
 import torch
 from tiny_pipelines import build_parts, load_tagger, write_seq2seq
 
-from seqpipe.config.loader import load
+from seqpipe.config.loader import load_config
 from seqpipe.errors import ParityError
-from seqpipe.export.graph import LENGTHS, SIZES, random_batches
-from seqpipe.export.parity.decisions import BOUND, DecisionParity, Judge, Tally, Trials
+from seqpipe.export.graph import RANDOM_LENGTHS, RANDOM_SIZES, random_batches
+from seqpipe.export.parity.decisions import MAX_GAP, DecisionParity, Judge, Tally, Trials
 from seqpipe.features.document import Arrays
 from seqpipe.nn.layers import EOS_ID
 from seqpipe.runtime.decode_options import option_arrays
@@ -60,9 +60,9 @@ def next_tag(feeds: Arrays, decision: Arrays) -> None:
 def test_the_same_answers_are_the_same_and_a_difference_within_the_tolerance_is_reported(
     both: tuple[Network, Run],
 ) -> None:
-    tally = compared(both, lambda feeds, decision: None, (SIZES[:4], LENGTHS[:4]))
+    tally = compared(both, lambda feeds, decision: None, (RANDOM_SIZES[:4], RANDOM_LENGTHS[:4]))
     tally.check()
-    assert (tally.decisions, tally.different, tally.ties) == (4 * sum(SIZES[:4]), 0, 0)
+    assert (tally.decisions, tally.different, tally.ties) == (4 * sum(RANDOM_SIZES[:4]), 0, 0)
     tally = compared(both, score_off(1e-5))
     tally.check()
     assert tally.worst == pytest.approx(1e-5, rel=0.3)
@@ -70,7 +70,7 @@ def test_the_same_answers_are_the_same_and_a_difference_within_the_tolerance_is_
 
 def test_the_grid_is_ragged_and_has_every_size_and_length(both: tuple[Network, Run]) -> None:
     feeds = list(random_batches(both[0].artifacts, 1))
-    assert [array["ids"].shape for array in feeds] == [(B, T) for B in SIZES for T in LENGTHS]
+    assert [array["ids"].shape for array in feeds] == [(B, T) for B in RANDOM_SIZES for T in RANDOM_LENGTHS]
     assert all(array["mask"][0].all() for array in feeds)
     assert not feeds[-1]["mask"].all()
     assert all(not array["ids"][~array["mask"]].any() for array in feeds)
@@ -184,7 +184,7 @@ def writes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Network, Run]:
 
 def random_writer(folder: Path) -> tuple[Network, Run]:
     """A pipeline with random weights that writes texts of 100 tokens, whatever it reads."""
-    config = load(write_seq2seq(folder))
+    config = load_config(write_seq2seq(folder))
     network, _ = build_parts(config)
     with torch.no_grad():
         network.head.vocabulary.output.bias[EOS_ID] = -100.0
@@ -232,7 +232,7 @@ def test_scores_as_near_to_float64_as_pytorchs_are_right_and_counted(tmp_path: P
     shapes = ((1, 7), (5, 31))
     tally = compared((network, run), rounds_otherwise, shapes)
     tally.check()
-    assert max(differences) > 10 * BOUND
+    assert max(differences) > 10 * MAX_GAP
     assert 0 < tally.rounded < tally.decisions
     off = 30 * max(differences)
     tally = compared((network, run), score_off(off), shapes)

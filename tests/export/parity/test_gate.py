@@ -16,7 +16,7 @@ from seqpipe.answers.registry import answer_from
 from seqpipe.errors import ParityError
 from seqpipe.export.exporter import bundle_manifest, golden_examples
 from seqpipe.export.parity import gate
-from seqpipe.export.parity.answers import Comparison
+from seqpipe.export.parity.answers import DualPredictor
 from seqpipe.export.parity.decisions import SCRIPTS, Trials, probe_records
 from seqpipe.export.parity.gate import judge_int8, verify_parity
 from seqpipe.features import sources
@@ -29,7 +29,7 @@ from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.opened import same_answer
 from seqpipe.runtime.session import GraphSession
 from seqpipe.training import evaluation
-from seqpipe.training.datasets import read
+from seqpipe.training.datasets import load_records
 from seqpipe.training.evaluation import TrainedPipeline, option_table, option_trials
 
 
@@ -60,13 +60,13 @@ def test_a_bundle_that_answers_alike_is_written_and_states_the_records_compared(
 def test_records_and_texts_are_also_answered_under_other_decode_options(
     writer: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, answer_both = [], Comparison.answer_both
+    seen, answer_both = [], DualPredictor.answer_both
 
-    def recorded(self: Comparison, records: Any, **options: Any) -> Any:
+    def recorded(self: DualPredictor, records: Any, **options: Any) -> Any:
         seen.append((len(records), options))
         return answer_both(self, records, **options)
 
-    monkeypatch.setattr(Comparison, "answer_both", recorded)
+    monkeypatch.setattr(DualPredictor, "answer_both", recorded)
     monkeypatch.setattr(gate, "WITH_OPTIONS", {"records": 5, "texts": 7})
     model = writer.export("with_options")
     assert (model.manifest.parity["texts"], model.manifest.parity["records_with_options"]) == (7, 5)
@@ -81,7 +81,7 @@ def test_records_and_texts_are_also_answered_under_other_decode_options(
 def test_a_bundle_takes_texts_of_a_length_that_was_seen_with_a_margin_or_what_the_yaml_says(tags: Trained) -> None:
     assert load(tags.bundle, "cpu").manifest.limits == Limits(tokens=1_000)
     artifacts = tags.network.artifacts
-    docs = artifacts.featurizer.docs(read(tags.config.data.reader, tags.config.data.train))
+    docs = artifacts.featurizer.docs(load_records(tags.config.data.reader, tags.config.data.train))
     assert artifacts.longest == max(map(len, docs))
     limited = tags.changed(max_tokens=9, max_beams=7)
     for pipeline, tokens, maximum in ((tags.pipeline, 2_800, 100), (limited, 9, 7)):
@@ -94,7 +94,7 @@ def test_a_caller_may_ask_for_a_text_of_a_length_that_was_learned_with_a_margin(
 ) -> None:
     artifacts, size = writer.network.artifacts, {"type": "size", "minimum": 1}
     (task,) = artifacts.tasks
-    records = read(writer.config.data.reader, writer.config.data.train)
+    records = load_records(writer.config.data.reader, writer.config.data.train)
     assert task.longest == max(len(record["reversed"]) for record in records)  # a character is a token
 
     def longest(pipeline: TrainedPipeline, learned: int, default: int, maximum: int | None) -> Any:
@@ -278,16 +278,16 @@ def test_many_records_are_read_and_a_part_of_them_that_a_seed_chooses_is_answere
 
 
 def test_golden_examples_are_pytorchs_answers(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, answer_both = tags.comparison(), Comparison.answer_both
+    ours, answer_both = tags.comparison(), DualPredictor.answer_both
 
-    def near(self: Comparison, records: Any, **options: Any) -> Any:
+    def near(self: DualPredictor, records: Any, **options: Any) -> Any:
         """The answers with scores that are near enough to be the same."""
         expected, _ = answer_both(self, records, **options)
         off = 0 if options else 1e-5
         nearly = [[span | {"score": span["score"] - off} for span in answer] if off else answer for answer in expected]
         return expected, nearly
 
-    monkeypatch.setattr(Comparison, "answer_both", near)
+    monkeypatch.setattr(DualPredictor, "answer_both", near)
     examples = golden_examples(ours, tags.records)
     assert any(example.answer for example in examples)
     for example in examples:
@@ -298,14 +298,14 @@ def test_golden_examples_are_pytorchs_answers(tags: Trained, monkeypatch: pytest
 def test_ties_among_other_texts_and_options_allow_no_other_metric(
     tags: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer_both, metrics = Comparison.answer_both, iter([("f1", 1.0), ("f1", 0.5)])
+    answer_both, metrics = DualPredictor.answer_both, iter([("f1", 1.0), ("f1", 0.5)])
 
-    def tied(self: Comparison, records: Any, **options: Any) -> Any:
+    def tied(self: DualPredictor, records: Any, **options: Any) -> Any:
         self.ties += 1_000 * bool(options)
         return answer_both(self, records, **options)
 
     monkeypatch.setattr(gate, "headline", lambda scores: next(metrics))
-    monkeypatch.setattr(Comparison, "answer_both", tied)
+    monkeypatch.setattr(DualPredictor, "answer_both", tied)
     assert "f1 is 0.500000 with onnxruntime and 1.000000 with PyTorch" in refusal(tags)
 
 

@@ -105,7 +105,7 @@ def test_a_cache_that_is_dropped_or_not_kept_for_a_text_that_waits_is_caught(
     monkeypatch.setattr(LSTM, name, method)
     tally = in_torch(streaming_pipeline(tmp_path, {"use": "lstm", **FORWARD}))
     assert tally.different > least
-    assert tally.where == gate.WHERE
+    assert tally.where == gate.CHUNKS_DIFFER
 
 
 def test_a_bidirectional_encoder_that_slips_past_the_check_is_caught(

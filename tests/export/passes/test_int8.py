@@ -12,7 +12,7 @@ from onnx import TensorProto, numpy_helper, parser
 from tiny_pipelines import QUIET
 
 from seqpipe import load
-from seqpipe.config.loader import load as load_config
+from seqpipe.config.loader import load_config
 from seqpipe.errors import ParityError
 from seqpipe.export.passes import int8 as quantising
 from seqpipe.export.passes.int8 import in_int8, input_ranges
@@ -136,7 +136,7 @@ def test_a_bundle_in_int8_has_integers_as_weights_and_answers_right() -> None:
 
 
 def test_a_bundle_that_int8_spoils_is_not_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantising, "_MOST", 0.1)  # every weight becomes 0
+    monkeypatch.setattr(quantising, "_MAX_WEIGHT", 0.1)  # every weight becomes 0
     with pytest.raises(ParityError, match=r"in int8 and .* in fp32 on 12 records; set export.precision: fp32"):
         run_all(load_config(RECIPES["int8"].write(folder)), QUIET, RunOptions("cpu"))
     assert not [*folder.glob("runs/*/bundle")]

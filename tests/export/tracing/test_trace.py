@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqpipe.export.tracing.conversion import onnx_model
 from seqpipe.export.tracing.onnx_registry import onnx_registry
-from seqpipe.export.tracing.recorder import UntraceableError, trace
+from seqpipe.export.tracing.recorder import UntraceableError, trace_module
 from seqpipe.nn.loops import State, run_if, scan, while_loop
 
 AXES = {"x": ("t", "b"), "n": ("b",)}
@@ -54,7 +54,7 @@ def assert_same(
 def is_traced(call: Callable[..., Mapping[str, Tensor]]) -> bool:
     """Whether the tracer records the function, or leaves it to `torch.export`."""
     try:
-        trace(
+        trace_module(
             Called(lambda x, n: (*call(x, n).values(),)), example(4, 3), [{0: "t", 1: "b"}, {0: "b"}], onnx_registry(18)
         )
     except UntraceableError:
