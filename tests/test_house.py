@@ -378,7 +378,7 @@ def test_benchmarks_import_only_what_there_is() -> None:
 
 
 # Files and lines of both packages: raised only by the commit of an issue, within its budget.
-FILES, LINES = 299, 60_900
+FILES, LINES = 308, 61_400
 MOST_IN_A_FOLDER = 20
 
 

@@ -29,7 +29,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class PredictJob:
-    """How inputs are read and answered; the fields with an `Option` are options of `seqpipe predict`."""
+    """The way in which inputs are read and answered; fields with an `Option` are options of `seqpipe predict`."""
 
     form: Annotated[
         str, Option("--format", help="text, jsonl, conll, csv, tsv, json, parquet, conllu; default: by the ending.")
