@@ -453,7 +453,8 @@ WORKERS = (1, 10, 100, 1000)
 
 def workers(sizes: Sequence[int]) -> None:
     """Record what a number of workers does to `predict --shard`, by the plan of parts of real files."""
-    from seqpipe.batch.job import Shard, plan
+    from seqpipe.batch.job import Shard
+    from seqpipe.batch.shards import plan
 
     columns = ("parts", "busy share of the workers", "descriptions read at the end", "lost by a kill, s of ner")
     table = common.Table("scale", "workers", "bytes, workers", *columns)
