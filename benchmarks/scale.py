@@ -453,7 +453,6 @@ WORKERS = (1, 10, 100, 1000)
 
 def workers(sizes: Sequence[int]) -> None:
     """Record what a number of workers does to `predict --shard`, by the plan of parts of real files."""
-    from seqpipe.batch.job import Shard
     from seqpipe.batch.shards import plan
 
     columns = ("parts", "busy share of the workers", "descriptions read at the end", "lost by a kill, s of ner")
@@ -467,7 +466,7 @@ def workers(sizes: Sequence[int]) -> None:
             parts = plan([path], ["text"])
         lengths = {part: part.span[1] - part.span[0] for part in parts if part.span}
         for count in WORKERS:
-            shares = [sum(lengths[part] for part in Shard(i + 1, count).select(parts)) for i in range(count)]
+            shares = [sum(lengths[part] for part in parts[i::count]) for i in range(count)]
             busy, lost = statistics.mean(shares) / max(shares), max(lengths.values()) / 100 * 275e-6 / 2
             table.row(f"{size:.0e}, {count:,}", len(parts), f"{busy:.2f}", f"{len(parts) * count:,}", f"{lost:.1f}")
 
