@@ -53,7 +53,7 @@ def test_a_bundle_has_the_scores_of_pytorch_in_one_run_and_in_shards(
     expected = flat(json.loads((example.run / "metrics.json").read_text(encoding="utf-8"))["test"])
     if example.folder.name == "plugin":  # without which its own metric is unknown
         del expected["mean_absolute_error"]
-    scored = json.loads(seqpipe("score_records", example.bundle, "--device", "cpu", "--json").out)["test"]
+    scored = json.loads(seqpipe("evaluate", example.bundle, "--device", "cpu", "--json").out)["test"]
     assert flat(scored) == pytest.approx(expected, rel=1e-5)  # of means of numbers; others are equal
     for module in (scoring, evaluate):
         monkeypatch.setattr(module, "CHUNK", 4)

@@ -133,7 +133,7 @@ def _matrix(rows: Sequence[Row], name: str | None) -> Row:
     confused = [(*pair, count) for pair, count in counts.most_common() if pair[0] != pair[1]][:WORST]
     lines, columns = ([*labels, *[None] * (None in part)] for part in (gold, got))
     columns = columns if len(labels) <= MOST_LABELS else []
-    return {"field": name, "counts": counts, "gold": gold, "trends": lines, "columns": columns, "confused": confused}
+    return {"field": name, "counts": counts, "gold": gold, "lines": lines, "columns": columns, "confused": confused}
 
 
 def _error(row: Row, labels: Sequence[str]) -> Row:
@@ -155,7 +155,7 @@ def _error(row: Row, labels: Sequence[str]) -> Row:
                 part = escape("".join(words))
                 lines[title] = lines.get(title, "") + (part if change == "equal" else f"<{tag}>{part}</{tag}>")
     score = max((item["score"] for item in row["items"] if item["score"] is not None), default=row["score"])
-    return {"where": str(row["record"].get("where", "")).rpartition("/")[2], "score": score, "trends": lines}
+    return {"where": str(row["record"].get("where", "")).rpartition("/")[2], "score": score, "lines": lines}
 
 
 def _plain(value: Any) -> str:

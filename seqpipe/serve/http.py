@@ -57,10 +57,16 @@ class WrongKeyError(UsageError):
         self.key = key[:MAX_NAME]
 
 
-def parse_body(model: type[AnyBody], content: Any) -> AnyBody:
-    """Return a JSON object as an instance of the model; WrongKeyError for the first unknown, missing or wrong key."""
+def json_object(content: Any) -> dict[str, Any]:
+    """Return the content of a body; UsageError if it is no JSON object."""
     if not isinstance(content, dict):
         raise UsageError(f"the body must be a JSON object, not {type(content).__name__}")
+    return content
+
+
+def parse_body(model: type[AnyBody], content: Any) -> AnyBody:
+    """Return a JSON object as an instance of the model; WrongKeyError for the first unknown, missing or wrong key."""
+    content = json_object(content)
     try:
         return model.model_validate(content)
     except ValidationError as error:

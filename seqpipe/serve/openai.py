@@ -34,6 +34,7 @@ from seqpipe.serve.http import (
     encode_off_loop,
     http_error,
     is_large,
+    json_object,
     parse_body,
     read_json_body,
 )
@@ -130,7 +131,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
 
     async def embeddings(request: Request) -> Response:
         end = deadline(request.scope, settings)
-        body = await read_json_body(request.scope, request.receive, settings, dict)
+        body = await read_json_body(request.scope, request.receive, settings, json_object)
         service = _service(catalog, body.get("model"))
         if not service.model.predictor.kind.is_embedding:
             raise WrongKeyError("model", f"{service.name!r} returns no vectors; use POST /v1/{service.name}")
@@ -145,7 +146,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
 
     async def completions(request: Request) -> Response:
         end = deadline(request.scope, settings)
-        body = await read_json_body(request.scope, request.receive, settings, dict)
+        body = await read_json_body(request.scope, request.receive, settings, json_object)
         return await complete(_service(catalog, body.get("model")), body, settings, end)
 
     return [

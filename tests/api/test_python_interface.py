@@ -88,7 +88,7 @@ def test_a_notebook_shows_curves_and_rows_as_a_table(finished: Reported, monkeyp
 
 
 def test_a_run_without_scores_and_one_whose_dev_scores_are_not_finite_are_shown_too(folder: Path) -> None:
-    run = begin_run(load_tagger(folder))
+    run = Run(begin_run(load_tagger(folder)).folder)
     assert "<h2>tiny</h2>" in run._repr_html_()
     row = {"epoch": 1, "step": 6, "loss": 0.5, "dev": {"f1": None, "loss": None}, "lr": 0.1, "seconds": 1}
     row |= {"best": False, "gradients": {}}

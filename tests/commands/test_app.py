@@ -424,7 +424,7 @@ def test_json_output_is_one_document(folder: Path, arguments: list[str], code: i
 def test_every_command_with_json_is_among_these() -> None:
     commands = [("", app), ("plugins ", plugins_app)]
     with_json = {
-        prefix + command.callback.__name__.replace("_", "-")
+        prefix + (command.name or command.callback.__name__.replace("_", "-"))
         for prefix, group in commands
         for command in group.registered_commands
         if command.callback and "as_json" in command.callback.__annotations__

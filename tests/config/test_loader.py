@@ -265,7 +265,7 @@ def test_reading_a_yaml_imports_no_torch_unless_a_component_does(tmp_path: Path)
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / 'support')!r}); import bad_yamls; "
         "import seqpipe.config.loader as config; "
-        f"config.load({str(write(tmp_path, GOOD))!r}, (), bad_yamls.TOYS); print('torch' in sys.modules)"
+        f"config.load_config({str(write(tmp_path, GOOD))!r}, (), bad_yamls.TOYS); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("False\n", "")

@@ -49,7 +49,7 @@ def test_built_in_components_have_an_entry_point_and_can_be_loaded() -> None:
     assert {"conll", "jsonl"} <= set(plugins.names("reader"))
     assert {"words", "chars"} <= set(plugins.names("tokenizer"))
     words = plugins.find("tokenizer", "words")
-    assert (words.distribution, words.load().__name__) == ("seqpipe-nlp", "Words")
+    assert (words.distribution, words.load().__name__) == ("seqpipe-nlp", "WordsTokenizer")
     assert all(isinstance(offer.load(), type) for offer in plugins.offers)
 
 
@@ -72,7 +72,7 @@ def test_a_broken_plugin_is_named_and_everything_else_works(fault: str, install:
     assert (broken.distribution, broken.version, broken.entry_point) == ("seqpipe-broken", "0.3", "toy")
     assert reason in broken.reason
     assert plugins.find("encoder", "mean").load().__name__ == "Mean"
-    assert plugins.find("tokenizer", "words").load().__name__ == "Words"
+    assert plugins.find("tokenizer", "words").load().__name__ == "WordsTokenizer"
     with pytest.raises(PluginError, match=r"seqpipe-broken 0.3 is broken: "):
         plugins.find("encoder", "half")
 

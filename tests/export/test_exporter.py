@@ -42,7 +42,7 @@ from seqpipe.version import VERSION
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """A trained pipeline, exported with scores."""
-    trained = trained_example("spans", tmp_path_factory.mktemp("export_bundle"))
+    trained = trained_example("spans", tmp_path_factory.mktemp("export"))
     trained.bundle = trained.folder / "bundle"
     trained.export("bundle", scores={"test": {"f1": 0.5, "precision": 0.5}})
     return trained

@@ -13,6 +13,7 @@ from seqpipe.features.document import Doc
 from seqpipe.features.kinds.ngrams import Ngrams, hash_of_word
 from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.kinds.text import Column
+from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import token_counts
 from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
@@ -144,7 +145,7 @@ def test_many_words_clear_the_cache_and_change_no_number(monkeypatch: pytest.Mon
 def test_composed_and_decomposed_words_have_the_same_n_grams_in_a_form_of_the_tokenizer(form: Any) -> None:
     composed, decomposed = (doc(unicodedata.normalize(written, "한국어 café 한국")) for written in ("NFC", "NFD"))
     tokenizer = WordsTokenizer(normalize=form).train([composed.text])
-    feature = Ngrams(words=2, chars=(2, 3)).with_tokenizer(tokenizer).fit([decomposed])
+    feature = Ngrams(words=2, chars=(2, 3)).with_tokenizer(tokenizer, TextSource(tokenizer, {}).words).fit([decomposed])
     array = feature.array([composed], 3)
     assert np.array_equal(array, feature.array([decomposed], 3))
     assert (array[..., :2] > 0).sum() == 5  # three words, and two pairs of them

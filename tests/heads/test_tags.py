@@ -125,9 +125,9 @@ def test_a_tag_of_weight_two_counts_as_two_tokens(case: str) -> None:
 
 
 def test_a_weight_of_a_label_that_no_span_has_is_an_error() -> None:
-    with pytest.raises(UsageError, match=r"tags.class_weights: the training data has no label 'B-a'; .* \(O, a, b\)"):
+    with pytest.raises(UsageError, match=r"head.class_weights: the training data has no label 'B-a'; .* \(O, a, b\)"):
         TagsHead(6, LABELS, class_weights={"B-a": 2.0})
-    with pytest.raises(UsageError, match=r"tags.class_weights: the counts of the labels are unknown here"):
+    with pytest.raises(UsageError, match=r"head.class_weights: the counts of the labels are unknown here"):
         TagsHead(6, LABELS, class_weights="balanced")
 
 

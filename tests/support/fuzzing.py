@@ -77,7 +77,7 @@ def requests(bundles: Mapping[str, Path], stack: contextlib.ExitStack) -> tuple[
     from seqpipe.serve.app import make_app
     from seqpipe.serve.settings import Settings
 
-    settings = Settings(bundles, timeout_s=1, max_body_bytes=1 << 16, access_log=False)
+    settings = Settings(bundles=bundles, timeout_s=1, max_body_bytes=1 << 16, access_log=False)
     models = {name: seqpipe.load(path, "cpu", threads=1, timeout=1) for name, path in bundles.items()}
     # The client runs the application in a thread, where no signal can be handled.
     stack.enter_context(mock.patch("asyncio.unix_events._UnixSelectorEventLoop.add_signal_handler"))

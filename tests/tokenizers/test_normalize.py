@@ -37,7 +37,8 @@ def trained(name: str, form: str) -> Tokenizer:
 
 
 def source(tokenizer: Tokenizer) -> TextSource:
-    letters = kinds.Chars(alphabet="".join(map(chr, range(0x20, 0x2000)))).with_tokenizer(tokenizer)
+    unfitted = kinds.Chars(alphabet="".join(map(chr, range(0x20, 0x2000))))
+    letters = unfitted.with_tokenizer(tokenizer, TextSource(tokenizer, {}).words)
     return TextSource(tokenizer, {"chars": letters})
 
 

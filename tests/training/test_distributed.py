@@ -29,9 +29,9 @@ import os, resource, signal, sys
 import torch
 torch.set_default_dtype(torch.float64)
 import seqpipe.errors
-from seqpipe.training import optim, pipeline, trainer
+from seqpipe.training import network, optim, trainer
 optim.DENSE_ROWS = int(os.environ.get("DENSE_ROWS", 10_000))
-build, update = pipeline.Pipeline.__init__, trainer.Trainer._update
+build, update = network.Network.__init__, trainer.Trainer._update
 
 def build_in_float64(self, *arguments):
     build(self, *arguments)
@@ -41,7 +41,7 @@ def interrupted_update(self):
     if self.progress.step + 1 == int(os.environ.get("STOP", 0)) and self.processes.rank == int(os.environ["VICTIM"]):
         fault = os.environ["FAULT"]
         if fault == "nan":
-            list(self.pipeline.parameters())[-1].data.fill_(torch.nan)
+            list(self.network.parameters())[-1].data.fill_(torch.nan)
         elif fault == "disk":
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
@@ -49,7 +49,7 @@ def interrupted_update(self):
             os.kill(os.getpid(), int(fault))
     update(self)
 
-pipeline.Pipeline.__init__, trainer.Trainer._update = build_in_float64, interrupted_update
+network.Network.__init__, trainer.Trainer._update = build_in_float64, interrupted_update
 try:
     seqpipe.Pipeline(sys.argv[1], sys.argv[2:]).train()
 except seqpipe.errors.SeqpipeError as error:

@@ -143,7 +143,7 @@ def label_weights(
     head: nn.Module, labels: Sequence[str], counts: Sequence[int] | None, weights: ClassWeights | None
 ) -> Tensor:
     """Return the weight of each class, (L,), by its label; UsageError for a label that no class has."""
-    option = f"{type(head).__name__.lower()}.class_weights"
+    option = "head.class_weights"
     if weights == "balanced":
         if counts is None:
             raise UsageError(f"{option}: the counts of the labels are unknown here; set numbers")

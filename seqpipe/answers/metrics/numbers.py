@@ -181,7 +181,7 @@ class VectorCounter:
             self.answered.append(len(self.labels) - 1)
 
     def result(self) -> Scores:
-        right = self._right()
+        right = self.nearest_right()
         return {"precision_at_1": ratio(float(right.sum()), len(right))}
 
     def statistics(self, sides: Sequence[Sequence[Pair]], at: Sequence[int]) -> Iterator[Statistics]:
@@ -191,10 +191,10 @@ class VectorCounter:
             counter = VectorCounter()
             for pair in side:
                 counter.add(*pair)
-            right.append(counter._right()[at])
+            right.append(counter.nearest_right()[at])
         yield mean_of("precision_at_1", np.concatenate(right))
 
-    def _right(self) -> np.ndarray:
+    def nearest_right(self) -> np.ndarray:
         """Return 1 for each text whose nearest text has its label, else 0."""
         right = np.zeros(len(self.labels))
         if len(self.vectors) > 1:
