@@ -224,7 +224,11 @@ def test_a_signal_ends_all_processes_of_a_command(
 ) -> None:
     source, out = write_texts(tmp_path, 50_000), tmp_path / "out"
     command = [*PREDICT, str(tiny_bundle), "-i", str(source), "-o", str(out), "--processes", "2", "--device", "cpu"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
+    # A shell ignores Ctrl-C in what it starts in the background, such as these tests.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    signal.signal(signal.SIGINT, handler)
+    with running:
         while len([*out.glob("part-0000[12].json")]) < 2:  # one of each process
             assert running.poll() is None
             time.sleep(0.01)
