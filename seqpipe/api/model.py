@@ -28,7 +28,7 @@ def load(
     sha256: str | None = None,
     timeout: float | None = RUN_SECONDS,
 ) -> Model:
-    """Opens a bundle.
+    """Open a bundle.
 
     Args:
         path: The bundle's folder.

@@ -26,7 +26,6 @@ from seqpipe.runtime.streams import PieceStream, stream
 if TYPE_CHECKING:
     pass
 
-Data = str | Path | Iterable[Any]  # a data file, or records
 SCORE_TOLERANCE = 1e-4  # allowed difference of a score from the golden one; in int8 LOOSE, since rounding may differ
 
 
@@ -38,20 +37,7 @@ def open_bundle(
     sha256: str | None = None,
     timeout: float | None = RUN_SECONDS,
 ) -> OpenedBundle:
-    """Open a bundle.
-
-    Args:
-        path: The bundle's folder.
-        device: `cpu`, `cuda`, `cuda:1`, or `auto`: CUDA if this onnxruntime and machine support it.
-        threads: Parallel runs on a CPU, each on one core; by default the number of cores. A single text is run on all
-            of them if the graph is large.
-        sha256: The required sha256 of bundle.json, which has those of all other files.
-        timeout: Maximum seconds of one run of the graph; None: no limit.
-
-    Raises:
-        BundleError: if the bundle is damaged, hostile, of another version, or not the one with this sha256.
-        EnvError: if the device or onnxruntime is missing.
-    """
+    """Open a bundle; arguments and errors are those of `seqpipe.load`."""
     return OpenedBundle(bundle.read(Path(path), sha256), device, threads, timeout)
 
 
