@@ -22,6 +22,7 @@ from seqpipe.errors import (
     SkippedError,
     TrainingError,
     UsageError,
+    did_you_mean,
 )
 from seqpipe.version import VERSION
 
@@ -74,7 +75,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     if name not in _LATER:
-        raise AttributeError(f"module 'seqpipe' has no attribute {name!r}")
+        raise AttributeError(f"module 'seqpipe' has no attribute {name!r}{did_you_mean(name, __all__)}")
     return getattr(importlib.import_module(_LATER[name]), name)
 
 

@@ -113,6 +113,8 @@ def test_the_front_door_offers_what_users_need_and_nothing_else() -> None:
     assert {*seqpipe.__all__} == others | caught
     for name in seqpipe.__all__:
         assert getattr(seqpipe, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'list_run'; did you mean 'list_runs'"):
+        _ = seqpipe.list_run  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="has no attribute 'BOS'"):
         _ = seqpipe.BOS  # type: ignore[attr-defined]
 
