@@ -10,6 +10,7 @@ environment that runs this has the dependencies of both trees; each tree is put 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -22,10 +23,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import common
+from server_process import Process, cores
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = "Wake me at seven in Lausanne"
 TEXTS = 20_000  # of a file
+CLIENTS, LOADS, LOAD_SECONDS = 64, 12, 2.0  # of the server, whose loads take turns
 IN_PROCESS = """
 import sys, time, json
 import seqpipe
@@ -74,7 +77,8 @@ def measure(tree: Path, folder: Path, bundle: Path) -> dict[str, float]:
     run = [*seqpipe, "run", "pipelines/ner.yaml", "train.epochs=2"]
     times = {
         "`check`": cpu_seconds(check, folder, variables),
-        "`run`, two epochs": cpu_seconds(run, folder, variables),
+        "`run`, two epochs, after `check`": cpu_seconds(run, folder, variables),
+        "`run`, two epochs": cpu_seconds([*run, "name=alone"], folder, environment(tree, folder / "empty")),
         "`predict`, one sentence": cpu_seconds([*seqpipe, "predict", str(bundle)], folder, variables, TEXT + "\n"),
     }
     (folder / "texts.txt").write_text("".join(f"{TEXT} number {i}\n" for i in range(TEXTS)), encoding="utf-8")
@@ -83,6 +87,26 @@ def measure(tree: Path, folder: Path, bundle: Path) -> dict[str, float]:
     command = [sys.executable, "-c", IN_PROCESS, str(bundle), TEXT]
     inside = subprocess.run(command, cwd=folder, env=variables, text=True, check=True, capture_output=True)
     return {**times, **json.loads(inside.stdout)}
+
+
+def request_times(trees: Mapping[str, Path], bundle: Path, folder: Path) -> list[dict[str, float]]:
+    """CPU seconds of a request to `seqpipe serve`, on one core, for each load of both trees in turn."""
+    texts, rounds = [f"{TEXT} number {i}" for i in range(256)], []
+    with contextlib.ExitStack() as stack:
+        servers = {}
+        for name, tree in trees.items():
+            command = [sys.executable, "-m", "seqpipe", "serve", f"ner={bundle}", "--port", "{port}"]
+            variables = environment(tree, folder / "cache")
+            servers[name] = stack.enter_context(Process(command, cores()[0], path="/v1/ner", variables=variables))
+        for _ in range(LOADS):
+            times = {}
+            for name, server in servers.items():
+                server.closed_loop(texts, CLIENTS, LOAD_SECONDS / 4)
+                before = server.cpu()
+                count = server.closed_loop(texts, CLIENTS, LOAD_SECONDS)["total"]
+                times[name] = (server.cpu() - before) / count
+            rounds.append(times)
+    return rounds
 
 
 def main() -> None:
@@ -102,15 +126,17 @@ def main() -> None:
         for _ in range(arguments.rounds):
             for name, tree in trees.items():
                 rounds[name].append(measure(tree, folder / "work", folder / "runs/ner/bundle"))
+        served = request_times(trees, folder / "runs/ner/bundle", folder)
     rows = {
         what: {name: statistics.median(times[what] for times in rounds[name]) for name in trees}
         for what in rounds["after"][0]
     }
+    rows["`serve`, one request"] = {name: statistics.median(times[name] for times in served) for name in trees}
     table = common.Table("before_after", "cpu", "command", "before", "after", "after / before")  # CPU seconds
     for what, row in rows.items():
         table.row(what, f"{row['before']:.3g}", f"{row['after']:.3g}", f"{row['after'] / row['before']:.2f}")
     if arguments.output:
-        arguments.output.write_text(json.dumps({"rows": rows, "rounds": rounds}, indent=1), encoding="utf-8")
+        arguments.output.write_text(json.dumps({"rows": rows, "rounds": rounds, "served": served}, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

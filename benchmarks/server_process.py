@@ -61,6 +61,7 @@ class Process:
         ready: The path that answers 200 when it takes requests.
         path: Where requests go.
         body: The body of the request for a text.
+        variables: Its environment; None: this one's, with this source tree on the path.
     """
 
     def __init__(
@@ -70,8 +71,10 @@ class Process:
         ready: str = READY,
         path: str = "",
         body: Callable[[str], Any] = lambda text: {"inputs": text},
+        variables: Mapping[str, str] | None = None,
     ):
         self.core, self.ready, self.path, self.body = core, ready, path, body
+        self.variables = variables or {**os.environ, "PYTHONPATH": str(ROOT)}
         self.command, self.port = [*map(str, command)], free_port()
 
     def __enter__(self) -> Process:
@@ -90,11 +93,10 @@ class Process:
     def start(self) -> float:
         """Seconds from the start of the process to its first answer that it is ready."""
         command = [part.replace("{port}", str(self.port)) for part in self.command]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         clock = time.perf_counter()
         with on_core(self.core):
             self.process = subprocess.Popen(
-                command, stdout=self._log, stderr=self._log, env=environment, start_new_session=True
+                command, stdout=self._log, stderr=self._log, env=self.variables, start_new_session=True
             )
         while not self.is_ready():
             if self.process.poll() is not None or time.perf_counter() - clock > START_SECONDS:

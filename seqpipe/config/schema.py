@@ -159,7 +159,7 @@ class Train(_Keys):
     too_long: Literal["error", "truncate", "split"] = Field(
         default="error",
         description="What happens to a training text of more than max_tokens: an error, its first tokens only, or "
-        "several texts, for tags, spans and language models.",
+        "several texts, for tags, spans and masked language models.",
     )
     batch_size: PositiveInt | None = Field(
         default=None, description="Maximum number of records of a batch; null: limited by batch_tokens only."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 import logging
 import re
@@ -40,7 +41,7 @@ class Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _omit_null(cls, content: Any) -> Any:
-        if not isinstance(content, dict):
+        if not isinstance(content, dict) or None not in content.values():
             return content
         required = [name for name, field in cls.model_fields.items() if field.is_required()]
         return {name: value for name, value in content.items() if value is not None or name in required}
@@ -221,7 +222,7 @@ def decode_json(data: bytes) -> Any:
     if data.count(b"[") + data.count(b"{") > _MAX_CONTAINERS:
         raise HttpError(413, f"the body has more than {_MAX_CONTAINERS:,} lists and objects; send fewer inputs")
     try:
-        return _DECODER.decode(data.decode("utf-8-sig"))
+        return _DECODER.decode(data.removeprefix(codecs.BOM_UTF8).decode())
     except RecursionError:
         raise ValueError("nested too deeply") from None
 

@@ -211,7 +211,7 @@ class Service:
         self, items: Sequence[Any], options: Mapping[str, Any], deadline: float, documents: bool, request: Request
     ) -> list[Job]:
         """Return a job for each input; the answer to one that cannot be answered is the error."""
-        known, has_fields = self.model.predictor.options, bool(record_keys(options))
+        known, has_fields = self.model.predictor.options, bool(options and record_keys(options))
         chosen = options_of({}, options, known) if has_fields else options
         key, decoding = self._decoding(chosen)
         jobs = []
@@ -251,7 +251,9 @@ class Service:
 
     def _decoding(self, options: Mapping[str, Any]) -> tuple[str, Chosen]:
         """Return the options as JSON and as graph inputs; cached for requests with the same short options."""
-        key = json.dumps(options, sort_keys=True) if options else ""
+        if not options:
+            return "", self._resolve_short("{}")
+        key = json.dumps(options, sort_keys=True)
         text = json.dumps(options)  # in their order, of which the first one that is wrong is named
         return key, self._resolve(text) if len(text) > _MAX_KEY_CHARACTERS else self._resolve_short(text)
 
