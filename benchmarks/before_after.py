@@ -136,7 +136,9 @@ def main() -> None:
     for what, row in rows.items():
         table.row(what, f"{row['before']:.3g}", f"{row['after']:.3g}", f"{row['after'] / row['before']:.2f}")
     if arguments.output:
-        arguments.output.write_text(json.dumps({"rows": rows, "rounds": rounds, "served": served}, indent=1), encoding="utf-8")
+        arguments.output.write_text(
+            json.dumps({"rows": rows, "rounds": rounds, "served": served}, indent=1), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -46,7 +46,8 @@ class PredictRequest(Body):
     inputs: Annotated[Any, Means("a text, a record, or a list of them")]
     options: dict[str, Any] = Field(default_factory=dict, description="Decode options.")
     option_fields: list[str] | dict[str, str] = Field(
-        default_factory=list, description="Decode options that each record has itself: their names, or keys of the record by name."
+        default_factory=list,
+        description="Decode options that each record has itself: their names, or keys of the record by name.",
     )
     on_error: Literal["stop", "skip"] = Field(
         "stop", description="Whether an input that cannot be answered fails the request, or its answer is an error."
