@@ -182,6 +182,8 @@ def field_options(
     Raises:
         UsageError: for a name that is no decode option.
     """
+    if not fields:
+        return dict(options)
     pairs = fields.items() if isinstance(fields, Mapping) else (item.partition("=")[::2] for item in fields)
     keys = {name: key or name for name, key in pairs}
     _refuse_unknown(keys, known)
@@ -191,8 +193,11 @@ def field_options(
 
 def record_keys(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the keys of records that have values of options, by the names of these."""
-    stated = {name: value.get(FIELD) for name, value in options.items() if isinstance(value, dict)}
-    return {name: key for name, key in stated.items() if isinstance(key, str)}  # a client may send another object
+    return {
+        name: value[FIELD]
+        for name, value in options.items()
+        if isinstance(value, dict) and isinstance(value.get(FIELD), str)  # a client may send another object
+    }
 
 
 def is_text(known: Known, name: str) -> bool:
