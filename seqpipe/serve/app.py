@@ -110,7 +110,7 @@ class Observed:
 
     A large response is sent in pieces, each of which waits until its client has read the ones before. A client that
     takes longer than `settings.write_s` for a piece counts as disconnected: a stream would keep its bundle from being
-    unloaded. It has only a second while unread responses have more than 256 KB for each possible connection.
+    unloaded. It has only 0.4 s while unread responses have more than 256 KB for each possible connection.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log: AccessLog | None, settings: Settings):
@@ -144,8 +144,9 @@ class Observed:
             self._unread += len(body)
             try:
                 for place in range(0, max(1, len(body)), _PIECE):
-                    is_short = self._unread > self._most_unread
-                    async with asyncio.timeout(min(1, self._write_s) if is_short else self._write_s):
+                    is_crowded = self._unread > self._most_unread
+                    limit = min(CROWDED_WRITE_SECONDS, self._write_s) if is_crowded else self._write_s
+                    async with asyncio.timeout(limit):
                         await send({**message, "body": body[place : place + _PIECE], "more_body": True})
             except TimeoutError:
                 client.is_gone = True

@@ -41,7 +41,6 @@ _NOTICE_SECONDS = 0.5  # of them, in which responses ask clients to close their 
 _METRICS_PREFIX = "seqpipe-metrics-"  # prefix of the folder's name
 _MODE = 0o660  # of a Unix socket: owner and group may connect
 _SEND_BUFFER = 64 << 10  # bytes of a response that the system holds for a client; Linux doubles it
-_FULL_WRITE_SECONDS = 0.4  # in which a client has to read something while all connections are in use
 _OTHER_FILES = 200  # descriptors that a process needs in addition to connections
 Report = tuple[int, str | SeqpipeError]  # from a process: its id, and its state or the error that prevents its start
 
@@ -121,7 +120,7 @@ def _load(settings: Settings, sender: Connection) -> ASGIApp:
         count = len(os.listdir("/dev/fd"))
         least = min(least, count)
         is_full = count - least >= settings.max_connections  # further clients wait
-        seconds = min(settings.write_s, _FULL_WRITE_SECONDS) if is_full else settings.write_s
+        seconds = min(settings.write_s, CROWDED_WRITE_SECONDS) if is_full else settings.write_s
         if seconds != limit and limit_unread(seconds):
             limit = seconds
         sender.send((os.getpid(), state))

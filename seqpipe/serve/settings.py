@@ -14,6 +14,8 @@ from seqpipe.errors import UsageError
 
 V1_RESERVED = ("chat", "completions", "embeddings", "files", "models")  # below /v1, these belong to OpenAI's protocol
 SHUTDOWN_NOTICE = "SIGUSR1"  # the signal that announces to a process of the server that it will be stopped
+# In which a client has to read something while all connections are in use, or unread responses fill the memory.
+CROWDED_WRITE_SECONDS = 0.4
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
