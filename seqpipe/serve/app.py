@@ -27,7 +27,7 @@ from seqpipe.serve.http import HttpError, error_content, http_error, send_error
 from seqpipe.serve.metrics import Metrics
 from seqpipe.serve.observe import CLIENT_GONE, AccessLog, EndedRequest, begin_request
 from seqpipe.serve.service import Catalog
-from seqpipe.serve.settings import SHUTDOWN_NOTICE, V1_RESERVED, Settings
+from seqpipe.serve.settings import CROWDED_WRITE_SECONDS, SHUTDOWN_NOTICE, V1_RESERVED, Settings
 
 PROTOCOLS = (inference_v2, openai, openapi, v1)  # each has `routes(catalog, settings)`; v1 matches all other names
 PAGE_HEADERS = {

@@ -32,7 +32,7 @@ from starlette.types import ASGIApp
 from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError, UsageError
 from seqpipe.serve.auth import exposure_warning
-from seqpipe.serve.settings import SHUTDOWN_NOTICE, Settings
+from seqpipe.serve.settings import CROWDED_WRITE_SECONDS, SHUTDOWN_NOTICE, Settings
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # that shut a server down gracefully
 READY, ALIVE = "READY=1", "WATCHDOG=1"  # states for systemd, see sd_notify(3)
