@@ -462,7 +462,7 @@ def code_lines(source: str, suffix: str) -> int:
 def test_the_lines_of_code_are_those_of_a_source_counted_by_hand() -> None:
     assert (
         code_lines('"""Say.\n\nMore.\n"""\n\n# why\ndef f():\n    """Do."""\n    return (\n\n        1\n    )\n', ".py")
-        == 5
+        == 4
     )
     assert code_lines("// why\n\nlet a = 1;\n/* that */\n  * so\n}\n", ".js") == 2
 
