@@ -44,6 +44,13 @@ def test_a_help_has_examples_and_plain_words_within_80_columns(path: str, monkey
     assert all(len(line) < 80 or " " in line for line in done.out.splitlines())
 
 
+def test_arguments_and_options_stand_in_their_own_sections() -> None:
+    head, arguments, options = re.split(r"\n(?:Arguments|Options):\n", seqpipe("run", "--help").out)
+    assert head.startswith("Usage: seqpipe run FILE [KEY=VALUE]... [OPTIONS]\n")
+    assert re.findall(r"^  (\S+)", arguments, re.M) == ["FILE", "[KEY=VALUE]..."]
+    assert {name[:1] for name in re.findall(r"^  (\S+)", options, re.M)} == {"-"}
+
+
 def test_every_word_of_a_long_text_stays_whole() -> None:
     assert "answer-span" in seqpipe("init", "--help").out
     assert "where a bundle's nodes run." in " ".join(seqpipe("--help").out.split())

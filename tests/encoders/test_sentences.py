@@ -114,3 +114,9 @@ def test_heads_that_do_not_fit_are_refused_with_their_place() -> None:
 def test_where_sentences_end_is_the_features_option() -> None:
     assert SentencesEncoder.features({})["sentences"].split == "punctuation"
     assert SentencesEncoder.features({"split": "lines"})["sentences"].split == "lines"
+
+
+@pytest.mark.parametrize("pool", [None, "attention", "last", "mean", "max"])
+def test_only_attention_has_weights_of_words_to_explain(pool: str | None) -> None:
+    explained = SentencesEncoder.explains({} if pool is None else {"pool": pool})
+    assert explained == ({"word_attention": "words"} if pool in (None, "attention") else {})

@@ -1,6 +1,7 @@
 """Readings of a file: doubts with their commands, two that are as good, shares for dev and test, and bad records."""
 
 import contextlib
+import gzip
 import json
 import os
 import pty
@@ -14,6 +15,8 @@ from tiny_pipelines import command_line, fail_with, seqpipe, succeed
 
 from seqpipe import OpenChoiceError, Pipeline
 from seqpipe.config import loader
+from seqpipe.init.conll import has_columns
+from seqpipe.init.summary import size_of
 
 URGENT = "text,label,urgent\n" + "some words here,bill,1\nother words,card,0\n" * 30
 SCORES = "".join(f"a good day number {n}\tещё один текст {n}\t{n / 7:.2f}\n" for n in range(120))
@@ -134,3 +137,17 @@ def test_a_share_must_be_one_and_bad_rows_a_reader_that_can(tmp_path: Path) -> N
     fail_with(2, "data.dev", "check", "shop.yaml", "data.dev=0.7", folder=tmp_path)
     other = seqpipe("check", "shop.yaml", "data.reader={use: folders}", folder=tmp_path)
     assert "the reader 'folders' cannot leave records out; delete the key" in other.err
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".gz"])
+def test_the_size_of_a_file_is_that_of_what_it_holds(suffix: str, tmp_path: Path) -> None:
+    data, content = tmp_path / f"data{suffix}", b"wake me at seven\n" * 100
+    data.write_bytes(gzip.compress(content) if suffix == ".gz" else content)
+    assert size_of(data) == len(content)
+
+
+def test_lines_of_one_word_have_no_columns() -> None:
+    words = ["Wake", "me", "", "at", "seven", "", "in", "Lausanne", ""]
+    assert not has_columns(words)
+    assert has_columns([f"{word} O" if word else "" for word in words])
+    assert not has_columns([f"{word} O" for word in words if word])  # no empty line between two sentences
