@@ -11,6 +11,9 @@ from serving import Server
 
 from seqpipe import Model
 from seqpipe.answers.text import cut, held_back
+from seqpipe.errors import UsageError
+from seqpipe.serve.http import HttpError
+from seqpipe.serve.openai import error_object
 
 pytest_plugins = ["protocol_server"]
 
@@ -202,3 +205,18 @@ def test_a_text_that_may_be_the_beginning_of_a_stop_text_is_held_back(
     assert cut(text, stops) == kept
     if not kept[1]:
         assert held_back(text, stops) == held
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (UsageError("n: too many"), 400, "invalid_request_error"),
+        (HttpError(404, "no bundle"), 404, "invalid_request_error"),
+        (HttpError(429, "too many requests"), 429, "rate_limit_error"),
+        (RuntimeError("out of memory"), 500, "server_error"),
+        (HttpError(504, "no answer in time"), 504, "server_error"),
+    ],
+)
+def test_the_type_of_an_error_says_whose_fault_it_is(error: Exception, status: int, kind: str) -> None:
+    refused, content = error_object(error)
+    assert (refused.status, content["error"]["type"]) == (status, kind)
