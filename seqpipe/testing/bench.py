@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from seqpipe.answers.registry import TASKS
 from seqpipe.answers.task import HeadTask, check_settings
@@ -250,6 +250,12 @@ def set_padding(network: Network, value: float) -> None:
                 module.table[0] = value
 
 
+def check_bit_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor], when: str) -> None:
+    for name, tensor in first.items():
+        if not torch.equal(tensor.nan_to_num(), second[name].nan_to_num()):
+            raise FaultError(f"{when}, {name} differs")
+
+
 @torch.no_grad()
 def perturb(network: Network) -> Network:
     """The pipeline with slightly changed weights: at first a head may think all targets equally likely."""
@@ -288,13 +294,12 @@ def _check_shapes(bench: Bench) -> None:
             try:
                 _check_batch(bench, network, feeds)
             except PluginError as error:
-                raise FaultError(f"at B={rows}, T={longest}: {error}", _SHAPE_FIX) from error
+                raise FaultError(f"at B={rows}, T={longest}: {error}") from error
     network.train()
     for indices in ([0], [1, 3, 6], range(len(bench.examples))):
         loss = network.loss(bench.batches(list(indices)))
         if loss.shape != () or not loss.is_floating_point() or not bool(torch.isfinite(loss)):
-            message = f"the loss of {len(indices)} records is {loss.detach()}, not a finite number"
-            raise FaultError(message, "loss returns a scalar tensor")
+            raise FaultError(f"the loss of {len(indices)} records is {loss.detach()}, not a finite scalar tensor")
 
 
 @torch.no_grad()
@@ -304,9 +309,9 @@ def _check_batch(bench: Bench, network: Network, feeds: Arrays) -> None:
     x, mask = names.get("x"), names["mask"]
     expected_shape = bench.replaces_mask or mask.shape == feeds["mask"].shape
     if not expected_shape or mask.dim() != 2 or len(mask) != len(feeds["mask"]) or mask.dtype != torch.bool:
-        raise FaultError("the mask that it returns is not a boolean (B, T) of the same T", _SHAPE_FIX)
+        raise FaultError("the mask that it returns is not a boolean (B, T) of the same T")
     if x is not None and (x.shape[:2] != mask.shape or x.dtype != torch.float32):
-        raise FaultError(f"x is {tuple(x.shape)} {x.dtype}; the mask is {tuple(mask.shape)}", _SHAPE_FIX)
+        raise FaultError(f"x is {tuple(x.shape)} {x.dtype}; the mask is {tuple(mask.shape)}")
     if x is not None and not bool(torch.isfinite(x[mask]).all()):
-        raise FaultError(f"x holds {x[mask][~torch.isfinite(x[mask])][0]} at a word", _SHAPE_FIX)
+        raise FaultError(f"x holds {x[mask][~torch.isfinite(x[mask])][0]} at a word")
     bench.decide(network, feeds)

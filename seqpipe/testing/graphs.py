@@ -7,12 +7,12 @@ from functools import cached_property
 
 import onnx
 
-from seqpipe.errors import ExportError, ParityError, install_command
+from seqpipe.errors import EnvError, ExportError, ParityError, install_command
 from seqpipe.export.graph import random_batches, to_onnx
 from seqpipe.export.parity.decisions import DecisionParity, option_inputs
 from seqpipe.export.parity.gate import compare_runs
-from seqpipe.features.document import Arrays
 from seqpipe.runtime.predictor import Run
+from seqpipe.runtime.session import CPU, import_onnxruntime
 from seqpipe.testing.bench import SHAPES, Bench
 from seqpipe.testing.report import Check, FaultError, NotApplicableError
 from seqpipe.training.evaluation import TrainedPipeline, predictor
@@ -88,15 +88,15 @@ class Graph:
                     continue
                 axes = [dim.dim_param for dim in node.type.tensor_type.shape.dim]
                 if not all(axis for axis, name in zip(axes, features[node.name], strict=True) if isinstance(name, str)):
-                    raise FaultError(f"the graph's input {node.name!r} has fixed axes: {axes}", _EXPORT_FIX)
+                    raise FaultError(f"the graph's input {node.name!r} has fixed axes: {axes}")
         elif _OUTSIDE not in str(self.exported):
             message = str(self.exported)
-            fix = next((fix for fix, signs in _FIXES.items() if any(sign in message for sign in signs)), _EXPORT_FIX)
+            fix = next((fix for fix, signs in _FIXES.items() if any(sign in message for sign in signs)), "")
             raise FaultError(message, fix)
 
     def is_standard(self) -> None:
         if isinstance(self.exported, ExportError):
-            raise FaultError(str(self.exported), _STANDARD_FIX)
+            raise FaultError(str(self.exported))
 
     def answers_alike(self) -> None:
         assert isinstance(self.exported, bytes)
@@ -110,20 +110,16 @@ class Graph:
         try:
             parity.resolve_ties()
         except ParityError as error:
-            raise FaultError(str(error), _PARITY_FIX) from error
+            raise FaultError(str(error)) from error
 
 
 def session_of(data: bytes) -> Run:
     try:
-        from seqpipe.runtime.onnx_runtime import onnxruntime
-    except ImportError as error:
+        onnxruntime = import_onnxruntime()
+    except EnvError as error:
         raise NotApplicableError("onnxruntime is not installed", install_command("cpu")) from error
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads, settings.log_severity_level = 1, 3
-    session = onnxruntime.InferenceSession(data, settings, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(data, settings, providers=[CPU])
     names = [output.name for output in session.get_outputs()]
-
-    def run(feeds: Arrays) -> Arrays:
-        return dict(zip(names, session.run(None, feeds), strict=True))
-
-    return run
+    return lambda feeds: dict(zip(names, session.run(names, feeds), strict=True))

@@ -23,7 +23,7 @@ from seqpipe.config.signature import call
 from seqpipe.evaluation.scores import score_records
 from seqpipe.export.graph import tensors_of
 from seqpipe.features.document import Arrays
-from seqpipe.testing.bench import RAGGED, SHAPES, Bench, perturb
+from seqpipe.testing.bench import RAGGED, SHAPES, Bench, check_bit_equal, perturb
 from seqpipe.testing.kinds import KindChecks, checks_of
 from seqpipe.testing.report import Check, FaultError, NotApplicableError
 from seqpipe.training.evaluation import calibrate, predictor
@@ -124,7 +124,7 @@ class _HeadChecks:
                     changed = np.where(np.arange(len(target)) % 2 == 0, changed, target)
                 replaced = torch.from_numpy(changed).to(batch[name].dtype)
                 if torch.equal(network.loss({**batch, name: replaced}), before):
-                    raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _TARGETS_FIX)
+                    raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds")
 
     def parts(self) -> None:
         """Compare the loss of a batch with the mean of those of two parts, which differ in size."""
@@ -145,7 +145,7 @@ class _HeadChecks:
             losses, counts = np.array([loss_of(slice(size // 3)), loss_of(slice(size // 3, size))]).T
         mean = float((losses * counts).sum() / counts.sum())
         if not math.isclose(whole, mean, rel_tol=LOSS_TOLERANCE):
-            raise FaultError(f"the loss is {whole:.6g}, and the mean of its parts {mean:.6g}", _MEAN_LOSS_FIX)
+            raise FaultError(f"the loss is {whole:.6g}, and the mean of its parts {mean:.6g}")
 
     def decided(self, size: int = 1) -> tuple[Network, Arrays, Arrays]:
         """Return a pipeline, features, and its decision with every decode option of type size at `size`."""
@@ -164,11 +164,11 @@ class _HeadChecks:
             if fault := self.checks.decision_fault(decision, features, self.bench.settings):
                 required = {name: array for name, array in kind.decided.items() if array.required}
                 stated = ", ".join(f"{name} {array.shape} {array.dtype}" for name, array in required.items())
-                raise FaultError(f"{fault}; its answer kind is {kind.kind!r} ({stated})", _DECISION_FIX)
+                raise FaultError(f"{fault}; its answer kind is {kind.kind!r} ({stated})")
         docs = self.bench.docs(RAGGED)
         answers = kind.answers(docs, self.decided()[2])
         if len(answers) != len(docs):
-            raise FaultError(f"the decision about {len(docs)} texts gives {len(answers)} answers", _DECISION_FIX)
+            raise FaultError(f"the decision about {len(docs)} texts gives {len(answers)} answers")
 
     def score(self) -> None:
         task = self.bench.task
@@ -179,16 +179,16 @@ class _HeadChecks:
         for given_decision, expected in rated:
             got = self.scored(network, features, given_decision)
             if got.shape != expected.shape:
-                raise FaultError(f"score returns {got.shape}, not {expected.shape}", _SCORE_FIX)
+                raise FaultError(f"score returns {got.shape}, not {expected.shape}")
             if not np.allclose(got, expected, rtol=LOSS_TOLERANCE, atol=LOSS_TOLERANCE):
                 row = int(np.abs(got - expected).argmax())
-                raise FaultError(f"score gives {got[row]:.4g} where decide gives {expected[row]:.4g}", _SCORE_FIX)
+                raise FaultError(f"score gives {got[row]:.4g} where decide gives {expected[row]:.4g}")
         if not task.choices:
             raise NotApplicableError(f"answer kind {task.kind.kind!r} declares nothing about its score")
         changed = self.checks.other_decision(decision, features["mask"])
         if np.array_equal(self.scored(network, features, decision), self.scored(network, features, changed)):
             names = " and ".join(task.choices[0].outputs)
-            raise FaultError(f"score gives the same whatever {names!r} holds", _SCORE_FIX)
+            raise FaultError(f"score gives the same whatever {names!r} holds")
 
     def scored(self, network: Network, features: Arrays, decision: Arrays) -> np.ndarray:
         with torch.no_grad():
@@ -209,10 +209,10 @@ class _HeadChecks:
                 isinstance(name, str) and isinstance(value, float) and math.isfinite(value)
                 for name, value in scores.items()
             ):
-                raise FaultError(f"metrics returned {scores!r}, not a dict from names to finite floats", _METRICS_FIX)
+                raise FaultError(f"metrics returned {scores!r}, not a dict from names to finite floats")
         lost = scores.keys() - score_records(model, records)[""].keys()  # PluginError if a name is taken
         if lost:
-            raise FaultError(f"{', '.join(sorted(lost))} are missing from the scores of `evaluate`", _METRICS_FIX)
+            raise FaultError(f"{', '.join(sorted(lost))} are missing from the scores of `evaluate`")
 
     def calibration(self) -> None:
         """Choose on the toy records as dev, save, and load into other weights: the choice and answers are the same."""
@@ -223,40 +223,37 @@ class _HeadChecks:
         with torch.no_grad():
             evidence = call(network.head.evidence, network(halves[0]))
         if short := [name for name, rows in evidence.items() if len(rows) != len(halves[0]["mask"])]:
-            raise FaultError(f"evidence returns {short[0]!r} without a row per record", _CHOSEN_FIX)
+            raise FaultError(f"evidence returns {short[0]!r} without a row per record")
         calibrate(network, lambda: iter(halves))
         choice = network.head.calibration()
         if not isinstance(choice, dict) or not _is_json(choice):
-            raise FaultError(f"calibration returns {choice!r}, not a plain JSON object", _CHOSEN_FIX)
+            raise FaultError(f"calibration returns {choice!r}, not a plain JSON object")
         loaded = self.bench.network(6).eval()
         loaded.load_state_dict(network.state_dict())
         if (again := loaded.head.calibration()) != choice:
-            raise FaultError(f"saved and loaded, {choice} becomes {again}", _CHOSEN_FIX)
+            raise FaultError(f"saved and loaded, {choice} becomes {again}")
         with torch.no_grad():
             first, second = (each.decide(features, {}) for each in (network, loaded))
-        if changed := [name for name, tensor in first.items() if not torch.equal(tensor, second[name])]:
-            raise FaultError(f"saved and loaded, {changed[0]} differs", _CHOSEN_FIX)
+        check_bit_equal(first, second, "saved and loaded")
 
     def corruption(self) -> None:
         if not declared_corrupted_inputs(self.bench.config.head[0]):
             raise NotApplicableError("with these options it corrupts nothing")
         network, batch = perturb(self.bench.network()).eval(), self.bench.batch()
         corrupted, again = (call(network.head.corrupt_batch, batch) for _ in range(2))
-        for name, tensor in corrupted.items():
-            if not torch.equal(tensor, again[name]):
-                raise FaultError(f"in evaluation {name!r} differs between two calls", _CORRUPTION_FIX)
+        check_bit_equal(corrupted, again, "in a second call in evaluation")
         with torch.no_grad():  # the loss changes with each name that `corrupt_batch` adds
             before = network.loss(batch)
             for name in corrupted.keys() - batch.keys():
                 flipped = {**batch, **corrupted, name: corrupted[name].flip(0)}
                 if torch.equal(call(network.head.loss, network(flipped)), before):
-                    raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _CORRUPTION_FIX)
+                    raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds")
         changed = call(network.head.corrupt_batch, {**batch, "ids": torch.where(batch["mask"], batch["ids"], 1)})
         real = corrupted.get("mask", batch["mask"])
         for name, tensor in corrupted.items():
             same = tensor[real] == changed[name][real] if tensor.shape == real.shape else tensor == changed[name]
             if not bool(same.all()):
-                raise FaultError(f"{name!r} of real tokens depends on the ids in the padding", _CORRUPTION_FIX)
+                raise FaultError(f"{name!r} of real tokens depends on the ids in the padding")
         # In training the same seed gives the same corruption, and another seed a different one.
         network.head.train()
         samples = []
@@ -264,8 +261,6 @@ class _HeadChecks:
             torch.manual_seed(seed)
             samples.append(call(network.head.corrupt_batch, batch))
         first, same_seed, other_seed = samples
-        for name, tensor in first.items():
-            if not torch.equal(tensor, same_seed[name]):
-                raise FaultError(f"in training {name!r} differs with the same seed", _CORRUPTION_FIX)
+        check_bit_equal(first, same_seed, "in training with the same seed")
         if all(torch.equal(tensor, other_seed[name]) for name, tensor in first.items()):
-            raise FaultError("in training the corruption is the same for every seed", _CORRUPTION_FIX)
+            raise FaultError("in training the corruption is the same for every seed")

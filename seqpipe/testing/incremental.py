@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -36,10 +38,15 @@ _SLOTS_FIX = "set `cache_per_token = True` if, and only if, the cache has a slot
 
 def incremental_checks(bench: Bench) -> list[Check]:
     """Return the check, for an encoder that is causal under these options."""
-    causal_fix = member(bench.subject.cls, "causal_fix")
-    if bench.subject.kind != "encoder" or causal_fix is None or causal_fix(bench.subject.chosen):
+    if bench.subject.kind != "encoder" or not _applies(bench, "causal_fix"):
         return []
     return [Check(CHUNKS, lambda: _in_chunks(bench), _CHUNK_FIX, (SHAPES,))]
+
+
+def _applies(bench: Bench, obstacle: str) -> bool:
+    """Return whether the component has this member, and the member finds no obstacle in its options."""
+    problem = member(bench.subject.cls, obstacle)
+    return problem is not None and not problem(bench.subject.chosen)
 
 
 @torch.no_grad()
@@ -56,7 +63,7 @@ def _in_chunks(bench: Bench) -> None:
     def same(what: str, x: Tensor, at: Tensor) -> None:
         off = (x - whole[rows, at]).abs().max().item()
         if not off <= SCORE_ATOL:
-            raise FaultError(f"x of a token {what} differs by {off:.2g} from `forward` over the whole text", _CHUNK_FIX)
+            raise FaultError(f"x of a token {what} differs by {off:.2g} from `forward` over the whole text")
 
     incremental = IncrementalStages(embedding, [*network.encoder], others, adds_bos=False)
     read = ids[:, : max(PROMPT_LENGTHS)], torch.arange(max(PROMPT_LENGTHS)) < prompts[:, None]
@@ -103,20 +110,13 @@ _HEAD_FIX = (
 
 def streaming_checks(bench: Bench) -> list[Check]:
     """Return the check, for an encoder or a head that answers a text in chunks under these options."""
-    cls = bench.subject.cls
-    try:
-        chosen = bench.subject.chosen
-    except FaultError:  # another check reports options that do not fit
-        return []
-    if bench.subject.kind == "head":
-        problem = member(cls, "streaming_problem")
-        applies = problem is not None and not problem(chosen)
-        return [Check(STREAMED_ANSWERS, lambda: _decides_in_chunks(bench), _HEAD_FIX, (SHAPES,))] if applies else []
-    causal_fix = member(cls, "causal_fix")
-    causal = causal_fix is not None and not causal_fix(chosen)
-    if bench.subject.kind != "encoder" or not (causal or member(cls, "tokenwise")):
-        return []
-    return [Check(STREAMED_ANSWERS, lambda: _reads_in_chunks(bench), _ENCODER_FIX, (SHAPES,))]
+    kind = bench.subject.kind
+    with contextlib.suppress(FaultError):  # another check reports options that do not fit
+        if kind == "head" and _applies(bench, "streaming_problem"):
+            return [Check(STREAMED_ANSWERS, lambda: _decides_in_chunks(bench), _HEAD_FIX, (SHAPES,))]
+        if kind == "encoder" and (_applies(bench, "causal_fix") or member(bench.subject.cls, "tokenwise")):
+            return [Check(STREAMED_ANSWERS, lambda: _reads_in_chunks(bench), _ENCODER_FIX, (SHAPES,))]
+    return []
 
 
 @torch.no_grad()
@@ -139,8 +139,9 @@ def _reads_in_chunks(bench: Bench) -> None:
                 done[row] += count
                 off = (chunk.x[row, :count] - expected).abs().amax().item() if count else 0.0
                 if not off <= SCORE_ATOL:
-                    message = f"x of a word differs by {off:.2g} from `forward` over the whole text"
-                    raise FaultError(f"{message}, in chunks of {size} words or more", _ENCODER_FIX)
+                    raise FaultError(
+                        f"x of a word differs by {off:.2g} from `forward`, in chunks of {size} words or more"
+                    )
 
 
 @torch.no_grad()
@@ -153,8 +154,7 @@ def _decides_in_chunks(bench: Bench) -> None:
         for row, (doc, expected) in enumerate(zip(docs, whole, strict=True)):
             answer = _decided(bench, doc, size, head, names["x"][row])
             if not same_answer(answer, expected, SCORE_ATOL):
-                message = f"in chunks of {size} words it answers {answer}, for the whole text {expected}"
-                raise FaultError(message, _HEAD_FIX)
+                raise FaultError(f"in chunks of {size} words it answers {answer}, for the whole text {expected}")
 
 
 def _decided(bench: Bench, doc: Doc, size: int, head: torch.nn.Module, x: Tensor) -> Answer:

@@ -61,9 +61,9 @@ def _entry_point(entry_point: metadata.EntryPoint, plugins: Plugins) -> Report:
     def loads() -> None:
         for broken in plugins.broken:
             if broken.entry_point == entry_point.name:
-                raise FaultError(broken.reason, _LOADS)
+                raise FaultError(broken.reason)
         if not plugins.offers:
-            raise FaultError("its hooks offer no component", _LOADS)
+            raise FaultError("its hooks offer no component")
 
     checks = [
         Check(LOADS, loads, _LOADS),

@@ -91,7 +91,7 @@ class _ReaderChecks:
             line = _line(str(record.get("where")), path)
             if line is None or not before < line <= lines:
                 after = f", after line {before}" if before else ""
-                raise FaultError(f"`where` of record {number} is {record.get('where')!r}{after}", _WHERE)
+                raise FaultError(f"`where` of record {number} is {record.get('where')!r}{after}")
             before = line
 
     def bad_line(self) -> None:
@@ -111,12 +111,12 @@ class _ReaderChecks:
             line = _line(str(error), path)
             if line is None or not (last < line <= bad):
                 raise FaultError(
-                    f"line {bad} is bad, but the message does not contain {path.name}:{bad}: {error}", _BAD
+                    f"line {bad} is bad, but the message does not contain {path.name}:{bad}: {error}"
                 ) from error
         except Exception as error:  # a reader may raise any exception
-            raise FaultError(f"line {bad} is bad, which raises {type(error).__name__}: {error}", _BAD) from error
+            raise FaultError(f"line {bad} is bad, which raises {type(error).__name__}: {error}") from error
         else:
-            raise FaultError(f"line {bad} is not UTF-8, and is read without an error", _BAD)
+            raise FaultError(f"line {bad} is not UTF-8, and is read without an error")
 
     def streams(self) -> None:
         """Check that the first record of a large file is yielded before the file is read."""
@@ -131,12 +131,12 @@ class _ReaderChecks:
             next(records)
             _, most = tracemalloc.get_traced_memory()
         except DataError as error:
-            raise FaultError(f"a large file raises before the first record: {error}", _STREAMS) from error
+            raise FaultError(f"a large file raises before the first record: {error}") from error
         finally:
             tracemalloc.stop()
         if most > LARGE_BYTES / 4:
             raise FaultError(
-                f"{most / 1e6:.1f} MB are in use at the first record of a file of {LARGE_BYTES / 1e6:.0f} MB", _STREAMS
+                f"{most / 1e6:.1f} MB are in use at the first record of a file of {LARGE_BYTES / 1e6:.0f} MB"
             )
 
     def access(self) -> None:

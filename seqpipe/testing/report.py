@@ -34,7 +34,7 @@ class Finding:
 
     def __str__(self) -> str:
         text = f"{self.check}: {self.state}" + (f": {self.message}" if self.message else "")
-        return f"{text}\n    {self.fix}" if self.fix else text
+        return f"{text}\n  {self.fix}" if self.fix else text
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,15 @@ class Report:
 
 
 class FaultError(Exception):
-    """A failed check: what is wrong, and the usual fix."""
-
-    def __init__(self, message: str, fix: str):
-        self.message, self.fix = message, fix
-        super().__init__(message)
-
-
-class NotApplicableError(Exception):
-    """A check does not apply; the message says why, the fix how to make it apply."""
+    """A failed check: what is wrong, and the fix if it is another than the usual one of the check."""
 
     def __init__(self, message: str, fix: str = ""):
         self.message, self.fix = message, fix
         super().__init__(message)
+
+
+class NotApplicableError(FaultError):
+    """A check does not apply; the message says why, the fix how to make it apply."""
 
 
 class Check(NamedTuple):
@@ -79,7 +75,7 @@ class Check(NamedTuple):
 
     name: str
     run: Callable[[], object]
-    fix: str  # for an exception other than FaultError
+    fix: str  # the usual one
     needs: tuple[str, ...] = ()
 
 
@@ -93,10 +89,10 @@ def run_checks(component: str, checks: Iterable[Check]) -> Report:
             if missing:
                 raise NotApplicableError(f"it needs the check '{missing}' to pass")
             check.run()
-        except FaultError as fault:
-            finding = Finding(check.name, "failed", fault.message, fault.fix)
         except NotApplicableError as skipped:
             finding = Finding(check.name, "skipped", skipped.message, skipped.fix)
+        except FaultError as fault:
+            finding = Finding(check.name, "failed", fault.message, fault.fix or check.fix)
         except Exception as error:  # a component may raise any exception
             message = " ".join(str(error).split())[:800]
             finding = Finding(check.name, "failed", f"{type(error).__name__}: {message}", check.fix)
@@ -122,11 +118,7 @@ def table(reports: Sequence[Report]) -> str:
     for report in reports:
         for finding in report.findings:
             if finding.state == "failed" or finding.fix:
-                lines += [
-                    "",
-                    f"{report.component}: {finding.check}: {finding.state}: {finding.message}",
-                    f"  {finding.fix}",
-                ]
+                lines += ["", f"{report.component}: {finding}"]
     summary = [f"{report.component}: {_summarize(report)}" for report in reports]
     return "\n".join([*lines, "", *(summary or ["nothing to check"])])
 
@@ -173,7 +165,7 @@ def option_checks(subject: Subject) -> list[Check]:
         for name, value in first.items():
             if value != second[name] or type(value) is not type(second[name]):
                 again = f"{second[name]!r} when read from the YAML that a run saves"
-                raise FaultError(f"option {name!r} is {value!r} at first, and {again}", _PLAIN)
+                raise FaultError(f"option {name!r} is {value!r} at first, and {again}")
 
     def unknown_refused() -> None:
         name = "no_such_option"
@@ -182,7 +174,7 @@ def option_checks(subject: Subject) -> list[Check]:
         except PluginError as error:
             raise FaultError(str(error), _SIGNATURE) from error
         if not any(mistake.kind == "unknown" and mistake.where == (name,) for mistake in mistakes):
-            raise FaultError(f"the unknown option {name!r} is accepted, and so would a misspelt one be", _SIGNATURE)
+            raise FaultError(f"the unknown option {name!r} is accepted, and so would a misspelt one be")
 
     return [Check(ROUND_TRIP, round_trip, _PLAIN), Check(UNKNOWN, unknown_refused, _SIGNATURE)]
 
@@ -193,7 +185,7 @@ def member_check(subject: Subject) -> Check:
     def check_spelling() -> None:
         """A misspelt member has no effect, and nothing else would report it."""
         if misspelt := misspelt_members(subject.cls, subject.kind):
-            raise FaultError("; ".join(f"{name!r} is not read; {right!r} is" for name, right in misspelt), _MEMBERS)
+            raise FaultError("; ".join(f"{name!r} is not read; {right!r} is" for name, right in misspelt))
 
     return Check(MEMBERS, check_spelling, _MEMBERS)
 

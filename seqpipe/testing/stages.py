@@ -15,7 +15,7 @@ from seqpipe.export.graph import TOKEN_AXIS, tensors_of
 from seqpipe.export.parity.decisions import SCORE_ATOL, TIE_MARGIN, Judge, growth, margins
 from seqpipe.export.parity.gate import one_thread
 from seqpipe.features.document import Arrays
-from seqpipe.testing.bench import RAGGED, SHAPES, Bench, set_padding, shape_checks
+from seqpipe.testing.bench import RAGGED, SHAPES, Bench, check_bit_equal, set_padding, shape_checks
 from seqpipe.testing.isolation import access_check, import_check
 from seqpipe.testing.report import Check, FaultError, member_check, option_checks
 from seqpipe.training import checkpoint
@@ -173,13 +173,6 @@ class _StopError(Exception):
     pass
 
 
-def _check_bit_equal(first: Arrays, second: Arrays, when: str, fix: str) -> None:
-    for name, array in first.items():
-        is_float = array.dtype.kind == "f"
-        if array.shape != second[name].shape or not np.array_equal(array, second[name], equal_nan=is_float):
-            raise FaultError(f"{name} differs, {when}", fix)
-
-
 # The checks that embeddings, encoders and heads share.
 
 
@@ -197,13 +190,13 @@ class _StageChecks:
         def check_loss(changed: Batch, when: str) -> None:
             changed_loss = _loss(network, changed)
             if not abs(loss - changed_loss) <= SCORE_ATOL * max(1.0, abs(loss)):
-                raise FaultError(f"the loss is {changed_loss:.6g}, not {loss:.6g}, {when}", _PADDING_FIX)
+                raise FaultError(f"the loss is {changed_loss:.6g}, not {loss:.6g}, {when}")
 
         def check_decision(changed: Arrays, when: str) -> None:
             decision = self.bench.decide(network, changed)
             for row, length in enumerate(feeds["mask"].sum(1)):
                 for difference in _differences(self.bench, expected, decision, (row, row), int(length), feeds):
-                    raise FaultError(f"{difference}, {when}", _PADDING_FIX)
+                    raise FaultError(f"{difference}, {when}")
 
         if self.bench.subject.kind != "embedding":
             for what, value in GARBAGE.items():
@@ -227,31 +220,29 @@ class _StageChecks:
             for row, i in enumerate(order):
                 feeds, expected = alone[i]
                 for difference in _differences(self.bench, expected, together, (0, row), len(docs[i]), feeds):
-                    raise FaultError(f"{difference}, in a batch of {len(order)} rows instead of alone", _BATCH_FIX)
+                    raise FaultError(f"{difference}, in a batch of {len(order)} rows instead of alone")
 
     def exact(self) -> None:
         """Check that a copy in float64 decides, with numbers in float64."""
         judge = Judge(self.bench.network(2).eval(), {})
         judge.decide(self.bench.feeds(RAGGED))
         if judge.fault:
-            raise FaultError(judge.fault, _FLOAT64_FIX)
+            raise FaultError(judge.fault)
 
     def seeds(self) -> None:
         """Check that a seed determines weights and losses, and that an answer is the same twice."""
         first, second = self.bench.network(3), self.bench.network(3)
-        for name, tensor in first.state_dict().items():
-            if not torch.equal(tensor, second.state_dict()[name]):
-                raise FaultError(f"built twice with the same seed, {name} differs", _SEED_FIX)
+        check_bit_equal(first.state_dict(), second.state_dict(), "built twice with the same seed")
         losses = []
         for network in (first, second):
             torch.manual_seed(4)
             losses.append(network.train().loss(self.bench.batch()).item())
         if losses[0] != losses[1]:
-            raise FaultError(f"with the same seed the loss in training is {losses[0]!r}, then {losses[1]!r}", _SEED_FIX)
+            raise FaultError(f"with the same seed the loss in training is {losses[0]!r}, then {losses[1]!r}")
         feeds = self.bench.feeds(RAGGED)
         decision, *repeated = (self.bench.decide(first.eval(), feeds) for _ in range(3))
         for again in repeated:
-            _check_bit_equal(decision, again, "in a second call in evaluation", _SEED_FIX)
+            check_bit_equal(tensors_of(decision), tensors_of(again), "in a second call in evaluation")
 
     def gradient(self) -> None:
         network = self.bench.network().train()
@@ -259,9 +250,9 @@ class _StageChecks:
             network.loss(self.bench.batches(list(rows))).backward()
         for name, parameter in self.bench.module(network).named_parameters():
             if parameter.requires_grad and (parameter.grad is None or not bool(parameter.grad.any())):
-                raise FaultError(f"no gradient reaches {name} {tuple(parameter.shape)}", _GRADIENT_FIX)
+                raise FaultError(f"no gradient reaches {name} {tuple(parameter.shape)}")
             if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all()):
-                raise FaultError(f"the gradient of {name} is not finite", _GRADIENT_FIX)
+                raise FaultError(f"the gradient of {name} is not finite")
 
     def saved(self) -> None:
         """Check that trained and saved weights, loaded into a pipeline of another seed, give the same answers."""
@@ -271,8 +262,8 @@ class _StageChecks:
         digest = checkpoint.save_weights(path, network.state_dict())
         loaded = self.bench.network(6)
         loaded.load_state_dict(checkpoint.load_weights(path, digest))
-        first, second = (self.bench.decide(each.eval(), feeds) for each in (network, loaded))
-        _check_bit_equal(first, second, "after its weights were saved and loaded", _SAVED_FIX)
+        first, second = (tensors_of(self.bench.decide(each.eval(), feeds)) for each in (network, loaded))
+        check_bit_equal(first, second, "saved and loaded")
 
     def resumed(self) -> None:
         """Check that training, stopped and resumed, ends with bit-equal weights."""
@@ -281,10 +272,7 @@ class _StageChecks:
         with contextlib.suppress(_StopError):
             _train(self.bench, "stopped", stop)
         resumed = _train(self.bench, "stopped", None)
-        for name, tensor in whole.items():
-            if not torch.equal(tensor, resumed[name]):
-                gap = (tensor.float() - resumed[name].float()).abs().max()
-                raise FaultError(f"stopped at batch {stop} and resumed, {name} differs by {gap:.2g}", _RESUMED_FIX)
+        check_bit_equal(whole, resumed, f"stopped at batch {stop} and resumed")
 
 
 def stage_checks(bench: Bench) -> list[Check]:

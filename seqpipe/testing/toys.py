@@ -82,16 +82,17 @@ class ToyReader:
 class ToyTokenizer:
     """Splits at spaces."""
 
-    def train(self, texts: Any) -> Tokenizer:
-        return word_level(texts, normalizer=normalizers.Sequence([]), splitter=pre_tokenizers.WhitespaceSplit())
-
-
-class ToyFewWords:
-    """Splits at spaces, with a vocabulary of the most frequent words only: the others can only be copied."""
+    _max_size: ClassVar[int | None] = None
 
     def train(self, texts: Any) -> Tokenizer:
         split = pre_tokenizers.WhitespaceSplit()
-        return word_level(texts, normalizer=normalizers.Sequence([]), splitter=split, max_size=6)
+        return word_level(texts, normalizer=normalizers.Sequence([]), splitter=split, max_size=self._max_size)
+
+
+class ToyFewWords(ToyTokenizer):
+    """Splits at spaces, with a vocabulary of the most frequent words only: the others can only be copied."""
+
+    _max_size = 6
 
 
 class ToyPieces:
