@@ -170,6 +170,14 @@ def test_too_long_a_text_is_named_and_the_cure_too() -> None:
     assert city_starts(predictor(), ["a " * 50]) == [[]]
 
 
+def test_a_record_with_too_many_words_is_named_by_its_number() -> None:
+    records = [{"words": ["a"]}, {"words": ["a"] * 51}]
+    with pytest.raises(DataError, match="record 2: 51 words exceed the limit of 50"):
+        predictor().docs(records)
+    with pytest.raises(DataError, match="record 12: 51 words exceed the limit of 50"):
+        predictor().docs(records, before=10)
+
+
 @pytest.mark.parametrize(
     "record", [{"text": "a Bern"}, {"text": " "}, {"text": "a " * 51}, {"text": "a", "where": "x:7"}]
 )

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +15,11 @@ import torch
 from tiny_pipelines import write_conll
 from torch.distributed import TCPStore
 
+from seqpipe import Pipeline
 from seqpipe.commands.options import join_devices
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.runs.train import refuse_batch_dependent
-from seqpipe.training import checkpoint
+from seqpipe.training import checkpoint, devices
 from seqpipe.training.devices import TrainingProcesses
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,6 +158,15 @@ def test_two_processes_train_as_one_with_two_heads_sparse_gradients_and_empty_sh
 def test_a_head_that_needs_the_whole_batch_is_refused_by_name(tmp_path: Path, head: str) -> None:
     with pytest.raises(UsageError, match=r"head: head .* needs all texts of a batch.*train on one device"):
         refuse_batch_dependent(tiny_pipelines.load_tagger(tmp_path, f"head={head}"))
+
+
+def test_two_processes_do_not_begin_to_train_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_pipelines.load_tagger(tmp_path)
+    pipeline = Pipeline(tmp_path / "tiny.yaml", ["head={use: vector, target: topic}"])
+    processes = SimpleNamespace(count=2, rank=0, by_first=lambda function: function())
+    monkeypatch.setattr(devices, "current_processes", lambda: processes)
+    with pytest.raises(UsageError, match="needs all texts of a batch"):
+        pipeline.train()
 
 
 def test_more_processes_than_cuda_devices_are_refused() -> None:
