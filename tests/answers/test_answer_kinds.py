@@ -13,7 +13,7 @@ from seqpipe.answers.pointers import Pointers
 from seqpipe.answers.registry import MultiHead, head_answer_from, task_of
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
-from seqpipe.answers.types import CandidateTexts
+from seqpipe.answers.types import Array, CandidateTexts
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc
 from seqpipe_plugins.tokenizers.chars import CharsTokenizer
@@ -247,3 +247,8 @@ YES = Candidate(CandidateTexts(("a",), None, ("yes",)))
 )
 def test_every_kind_of_answer_has_lines_for_people(kind: AnswerKind, answer: Any, lines: list[str]) -> None:
     assert kind.lines(answer) == lines
+
+
+@pytest.mark.parametrize(("shape", "axes"), [("(B,)", ("B",)), ("(B, T, L)", ("B", "T", "L")), ("()", ())])
+def test_the_axes_of_an_array_are_those_of_its_shape(shape: str, axes: tuple[str, ...]) -> None:
+    assert Array(shape, "float32").axes == axes

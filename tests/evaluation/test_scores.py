@@ -186,6 +186,9 @@ def test_shards_of_a_bundle_have_the_scores_of_one_run(
     assert (answers / "shard-00004.jsonl").read_bytes() == b""
     counts = [len((answers / f"shard-{number:05d}.jsonl").read_text().splitlines()) for number in (1, 2, 3)]
     assert counts == [2 * 1024, 2 * 1024, 2 * 4]
+    for number in (1, 4):
+        description = json.loads((answers / f"shard-{number:05d}.json").read_text())
+        assert [*description["records"].values()] == [2 * 1024 + 4] * 2  # of the data, and as raw text
 
 
 def test_shards_that_do_not_belong_together_are_refused(
