@@ -58,35 +58,18 @@ __all__ += ["BleuTokenizer", "Metric", "gold_answers", "locate_answer", "tagging
 __all__ += ["JSON_DECODER", "LONGEST_LINE", "file_lines", "open_bundle", "open_file"]
 __all__ += ["check_embedding", "check_encoder", "check_head", "check_reader", "check_tokenizer"]
 
-# Modules whose names are imported at first use: plugins are listed without NumPy and pydantic, and readers run
-# without PyTorch.
-_LATER = (
-    ("seqpipe.answers", ("tagging_schemes",)),
-    ("seqpipe.answers.metrics.squad", ("gold_answers", "locate_answer")),
-    ("seqpipe.answers.metrics.text", ("BleuTokenizer",)),
-    ("seqpipe.answers.types", ("Metric",)),
-    ("seqpipe.features.checkpoint_tokenizer", ("NO_CHECKPOINT_ID", "pretrained_tokenizer")),
-    ("seqpipe.features.kinds.image", ("Image",)),
-    ("seqpipe.features.kinds.matrix", ("Matrix",)),
-    ("seqpipe.features.kinds.mel", ("Mel",)),
-    ("seqpipe.features.kinds.ngrams", ("Ngrams", "read_names")),
-    ("seqpipe.features.kinds.text", ("Chars", "Column", "Copy", "Pieces", "Segments", "Sentences")),
-    ("seqpipe.features.media", ("with_paths",)),
-    ("seqpipe.features.vocabulary", ("MASK", "SPAN_MARKS", "SPECIALS", "UNK", "FeatureSize")),
-    ("seqpipe.features.vocabulary", ("replace_surrogates", "token_counts", "word_level")),
-    ("seqpipe.files", ("JSON_DECODER", "LONGEST_LINE", "file_lines", "open_file")),
-    ("seqpipe.runtime.opened", ("open_bundle",)),
-    ("seqpipe.testing", ("check_embedding", "check_encoder", "check_head", "check_reader", "check_tokenizer")),
-    ("seqpipe.types", ("Automaton", "Checkpoint", "Folder", "Probability", "Size")),
-    ("seqpipe.types", ("Texts", "Tokens", "Trie", "TryWith", "Uniform")),
-)
+# Modules that are searched at the first use of a name, the lightest first: plugins are listed without NumPy and
+# pydantic, and readers run without PyTorch.
+_LATER = "types files features.vocabulary features.kinds.text features.kinds.ngrams features.kinds.matrix "
+_LATER += "features.kinds.image features.kinds.mel features.media features.checkpoint_tokenizer answers answers.types "
+_LATER += "answers.metrics.squad answers.metrics.text runtime.opened testing"
 
 if not TYPE_CHECKING:  # of a module with this function, type checkers accept any name
 
     def __getattr__(name: str) -> Any:
-        for module, names in _LATER:
-            if name in names:  # imported as by `from module import name`, which finds modules in a package too
-                return getattr(__import__(module, fromlist=[name]), name)
+        if name in __all__:
+            modules = (__import__(f"seqpipe.{path}", fromlist=[name]) for path in _LATER.split())
+            return next(getattr(module, name) for module in modules if hasattr(module, name))
         if not name.startswith("_") and find_spec("torch"):
             for subject in nn.__all__:
                 place = f"seqpipe.nn.{subject}"
