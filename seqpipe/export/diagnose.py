@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from seqpipe.errors import ExportError, ParityError, PluginError, SeqpipeError
 from seqpipe.export.graph import random_batches, shortest_row, stages_to_onnx, with_other_padding
 from seqpipe.export.parity.decisions import OWN, SCORE_ATOL, SCORE_RTOL, Judge, in_float64, own_error
 from seqpipe.features.document import Arrays
-from seqpipe.runtime.onnx_runtime import onnxruntime
+from seqpipe.runtime.session import import_onnxruntime, open_session
 from seqpipe.training.network import Network
 
 Outputs = tuple[Arrays, np.ndarray]  # of a stage, and the mask after it
@@ -82,10 +83,8 @@ def _fault(network: Network, count: int, opset: int, judge: Judge) -> str:
             batch_row = whole[name] if array.shape == whole[name].shape else whole[name][row : row + 1]
             if not _close(array, batch_row[tuple(slice(0, n) for n in array.shape)], ROUGH * bool(judge.fault)):
                 return f"{name!r} of a row depends on other rows and the padding; use `mask`"
-    session_options = onnxruntime.SessionOptions()
-    session_options.log_severity_level, session_options.intra_op_num_threads = 3, 1
     try:
-        session = onnxruntime.InferenceSession(stages_to_onnx(network, count, opset), session_options)
+        session = open_session(import_onnxruntime(), stages_to_onnx(network, count, opset), "cpu", Path("stages"))
         for feeds in random_batches(network.artifacts, 1, (1, 3), (7, 1)):
             got = session.run(None, {node.name: feeds[node.name] for node in session.get_inputs()})
             expected, mask = _stage_outputs(network, count, feeds)

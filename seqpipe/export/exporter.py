@@ -268,7 +268,7 @@ def bundle_manifest(pipeline: TrainedPipeline, scores: Mapping[str, Any] | None 
         grids: list[dict[str, Any]] = [{"grid": weights.grid} if weights.grid else {} for weights in maps]
         weights_of = zip(maps, grids, strict=True)
         optional["explain"] = {of.key: Weights(over=of.over, axis=of.axis, **grid) for of, grid in weights_of}
-    manifest = Manifest(
+    return Manifest(
         name=config.name,
         field=artifacts.featurizer.field,
         inputs=artifacts.featurizer.manifest(),
@@ -287,8 +287,8 @@ def bundle_manifest(pipeline: TrainedPipeline, scores: Mapping[str, Any] | None 
             "settings": resolved(config, only_names=True),
         },
         files={},
+        **optional,
     )
-    return manifest.model_copy(update=optional)
 
 
 def _limits(pipeline: TrainedPipeline, longest: int) -> Limits:
@@ -354,10 +354,8 @@ def export_bundle(
     keep_rows(artifacts.featurizer, docs)
     longest = max(map(len, docs), default=0)
     manifest = bundle_manifest(pipeline, scores, longest)
-    changes: dict[str, Any] = {"training": dict(outcome or {})}
     if pipeline.network.streams:
-        changes["streaming"] = Streaming(cut=_find_cut(pipeline, records, console))
-    manifest = manifest.model_copy(update=changes)
+        manifest = manifest.model_copy(update={"streaming": Streaming(cut=_find_cut(pipeline, records, console))})
     console.say("exporting to ONNX")
     start = time.monotonic()
 
@@ -393,7 +391,7 @@ def export_bundle(
         parity |= judge_int8(comparison, model, records)
         golden = answer_again(model, golden)
         _report_int8(comparison, parity, console)
-    changes = {"parity": parity, "golden": golden}
+    changes: dict[str, Any] = {"parity": parity, "golden": golden, "training": dict(outcome or {})}
     if not golden:
         changes["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores differently"
     manifest = model.manifest.model_copy(update=changes)

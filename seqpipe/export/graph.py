@@ -10,6 +10,7 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import onnx
@@ -144,6 +145,8 @@ Compute = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 _SIZES = (2, 4, 6, 8, 9, 10, 11, 13)  # example sizes of decode options: unlike each other and the features' axes
 _PAST_ROWS, _PAST_SLOTS = 46, 52
+
+T = TypeVar("T")
 
 
 def example_features(network: Network) -> tuple[Arrays, Axes]:
@@ -280,7 +283,7 @@ def _export_graph(network: Network, compute: Compute, inputs: Arrays, axes: Axes
     trainable = {name: p.requires_grad for name, p in network.named_parameters()}
     try:
         network.requires_grad_(False)
-        with torch.no_grad(), _silent(), _without_gc():
+        with torch.no_grad(), _undisturbed():
             return onnx_model(graph, tensors_of(inputs), axes, outputs, opset)
     except Exception as error:  # PyTorch's exporter wraps the cause
         cause = error if isinstance(error, SeqpipeError) else error.__cause__ or error
@@ -319,25 +322,26 @@ def _strip(graph: onnx.GraphProto) -> None:
 
 
 @contextlib.contextmanager
-def _without_gc() -> Iterator[None]:
-    """Disable cyclic garbage collection, which takes 10 % of tracing: there are millions of long-lived objects."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
+def _undisturbed() -> Iterator[None]:
+    """Suppress the exporter's output, and the collection of cyclic garbage; exceptions are raised.
+
+    With millions of long-lived objects, the collection takes 10 % of tracing.
+    """
+    with (
+        temporarily(gc.isenabled, lambda enabled: gc.enable() if enabled else gc.disable(), False),
+        temporarily(lambda: logging.root.manager.disable, logging.disable, logging.WARNING),
+        warnings.catch_warnings(action="ignore"),
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
         yield
-    finally:
-        if was:
-            gc.enable()
 
 
 @contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Suppress the exporter's output; exceptions are raised."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+def temporarily(get: Callable[[], T], put: Callable[[T], object], value: T) -> Iterator[None]:
+    """Give a global setting another value in the block; `get` returns it, and `put` changes it."""
+    before = get()
+    put(value)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
+        yield
     finally:
-        logging.disable(level)
+        put(before)

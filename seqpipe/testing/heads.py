@@ -50,13 +50,6 @@ _CHOSEN_FIX = (
 )
 
 
-def _is_json(value: object) -> bool:
-    try:
-        return bool(json.loads(json.dumps(value, allow_nan=False)) == value)
-    except (TypeError, ValueError):
-        return False
-
-
 # The checks of heads: targets reach the loss, and decisions and scores are as the answer kind declares.
 
 TARGETS, DECISION = "targets reach the loss", "decision as its answer kind declares"
@@ -226,7 +219,7 @@ class _HeadChecks:
             raise FaultError(f"evidence returns {short[0]!r} without a row per record")
         calibrate(network, lambda: iter(halves))
         choice = network.head.calibration()
-        if not isinstance(choice, dict) or not _is_json(choice):
+        if not isinstance(choice, dict) or json.loads(json.dumps(choice, allow_nan=False)) != choice:
             raise FaultError(f"calibration returns {choice!r}, not a plain JSON object")
         loaded = self.bench.network(6).eval()
         loaded.load_state_dict(network.state_dict())

@@ -8,8 +8,7 @@ import os
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -213,25 +212,19 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
             _watch = watch
 
 
-@contextmanager
-def _watching(watch: _Watch) -> Iterator[None]:
+def watched_call(subject: Subject, work: Callable[[], Any], *allowed: Path) -> None:
+    """Does the work; FaultError if the component's code uses the network, or a file outside its package and options."""
     global _watch, _hooked
+    options = [Path(value) for value in subject.chosen.values() if isinstance(value, (str, Path))]
+    watch = _Watch(subject, (*allowed, *(path for path in options if path.exists())))
     if not _hooked:
         sys.addaudithook(_hook)
         _hooked = True
     _watch = watch
     try:
-        yield
+        work()
     finally:
         _watch = None
-
-
-def watched_call(subject: Subject, work: Callable[[], Any], *allowed: Path) -> None:
-    """Does the work; FaultError if the component's code uses the network, or a file outside its package and options."""
-    options = [Path(value) for value in subject.chosen.values() if isinstance(value, (str, Path))]
-    watch = _Watch(subject, (*allowed, *(path for path in options if path.exists())))
-    with _watching(watch):
-        work()
     if watch.actions:
         raise FaultError("; ".join(list(watch.actions)[:5]), _LOCAL)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,7 +21,6 @@ from seqpipe.answers.types import LOG_ZERO, Array
 from seqpipe.features.document import Arrays, Record
 
 P_TOLERANCE = 1e-3  # tolerance of probabilities
-_LETTER = re.compile(r"[A-Z]")
 
 
 class KindChecks:
@@ -277,7 +275,7 @@ def array_fault(stated: Mapping[str, Array], arrays: Arrays, sizes: Mapping[str,
             continue
         if len(array.axes) == value.ndim:
             for axis, size in zip(array.axes, value.shape, strict=True):
-                if _LETTER.fullmatch(axis):
+                if len(axis) == 1 and axis.isupper():
                     bound.setdefault(axis, size)
         expected = tuple(int(bound.get(axis, axis)) if axis in bound or axis.isdigit() else -1 for axis in array.axes)
         if value.shape != expected or str(value.dtype) != array.dtype:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -55,38 +54,34 @@ def describe_record(record: Record) -> str:
     return f"{record.get('where', 'a record')} ({text[:60]!r})"
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """Records as read by one side: tokenized texts and features, or the message of its refusal."""
-
-    docs: Sequence[Doc]
-    features: Arrays
-    refusal: str = ""
-
-    def difference(self, theirs: _Reading) -> tuple[str, str]:
-        """Return the first difference as text, and the graph input that differs; "" if there is none."""
-        if self.refusal != theirs.refusal:
-            return f"its refusal ({theirs.refusal or 'none'}; in training: {self.refusal or 'none'})", ""
-        for name in {**self.features, **theirs.features}:
-            if not same_array(self.features.get(name), theirs.features.get(name)):
-                return f"its input {name!r}", name
-        return ("" if self.docs == theirs.docs else "the offsets of its tokens"), ""
+def _difference(ours: Predictor, theirs: Predictor, records: Sequence[Record]) -> tuple[str, str]:
+    """Return the first difference of what both sides read, and the graph input that differs; "" if there is none."""
+    (docs, features, refusal), (other_docs, other_features, other_refusal) = (
+        _read(side, records) for side in (ours, theirs)
+    )
+    if refusal != other_refusal:
+        return f"its refusal ({other_refusal or 'none'}; in training: {refusal or 'none'})", ""
+    for name in {**features, **other_features}:
+        if not same_array(features.get(name), other_features.get(name)):
+            return f"its input {name!r}", name
+    return ("" if docs == other_docs else "the offsets of its tokens"), ""
 
 
-def _read(side: Predictor, records: Sequence[Record]) -> _Reading:
+def _read(side: Predictor, records: Sequence[Record]) -> tuple[Sequence[Doc], Arrays, str]:
+    """Return tokenized texts and their features, or the message of a refusal."""
     try:
         docs = side.docs(records)
     except DataError as error:
-        return _Reading([], {}, str(error))
-    return _Reading(docs, side.featurizer.collate(docs))
+        return [], {}, str(error)
+    return docs, side.featurizer.collate(docs), ""
 
 
 def _check_batch(ours: Predictor, theirs: Predictor, records: Sequence[Record]) -> None:
     """Raise ParityError for the first record that the two sides read differently."""
-    if not any(_read(ours, records).difference(_read(theirs, records))):
+    if not any(_difference(ours, theirs, records)):
         return
     for record in records:
-        difference, name = _read(ours, [record]).difference(_read(theirs, [record]))
+        difference, name = _difference(ours, theirs, [record])
         if difference:
             error = ParityError(
                 f"the bundle reads {describe_record(record)} differently from training: {difference} differs; no "

@@ -18,7 +18,7 @@ from seqpipe.answers.base import LOOSE
 from seqpipe.answers.task import HeadTask
 from seqpipe.answers.types import EXPLAIN_PREFIX
 from seqpipe.errors import ParityError
-from seqpipe.export.graph import random_batches, shortest_row, tensors_of, with_other_padding
+from seqpipe.export.graph import random_batches, shortest_row, temporarily, tensors_of, with_other_padding
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import InputSource, NumericSource, TextSource, masks, sources_of
 from seqpipe.features.vocabulary import SPECIALS
@@ -275,16 +275,12 @@ class Judge:
 
     def compute(self, compute: Callable[[Network], Any]) -> Any:
         """Return what a function computes of the copy in float64, by default also its new tensors; None if it fails."""
-        default = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), temporarily(torch.get_default_dtype, torch.set_default_dtype, torch.float64):
                 return compute(self._copy(torch.float64))
         except Exception as error:  # a plugin may raise any exception
             self.fault = self.fault or _shortened(error)
             return None
-        finally:
-            torch.set_default_dtype(default)
 
     def _copy(self, dtype: torch.dtype) -> Network:
         """Return the copy of this type, which shares what was learned from data, such as tokenizers."""
@@ -548,6 +544,14 @@ class DecisionParity:
                 tally.rounded += int((beyond & right & same).sum())
                 what = f"{name} differs by {gap[rows].max(initial=0.0):.2g}"
                 yield ParityFault(beyond & ~right, beyond & right, what, [name])
+
+    def add(self, batch: ParityCase, got: Arrays, fault: ParityFault) -> None:
+        """Add a comparison of all rows of a batch to the tally."""
+        self.tally.decisions += len(fault.wrong)
+        self.tally.ties += int(fault.loose.sum())
+        self.tally.different += int(fault.wrong.sum())
+        if fault.wrong.any():
+            self.refuse(batch, got, fault)
 
     def refuse(self, batch: ParityCase, got: Arrays, fault: ParityFault, where: str = "") -> None:
         """Keep the first difference, with all that shows it."""

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from seqpipe.answers.registry import part_of
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, ParityError, PluginError
 from seqpipe.evaluation.scores import goodness, headline, score_answers, score_records
-from seqpipe.export.graph import random_batches, random_doc
+from seqpipe.export.graph import random_batches, random_doc, temporarily
 from seqpipe.export.parity.answers import DualPredictor, check_features, same_array
 from seqpipe.export.parity.decisions import (
     OWN,
@@ -52,7 +51,7 @@ def compare_runs(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
     Raises:
         PluginError: if the head lacks the options for the length of a text.
     """
-    cache, options, tally = parity.network.cache, parity.options, parity.tally
+    cache, options = parity.network.cache, parity.options
     if missing := [name for name in (MAX_LENGTH, MIN_LENGTH) if name not in options]:
         head = type(parity.network.head).__name__
         raise PluginError(f"head: {head} continues texts without the decode option {missing[0]!r}; add it")
@@ -67,15 +66,11 @@ def compare_runs(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
             past = next_inputs(cache, got)
             run_feeds = feeds | {"ids": got["tokens"][:, 0, -1:], "mask": np.ones((len(got["tokens"]), 1), bool)}
         joined = np.concatenate(pieces, 2)
-        differ = (joined != whole["tokens"]).any((1, 2))
+        tied = differ = (joined != whole["tokens"]).any((1, 2))
+        batch, joined_texts = parity.batch(feeds, defaults, whole), whole | {"tokens": joined}
         if differ.any():
-            batch, joined_texts = parity.batch(feeds, defaults, whole), whole | {"tokens": joined}
-            tied = parity.ties(batch, joined_texts)
-            tally.ties += int((differ & tied).sum())
-            tally.different += int((differ & ~tied).sum())
-            if (differ & ~tied).any():
-                parity.refuse(batch, joined_texts, ParityFault(differ & ~tied, tied, CHUNKS_DIFFER, ["tokens"]))
-        tally.decisions += len(differ)
+            tied = differ & parity.ties(batch, joined_texts)
+        parity.add(batch, joined_texts, ParityFault(differ & ~tied, tied, CHUNKS_DIFFER, ["tokens"]))
 
 
 # Compare answers in chunks, with the graph's cache as input, with the answers to whole texts.
@@ -165,9 +160,8 @@ class _Texts:
 
     def add_to_tally(self) -> None:
         """Compare the chunks with the whole."""
-        tally, B = self.parity.tally, len(self.docs)
         for name, array in self.join_kinds.items():
-            self.other |= (array != self.whole[name]).reshape(B, -1).any(1)
+            self.other |= (array != self.whole[name]).reshape(len(self.docs), -1).any(1)
         batch, tied = self.parity.batch(self.feeds, self.options, self.whole), self.other
         if self.other.any():
             tied = self.other & self.parity.ties(batch, self.whole | self.join_kinds)
@@ -179,12 +173,8 @@ class _Texts:
                 exact = batch.reference.items()
                 error = max((own_error(self.whole[name], array)[row] for name, array in exact), default=0.0)
                 self.off[row] |= not same_answer(parts, answer, SCORE_ATOL + OWN * error)
-        different = self.off | (self.other & ~tied)
-        tally.decisions, tally.ties = tally.decisions + B, tally.ties + int(tied.sum())
-        tally.different += int(different.sum())
-        if different.any():
-            fault = ParityFault(different, tied, CHUNKS_DIFFER, [*self.join_kinds])
-            self.parity.refuse(batch, self.whole | self.join_kinds, fault)
+        fault = ParityFault(self.off | (self.other & ~tied), tied, CHUNKS_DIFFER, [*self.join_kinds])
+        self.parity.add(batch, self.whole | self.join_kinds, fault)
 
 
 # Verify that a bundle answers like its pipeline, on random features and on records.
@@ -202,12 +192,8 @@ TRIED = 9  # random texts in which a decode option may show an effect
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """Run PyTorch on one thread: on small batches, threads wait longer than they work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with temporarily(torch.get_num_threads, torch.set_num_threads, 1):
         yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @one_thread()
@@ -234,9 +220,11 @@ def verify_parity(
         _compare_random_features(comparison, count)
     probes = [*probe_records(ours.featurizer, ours.limits.tokens, comparison.seed)]
     sample = sample_records(records)
-    trials = _trials(comparison, sample, probes)
+    short, again, chosen_options = _trials(comparison, sample, probes)
+    # Short texts are answered under all decode options, records under those that are not the default.
+    rounds = [([*short, *again] if chosen else short, chosen) for chosen in chosen_options]
     scored = len(sample) * (1 + SCORED * ours.kind.is_generated)
-    total = len(records) + len(probes) + scored + sum(len(texts) for texts, _ in trials.rounds())
+    total = len(records) + len(probes) + scored + sum(len(texts) for texts, _ in rounds)
     with _counting(comparison, "comparing texts", total, console) as count:
         count.stage = "features"
         check_features(ours, theirs, records, probes, count)
@@ -247,7 +235,7 @@ def verify_parity(
         else:
             comparison.answer_both(sample)
         count.stage = "answers with decode options"
-        for texts, decode_options in trials.rounds():
+        for texts, decode_options in rounds:
             comparison.answer_both(texts, **decode_options)
     decisions.resolve_ties(comparison.seed)
     tally = decisions.tally
@@ -258,9 +246,9 @@ def verify_parity(
         "worst_score": tally.worst,
         "records": len(sample),
         "read": len(records) + len(probes),
-        "texts": len(trials.texts),
+        "texts": len(short),
         "without_effect": comparison.without_effect,
-        "records_with_options": len(trials.records) if any(trials.options) else 0,
+        "records_with_options": len(again) if any(chosen_options) else 0,
         **scores,
     }
 
@@ -296,20 +284,10 @@ def _compare_metric(comparison: DualPredictor, records: Sequence[Record]) -> tup
     return name, expected, got
 
 
-@dataclass(frozen=True)
-class _Trials:
-    """Inputs compared under each set of decode options: short probes, and records for options off their defaults."""
-
-    texts: Sequence[Record]
-    records: Sequence[Record]
-    options: Sequence[Mapping[str, Any]]
-
-    def rounds(self) -> Iterator[tuple[Sequence[Record], Mapping[str, Any]]]:
-        for options in self.options:
-            yield [*self.texts, *self.records] if options else self.texts, options
-
-
-def _trials(comparison: DualPredictor, records: Sequence[Record], probes: Sequence[Record]) -> _Trials:
+def _trials(
+    comparison: DualPredictor, records: Sequence[Record], probes: Sequence[Record]
+) -> tuple[list[Record], list[Record], list[Mapping[str, Any]]]:
+    """Return short texts, some of the records without targets, and the sets of decode options to compare."""
     ours, draw = comparison.ours, random.Random(comparison.seed)
     numeric = [part.field for part in sources_of(ours.featurizer).values() if isinstance(part, NumericSource)]
     # The question may have the raw text even if the record has words, and then other tokens, or too many.
@@ -320,8 +298,8 @@ def _trials(comparison: DualPredictor, records: Sequence[Record], probes: Sequen
     texts = draw.sample(short, min(WITH_OPTIONS["texts"], len(short)))
     without_targets = [ours.task.question(record) for record in records]
     again = draw.sample(without_targets, min(WITH_OPTIONS["records"], len(without_targets)))
-    options, chosen_options = comparison.decisions.trials, []
-    for chosen in map(dict, comparison.decisions.trials.together()):
+    options, chosen_options = comparison.decisions.trials, list[Mapping[str, Any]]()
+    for chosen in map(dict, options.together()):
         types = {name: OPTION_TYPES[ours.options[name]["type"]] for name in chosen if name in ours.options}
         for name in [name for name, option_type in types.items() if option_type.read and not option_type.takes_ids]:
             part: Any = ours.kind.parts[name.rpartition(".")[0]]  # with an answer kind these are texts
@@ -336,7 +314,7 @@ def _trials(comparison: DualPredictor, records: Sequence[Record], probes: Sequen
             chosen[name] = pieces[:: len(pieces) // SPREAD + 1]
         if all(chosen[name] for name, option_type in types.items() if option_type.allows_only):
             chosen_options.append(options.with_short_texts(chosen))
-    return _Trials(texts, again, chosen_options)
+    return texts, again, chosen_options
 
 
 class _Count:

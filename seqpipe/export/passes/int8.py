@@ -20,7 +20,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from onnx.checker import check_model
 
 from seqpipe.answers.candidates import CANDIDATE_VECTORS
-from seqpipe.export.passes.loop_invariants import all_nodes, bodies, place_weights
+from seqpipe.export.passes.loop_invariants import all_nodes, bodies, place_weights, replace_nodes
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.session import import_onnxruntime, open_session
 
@@ -100,8 +100,7 @@ class _Quantiser:
                 graph.initializer.append(numpy_helper.from_array(np.concatenate(arrays, axes[0]), node.output[0]))
             else:
                 kept.append(node)
-        del graph.node[:]
-        graph.node.extend(kept)
+        replace_nodes(graph, kept)
         _drop_unused(graph)
         # Vectors of candidates are replaceable data, not weights.
         self.weights = {
@@ -131,10 +130,7 @@ class _Quantiser:
             helper.make_node("Clip", ["int8.size", "int8.1", "int8.1"], ["int8.number"]),
             helper.make_node("Cast", ["int8.number"], ["int8.one"], to=TensorProto.FLOAT),
         ]
-        self.first += nodes
-        nodes = [*self.first, *self.graph.node]
-        del self.graph.node[:]
-        self.graph.node.extend(nodes)
+        replace_nodes(self.graph, [*self.first, *nodes, *self.graph.node])
         _drop_unused(self.graph)
         place_weights(self.graph)
 
@@ -144,8 +140,7 @@ class _Quantiser:
             for inner in bodies(node):
                 self.body(inner)
             nodes += self.replacement(node)
-        del graph.node[:]
-        graph.node.extend(nodes)
+        replace_nodes(graph, nodes)
 
     def replacement(self, node: NodeProto) -> list[NodeProto]:
         """Return the nodes that replace a node."""
@@ -261,8 +256,7 @@ def _drop_unused(graph: GraphProto) -> None:
                 read.update(node.input)
                 for body in bodies(node):
                     keep_read(body)
-        del part.node[:]
-        part.node.extend(reversed(nodes))
+        replace_nodes(part, nodes[::-1])
 
     keep_read(graph)
     kept = [tensor for tensor in graph.initializer if tensor.name in read]

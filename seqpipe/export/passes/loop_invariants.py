@@ -55,7 +55,7 @@ def hoist_loop_invariants(graph: GraphProto, outer: Collection[str] = ()) -> Non
                 renamed |= dict(zip(node.output, first.output, strict=True))
                 continue
         kept.append(node)
-    _replace(graph, kept)
+    replace_nodes(graph, kept)
 
 
 def place_weights(graph: GraphProto) -> None:
@@ -82,7 +82,7 @@ def place_weights(graph: GraphProto) -> None:
             if source is not None:
                 node.input[1] = f"{source}.{number}.near"
                 placed[source] = helper.make_node("Transpose", [source], [node.input[1]], perm=[1, 0])
-        _replace(body, [*placed.values(), *body.node])
+        replace_nodes(body, [*placed.values(), *body.node])
 
 
 def bodies(node: NodeProto) -> Iterator[GraphProto]:
@@ -121,7 +121,7 @@ def _take_constants(node: NodeProto, constants: set[str], names: set[str]) -> li
                 constants.update(inner.output)
             else:
                 kept.append(inner)
-        _replace(body, kept)
+        replace_nodes(body, kept)
     return moved
 
 
@@ -143,7 +143,7 @@ def _copy_sizes(node: NodeProto, sizes: Sequence[NodeProto], names: set[str]) ->
             _move(copy, renamed, names)
         for inner in body.node:
             _rename(inner, renamed)
-        _replace(body, [*copies, *body.node])
+        replace_nodes(body, [*copies, *body.node])
 
 
 def _take_invariants(loop: NodeProto, graph: GraphProto, names: set[str]) -> list[NodeProto]:
@@ -187,7 +187,7 @@ def _take_invariants(loop: NodeProto, graph: GraphProto, names: set[str]) -> lis
         else:
             inside.update(node.output)
             kept.append(node)
-    _replace(body, kept)
+    replace_nodes(body, kept)
     return moved
 
 
@@ -216,7 +216,7 @@ def _new(name: str, names: set[str]) -> str:
     return name
 
 
-def _replace(graph: GraphProto, nodes: list[NodeProto]) -> None:
+def replace_nodes(graph: GraphProto, nodes: list[NodeProto]) -> None:
     kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]  # `del` clears their content
     del graph.node[:]
     graph.node.extend(kept)

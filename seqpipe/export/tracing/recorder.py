@@ -16,6 +16,7 @@ import torch
 from onnx_ir import SymbolicDim
 from torch import SymInt, Tensor, fx, nn
 
+from seqpipe.export.graph import temporarily
 from seqpipe.export.tracing.onnx_registry import OnnxRegistry, convert_type, decomposition, promotions
 from seqpipe.nn import loops
 from seqpipe.nn import torch_internals as internals
@@ -555,10 +556,11 @@ def trace_module(
             for tensor, free in zip(examples, axes, strict=True)
             for axis, name in free.items()
         }
+        mha = torch.backends.mha  # its fused operator for `nn.TransformerEncoder` has no ONNX translation
         with (
             fake,
             internals.compiling_state(),
-            _no_fast_path(),
+            temporarily(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False),
             internals.enable_python_dispatcher(),
             internals.AutoDispatchBelowAutograd(),
             loops.exported_by(recorder),
@@ -579,14 +581,3 @@ def trace_module(
     recorder.frame.results = [recorder.frame.node(tensor) for tensor in results]
     recorder.frame.graph.output(tuple(recorder.frame.results))
     return Traced(recorder.frame, weights, {str(symbol): name for symbol, name in symbols.items()})
-
-
-@contextlib.contextmanager
-def _no_fast_path() -> Iterator[None]:
-    """Disable the fused layer operator of `nn.TransformerEncoder`, which has no ONNX translation."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
