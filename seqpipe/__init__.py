@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from seqpipe.api.model import Model, load
     from seqpipe.api.notebook import show
     from seqpipe.api.pipeline import Pipeline
-    from seqpipe.api.run import Run, compare
+    from seqpipe.api.run import Run
+    from seqpipe.runs.compare import compare
     from seqpipe.runs.table import list_runs
 
 __all__ = [
@@ -65,7 +66,7 @@ _LATER = {  # imported at first use, since NumPy, pydantic and onnxruntime load 
     "Bundle": "seqpipe.api.bundle",
     "Run": "seqpipe.api.run",
     "show": "seqpipe.api.notebook",
-    "compare": "seqpipe.api.run",
+    "compare": "seqpipe.runs.compare",
     "list_runs": "seqpipe.runs.table",
     **dict.fromkeys(("Model", "load"), "seqpipe.api.model"),
 }

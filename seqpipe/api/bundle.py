@@ -29,6 +29,9 @@ class Bundle:
     def __repr__(self) -> str:
         return f"Bundle({str(self.path)!r})"
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
     @cached_property
     def manifest(self) -> Manifest:
         """Manifest of the bundle; BundleError if it is damaged, hostile, of another version, or was replaced."""

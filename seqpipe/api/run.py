@@ -1,9 +1,10 @@
-"""The run of a pipeline, for Python: its folder, settings, history, scores and bundle; and comparisons of runs."""
+"""The run of a pipeline, for Python: its folder, settings, history, scores and bundle."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,8 @@ from seqpipe.api.notebook import style_html
 from seqpipe.config.contract import metric_types
 from seqpipe.config.run_layout import BUNDLE
 from seqpipe.errors import UsageError, install_command
-from seqpipe.evaluation.significance import RESAMPLES
 from seqpipe.files import Rows
-from seqpipe.runs.compare import Comparison, compare_targets
+from seqpipe.runs.compare import Comparison, compare
 from seqpipe.runs.results import RunFolder
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Run(RunFolder):
             raise UsageError(f"{self.folder}: has no bundle yet; `seqpipe export {self.folder}` makes one")
         return Bundle(self.bundle_folder)
 
-    def compare(self, *targets: str | Path | Run | Bundle, **options: Any) -> Comparison:
+    def compare(self, *targets: str | PathLike[str], **options: Any) -> Comparison:
         """Compare other runs or bundles with this run; options and errors are those of `seqpipe.compare`."""
         return compare(self, *targets, **options)
 
@@ -131,37 +131,3 @@ class Run(RunFolder):
     def swap(self, data: Data, pairs: Sequence[tuple[str, str]]) -> Rows:
         """Return the share of the bundle's answers that change with swapped words; see `Model.swap`."""
         return self.bundle.load().swap(data, pairs)
-
-
-def compare(
-    *targets: str | Path | Run | Bundle,
-    data: str | Path | None = None,
-    by: str | None = None,
-    examples: int = 3,
-    resamples: int = RESAMPLES,
-    speed: bool = True,
-    device: str = "auto",
-    plugins: Sequence[Path] = (),
-) -> Comparison:
-    """Compare runs or bundles with the first one: scores on the same records, changed answers, settings and cost.
-
-    The stored answers of a run are compared, also for its bundle. One in int8 or outside of runs answers the records; a
-    language model, which stores none, scores the texts of its test sets. A metric of a plugin's head is resampled if it
-    is a mean over records.
-
-    Args:
-        targets: Two or more.
-        data: A file that all answer, in place of the stored answers.
-        by: A field of the records; the main score is also compared for each of its values.
-        examples: Maximum number of examples of each sort of changed answers.
-        resamples: Number of samples for the intervals and for p.
-        speed: Measure the speed of bundles.
-        device: Device of models that answer.
-        plugins: Python files with components, such as the head whose metrics are compared.
-
-    Raises:
-        UsageError: if there are no answers to the same records with the same references.
-    """
-    paths = [t.folder if isinstance(t, Run) else t.path if isinstance(t, Bundle) else Path(t) for t in targets]
-    file = None if data is None else Path(data)
-    return compare_targets(paths, file, by, examples, resamples, speed, device, plugins)

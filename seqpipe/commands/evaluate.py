@@ -182,7 +182,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare runs or bundles with the first: is one better, by how much, is it chance, what changed, at what cost."""
-    from seqpipe.api.run import compare as compare_targets
+    from seqpipe.runs.compare import compare as compare_targets
 
     samples: dict[str, int] = {"examples": examples, "resamples": resamples}
     result = compare_targets(*targets, data=data, by=by, speed=speed, device=device, plugins=plugins or (), **samples)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
+from os import PathLike
 from pathlib import Path
 from timeit import Timer
 from typing import Any
@@ -47,9 +48,9 @@ class Comparison:
         return content + self.settings.to_html() + self.cost.to_html()
 
 
-def compare_targets(
-    paths: Sequence[Path],
-    data: Path | None = None,
+def compare(
+    *targets: str | PathLike[str],
+    data: str | Path | None = None,
     by: str | None = None,
     examples: int = 3,
     resamples: int = RESAMPLES,
@@ -57,7 +58,26 @@ def compare_targets(
     device: str = "auto",
     plugins: Sequence[Path] = (),
 ) -> Comparison:
-    """Compare runs or bundles with the first one; arguments and errors are those of `seqpipe.compare`."""
+    """Compare runs or bundles with the first one: scores on the same records, changed answers, settings and cost.
+
+    The stored answers of a run are compared, also for its bundle. One in int8 or outside of runs answers the records; a
+    language model, which stores none, scores the texts of its test sets. A metric of a plugin's head is resampled if it
+    is a mean over records.
+
+    Args:
+        targets: Two or more: a `Run`, a `Bundle`, or the folder of one.
+        data: A file that all answer, in place of the stored answers.
+        by: A field of the records; the main score is also compared for each of its values.
+        examples: Maximum number of examples of each sort of changed answers.
+        resamples: Number of samples for the intervals and for p.
+        speed: Measure the speed of bundles.
+        device: Device of models that answer.
+        plugins: Python files with components, such as the head whose metrics are compared.
+
+    Raises:
+        UsageError: if there are no answers to the same records with the same references.
+    """
+    paths, file = [*map(Path, targets)], None if data is None else Path(data)
     if len({*paths}) < max(2, len(paths)):
         raise UsageError("name two or more different runs or bundles to compare")
     bundles = [path if (path / BUNDLE).exists() else path / "bundle" for path in paths]
@@ -67,7 +87,7 @@ def compare_targets(
     stored = [run.answers if run else Rows() for run in runs]
     first_stored = next(filter(None, stored), Rows())  # a bundle outside of runs answers its records
     sides = [
-        _answer(path, bundle, run if rows else None, rows or first_stored, data, device, plugins)
+        _answer(path, bundle, run if rows else None, rows or first_stored, file, device, plugins)
         for path, bundle, run, rows in zip(paths, bundles, runs, stored, strict=True)
     ]
     tests = [test for side in sides[1:] for test in compare_answers(sides[0], side, by, examples, resamples)]

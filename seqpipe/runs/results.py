@@ -41,6 +41,14 @@ class RunFolder:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
 
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+    def _read(self, name: str, missing: Any) -> Any:
+        """Return the content of a JSON file of the run, or `missing` if it is not there."""
+        path = self.folder / name
+        return files.read_json(path) if path.exists() else missing
+
     @cached_property
     def config(self) -> Config:
         """The checked settings; the data and the runs that this one was initialised from may be missing."""
@@ -49,14 +57,12 @@ class RunFolder:
     @property
     def scores(self) -> dict[str, Any] | None:
         """The scores on each test set by its name, on `dev` if there is none; None before they are computed."""
-        path = self.folder / SCORES_FILE
-        return files.read_json(path) if path.exists() else None
+        return self._read(SCORES_FILE, None)
 
     @property
     def outcome(self) -> dict[str, Any]:
         """The outcome of training (`seqpipe.training.progress.outcome_of`); empty before its end."""
-        path = self.folder / OUTCOME
-        return files.read_json(path) if path.exists() else {}
+        return self._read(OUTCOME, {})
 
     @property
     def history(self) -> Rows:
@@ -85,8 +91,7 @@ class RunFolder:
         Keys: `round`, 0 without unlabelled texts; `threshold`; `texts`, unlabelled ones that were training data; `dev`,
         the score on dev; `kept`, whether this training is that of the run.
         """
-        path = self.folder / ROUNDS_FILE
-        return Rows(files.read_json(path) if path.exists() else [])
+        return Rows(self._read(ROUNDS_FILE, ()))
 
     @property
     def folds(self) -> list[Path]:
