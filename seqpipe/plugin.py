@@ -68,8 +68,8 @@ if not TYPE_CHECKING:  # of a module with this function, type checkers accept an
 
     def __getattr__(name: str) -> Any:
         if name in __all__:
-            modules = (__import__(f"seqpipe.{path}", fromlist=[name]) for path in _LATER.split())
-            return next(getattr(module, name) for module in modules if hasattr(module, name))
+            modules = (vars(__import__(f"seqpipe.{path}", fromlist=[name])) for path in _LATER.split())
+            return next(names[name] for names in modules if name in names)
         if not name.startswith("_") and find_spec("torch"):
             for subject in nn.__all__:
                 place = f"seqpipe.nn.{subject}"
