@@ -8,37 +8,22 @@ from typing import Annotated, Any
 
 import typer
 
-from seqpipe.commands.options import (
-    Json,
-    Overrides,
-    PluginFiles,
-    Quiet,
-    Sets,
-    Verbose,
-    YamlFile,
-    load_pipeline,
-    make_console,
-    print_json,
-)
+from seqpipe.commands.options import Json, PipelineOptions, print_json, with_options
 
 
+@with_options(PipelineOptions)
 def check(
-    file: YamlFile,
-    overrides: Overrides = None,
-    sets: Sets = None,
-    plugins: PluginFiles = None,
+    options: PipelineOptions,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print which stage provides and which uses each name.")
     ] = False,
     static: Annotated[bool, typer.Option("--static", help="Check only the YAML; build and export nothing.")] = False,
     as_json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Report all errors in a YAML, then build a small model, export it, run it and compare it with PyTorch."""
-    console = make_console(quiet, verbose)
-    pipeline = load_pipeline(console, file, overrides, sets, plugins)
-    result: dict[str, Any] = {"file": str(file)}
+    console = options.make_console()
+    pipeline = options.load(console)
+    result: dict[str, Any] = {"file": str(options.file)}
     if explain:
         from seqpipe.config import dataflow
 
@@ -53,12 +38,13 @@ def check(
     checked = pipeline.check(export=not static, progress=console)
     if checked.needs:
         result["needs"] = list(checked.needs)
-        console.say(f"{file}: ok; its export is checked once these are there")
+        console.say(f"{options.file}: ok; its export is checked once these are there")
     elif checked.export:
         result |= asdict(checked.export) | {"warnings": list(checked.warnings)}
     else:
-        console.say(f"{file}: ok")
+        console.say(f"{options.file}: ok")
     if checked.needs or not static:
-        arguments = [*(overrides or []), *(sets or []), *(f"--plugin={plugin}" for plugin in plugins or [])]
-        console.say(f"\nnext: {shlex.join(['seqpipe', 'run', str(file), *arguments])}")
+        plugins = (f"--plugin={plugin}" for plugin in options.plugins or [])
+        arguments = [str(options.file), *(options.overrides or []), *(options.sets or []), *plugins]
+        console.say(f"\nnext: {shlex.join(['seqpipe', 'run', *arguments])}")
     print_json(result, as_json)

@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from importlib import resources
 from pathlib import Path
@@ -40,22 +40,9 @@ def complete_override(context: typer.Context, incomplete: str) -> list[tuple[str
     return [(f"{before}{name}", "") for name in names]
 
 
-YamlFile = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's YAML.")]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Such as train.epochs=3.", autocompletion=complete_override),
-]
-Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An override; may be repeated.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Short for --set train.seed=N.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N; a missing device is an error.")]
-Devices = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Train on N devices of this machine, CUDA or as CPU processes."),
-]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Move an existing run of this name aside and start a new one.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result, or the error, as JSON to standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and results.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more messages.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of a bundle.")]
 FailOn = Annotated[
@@ -71,22 +58,27 @@ DecodeOptions = Annotated[
 ]
 
 
-def with_options(dataclass: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(options_class: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator for a command whose first parameter is an object of this dataclass.
 
     The command gets an option for each field of the dataclass that is annotated with one.
     """
-    hints = get_type_hints(dataclass, include_extras=True)
+    hints = get_type_hints(options_class, include_extras=True)
     options = [
-        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hint)
-        for field in fields(dataclass)
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=hint,
+        )
+        for field in fields(options_class)
         if get_origin(hint := hints[field.name]) is Annotated
     ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def run(**values: Any) -> None:
-            command(dataclass(**{option.name: values.pop(option.name) for option in options}), **values)
+            command(options_class(**{option.name: values.pop(option.name) for option in options}), **values)
 
         _, *own = inspect.signature(command, eval_str=True).parameters.values()
         parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + options
@@ -97,13 +89,57 @@ def with_options(dataclass: type[Any]) -> Callable[[Callable[..., None]], Callab
     return decorate
 
 
-def make_console(quiet: bool, verbose: bool = False, silent: bool = False) -> Console:
-    """Return a console with the verbosity of `--quiet` and `--verbose`; a silent one prints not even results."""
-    if silent:
-        return CallbackConsole(False)
-    if quiet:
-        return Console(-1)
-    return Console(1 if verbose else 0)
+def make_console(quiet: bool) -> Console:
+    """Return a console with the verbosity of `--quiet`."""
+    return Console(-1 if quiet else 0)
+
+
+@dataclass(frozen=True)
+class PipelineOptions:
+    """The arguments and options of commands that load a YAML."""
+
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's YAML.")]
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Such as train.epochs=3.", autocompletion=complete_override),
+    ] = None
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An override; may be repeated.")
+    ] = None
+    plugins: PluginFiles = None
+    quiet: Quiet = False
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print more messages.")] = False
+
+    def make_console(self, silent: bool = False) -> Console:
+        """Return a console of this verbosity; a silent one prints not even results."""
+        return CallbackConsole(False) if silent else Console(-1 if self.quiet else int(self.verbose))
+
+    def load(self, console: Console, seed: int | None = None) -> Pipeline:
+        """Load the YAML with the overrides; report the versions that have changed since."""
+        from seqpipe.api.pipeline import Pipeline
+
+        items = [*(self.overrides or []), *(self.sets or [])]
+        if seed is not None:
+            items.append(f"train.seed={seed}")
+        pipeline = Pipeline(self.file, items, plugins=self.plugins or ())
+        for note in pipeline.notes:
+            console.say(note)
+        return pipeline
+
+
+@dataclass(frozen=True)
+class TrainingOptions(PipelineOptions):
+    """The arguments and options of commands that train."""
+
+    seed: Annotated[int | None, typer.Option("--seed", help="Short for --set train.seed=N.")] = None
+    device: Device = "auto"
+    devices: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Train on N devices of this machine, CUDA or as CPU processes."),
+    ] = None
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Move an existing run of this name aside and start a new one.")
+    ] = False
 
 
 def join_devices(count: int | None, device: str) -> bool:
@@ -121,26 +157,6 @@ def join_devices(count: int | None, device: str) -> bool:
     if count and count != processes.count and devices.LAUNCHED not in os.environ:
         raise UsageError(f"--devices {count}: torchrun has started {processes.count} processes; omit --devices")
     return not processes.rank
-
-
-def load_pipeline(
-    console: Console,
-    file: Path,
-    overrides: Sequence[str] | None,
-    sets: Sequence[str] | None,
-    plugins: Sequence[Path] | None,
-    seed: int | None = None,
-) -> Pipeline:
-    """Load a YAML with the overrides of the command line; report the versions that have changed since."""
-    from seqpipe.api.pipeline import Pipeline
-
-    items = [*(overrides or []), *(sets or [])]
-    if seed is not None:
-        items.append(f"train.seed={seed}")
-    pipeline = Pipeline(file, items, plugins=plugins or ())
-    for note in pipeline.notes:
-        console.say(note)
-    return pipeline
 
 
 # Options of other tools, and the equivalent keys of the YAML.

@@ -11,32 +11,22 @@ import typer
 
 from seqpipe.commands.help import Command
 from seqpipe.commands.options import (
-    Device,
-    Devices,
-    Fresh,
     Json,
-    Overrides,
     PluginFiles,
     Quiet,
     RunFolder,
-    Seed,
-    Sets,
-    Verbose,
-    YamlFile,
+    TrainingOptions,
     join_devices,
-    load_pipeline,
     make_console,
     print_json,
+    with_options,
 )
 from seqpipe.errors import UsageError
 
 
+@with_options(TrainingOptions)
 def run(
-    file: YamlFile,
-    overrides: Overrides = None,
-    sets: Sets = None,
-    plugins: PluginFiles = None,
-    seed: Seed = None,
+    training: TrainingOptions,
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, help="Train with seeds 1 to N; report mean and standard deviation.")
     ] = None,
@@ -49,12 +39,7 @@ def run(
         list[Path] | None,
         typer.Option(metavar="FILE", help="Continue with more data, as a new run (NAME-2, or name=)."),
     ] = None,
-    device: Device = "auto",
-    devices: Devices = None,
-    fresh: Fresh = False,
     as_json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Check, train, evaluate, export, verify, and show answers. Resumes an interrupted run."""
     several = {"--seeds": seeds, "--folds": folds, "--more": more, "--data-add": data_add}
@@ -64,10 +49,10 @@ def run(
         raise UsageError(f"{first} with {others[0]}: {reason}; use one at a time, such as --folds 5 with --seed 2")
     if final and not folds:
         raise UsageError("--final trains on all data after --folds; add --folds, or omit it")
-    is_first = join_devices(devices, device)
-    console = make_console(quiet, verbose, silent=not is_first)
-    pipeline = load_pipeline(console, file, overrides, sets, plugins, seed)
-    options: dict[str, Any] = {"device": device, "fresh": fresh, "progress": console}
+    is_first = join_devices(training.devices, training.device)
+    console = training.make_console(silent=not is_first)
+    pipeline = training.load(console, training.seed)
+    options: dict[str, Any] = {"device": training.device, "fresh": training.fresh, "progress": console}
     if seeds:
         by_test = pipeline.run_seeds(seeds, **options)
         result: dict[str, Any] = {test: asdict(scores) for test, scores in by_test.items()}
@@ -81,32 +66,24 @@ def run(
     print_json(result, as_json and is_first)
 
 
+@with_options(TrainingOptions)
 def train(
-    file: YamlFile,
-    overrides: Overrides = None,
-    sets: Sets = None,
-    plugins: PluginFiles = None,
-    seed: Seed = None,
+    training: TrainingOptions,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume an interrupted run; an error if there is none.")
     ] = False,
-    device: Device = "auto",
-    devices: Devices = None,
-    fresh: Fresh = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Train; start a run, or resume an interrupted one."""
-    console = make_console(quiet, verbose, silent=not join_devices(devices, device))
-    pipeline = load_pipeline(console, file, overrides, sets, plugins, seed)
+    console = training.make_console(silent=not join_devices(training.devices, training.device))
+    pipeline = training.load(console, training.seed)
     from seqpipe.config.run_layout import STATE
     from seqpipe.runs.results import RUNS
 
     folder = RUNS / pipeline.name
     if resume and not (folder / STATE).exists():
         raise UsageError(f"--resume: {folder} is not a run yet; omit --resume to start one")
-    pipeline.train(device=device, fresh=fresh, progress=console)
-    files = "".join(f" --plugin {shlex.quote(str(file))}" for file in plugins or [])
+    pipeline.train(device=training.device, fresh=training.fresh, progress=console)
+    files = "".join(f" --plugin {shlex.quote(str(file))}" for file in training.plugins or [])
     console.say(f"\nnext: seqpipe evaluate {folder}{files}, then seqpipe export {folder}{files}")
 
 
