@@ -47,10 +47,8 @@ def check_ending(path: Path) -> None:
 def draw(explanation: Explanation, path: Path, facts: Mapping[str, str] | None = None) -> None:
     """Write the file atomically; UsageError if its ending is neither .html nor .json."""
     check_ending(path)
-    if path.suffix.lower() == ".html":
-        write(path, page(explanation, facts).encode())
-    else:
-        write(path, json_bytes(explanation.data(), indent=1) + b"\n")
+    is_page = path.suffix.lower() == ".html"
+    write(path, page(explanation, facts).encode() if is_page else json_bytes(explanation.data(), indent=1) + b"\n")
 
 
 def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> str:
@@ -58,11 +56,8 @@ def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> st
     cards = [card("Answer", _answer(explanation.answer_lines))]
     text, figure, picture = explanation.text, explanation.figure, explanation.picture
     if picture is not None:
-        text, shape = "", picture.shape
-        drawn = (
-            f'<svg class="{_map_class(*shape[:2])}" viewBox="0 0 {shape[1]} {shape[0]}" role="img" aria-label="input">'
-        )
-        cards.append(card("Input", f"{drawn}{_image(picture, *shape[:2])}</svg>"))
+        text, (height, width) = "", picture.shape[:2]
+        cards.append(card("Input", _map(height, width, "input", _image(picture, height, width))))
     if figure is not None:
         text = "\n".join(" ".join(f"{number:g}" for number in row) for row in figure.points)
     if text.strip() and not views(explanation):  # otherwise the shaded text is shown
@@ -255,24 +250,23 @@ def _maps(picture: np.ndarray | None, attention: WordWeights) -> str:
             f' style="--weight:{weight / most:.3f}"><title>{names[i]}: {weight:.3f}</title></rect>'
             for i, weight in enumerate(weights)
         )
-        drawn = f'<svg class="{_map_class(height, width)}" viewBox="0 0 {width} {height}" role="img"'
-        drawn += f' aria-label="weights of places {label}">{under}{cells}</svg>'
+        drawn = _map(height, width, f"weights of places {label}", under + cells)
         figures += f"<figure>{drawn}<figcaption><bdi>{label}</bdi></figcaption></figure>"
     legend = _legend("0", f"{most:.3f}", "the stronger the colour, the greater the weight")
     title = "Weight of each place of the input" if tokens is None else "Places that each answer token attends to"
     return card(title, f'<div class="maps">{figures}</div>{legend}', attention.name)
 
 
-def _map_class(height: int, width: int) -> str:
-    return "map wide" if width > 2 * height else "map"
+def _map(height: int, width: int, label: str, content: str) -> str:
+    shape = "map wide" if width > 2 * height else "map"
+    return f'<svg class="{shape}" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{content}</svg>'
 
 
 def _image(picture: np.ndarray, height: float, width: float) -> str:
     """Return pixels (H, W, 1 or 3) as an image of this size in an SVG, a PNG."""
     rows, columns, channels = picture.shape
-    lines = np.insert(
-        np.ascontiguousarray(picture).reshape(rows, -1), 0, 0, axis=1
-    )  # each begins with its filter: none
+    # Each line begins with its filter: none.
+    lines = np.insert(np.ascontiguousarray(picture).reshape(rows, -1), 0, 0, axis=1)
     header = struct.pack(">2I5B", columns, rows, 8, 2 if channels == 3 else 0, 0, 0, 0)
     png = b"\x89PNG\r\n\x1a\n"
     for name, data in ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes())), (b"IEND", b"")):

@@ -21,7 +21,7 @@ from seqpipe.runtime.bundle import MOST_FILE
 from seqpipe.runtime.decode_options import ALLOWED, MAX_LENGTH, option_arrays
 from seqpipe.runtime.manifest import Manifest
 from seqpipe.runtime.opened import OpenedBundle
-from seqpipe.runtime.predictor import CHUNK, batches, trim_heap
+from seqpipe.runtime.predictor import CHUNK, batches, chunks, trim_heap
 
 COSINE_TOLERANCE = 1e-4  # allowed difference of a cosine of the graph from NumPy's
 ASKED = 64  # candidates as queries, to compare the new graph with NumPy
@@ -84,8 +84,7 @@ def _write_replaced(path: Path, records: Iterable[Record], output: Path) -> None
 
 def _encode(model: OpenedBundle, texts: Sequence[str], file: Any) -> np.ndarray:
     """Return the vectors (N, D) of texts, mapped to a file."""
-    parts = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
-    for number, part in enumerate(parts):
+    for number, part in enumerate(chunks(texts, CHUNK)):
         docs = model.predictor.docs([{model.fields[0]: text} for text in part], number * CHUNK)
         for text, doc in zip(part, docs, strict=True):
             if not len(doc):

@@ -23,7 +23,7 @@ from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import InputSource, NumericSource, TextSource, masks, sources_of
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.runtime.decode_options import Known, caller_options, resolve_options
-from seqpipe.runtime.predictor import Run
+from seqpipe.runtime.predictor import Run, chunks
 from seqpipe.training.evaluation import decide, option_trials
 from seqpipe.training.network import HeadStage, Network
 from seqpipe.types import OPTION_TYPES
@@ -205,9 +205,8 @@ def _texts(source: InputSource, tokens: int, draw: random.Random) -> Iterator[st
             vocabulary.update(token for token in part.tokenizer.get_vocab() if token not in SPECIALS)
         for feature in part.features.values():
             vocabulary.update(feature.names)
-    names = sorted(vocabulary)
-    for i in range(0, len(names := draw.sample(names, min(len(names), MOST_NAMES))), _NAMES):
-        yield " ".join(names[i : i + _NAMES])
+    names = draw.sample(sorted(vocabulary), min(len(vocabulary), MOST_NAMES))
+    yield from map(" ".join, chunks(names, _NAMES))
 
 
 def _record(source: InputSource, text: str, draw: random.Random) -> dict[str, Any]:

@@ -89,9 +89,7 @@ def compare_streams(parity: DecisionParity, seed: int) -> None:
     for lengths in RAGGED_LENGTHS:
         docs = [random_doc(source, length, random) for length in lengths]
         for size in CHUNK_WORDS:
-            texts = _Texts(parity, docs)
-            texts.answer(size)
-            texts.add_to_tally()
+            _compare_chunks(parity, docs, size)
 
 
 def ragged_chunks(docs: Sequence[Doc], size: int) -> Iterable[list[Doc]]:
@@ -110,71 +108,54 @@ def ragged_chunks(docs: Sequence[Doc], size: int) -> Iterable[list[Doc]]:
         done, turn = ends, turn + 1
 
 
-class _Texts:
-    """A batch of texts answered as a whole by PyTorch, and chunk by chunk by PyTorch and the graph."""
-
-    def __init__(self, parity: DecisionParity, docs: Sequence[Doc]):
-        self.parity, self.docs = parity, docs
-        self.source = parity.network.artifacts.featurizer
-        (self.kind,) = parity.network.artifacts.kind.parts.values()
-        self.feeds = self.source.collate(docs)
-        self.options = option_inputs(self.feeds, parity.options, {})
-        self.whole = parity.torch_run(self.feeds | self.options)
-        decisions = [name for name in self.kind.outputs if self.whole[name].dtype.kind == "i"]
-        self.join_kinds = {name: np.zeros_like(self.whole[name]) for name in decisions}  # of the chunks
-        self.readers = [self.kind.chunk_reader() for _ in docs]
-        self.answers: list[list[Answer]] = [[] for _ in docs]
-        self.done = [0] * len(docs)  # words
-        self.other, self.off = np.zeros(len(docs), bool), np.zeros(len(docs), bool)  # decisions, and numbers
-
-    def answer(self, size: int) -> None:
-        """Run both sides on all chunks of `size` words."""
-        cache = self.parity.network.cache
-        past = {entry.input: np.zeros(entry.shape(1, 0), entry.dtype) for entry in cache}
-        for pieces in ragged_chunks(self.docs, size):
-            inputs = self.source.collate(pieces) | past
-            batch, got = self.parity.batch(inputs, self.options), self.parity.onnx_run(inputs | self.options)
-            past = next_inputs(cache, got)
-            answered = np.array([len(piece.word_offsets) > 0 for piece in pieces])
-            for name in self.join_kinds:
-                self.other |= answered & (got[name] != batch.expected[name]).reshape(len(pieces), -1).any(1)
-            # Numbers are compared only while all decisions are equal: after a tie they belong to other labels.
-            for fault in self.parity.numbers(self.parity.tally, batch, got, answered & ~self.other):
-                self.off |= fault.wrong
-                if fault.wrong.any():
-                    self.parity.refuse(batch, got, fault._replace(what=CHUNKS_DIFFER))
-            for row in np.flatnonzero(answered).tolist():
-                self._add(row, pieces[row], {name: array[row : row + 1] for name, array in got.items()})
-
-    def _add(self, row: int, piece: Doc, got: Arrays) -> None:
-        """Add the graph's decision about the next chunk of a text."""
-        begin, end = self.done[row], self.done[row] + len(piece.word_offsets)
-        self.done[row] = end
-        for name, array in self.join_kinds.items():
-            if self.kind.decided[name].shape.startswith("(B, T"):
-                array[row, begin:end] = got[name][0, : end - begin]
-            else:
-                array[row] = got[name][0]
-        (answer,) = self.kind.answers([piece], got)
-        self.answers[row].append(self.readers[row].read(piece, got, answer))
-
-    def add_to_tally(self) -> None:
-        """Compare the chunks with the whole."""
-        for name, array in self.join_kinds.items():
-            self.other |= (array != self.whole[name]).reshape(len(self.docs), -1).any(1)
-        batch, tied = self.parity.batch(self.feeds, self.options, self.whole), self.other
-        if self.other.any():
-            tied = self.other & self.parity.ties(batch, self.whole | self.join_kinds)
-        for row, answer in enumerate(self.kind.answers(self.docs, self.whole)):
-            parts = self.readers[row].finish()
-            if self.kind.tags_words:
-                parts = [part for chunk_answer in self.answers[row] for part in chunk_answer] + parts
-            if not self.other[row] and not same_answer(parts, answer, SCORE_ATOL):
-                exact = batch.reference.items()
-                error = max((own_error(self.whole[name], array)[row] for name, array in exact), default=0.0)
-                self.off[row] |= not same_answer(parts, answer, SCORE_ATOL + OWN * error)
-        fault = ParityFault(self.off | (self.other & ~tied), tied, CHUNKS_DIFFER, [*self.join_kinds])
-        self.parity.add(batch, self.whole | self.join_kinds, fault)
+def _compare_chunks(parity: DecisionParity, docs: Sequence[Doc], size: int) -> None:
+    """Answer texts as a whole, and in chunks of `size` words, and add the comparison to the tally."""
+    network, rows = parity.network, len(docs)
+    source, (kind,) = network.artifacts.featurizer, network.artifacts.kind.parts.values()
+    feeds = source.collate(docs)
+    options = option_inputs(feeds, parity.options, {})
+    whole = parity.torch_run(feeds | options)
+    joined = {name: np.zeros_like(whole[name]) for name in kind.outputs if whole[name].dtype.kind == "i"}
+    readers, answers = [kind.chunk_reader() for _ in docs], [list[Answer]() for _ in docs]
+    done = [0] * rows  # words
+    other, off = np.zeros((2, rows), bool)  # texts whose decisions differ, and whose numbers do
+    past = {entry.input: np.zeros(entry.shape(1, 0), entry.dtype) for entry in network.cache}
+    for pieces in ragged_chunks(docs, size):
+        inputs = source.collate(pieces) | past
+        batch, got = parity.batch(inputs, options), parity.onnx_run(inputs | options)
+        past = next_inputs(network.cache, got)
+        answered = np.array([len(piece.word_offsets) > 0 for piece in pieces])
+        for name in joined:
+            other |= answered & (got[name] != batch.expected[name]).reshape(rows, -1).any(1)
+        # Numbers are compared only while all decisions are equal: after a tie they belong to other labels.
+        for fault in parity.numbers(parity.tally, batch, got, answered & ~other):
+            off |= fault.wrong
+            if fault.wrong.any():
+                parity.refuse(batch, got, fault._replace(what=CHUNKS_DIFFER))
+        for row in np.flatnonzero(answered).tolist():
+            piece, decision = pieces[row], {name: array[row : row + 1] for name, array in got.items()}
+            begin, done[row] = done[row], done[row] + len(piece.word_offsets)
+            for name, array in joined.items():
+                if kind.decided[name].shape.startswith("(B, T"):
+                    array[row, begin : done[row]] = decision[name][0, : done[row] - begin]
+                else:
+                    array[row] = decision[name][0]
+            (answer,) = kind.answers([piece], decision)
+            answers[row].append(readers[row].read(piece, decision, answer))
+    for name, array in joined.items():
+        other |= (array != whole[name]).reshape(rows, -1).any(1)
+    batch, tied = parity.batch(feeds, options, whole), other
+    if other.any():
+        tied = other & parity.ties(batch, whole | joined)
+    for row, answer in enumerate(kind.answers(docs, whole)):
+        parts = readers[row].finish()
+        if kind.tags_words:
+            parts = [part for chunk_answer in answers[row] for part in chunk_answer] + parts
+        if not other[row] and not same_answer(parts, answer, SCORE_ATOL):
+            exact = batch.reference.items()
+            error = max((own_error(whole[name], array)[row] for name, array in exact), default=0.0)
+            off[row] |= not same_answer(parts, answer, SCORE_ATOL + OWN * error)
+    parity.add(batch, whole | joined, ParityFault(off | (other & ~tied), tied, CHUNKS_DIFFER, [*joined]))
 
 
 # Verify that a bundle answers like its pipeline, on random features and on records.

@@ -44,8 +44,7 @@ def in_int8(graph: bytes, ranges: Ranges | None = None) -> bytes:
 
     `ranges` are those of `input_ranges`.
     """
-    model = ModelProto()
-    model.ParseFromString(graph)
+    model = ModelProto.FromString(graph)
     _Quantiser(model.graph, ranges or {}).quantise()
     data = bytes(model.SerializeToString())
     check_model(data)
@@ -58,8 +57,7 @@ def input_ranges(graph: bytes, batches: Iterable[Arrays]) -> Ranges:
     A weight is left out if its inputs differ too much in size, or if it has products in loops alone: those of a
     language model have the weights of the products that read the prompt.
     """
-    model = ModelProto()
-    model.ParseFromString(graph)
+    model = ModelProto.FromString(graph)
     quantiser = _Quantiser(model.graph, {})
     products = [(part[0].name, node.input[0]) for node in model.graph.node if (part := quantiser.product(node))]
     names = [*dict.fromkeys(name for _, name in products)]

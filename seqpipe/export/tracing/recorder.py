@@ -150,7 +150,10 @@ class Frame:
             # tensors. sympy's interpreter appends the operators through proxies, which lack the results that every
             # node needs.
             shapes = size.node.shape_env
-            known = {s: self._size(s, SymInt(internals.SymNode(s, shapes, int, None))) for s in expr.free_symbols}
+            known = {
+                s: self._size(s, SymInt(internals.SymNode(s, shapes, int, None)))
+                for s in sorted(expr.free_symbols, key=str)
+            }
             before = len(self.graph.nodes)
             proxies = {symbol: fx.Proxy(node, self._appender) for symbol, node in known.items()}
             self._sizes[expr] = internals.sympy_interp(internals.PythonReferenceAnalysis, proxies, expr).node
@@ -476,9 +479,8 @@ def _changes(state: Sequence[Tensor], now: Sequence[Tensor], body: Frame, free: 
     if len(body.results) < len(state):
         raise RuntimeError(f"a loop's step must return its {len(state)} tensors of state, not {len(body.results)}")
     changes: Changes = {}
-    for number, (first, before, node) in enumerate(
-        zip(state, now, body.results, strict=False)
-    ):  # rows of a scan follow
+    # In the results, the rows of a scan follow.
+    for number, (first, before, node) in enumerate(zip(state, now, body.results, strict=False)):
         after = node.meta["val"]
         if before.dtype != after.dtype or before.dim() != after.dim():
             raise RuntimeError(
