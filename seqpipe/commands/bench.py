@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -48,7 +49,6 @@ STARTS = {
     "total_s": "together",
 }
 STAGES = {"features_ms": "features", "run_ms": "run of the graph", "answer_ms": "answer"}
-Call = Callable[[], object]
 
 
 def bench(
@@ -83,7 +83,7 @@ def bench(
     records = bundle_inputs(model, input, form)
     settings = f"{model.device}, {model.predictor.workers} at once, {len(records):,} inputs"
     make_console(quiet).say(f"{bundle}: {settings}, about {seconds:g} seconds")
-    result = measure(bundle, model, records, decode_options, numbers[0], numbers[1], seconds)
+    result = Benchmark(model, records, decode_options).measure(bundle, *numbers, seconds)
     if not as_json:
         typer.echo(format_tables(result))
     print_json(result, as_json)
@@ -117,142 +117,126 @@ def latencies(seconds: Sequence[float]) -> dict[str, float]:
     return {"count": len(seconds), **percentiles}
 
 
-def measure(
-    bundle: Path,
-    model: Model,
-    records: Sequence[Record],
-    options: Mapping[str, Any],
-    sizes: Sequence[int],
-    threads: Sequence[int],
-    seconds: float,
-) -> dict[str, Any]:
-    """Return all measurements; DataError for an input that cannot be answered."""
-    model.predictor.docs([model.record(record) for record in records])
-    model(records[0], **options)
-    return {
-        "bundle": str(bundle),
-        "sha256": model.sha256,
-        "device": model.device,
-        "threads": model.predictor.workers,
-        "inputs": len(records),
-        "options": options,
-        "seconds": seconds,
-        "start": time_start(bundle, model, records[0], options, seconds * START_PART),
-        "one_by_one": time_singles(model, records, options, seconds * ONE_BY_ONE_PART),
-        "batches": time_batches(model, records, options, sizes, seconds * BATCHES_PART),
-        "clients": time_threads(model, records, options, threads, seconds * THREADS_PART),
-        "stages": time_stages(model, records, options, seconds * STAGES_PART),
-        "memory": memory(),
-    }
+@dataclass(frozen=True)
+class Benchmark:
+    """A model, and the inputs and decode options that it is measured with."""
+
+    model: Model
+    records: Sequence[Record]
+    options: Mapping[str, Any]
+
+    def measure(self, bundle: Path, sizes: Sequence[int], threads: Sequence[int], seconds: float) -> dict[str, Any]:
+        """Return all measurements; DataError for an input that cannot be answered."""
+        self.model.predictor.docs([self.model.record(record) for record in self.records])
+        self.model(self.records[0], **self.options)
+        return {
+            "bundle": str(bundle),
+            "sha256": self.model.sha256,
+            "device": self.model.device,
+            "threads": self.model.predictor.workers,
+            "inputs": len(self.records),
+            "options": self.options,
+            "seconds": seconds,
+            "start": self.time_start(bundle, seconds * START_PART),
+            "one_by_one": self.time_singles(seconds * ONE_BY_ONE_PART),
+            "batches": self.time_batches(sizes, seconds * BATCHES_PART),
+            "clients": self.time_threads(threads, seconds * THREADS_PART),
+            "stages": self.time_stages(seconds * STAGES_PART),
+            "memory": memory(),
+        }
+
+    def time_start(self, bundle: Path, seconds: float) -> dict[str, Any]:
+        """Measure the seconds from process start to the first answer, and the memory then: medians of several runs."""
+        inputs = json.dumps(self.records[0]), json.dumps(self.options)
+        arguments = [str(bundle), self.model.device, str(self.model.predictor.workers), *inputs]
+        command = [sys.executable, "-m", "seqpipe.runtime.first_answer", *arguments]
+        starts: list[dict[str, Any]] = []
+        end = time.perf_counter() + seconds
+        while not starts or (len(starts) < MOST_STARTS and time.perf_counter() < end):
+            clock = time.perf_counter()
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                line = process.stdout.readline()
+                total = time.perf_counter() - clock
+                _, errors = process.communicate()
+            if process.returncode:
+                raise EnvError(f"{bundle}: a new process returned no answer:\n{errors.strip()}")
+            times, held = json.loads(line)
+            times = {"python_s": total - sum(times.values()), **times, "total_s": total}
+            starts.append({name: round(value, 4) for name, value in times.items()} | {"memory": held})
+        median = sorted(starts, key=itemgetter("total_s"))[(len(starts) - 1) // 2]
+        return {"processes": len(starts), **median}
+
+    def time_singles(self, seconds: float) -> dict[str, Any]:
+        """Measure the latency of single inputs, one after the other."""
+        taken = _time_calls(self._single_calls(), seconds)
+        return {"per_second": round(len(taken) / sum(taken), 2), **latencies(taken)}
+
+    def time_batches(self, sizes: Sequence[int], seconds: float) -> list[dict[str, Any]]:
+        """Measure inputs per second in lists of each size."""
+        rows = []
+        for size in sizes:
+            endless = itertools.cycle(self.records)
+            lists = ([record, *itertools.islice(endless, size - 1)] for record in endless)
+            taken = _time_calls((partial(self.model, texts, **self.options) for texts in lists), seconds / len(sizes))
+            rows.append({"size": size, "per_second": round(size * len(taken) / sum(taken), 2)})
+        return rows
+
+    def time_threads(self, numbers: Sequence[int], seconds: float) -> list[dict[str, Any]]:
+        """Measure inputs per second and latency with this many threads, each of which calls the model without pause."""
+        rows = []
+        for number in numbers:
+            with ThreadPoolExecutor(number) as pool:
+                calls = [self._single_calls(i % len(self.records)) for i in range(number)]
+                parts = list(pool.map(_time_calls, calls, itertools.repeat(seconds / len(numbers))))
+            taken = [each for part in parts for each in part]
+            rate = sum(len(part) / sum(part) for part in parts)
+            rows.append({"clients": number, "per_second": round(rate, 2), **latencies(taken)})
+        return rows
+
+    def time_stages(self, seconds: float) -> dict[str, Any]:
+        """Measure milliseconds per input for features, the run of the graph, and the answer."""
+        from seqpipe.runtime.decode_options import resolve_options
+        from seqpipe.runtime.predictor import RUN_ROWS, batches
+
+        predictor, records = self.model.predictor, [self.model.record(record) for record in self.records]
+        decoding = resolve_options(predictor.options, self.options, predictor.kind)
+        calls: list[list[float]] = []  # the number of inputs of each call, and the seconds of its stages
+
+        def work(rows: Sequence[int]) -> None:
+            clocks = [time.perf_counter()]
+            docs = predictor.docs([self.model.record(self.records[i]) for i in rows])
+            feeds = predictor.featurizer.collate(docs) | decoding.of(docs)
+            clocks.append(time.perf_counter())
+            decision = predictor.run(feeds)
+            clocks.append(time.perf_counter())
+            predictor.read(docs, decision, decoding)
+            clocks.append(time.perf_counter())
+            calls.append([len(rows), *(end - start for start, end in itertools.pairwise(clocks))])
+
+        lengths = [predictor.kind.text_length(doc) for doc in predictor.docs(records)]
+        positions = [i for i, length in enumerate(lengths) if length]
+        if not positions:
+            return {}
+        repeated = positions * -(-RUN_ROWS // len(positions))
+        groups = {
+            "one_by_one": [[i] for i in positions],
+            "in_batches": [[repeated[j] for j in batch] for batch in batches([lengths[i] for i in repeated])],
+        }
+        stages: dict[str, Any] = {}
+        for name, parts in groups.items():
+            taken = _time_calls((partial(work, part) for part in itertools.cycle(parts)), seconds / len(groups))
+            count, *sums = map(sum, zip(*calls[-len(taken) :], strict=True))  # without those of the warm-up
+            stages[name] = {key: round(1000 * each / count, 4) for key, each in zip(STAGES, sums, strict=True)}
+        return stages
+
+    def _single_calls(self, first: int = 0) -> Iterator[Callable[[], object]]:
+        """Yield calls for single inputs without end, from the one at this place."""
+        for record in itertools.islice(itertools.cycle(self.records), first, None):
+            yield partial(self.model, record, **self.options)
 
 
-def time_start(
-    bundle: Path, model: Model, record: Record, options: Mapping[str, Any], seconds: float
-) -> dict[str, Any]:
-    """Measure the seconds from process start to the first answer, and the memory then: medians of several runs."""
-    arguments = [str(bundle), model.device, str(model.predictor.workers), json.dumps(record), json.dumps(options)]
-    command = [sys.executable, "-m", "seqpipe.runtime.first_answer", *arguments]
-    starts: list[dict[str, Any]] = []
-    end = time.perf_counter() + seconds
-    while not starts or (len(starts) < MOST_STARTS and time.perf_counter() < end):
-        clock = time.perf_counter()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            total = time.perf_counter() - clock
-            _, errors = process.communicate()
-        if process.returncode:
-            raise EnvError(f"{bundle}: a new process returned no answer:\n{errors.strip()}")
-        times, held = json.loads(line)
-        times = {"python_s": total - sum(times.values()), **times, "total_s": total}
-        starts.append({name: round(value, 4) for name, value in times.items()} | {"memory": held})
-    median = sorted(starts, key=itemgetter("total_s"))[(len(starts) - 1) // 2]
-    return {"processes": len(starts), **median}
-
-
-def time_singles(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Measure the latency of single inputs, one after the other."""
-    taken = _time_calls(_single_calls(model, records, options), seconds)
-    return {"per_second": round(len(taken) / sum(taken), 2), **latencies(taken)}
-
-
-def time_batches(
-    model: Model, records: Sequence[Record], options: Mapping[str, Any], sizes: Sequence[int], seconds: float
-) -> list[dict[str, Any]]:
-    """Measure inputs per second in lists of each size."""
-    rows = []
-    for size in sizes:
-        endless = itertools.cycle(records)
-        calls = (partial(model, [record, *itertools.islice(endless, size - 1)], **options) for record in endless)
-        taken = _time_calls(calls, seconds / len(sizes))
-        rows.append({"size": size, "per_second": round(size * len(taken) / sum(taken), 2)})
-    return rows
-
-
-def time_threads(
-    model: Model, records: Sequence[Record], options: Mapping[str, Any], numbers: Sequence[int], seconds: float
-) -> list[dict[str, Any]]:
-    """Measure inputs per second and latency with this many threads, each of which calls the model without pause."""
-    rows = []
-    for number in numbers:
-        with ThreadPoolExecutor(number) as pool:
-            rotated = [[*records[i % len(records) :], *records[: i % len(records)]] for i in range(number)]
-            calls = [_single_calls(model, rotation, options) for rotation in rotated]
-            parts = list(pool.map(_time_calls, calls, itertools.repeat(seconds / len(numbers))))
-        taken = [each for part in parts for each in part]
-        rate = sum(len(part) / sum(part) for part in parts)
-        rows.append({"clients": number, "per_second": round(rate, 2), **latencies(taken)})
-    return rows
-
-
-def time_stages(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Measure milliseconds per input for features, the run of the graph, and the answer."""
-    from seqpipe.runtime.decode_options import resolve_options
-    from seqpipe.runtime.predictor import RUN_ROWS, batches
-
-    predictor = model.predictor
-    decoding = resolve_options(predictor.options, options, predictor.kind)
-
-    def work(chunk: Sequence[Record]) -> list[float]:
-        clocks = [time.perf_counter()]
-        docs = predictor.docs([model.record(record) for record in chunk])
-        feeds = predictor.featurizer.collate(docs) | decoding.of(docs)
-        clocks.append(time.perf_counter())
-        decision = predictor.run(feeds)
-        clocks.append(time.perf_counter())
-        predictor.read(docs, decision, decoding)
-        clocks.append(time.perf_counter())
-        return [end - start for start, end in itertools.pairwise(clocks)]
-
-    lengths = [predictor.kind.text_length(doc) for doc in predictor.docs([model.record(record) for record in records])]
-    positions = [i for i, length in enumerate(lengths) if length]
-    repeated = positions * -(-RUN_ROWS // max(1, len(positions)))
-    groups = {
-        "one_by_one": [[i] for i in positions],
-        "in_batches": [[repeated[j] for j in batch] for batch in batches([lengths[i] for i in repeated])],
-    }
-    stages: dict[str, Any] = {}
-    for name, parts in groups.items():
-        if not parts:
-            continue
-        start, share = time.perf_counter(), seconds / len(groups)
-        sums, count = [0.0] * len(STAGES), 0
-        for chunk in itertools.cycle([[records[i] for i in part] for part in parts]):
-            times, passed = work(chunk), time.perf_counter() - start
-            if passed > share * WARM_UP:
-                sums, count = [total + each for total, each in zip(sums, times, strict=True)], count + len(chunk)
-            if passed > share and count:
-                break
-        stages[name] = {key: round(1000 * each / count, 4) for key, each in zip(STAGES, sums, strict=True)}
-    return stages
-
-
-def _single_calls(model: Model, records: Sequence[Record], options: Mapping[str, Any]) -> Iterator[Call]:
-    for record in itertools.cycle(records):
-        yield partial(model, record, **options)
-
-
-def _time_calls(calls: Iterator[Call], seconds: float) -> list[float]:
+def _time_calls(calls: Iterator[Callable[[], object]], seconds: float) -> list[float]:
     """Return the seconds of each call after the warm-up; of at least one call."""
     start = time.perf_counter()
     taken: list[float] = []

@@ -68,11 +68,11 @@ def test_a_table_is_printed_for_people(tiny_bundle: Path, capsys: pytest.Capture
 
 
 def test_latency_batches_and_stages_are_those_of_the_clock(timed: Model) -> None:
-    single = bench.time_singles(timed, RECORDS, {}, 0.2)
+    single = bench.Benchmark(timed, RECORDS, {}).time_singles(0.2)
     assert [single[name] for name in ("per_second", *bench.PERCENTILES)] == pytest.approx([1 / RUN, *[RUN * 1000] * 4])
-    batches = bench.time_batches(timed, RECORDS, {}, (1, 64), 0.4)
+    batches = bench.Benchmark(timed, RECORDS, {}).time_batches((1, 64), 0.4)
     assert [row["per_second"] for row in batches] == pytest.approx([1 / RUN, 32 / RUN])  # 64 texts are two runs
-    stages = bench.time_stages(timed, RECORDS, {}, 0.4)
+    stages = bench.Benchmark(timed, RECORDS, {}).time_stages(0.4)
     assert stages["one_by_one"] == {"features_ms": 0, "run_ms": pytest.approx(RUN * 1000), "answer_ms": 0}
     assert 0 < stages["in_batches"]["run_ms"] < RUN * 1000 / 10
 
@@ -86,19 +86,19 @@ def test_threads_call_the_model_beside_each_other(tiny_bundle: Path) -> None:
             barrier.wait(60)
 
     model = at_each_run(load(tiny_bundle, "cpu", threads=4), wait_for_others)
-    (row,) = bench.time_threads(model, RECORDS, {}, (4,), 0.2)
+    (row,) = bench.Benchmark(model, RECORDS, {}).time_threads((4,), 0.2)
     assert (row["clients"], len(waited), row["count"] >= 4) == (4, 4, True)
     assert row["per_second"] > 0
 
 
 def test_an_error_in_a_thread_is_not_lost(tiny: Model) -> None:
     with pytest.raises(UsageError, match="n_bst"):
-        bench.time_threads(tiny, RECORDS, {"n_bst": 1}, (2,), 0.1)
+        bench.Benchmark(tiny, RECORDS, {"n_bst": 1}).time_threads((2,), 0.1)
 
 
 def test_texts_without_tokens_are_answered_but_have_no_stages(tiny: Model) -> None:
-    assert bench.time_singles(tiny, [{"text": ""}], {}, 0.01)["count"] > 0
-    assert bench.time_stages(tiny, [{"text": ""}], {}, 0.01) == {}
+    assert bench.Benchmark(tiny, [{"text": ""}], {}).time_singles(0.01)["count"] > 0
+    assert bench.Benchmark(tiny, [{"text": ""}], {}).time_stages(0.01) == {}
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
