@@ -384,3 +384,13 @@ def test_under_somebody_elses_torch_export_a_loop_is_pytorchs_own() -> None:
         assert "scan" in str(program.graph)
         x = torch.rand(7, 3)
         assert torch.allclose(program.module()(x), x.sum(0))
+
+
+def test_the_sizes_of_a_product_are_read_in_an_order_that_no_hash_seed_changes() -> None:
+    axes = {axis: f"axis{axis}" for axis in range(6)}
+    module = Called(lambda x: (x.new_zeros(x.numel()),))
+    traced = trace_module(module, {"x": torch.rand(2, 3, 4, 5, 6, 7)}, [axes], onnx_registry(18))
+    nodes = traced.frame.graph.nodes
+    sizes = [str(node.meta["val"]) for node in nodes if node.target is torch.ops.aten.sym_size.int]
+    assert len(sizes) == len(axes)
+    assert sizes == sorted(sizes)
