@@ -35,30 +35,9 @@ if TYPE_CHECKING:
     from seqpipe.runs.compare import compare
     from seqpipe.runs.table import list_runs
 
-__all__ = [
-    "Bundle",
-    "BundleError",
-    "ConfigError",
-    "DataError",
-    "EnvError",
-    "ExportError",
-    "InterruptedRunError",
-    "Model",
-    "OpenChoiceError",
-    "ParityError",
-    "Pipeline",
-    "PluginError",
-    "Run",
-    "SeqpipeError",
-    "SkippedError",
-    "TrainingError",
-    "UsageError",
-    "__version__",
-    "compare",
-    "list_runs",
-    "load",
-    "show",
-]
+__all__ = ["Bundle", "Model", "Pipeline", "Run", "__version__", "compare", "list_runs", "load", "show"]
+__all__ += ["BundleError", "ConfigError", "DataError", "EnvError", "PluginError", "SeqpipeError", "UsageError"]
+__all__ += ["ExportError", "InterruptedRunError", "OpenChoiceError", "ParityError", "SkippedError", "TrainingError"]
 __version__ = VERSION
 
 _LATER = {  # imported at first use, since NumPy, pydantic and onnxruntime load slowly
