@@ -280,18 +280,13 @@ def _export_graph(network: Network, compute: Compute, inputs: Arrays, axes: Axes
     graph = _Graph(network, [*inputs], compute).eval()
     with torch.no_grad():
         outputs = [*compute(tensors_of(inputs))]
-    trainable = {name: p.requires_grad for name, p in network.named_parameters()}
     try:
-        network.requires_grad_(False)
         with torch.no_grad(), _undisturbed():
             return onnx_model(graph, tensors_of(inputs), axes, outputs, opset)
     except Exception as error:  # PyTorch's exporter wraps the cause
         cause = error if isinstance(error, SeqpipeError) else error.__cause__ or error
         message = f"{type(cause).__name__}: {' '.join(str(cause).split())[:600]}"
         raise ExportError(f"the pipeline does not export: {message}") from error
-    finally:
-        for name, parameter in network.named_parameters():
-            parameter.requires_grad_(trainable[name])
 
 
 def _finish(model: onnx.ModelProto, defaults: Arrays) -> onnx.ModelProto:

@@ -238,10 +238,6 @@ class Bench:
         with torch.no_grad():
             return {name: tensor.numpy() for name, tensor in network.decide(tensors_of(feeds), sizes).items()}
 
-    def module(self, network: Network) -> nn.Module:
-        """The component itself."""
-        return next(module for stage, module in network.stages if stage.kind == self.subject.kind)
-
 
 def set_padding(network: Network, value: float) -> None:
     with torch.no_grad():
@@ -267,7 +263,6 @@ def perturb(network: Network) -> Network:
 # The checks that a stage can be built, and returns tensors of the stated shapes.
 
 BUILT, SHAPES = "it is built", "shapes over a grid"
-GRID_SIZES, GRID_LENGTHS = (1, 2, 3), (1, 2, 5, 9)
 
 _BUILT_FIX = (
     "The positional parameters of a constructor are those that the pipeline wires in (dim, vocabulary, sizes, labels "
@@ -288,13 +283,12 @@ def shape_checks(bench: Bench) -> list[Check]:
 
 def _check_shapes(bench: Bench) -> None:
     network = bench.network().eval()
-    for rows in GRID_SIZES:
-        for longest in GRID_LENGTHS:
-            feeds = bench.feeds([longest, *[max(1, longest - 1)] * (rows - 1)])
-            try:
-                _check_batch(bench, network, feeds)
-            except PluginError as error:
-                raise FaultError(f"at B={rows}, T={longest}: {error}") from error
+    for rows, longest in itertools.product((1, 2, 3), (1, 2, 5, 9)):
+        feeds = bench.feeds([longest, *[max(1, longest - 1)] * (rows - 1)])
+        try:
+            _check_batch(bench, network, feeds)
+        except PluginError as error:
+            raise FaultError(f"at B={rows}, T={longest}: {error}") from error
     network.train()
     for indices in ([0], [1, 3, 6], range(len(bench.examples))):
         loss = network.loss(bench.batches(list(indices)))

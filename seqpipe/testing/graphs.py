@@ -18,7 +18,6 @@ from seqpipe.testing.report import Check, FaultError, NotApplicableError
 from seqpipe.training.evaluation import TrainedPipeline, predictor
 
 EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"
-PARITY_SIZES, PARITY_LENGTHS = (1, 2, 3, 7), (1, 5, 13)
 NAN = float("nan")
 _OUTSIDE = "outside ai.onnx"  # in the message about operators that are not standard
 
@@ -103,7 +102,7 @@ class Graph:
         network, artifacts, options = self.pipeline.network, self.pipeline.artifacts, self.pipeline.options
         parity = DecisionParity(network, predictor(network).run, session_of(self.exported), options)
         for chosen in parity.trials.together():
-            for feeds in random_batches(artifacts, 1, PARITY_SIZES, PARITY_LENGTHS):
+            for feeds in random_batches(artifacts, 1, (1, 2, 3, 7), (1, 5, 13)):
                 parity.compare(feeds, option_inputs(feeds, options, chosen))
         if network.cache:
             compare_runs(parity, random_batches(artifacts, 1, (1, 3), (1, 7)))

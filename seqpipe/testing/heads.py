@@ -68,7 +68,6 @@ _SCORE_FIX = (
 )
 
 
-MEAN_LOSS = "the loss is a mean"
 _MEAN_LOSS_FIX = (
     "`loss` returns the mean over the texts of a batch, or over `loss_count(…)` items, so that several devices can "
     "divide a batch; a loss that needs the whole batch declares `batch_dependent = True`"
@@ -82,7 +81,7 @@ def head_checks(bench: Bench) -> list[Check]:
         Check(DECISION, checks.decision, _DECISION_FIX, (SHAPES,)),
         Check(SCORE, checks.score, _SCORE_FIX, (SHAPES, DECISION)),
         Check(METRICS, checks.metrics, _METRICS_FIX, (SHAPES, DECISION)),
-        Check(MEAN_LOSS, checks.parts, _MEAN_LOSS_FIX, (SHAPES,)),
+        Check("the loss is a mean", checks.parts, _MEAN_LOSS_FIX, (SHAPES,)),
     ]
     if has_member(cls, "needs_dev"):
         listed.append(Check(CHOSEN, checks.calibration, _CHOSEN_FIX, (SHAPES, DECISION)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -26,7 +27,6 @@ from seqpipe.training.trainer import Trainer
 
 # The checks that padding and the other rows of the batch change nothing in a row's answer.
 
-PADDING_INVARIANCE, BATCH_INVARIANCE = "padding invariance", "batch invariance"
 GARBAGE = {"NaN": float("nan"), "huge numbers": 1e4}
 
 _PADDING_FIX = (
@@ -94,11 +94,6 @@ def _tied(bench: Bench, feeds: Arrays, expected: Arrays, decision: Arrays, rows:
     return bool(margins(network, feeds, expected, decision)[0, row] < allowed[row])
 
 
-def _loss(network: Network, batch: Batch) -> float:
-    with torch.no_grad():
-        return float(network.loss(batch))
-
-
 # The check that a decision is computed in float64 too: a reference for the errors of float32.
 
 FLOAT64 = "a decision in float64"
@@ -158,12 +153,10 @@ class _StoppingConsole(Console):
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[Tick]:
-        count = 0
+        ticks = itertools.count(1)
 
         def tick(done: int, note: str = "") -> None:
-            nonlocal count
-            count += 1
-            if count == self.stop:
+            if next(ticks) == self.stop:
                 raise _StopError
 
         yield tick
@@ -182,13 +175,14 @@ class _StageChecks:
     def __init__(self, bench: Bench):
         self.bench = bench
 
+    @torch.no_grad()
     def padding(self) -> None:
         """Check that real positions do not depend on the padding of features and targets."""
         network, feeds, batch = self.bench.network().eval(), self.bench.feeds(RAGGED), self.bench.batch()
-        expected, loss = self.bench.decide(network, feeds), _loss(network, batch)
+        expected, loss = self.bench.decide(network, feeds), network.loss(batch).item()
 
         def check_loss(changed: Batch, when: str) -> None:
-            changed_loss = _loss(network, changed)
+            changed_loss = network.loss(changed).item()
             if not abs(loss - changed_loss) <= SCORE_ATOL * max(1.0, abs(loss)):
                 raise FaultError(f"the loss is {changed_loss:.6g}, not {loss:.6g}, {when}")
 
@@ -248,7 +242,8 @@ class _StageChecks:
         network = self.bench.network().train()
         for rows in (range(len(self.bench.examples)), [1, 3, 6], [4, 7, 9]):
             network.loss(self.bench.batches(list(rows))).backward()
-        for name, parameter in self.bench.module(network).named_parameters():
+        component = next(module for stage, module in network.stages if stage.kind == self.bench.subject.kind)
+        for name, parameter in component.named_parameters():
             if parameter.requires_grad and (parameter.grad is None or not bool(parameter.grad.any())):
                 raise FaultError(f"no gradient reaches {name} {tuple(parameter.shape)}")
             if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all()):
@@ -289,8 +284,8 @@ def stage_checks(bench: Bench) -> list[Check]:
         member_check(subject),
         import_check(subject),
         *shape_checks(bench),
-        Check(PADDING_INVARIANCE, checks.padding, _PADDING_FIX, (SHAPES,)),
-        Check(BATCH_INVARIANCE, checks.batches, _BATCH_FIX, (SHAPES,)),
+        Check("padding invariance", checks.padding, _PADDING_FIX, (SHAPES,)),
+        Check("batch invariance", checks.batches, _BATCH_FIX, (SHAPES,)),
         Check(FLOAT64, checks.exact, _FLOAT64_FIX, (SHAPES,)),
         Check(SAME_SEED, checks.seeds, _SEED_FIX, (SHAPES,)),
         Check(GRADIENT, checks.gradient, _GRADIENT_FIX, (SHAPES,)),
