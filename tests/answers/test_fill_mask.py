@@ -23,7 +23,7 @@ from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 TEXTS = ["The old walker was walking, (slowly) home.", "Walkers walk slowly home; talkers were talking."] * 3
 TOKENIZERS: dict[str, Any] = {
-    "words": WordsTokenizer(lowercase=True),
+    "words": construct(WordsTokenizer, lowercase=True),
     "chars": CharsTokenizer(),
     "wordpiece": construct(WordPiece, max_size=60),
     "bpe": construct(BPE, max_size=60),

@@ -12,6 +12,7 @@ from seqpipe.answers.metrics.text import TextCounter
 from seqpipe.answers.registry import task_of
 from seqpipe.answers.text import TargetCensus, Text
 from seqpipe.config.loader import load_config
+from seqpipe.config.signature import construct
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Doc, ExtendedVocabulary, Record
 from seqpipe.features.kinds.text import Copy
@@ -24,7 +25,7 @@ from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 PATTERN = r"\w+(?:[-.,]\w+)*|[^\w\s]"
 SOURCE = WordsTokenizer(pattern=PATTERN).train(["the sum is due from , ."])
-TARGET = WordsTokenizer(pattern=PATTERN, lowercase=True, detokenize=True).train(["pay the sum to : ."])
+TARGET = construct(WordsTokenizer, pattern=PATTERN, lowercase=True, detokenize=True).train(["pay the sum to : ."])
 V = TARGET.get_vocab_size()
 COPY = Copy(file="target_tokenizer.json", tokenizer=TARGET)
 VOCABULARY = ExtendedVocabulary(TARGET, same=False)

@@ -20,7 +20,7 @@ from seqpipe.features.splitting import sentence_offsets
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
-TOKENIZER = WordsTokenizer(lowercase=True).train(["anna calls bern , new york ."])
+TOKENIZER = construct(WordsTokenizer, lowercase=True).train(["anna calls bern , new york ."])
 IDS = TOKENIZER.get_vocab()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.ngrams import Ngrams, hash_of_word
@@ -144,7 +145,7 @@ def test_many_words_clear_the_cache_and_change_no_number(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_composed_and_decomposed_words_have_the_same_n_grams_in_a_form_of_the_tokenizer(form: Any) -> None:
     composed, decomposed = (doc(unicodedata.normalize(written, "한국어 café 한국")) for written in ("NFC", "NFD"))
-    tokenizer = WordsTokenizer(normalize=form).train([composed.text])
+    tokenizer = construct(WordsTokenizer, normalize=form).train([composed.text])
     feature = Ngrams(words=2, chars=(2, 3)).with_tokenizer(tokenizer, TextSource(tokenizer, {}).words).fit([decomposed])
     array = feature.array([composed], 3)
     assert np.array_equal(array, feature.array([decomposed], 3))

@@ -40,11 +40,17 @@ def source(tokenizer: Any) -> TextSource:
 @pytest.mark.parametrize(
     ("tokenizer", "cut"),
     [
-        *((tokenizer, "word") for tokenizer in (WordsTokenizer(), WordsTokenizer(lowercase=True, normalize="NFKC"))),
-        *((tokenizer, "word") for tokenizer in (CharsTokenizer(normalize="NFC"), construct(BPE, byte_level=True))),
+        *(
+            (tokenizer, "word")
+            for tokenizer in (WordsTokenizer(), construct(WordsTokenizer, lowercase=True, normalize="NFKC"))
+        ),
+        *(
+            (tokenizer, "word")
+            for tokenizer in (construct(CharsTokenizer, normalize="NFC"), construct(BPE, byte_level=True))
+        ),
         *(
             (tokenizer, "character")
-            for tokenizer in (CharsTokenizer(), CharsTokenizer(keep_spaces=False, lowercase=True))
+            for tokenizer in (CharsTokenizer(), construct(CharsTokenizer, keep_spaces=False, lowercase=True))
         ),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from tiny_pipelines import tiers
 
 from seqpipe import Model
+from seqpipe.config.signature import construct
 from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe_plugins.tokenizers.chars import CharsTokenizer
@@ -26,15 +27,15 @@ PIECES = (
 )
 TOKENIZERS: dict[str, Any] = {
     "words": WordsTokenizer(),
-    "words, folded": WordsTokenizer(lowercase=True, fold_digits=True),
+    "words, folded": construct(WordsTokenizer, lowercase=True, fold_digits=True),
     "words between blanks": WordsTokenizer(pattern=r"\S+"),
     "chars": CharsTokenizer(),
-    "chars, folded": CharsTokenizer(lowercase=True, fold_digits=True, keep_spaces=False),
-    "words, NFC": WordsTokenizer(normalize="NFC"),
-    "words, NFKC": WordsTokenizer(normalize="NFKC"),
-    "words, NFKD": WordsTokenizer(normalize="NFKD", lowercase=True),
-    "chars, NFC": CharsTokenizer(normalize="NFC", lowercase=True),
-    "chars, NFKC": CharsTokenizer(normalize="NFKC"),
+    "chars, folded": construct(CharsTokenizer, lowercase=True, fold_digits=True, keep_spaces=False),
+    "words, NFC": construct(WordsTokenizer, normalize="NFC"),
+    "words, NFKC": construct(WordsTokenizer, normalize="NFKC"),
+    "words, NFKD": construct(WordsTokenizer, normalize="NFKD", lowercase=True),
+    "chars, NFC": construct(CharsTokenizer, normalize="NFC", lowercase=True),
+    "chars, NFKC": construct(CharsTokenizer, normalize="NFKC"),
 }
 
 COUNTS = tiers(1_000, long=10_000)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
+from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.sources import TextSource
 from seqpipe_plugins.tokenizers.lexicon import Lexicon
@@ -108,7 +109,9 @@ def test_words_with_blanks_are_learned_of_data_that_is_joined_by_blanks() -> Non
 def test_text_and_lexicon_are_folded_alike(tmp_path: Path) -> None:
     path = tmp_path / "words.txt"
     path.write_text("Ｔ恤\nVIỆT Nam\n2月\n", encoding="utf-8")
-    tokenizer = Lexicon(path=path, normalize="NFKC", lowercase=True, fold_digits=True).train(["t恤 việt nam 3月"])
+    tokenizer = construct(Lexicon, path=path, normalize="NFKC", lowercase=True, fold_digits=True).train(
+        ["t恤 việt nam 3月"]
+    )
     assert units(tokenizer, "T恤Ｔ恤 việt NAM 3月") == ["T恤", "Ｔ恤", "việt NAM", "3月"]
     assert 1 not in tokenizer.encode("T恤Ｔ恤 Việt NAM 3月").ids
 

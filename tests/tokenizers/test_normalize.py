@@ -20,8 +20,8 @@ from seqpipe_plugins.tokenizers.words import WordsTokenizer
 HANGUL, ACCENTS = "한국어는 즐겁다", "Zoë läßt grüßen"
 COMPATIBLE = {"ＡＢＣ　１２": "ABC 12", "ﬁne oﬃce": "fine office", "ﾊﾞﾅﾅ": "バナナ", "㌔ ½": "キロ 1⁄2"}
 MAKERS: dict[str, Any] = {
-    "words": lambda form: WordsTokenizer(normalize=form),
-    "chars": lambda form: CharsTokenizer(normalize=form),
+    "words": lambda form: construct(WordsTokenizer, normalize=form),
+    "chars": lambda form: construct(CharsTokenizer, normalize=form),
     "wordpiece": lambda form: construct(WordPiece, normalize=form),
     "bpe": lambda form: construct(BPE, normalize=form),
     "bytes": lambda form: construct(BPE, byte_level=True, normalize=form),

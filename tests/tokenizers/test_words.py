@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
+from seqpipe.config.signature import construct
 from seqpipe.errors import UsageError
 from seqpipe.features.sources import TextSource
 from seqpipe_plugins.tokenizers import SubwordOptions
@@ -15,7 +16,7 @@ from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
 def split(text: str, **options: Any) -> list[str]:
     """The pieces of the text, as written."""
-    encoding = WordsTokenizer(**options).train(["x 1"]).encode(text, add_special_tokens=False)
+    encoding = construct(WordsTokenizer, **options).train(["x 1"]).encode(text, add_special_tokens=False)
     return [text[start:end] for start, end in encoding.offsets]
 
 
@@ -89,8 +90,8 @@ def test_a_broken_pattern_is_an_error_of_the_yaml(pattern: str) -> None:
 
 
 def test_words_are_looked_up_in_lower_case_and_digits_as_zeros_and_no_offset_moves() -> None:
-    plain, lower = WordsTokenizer().train(["Anna"]), WordsTokenizer(lowercase=True).train(["Anna", "İzmir"])
-    digits = WordsTokenizer(fold_digits=True).train(["in 1984"])
+    plain, lower = WordsTokenizer().train(["Anna"]), construct(WordsTokenizer, lowercase=True).train(["Anna", "İzmir"])
+    digits = construct(WordsTokenizer, fold_digits=True).train(["in 1984"])
     assert [known(plain, word) for word in ("Anna", "anna")] == [True, False]
     assert [known(lower, word) for word in ("Anna", "ANNA", "İZMİR", "izmir", "Ben")] == [True, True, True, True, False]
     assert [known(digits, word) for word in ("2024", "٢٠٢٤", "0000", "84")] == [True, True, True, False]
@@ -99,6 +100,6 @@ def test_words_are_looked_up_in_lower_case_and_digits_as_zeros_and_no_offset_mov
 
 
 def test_frequent_words_are_kept_and_have_the_low_ids() -> None:
-    tokenizer = WordsTokenizer(min_count=2, max_size=1).train(["b b b", "a a", "c"])
+    tokenizer = construct(WordsTokenizer, min_count=2, max_size=1).train(["b b b", "a a", "c"])
     assert tokenizer.get_vocab() == {"[PAD]": 0, "[UNK]": 1, "[BOS]": 2, "[EOS]": 3, "b": 4}
     assert {"New York", "e.g."} <= set(WordsTokenizer().train([["New York", "e.g."]]).get_vocab())  # already split

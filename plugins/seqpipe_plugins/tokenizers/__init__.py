@@ -9,9 +9,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from tokenizers import Regex, Tokenizer, normalizers
+from tokenizers.decoders import Decoder
 from tokenizers.normalizers import Normalizer
+from tokenizers.pre_tokenizers import PreTokenizer
 
-from seqpipe.plugin import SPECIALS, DataError, replace_surrogates
+from seqpipe.plugin import SPECIALS, DataError, replace_surrogates, word_level
 
 # A word, including joiners and soft hyphens, or a sign, with the variation selectors after it and the signs joined to
 # it; no match begins with an invisible character.
@@ -37,6 +39,40 @@ class SubwordOptions:
     strip_accents: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class WordOptions:
+    """The options that tokenizers of whole words and of characters share.
+
+    Args:
+        normalize: Unicode normalization form that texts are brought to before they are split, so that composed and
+            decomposed letters (NFC, NFD), and with NFKC and NFKD full-width forms and ligatures too, are the same.
+        lowercase: Normalize words to lower case before the look-up.
+        fold_digits: Replace every digit by 0 before the look-up.
+        min_count: Minimum number of occurrences of a word in training.
+        max_size: Maximum size of the vocabulary; the most frequent words are kept.
+    """
+
+    normalize: Form | None = None
+    lowercase: bool = False
+    fold_digits: bool = False
+    min_count: Annotated[int, Field(ge=1)] = 1
+    max_size: Annotated[int, Field(ge=1)] | None = None
+
+    @property
+    def normalizer(self) -> Normalizer:
+        return folding(self.lowercase, self.fold_digits, normalize=self.normalize)
+
+    def train(
+        self, texts: Iterable[str | list[str]], splitter: PreTokenizer, decoder: Decoder | None = None
+    ) -> Tokenizer:
+        """Return a tokenizer with the vocabulary of the texts, see `seqpipe.plugin.word_level`."""
+        limits: Any = {"min_count": self.min_count, "max_size": self.max_size}
+        return word_level(texts, normalizer=self.normalizer, splitter=splitter, decoder=decoder, **limits)
+
+
+DEFAULT_WORDS = WordOptions()
+
+
 def folding(
     lowercase: bool, fold_digits: bool = False, strip_accents: bool = False, normalize: Form | None = None
 ) -> Normalizer:
@@ -56,8 +92,7 @@ def folding(
 
 def unicode_form(name: Form) -> Normalizer:
     """Return the normalizer of a Unicode normalization form."""
-    form: Normalizer = getattr(normalizers, name)()
-    return form
+    return getattr(normalizers, name)()
 
 
 def train_subwords(

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 
-from seqpipe.plugin import word_level
+from . import WordOptions
 
-from . import folding
+
+@dataclass(frozen=True, kw_only=True)
+class CharOptions(WordOptions):
+    """The options of a tokenizer of characters: no form that decomposes them."""
+
+    normalize: Literal["NFC", "NFKC"] | None = None
+
+
+DEFAULT_CHARS = CharOptions()
 
 
 class CharsTokenizer:
@@ -26,26 +34,10 @@ class CharsTokenizer:
         max_size: Maximum size of the vocabulary; the most frequent characters are kept.
     """
 
-    def __init__(
-        self,
-        *,
-        keep_spaces: bool = True,
-        normalize: Literal["NFC", "NFKC"] | None = None,
-        lowercase: bool = False,
-        fold_digits: bool = False,
-        min_count: Annotated[int, Field(ge=1)] = 1,
-        max_size: Annotated[int, Field(ge=1)] | None = None,
-    ):
-        self.pattern, self.min_count, self.max_size = r"[\s\S]" if keep_spaces else r"\S", min_count, max_size
-        self.normalizer = folding(lowercase, fold_digits, normalize=normalize)
+    def __init__(self, *, keep_spaces: bool = True, options: CharOptions = DEFAULT_CHARS):
+        pattern = r"[\s\S]" if keep_spaces else r"\S"
+        self.splitter, self.options = pre_tokenizers.Split(Regex(pattern), "removed", invert=True), options
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         """Learns the characters from texts; words already split are single tokens."""
-        return word_level(
-            texts,
-            normalizer=self.normalizer,
-            splitter=pre_tokenizers.Split(Regex(self.pattern), "removed", invert=True),
-            decoder=decoders.Fuse(),
-            min_count=self.min_count,
-            max_size=self.max_size,
-        )
+        return self.options.train(texts, self.splitter, decoders.Fuse())

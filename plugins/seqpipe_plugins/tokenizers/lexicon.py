@@ -6,15 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 from tokenizers.pre_tokenizers import PreTokenizer
 
-from seqpipe.plugin import DataError, Folder, UsageError, open_bundle, replace_surrogates, word_level
+from seqpipe.plugin import DataError, Folder, UsageError, open_bundle, replace_surrogates
 
-from . import Form, folding
+from . import DEFAULT_WORDS, WordOptions
 
 MAX_WORDS = 200_000  # words; a bundle builds their pattern whenever it is opened, which takes seconds
 MAX_LETTERS = 200  # characters of a word, which the trie and its pattern are as deep as
@@ -61,16 +60,12 @@ class Lexicon:
         path: Path | None = None,
         run: Folder = None,
         joiner: Literal["", " "] = "",
-        normalize: Form | None = None,
-        lowercase: bool = False,
-        fold_digits: bool = False,
-        min_count: Annotated[int, Field(ge=1)] = 1,
-        max_size: Annotated[int, Field(ge=1)] | None = None,
+        options: WordOptions = DEFAULT_WORDS,
     ):
         if path is not None and run is not None:
             raise UsageError("lexicon.run: the words come from `path` or from `run`; delete one of them")
-        self.path, self.run, self.joiner, self.min_count, self.max_size = path, run, joiner, min_count, max_size
-        self.normalizer = folding(lowercase, fold_digits, normalize=normalize)
+        self.path, self.run, self.joiner, self.options = path, run, joiner, options
+        self.normalizer = options.normalizer
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         """Learns the vocabulary from texts, or from words already split.
@@ -84,14 +79,7 @@ class Lexicon:
         else:
             texts = [*texts]
             splitter = self._train_splitter(texts)
-        return word_level(
-            texts,
-            normalizer=self.normalizer,
-            splitter=splitter,
-            decoder=None if self.joiner else decoders.Fuse(),
-            min_count=self.min_count,
-            max_size=self.max_size,
-        )
+        return self.options.train(texts, splitter, None if self.joiner else decoders.Fuse())
 
     def dev_messages(self, tokenizer: Tokenizer, texts: Sequence[str | list[str]]) -> list[str]:
         """Return the word F1 of the tokenizer against the run's words on dev texts."""
