@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
+from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -13,22 +15,10 @@ from seqpipe.answers.schemas import Schema
 from seqpipe.config.json_schema import Generate
 from seqpipe.features.kinds.registry import MEDIA
 from seqpipe.features.sources import InputSource, media_fields, numeric_fields, one_text, read_fields, sources_of
-from seqpipe.runtime.decode_options import Known, option_schemas
+from seqpipe.runtime.decode_options import option_schemas
 from seqpipe.runtime.opened import OpenedBundle
-from seqpipe.serve.http import Body
-from seqpipe.serve.inference_v2 import (
-    BYTES,
-    FP32,
-    INT64,
-    InferenceInput,
-    InferenceRequest,
-    InputParameters,
-    OutputParameters,
-    Parameters,
-    RequestedOutput,
-    metadata,
-)
-from seqpipe.serve.openai import CompletionRequest, EmbeddingRequest, StreamOptions, own_options
+from seqpipe.serve.inference_v2 import BYTES, FP32, INT64, InferenceRequest, metadata
+from seqpipe.serve.openai import CompletionRequest, EmbeddingRequest, own_options
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
 from seqpipe.serve.v1 import PredictRequest
@@ -37,13 +27,13 @@ from seqpipe.version import VERSION
 JSON_MEDIA_TYPE = "application/json"
 _REFUSALS = {
     "413": "too large",
-    "422": "invalid input",
     "429": "too many waiting requests; see Retry-After",
     "503": "the server is stopping",
     "504": "no answer in time",
 }
-_OPENAI_REFUSALS = {"400": "invalid input", "404": "no such model"}
-_OPENAI_REFUSALS |= {status: reason for status, reason in _REFUSALS.items() if status != "422"}
+_OWN_REFUSALS = {"400": "not JSON", "422": "invalid input", **_REFUSALS}
+_OPENAI_REFUSALS = {"400": "invalid input", "404": "no such model", **_REFUSALS}
+_EVENTS = {"text/event-stream": {"schema": {"type": "string"}}}
 TEXT: Schema = {"type": "string"}
 
 
@@ -62,12 +52,6 @@ def texts_schema(values: Iterable[str]) -> Schema:
     return {"type": "string", "enum": [*values]}
 
 
-_SERVER_SCHEMAS: Mapping[str, Schema] = {
-    "Error": obj(["request_id"], error=TEXT, request_id=TEXT),
-    "Description": {"type": "object", "required": ["name", "answer", "fields", "options", "sha256"]},
-}
-
-
 def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
     """Return the route `/openapi.json`."""
 
@@ -80,19 +64,20 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
 def document(services: Iterable[Service], settings: Settings) -> dict[str, Any]:
     """Return the OpenAPI document of a server of these bundles."""
     served = [*services]
-    paths, schemas = _server_paths(), {**_SERVER_SCHEMAS, **V2_SCHEMAS, **OPENAI_SCHEMAS}
+    paths, schemas = _server_paths(), {**_BODIES, **_SCHEMAS}
     for service in served:
         paths |= _bundle_paths(service)
         schemas |= bundle_schemas(service.name, service.model)
     kinds = {service.name: service.model.predictor.kind for service in served}
     if vectors := [name for name, kind in kinds.items() if kind.is_embedding]:
-        schemas["EmbeddingRequest"] = body_schema(EmbeddingRequest, model=texts_schema(vectors))
+        schemas["EmbeddingRequest"] = _body_schema("EmbeddingRequest", model=texts_schema(vectors))
         paths["/v1/embeddings"] = {"post": _openai("Vectors of texts", "EmbeddingRequest", "EmbeddingResponse")}
-    if models := [service for service in served if kinds[service.name].is_generated]:
-        options = {service.name: service.model.manifest.options for service in models}
-        schemas["CompletionRequest"] = completion_schema(options)
+    if models := [name for name, kind in kinds.items() if kind.is_generated]:
+        known = [service.model.manifest.options for service in served if service.name in models]
+        own = {name: option_schemas(options)[name] for options in known for name in own_options(options)}
+        schemas["CompletionRequest"] = _body_schema("CompletionRequest", model=texts_schema(models), **own)
         operation = _openai("Continue prompts with a language model", "CompletionRequest", "CompletionResponse")
-        operation["responses"]["200"]["content"]["text/event-stream"] = {"schema": TEXT}
+        operation["responses"]["200"]["content"] |= _EVENTS
         paths["/v1/completions"] = {"post": operation}
     if settings.repository is not None:
         paths |= _repository_paths()
@@ -112,24 +97,23 @@ def _server_paths() -> dict[str, Any]:
     text = {"text/plain": {"schema": TEXT}}
     metrics = {"summary": "Metrics for Prometheus", "responses": {"200": {"description": "text", "content": text}}}
     return {
-        "/v1": {"get": _get("All bundles", obj(bundles=array(schema_ref("Description"))))},
-        "/v1/models": {"get": _get("All bundles, as OpenAI's models", schema_ref("Models"))},
-        "/v2": {"get": _get("The server, in the Open Inference Protocol", schema_ref("Server"))},
+        "/v1": _get("All bundles", obj(bundles=array(schema_ref("Description")))),
+        "/v1/models": _get("All bundles, as OpenAI's models", schema_ref("Models")),
+        "/v2": _get("The server, in the Open Inference Protocol", schema_ref("Server")),
         "/metrics": {"get": metrics},
-        "/v2/health/live": {"get": _get("Whether the server is alive", obj(live={"type": "boolean"}))},
-        "/v2/health/ready": {"get": _get("Whether the server accepts requests", obj(ready={"type": "boolean"}))},
+        "/v2/health/live": _get("Whether the server is alive", obj(live=_FLAG)),
+        "/v2/health/ready": _get("Whether the server accepts requests", obj(ready=_FLAG)),
     }
 
 
 def _repository_paths() -> dict[str, Any]:
     """Return the endpoints that load and unload bundles while the server runs; every body may be empty."""
-    name = {"name": "name", "in": "path", "required": True, "schema": TEXT}
-    index = _get("Bundles of the repository", array({"type": "object", "required": ["name", "state"]}))
+    index = _operation("Bundles of the repository", array({"type": "object", "required": ["name", "state"]}))
     paths: dict[str, Any] = {"/v2/repository/index": {"post": index}}
     for action in ("load", "unload"):
-        change = _get(f"{action.capitalize()} a bundle of the repository", {"type": "object"})
-        change["responses"]["404"] = _content("no such bundle", schema_ref("Error"))
-        paths[f"/v2/repository/models/{{name}}/{action}"] = {"post": {**change, "parameters": [name]}}
+        change = _operation(f"{action.capitalize()} a bundle of the repository", _ANY, {"404": "no such bundle"})
+        change["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": TEXT}]
+        paths[f"/v2/repository/models/{{name}}/{action}"] = {"post": change}
     return paths
 
 
@@ -140,44 +124,46 @@ def _bundle_paths(service: Service) -> dict[str, Any]:
     if (body := example(service.model)) is not None:
         answered["requestBody"]["content"][JSON_MEDIA_TYPE]["example"] = body
     if kind.is_generated:
-        answered["responses"]["200"]["content"]["text/event-stream"] = {"schema": TEXT}
+        answered["responses"]["200"]["content"] |= _EVENTS
     infer = _post(f"Answers of {name}, in the Open Inference Protocol", "InferenceRequest", "InferenceResponse")
     stated = metadata(service)
     inputs = ", ".join(tensor["name"] for tensor in stated["inputs"])
     outputs = ", ".join("{name} {datatype}".format(**tensor) for tensor in stated["outputs"])
     infer["description"] = f"Inputs, BYTES each: {inputs}. Outputs: {outputs}."
-    ready = obj(name=TEXT, ready={"type": "boolean"})
     return {
-        f"/v1/{name}": {"get": _get(f"Description of {name}", schema_ref("Description")), "post": answered},
-        f"/v2/models/{name}": {"get": _get(f"Inputs and outputs of {name}", schema_ref("Metadata"))},
-        f"/v2/models/{name}/ready": {"get": _get(f"Whether {name} accepts requests", ready)},
+        f"/v1/{name}": {**_get(f"Description of {name}", schema_ref("Description")), "post": answered},
+        f"/v2/models/{name}": _get(f"Inputs and outputs of {name}", schema_ref("Metadata")),
+        f"/v2/models/{name}/ready": _get(f"Whether {name} accepts requests", obj(name=TEXT, ready=_FLAG)),
         f"/v2/models/{name}/infer": {"post": infer},
     }
 
 
 def _get(summary: str, schema: Schema) -> dict[str, Any]:
-    return {"summary": summary, "responses": {"200": _content("the answer", schema)}}
+    return {"get": _operation(summary, schema)}
 
 
-def _post(summary: str, request: str, response: str) -> dict[str, Any]:
-    responses = {"200": _content("the answer", schema_ref(response)), "400": _content("not JSON", schema_ref("Error"))}
-    responses |= {status: _content(reason, schema_ref("Error")) for status, reason in _REFUSALS.items()}
-    return _operation(summary, request, responses)
+def _post(
+    summary: str, request: str, response: str, refusals: Mapping[str, str] = _OWN_REFUSALS, error: str = "Error"
+) -> dict[str, Any]:
+    operation = _operation(summary, schema_ref(response), refusals, error)
+    return operation | {"requestBody": {"required": True, "content": _json_content(schema_ref(request))}}
 
 
 def _openai(summary: str, request: str, response: str) -> dict[str, Any]:
-    responses = {"200": _content("the answer", schema_ref(response))}
-    responses |= {status: _content(reason, schema_ref("OpenAIError")) for status, reason in _OPENAI_REFUSALS.items()}
-    return _operation(f"{summary}, in OpenAI's protocol", request, responses)
+    return _post(f"{summary}, in OpenAI's protocol", request, response, _OPENAI_REFUSALS, "OpenAIError")
 
 
-def _operation(summary: str, request: str, responses: Mapping[str, Any]) -> dict[str, Any]:
-    body = {"required": True, "content": {JSON_MEDIA_TYPE: {"schema": schema_ref(request)}}}
-    return {"summary": summary, "requestBody": body, "responses": dict(responses)}
+def _operation(
+    summary: str, answer: Schema, refusals: Mapping[str, str] = MappingProxyType({}), error: str = "Error"
+) -> dict[str, Any]:
+    responses = {"200": {"description": "the answer", "content": _json_content(answer)}}
+    for status, reason in refusals.items():
+        responses[status] = {"description": reason, "content": _json_content(schema_ref(error))}
+    return {"summary": summary, "responses": responses}
 
 
-def _content(description: str, schema: Schema) -> dict[str, Any]:
-    return {"description": description, "content": {JSON_MEDIA_TYPE: {"schema": schema}}}
+def _json_content(schema: Schema) -> dict[str, Any]:
+    return {JSON_MEDIA_TYPE: {"schema": schema}}
 
 
 _ROWS: Schema = {
@@ -239,12 +225,10 @@ def input_schema(source: InputSource) -> Schema:
     return {"anyOf": [TEXT, *records] if one_text(source) else records}
 
 
-def body_schema(body: type[Body], **changed: Schema | None) -> Schema:
+def _body_schema(body: str, **changed: Schema | None) -> Schema:
     """Return the schema of a body, with other schemas of some of its keys; None leaves a key out."""
-    schema = body.model_json_schema(ref_template="#/components/schemas/{model}", schema_generator=Generate)
-    properties = {**schema["properties"], **changed}
-    stated = {"properties": {name: each for name, each in properties.items() if each is not None}}
-    return {key: schema[key] for key in ("type", "required", "additionalProperties") if key in schema} | stated
+    properties = {**_BODIES[body]["properties"], **changed}
+    return _BODIES[body] | {"properties": {name: each for name, each in properties.items() if each is not None}}
 
 
 def _request(name: str, model: OpenedBundle) -> Schema:
@@ -252,7 +236,7 @@ def _request(name: str, model: OpenedBundle) -> Schema:
     modes = {"documents": model.predictor.reads_documents, "explain": model.explains, "stream": kind.is_generated}
     inputs = {"anyOf": [item, array(item)], "description": "One input, or a list of them."}
     absent = dict.fromkeys(mode for mode, has in modes.items() if not has)
-    return body_schema(PredictRequest, inputs=inputs, options=schema_ref(f"{name}.Options"), **absent)
+    return _body_schema("PredictRequest", inputs=inputs, options=schema_ref(f"{name}.Options"), **absent)
 
 
 def _response(name: str, model: OpenedBundle) -> Schema:
@@ -275,42 +259,24 @@ def example(model: OpenedBundle) -> Any:
 
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _ANY: Schema = {"type": "object"}
-_NULL: Schema = {"type": "null"}
+_FLAG: Schema = {"type": "boolean"}
 _TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
 _SHAPE: Schema = array({"type": "integer", "minimum": -1})
-_USAGE = obj(["completion_tokens"], prompt_tokens=_COUNT, completion_tokens=_COUNT, total_tokens=_COUNT)
-
-
-def _types(datatypes: Sequence[str]) -> Schema:
-    return array(obj(name=TEXT, datatype=texts_schema(datatypes), shape=_SHAPE))
-
-
-def _tensors(datatypes: Sequence[str]) -> Schema:
-    tensor = {"name": TEXT, "datatype": texts_schema(datatypes), "shape": _SHAPE, "data": {"type": "array"}}
-    return array(obj(["data", "parameters"], **tensor, parameters=_ANY))
-
-
-_V2_BODIES: Sequence[type[Body]] = (
-    *(InferenceRequest, InferenceInput, RequestedOutput),
-    *(Parameters, InputParameters, OutputParameters),
-)
-V2_SCHEMAS: Mapping[str, Schema] = {
-    "Server": obj(name=TEXT, version=TEXT, extensions=array(TEXT)),
-    "Metadata": obj(
-        name=TEXT, versions=array(TEXT), platform=TEXT, inputs=_types([BYTES]), outputs=_types([BYTES, FP32, INT64])
-    ),
-    **{body.__name__: body_schema(body) for body in _V2_BODIES},
-    "InferenceResponse": obj(
-        ["id"], model_name=TEXT, model_version=TEXT, id=TEXT, outputs=_tensors([BYTES, FP32, INT64])
-    ),
-}
-_CHOICE = obj(index=_COUNT, text=TEXT, logprobs=_NULL, finish_reason=texts_schema(["stop", "length"]))
+_INPUT = obj(name=TEXT, datatype=texts_schema([BYTES]), shape=_SHAPE)
+_TYPED: Mapping[str, Schema] = {"name": TEXT, "datatype": texts_schema([BYTES, FP32, INT64]), "shape": _SHAPE}
+_TENSOR = obj(["data", "parameters"], **_TYPED, data={"type": "array"}, parameters=_ANY)
+_CHOICE = obj(index=_COUNT, text=TEXT, logprobs={"type": "null"}, finish_reason=texts_schema(["stop", "length"]))
 _MODEL = obj(id=TEXT, object={"const": "model"}, created=_COUNT, owned_by=TEXT)
 _VECTOR: Schema = {"anyOf": [array({"type": "number"}), {**TEXT, "contentEncoding": "base64"}]}
 _EMBEDDING = obj(object={"const": "embedding"}, index=_COUNT, embedding=_VECTOR)
+_USAGE = obj(["completion_tokens"], prompt_tokens=_COUNT, completion_tokens=_COUNT, total_tokens=_COUNT)
 _FAULT = obj(message=TEXT, type=TEXT, param=_TEXT_OR_NULL, code=_TEXT_OR_NULL)
-OPENAI_SCHEMAS: Mapping[str, Schema] = {
-    "StreamOptions": body_schema(StreamOptions),
+_SCHEMAS: Mapping[str, Schema] = {
+    "Error": obj(["request_id"], error=TEXT, request_id=TEXT),
+    "Description": {"type": "object", "required": ["name", "answer", "fields", "options", "sha256"]},
+    "Server": obj(name=TEXT, version=TEXT, extensions=array(TEXT)),
+    "Metadata": obj(name=TEXT, versions=array(TEXT), platform=TEXT, inputs=array(_INPUT), outputs=array(obj(**_TYPED))),
+    "InferenceResponse": obj(["id"], model_name=TEXT, model_version=TEXT, id=TEXT, outputs=array(_TENSOR)),
     "OpenAIError": obj(error=_FAULT),
     "Models": obj(object={"const": "list"}, data=array(_MODEL)),
     "EmbeddingResponse": obj(object={"const": "list"}, data=array(_EMBEDDING), model=TEXT, usage=_USAGE),
@@ -318,12 +284,9 @@ OPENAI_SCHEMAS: Mapping[str, Schema] = {
         id=TEXT, object={"const": "text_completion"}, created=_COUNT, model=TEXT, choices=array(_CHOICE), usage=_USAGE
     ),
 }
-
-
-def completion_schema(models: Mapping[str, Known]) -> Schema:
-    """Return the schema of a completion request to these language models, with their decode options."""
-    options: dict[str, Schema] = {}
-    for known in models.values():
-        schemas = option_schemas(known)
-        options |= {name: schemas[name] for name in own_options(known)}
-    return body_schema(CompletionRequest, model=texts_schema([*models]), **options)
+_, _DEFINITIONS = models_json_schema(
+    [(body, "validation") for body in (PredictRequest, InferenceRequest, EmbeddingRequest, CompletionRequest)],
+    ref_template="#/components/schemas/{model}",
+    schema_generator=Generate,
+)
+_BODIES: Mapping[str, Schema] = _DEFINITIONS["$defs"]
