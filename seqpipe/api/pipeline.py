@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,11 +208,10 @@ class Pipeline:
 
         The name of each run ends in `-seed1`, `-seed2` and so on. Arguments and errors are those of `run`.
         """
-        from seqpipe.runs.full_run import run_all, run_seeds
+        from seqpipe.runs.full_run import run_seeds
 
         console = self._prepare(progress, device)
-        run = partial(run_all, console=console, options=_run_options(device, fresh, runs))
-        return run_seeds(self._load, run, self.name, seeds, console)
+        return run_seeds(self._load, self.name, seeds, console, _run_options(device, fresh, runs))
 
     def run_folds(
         self,
@@ -236,13 +234,12 @@ class Pipeline:
             final: Then train the pipeline on all data, under its own name, without shares for dev and test; if dev was
                 a share, for the median number of epochs of the best weights of the folds.
         """
-        from seqpipe.runs.full_run import run_all, run_folds
+        from seqpipe.runs.full_run import run_folds
 
         if folds < 2:
             raise UsageError(f"folds must be at least 2, got {folds}")
         console = self._prepare(progress, device)
-        run = partial(run_all, console=console, options=_run_options(device, fresh, runs))
-        return _as_run(run_folds(self._load, run, folds, final, console, fresh, Path(runs)))
+        return _as_run(run_folds(self._load, folds, final, console, _run_options(device, fresh, runs)))
 
     def train(
         self,

@@ -219,15 +219,16 @@ class ScoreSpread:
 
 
 LoadWith = Callable[[Sequence[str]], Config]
-RunConfig = Callable[[Config], RunFolder]
 
 
-def run_seeds(load_with: LoadWith, run: RunConfig, name: str, seeds: int, console: Console) -> dict[str, ScoreSpread]:
+def run_seeds(
+    load_with: LoadWith, name: str, seeds: int, console: Console, options: RunOptions
+) -> dict[str, ScoreSpread]:
     """Run the same YAML with the seeds 1 to n; return mean and standard deviation of every test set's metric."""
     results = []
     for seed in range(1, seeds + 1):
         console.say(f"\n== seed {seed} of {seeds}")
-        results.append(run(load_with([f"train.seed={seed}", f"name={name}-seed{seed}"])))
+        results.append(run_all(load_with([f"train.seed={seed}", f"name={name}-seed{seed}"]), console, options))
     return _print_spread(results, "seeds", console)
 
 
@@ -245,16 +246,14 @@ def _print_spread(results: Sequence[RunFolder], noun: str, console: Console) -> 
     return summary
 
 
-def run_folds(
-    load_with: LoadWith, run: RunConfig, count: int, final: bool, console: Console, fresh: bool, runs: Path
-) -> RunFolder:
+def run_folds(load_with: LoadWith, count: int, final: bool, console: Console, options: RunOptions) -> RunFolder:
     """Run a YAML once for each fold of its training data, and with `final` on all of it; return the run of the answers.
 
     The folder `NAME-folds` has the answers to all records, each by the run that was not trained on it, and the scores
     of these answers, with mean and deviation over the folds. Fitted artifacts in it are those of the first fold.
     """
     config = load_with(())
-    folder = runs / f"{config.name}-folds"
+    folder = options.runs / f"{config.name}-folds"
     if (folder / STATE).exists() and not RunFolder(folder).folds:
         raise UsageError(f"{folder} is another run; give the YAML another name: or move the folder")
     if final:  # checked before the folds are trained
@@ -266,15 +265,15 @@ def run_folds(
             changes += ["data.dev=null", "train.patience=null", "train.metric=null"]
             changes += ["train.schedule={use: constant}"] if config.train.schedule.use == "plateau" else []
         final_config = load_with(changes)
-        if not fresh:
-            refuse_changes(runs / config.name, fingerprint(final_config), ("train.epochs",))
+        if not options.fresh:
+            refuse_changes(options.runs / config.name, fingerprint(final_config), ("train.epochs",))
     if config.data.tests:
         console.say("data.test is not used: the test set of each run is its fold of data.train")
     results = []
     for number in range(1, count + 1):
         console.say(f"\n== fold {number} of {count}")
         changes = [f"data.fold=[{number}, {count}]", "data.test=null", "data.unseen_labels=miss"]
-        results.append(run(load_with([*changes, f"name={config.name}-fold{number}"])))
+        results.append(run_all(load_with([*changes, f"name={config.name}-fold{number}"]), console, options))
     console.say("")
     _print_spread(results, "folds", console)
     scores: dict[str, Any] = {}
@@ -309,7 +308,7 @@ def run_folds(
             best = statistics.median_low(fold.outcome["best_epoch"] for fold in results)
             final_config = replace(final_config, train=final_config.train.model_copy(update={"epochs": best}))
         console.say(f"\n== all data, {final_config.train.epochs} epochs")
-        run(final_config)
+        run_all(final_config, console, options)
     return RunFolder(folder)
 
 
@@ -388,9 +387,8 @@ def make_needs(config: Config, console: Console, options: RunOptions) -> bool:
     for step in steps:
         console.say(f"{config.name} needs {step}")
         if step.need.run:
-            needed, runs = load_config(step.need.run, plugin_files=config.plugin_files), step.need.path.parent
-            run_options = RunOptions(options.device, runs=Path(relative_path(runs)), write_report=options.write_report)
-            run_all(needed, console, run_options)
+            needed = load_config(step.need.run, plugin_files=config.plugin_files)
+            run_all(needed, console, replace(options, runs=Path(relative_path(step.need.path.parent))))
             console.say(f"\ncontinuing with {config.name}")
         elif not processes.rank:
             texts = checkpoint_texts(step.config, step.need.path)

@@ -14,11 +14,9 @@ import pytest
 from gallery import gallery
 from tiny_pipelines import QUIET, SMALL_TAGGER, ForkedCommand, begin_run, fail_with, load_tagger, seqpipe, write_tagger
 
-from seqpipe import files
-from seqpipe.config.loader import load_config
+from seqpipe import Pipeline, files
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.runs import lock
-from seqpipe.runs.full_run import run_seeds
 from seqpipe.runs.lock import lock_around, run_lock
 from seqpipe.runs.run_folder import start_run
 
@@ -82,13 +80,9 @@ def test_a_training_names_itself_and_a_killed_one_is_not_in_the_way(tmp_path: Pa
 
 
 def test_every_seed_is_a_run_with_a_lock_of_its_own(folder: Path) -> None:
-    file = write_tagger(folder)
-
-    def load_seed(overrides: Any) -> Any:
-        return load_config(file, [*SMALL_TAGGER, *overrides])
-
+    pipeline = Pipeline(write_tagger(folder), SMALL_TAGGER)
     with run_lock(folder / "runs/tiny-seed2"), pytest.raises(UsageError, match="tiny-seed2: process"):
-        run_seeds(load_seed, begin_run, "tiny", 2, QUIET)
+        pipeline.run_seeds(2, device="cpu")
     assert (folder / "runs/tiny-seed1/run.json").exists()
     with run_lock(folder / "runs/tiny-seed1"):
         pass
