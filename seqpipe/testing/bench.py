@@ -232,9 +232,10 @@ class Bench:
         """The features of texts with these numbers of words."""
         return self.artifacts.featurizer.collate(self.docs(lengths))
 
-    def decide(self, network: Network, feeds: Arrays) -> Arrays:
-        """The decision with every decode option of type size at 3."""
-        sizes = {n: 3 for n, option in option_table(network).items() if OPTION_TYPES[option["type"]].is_size}
+    def decide(self, network: Network, feeds: Arrays, sizes: Mapping[str, int] | None = None) -> Arrays:
+        """The decision with these decode options, by default with each of type size at 3."""
+        if sizes is None:
+            sizes = {n: 3 for n, option in option_table(network).items() if OPTION_TYPES[option["type"]].is_size}
         with torch.no_grad():
             return {name: tensor.numpy() for name, tensor in network.decide(tensors_of(feeds), sizes).items()}
 

@@ -142,12 +142,10 @@ class _HeadChecks:
     def decided(self, size: int = 1) -> tuple[Network, Arrays, Arrays]:
         """Return a pipeline, features, and its decision with every decode option of type size at `size`."""
         network = perturb(self.bench.network(3)).eval()
-        features = self.bench.artifacts.featurizer.collate(self.bench.docs(RAGGED))
+        features = self.bench.feeds(RAGGED)
         options = decode_options(self.bench.subject.cls)
         sizes = {name: size for name, option in options.items() if option.type.is_size and option.default == 1}
-        with torch.no_grad():
-            decision = network.decide(tensors_of(features), sizes)
-        return network, features, {name: tensor.numpy() for name, tensor in decision.items()}
+        return network, features, self.bench.decide(network, features, sizes)
 
     def decision(self) -> None:
         kind = self.bench.task.kind

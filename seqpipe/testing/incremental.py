@@ -53,8 +53,7 @@ def _applies(bench: Bench, obstacle: str) -> bool:
 def _in_chunks(bench: Bench) -> None:
     """Reads a prompt, then two tokens step by step, then two more from the exported cache."""
     network = bench.network(2, NAN).eval()
-    feeds = bench.artifacts.featurizer.collate(bench.docs(ROW_LENGTHS))
-    names = {name: torch.from_numpy(array) for name, array in feeds.items()}
+    names = tensors_of(bench.feeds(ROW_LENGTHS))
     ids, whole = names["ids"], network(dict(names))["x"]
     others = {name: tensor for name, tensor in names.items() if name not in ("ids", "mask")}
     embedding = [] if has_member(network.encoder[0], "embed") else [*network.embedding]

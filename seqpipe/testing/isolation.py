@@ -152,8 +152,7 @@ class _Watch:
         file = getattr(sys.modules.get(top), "__file__", None)
         if file and Path(file).name == "__init__.py":
             self.allowed.append(Path(file).resolve().parent)
-        self.exactly = {path.resolve() for path in allowed}
-        self.allowed += [path for path in self.exactly if path.is_dir()]
+        self.allowed += [path.resolve() for path in allowed]
 
     def action(self, event: str, args: tuple[Any, ...]) -> str:
         if event == "open":
@@ -176,9 +175,8 @@ class _Watch:
         return "" if text.endswith(_CODE_ENDINGS) or self.is_allowed(text) else f"reads the file {text}"
 
     def is_allowed(self, path: Any) -> bool:
-        at = Path(os.fsdecode(path)).absolute()
-        resolved = Path(os.path.realpath(at))
-        return resolved in self.exactly or any(resolved.is_relative_to(place) for place in self.allowed)
+        resolved = Path(os.path.realpath(os.fsdecode(path)))
+        return any(resolved.is_relative_to(place) for place in self.allowed)
 
     def is_in_package(self) -> bool:
         """Return whether the package's code runs: it is in the stack above this module, and not importing a module."""
