@@ -20,10 +20,12 @@ from __future__ import annotations
 import difflib
 import itertools
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
 
 LFS_POINTER = b"version https://git-lfs"  # first bytes of the file that Git LFS puts in place of a large one
 LFS_FIX = "is a pointer of Git LFS, not the file itself; run `git lfs pull` where it was cloned"
@@ -78,6 +80,20 @@ class DataError(SeqpipeError):
     def at(cls, record: Mapping[str, Any], message: str) -> Self:
         """Return the error of one record; the message begins with the record's place."""
         return cls(f"{record.get('where', 'record')}: {message}")
+
+
+def attempts(function: Callable[..., T], *columns: Iterable[Any]) -> list[T | DataError]:
+    """Return the function's value for each row of these columns, or the DataError about the row.
+
+    The last column may be the result of other attempts: its errors stay.
+    """
+    results: list[T | DataError] = []
+    for row in zip(*columns, strict=True):
+        try:
+            results.append(row[-1] if isinstance(row[-1], DataError) else function(*row))
+        except DataError as error:
+            results.append(error)
+    return results
 
 
 class OpenChoiceError(DataError):

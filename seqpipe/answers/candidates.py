@@ -12,7 +12,7 @@ from seqpipe.answers.answer_types import CandidateAnswer, CandidateAnswers, Near
 from seqpipe.answers.base import NOTHING, HeadAnswer, best_of, float32_number, with_score
 from seqpipe.answers.classification import count_labels, label_of, label_target
 from seqpipe.answers.metrics.numbers import LengthCounter, RankCounter, VectorCounter
-from seqpipe.answers.task import HeadInfo, HeadTask, no_targets
+from seqpipe.answers.task import HeadInfo, HeadTask, by_record, no_targets
 from seqpipe.answers.types import (
     ANSWER_FIELD,
     Array,
@@ -237,7 +237,7 @@ class CandidateTask(HeadTask[CandidateAnswers, Candidate]):
                 raise UnseenLabelError.at(record, f"no candidate has the {what} {label!r} of field {field!r}; {fix}")
             return {"label": ids[label]}
 
-        return targets
+        return by_record(targets)
 
     def gold(self, record: Record) -> str:
         """Return the label of the correct candidates, or the text of the correct one."""

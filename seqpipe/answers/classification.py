@@ -17,7 +17,7 @@ from seqpipe.answers.metrics.f1 import LabelCounter, LabelsCounter
 from seqpipe.answers.metrics.numbers import NumberCounter, ScoreCounter
 from seqpipe.answers.schemas import Schema
 from seqpipe.answers.tagging import label_ids
-from seqpipe.answers.task import HeadInfo, HeadTask, no_targets, required_field
+from seqpipe.answers.task import HeadInfo, HeadTask, by_record, no_targets, required_field
 from seqpipe.answers.types import Array, Choice, Counts, MakeTargets, Metric, SpanRules, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
@@ -198,7 +198,7 @@ class LabelsTask(HeadTask[list[ScoredLabel], Labels]):
             chosen = {*label_ids(ids, sorted(label_set_of(record, field)))}
             return {"label": tuple(float(i in chosen) for i in range(len(ids)))}
 
-        return targets
+        return by_record(targets)
 
     def pseudo_label(self, doc: Doc, decision: Arrays, row: int) -> tuple[Record, float]:
         chosen, p = decision["labels"][row] > 0, decision["scores"][row]
@@ -237,9 +237,9 @@ def count_labels(head: HeadInfo, labels_of_records: Iterable[str], always: Seque
 
 
 def label_target(labels: Sequence[str], target: str | None) -> MakeTargets:
-    """Return the function that maps a record to the id of its label."""
+    """Return the function that maps records to the ids of their labels."""
     ids, field = {label: i for i, label in enumerate(labels)}, target or "label"
-    return lambda record, doc: {"label": label_ids(ids, [label_of(record, field)])[0]}
+    return by_record(lambda record, doc: {"label": label_ids(ids, [label_of(record, field)])[0]})
 
 
 def label_of(record: Record, field: str) -> str:
@@ -332,7 +332,7 @@ class ScoreTask(HeadTask[ScoreAnswers, Score]):
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         if self.kind.self_supervised:
             return no_targets
-        return lambda record, doc: {"score": number_of(record, self.kind.target or "score")}
+        return by_record(lambda record, doc: {"score": number_of(record, self.kind.target or "score")})
 
     def gold(self, record: Record) -> float | None:
         return None if self.kind.self_supervised else number_of(record, self.kind.target or "score")

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from seqpipe.answers.answer_types import PassageAnswer, PassageAnswers
 from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers
 from seqpipe.answers.metrics.squad import ReadingCounter, gold_answers, locate_answer, match
-from seqpipe.answers.task import HeadInfo, HeadTask
+from seqpipe.answers.task import HeadInfo, HeadTask, by_record
 from seqpipe.answers.types import PASSAGE, Array, Choice, Counts, MakeTargets, Metric, SpanRules, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
@@ -82,7 +82,7 @@ class ExtractiveSpanTask(HeadTask[PassageAnswers, ExtractiveSpan]):
                 return {"start": -1, "end": -1}
             return next(iter(spans), None)
 
-        return targets
+        return by_record(targets)
 
     def gold(self, record: Record) -> list[str]:
         """Return the texts of the answers, none if the question has none."""

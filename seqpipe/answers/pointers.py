@@ -13,8 +13,8 @@ from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers, with_score
 from seqpipe.answers.metrics.numbers import SumCounter, ratio
 from seqpipe.answers.task import HeadInfo, HeadTask
 from seqpipe.answers.types import Array, Choice, Counts, MakeTargets, Metric, Scores, SpanRules, Targets
-from seqpipe.errors import DataError
-from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.errors import DataError, attempts
+from seqpipe.features.document import Arrays, Doc, Record, word_offsets_of
 from seqpipe.features.kinds.base import TOKEN_AXIS, WORD_AXIS
 
 LINE, POLYGON = "line", "polygon"  # drawings of positions among points
@@ -156,11 +156,15 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
         return Pointers(head.target, head.numbers, head.rows, head.settings["cyclic"], head.settings["figure_style"])
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        def targets(record: Record, doc: Doc) -> Targets:
-            pointers = training_pointers(record, self.kind.target, len(self.kind.places(doc)), settings)
+        def targets(record: Record, places: Sequence[tuple[int, int]]) -> Targets:
+            pointers = training_pointers(record, self.kind.target, len(places), settings)
             return {"pointers": pointers, "pointers_mask": [1] * len(pointers)}
 
-        return targets
+        def of_chunk(records: Sequence[Record], docs: Sequence[Doc]) -> list[Targets | DataError]:
+            by_token = self.kind.axis == TOKEN_AXIS
+            return attempts(targets, records, [doc.offsets for doc in docs] if by_token else word_offsets_of(docs))
+
+        return of_chunk
 
     def gold(self, record: Record) -> PointerGold:
         pointers = tuple(pointers_of(record, self.kind.target))

@@ -31,8 +31,8 @@ from seqpipe.answers.types import (
     Target,
     Targets,
 )
-from seqpipe.errors import DataError
-from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.errors import DataError, attempts
+from seqpipe.features.document import Arrays, Doc, Record, word_offsets_of
 from seqpipe.features.vocabulary import Vocabulary
 
 # Fields of structured answers: their description, their values in records, in `loss` and in decisions.
@@ -160,9 +160,11 @@ def answer_value(field: Field, value: np.ndarray, doc: Doc) -> Any:
     return None if number < 0 else number
 
 
-def target_of(field: Field, record: Record, doc: Doc, rules: SpanRules) -> Target | None:
-    """Return the target of a record for `loss`; None to skip the record."""
-    words, ids = doc.word_offsets, {label: i for i, label in enumerate(field.labels)}
+def target_of(
+    field: Field, record: Record, doc: Doc, words: Sequence[tuple[int, int]], rules: SpanRules
+) -> Target | None:
+    """Return the target of a record with these words for `loss`; None to skip the record."""
+    ids = {label: i for i, label in enumerate(field.labels)}
     if field.per == PAIR:
         rows: list[Any] = [[0 if field.type == LABEL else 0.0] * len(words) for _ in words]
         for pair in _record_pairs(field, record, len(words)):
@@ -482,12 +484,12 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
         }
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        def targets(record: Record, doc: Doc) -> Targets | None:
-            values = {field.name: target_of(field, record, doc, rules) for field in self.kind.fields}
+        def targets(record: Record, doc: Doc, words: Sequence[tuple[int, int]]) -> Targets | None:
+            values = {field.name: target_of(field, record, doc, words, rules) for field in self.kind.fields}
             known = {name: value for name, value in values.items() if value is not None}
             return known if len(known) == len(values) else None
 
-        return targets
+        return lambda records, docs: attempts(targets, records, docs, word_offsets_of(docs))
 
     def gold(self, record: Record) -> dict[str, Any]:
         """Return each field's value, with words by their (start, end), so that texts that were split alike match."""

@@ -17,7 +17,7 @@ from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.answer_types import ScoredSpan, ScoredWord, SpanSequence, TagSequence
 from seqpipe.answers.base import A, ChunkReader, HeadAnswer, probability, with_score, without_missing
 from seqpipe.answers.metrics.f1 import SpanCounter, TagCounter
-from seqpipe.answers.task import HeadInfo, HeadTask, present, required_field
+from seqpipe.answers.task import HeadInfo, HeadTask, by_record, present, required_field
 from seqpipe.answers.types import (
     EACH_WORD,
     Array,
@@ -29,8 +29,8 @@ from seqpipe.answers.types import (
     Targets,
     UnseenLabelError,
 )
-from seqpipe.errors import DataError
-from seqpipe.features.document import OVERLAP_FIX, Arrays, Doc, Record, locate_words
+from seqpipe.errors import DataError, attempts
+from seqpipe.features.document import OVERLAP_FIX, Arrays, Doc, Record, first_docs, locate_words, word_offsets_of
 from seqpipe.features.vocabulary import Vocabulary
 
 NO_SCHEME = "none"  # scheme of a head whose labels are tags, not parts of spans
@@ -325,7 +325,7 @@ class TagsTask(WordLabelsTask[TagsAnswer, Tags]):
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         ids, field = {label: i for i, label in enumerate(self.kind.labels)}, self.kind.target or "tags"
-        return lambda record, doc: {"tags": label_ids(ids, present(record, field))}
+        return by_record(lambda record, doc: {"tags": label_ids(ids, present(record, field))})
 
     def gold(self, record: Record) -> list[tuple[str, int, int]]:
         """Return (tag, start, end) of every word of the reference."""
@@ -384,23 +384,22 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         ids = {label: i for i, label in enumerate(self.kind.labels)}
 
-        def targets(record: Record, doc: Doc) -> Targets:
-            doc = doc.first
-            spans = _word_spans(record, doc, self.kind.target, rules)
-            words = range(len(doc.word_offsets))
+        def targets(record: Record, doc: Doc, words: Sequence[tuple[int, int]]) -> Targets:
+            spans = _word_spans(record, doc, words, self.kind.target, rules)
             # The scheme BMES has no tag for a token in no span.
-            if self.kind.outside is None and (gaps := {*words}.difference(*(range(a, b) for _, a, b in spans))):
-                start, end = doc.word_offsets[min(gaps)]
+            every = {*range(len(words))}
+            if self.kind.outside is None and (gaps := every.difference(*(range(a, b) for _, a, b in spans))):
+                start, end = words[min(gaps)]
                 blank = "a tokenizer that drops white space, such as {use: chars, keep_spaces: false}"
                 fix = blank if doc.text[start:end].isspace() else "a span for each token, or scheme: BIOES"
                 message = f"the token {doc.text[start:end]!r} at {start} is in no span, which BMES requires; use {fix}"
                 raise DataError.at(record, message)
             try:
-                return {"tags": label_ids(ids, schemes.to_tags(spans, len(doc.word_offsets), self.kind.scheme))}
+                return {"tags": label_ids(ids, schemes.to_tags(spans, len(words), self.kind.scheme))}
             except ValueError as error:
                 raise DataError.at(record, f"{error} (in words); {OVERLAP_FIX}") from error
 
-        return targets
+        return lambda records, docs: attempts(targets, records, docs, word_offsets_of(first_docs(docs)))
 
     def gold(self, record: Record) -> list[tuple[str, int, int]]:
         """Return (label, start, end) of every span of the reference, in code points."""
@@ -432,12 +431,14 @@ def word_places(record: Record) -> list[tuple[int, int]]:
     return locate_words(words, record.get("text") or " ".join(words))
 
 
-def _word_spans(record: Record, doc: Doc, target: str | None, rules: SpanRules) -> list[schemes.Span]:
+def _word_spans(
+    record: Record, doc: Doc, words: Sequence[tuple[int, int]], target: str | None, rules: SpanRules
+) -> list[schemes.Span]:
     """Return the record's spans over words; a character span that cuts a word is an error, widened, or skipped."""
     tags = record.get(target or "tags")
     if tags is not None:
         return schemes.spans(tags)
-    spans, words = [], doc.word_offsets
+    spans = []
     for span in present(record, target or "spans"):
         place = (span["start"], span["end"])
         problem = f"span {doc.text[slice(*place)]!r} ({span['label']}) cuts a word"

@@ -15,7 +15,7 @@ from typing_extensions import TypeVar
 
 from seqpipe.answers.base import A, AnswerKind, HeadAnswer
 from seqpipe.answers.types import WHOLE_TEXT, Array, Choice, Counts, MakeTargets, Metric, SpanRules, Targets
-from seqpipe.errors import DataError
+from seqpipe.errors import DataError, attempts
 from seqpipe.features.document import Arrays, Doc, Record, field_names
 from seqpipe.features.vocabulary import Vocabulary
 
@@ -172,7 +172,7 @@ class HeadTask(Task[A], Generic[A, K]):
 
     @abstractmethod
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        """Return the function that computes the targets of a record.
+        """Return the function that computes the targets of a chunk of records, as `by_record` does.
 
         Args:
             settings: The head's `answer_settings`.
@@ -242,9 +242,14 @@ def present(record: Record, name: str) -> Any:
     return record[name]
 
 
-def no_targets(record: Record, doc: Doc) -> Targets:
-    """Return no targets, for a self-supervised head."""
-    return {}
+def by_record(targets: Callable[[Record, Doc], Targets | None]) -> MakeTargets:
+    """Return the function that computes the targets of a chunk of records one by one."""
+    return lambda records, docs: attempts(targets, records, docs)
+
+
+def no_targets(records: Sequence[Record], docs: Sequence[Doc]) -> list[Targets]:
+    """Return no targets of each record, for a self-supervised head."""
+    return [{} for _ in records]
 
 
 # Warnings about records with references, such as data whose score means nothing.

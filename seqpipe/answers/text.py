@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice, repeat
 from typing import Any, ClassVar, TypeVar
 
@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from seqpipe.answers.answer_types import TextAnswer, TextAnswers, WrittenText
 from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers
 from seqpipe.answers.metrics.text import PerplexityCounter, TextCounter, tokenizer_fault
-from seqpipe.answers.task import HeadInfo, HeadTask, present, required_field
+from seqpipe.answers.task import HeadInfo, HeadTask, by_record, present, required_field
 from seqpipe.answers.types import (
     Array,
     Choice,
@@ -29,11 +29,20 @@ from seqpipe.answers.types import (
     SpanRules,
     Targets,
 )
-from seqpipe.errors import DataError, UsageError
+from seqpipe.errors import DataError, UsageError, attempts
 from seqpipe.features.automaton import MOST_ARCS, TextTrie, WrittenBytes, stack_arcs, text_automaton, utf8
-from seqpipe.features.document import Arrays, Doc, ExtendedVocabulary, Record, location, padded
+from seqpipe.features.document import (
+    Arrays,
+    Doc,
+    ExtendedVocabulary,
+    Record,
+    first_docs,
+    padded,
+    target_ids,
+    word_offsets_of,
+)
 from seqpipe.features.encoding import encode, text_excerpt
-from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, replace_surrogates, special_id
+from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, clean_texts, replace_surrogates, special_id
 
 
 def option_tokens(tokenizer: Tokenizer, option: str, value: str | list[Any]) -> list[int]:
@@ -199,11 +208,11 @@ class Text(HeadAnswer[TextAnswers]):
 
         return ranked_answers(docs, decision, ("tokens",), answer)
 
-    def encode(self, text: str, doc: Doc, at: str = "") -> list[int]:
-        """Return the ids of a target text for this source, without an end; DataError, prefixed with `at`, if empty."""
-        if self.copies:
-            return self.copies.written(text, doc, at)
-        return list(encode(self.tokenizer, text, at).ids)
+    def encode(
+        self, texts: Sequence[str | DataError], docs: Sequence[Doc], records: Sequence[Record]
+    ) -> list[list[int] | DataError]:
+        """Return the ids of each target text for its source, without an end, or the error about its record."""
+        return target_ids(self.copies or self.tokenizer, texts, docs, records)
 
     def generated_text(self, tokens: list[int], doc: Doc, stops: Sequence[str] = ()) -> GeneratedText:
         """Return the text of these tokens up to a stop text; without an end token it ends at a complete character."""
@@ -328,16 +337,20 @@ class TargetCensus:
         self.count = self.lost = self.over = self.most = 0  # `most`: tokens of the longest text
         self.changed: list[tuple[str, str]] = []  # by encoding and decoding
 
-    def add(self, record: Record, ids: list[int], doc: Doc) -> None:
-        """Count the target text of a record, with its ids without an end."""
-        self.most = max(self.most, len(ids))
+    def add(self, records: Sequence[Record], docs: Sequence[Doc], targets: Sequence[Targets]) -> None:
+        """Count the target texts of records."""
+        rows: list[list[int]] = [target["target_ids"][:-1] for target in targets]  # type: ignore[index, misc]
+        self.most = max([self.most, *map(len, rows)])
         if not self.decodes:
             return
-        text, self.count = target_text(record, self.kind.target or "target"), self.count + 1
-        if (copy := self.kind.decode(ids, doc)) != text:
-            self.changed.append((text, copy))
-        self.lost += SPECIALS.index(UNK) in ids
-        self.over += self.longest is not None and len(ids) >= self.longest
+        field = self.kind.target or "target"
+        texts = clean_texts([_raw_target(record, field) for record in records])
+        self.count += len(texts)
+        for text, ids, doc in zip(texts, rows, docs, strict=True):
+            if (copy := self.kind.decode(ids, doc)) != text:
+                self.changed.append((text, copy))
+            self.lost += SPECIALS.index(UNK) in ids
+            self.over += self.longest is not None and len(ids) >= self.longest
 
     def messages(self) -> Iterator[tuple[str, str]]:
         """Yield the level of a line, "warning: " or "", and a line about each sort of targets that cannot be generated.
@@ -389,17 +402,19 @@ class TextTask(HeadTask[TextAnswers, W]):
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         field, equal_length = self.kind.target or "target", settings["equal_length"]
 
-        def targets(record: Record, doc: Doc) -> Targets:
-            ids = self.kind.encode(target_text(record, field), doc, location(record))
-            first = doc.first
-            if equal_length and len(ids) not in (len(first), len(first.word_offsets)):
+        def targets(record: Record, doc: Doc, words: Sequence[Any], ids: list[int]) -> Targets:
+            if equal_length and len(ids) not in (len(doc.ids), len(words)):
                 message = (
-                    f"the text has {len(ids)} tokens and its source {len(first)}; equal_length needs equal numbers"
+                    f"the text has {len(ids)} tokens and its source {len(doc.ids)}; equal_length needs equal numbers"
                 )
                 raise DataError.at(record, f"{message}: correct the record, or delete equal_length")
             return {"target_ids": [*ids, END], "target_mask": [1] * (len(ids) + 1)}
 
-        return targets
+        def of_chunk(records: Sequence[Record], docs: Sequence[Doc]) -> list[Targets | DataError]:
+            texts, first = attempts(partial(_raw_target, field=field), records), first_docs(docs)
+            return attempts(targets, records, first, word_offsets_of(first), self.kind.encode(texts, docs, records))
+
+        return of_chunk
 
     def target_census(self, longest: float | None, decodes: bool) -> TargetCensus | None:
         return TargetCensus(self.kind, longest, decodes) if self.has_target_text else None
@@ -437,18 +452,26 @@ def require_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:
 
 def references(record: Record, field: str) -> list[str]:
     """Return the text of a record's field, or the texts of a list, any of which is right; DataError without text."""
+    return clean_texts(_raw_references(record, field))
+
+
+def _raw_references(record: Record, field: str) -> list[str]:
     value = required_field(record, field)
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
         message = f"field {field!r} must be a text, or a list of texts any of which is right"
         raise DataError.at(record, f"{message}, not {type(value).__name__}")
-    return [replace_surrogates(text) for text in texts]
+    return texts
 
 
 def target_text(record: Record, field: str) -> str:
     """Return the target text of a record, the first of several references; DataError if there is none."""
+    return replace_surrogates(_raw_target(record, field))
+
+
+def _raw_target(record: Record, field: str) -> str:
     present(record, field)
-    return references(record, field)[0]
+    return _raw_references(record, field)[0]
 
 
 def text_of(record: Record, field: str) -> str:
@@ -581,9 +604,9 @@ class GenerationTask(TextTask[Generation]):
 
         def targets(record: Record, doc: Doc) -> Targets:
             prompt = doc.second or 0
-            return {"target_ids": [*doc.ids, END], "target_mask": [0] * prompt + [1] * (len(doc) + 1 - prompt)}
+            return {"target_ids": [*doc.ids, END], "target_mask": [0] * prompt + [1] * (len(doc.ids) + 1 - prompt)}
 
-        return targets
+        return by_record(targets)
 
     def gold(self, record: Record) -> Any:
         """Return None: the reference is the text itself."""

@@ -19,7 +19,8 @@ Statistics = tuple[np.ndarray, Callable[[np.ndarray], Scores]]
 Pair = tuple[Any, Any]  # the reference of a record, and a prediction
 Target = list[Any] | int | float | tuple[float, ...]  # for each token (or each pair of them); for the record; a row
 Targets = dict[str, Target]  # by name
-MakeTargets = Callable[[Record, Doc], Targets | None]  # None for a record to skip
+# Returns the targets of each record of a chunk, None for one to skip, or the error about it.
+MakeTargets = Callable[[Sequence[Record], Sequence[Doc]], Sequence[Targets | DataError | None]]
 
 WHOLE_TEXT, EACH_WORD, PASSAGE = "text", "words", "passage"  # subjects of a decision
 LOG_ZERO = -1e8  # this log-probability or less marks a missing alternative

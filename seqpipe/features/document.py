@@ -13,9 +13,9 @@ from typing import Any, Literal
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.errors import DataError
+from seqpipe.errors import DataError, attempts
 from seqpipe.features.encoding import encode
-from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, normal, token_id
+from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, normal, replace_surrogates, token_id
 
 Record = Mapping[str, Any]
 Arrays = dict[str, np.ndarray]
@@ -70,6 +70,16 @@ class KeptRecord(dict[str, Any]):
     def doc(self, reading: str) -> Doc | None:
         """Return the Doc of this reading; None if it is not made yet."""
         return self.docs.get(reading)
+
+
+def first_docs(docs: Sequence[Doc]) -> list[Doc]:
+    """Return the Doc of the first source of each Doc."""
+    return [doc.first for doc in docs]
+
+
+def word_offsets_of(docs: Sequence[Doc]) -> list[list[tuple[int, int]]]:
+    """Return start and end of each word of each Doc."""
+    return [doc.word_offsets for doc in docs]
 
 
 def _move(places: Sequence[tuple[int, int]], by: int) -> list[tuple[int, int]]:
@@ -227,6 +237,23 @@ class ExtendedVocabulary:
         return ids
 
 
+def target_ids(
+    writer: Tokenizer | ExtendedVocabulary,
+    texts: Sequence[str | DataError],
+    docs: Sequence[Doc],
+    records: Sequence[Record],
+) -> list[list[int] | DataError]:
+    """Return the ids of the target text of each record, or the error about it; an error in place of a text stays."""
+
+    def ids(record: Record, doc: Doc, text: str) -> list[int]:
+        clean, place = replace_surrogates(text), location(record)
+        if isinstance(writer, ExtendedVocabulary):
+            return writer.written(clean, doc, place)
+        return list(encode(writer, clean, place).ids)
+
+    return attempts(ids, records, docs, texts)
+
+
 Overlaps = Literal["error", "longest", "first"]
 OVERLAP_FIX = "correct or remove one of the spans, or set data.overlaps to longest or first"
 DROPPED = "dropped_spans"  # field of a record: the number of its spans that are dropped
@@ -278,13 +305,14 @@ class DroppedSpans:
     count: int = 0  # of all spans, dropped or not
     first: str = ""  # place of the first record with a dropped span
 
-    def add(self, record: Record) -> None:
-        """Count the spans of a record."""
-        spans = record.get("spans")
-        self.count += len(spans) if isinstance(spans, list) else 0
-        if dropped := record.get(DROPPED):
-            self.dropped, self.count = self.dropped + dropped, self.count + dropped
-            self.first = self.first or str(record.get("where", "no file and line known"))
+    def add(self, records: Sequence[Record]) -> None:
+        """Count the spans of records."""
+        for record in records:
+            spans = record.get("spans")
+            self.count += len(spans) if isinstance(spans, list) else 0
+            if dropped := record.get(DROPPED):
+                self.dropped, self.count = self.dropped + dropped, self.count + dropped
+                self.first = self.first or str(record.get("where", "no file and line known"))
 
     def messages(self) -> Iterator[str]:
         """Yield a message about the dropped spans, if any."""

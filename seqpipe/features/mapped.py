@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -80,10 +81,10 @@ class Ragged(Sequence[V], Generic[V]):
         return self.between(0, len(self))
 
     def between(self, first: int, last: int) -> Iterator[V]:
-        """Yield the values from one position to another."""
+        """Iterate over the values from one position to another, which are read in chunks."""
         rows = range(len(self._bounds) - 1) if self._rows is None else self._rows
-        for start in range(first, last, _ROWS_PER_CHUNK):
-            yield from self._read(rows[start : min(start + _ROWS_PER_CHUNK, last)])
+        starts = range(first, last, _ROWS_PER_CHUNK)
+        return chain.from_iterable(self._read(rows[i : min(i + _ROWS_PER_CHUNK, last)]) for i in starts)
 
     def _read(self, rows: Iterable[int]) -> list[V]:
         if any(mapped.size() < len(mapped) for mapped in self._maps):  # reading after the end of a file is a SIGBUS
@@ -249,7 +250,9 @@ class JoinedDocs(Sequence[Doc]):
         return join_docs([docs[index] for docs in self.sources])
 
     def __iter__(self) -> Iterator[Doc]:
-        return map(join_docs, zip(*self.sources, strict=True))
+        rows = zip(*self.sources, strict=True)
+        chunks = iter(lambda: [*islice(rows, _ROWS_PER_CHUNK)], [])
+        return chain.from_iterable([*map(join_docs, chunk)] for chunk in chunks)
 
 
 def plain_doc(doc: Doc) -> tuple[Any, ...]:

@@ -60,6 +60,11 @@ def replace_surrogates(text: str) -> str:
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
+def clean_texts(texts: Sequence[str]) -> list[str]:
+    """Return texts without lone surrogates."""
+    return [*map(replace_surrogates, texts)]
+
+
 def special_id(tokenizer: Tokenizer, token: str) -> int:
     """Return the id of a special token; DataError if the tokenizer has none."""
     token_id = tokenizer.token_to_id(token)

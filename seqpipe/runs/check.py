@@ -36,7 +36,7 @@ from seqpipe.runtime.predictor import chunks, refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import DataForm, ExampleData, TrainingData, data_form
-from seqpipe.training.datasets import Batch, Batches, ExampleMaker, load_records
+from seqpipe.training.datasets import Batch, Batches, ExampleMaker, load_records, longest_of
 from seqpipe.training.evaluation import DevScores, TrainedPipeline, first_not_finite
 from seqpipe.training.memory import try_longest_text
 from seqpipe.training.network import Network
@@ -131,9 +131,9 @@ def _examine(form: ExampleData, trial: Trial, further: int) -> Trial:
             docs = artifacts.featurizer.docs(chunk)
             if trains:
                 refuse_long(docs, chunk, limits)
-            for _, example in maker.make(chunk, docs):
-                if trains and example.length > most:
-                    longest, most = example, example.length
+            made = [example for _, example in maker.make(chunk, docs)]
+            if trains and made and (candidate := longest_of(made)).length > most:
+                longest, most = candidate, candidate.length
             yield from chunk
         count = maker.records if trains else count
         lines = [*maker.messages()]  # raises DataError for dev too

@@ -62,8 +62,15 @@ class Example:
 
     @property
     def length(self) -> int:
-        longest = max([len(self.doc), *(len(target) for target in self.targets.values() if isinstance(target, list))])
+        longest = max(
+            [len(self.doc.ids), *(len(target) for target in self.targets.values() if isinstance(target, list))]
+        )
         return 2 * max(longest, self.match.length) if self.match else longest
+
+
+def longest_of(examples: Iterable[Example]) -> Example:
+    """Return the first of the longest examples."""
+    return max(examples, key=lambda example: example.length)
 
 
 def shorten(config: Config, artifacts: Artifacts, example: Example) -> list[Example]:
@@ -180,22 +187,25 @@ def examples(
     `facts` receives what is known of their targets.
     """
     maker = ExampleMaker(config, artifacts, skip_unseen, soft_targets, is_labelled, facts)
-    return [example for _, example in _make_examples(maker, records, warn)]
+    return [example for chunk in _make_examples(maker, records, warn) for _, example in chunk]
 
 
 def _make_examples(
     maker: ExampleMaker, records: Sequence[Record], warn: Callable[[str], object]
-) -> Iterator[tuple[int | None, Example]]:
-    """Yield the examples of `examples`, each with the position of its record, or None for a part of a long text."""
+) -> Iterator[list[tuple[int | None, Example]]]:
+    """Yield the examples of `examples` in chunks, as `ExampleMaker.make` returns them."""
     fields = records.fields if isinstance(records, StoredRecords) else ("spans",)
     offsets, message = offsets_of(records if "spans" in fields else ())
-    config = maker.config
+    config, featurizer = maker.config, maker.artifacts.featurizer
     if offsets != "characters":
         message = f"{config.data.train}: {message}; set data.offsets: {offsets}"
         if config.data.misaligned == "error":
             raise DataError(message)
         warn(message)
-    yield from maker.make(records, docs_of(maker.artifacts.featurizer, records))
+    stored = iter(docs_of(featurizer, records)) if isinstance(records, StoredRecords) else None
+    for chunk in chunks(records, _RECORDS_PER_CHUNK):
+        docs = list(itertools.islice(stored, len(chunk))) if stored else featurizer.docs(chunk)
+        yield maker.make(chunk, docs)
     for line in maker.messages():
         warn(line)
 
@@ -239,45 +249,71 @@ class ExampleMaker:
         self.first_empty = self.first_long = ""
         self.dropped = DroppedSpans(config.data.overlaps)
 
-    def make(self, records: Iterable[Record], docs: Iterable[Doc]) -> Iterator[tuple[int | None, Example]]:
-        """Yield the examples of records, each with the position of its record, or None for a part of a long text."""
-        soft_targets = self.soft_targets
+    def make(self, records: Sequence[Record], docs: Sequence[Doc]) -> list[tuple[int | None, Example]]:
+        """Return the examples of a chunk of records, each with the position of its record, or None for a part."""
+        self.dropped.add(records)
+        first, self.records = self.records, self.records + len(records)
         for record, doc in zip(records, docs, strict=True):
-            self.records += 1
-            self.dropped.add(record)
-            if not len(doc):
+            if not doc.ids:
                 self.first_empty = self.first_empty or str(record.get("where", "no file and line known"))
                 self.empty += 1
-                continue
-            try:
-                by_head = [(prefix, make(record, doc)) for prefix, make in self.makers] if self.is_labelled else []
-            except UnseenLabelError:
-                if not self.skip_unseen:
-                    raise
+        filled = [i for i, doc in enumerate(docs) if doc.ids]
+        records, docs = [records[i] for i in filled], [docs[i] for i in filled]
+        columns = [make(records, docs) for _, make in self.makers] if self.is_labelled else []
+        targets: Iterable[tuple[Any, ...]] = zip(*columns, strict=True) if columns else itertools.repeat(())
+        soft_targets = self._soft_targets([first + i for i in filled], records, docs)
+        made, counted = list[tuple[int | None, Example]](), list[Any]()
+        for i, record, doc, by_head, soft in zip(filled, records, docs, targets, soft_targets, strict=False):
+            error = next((target for target in by_head if isinstance(target, DataError)), None)
+            if self.skip_unseen and isinstance(error, UnseenLabelError):
                 self.unseen += 1
                 continue
-            if all(target is not None for _, target in by_head):
-                for number, census in self.censuses.items() if by_head else ():
-                    targets: Any = by_head[number][1]
-                    census.add(record, targets["target_ids"][:-1], doc)
-                named = {prefix + name: value for prefix, target in by_head for name, value in (target or {}).items()}
-                place = f"record {self.records:,}" + (f" ({record['where']})" if "where" in record else "")
-                rows: dict[str, torch.Tensor] = {}
-                for task, (prefix, make) in zip(self.artifacts.tasks, self.makers, strict=True):
-                    answer = soft_targets[self.records - 1][task.name] if soft_targets else ""
-                    if isinstance(answer, torch.Tensor):
-                        rows[f"{prefix}{SOFT_TARGETS}p"] = answer
-                    elif answer.strip():  # an empty text is no target
-                        from_teacher = make({**record, task.kind.target or "target": answer}, doc) or {}
-                        named |= {f"{prefix}{SOFT_TARGETS}{name}": value for name, value in from_teacher.items()}
-                if soft_targets and not (named or rows):
-                    continue
-                example = Example(doc, named, where=place, soft_targets=rows)
-                parts = [example] if self.skip_unseen else shorten(self.config, self.artifacts, example)
-                if parts != [example]:
-                    self.long, self.first_long = self.long + 1, self.first_long or place
-                self.count += len(parts)
-                yield from ((self.records - 1 if part.doc is doc else None, part) for part in parts)
+            if error is not None:
+                raise error
+            if None in by_head:
+                continue
+            if by_head:
+                counted.append((record, doc, by_head))
+            heads = zip(self.makers, by_head, strict=False)
+            named = {prefix + name: value for (prefix, _), target in heads for name, value in target.items()}
+            rows = {name: value for name, value in soft.items() if isinstance(value, torch.Tensor)}
+            named |= {name: value for name, value in soft.items() if name not in rows}
+            if self.soft_targets and not (named or rows):
+                continue
+            place = f"record {first + i + 1:,}" + (f" ({record['where']})" if "where" in record else "")
+            example = Example(doc, named, where=place, soft_targets=rows)
+            parts = [example] if self.skip_unseen else shorten(self.config, self.artifacts, example)
+            if parts != [example]:
+                self.long, self.first_long = self.long + 1, self.first_long or place
+            made += [(first + i if part.doc is doc else None, part) for part in parts]
+        self.count += len(made)
+        if counted:
+            records, docs, targets = zip(*counted, strict=True)
+            for number, census in self.censuses.items():
+                census.add(records, docs, [by_head[number] for by_head in targets])
+        return made
+
+    def _soft_targets(
+        self, positions: Sequence[int], records: Sequence[Record], docs: Sequence[Doc]
+    ) -> list[dict[str, Any]]:
+        """Return a teacher's distributions for each record, and the targets made of its texts, by name."""
+        rows: list[dict[str, Any]] = [{} for _ in positions]
+        if not self.soft_targets:
+            return rows
+        for task, (prefix, make) in zip(self.artifacts.tasks, self.makers, strict=True):
+            texts = dict[int, str]()
+            for i, position in enumerate(positions):
+                answer = self.soft_targets[position][task.name]
+                if isinstance(answer, torch.Tensor):
+                    rows[i][f"{prefix}{SOFT_TARGETS}p"] = answer
+                elif answer.strip():  # an empty text is no target
+                    texts[i] = answer
+            answered = [{**records[i], task.kind.target or "target": text} for i, text in texts.items()]
+            for i, targets in zip(texts, make(answered, [docs[i] for i in texts]), strict=True):
+                if isinstance(targets, DataError):
+                    raise targets
+                rows[i] |= {f"{prefix}{SOFT_TARGETS}{name}": value for name, value in (targets or {}).items()}
+        return rows
 
     def messages(self) -> Iterator[str]:
         """Yield a line about each group of records that were left out or changed; DataError if no example remains."""
@@ -354,18 +390,20 @@ def mapped_examples(
     def make_files(folder: Path) -> None:
         lengths, groups, kinds, messages = array("i"), array("i"), dict[tuple[str, ...], int](), list[str]()
 
-        def values() -> Iterator[Any]:
+        def values() -> Iterator[list[Any]]:
             maker = ExampleMaker(config, artifacts, skip_unseen, facts=facts)
             with store.console.progress("making examples", len(records)) as tick:
-                for number, example in _make_examples(maker, records, messages.append):
-                    lengths.append(example.length)
-                    groups.append(kinds.setdefault(tuple(example.targets), len(kinds)))
-                    part = plain_doc(example.doc) if number is None else None
-                    yield number, dict(example.targets), example.where, part
-                    if len(lengths) % TICK == 0:
-                        tick(len(lengths))
+                for chunk in _make_examples(maker, records, messages.append):
+                    rows = []
+                    for number, example in chunk:
+                        lengths.append(example.length)
+                        groups.append(kinds.setdefault(tuple(example.targets), len(kinds)))
+                        part = plain_doc(example.doc) if number is None else None
+                        rows.append((number, dict(example.targets), example.where, part))
+                    yield rows
+                    tick(len(lengths))
 
-        write_values(folder / "examples", values())
+        write_values(folder / "examples", itertools.chain.from_iterable(values()))
         for name, numbers in (("lengths", lengths), ("groups", groups)):
             (folder / name).write_bytes(np.array(numbers, np.int32).tobytes())
         targets = {"longest": facts.longest, "messages": facts.messages}

@@ -71,7 +71,10 @@ def task(*names: str) -> StructuredTask:
 
 
 def targets(of: StructuredTask, record: Mapping[str, Any], misaligned: Any = "error") -> Any:
-    return of.target_maker({}, SpanRules(misaligned))(record, DOC)
+    (row,) = of.target_maker({}, SpanRules(misaligned))([record], [DOC])
+    if isinstance(row, DataError):
+        raise row
+    return row
 
 
 def only(*names: str) -> dict[str, dict[str, str]]:

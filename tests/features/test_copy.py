@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from tiny_pipelines import write_jsonl, write_seq2seq
 
 from seqpipe.answers.metrics.text import TextCounter
 from seqpipe.answers.registry import task_of
-from seqpipe.answers.text import TargetCensus, Text
+from seqpipe.answers.text import TargetCensus, Text, TextTask
+from seqpipe.answers.types import SpanRules
 from seqpipe.config.loader import load_config
 from seqpipe.config.signature import construct
 from seqpipe.errors import ConfigError, DataError
@@ -33,6 +35,10 @@ VOCABULARY = ExtendedVocabulary(TARGET, same=False)
 
 def doc(text: str) -> Doc:
     return TextSource(SOURCE, {}).docs([{"text": text}])[0]
+
+
+def ids_of(kind: Text, text: str, source: Doc) -> Any:
+    return kind.encode([text], [source], [{}])[0]
 
 
 def test_words_that_the_vocabulary_lacks_are_numbered_as_they_come_in_their_row() -> None:
@@ -59,13 +65,13 @@ def test_a_special_token_in_a_text_is_a_word() -> None:
 def test_a_text_is_written_with_the_words_of_its_source_and_read_back() -> None:
     kind, source = Text(TARGET, copies=VOCABULARY), doc("the sum of 3,200 is due from Ada Ruß , XY-12")
     text = "pay Ada Ruß 3,200: the sum."
-    ids = kind.encode(text, source)
+    ids = ids_of(kind, text, source)
     assert [i - V if i >= V else None for i in ids] == [None, 5, 6, 1, None, None, None, None]
     assert kind.decode(ids, source) == text
     assert kind.tokens(ids, source) == ["pay", "Ada", "Ruß", "3,200", ":", "the", "sum", "."]
     # written the same comes first, then what the tokenizer makes the same; what is nowhere is unknown
     for written, expected in (("BO", V + 1), ("Bo", V), ("bo", V), ("Cy", 1)):
-        assert kind.encode(written, doc("Bo BO")) == [expected]
+        assert ids_of(kind, written, doc("Bo BO")) == [expected]
     decision = {"tokens": np.array([[ids]]), "scores": np.log([[0.5]])}
     assert kind.answers([source], decision) == [{"generated_text": text, "score": 0.5}]
 
@@ -100,8 +106,8 @@ def unwritable(artifacts: Artifacts, records: Sequence[Record]) -> list[str]:
     kind = artifacts.tasks[0].kind
     assert isinstance(kind, Text)
     census = TargetCensus(kind, 100)
-    for record, doc in zip(records, artifacts.featurizer.docs(records), strict=True):
-        census.add(record, kind.encode(record["target"], doc), doc)
+    docs = artifacts.featurizer.docs(records)
+    census.add(records, docs, TextTask(kind).target_maker(TextTask.settings, SpanRules())(records, docs))
     return [level + message for level, message in census.messages()]
 
 
@@ -126,7 +132,7 @@ def test_tokenizers_that_split_words_copy_only_where_they_are_one(tmp_path: Path
     kind = artifacts.tasks[0].kind
     assert isinstance(kind, Text)
     (source,) = artifacts.featurizer.docs([{"text": "Zoë owes 9"}])
-    assert kind.decode(kind.encode(" Zoë", source), source) == " Zoë"
+    assert kind.decode(ids_of(kind, " Zoë", source), source) == " Zoë"
 
 
 def test_inputs_without_tokens_to_copy_are_refused(tmp_path: Path) -> None:

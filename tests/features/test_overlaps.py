@@ -59,6 +59,5 @@ def test_dropped_spans_are_counted_and_other_records_are_left_alone() -> None:
     message = "2 of 4 spans overlap others, and are dropped (data.overlaps: longest); the first: f:7"
     for records, messages in ((resolved, [message]), ([plain], [])):
         dropped = DroppedSpans("longest")
-        for each in records:
-            dropped.add(each)
+        dropped.add(records)
         assert list(dropped.messages()) == messages

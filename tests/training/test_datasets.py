@@ -1,17 +1,30 @@
 """Batches: their order follows from seed and epoch alone, they keep the budget, and hold what the model asks for."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tiny_pipelines import load_tagger, write_jsonl, write_seq2seq
+from room_calls import calls_between_rooms
+from tiny_pipelines import QUIET, labelled_texts, load_tagger, reversals, write_conll, write_jsonl, write_seq2seq
 
 from seqpipe.config.loader import Config, load_config
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Doc
+from seqpipe.features.mapped import FeatureStore, StoredRecords
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.datasets import Batches, Example, collate, examples, load_records, unseen_labels
+from seqpipe.training.data_forms import data_form
+from seqpipe.training.datasets import (
+    Batches,
+    Example,
+    TargetFacts,
+    collate,
+    examples,
+    load_records,
+    mapped_examples,
+    unseen_labels,
+)
 from seqpipe.training.fit import fit_artifacts
 
 
@@ -69,6 +82,33 @@ def test_empty_texts_are_left_out_and_nothing_else_is(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "train.jsonl", [{"text": " ", "reversed": ""}])
     with pytest.raises(DataError):
         prepared(load_config(yaml, ["tokenizer.keep_spaces=false"]))
+
+
+@pytest.mark.parametrize("features", ["memory", "mapped"])
+@pytest.mark.parametrize("kind", ["tags", "label", "text"])
+def test_calls_between_subpackages_are_for_chunks_of_records(
+    kind: str, features: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEQPIPE_FEATURES", features)
+    few, many = 50, 200
+    counts = []
+    for count in (few, many):
+        folder = tmp_path / f"{count}"
+        folder.mkdir()
+        if kind == "tags":
+            config = load_tagger(folder)
+            write_conll(folder / "train.conll", count, 1)
+        else:
+            head = {"head": {"use": "label"}, "tokenizer": "words"} if kind == "label" else {}
+            config = load_config(write_seq2seq(folder, head))
+            write_jsonl(folder / "train.jsonl", (labelled_texts if kind == "label" else reversals)(count, 1))
+        form = data_form(config, FeatureStore(folder / "features", folder / "mapped", QUIET))
+        records, facts = form.read(config.data.train), TargetFacts()
+        make = mapped_examples if isinstance(records, StoredRecords) else examples
+        assert (make is mapped_examples) == (features == "mapped")
+        counts.append(calls_between_rooms(partial(make, config, form.fit(records), records, facts=facts)))
+    assert counts[0] == counts[1]
+    assert ("training", "features: DroppedSpans.add") in counts[0]
 
 
 def tagged(folder: Path, records: list[dict[str, Any]], *overrides: str) -> tuple[list[str], list[str]]:

@@ -10,7 +10,8 @@ from tiny_pipelines import load_tagger, plugins, train_run, write_classifier, wr
 from tokenizers import Tokenizer, models
 from torch import nn
 
-from seqpipe.answers.text import TargetCensus, Text
+from seqpipe.answers.text import TargetCensus, Text, TextTask
+from seqpipe.answers.types import SpanRules
 from seqpipe.config.loader import Config, load_config
 from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.evaluation.analysis import unknown_share
@@ -135,8 +136,8 @@ def test_the_share_of_unknown_words_is_counted_by_tokens(tmp_path: Path) -> None
 def unwritable(task: FittedTask, texts: list[str], longest: int | None) -> list[str]:
     kind: Any = task.kind
     census, doc = TargetCensus(kind, longest), Doc("", [], [], [])
-    for text in texts:
-        census.add({"reversed": text}, kind.encode(text, doc), doc)
+    records, docs = [{"reversed": text} for text in texts], [doc] * len(texts)
+    census.add(records, docs, TextTask(kind).target_maker(TextTask.settings, SpanRules())(records, docs))
     return [level + message for level, message in census.messages()]
 
 
@@ -178,9 +179,9 @@ def test_texts_are_tokenized_once(form: str, features: str, folder: Path, monkey
         read_texts.update(str(record.get("where")) for record in records)
         return make_docs(source, records)
 
-    def ids(kind: Text, text: str, doc: Doc, at: str = "") -> list[int]:
-        written[at] += 1
-        return encode(kind, text, doc, at)
+    def ids(kind: Text, texts: Any, docs: Any, records: Any) -> Any:
+        written.update(str(record.get("where")) for record in records)
+        return encode(kind, texts, docs, records)
 
     monkeypatch.setattr(TextSource, "_make_docs", docs)
     monkeypatch.setattr(Text, "encode", ids)
