@@ -483,8 +483,7 @@ class Glimpse(nn.Module):
     def forward(self, h: Tensor, projected: ProjectedKeys, seen: Tensor) -> Tensor:  # (B, M, H), …, (B, M, T)
         first, second = self.norms
         h = h + self.dropout(self.attention.attend(first(h), projected, seen, weights=False)[0])
-        states: Tensor = h + self.dropout(self.feedforward(second(h)))
-        return states
+        return h + self.dropout(self.feedforward(second(h)))
 
 
 # Hard attention: each query attends to one position; and its gradient estimators.

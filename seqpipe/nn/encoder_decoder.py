@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from seqpipe.nn.layers import LOG_ZERO
+from seqpipe.nn.layers import ResidualLayer, attention_bias
 from seqpipe.nn.loops import State
 
 
@@ -50,11 +50,8 @@ class BiasedAttention(nn.Module):
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
-class EncoderDecoderLayer(nn.Module):
-    """Residual layer of self-attention, in a decoder also cross-attention, and a feed-forward network.
-
-    Pre-norm: x + f(norm(x)). Post-norm: norm(x + f(x)) (Xiong et al. 2020 compare the two).
-    """
+class EncoderDecoderLayer(ResidualLayer):
+    """Residual layer of self-attention, in a decoder also cross-attention, and a feed-forward network."""
 
     def __init__(
         self,
@@ -77,29 +74,18 @@ class EncoderDecoderLayer(nn.Module):
     def cross_attention(self) -> BiasedAttention:
         return cast("BiasedAttention", self.attentions[1])
 
-    def attention_input(self, x: Tensor) -> Tensor:
-        """Return the input of self-attention."""
-        return self._before(x, 0)
-
     def self_attend(self, x: Tensor, memory: DecoderMemory, bias: Tensor | float) -> Tensor:
         """Return x (B, n, D) after self-attention."""
-        return self._after(x, self.self_attention(self.attention_input(x), memory, bias)[0], 0)
+        return self.after(0, x, self.self_attention(self.before(0, x), memory, bias)[0])
 
     def cross_attend(self, x: Tensor, memory: DecoderMemory, bias: Tensor | float) -> tuple[Tensor, Tensor]:
         """Return x (R, n, D), R being B times the beams, and the weights (B, H, R / B * n, S)."""
-        rows = self._before(x, 1).reshape(memory.values.shape[0], -1, x.shape[2])
+        rows = self.before(1, x).reshape(memory.values.shape[0], -1, x.shape[2])
         context, weights = self.cross_attention(rows, memory, bias)
-        return self._after(x, context.reshape(x.shape), 1), weights
+        return self.after(1, x, context.reshape(x.shape)), weights
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        return self._after(x, self.feedforward(self._before(x, -1)), -1)
-
-    def _before(self, x: Tensor, number: int) -> Tensor:
-        return cast("Tensor", self.norms[number](x)) if self.pre_norm else x
-
-    def _after(self, x: Tensor, new: Tensor, number: int) -> Tensor:
-        x = x + self.dropout(new)
-        return x if self.pre_norm else cast("Tensor", self.norms[number](x))
+        return self.after(-1, x, self.feedforward(self.before(-1, x)))
 
 
 class Stack(nn.Module, ABC):
@@ -124,10 +110,10 @@ class Stack(nn.Module, ABC):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, n, D), (B, n) -> (B, n, D)
         """Run an encoder: each token attends to all."""
         t = torch.arange(x.shape[1], device=x.device)
-        bias = self.position_bias(t - t[:, None]) + padding_bias(mask)
+        bias = self.position_bias(t - t[:, None]) + attention_bias(mask)[:, None, None]
         x = self.enter(x, t)
         for layer in self._layers:
-            x = layer.feed_forward(layer.self_attend(x, layer.self_attention.memory(layer.attention_input(x)), bias))
+            x = layer.feed_forward(layer.self_attend(x, layer.self_attention.memory(layer.before(0, x)), bias))
         return self.leave(x)
 
     def memories(self, x: Tensor) -> tuple[DecoderMemory, ...]:  # (B, S, D)
@@ -137,11 +123,11 @@ class Stack(nn.Module, ABC):
     def teacher_forced(self, x: Tensor, source: tuple[DecoderMemory, ...], mask: Tensor) -> tuple[Tensor, Tensor]:
         """Run a decoder on x (B, N, D) with teacher forcing; return also the weights on the source (B, N, S)."""
         t, weights = torch.arange(x.shape[1], device=x.device), x
-        bias = self.position_bias(t - t[:, None]) + torch.where(t <= t[:, None], 0.0, LOG_ZERO)
+        bias = self.position_bias(t - t[:, None]) + attention_bias(t <= t[:, None])
         x = self.enter(x, t)
         for layer, memory in zip(self._layers, source, strict=True):
-            x = layer.self_attend(x, layer.self_attention.memory(layer.attention_input(x)), bias)
-            x, weights = layer.cross_attend(x, memory, padding_bias(mask))
+            x = layer.self_attend(x, layer.self_attention.memory(layer.before(0, x)), bias)
+            x, weights = layer.cross_attend(x, memory, attention_bias(mask)[:, None, None])
             x = layer.feed_forward(x)
         return self.leave(x), weights.mean(1)
 
@@ -160,12 +146,12 @@ class Stack(nn.Module, ABC):
         x = self.enter(x, torch.full((1,), t, device=x.device))
         after: list[Tensor] = []
         for number, (layer, memory) in enumerate(zip(self._layers, source, strict=True)):
-            new = layer.self_attention.memory(layer.attention_input(x))
+            new = layer.self_attention.memory(layer.before(0, x))
             keys = torch.cat([state[2 * number], new.keys.transpose(2, 3)], 2)
             values = torch.cat([state[2 * number + 1], new.values], 2)
             after += [keys, values]
             x = layer.self_attend(x, DecoderMemory(keys.transpose(2, 3), values), bias)
-            x, weights = layer.cross_attend(x, memory, padding_bias(mask))
+            x, weights = layer.cross_attend(x, memory, attention_bias(mask)[:, None, None])
             x = layer.feed_forward(x)
         return self.leave(x)[:, 0], tuple(after), weights.mean(1)
 
@@ -176,11 +162,6 @@ class Stack(nn.Module, ABC):
     @property
     def _layers(self) -> list[EncoderDecoderLayer]:
         return cast("list[EncoderDecoderLayer]", list(self.layers))
-
-
-def padding_bias(mask: Tensor) -> Tensor:  # (B, S) -> (B, 1, 1, S)
-    """Return the bias of attention scores: 0 for tokens, LOG_ZERO for padding."""
-    return torch.where(mask, 0.0, LOG_ZERO)[:, None, None]
 
 
 class EncoderParts(NamedTuple):

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from seqpipe.answers.text import PAST, PRESENT
 from seqpipe.config.contract import member
 from seqpipe.config.signature import call
-from seqpipe.nn.layers import BOS_ID, LOG_ZERO, PAD_ID
+from seqpipe.nn.layers import BOS_ID, PAD_ID, attention_bias
 from seqpipe.nn.loops import State, run_if
 from seqpipe.nn.search import repeat_axis, repeated, rows_at, top_n
 from seqpipe.runtime.manifest import CacheEntry
@@ -61,30 +61,24 @@ class IncrementalEncoder(Protocol):
 
     def import_cache(self, cache: Tensor) -> State:
         """Return the memory of a cache (B, C, M, W); C = 0: nothing was read."""
-        ...
 
     def export_cache(self, prefix: PrefixCache, slots: CacheSlots) -> Tensor:
         """Return the cache for `import_cache` from a memory; 0 in unused slots and finished texts."""
-        ...
 
     def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache, rows: Tensor | None = None) -> tuple[Tensor, State]:
         """Map x (B, n, D) of n more tokens to x (B, n, D'); return also the memory extended by these tokens.
 
         `rows` (B, m), which an encoder may leave out, are the only tokens whose x is read: it returns x (B, m, D').
         """
-        ...
 
     def init_cache(self, prefix: PrefixCache) -> State:
         """Return the initial state of B rows, of as many tensors as the memory."""
-        ...
 
     def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
         """Map x (B, D) of the token at step t (B,) to x (B, D'); return also the next state, whose axes may grow."""
-        ...
 
     def extend_memory(self, memory: State, state: State) -> State:
         """Return the memory extended by the tokens of a state."""
-        ...
 
 
 class KVCacheLayer(Protocol):
@@ -95,11 +89,9 @@ class KVCacheLayer(Protocol):
 
         For x (B, D), one token per text, n is 1.
         """
-        ...
 
     def output(self, x: Tensor, context: Tensor) -> Tensor:
         """Map x (B, n, D) and its context (B, n, H d) to x (B, n, D), or the same without n."""
-        ...
 
 
 class KVCacheEncoder(nn.Module):
@@ -139,7 +131,7 @@ class KVCacheEncoder(nn.Module):
         places = prefix.length[:, None] + t  # (B, n)
         new = (t <= t[:, None]) & mask[:, None]  # (B, n, n)
         old = prefix.real[:, None] & (t[:, None] >= 0)  # (B, n, C)
-        bias = _bias(torch.cat([old, new], 2))[:, None]  # (B, 1, n, C + n)
+        bias = attention_bias(torch.cat([old, new], 2))[:, None]  # (B, 1, n, C + n)
         memory: list[Tensor] = []
         x = self.enter(x, places)
         for i, layer in enumerate(self._layers):
@@ -161,7 +153,7 @@ class KVCacheEncoder(nn.Module):
 
     def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
         places = prefix.length + t  # (B,)
-        bias = _bias(prefix.real)[:, None, None]  # (B, 1, 1, S)
+        bias = attention_bias(prefix.real)[:, None, None]  # (B, 1, 1, S)
         x = self.enter(x, places)
         after: list[Tensor] = []
         for i, layer in enumerate(self._layers):
@@ -185,25 +177,6 @@ class KVCacheEncoder(nn.Module):
     def _layers(self) -> Sequence[KVCacheLayer]:
         layers: Any = list(self.layers)
         return layers
-
-
-def _bias(seen: Tensor) -> Tensor:
-    """Return the bias of attention scores: 0 at visible positions, else LOG_ZERO."""
-    return torch.where(seen, 0.0, LOG_ZERO)
-
-
-def places_of(t: Tensor, groups: int) -> State:
-    """Return the indices, for `put`, of the rows of tokens t (B,) in a cache (B, G, N, d)."""
-    rows = torch.arange(t.shape[0], device=t.device)[:, None].expand(-1, groups)
-    return rows, torch.arange(groups, device=t.device).expand_as(rows), t[:, None].expand_as(rows)
-
-
-def put(cache: Tensor, new: Tensor, places: State) -> Tensor:
-    """Return the cache (B, G, N, d) with new rows (B, G, d) at these positions; it is copied once.
-
-    The cache is not reshaped, since onnxruntime would copy it once more.
-    """
-    return cache.index_put(places, new.type_as(cache))  # autocast makes it bfloat16
 
 
 # Incremental decoding: run the stages before a language-model head one token at a time.
@@ -399,11 +372,12 @@ class IncrementalStages:
 
 def cache_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:
     """Return the cache entries of these encoders: the token ids, and each encoder's values for them."""
-    tensors = [
-        CacheEntry.of(f"{PAST}{n}", f"{PRESENT}{n}", tuple(stage.cache_shape), member(stage, "cache_per_token"))
-        for n, stage in enumerate(encoder)
-    ]
-    return (CacheEntry.of(PAST + IDS, PRESENT + IDS), *tensors)
+    return CacheEntry.of(PAST + IDS, PRESENT + IDS), *map(_cache_entry, range(len(encoder)), encoder)
+
+
+def _cache_entry(number: int, encoder: Any) -> CacheEntry:
+    shape, grows = tuple(encoder.cache_shape), member(encoder, "cache_per_token")
+    return CacheEntry.of(f"{PAST}{number}", f"{PRESENT}{number}", shape, grows)
 
 
 def _requested(method: Callable[..., Any], available: Collection[str]) -> Iterator[str]:
@@ -457,12 +431,8 @@ def read_chunk(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Ma
 
 def stage_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:
     """Return the cache entries of these stages: the number of tokens read, and each encoder's values for them."""
-    tensors = [
-        CacheEntry.of(f"{PAST}{n}", f"{PRESENT}{n}", tuple(stage.cache_shape), member(stage, "cache_per_token"))
-        for n, stage in enumerate(encoder)
-        if not member(stage, "tokenwise")
-    ]
-    return CacheEntry.of(PAST + LENGTH_ENTRY, PRESENT + LENGTH_ENTRY, grows=False), *tensors
+    entries = (_cache_entry(n, stage) for n, stage in enumerate(encoder) if not member(stage, "tokenwise"))
+    return CacheEntry.of(PAST + LENGTH_ENTRY, PRESENT + LENGTH_ENTRY, grows=False), *entries
 
 
 def _embedded(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Mapping[str, Tensor]) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 __all__ = ["BOS_ID", "EOS_ID", "LOG_ZERO", "MASKED_LOGIT", "PAD_ID", "UNK_ID", "logit_mask"]
 __all__ += ["RealRows", "TokenWindows", "whole_batch"]
-__all__ += ["LockedDropout", "PositionEmbeddings", "RMSNorm"]
-__all__ += ["ACTIVATIONS", "GatedFeedForward", "feed_forward", "linear_from"]
+__all__ += ["LockedDropout", "PositionEmbeddings", "PositionOption", "RMSNorm", "ResidualLayer", "position_embeddings"]
+__all__ += ["ACTIVATIONS", "GatedFeedForward", "attention_bias", "feed_forward", "linear_from"]
 
 # Ids of the special tokens of every vocabulary, and scores of impossible items.
 
@@ -100,6 +100,7 @@ class LockedDropout(nn.Module):
 
 # Position embeddings: sinusoidal or learned.
 
+PositionOption = Literal["sinusoidal", "learned", "none"]
 BASE = 10_000  # ratio of the longest to the shortest wavelength
 
 
@@ -138,9 +139,39 @@ class PositionEmbeddings(nn.Module):
         return vectors[..., : self.dim] if self.dim % 2 else vectors
 
 
-# The feed-forward networks and the norm of a Transformer's layer.
+def position_embeddings(option: PositionOption, dim: int, longest: int) -> PositionEmbeddings | None:
+    """Return the position embeddings of a stage's option; None for none."""
+    return None if option == "none" else PositionEmbeddings(dim, learned=option == "learned", longest=longest)
+
+
+# The residual connections, feed-forward networks and norms of a Transformer's layer.
 
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
+
+
+def attention_bias(seen: Tensor) -> Tensor:
+    """Return the bias of attention scores: 0 at visible positions, else LOG_ZERO."""
+    return torch.where(seen, 0.0, LOG_ZERO)
+
+
+class ResidualLayer(nn.Module):
+    """A layer of several sublayers f, each with a norm and a residual connection.
+
+    Pre-norm: x + f(norm(x)). Post-norm: norm(x + f(x)) (Xiong et al. 2020 compare the two).
+    """
+
+    norms: nn.ModuleList
+    dropout: nn.Dropout
+    pre_norm: bool
+
+    def before(self, number: int, x: Tensor) -> Tensor:
+        """Return the input of a sublayer."""
+        return self.norms[number](x) if self.pre_norm else x
+
+    def after(self, number: int, x: Tensor, update: Tensor) -> Tensor:
+        """Return x after a sublayer with this output."""
+        x = x + self.dropout(update)
+        return x if self.pre_norm else self.norms[number](x)
 
 
 def feed_forward(dim: int, inner: int, activation: str, dropout: float) -> nn.Sequential:
@@ -158,8 +189,7 @@ class GatedFeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        output: Tensor = self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
-        return output
+        return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
 
 
 class RMSNorm(nn.Module):

@@ -26,7 +26,8 @@ from seqpipe.features.encoding import encode_batch
 from seqpipe.features.vocabulary import MASK, SPECIALS, vocabulary_of
 from seqpipe.nn.layers import BOS_ID, EOS_ID, UNK_ID
 
-__all__ = ["has_segment_embeddings", "longest_input", "optional_attribute", "pretrained_decoder", "pretrained_model"]
+__all__ = ["has_segment_embeddings", "layer_decay_factor", "longest_input", "optional_attribute"]
+__all__ += ["pretrained_decoder", "pretrained_model"]
 
 # Models of `transformers` from checkpoints, with the word vectors in the order of our ids.
 
@@ -34,6 +35,7 @@ _DROPOUTS = (
     "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout",
     "embedding_dropout",
 )  # fmt: skip
+_LAYER = re.compile(r"\blayers?\.(\d+)\.")
 _ROBERTA_POSITIONS = "create_position_ids_from_inputs_embeds"
 _SEQ2SEQ = "pretrained-seq2seq"
 _USES = (
@@ -222,6 +224,20 @@ def _load_model(checkpoint: str | Path, config: Any, ids: Sequence[int], task: s
 def optional_attribute(owner: Any, name: str) -> Any:
     """Return an attribute of a model of `transformers` or of its configuration; None if such models lack it."""
     return getattr(owner, name, None)
+
+
+def layer_decay_factor(parameter: str, decay: float, depth: int, *, is_on_top: bool) -> float:
+    """Return the factor of a parameter's learning rate: `decay` for each layer above it (Howard and Ruder 2018).
+
+    Args:
+        parameter: The parameter's name. A number after `layer.` or `layers.` is that of its layer.
+        decay: Factor from each layer to the one below it.
+        depth: Number of layers.
+        is_on_top: Whether a parameter outside of the layers stands above them.
+    """
+    layer = _LAYER.search(parameter)
+    layers_above = depth - 1 - int(layer[1]) if layer else 0 if is_on_top else depth
+    return decay**layers_above
 
 
 def longest_input(model: Any) -> int | None:

@@ -162,15 +162,13 @@ class BartStack(Stack):
 
     def enter(self, x: Tensor, places: Tensor) -> Tensor:
         rows = (places + self.offset).clamp(max=len(self.positions) - 1)
-        entered: Tensor = self.dropout(self.embedding_norm(self.scale * x + F.embedding(rows, self.positions)))
-        return entered
+        return self.dropout(self.embedding_norm(self.scale * x + F.embedding(rows, self.positions)))
 
     def position_bias(self, distance: Tensor) -> float:
         return 0.0
 
     def leave(self, x: Tensor) -> Tensor:
-        output: Tensor = self.norm(x)
-        return output
+        return self.norm(x)
 
 
 class _Weights(NamedTuple):
@@ -246,16 +244,13 @@ class T5Stack(Stack):
         self.distances, self.norm = distances, norm
 
     def enter(self, x: Tensor, places: Tensor) -> Tensor:
-        entered: Tensor = self.dropout(x)
-        return entered
+        return self.dropout(x)
 
     def position_bias(self, distance: Tensor) -> Tensor:
-        bias: Tensor = self.distances(distance)
-        return bias
+        return self.distances(distance)
 
     def leave(self, x: Tensor) -> Tensor:
-        output: Tensor = self.dropout(self.norm(x))
-        return output
+        return self.dropout(self.norm(x))
 
 
 class T5Family:

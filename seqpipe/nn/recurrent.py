@@ -151,16 +151,14 @@ def unroll_decoder(rnn: nn.RNNBase, x: Tensor, start: State) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
             return unroll_decoder(rnn, x.float(), tuple(part.float() for part in start))
     first = tuple(part.transpose(0, 1).contiguous() for part in start)  # (layers, B, H) each
-    h: Tensor = rnn(x, first if len(first) > 1 else first[0])[0]
-    return h
+    return rnn(x, first if len(first) > 1 else first[0])[0]
 
 
 def _by_fused_kernel(rnn: nn.RNNBase, x: Tensor, start: State, suffix: str) -> State:
     """Run one direction from states (1, B, H); return (B, T, H) and the last states."""
     settings = (rnn.bias, 1, 0.0, rnn.training, False, True)  # … one layer, no dropout, …, one direction, batch first
     first = start if rnn.mode == "LSTM" else start[0]
-    states: State = _KERNELS[rnn.mode](x, first, weights_of(rnn, suffix), *settings)
-    return states
+    return _KERNELS[rnn.mode](x, first, weights_of(rnn, suffix), *settings)
 
 
 def pick(x: Tensor, positions: Tensor) -> Tensor:  # (B, T, D), (B, N) -> (B, N, D)

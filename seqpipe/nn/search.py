@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Annotated, Any, NamedTuple, Protocol, cast
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
@@ -87,6 +87,11 @@ class SearchOptions(GenerationOptions):
     coverage_penalty: Annotated[NonNegativeFloat, TryWith(min_length=6)] = 0.0
     no_repeat_ngram_size: Annotated[NonNegativeInt, TryWith(min_length=6)] = 0
     prefix: Tokens = None
+
+    @classmethod
+    def of(cls, options: BeamOptions, **others: Any) -> SearchOptions:
+        """Return these options of beam search, with others added or in their place."""
+        return cls(**{field.name: getattr(options, field.name) for field in fields(BeamOptions)} | others)
 
 
 # Selecting rows and candidates in graphs of any size: top-k with ordered ties, gathering, sampling.
@@ -295,23 +300,10 @@ class Decoder(Protocol):
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]: ...
 
 
-class SourceDecoder(Decoder, Protocol):
-    """A decoder of which finished rows leave the batch.
-
-    `source` has the data that all beams of a row share, tensors of B rows, and `with_source` returns the decoder on a
-    choice of these rows.
-    """
-
-    @property
-    def source(self) -> State: ...
-
-    def with_source(self, source: State) -> SourceDecoder: ...
-
-
 class RowsDecoder(NamedTuple):
-    """A `SourceDecoder` of a function: `run(rows, tokens, state)` returns what `step` does.
+    """A `Decoder` of a function, `run(rows, tokens, state)` returns what `step` does; finished rows leave the batch.
 
-    All tensors of `rows`, in nested tuples, have B rows, except parameters.
+    All tensors of `rows`, in nested tuples, have B rows, except parameters: what all beams of a row share.
     """
 
     run: Callable[[Any, Tensor, State], tuple[Tensor, State, Tensor | None]]
@@ -320,10 +312,12 @@ class RowsDecoder(NamedTuple):
 
     @property
     def source(self) -> State:
+        """The tensors of all rows."""
         tensors = {id(tensor): tensor for tensor in _tensors(self.rows) if not isinstance(tensor, nn.Parameter)}
         return tuple(tensors.values())
 
     def with_source(self, source: State) -> RowsDecoder:
+        """Return the decoder on a choice of the rows, from these tensors."""
         new = dict(zip(map(id, self.source), source, strict=True))
         return self._replace(rows=_replace_tensors(self.rows, lambda tensor: new.get(id(tensor), tensor)))
 
@@ -368,7 +362,6 @@ def beam_search(
     row_limits: Tensor | None = None,
     lengths: Tensor | None = None,
     stop: Tensor | None = None,
-    fast_loop: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Beam search, greedy with one beam; or, with uniform samples, K sequences sampled from the model.
 
@@ -379,23 +372,21 @@ def beam_search(
     a separate sequence (see `Sampler`).
 
     Args:
-        decoder: See Decoder.
+        decoder: See Decoder. With a `RowsDecoder`, searches without penalties and constraints have a loop of their own,
+            which begins with one beam, and which finished rows leave: it is faster, but the export takes longer.
         start: The state before the first token, B rows.
         options: See SearchOptions.
         first_tokens: The token before the first of each row, (B,); None: [BOS].
         row_limits: Maximum number of tokens of each row's sequences, (B,), if less than `max_length`; 0: no tokens.
         lengths: Number of tokens of a row's sequences, (B,), without [EOS]; -1: any.
         stop: Tokens that end a sequence like [EOS], (1 or B, E) int64, padded with [PAD].
-        fast_loop: Whether searches without penalties and constraints have a loop of their own, which begins with one
-            beam, and which finished rows leave, for a `SourceDecoder`: it is faster, but the export takes longer.
 
     Returns:
         Tokens (B, n_best, N), best first, [PAD] after [EOS]; and their log-probabilities (B, n_best), without penalties
         and temperature. Missing sequences are [PAD] and LOG_ZERO.
     """
     constraints = Constraints(options, start[0].shape[0], start[0].device, lengths, stop)
-    running = _Search(decoder, options, constraints, start[0], row_limits)
-    finished, scores, ranks = running.run(start, first_tokens, fast_loop)
+    finished, scores, ranks = _Search(decoder, options, constraints, start[0], row_limits).run(start, first_tokens)
     n = torch.sym_min(options.n_best, options.beams)
     exists = ranks > LOG_ZERO
     return torch.where(exists[..., None], finished, PAD_ID)[:, :n], torch.where(exists, scores, LOG_ZERO)[:, :n]
@@ -460,7 +451,7 @@ class _Search:
         no_coverage = (torch.zeros((), device=device) + options.coverage_penalty) == 0
         self.is_plain = ~self.sampler.active & constraints.none & no_coverage  # () whether the fast loop may run
 
-    def run(self, start: State, first_tokens: Tensor | None, fast_loop: bool) -> Finished:
+    def run(self, start: State, first_tokens: Tensor | None) -> Finished:
         zeros = torch.zeros_like(self.first_beam + self.rank)  # (B, K) int64
         K, empty, floats = zeros.shape[1], zeros[..., None] + 0 * self.times, zeros.to(torch.get_default_dtype())
         mask = self.decoder.mask
@@ -472,8 +463,8 @@ class _Search:
             sequences=empty,
             finished=Finished(empty, floats + LOG_ZERO, floats + 2 * LOG_ZERO),
         )
-        if fast_loop:
-            beams = self._run_fast(cast("SourceDecoder", self.decoder), beams, start)
+        if isinstance(self.decoder, RowsDecoder):
+            beams = self._run_fast(self.decoder, beams, start)
         covered = torch.zeros(*zeros.shape, 1 if mask is None else mask.shape[1], device=zeros.device)  # (B, K, S)
         state = (beams, self.constraints.automaton.start(zeros), empty.clone(), covered, repeated(start, K))
         beams, *_ = _nested_loop(self._loop_condition, self._step, state)
@@ -482,7 +473,7 @@ class _Search:
     def _loop_condition(self, beams: Beams, *rest: Any) -> Tensor:
         return (beams.t < self.sampler.limit) & ~beams.done.all()
 
-    def _run_fast(self, decoder: SourceDecoder, beams: Beams, start: State) -> Beams:
+    def _run_fast(self, decoder: RowsDecoder, beams: Beams, start: State) -> Beams:
         """Search without penalties, constraints and sampling; return the beams, all done, with finished sequences.
 
         Its steps have half the operators. Each row begins with one beam, and leaves the batch when it is done.
@@ -498,7 +489,7 @@ class _Search:
         return beams._replace(done=beams.done | self.is_plain, finished=last.finished)
 
     def _fast_step(
-        self, decoder: SourceDecoder, rows: Tensor, beams: Beams, source: State, decoder_state: State
+        self, decoder: RowsDecoder, rows: Tensor, beams: Beams, source: State, decoder_state: State
     ) -> tuple[Any, ...]:
         """Run a step for the beams of these rows (B',); the finished sequences are those of all rows."""
         log_p, decoder_state, _ = decoder.with_source(source).step(beams.tokens.flatten(), decoder_state)  # (B' K, V)

@@ -15,7 +15,7 @@ from seqpipe.answers.metrics.text import BleuTokenizer as BleuTokenizer
 from seqpipe.nn.layers import BOS_ID, EOS_ID, PAD_ID, RealRows, logit_mask
 from seqpipe.nn.loops import State
 from seqpipe.nn.multi_source_attention import StageOutputs
-from seqpipe.nn.search import RowsDecoder, SearchOptions, SourceDecoder, beam_search
+from seqpipe.nn.search import RowsDecoder, SearchOptions, beam_search
 
 __all__ = ["DecoderSource", "Seq2SeqHead", "TargetVocabulary", "mask_before_end", "shift_right"]
 
@@ -123,7 +123,7 @@ class Seq2SeqHead(nn.Module, ABC):
         tokens, scores = beam_search(self._decoder(source), start, options, lengths=lengths, row_limits=limits)
         return {"tokens": tokens, "scores": scores}
 
-    def _decoder(self, source: DecoderSource) -> SourceDecoder:
+    def _decoder(self, source: DecoderSource) -> RowsDecoder:
         def step(rows: Any, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
             logits, state, attention = self.step(DecoderSource(rows[0], rows[1], source.shared), tokens, state)
             return self.log_p(logits), state, attention
@@ -180,8 +180,7 @@ class TargetVocabulary(nn.Module):
         return {name: ("target_vocabulary",) for name, _ in self.named_parameters()}
 
     def forward(self, ids: Tensor) -> Tensor:  # (…) -> (…, E)
-        vectors: Tensor = self.embedding(ids)
-        return vectors
+        return self.embedding(ids)
 
     def logits(self, readout: Tensor, logit_mask: Tensor) -> Tensor:  # (…, readout_dim), (V,) -> (…, V)
         if self.output is not None:

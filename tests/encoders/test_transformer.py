@@ -22,7 +22,7 @@ def build(**options: Any) -> Transformer:
 def as_library(layer: TransformerLayer, activation: str) -> nn.TransformerEncoderLayer:
     """The library's layer with our weights; its keys have a bias beside them, which changes nothing."""
     theirs = nn.TransformerEncoderLayer(
-        8, 2, 12, activation=activation, batch_first=True, norm_first=layer.pre, dropout=0.0
+        8, 2, 12, activation=activation, batch_first=True, norm_first=layer.pre_norm, dropout=0.0
     )
     weights, inner = dict(layer.attention.named_parameters()), layer.feedforward
     attention = theirs.self_attn
@@ -44,7 +44,7 @@ def expected(encoder: Transformer, x: Tensor, mask: Tensor, activation: str, cau
     weights = x = x.masked_fill(~mask[..., None], 0.0)
     for layer in encoder.layers:
         theirs = as_library(layer, activation)
-        read = theirs.norm1(x) if layer.pre else x
+        read = theirs.norm1(x) if layer.pre_norm else x
         masks = {"key_padding_mask": ~mask, "attn_mask": future}
         _, weights = theirs.self_attn(read, read, read, average_attn_weights=False, **masks)
         x = theirs(x, src_mask=future, src_key_padding_mask=~mask)

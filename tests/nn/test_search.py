@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from seqpipe.features.automaton import TextTrie
 from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID
 from seqpipe.nn.loops import State
-from seqpipe.nn.search import SearchOptions, beam_search, top_n
+from seqpipe.nn.search import Decoder, RowsDecoder, SearchOptions, beam_search, top_n
 
 N, S, V = 5, 3, 6  # the most tokens, source positions, vocabulary; [PAD] and [BOS] are never written
 H = 3  # what a model remembers of all tokens before the last: one of so many states
@@ -48,36 +48,36 @@ class Table(nn.Module):
         self.register_buffer("mask", real)
         self.steps = 0
 
-    def begin(self, rows: list[int]) -> "tuple[Reading, State]":
+    def decoder(self, rows: list[int] | Tensor) -> RowsDecoder:
+        return RowsDecoder(self.step, self.mask[rows], self.mask[rows])  # its steps read the number of rows
+
+    def begin(self, rows: list[int]) -> tuple[RowsDecoder, State]:
         chosen = torch.tensor(rows)
-        return Reading(self, self.mask[chosen]), (chosen, torch.zeros_like(chosen), torch.zeros_like(chosen))
+        return self.decoder(rows), (chosen, torch.zeros_like(chosen), torch.zeros_like(chosen))
+
+    def step(self, mask: Tensor, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
+        row, t, h = state
+        if not torch.compiler.is_exporting():
+            self.steps += 1
+        at = ((row * self.log_p.shape[1] + t) * H + h) * V + tokens
+        log_p, attention = (one.flatten(0, 3)[at] for one in (self.log_p, self.attention))
+        return log_p, (row, t + 1, (2 * h + tokens).remainder(H)), attention.unflatten(0, (mask.shape[0], -1))
 
     def row(self, row: int) -> tuple[Any, Any]:
         return self.log_p[row].double().numpy(), self.attention[row].double().numpy()
 
 
-class Reading(NamedTuple):
+class MinimalDecoder(NamedTuple):
+    """What the documentation asks of a decoder, and nothing else."""
+
     table: Table
-    mask: Tensor | None
+    mask: Tensor
 
-    @property
-    def source(self) -> State:
-        return () if self.mask is None else (self.mask,)
-
-    def with_source(self, source: State) -> "Reading":
-        return self._replace(mask=source[0]) if source else self
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
-        row, t, h = state
-        if not torch.compiler.is_exporting():
-            self.table.steps += 1
-        at = ((row * self.table.log_p.shape[1] + t) * H + h) * V + tokens
-        log_p, attention = (one.flatten(0, 3)[at] for one in (self.table.log_p, self.table.attention))
-        beams = None if self.mask is None else attention.unflatten(0, (self.mask.shape[0], -1))  # (B, K, S)
-        return log_p, (row, t + 1, (2 * h + tokens).remainder(H)), beams
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
+        return self.table.step(self.mask, tokens, state)
 
 
-def find(decoder: Reading, start: State, lengths: Tensor | None = None, **options: Any) -> tuple[Tensor, Tensor]:
+def find(decoder: Decoder, start: State, lengths: Tensor | None = None, **options: Any) -> tuple[Tensor, Tensor]:
     return beam_search(decoder, start, SearchOptions(**options), lengths=lengths)
 
 
@@ -272,7 +272,7 @@ def decide(table: Table, rows: Tensor, **given: Any) -> dict[str, Tensor]:
     for name in SIZES:
         given[name] = given[name].shape[0]
     start = (rows, torch.zeros_like(rows), torch.zeros_like(rows))
-    tokens, scores = find(Reading(table, table.mask[rows]), start, **given)
+    tokens, scores = find(table.decoder(rows), start, **given)
     return {"tokens": tokens, "scores": scores}
 
 
@@ -312,6 +312,13 @@ def test_any_beam_finds_what_a_search_in_plain_python_finds(beams: int, options:
         assert got == expected
         assert log_p[row, : len(expected)].tolist() == pytest.approx(scores(table, row, expected).tolist(), abs=1e-4)
         assert (log_p[row, len(expected) :] == LOG_ZERO).all()
+
+
+def test_a_decoder_needs_a_mask_and_steps_only(table: Table) -> None:
+    decoder, start = table.begin([3, 1, 2])
+    found = find(MinimalDecoder(table, table.mask[[3, 1, 2]]), start, beams=3, n_best=3, max_length=N)
+    expected = find(decoder, start, beams=3, n_best=3, max_length=N)
+    assert all(map(torch.equal, found, expected))
 
 
 def test_options_change_what_is_found() -> None:

@@ -65,8 +65,7 @@ class CharCNN(nn.Module):
     def forward(self, chars: Tensor) -> Tensor:  # (B, T, C) -> (B, T, D)
         largest = (self._sliding if torch.compiler.is_exporting() else self._by_word)(chars, self._tables())
         x = torch.where((chars != 0).any(2, keepdim=True), largest + self.bias, 0.0)
-        dropped: Tensor = self.dropout(x)
-        return dropped
+        return self.dropout(x)
 
     def _sliding(self, chars: Tensor, tables: list[Tensor]) -> Tensor:
         """Max pooling as one window moves over all words at once: fastest in onnxruntime."""

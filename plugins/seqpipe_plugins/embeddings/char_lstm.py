@@ -45,8 +45,7 @@ class CharLSTM(nn.Module):
         words = chars.flatten(0, 1)  # (B * T, C)
         states = self._read(words) if torch.compiler.is_exporting() else each_word_once(words, self._read)
         x = torch.where((chars != 0).any(2, keepdim=True), states.unflatten(0, chars.shape[:2]), 0.0)
-        dropped: Tensor = self.dropout(x)
-        return dropped
+        return self.dropout(x)
 
     def _read(self, words: Tensor) -> Tensor:  # (W, C) -> (W, D)
         lengths = (words != 0).sum(1).clamp(min=1)

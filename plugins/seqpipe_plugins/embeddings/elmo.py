@@ -69,5 +69,4 @@ class ELMo(nn.Module):
         if self.layer_norm:
             layers = F.layer_norm(layers, (self.dim,))
         mean = (self.weights.softmax(0)[:, None] * layers).sum(2)
-        x: Tensor = self.dropout(torch.where(mask[..., None], self.scale * mean, 0.0))
-        return x
+        return self.dropout(torch.where(mask[..., None], self.scale * mean, 0.0))

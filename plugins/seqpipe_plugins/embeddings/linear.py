@@ -40,5 +40,4 @@ class LinearEmbedding(nn.Module):
         return {"matrix": Matrix(normalise=options.get("normalise", True))}
 
     def forward(self, matrix: Tensor, mask: Tensor) -> Tensor:  # (B, T, F), (B, T) -> (B, T, D)
-        x: Tensor = self.dropout(self.linear(torch.where(mask[..., None], matrix, 0.0)))
-        return x
+        return self.dropout(self.linear(torch.where(mask[..., None], matrix, 0.0)))

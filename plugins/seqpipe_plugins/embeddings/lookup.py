@@ -84,5 +84,4 @@ class Lookup(nn.Module):
         if self.training and (self.word_dropout or self.rare_dropout):
             p = torch.where(self.rare[ids], max(self.word_dropout, self.rare_dropout), self.word_dropout)  # (B, T)
             ids = torch.where((torch.rand_like(p) < p) & (ids >= SPECIAL_COUNT), UNK_ID, ids)
-        x: Tensor = self.dropout(self.table(ids))
-        return x
+        return self.dropout(self.table(ids))

@@ -39,5 +39,4 @@ class Positions(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, mask: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
-        x: Tensor = self.dropout(torch.where(mask[..., None], self.vectors(mask), 0.0))
-        return x
+        return self.dropout(torch.where(mask[..., None], self.vectors(mask), 0.0))

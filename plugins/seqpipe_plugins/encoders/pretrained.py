@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
@@ -11,13 +10,12 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from seqpipe.nn.layers import BOS_ID, EOS_ID
-from seqpipe.nn.pretrained import has_segment_embeddings, longest_input, pretrained_model
+from seqpipe.nn.pretrained import has_segment_embeddings, layer_decay_factor, longest_input, pretrained_model
 from seqpipe.plugin import Checkpoint, Probability, UsageError
 
 _MAX_WINDOW_TOKENS = 512  # tokens of a window with both special ones; one of 8,192 takes gigabytes per layer
 # Families of `transformers` that accept the mask which is added to attention scores: it needs no row per query.
 _ADDED_MASK = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
-_LAYER = re.compile(r"\blayers?\.(\d+)\.")
 
 
 class PretrainedEncoder(nn.Module):
@@ -96,10 +94,7 @@ class PretrainedEncoder(nn.Module):
 
     def learning_rate_factor(self, name: str) -> float:
         """Return the factor of the learning rate of a parameter."""
-        layer = _LAYER.search(name)
-        if layer:
-            return self.layer_decay ** (self.depth - 1 - int(layer[1]))
-        return self.layer_decay**self.depth if "embed" in name else 1.0
+        return layer_decay_factor(name, self.layer_decay, self.depth, is_on_top="embed" not in name)
 
     def forward(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> dict[str, Tensor]:  # (B, T) each
         T = ids.shape[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, cast
 
@@ -13,7 +12,7 @@ from torch.nn import functional as F
 
 from seqpipe.nn.incremental import KVCacheEncoder
 from seqpipe.nn.layers import MASKED_LOGIT, GatedFeedForward, RMSNorm, linear_from
-from seqpipe.nn.pretrained import optional_attribute, pretrained_decoder
+from seqpipe.nn.pretrained import layer_decay_factor, optional_attribute, pretrained_decoder
 from seqpipe.plugin import NO_CHECKPOINT_ID, Checkpoint, DataError, Probability
 
 _ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none", "silu": ""}
@@ -76,11 +75,7 @@ class PretrainedDecoder(KVCacheEncoder):
 
     def learning_rate_factor(self, name: str) -> float:
         """Return the factor of the learning rate of a parameter."""
-        depth = len(self.layers)
-        layer = re.match(r"layers\.(\d+)\.", name)
-        if layer:
-            return self.layer_decay ** (depth - 1 - int(layer[1]))
-        return 1.0 if name.startswith("norm") else self.layer_decay**depth
+        return layer_decay_factor(name, self.layer_decay, len(self.layers), is_on_top=name.startswith("norm"))
 
     def embed(self, ids: Tensor) -> dict[str, Tensor]:  # (B, T) -> (B, T, D), (V, D), (V,)
         """Return token vectors without positions, and the weights of the output layer."""
@@ -98,8 +93,7 @@ class PretrainedDecoder(KVCacheEncoder):
         return x if self.positions is None else x + F.embedding(places.clamp(max=self.max_length - 1), self.positions)
 
     def leave(self, x: Tensor) -> Tensor:
-        normed: Tensor = self.norm(x)
-        return normed
+        return self.norm(x)
 
 
 class PreNormLayer(nn.Module):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.nn.layers import EOS_ID, UNK_ID
+from seqpipe.nn.pretrained import layer_decay_factor
 from seqpipe.nn.pretrained_seq2seq import pretrained_encoder_parts
 from seqpipe.plugin import Checkpoint, Probability
 
@@ -57,11 +57,8 @@ class PretrainedSeq2SeqEncoder(nn.Module):
 
     def learning_rate_factor(self, name: str) -> float:
         """Return the factor of the learning rate of a parameter."""
-        depth = len(self.stack.layers)
-        layer = re.match(r"stack\.layers\.(\d+)\.", name)
-        if layer:
-            return self.layer_decay ** (depth - 1 - int(layer[1]))
-        return 1.0 if name.startswith("stack.norm") else self.layer_decay**depth
+        is_on_top = name.startswith("stack.norm")
+        return layer_decay_factor(name, self.layer_decay, len(self.stack.layers), is_on_top=is_on_top)
 
     def forward(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T) twice -> (B, T, D), (B, D), (V, D)
         before, behind, T = len(self.before), len(self.behind), ids.shape[1]

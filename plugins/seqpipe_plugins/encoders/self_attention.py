@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from seqpipe.nn.attention import Attention, AttentionScore, attention_mask, needs_weights
-from seqpipe.nn.layers import PositionEmbeddings
+from seqpipe.nn.layers import PositionOption, position_embeddings
 from seqpipe.plugin import Probability
 
 
@@ -51,7 +51,7 @@ class SelfAttention(nn.Module):
         units: PositiveInt = 128,
         combine: bool = False,
         residual: bool = False,
-        positions: Literal["sinusoidal", "learned", "none"] = "none",
+        positions: PositionOption = "none",
         longest: PositiveInt = 512,
         scale: bool = True,
         causal: bool = False,
@@ -60,9 +60,7 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.dim, self.residual, self.causal = dim, residual, causal
         self.scale = dim**0.5 if scale else 1.0
-        self.positions = (
-            None if positions == "none" else PositionEmbeddings(dim, learned=positions == "learned", longest=longest)
-        )
+        self.positions = position_embeddings(positions, dim, longest)
         self.attention = Attention(dim, dim, score=score, units=units, heads=heads, combine=combine, dropout=dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D), (B, H, T, T)

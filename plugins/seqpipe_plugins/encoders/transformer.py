@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqpipe.nn.attention import Attention, attention_mask, fused_attention, needs_weights
 from seqpipe.nn.incremental import KVCacheEncoder
-from seqpipe.nn.layers import PositionEmbeddings, feed_forward
+from seqpipe.nn.layers import PositionOption, ResidualLayer, feed_forward, position_embeddings
 from seqpipe.plugin import Probability
 
 Norm = Literal["pre", "post"]
@@ -59,7 +59,7 @@ class Transformer(KVCacheEncoder):
         layers: PositiveInt = 2,
         heads: PositiveInt = 4,
         feedforward: PositiveInt | None = None,
-        positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal",
+        positions: PositionOption = "sinusoidal",
         longest: PositiveInt = 512,
         scale: bool = True,
         norm: Norm = "pre",
@@ -74,9 +74,7 @@ class Transformer(KVCacheEncoder):
         self.causal, self.scale = causal, width**0.5 if scale else 1.0
         self.groups, self.head_dim = heads, width // heads
         self.input = nn.Identity() if width == dim else nn.Linear(dim, width)
-        self.positions = (
-            None if positions == "none" else PositionEmbeddings(width, learned=positions == "learned", longest=longest)
-        )
+        self.positions = position_embeddings(positions, width, longest)
         self.dropout = nn.Dropout(dropout)
         inner = feedforward or 4 * width
         self.layers = nn.ModuleList(
@@ -111,31 +109,30 @@ class Transformer(KVCacheEncoder):
         return x if self.positions is None else self.scale * x + self.positions.at(places)
 
     def leave(self, x: Tensor) -> Tensor:
-        normed: Tensor = self.norm(x)
-        return normed
+        return self.norm(x)
 
     @property
     def _stack(self) -> list[TransformerLayer]:
         return cast("list[TransformerLayer]", list(self.layers))
 
 
-class TransformerLayer(nn.Module):
+class TransformerLayer(ResidualLayer):
     """One layer: (B, T, D) to the same shape, and the attention weights (B, H, T, T)."""
 
     def __init__(
         self, dim: int, heads: int, inner: int, norm: Norm, activation: str, dropout: float, attention_dropout: float
     ):
         super().__init__()
-        self.pre, self.attention_dropout = norm == "pre", attention_dropout
+        self.pre_norm, self.attention_dropout = norm == "pre", attention_dropout
         self.attention = Attention(dim, dim, score="multi-head", heads=heads, dropout=attention_dropout)
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
         self.dropout = nn.Dropout(dropout)
         self.feedforward = feed_forward(dim, inner, activation, dropout)
 
     def forward(self, x: Tensor, mask: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-        read = self._read(x)
+        read = self.before(0, x)
         context, weights = self.attention.attend(read, self.attention.project(read, mask), seen)
-        return self._add_residual(x, context), weights
+        return self._feed_forward(self.after(0, x, context)), weights
 
     def fused_forward(self, x: Tensor, places: Tensor, mask: Tensor, causal: bool) -> Tensor:
         """Run the layer with PyTorch's fused kernel, which returns no weights."""
@@ -144,18 +141,10 @@ class TransformerLayer(nn.Module):
         return self.output(x, context.transpose(1, 2).flatten(2))
 
     def project_qkv(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.attention.project_qkv(self._read(x))
+        return self.attention.project_qkv(self.before(0, x))
 
     def output(self, x: Tensor, context: Tensor) -> Tensor:
-        return self._add_residual(x, self.attention.output(context))
+        return self._feed_forward(self.after(0, x, self.attention.output(context)))
 
-    def _read(self, x: Tensor) -> Tensor:
-        read: Tensor = self.norms[0](x) if self.pre else x
-        return read
-
-    def _add_residual(self, x: Tensor, context: Tensor) -> Tensor:
-        first, second = self.norms
-        x = x + self.dropout(context)
-        x = x if self.pre else first(x)
-        x = x + self.dropout(self.feedforward(second(x) if self.pre else x))
-        return x if self.pre else second(x)
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        return self.after(1, x, self.feedforward(self.before(1, x)))

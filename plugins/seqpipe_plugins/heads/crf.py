@@ -133,8 +133,7 @@ class CRF(TaggingHead):
     ) -> Tensor:  # (B,)
         """Return the log-probability of the tags (B, T) without a gazetteer, which changes no difference of two."""
         emissions = crf.bounded(self.logits(x, mask, other_x, window, other_window), mask)
-        log_p: Tensor = crf.PathLogProbability.apply(emissions, self._chain(self.temperature), self._path(mask, tags))
-        return log_p
+        return crf.PathLogProbability.apply(emissions, self._chain(self.temperature), self._path(mask, tags))
 
     def _path(self, mask: Tensor, tags: Tensor) -> Tensor:  # -> (T, B)
         # The tag after the labels is the boundary: padding is a path along it without cost, so that texts of different

@@ -119,5 +119,4 @@ class Electra(nn.Module):
         return {"score": original.sum(1) / mask.sum(1)}
 
     def _logits(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, T)
-        logits: Tensor = self.detect(x)[..., 0]
-        return logits
+        return self.detect(x)[..., 0]

@@ -39,16 +39,9 @@ class LMOptions(search.GenerationOptions):
     @property
     def of_search(self) -> search.SearchOptions:
         """Options of a beam search that returns all beams."""
-        return search.SearchOptions(
-            beams=self.beams,
-            n_best=self.beams,
-            max_length=self.max_length,
-            length_penalty=self.length_penalty,
-            min_length=self.min_length,
-            early_stopping=self.early_stopping,
-            forbidden=self.forbidden,
-            allowed=self.allowed,
-        )
+        texts = {"forbidden": self.forbidden, "allowed": self.allowed}
+        stopping = {"min_length": self.min_length, "early_stopping": self.early_stopping}
+        return search.SearchOptions.of(self, n_best=self.beams, **texts, **stopping)
 
 
 class LM(nn.Module):
@@ -170,8 +163,9 @@ class LM(nn.Module):
         )
 
         def search_beams() -> State:
-            start, rules = incremental.start(prompt.before), {"row_limits": limits, "stop": stop, "fast_loop": False}
-            return search.beam_search(before.repeated(K), start, options.of_search, first_tokens=prompt.last, **rules)
+            decoder, start, first_tokens = before.repeated(K), incremental.start(prompt.before), prompt.last
+            rules = {"first_tokens": first_tokens, "row_limits": limits, "stop": stop}
+            return search.beam_search(decoder, start, options.of_search, **rules)
 
         _, order = search.top_n(generated.scores, K)
         texts = generated.tokens.gather(1, order[..., None].expand_as(generated.tokens))

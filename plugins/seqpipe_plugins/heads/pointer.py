@@ -150,12 +150,8 @@ class Pointer(nn.Module):
         """Return the likeliest sequences (B, n_best, N), -1 after the end, and their log-probabilities, best first."""
         source = self._read(x, mask)
         chosen = torch.zeros_like(source.real, dtype=torch.get_default_dtype())
-        search_options = SearchOptions(
-            beams=options.beams,
-            n_best=options.n_best,
-            max_length=mask.shape[1] + 1 if self.once else options.max_length,
-            length_penalty=options.length_penalty,
-        )
+        max_length = mask.shape[1] + 1 if self.once else options.max_length
+        search_options = SearchOptions.of(options, max_length=max_length)
         start = (*self._start(x, mask, state), chosen)
         tokens, scores = beam_search(RowsDecoder(self.step, source, mask), start, search_options)
         pointers = torch.where(tokens >= _FIRST_POSITION, tokens - _FIRST_POSITION, -1)

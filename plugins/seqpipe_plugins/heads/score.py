@@ -66,8 +66,7 @@ class ScoreHead(PooledHead):
         if self.training and not self.bounded:
             self._see(whole_batch(score).double())
         output, _ = self._output(x, mask, state, learning=True)
-        error: Tensor = self.error(output, (score - self.line[0]) / self.line[1])
-        return error
+        return self.error(output, (score - self.line[0]) / self.line[1])
 
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """Return the number of each text (B,)."""

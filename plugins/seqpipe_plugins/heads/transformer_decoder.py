@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from seqpipe.nn import multi_source_attention as multi_source
 from seqpipe.nn.attention import Attention, attention_mask, needs_weights
 from seqpipe.nn.corruption import SpanCorruption
-from seqpipe.nn.layers import PositionEmbeddings, feed_forward
+from seqpipe.nn.layers import PositionOption, ResidualLayer, feed_forward, position_embeddings
 from seqpipe.nn.loops import State
 from seqpipe.nn.seq2seq_head import DecoderSource, Seq2SeqHead, TargetVocabulary, shift_right
 from seqpipe.plugin import SPAN_MARKS, BleuTokenizer, Probability
@@ -63,7 +63,7 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
         layers: PositiveInt = 2,
         heads: PositiveInt = 4,
         feedforward: PositiveInt | None = None,
-        positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal",
+        positions: PositionOption = "sinusoidal",
         longest: PositiveInt = 512,
         scale: bool = True,
         norm: Literal["pre", "post"] = "pre",
@@ -83,9 +83,7 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
         self.vocabulary = TargetVocabulary(len(target_vocabulary), width, width, tie=tie)
         self.rows = {f"vocabulary.{name}": axes for name, axes in self.vocabulary.rows.items()}
         self.scale = width**0.5 if scale else 1.0
-        self.positions = (
-            None if positions == "none" else PositionEmbeddings(width, learned=positions == "learned", longest=longest)
-        )
+        self.positions = position_embeddings(positions, width, longest)
         self.dropout = nn.Dropout(dropout)
         inner, pre = feedforward or 4 * width, norm == "pre"
         self.layers = nn.ModuleList(
@@ -116,7 +114,7 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
         t = torch.full((1,), state[0].shape[2], device=tokens.device)
         x, after, weights = self._add_positions(self.vocabulary(tokens), t), [], tokens  # (R, D)
         for number, layer in enumerate(self._stack):
-            query, *new = layer.itself.project_qkv(layer.first(x))  # (R, H, 1, D / H) each
+            query, *new = layer.itself.project_qkv(layer.before(0, x))  # (R, H, 1, D / H) each
             pairs = zip(state[2 * number : 2 * number + 2], new, strict=True)
             keys, values = (torch.cat(pair, 2) for pair in pairs)  # (R, H, t + 1, D / H)
             after += [keys, values]
@@ -130,7 +128,7 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
         everything = torch.ones_like(ids, dtype=torch.bool)
         seen, weights = attention_mask(everything, causal=True), x
         for layer, memory in zip(self._stack, source.parts, strict=True):
-            read, returned = layer.first(x), layer is self.layers[-1] and needs_weights()
+            read, returned = layer.before(0, x), layer is self.layers[-1] and needs_weights()
             context, _ = layer.itself.attend(read, layer.itself.project(read, everything), seen, weights=False)
             x, weights = layer(x, context, memory, weights=returned)
         return self.vocabulary.logits(self.norm(x), self.logit_mask), weights.mean(1)
@@ -140,7 +138,7 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
         return vectors if self.positions is None else vectors + self.positions.at(t)
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(ResidualLayer):
     """A decoder layer on projected keys and values of its own tokens and of the sources."""
 
     def __init__(
@@ -155,7 +153,7 @@ class DecoderLayer(nn.Module):
         dropout: float,
     ):
         super().__init__()
-        self.pre = pre
+        self.pre_norm = pre
         self.itself = Attention(dim, dim, score="multi-head", heads=heads, dropout=dropout)
         self.source = multi_source.SourceAttention(
             dim, sources, combine=combine, score="multi-head", heads=heads, dropout=dropout
@@ -165,20 +163,12 @@ class DecoderLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.feedforward = feed_forward(dim, inner, activation, dropout)
 
-    def first(self, x: Tensor) -> Tensor:
-        """Return the input of self-attention."""
-        return self.norms[0](x) if self.pre else x
-
     def forward(
         self, x: Tensor, context: Tensor, source: multi_source.ProjectedSources, *, weights: bool = True
     ) -> tuple[Tensor, Tensor]:  # (R, N, D) or (R, D), the same, … -> the same, (B, H, K * N, S or 0)
-        x = self._add_residual(0, x, context)
-        read = self.norms[1](x) if self.pre else x
+        x = self.after(0, x, context)
+        read = self.before(1, x)
         rows = read.reshape(source.masks[0].shape[0], -1, read.shape[-1])  # (B, K * N, D): a row's beams, concatenated
         context, attended = self.source.attend(rows, source, weights=weights)
-        x = self._add_residual(1, x, self.merge(context).reshape(x.shape))
-        return self._add_residual(2, x, self.feedforward(self.norms[2](x) if self.pre else x)), attended
-
-    def _add_residual(self, number: int, x: Tensor, update: Tensor) -> Tensor:
-        x = x + self.dropout(update)
-        return x if self.pre else self.norms[number](x)
+        x = self.after(1, x, self.merge(context).reshape(x.shape))
+        return self.after(2, x, self.feedforward(self.before(2, x))), attended
