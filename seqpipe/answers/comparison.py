@@ -10,6 +10,7 @@ from typing import Any
 from seqpipe.answers.metrics.f1 import SPLIT_TAG
 from seqpipe.answers.tagging_schemes import Span
 from seqpipe.answers.task import Task
+from seqpipe.features.document import Record
 
 RIGHT, MISSED, SPURIOUS = "right", "missed", "spurious"
 SPAN_KINDS = (RIGHT, "wrong type", "wrong boundary", "wrong type and boundary", MISSED, SPURIOUS)
@@ -88,6 +89,17 @@ _NOT_PROBABLE = ("score", "candidate", "structured")  # kinds whose `score` is n
 def is_wrong(item: Row) -> bool:
     """Return whether an item of an answer differs from that of the reference."""
     return bool(item["gold"] != item["predicted"] or item.get("kind", RIGHT) != RIGHT)
+
+
+def right_items(rows: Iterable[Row]) -> list[list[bool]]:
+    """Return whether each item of each row is right."""
+    return [[not is_wrong(item) for item in row["items"]] for row in rows]
+
+
+def compare_answers(task: Task, records: Sequence[Record], answers: Sequence[Any]) -> list[list[Row]]:
+    """Return the rows of `compare_heads` for each record of a chunk."""
+    rows = zip(task.golds(records), answers, strict=True)
+    return [[*compare_heads(task, *row)] for row in rows]
 
 
 def compare_heads(task: Task, gold: Any, answer: Any) -> Iterator[Row]:

@@ -102,6 +102,10 @@ class MultiHeadTask(Task[JointAnswer]):
     def gold(self, record: Record) -> dict[str, Any]:
         return {head: part.gold(record) for head, part in self.parts.items()}
 
+    def golds(self, records: Sequence[Record]) -> list[dict[str, Any]]:
+        columns = [part.golds(records) for part in self.parts.values()]
+        return [dict(zip(self.parts, row, strict=True)) for row in zip(*columns, strict=True)]
+
     def predicted(self, answer: JointAnswer) -> dict[str, Any]:
         return {head: part.predicted(answer[head]) for head, part in self.parts.items()}
 

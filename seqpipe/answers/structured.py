@@ -493,9 +493,12 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
 
     def gold(self, record: Record) -> dict[str, Any]:
         """Return each field's value, with words by their (start, end), so that texts that were split alike match."""
+        return self.golds([record])[0]
+
+    def golds(self, records: Sequence[Record]) -> list[dict[str, Any]]:
         counts_words = any(field.per != TEXT or field.type == POSITION for field in self.kind.fields)
-        places = word_places(record) if counts_words else []
-        return {field.name: gold_value(field, record, places) for field in self.kind.fields}
+        rows = zip(records, word_places(records) if counts_words else [[] for _ in records], strict=True)
+        return [{field.name: gold_value(field, *row) for field in self.kind.fields} for row in rows]
 
     def predicted(self, answer: Any) -> dict[str, Any]:
         words = answer.get("words", [])

@@ -30,7 +30,7 @@ from seqpipe.answers.types import (
     UnseenLabelError,
 )
 from seqpipe.errors import DataError, attempts
-from seqpipe.features.document import OVERLAP_FIX, Arrays, Doc, Record, first_docs, locate_words, word_offsets_of
+from seqpipe.features.document import OVERLAP_FIX, Arrays, Doc, Record, first_docs, places_of_words, word_offsets_of
 from seqpipe.features.vocabulary import Vocabulary
 
 NO_SCHEME = "none"  # scheme of a head whose labels are tags, not parts of spans
@@ -329,8 +329,12 @@ class TagsTask(WordLabelsTask[TagsAnswer, Tags]):
 
     def gold(self, record: Record) -> list[tuple[str, int, int]]:
         """Return (tag, start, end) of every word of the reference."""
-        tags, places = required_field(record, self.kind.target or "tags"), word_places(record)
-        return [(tag, *place) for tag, place in zip(tags, places, strict=True)]
+        return self.golds([record])[0]
+
+    def golds(self, records: Sequence[Record]) -> list[list[tuple[str, int, int]]]:
+        tags = [required_field(record, self.kind.target or "tags") for record in records]
+        rows = zip(tags, word_places(records), strict=True)
+        return [[(tag, *place) for tag, place in zip(*row, strict=True)] for row in rows]
 
     def counter(self) -> Counts:
         return TagCounter()
@@ -403,11 +407,19 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
 
     def gold(self, record: Record) -> list[tuple[str, int, int]]:
         """Return (label, start, end) of every span of the reference, in code points."""
-        tags = record.get(self.kind.target or "tags")
-        if tags is None:
-            return [(span["label"], span["start"], span["end"]) for span in required_field(record, "spans")]
-        places = word_places(record)
-        return [(label, places[a][0], places[b - 1][1]) for label, a, b in schemes.spans(tags)]
+        return self.golds([record])[0]
+
+    def golds(self, records: Sequence[Record]) -> list[list[tuple[str, int, int]]]:
+        tags, golds = [record.get(self.kind.target or "tags") for record in records], []
+        tagged = [record for record, each in zip(records, tags, strict=True) if each is not None]
+        places_of_tagged = iter(word_places(tagged))
+        for record, each in zip(records, tags, strict=True):
+            if each is None:
+                golds.append([(span["label"], span["start"], span["end"]) for span in required_field(record, "spans")])
+            else:
+                places = next(places_of_tagged)
+                golds.append([(label, places[a][0], places[b - 1][1]) for label, a, b in schemes.spans(each)])
+        return golds
 
     def counter(self) -> Counts:
         return SpanCounter()
@@ -425,10 +437,11 @@ def label_ids(ids: Mapping[str, int], labels: Sequence[str]) -> list[int]:
     return [ids[label] for label in labels]
 
 
-def word_places(record: Record) -> list[tuple[int, int]]:
-    """Return start and end of each word in a record's text, by default the words joined by spaces."""
-    words = required_field(record, "words")
-    return locate_words(words, record.get("text") or " ".join(words))
+def word_places(records: Sequence[Record]) -> list[list[tuple[int, int]]]:
+    """Return start and end of each word in the text of each record, by default the words joined by spaces."""
+    words = [required_field(record, "words") for record in records]
+    texts = [record.get("text") or " ".join(row) for record, row in zip(records, words, strict=True)]
+    return places_of_words([*zip(words, texts, strict=True)])
 
 
 def _word_spans(

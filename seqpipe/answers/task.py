@@ -46,6 +46,10 @@ class Task(ABC, Generic[A]):
     def gold(self, record: Record) -> Any:
         """Return the reference of a record; DataError if it has none."""
 
+    def golds(self, records: Sequence[Record]) -> list[Any]:
+        """Return the reference of each record of a chunk."""
+        return [self.gold(record) for record in records]
+
     @abstractmethod
     def predicted(self, answer: A) -> Any:
         """Return the part of an answer that is compared with the reference."""

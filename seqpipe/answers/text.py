@@ -430,8 +430,13 @@ class TextTask(HeadTask[TextAnswers, W]):
 
     def gold(self, record: Record) -> str | list[str]:
         """Return the reference, or several."""
-        first, *more = references(record, self.kind.target or "target")
-        return [first, *more] if more else first
+        return self.golds([record])[0]
+
+    def golds(self, records: Sequence[Record]) -> list[str | list[str]]:
+        rows = [_raw_references(record, self.kind.target or "target") for record in records]
+        clean = iter(clean_texts([text for texts in rows for text in texts]))
+        references = [[next(clean) for _ in texts] for texts in rows]
+        return [texts if len(texts) > 1 else texts[0] for texts in references]
 
     def predicted(self, answer: TextAnswers) -> str:
         return best_of(answer)["generated_text"]

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from seqpipe.answers.comparison import Row, compare_heads, is_wrong
+from seqpipe.answers.comparison import Row, compare_answers, right_items
 from seqpipe.answers.task import Task
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import InputSource
 from seqpipe.features.vocabulary import SPECIALS, UNK
+from seqpipe.runtime.predictor import CHUNK, chunks
 
 HISTOGRAM_BINS = 10  # of a histogram
 CALIBRATION_BINS = 15  # as in Guo et al. 2017, and in the messages of training
@@ -21,16 +23,23 @@ MOST_RECORDS = 5_000  # records of a set of which lengths, labels and unknown wo
 
 
 def judge(task: Task, featurizer: InputSource, answers: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
-    """Yield a row for each head's answer to each record of a run's `answers`, as `Run.errors` documents it."""
-    docs = featurizer.docs([row["record"] for row in answers])
-    for row, doc in zip(answers, docs, strict=True):
-        for compared in compare_heads(task, task.gold(row["record"]), row["answer"]):
-            yield {**row, "text": doc.text, "tokens": len(doc), **compared}
+    """Iterate over a row for each head's answer to each record of a run's `answers`, as `Run.errors` documents it."""
+    return chain.from_iterable(_judge(task, featurizer, chunk) for chunk in chunks(answers, CHUNK))
+
+
+def _judge(task: Task, featurizer: InputSource, answers: Sequence[Mapping[str, Any]]) -> list[Row]:
+    records = [row["record"] for row in answers]
+    compared = compare_answers(task, records, [row["answer"] for row in answers])
+    rows = zip(answers, featurizer.docs(records), compared, strict=True)
+    return [{**row, "text": doc.text, "tokens": len(doc.ids), **part} for row, doc, parts in rows for part in parts]
 
 
 def errors(judged: Iterable[Row]) -> list[Row]:
     """Return the wrong answers, the most confident first, with the wrong ones of their `items`."""
-    wrong = [{**row, "items": [*filter(is_wrong, row["items"])]} for row in judged if not row["right"]]
+    wrong = [row for row in judged if not row["right"]]
+    for i, right in enumerate(right_items(wrong)):
+        items = [item for item, is_right in zip(wrong[i]["items"], right, strict=True) if not is_right]
+        wrong[i] = {**wrong[i], "items": items}
     return sorted(wrong, key=lambda row: (-row["wrongness"], -len(row["items"])))
 
 
@@ -43,11 +52,12 @@ def confusion(judged: Iterable[Row]) -> list[Row]:
     return [{name: value for name, value in row.items() if name not in empty} for row in rows]
 
 
-def scored(judged: Iterable[Row]) -> list[tuple[float, bool]]:
+def scored(judged: Sequence[Row]) -> list[tuple[float, bool]]:
     """Return the probability of each answered item, or of each answer, and whether it is right."""
     pairs: list[tuple[float | None, bool]] = []
-    for row in judged:
-        answered = [(item["score"], not is_wrong(item)) for item in row["items"] if item["predicted"] is not None]
+    for row, right in zip(judged, right_items(judged), strict=True):
+        items = zip(row["items"], right, strict=True)
+        answered = [(item["score"], is_right) for item, is_right in items if item["predicted"] is not None]
         pairs += answered if row["items"] else [(row["score"], row["right"])]
     return [(score, right) for score, right in pairs if score is not None]
 

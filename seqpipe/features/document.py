@@ -148,6 +148,11 @@ def locate_words(words: Sequence[str], text: str, at: str = "") -> list[tuple[in
     return offsets
 
 
+def places_of_words(rows: Sequence[tuple[Sequence[str], str]]) -> list[list[tuple[int, int]]]:
+    """Return the offsets of the words of each row in its text, as `locate_words`."""
+    return [locate_words(words, text) for words, text in rows]
+
+
 class TokenCounter:
     """Counts the occurrences of each id below `size`, and the tokens of the longest text."""
 

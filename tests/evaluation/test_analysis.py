@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from room_calls import calls_between_rooms
 from sklearn.metrics import confusion_matrix
 from torchmetrics.classification import BinaryCalibrationError
 
 from seqpipe.answers.classification import Label, LabelTask
 from seqpipe.answers.comparison import MISSED, RIGHT, SPAN_KINDS, SPURIOUS, pair_spans
 from seqpipe.answers.metrics.f1 import SpanCounter
+from seqpipe.answers.tagging import Spans, SpansTask
+from seqpipe.answers.text import Text, TextTask
 from seqpipe.evaluation.analysis import calibration, confusion, errors, judge, scored, training_findings
 from seqpipe.features.sources import TextSource
 from seqpipe.report.plots import histogram
@@ -44,6 +47,31 @@ def test_the_confusion_of_labels_is_that_of_scikit_learn_and_the_most_confident_
     assert [row["wrongness"] for row in wrong] == sorted((row["wrongness"] for row in wrong), reverse=True)
     assert all(row["score"] == row["wrongness"] == row["answer"]["score"] for row in wrong)
     assert {row["tokens"] for row in wrong} == {1}
+
+
+def test_calls_between_subpackages_are_for_chunks_of_answers() -> None:
+    source, spans = TextSource(WordsTokenizer().train([["w1"]]), {}), SpansTask(Spans(["O", "B-PER", "I-PER"]))
+    answers: list[tuple[Any, list[dict[str, Any]]]] = []
+    for task, target, answer in (
+        (LabelTask(Label(NAMES)), {"label": "food"}, {"label": "wood", "score": 0.5}),
+        (spans, {"spans": [{"label": "PER", "start": 0, "end": 2}]}, []),
+        (spans, {"words": ["a", "b"], "tags": ["O", "B-PER"]}, []),
+        (TextTask(Text(WordsTokenizer().train(["a b"]))), {"target": "b a"}, {"generated_text": "b", "score": 0.5}),
+    ):
+        answers.append((task, [{"set": "test", "record": {"text": "a b", **target}, "answer": answer}]))
+    for task, rows in answers:
+        counts = []
+        for times in (50, 200):
+
+            def analyse(task: Any = task, answers: Any = rows * times) -> None:
+                judged = [*judge(task, source, answers)]
+                assert len(errors(judged)) == len(answers)
+                assert confusion(judged) or isinstance(task, TextTask)
+                scored(judged)
+
+            counts.append(calls_between_rooms(analyse))
+        assert counts[0] == counts[1]
+        assert ("evaluation", "answers: compare_answers") in counts[0]
 
 
 @pytest.mark.parametrize(
