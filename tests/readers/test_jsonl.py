@@ -115,7 +115,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ('{"words": ["a"], "spans": []}\n', {}, "1", "this line is split into words; give the words `tags`"),
     ('{"words": "a b"}\n', {}, "1", "`words` is a string; it must be a list of strings"),
     ('{"words": ["a", ""]}\n', {}, "1", "item 2 of `words` is an empty string"),
-    (words(["O"]), {}, "1", "2 `words` but 1 `tags`; give one tag a word"),
+    (words(["O"]), {}, "1", "1 tags for 2 words; give one tag a word"),
     (words([None, "O"]), {}, "1", "item 1 of `tags` is null"),
     (words(None), {}, "1", "`tags` is null"),
     (words(["O", "I-X"]), {}, "1", "tag 2: 'I-X' cannot follow 'O' in IOB2; the sentence is well-formed IOB1"),

@@ -40,9 +40,11 @@ class Lenient:
 
     Attributes:
         left_out: The errors of the records that were left out; None where the first such error ends the reading.
+        empty_message: What is wrong with a file without records, and the fix.
     """
 
     left_out: list[str] | None = None
+    empty_message: str
 
     def leave_out(self, error: DataError) -> None:
         """Raise the error of a record, or note it where such records are left out (`data.bad_rows: skip`)."""
@@ -58,6 +60,15 @@ class Lenient:
             self.leave_out(error)
         else:
             yield {"where": where, **record}
+
+    def not_empty(self, records: Iterable[Record], path: Path) -> Iterator[Record]:
+        """Yield the records of a file; DataError if there is none, unless some were left out."""
+        is_empty = True
+        for record in records:
+            is_empty = False
+            yield record
+        if is_empty and not self.left_out:
+            raise DataError(f"{path}: {self.empty_message}")
 
 
 class FileFields(Lenient):
@@ -90,7 +101,6 @@ class FileReader(Lenient, ABC):
         encoding: Encoding of the file, such as cp1252 or utf-16.
     """
 
-    encoding = "utf-8"
     empty_message = "there is nothing in this file; give one with at least one example"
 
     def __init__(self, *, encoding: str = "utf-8"):
@@ -98,12 +108,7 @@ class FileReader(Lenient, ABC):
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of a file, one at a time; DataError names file, line and fix."""
-        is_empty = True
-        for record in self.records(self.lines(path), str(path)):
-            is_empty = False
-            yield record
-        if is_empty and not self.left_out:
-            raise DataError(f"{path}: {self.empty_message}")
+        return self.not_empty(self.records(self.lines(path), str(path)), path)
 
     def lines(self, path: Path) -> Iterator[str]:
         return file_lines(path, self.encoding)

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from seqpipe.plugin import JSON_DECODER, DataError, UsageError, open_file
 
-from . import LineReader, Record, check_encoding
+from . import DEFAULT_TAGS, LineReader, Record, TagSpec, check_encoding
 from .objects import ObjectOptions, Objects, describe_value
 
 _SYNTAX = 'write a list of objects, such as [{"text": …, "label": …}, …]'
@@ -33,8 +33,15 @@ class Json(Objects):
         encoding: Encoding of the file, such as cp1252 or utf-16.
     """
 
-    def __init__(self, *, list: str | None = None, encoding: str = "utf-8", objects: ObjectOptions):
-        super().__init__(objects=objects)
+    def __init__(
+        self,
+        *,
+        list: str | None = None,
+        encoding: str = "utf-8",
+        objects: ObjectOptions,
+        tagging: TagSpec = DEFAULT_TAGS,
+    ):
+        super().__init__(objects=objects, tagging=tagging)
         self.encoding = check_encoding(encoding)
         self.keys = list.split(".") if list is not None else []
         if "" in self.keys:
@@ -57,12 +64,12 @@ class Jsonl(Objects, LineReader):
     the text is `user.says`, in the reader's options and as a field.
     """
 
-    def __init__(self, *, encoding: str = "utf-8", objects: ObjectOptions):
-        super().__init__(objects=objects)
+    def __init__(self, *, encoding: str = "utf-8", objects: ObjectOptions, tagging: TagSpec = DEFAULT_TAGS):
+        super().__init__(objects=objects, tagging=tagging)
         self.encoding = check_encoding(encoding)
 
     def items(self, path: Path) -> Iterator[Record]:
-        return LineReader.read(self, path)
+        return self.records(self.lines(path), str(path))
 
     def parse(self, line: str, where: str) -> Record:
         item = parse_json(line, where)

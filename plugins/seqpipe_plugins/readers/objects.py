@@ -20,7 +20,7 @@ from seqpipe.plugin import (
     with_paths,
 )
 
-from . import FileFields, IllFormed, Lenient, Record, SchemeOption, TagError, TagSpec, field_name
+from . import DEFAULT_TAGS, FileFields, Lenient, Record, TagSpec, field_name
 
 MOST_SPANS = 20_000  # that are read to recognise what offsets count
 
@@ -36,10 +36,6 @@ class ObjectOptions:
         words: Key of the words of a pre-split text.
         tags: Key of the tags.
         spans: Key of the spans; a span may also be a list [start, end, label].
-        scheme: Tagging scheme; IO for entities without B- and I-, none for plain tags, such as parts of speech.
-        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
-        tag_format: Spelling of the tag that begins an entity PER, such as B_PER, PER-B or b-PER.
-        outside: Tag of words outside of entities.
         joiner: Text between two words; "" for Chinese characters.
         files: Keys that name files, such as pictures, relative to the folder of the data file.
         offsets: What the offsets of spans count: characters (code points, the end exclusive), UTF-16 units, bytes of
@@ -52,10 +48,6 @@ class ObjectOptions:
     words: str = "words"
     tags: str = "tags"
     spans: str = "spans"
-    scheme: SchemeOption = "IOB2"
-    ill_formed: IllFormed = "error"
-    tag_format: str = "B-PER"
-    outside: str = "O"
     joiner: str = " "
     files: list[str] = field(default_factory=list)
     offsets: Offsets = "characters"
@@ -78,19 +70,14 @@ class SpansReader(Lenient, ABC):
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of a UTF-8 file, one at a time; DataError names file, line and fix."""
-        empty = True
         try:
-            for record in self.items(path):
-                empty = False
-                yield record
+            yield from self.not_empty(self.items(path), path)
         except SpanError as error:
             offsets, message = self.fitting_offsets(path)
             if offsets == self.offsets:
                 raise DataError(f"{error} ({message}; `bad_rows: skip` leaves such texts out)") from error
             key = "data.reader.offsets" if offsets == "characters" else "data.offsets"
             raise DataError(f"{path}: {message}; set {key}: {offsets} (the first: {error})") from error
-        if empty and not self.left_out:
-            raise DataError(f"{path}: {self.empty_message}")
 
     def fitting_offsets(self, path: Path) -> tuple[Offsets, str]:
         """Return what the offsets in a file count, and a message with the number of spans that fit."""
@@ -154,12 +141,12 @@ class Objects(SpansReader, FileFields):
 
     fields = ("text", "words", "tags", "spans", "where")
 
-    def __init__(self, *, objects: ObjectOptions):
+    def __init__(self, *, objects: ObjectOptions, tagging: TagSpec = DEFAULT_TAGS):
         self.text, self.words, self.tags, self.spans = objects.text, objects.words, objects.tags, objects.spans
         renamed = (("label", objects.label), ("labels", objects.labels))
         self.renamed = {key: field for field, key in renamed if key is not None}
-        self.tagging = TagSpec(objects.scheme, objects.ill_formed, objects.tag_format, objects.outside)
-        self.joiner, self.offsets, self.file_fields = objects.joiner, objects.offsets, objects.files
+        self.tagging, self.joiner = tagging, objects.joiner
+        self.offsets, self.file_fields = objects.offsets, objects.files
 
     def record(self, item: dict[str, Any], where: str) -> Record:
         """The record of an object; DataError begins with `where` and names the fix."""
@@ -198,14 +185,7 @@ class Objects(SpansReader, FileFields):
         words = _strings(item[self.words], self.words, where)
         record: Record = {"text": self.joiner.join(words), "words": words}
         if self.tags in item:
-            tags = _strings(item[self.tags], self.tags, where)
-            if len(tags) != len(words):
-                problem = f"{len(words)} `{self.words}` but {len(tags)} `{self.tags}`"
-                raise DataError(f"{where}: {problem}; give one tag a word")
-            try:
-                record["tags"] = self.tagging.to_iob2(tags)
-            except TagError as error:
-                raise DataError(f"{where}: tag {error.position + 1}: {error}") from error
+            record["tags"] = self.tagging.of_words(words, _strings(item[self.tags], self.tags, where), where)
         return record
 
     def _from_text(self, item: dict[str, Any], where: str) -> Record:

@@ -32,6 +32,8 @@ class Parquet(Objects):
         spans: Column of the spans; a span may also be a list [start, end, label].
     """
 
+    empty_message = "there is no row in this file; give one with at least one example"
+
     def items(self, path: Path) -> Iterator[Record]:
         try:
             import pyarrow as pa
@@ -44,8 +46,6 @@ class Parquet(Objects):
         except (OSError, pa.ArrowException) as error:
             problem = f"cannot be read after row {row} ({' '.join(str(error).split())})"
             raise DataError(f"{path}: {problem}; is it a Parquet file, and whole?") from error
-        if not row:
-            raise DataError(f"{path}: there is no row in this file; give one with at least one example")
 
     def rows(self, path: Path) -> Iterator[dict[str, Any]]:
         """The rows of a Parquet or Arrow file, or of the Arrow files of a folder, with names in place of numbers."""
