@@ -195,6 +195,13 @@ def test_a_bundle_without_golden_examples_is_refused_unless_it_says_why(tiny_bun
     assert verify_bundle(explained)["no_golden"] == "every answer ties"
 
 
+def test_a_golden_example_that_cannot_be_answered_is_an_error_of_the_bundle(tiny_bundle: Path, tmp_path: Path) -> None:
+    golden = [{"record": {"text": "Anna calls Zoe"}, "answer": []}]
+    path = changed_bundle(tiny_bundle, tmp_path / "forged", golden=golden, limits={"tokens": 2})
+    with pytest.raises(BundleError, match=r"forged: a golden example cannot be answered here: .* limit of 2"):
+        verify_bundle(path)
+
+
 Files = Callable[[Mapping[str, bytes]], dict[str, bytes]]
 
 
