@@ -30,7 +30,6 @@ from seqpipe.serve.http import (
     deadline,
     decode_json,
     encode_json,
-    header,
     is_large,
     parse_body,
     read_body,
@@ -190,14 +189,14 @@ def _binary_texts(body: bytes, at: int, size: int, name: str) -> list[str]:
     if not 0 <= size <= len(body) - at:
         remaining = f"{len(body) - at:,} bytes are left of the body"
         raise UsageError(f"input {name!r}: {_SIZE_PARAMETER} is {size!r}, but {remaining}")
-    texts, end = [], at + size
+    data, texts, end = body[at : at + size], [], 0
     try:
-        while at < end:
-            (length,) = _LENGTH.unpack_from(body, at) if at + _LENGTH.size <= end else _LENGTH.unpack(body[at:end])
-            at += _LENGTH.size + length
-            if at > end:
+        while end < size:
+            (length,) = _LENGTH.unpack_from(data, end)
+            end += _LENGTH.size + length
+            if end > size:
                 raise struct.error(f"an element has {length:,} bytes")
-            texts.append(body[at - length : at].decode())
+            texts.append(data[end - length : end].decode())
         return texts
     except (UnicodeDecodeError, struct.error) as error:
         fault = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "cut off"
@@ -260,17 +259,13 @@ def _typed_outputs(schema: Schema, path: tuple[str, ...]) -> Iterator[Output]:
 def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
     """Return the routes: `GET /v2`, health, and below `/v2/models/NAME` metadata, readiness and inference."""
 
-    async def server(request: Request) -> Response:
-        repository = [] if settings.repository is None else ["model_repository"]
-        extensions = ["binary_tensor_data", *repository]
-        return JSONResponse({"name": "seqpipe", "version": VERSION, "extensions": extensions})
-
+    repository = [] if settings.repository is None else ["model_repository"]
+    server = {"name": "seqpipe", "version": VERSION, "extensions": ["binary_tensor_data", *repository]}
     # The server listens only after every bundle has answered its golden examples, and not while it stops.
-    async def live(request: Request) -> JSONResponse:
-        return JSONResponse({"live": True})
+    states = {"/v2": server, "/v2/health/live": {"live": True}, "/v2/health/ready": {"ready": True}}
 
-    async def all_ready(request: Request) -> JSONResponse:
-        return JSONResponse({"ready": True})
+    async def state(request: Request) -> Response:
+        return JSONResponse(states[request.scope["path"]])
 
     async def model(request: Request) -> Response:
         return JSONResponse(metadata(_service(catalog, request)))
@@ -281,11 +276,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
     async def infer(request: Request) -> Response:
         return await _infer(request, catalog, settings)
 
-    paths: list[BaseRoute] = [
-        Route("/v2", server),
-        Route("/v2/health/live", live),
-        Route("/v2/health/ready", all_ready),
-    ]
+    paths: list[BaseRoute] = [Route(path, state) for path in states]
     for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
         paths += [Route(path, model), Route(f"{path}/ready", ready)]
         paths.append(Route(f"{path}/infer", infer, methods=["POST"]))
@@ -315,11 +306,10 @@ def metadata(service: Service) -> dict[str, Any]:
 async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Response:
     end = deadline(request.scope, settings)
     body = await read_body(request.scope, request.receive, settings)
-    header_length = header(request.scope, HEADER_LENGTH.lower().encode())
-    if header_length is not None and not header_length.isdigit():
-        raise UsageError(f"{HEADER_LENGTH} must be a number of bytes, not {header_length.decode('latin-1')!r}")
-    json_length = None if header_length is None else int(header_length)
-    parsed, inputs = await call_off_loop(is_large(), read_request, body, json_length)
+    length = request.headers.get(HEADER_LENGTH)
+    if length is not None and not length.isdecimal():
+        raise UsageError(f"{HEADER_LENGTH} must be a number of bytes, not {length!r}")
+    parsed, inputs = await call_off_loop(is_large(), read_request, body, None if length is None else int(length))
     featurizer = _service(catalog, request).model.predictor.featurizer
     records, shape = await call_off_loop(is_large(), _records, featurizer, inputs, settings.max_items)
     service = _service(catalog, request)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter as Tally
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, values
 from prometheus_client.exposition import choose_encoder
@@ -17,7 +17,7 @@ from seqpipe.serve.observe import EndedRequest
 from seqpipe.serve.service import BatchTiming
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the folder that several processes share
-REQUEST_STAGES = ("features", "run", "answer")
+BATCH_STAGES = ("features", "run", "answer")
 _BUNDLE = ("bundle",)
 _REQUEST_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _STAGE_SECONDS = (0.0001, 0.00025, *_REQUEST_SECONDS[:-2])
@@ -62,41 +62,33 @@ class Metrics:
             "seqpipe_bundle_loaded_timestamp_seconds", "Time when the current version was loaded; 0: unloaded.", "max"
         )
         self._watched: set[str] = set()
-        self._bundles: dict[str, BundleMetrics] = {}
-        self._codes: dict[tuple[str, int], Counter] = {}
+        self._of: Callable[..., Any] = cache(lambda metric, *labels: metric.labels(*labels))  # metric of a bundle
         if SHARED not in os.environ:
             ProcessCollector(registry=registry)
 
     def _gauge(self, name: str, text: str, mode: str = "livesum") -> Gauge:
         return Gauge(name, text, _BUNDLE, registry=self.registry, multiprocess_mode=mode)  # type: ignore[arg-type]
 
-    def of(self, bundle: str) -> BundleMetrics:
-        """Return the metrics of the batches and requests of one bundle."""
-        if bundle not in self._bundles:
-            self._bundles[bundle] = BundleMetrics(
-                self._items.labels(bundle),
-                self._tokens.labels(bundle),
-                self._request_seconds.labels(bundle),
-                self._queue_seconds.labels(bundle),
-                self._batch_items.labels(bundle),
-                self._batch_tokens.labels(bundle),
-                *(self._stage_seconds.labels(bundle, stage) for stage in REQUEST_STAGES),
-            )
-        return self._bundles[bundle]
-
     def requests(self, ended: Sequence[EndedRequest]) -> None:
         """Observe requests that have ended."""
-        for key, count in Tally((request.record.bundle, request.record.status) for request in ended).items():
-            counter = self._codes.get(key)
-            if counter is None:
-                counter = self._codes[key] = self._requests.labels(key[0], str(key[1]))
-            counter.inc(count)
+        for (bundle, status), count in Tally(
+            (request.record.bundle, request.record.status) for request in ended
+        ).items():
+            self._of(self._requests, bundle, status).inc(count)
         for bundle in {request.record.bundle for request in ended} - {""}:
-            self.of(bundle).requests([request for request in ended if request.record.bundle == bundle])
+            answered = [request for request in ended if request.record.bundle == bundle]
+            self._of(self._items, bundle).inc(sum(request.record.items for request in answered))
+            self._of(self._tokens, bundle).inc(sum(request.record.tokens for request in answered))
+            for request in answered:
+                self._of(self._request_seconds, bundle).observe(request.seconds)
+                self._of(self._queue_seconds, bundle).observe(request.record.queued)
 
     def batch(self, batch: BatchTiming) -> None:
         """Observe a batch that is done."""
-        self.of(batch.service).batch(batch)
+        self._of(self._batch_items, batch.service).observe(len(batch.waited))
+        self._of(self._batch_tokens, batch.service).inc(batch.tokens)
+        for stage in BATCH_STAGES:
+            self._of(self._stage_seconds, batch.service, stage).observe(getattr(batch, stage))
 
     def load(self, bundle: str, result: str) -> None:
         """Count a bundle that was `loaded`, `unloaded` or `refused`."""
@@ -119,33 +111,3 @@ class Metrics:
             registry = CollectorRegistry()
             MultiProcessCollector(registry)
         return encode(registry), content_type
-
-
-class BundleMetrics(NamedTuple):
-    """The metrics of one bundle, for a single look-up."""
-
-    items: Counter
-    tokens: Counter
-    request_seconds: Histogram
-    queue_seconds: Histogram
-    batch_items: Histogram
-    batch_tokens: Counter
-    features: Histogram
-    run: Histogram
-    answer: Histogram
-
-    def requests(self, ended: Sequence[EndedRequest]) -> None:
-        """Observe requests to this bundle that have ended."""
-        self.items.inc(sum(request.record.items for request in ended))
-        self.tokens.inc(sum(request.record.tokens for request in ended))
-        for request in ended:
-            self.request_seconds.observe(request.seconds)
-            self.queue_seconds.observe(request.record.queued)
-
-    def batch(self, batch: BatchTiming) -> None:
-        """Observe a batch that is done."""
-        self.batch_items.observe(len(batch.waited))
-        self.batch_tokens.inc(batch.tokens)
-        self.features.observe(batch.features)
-        self.run.observe(batch.run)
-        self.answer.observe(batch.answer)
