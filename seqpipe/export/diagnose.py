@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from seqpipe.config.contract import declared_features, describe
 from seqpipe.config.members import ROWLESS
-from seqpipe.errors import ExportError, ParityError, PluginError, SeqpipeError
-from seqpipe.export.graph import random_batches, shortest_row, stages_to_onnx, with_other_padding
+from seqpipe.errors import ExportError, ParityError, SeqpipeError
+from seqpipe.export.graph import random_batches, shortest_row, stages_to_onnx, tensors_of, with_other_padding
 from seqpipe.export.parity.decisions import OWN, SCORE_ATOL, SCORE_RTOL, Judge, in_float64, own_error
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.session import import_onnxruntime, open_session
@@ -102,13 +102,11 @@ def _fault(network: Network, count: int, opset: int, judge: Judge) -> str:
 
 def _stage_outputs(network: Network, count: int, feeds: Arrays) -> Outputs:
     """Return the outputs of stage number `count`, and the mask after it, which the stage may have replaced."""
-    names: dict[str, Tensor] = {name: torch.from_numpy(np.array(array)) for name, array in feeds.items()}
+    names = tensors_of(feeds)
     with torch.no_grad():
-        for number, (stage, tensors) in enumerate(network.trace(names), 1):
-            if number == count:
-                arrays = {name: tensor.numpy() for name, tensor in tensors.items() if name not in ROWLESS}
-                return arrays, arrays.get("mask", names[network.mask_at(stage)].numpy())
-    raise PluginError(f"the pipeline has no stage {count}")
+        *_, (stage, tensors) = itertools.islice(network.trace(names), count)
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items() if name not in ROWLESS}
+    return arrays, arrays.get("mask", names[network.mask_at(stage)].numpy())
 
 
 def _real(array: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -219,12 +219,9 @@ PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 def bundle_files(pipeline: TrainedPipeline, graph: bytes) -> dict[str, bytes]:
     """Return the graph and the tokenizers, by file name."""
     artifacts = pipeline.artifacts
-    files = {"model.onnx": graph}
-    for name, tokenizer in tokenizers_of(artifacts.featurizer).items():
-        files[tokenizer_file_of(name)] = tokenizer.to_str(pretty=True).encode()
-    for name, tokenizer in artifacts.target_tokenizers.items():
-        files[tokenizer_file(name)] = tokenizer.to_str(pretty=True).encode()
-    return files
+    tokenizers = {tokenizer_file_of(name): of for name, of in tokenizers_of(artifacts.featurizer).items()}
+    tokenizers |= {tokenizer_file(name): of for name, of in artifacts.target_tokenizers.items()}
+    return {"model.onnx": graph, **{file: of.to_str(pretty=True).encode() for file, of in tokenizers.items()}}
 
 
 def bundle_manifest(pipeline: TrainedPipeline, scores: Mapping[str, Any] | None = None, longest: int = 0) -> Manifest:

@@ -10,7 +10,6 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
 
 import numpy as np
 import onnx
@@ -22,6 +21,7 @@ from seqpipe.config.members import ROWLESS
 from seqpipe.errors import ExportError, SeqpipeError
 from seqpipe.export.passes.linear_layers import rewrite_linear_layers
 from seqpipe.export.passes.loop_invariants import bodies, hoist_loop_invariants, place_weights, shape_of
+from seqpipe.export.tracing.settings import temporarily
 from seqpipe.features import vocabulary
 from seqpipe.features.document import MASK_NAME, Arrays, Doc, join_docs
 from seqpipe.features.sources import InputSource, MultiSource, NumericSource, mask_of, masks
@@ -145,8 +145,6 @@ Compute = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 _SIZES = (2, 4, 6, 8, 9, 10, 11, 13)  # example sizes of decode options: unlike each other and the features' axes
 _PAST_ROWS, _PAST_SLOTS = 46, 52
-
-T = TypeVar("T")
 
 
 def example_features(network: Network) -> tuple[Arrays, Axes]:
@@ -329,14 +327,3 @@ def _undisturbed() -> Iterator[None]:
         contextlib.redirect_stdout(io.StringIO()),
     ):
         yield
-
-
-@contextlib.contextmanager
-def temporarily(get: Callable[[], T], put: Callable[[T], object], value: T) -> Iterator[None]:
-    """Give a global setting another value in the block; `get` returns it, and `put` changes it."""
-    before = get()
-    put(value)
-    try:
-        yield
-    finally:
-        put(before)

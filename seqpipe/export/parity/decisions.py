@@ -18,7 +18,8 @@ from seqpipe.answers.base import LOOSE
 from seqpipe.answers.task import HeadTask
 from seqpipe.answers.types import EXPLAIN_PREFIX
 from seqpipe.errors import ParityError
-from seqpipe.export.graph import random_batches, shortest_row, temporarily, tensors_of, with_other_padding
+from seqpipe.export.graph import random_batches, shortest_row, tensors_of, with_other_padding
+from seqpipe.export.tracing.settings import temporarily
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import InputSource, NumericSource, TextSource, masks, sources_of
 from seqpipe.features.vocabulary import SPECIALS

@@ -17,7 +17,7 @@ from seqpipe.answers.registry import part_of
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, ParityError, PluginError
 from seqpipe.evaluation.scores import goodness, headline, score_answers, score_records
-from seqpipe.export.graph import random_batches, random_doc, temporarily
+from seqpipe.export.graph import random_batches, random_doc
 from seqpipe.export.parity.answers import DualPredictor, check_features, same_array
 from seqpipe.export.parity.decisions import (
     OWN,
@@ -29,6 +29,7 @@ from seqpipe.export.parity.decisions import (
     own_error,
     probe_records,
 )
+from seqpipe.export.tracing.settings import temporarily
 from seqpipe.features.document import Arrays, Doc, Record, words_of
 from seqpipe.features.sources import NumericSource, masks, sources_of
 from seqpipe.runtime.decode_options import MAX_LENGTH, MIN_LENGTH, length_options
@@ -402,23 +403,19 @@ def judge_int8(comparison: DualPredictor, small: OpenedBundle, records: Sequence
 
 def _agreement(comparison: DualPredictor, small: OpenedBundle, records: Sequence[Record]) -> tuple[int, int]:
     """Count equal and compared decisions: on all records, then on random texts until there are enough."""
-    same = count = 0
 
-    def add(feeds: Arrays) -> None:
-        nonlocal same, count
+    def compare(feeds: Arrays) -> Iterator[np.ndarray]:
         options = option_inputs(feeds, comparison.options, comparison.decisions.trials.with_short_texts({}))
         expected, got = (model.run(feeds | options) for model in (comparison.model, small))
         for head, part in comparison.task.parts.items():
-            pair = part_of(expected, head), part_of(got, head)
-            for equal in equal_decisions(part, *pair, [*masks(feeds).values()]):
-                same, count = same + int(equal.sum()), count + equal.size
+            yield from equal_decisions(part, part_of(expected, head), part_of(got, head), [*masks(feeds).values()])
 
-    docs = comparison.docs([comparison.task.question(record) for record in records])
+    docs, equal = comparison.docs([comparison.task.question(record) for record in records]), list[np.ndarray]()
     for rows in batches([len(doc) for doc in docs]):
-        add(comparison.featurizer.collate([docs[i] for i in rows]))
-    for seed in itertools.count():
-        if count >= DECISIONS:
-            break
-        for feeds in random_batches(comparison.network.artifacts, seed, (7,), (2, 9)):
-            add(feeds)
-    return same, count
+        equal += compare(comparison.featurizer.collate([docs[i] for i in rows]))
+    seeds = itertools.count()
+    while sum(map(len, equal)) < DECISIONS:
+        for feeds in random_batches(comparison.network.artifacts, next(seeds), (7,), (2, 9)):
+            equal += compare(feeds)
+    decisions = np.concatenate(equal)
+    return int(decisions.sum()), len(decisions)

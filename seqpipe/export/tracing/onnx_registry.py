@@ -43,12 +43,7 @@ class OnnxRegistry(torch_internals.OperatorRegistry):
         return entries
 
 
-@cache
-def onnx_registry(opset: int) -> OnnxRegistry:
-    """Return the registry of an opset, built once."""
-    return OnnxRegistry(opset)
-
-
+onnx_registry = cache(OnnxRegistry)  # by opset
 _default_decompositions = cache(torch.export.default_decompositions)  # it builds its table at each call
 
 
@@ -78,10 +73,7 @@ def _pad_integers(x: Tensor, pad: Sequence[int], mode: str = "constant", value: 
     return x
 
 
-@cache
-def promotions() -> TypePromotionTable:
-    """Return PyTorch's type promotion rules for the arguments of each operator."""
-    return TypePromotionTable()
+promotions = cache(TypePromotionTable)  # PyTorch's type promotion rules for the arguments of each operator
 
 
 def convert_type(value: Any, dtype: torch.dtype | None) -> Any:

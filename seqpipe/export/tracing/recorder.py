@@ -16,8 +16,8 @@ import torch
 from onnx_ir import SymbolicDim
 from torch import SymInt, Tensor, fx, nn
 
-from seqpipe.export.graph import temporarily
 from seqpipe.export.tracing.onnx_registry import OnnxRegistry, convert_type, decomposition, promotions
+from seqpipe.export.tracing.settings import temporarily
 from seqpipe.nn import loops
 from seqpipe.nn import torch_internals as internals
 
