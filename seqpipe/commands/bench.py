@@ -17,16 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqpipe.commands.options import (
-    BundlePath,
-    DecodeOptions,
-    Device,
-    Json,
-    Quiet,
-    make_console,
-    parse_decode_options,
-    print_json,
-)
+from seqpipe.commands.options import AnswerOptions, BundlePath, DecodeOptions, parse_decode_options, with_options
 from seqpipe.console import text_table
 from seqpipe.errors import DataError, EnvError, UsageError
 from seqpipe.runtime.first_answer import memory
@@ -51,7 +42,9 @@ STARTS = {
 STAGES = {"features_ms": "features", "run_ms": "run of the graph", "answer_ms": "answer"}
 
 
+@with_options(AnswerOptions)
 def bench(
+    output: AnswerOptions,
     bundle: BundlePath,
     input: Annotated[
         Path | None, typer.Option("--input", "-i", help="File of inputs; default: the golden examples of the bundle.")
@@ -63,10 +56,7 @@ def bench(
     clients: Annotated[str, typer.Option(metavar="NUMBERS", help="Threads that share the model.")] = DEFAULT_THREADS,
     batches: Annotated[str, typer.Option(metavar="NUMBERS", help="Batch sizes.")] = DEFAULT_BATCH_SIZES,
     options: DecodeOptions = None,
-    device: Device = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="Number of parallel runs; default: one per core.")] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Measure the speed and memory of a bundle. Needs no PyTorch."""
     numbers = []
@@ -78,15 +68,15 @@ def bench(
 
     from seqpipe import load
 
-    model = load(bundle, device, threads)
+    model = load(bundle, output.device, threads)
     decode_options = parse_decode_options(options or [], {}, model.predictor.options)
     records = bundle_inputs(model, input, form)
     settings = f"{model.device}, {model.predictor.workers} at once, {len(records):,} inputs"
-    make_console(quiet).say(f"{bundle}: {settings}, about {seconds:g} seconds")
-    result = Benchmark(model, records, decode_options).measure(bundle, *numbers, seconds)
-    if not as_json:
+    output.console.say(f"{bundle}: {settings}, about {seconds:g} seconds")
+    result = Benchmark(model, records, decode_options).measure(bundle, numbers[0], numbers[1], seconds)
+    if not output.as_json:
         typer.echo(format_tables(result))
-    print_json(result, as_json)
+    output.print(result)
 
 
 def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:

@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from seqpipe.commands.options import Json, Quiet, make_console, print_json
+from seqpipe.commands.options import ResultOptions, with_options
 
 
+@with_options(ResultOptions)
 def convert(
+    result: ResultOptions,
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Checkpoint that save_pretrained or sentence-transformers wrote.")
     ],
@@ -37,14 +39,11 @@ def convert(
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Of a classifier of pairs: each input has the fields text and text_pair.")
     ] = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Make a bundle of a fine-tuned transformers checkpoint, compared with transformers. No training, no YAML."""
     from seqpipe.runs.convert import convert_checkpoint as make_bundle
 
-    console = make_console(quiet)
     options = {"aggregation": aggregation, "pooling": pooling, "no_answer": no_answer, "pairs": pairs}
-    model = make_bundle(folder, output, console, texts, **options)
-    console.say(f"wrote {output}\nnext: seqpipe predict {output}")
-    print_json({"bundle": str(output), "answer": model.manifest.answer["kind"], **model.manifest.parity}, as_json)
+    model = make_bundle(folder, output, result.console, texts, **options)
+    result.console.say(f"wrote {output}\nnext: seqpipe predict {output}")
+    result.print({"bundle": str(output), "answer": model.manifest.answer["kind"], **model.manifest.parity})

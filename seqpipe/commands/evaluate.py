@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
@@ -13,21 +13,25 @@ import typer
 
 from seqpipe.batch.job import Shard
 from seqpipe.commands.options import (
+    AnswerOptions,
     BundlePath,
     DecodeOptions,
     Device,
     Json,
     PluginFiles,
     Quiet,
+    ResultOptions,
     make_console,
     parse_decode_options,
     print_json,
+    with_options,
 )
 from seqpipe.console import printable, text_table
 from seqpipe.errors import UsageError
 
 if TYPE_CHECKING:
     from seqpipe.evaluation.significance import SetComparison
+    from seqpipe.runs.scoring import Opened
 
 Target = Annotated[Path, typer.Argument(metavar="RUN|BUNDLE", help="Folder of a run or of a bundle.")]
 TestData = Annotated[Path | None, typer.Option("--data", help="A data file instead of the run's test sets.")]
@@ -43,7 +47,22 @@ Swap = Annotated[
 By = Annotated[str | None, typer.Option("--by", metavar="FIELD", help="Also show the scores by value of a field.")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScoringOptions(AnswerOptions):
+    """The options of commands that score a run or a bundle."""
+
+    plugins: PluginFiles = None
+
+    def open(self, target: Path, data: Path | None) -> Opened:
+        """Open a run or bundle to score it on its test sets or on `data`."""
+        from seqpipe.runs.scoring import open_target
+
+        return open_target(target, self.device, data, self.console, self.plugins or ())
+
+
+@with_options(ScoringOptions)
 def evaluate(
+    scoring: ScoringOptions,
     target: Target,
     data: TestData = None,
     raw: Annotated[bool, typer.Option("--raw", help="Also compute the scores on raw text, as in deployment.")] = False,
@@ -58,44 +77,40 @@ def evaluate(
     ] = None,
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option(help="Short for --option beams=N.")] = None,
-    plugins: PluginFiles = None,
-    device: Device = "auto",
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Compute the scores of a run (PyTorch) or a bundle (onnxruntime) on its test sets or on a file."""
-    from seqpipe.runs.scoring import answer_shard, open_target, score_target
+    from seqpipe.runs.scoring import answer_shard, score_target
     from seqpipe.runtime.decode_options import BEAMS
 
     if bool(shard) != bool(output):
         raise UsageError("--shard writes its answers to a folder: name both, such as --shard 3/16 --output answers")
     if shard and (by or errors):
         raise UsageError("--shard only answers; give --by and --errors to seqpipe merge")
-    console, parse = make_console(quiet), partial(parse_decode_options, options or (), {BEAMS: beams})
-    opened = open_target(target, device, data, console, plugins or ())
+    opened, parse = scoring.open(target, data), partial(parse_decode_options, options or (), {BEAMS: beams})
     if shard and output:
-        answer_shard(target, opened, console, shard, output, raw=raw, options=parse)
+        answer_shard(target, opened, scoring.console, shard, output, raw=raw, options=parse)
     else:
-        print_json(score_target(opened, console, raw=raw, by=by, errors=errors, options=parse), as_json)
+        scoring.print(score_target(opened, scoring.console, raw=raw, by=by, errors=errors, options=parse))
 
 
+@with_options(ResultOptions)
 def merge(
+    result: ResultOptions,
     bundle: BundlePath,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Answers of seqpipe evaluate --shard I/N.")],
     by: By = None,
     errors: Errors = None,
     plugins: PluginFiles = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Compute the scores of the answers of all shards: those of seqpipe evaluate in one run."""
     from seqpipe.runs.scoring import score_shards
 
-    console = make_console(quiet)
-    print_json(score_shards(bundle, folder, console, by=by, errors=errors, plugins=plugins or ()), as_json)
+    result.print(score_shards(bundle, folder, result.console, by=by, errors=errors, plugins=plugins or ()))
 
 
+@with_options(ScoringOptions)
 def minimal_pairs(
+    scoring: ScoringOptions,
     target: Target,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Pairs or alternatives, one of them right.")],
     normalize: Annotated[
@@ -107,39 +122,26 @@ def minimal_pairs(
     ] = "token",
     by: By = None,
     errors: Errors = None,
-    plugins: PluginFiles = None,
-    device: Device = "auto",
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Count the minimal pairs of which a language model prefers the right text."""
-    from seqpipe.runs.scoring import open_target, score_pairs
+    from seqpipe.runs.scoring import score_pairs
 
-    console = make_console(quiet)
-    predictor = open_target(target, device, file, console, plugins or ()).predictor
-    scores = score_pairs(predictor, console, file, normalize=normalize, masking=masking, by=by, errors=errors)
-    print_json(scores, as_json)
+    predictor, console = scoring.open(target, file).predictor, scoring.console
+    scoring.print(score_pairs(predictor, console, file, normalize=normalize, masking=masking, by=by, errors=errors))
 
 
+@with_options(ScoringOptions)
 def robustness(
-    target: Target,
-    data: TestData = None,
-    perturb: Perturb = None,
-    swap: Swap = None,
-    plugins: PluginFiles = None,
-    device: Device = "auto",
-    as_json: Json = False,
-    quiet: Quiet = False,
+    scoring: ScoringOptions, target: Target, data: TestData = None, perturb: Perturb = None, swap: Swap = None
 ) -> None:
     """Compute the scores on perturbed texts, by default of all kinds; count the answers that swapped words change."""
     from seqpipe.evaluation.scores import PERTURBATIONS
-    from seqpipe.runs.scoring import open_target, score_perturbed
+    from seqpipe.runs.scoring import score_perturbed
 
-    console, names = make_console(quiet), (perturb or "").replace(",", " ").split()
+    names = (perturb or "").replace(",", " ").split()
     if not (names or swap):
         names = [*PERTURBATIONS]
-    opened = open_target(target, device, data, console, plugins or ())
-    print_json(score_perturbed(opened, console, names, swap), as_json)
+    scoring.print(score_perturbed(scoring.open(target, data), scoring.console, names, swap))
 
 
 def report(

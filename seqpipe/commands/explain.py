@@ -8,20 +8,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from seqpipe.commands.options import (
-    BundlePath,
-    DecodeOptions,
-    Device,
-    Json,
-    Quiet,
-    make_console,
-    parse_decode_options,
-    print_json,
-)
+from seqpipe.commands.options import AnswerOptions, BundlePath, DecodeOptions, parse_decode_options, with_options
 from seqpipe.errors import DataError, UsageError
 
 
+@with_options(AnswerOptions)
 def explain(
+    result: AnswerOptions,
     bundle: BundlePath,
     texts: Annotated[
         list[str] | None,
@@ -44,9 +37,6 @@ def explain(
         Path | None, typer.Option("--output", "-o", help="Output file with the extension .html or .json.")
     ] = None,
     options: DecodeOptions = None,
-    device: Device = "auto",
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Show which words matter for the answer to a text, as a heat map or a table. Needs no PyTorch."""
     from seqpipe import load
@@ -64,14 +54,14 @@ def explain(
         check_ending(output)
         if len(inputs) != 1:
             raise UsageError(f"-o {output}: a page shows one text; print several with --json")
-    model = load(bundle, device, threads=1)
+    model = load(bundle, result.device, threads=1)
     decode_options = parse_decode_options(options or [], {}, model.predictor.options)
     if data:
         rows = model.explain_data(data, top=top, **decode_options)
-        if not as_json:
+        if not result.as_json:
             cells = [["label", "word", "importance", "count"], *([*row.values()] for row in rows)]
             typer.echo(replace_surrogates("\n".join(text_table(cells))))
-        print_json(rows, as_json)
+        result.print(rows)
         return
     if "-" in inputs:
         content = sys.stdin.buffer.read()
@@ -88,10 +78,10 @@ def explain(
         explanation = model.explain(record, method=method, **decode_options)
         if output:
             draw(explanation, output, {"Model": model.manifest.name, "SHA-256": model.sha256[:12]})
-            make_console(quiet).say(f"wrote {output}")
-        elif not as_json:
+            result.console.say(f"wrote {output}")
+        elif not result.as_json:
             typer.echo("\n" * bool(number) + replace_surrogates(explanation.table()))
-        if as_json and (file or len(inputs) > 1):
+        if result.as_json and (file or len(inputs) > 1):
             typer.echo(json_bytes(explanation.data()))
         else:
-            print_json(explanation.data(), as_json)
+            result.print(explanation.data())

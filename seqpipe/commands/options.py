@@ -94,6 +94,30 @@ def make_console(quiet: bool) -> Console:
     return Console(-1 if quiet else 0)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ResultOptions:
+    """The options of commands that print a result."""
+
+    as_json: Json = False
+    quiet: Quiet = False
+
+    @property
+    def console(self) -> Console:
+        """A console with the verbosity of `--quiet`."""
+        return make_console(self.quiet)
+
+    def print(self, result: Any) -> None:
+        """Print a result as JSON to standard output, with `--json`."""
+        print_json(result, self.as_json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions(ResultOptions):
+    """The options of commands that answer inputs and print a result."""
+
+    device: Device = "auto"
+
+
 @dataclass(frozen=True)
 class PipelineOptions:
     """The arguments and options of commands that load a YAML."""

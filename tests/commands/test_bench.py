@@ -2,12 +2,13 @@
 
 import json
 import mmap
+import re
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_pipelines import succeed
+from tiny_pipelines import fail_with, seqpipe, succeed
 
 from seqpipe import Model, load
 from seqpipe.commands import bench
@@ -59,9 +60,8 @@ def test_a_result_has_every_measurement(tiny_bundle: Path) -> None:
     assert all(ms > 0 for stage in result["stages"].values() for ms in stage.values())
 
 
-def test_a_table_is_printed_for_people(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.bench(tiny_bundle, seconds=0.5, batches="8", clients="1")
-    printed = capsys.readouterr()
+def test_a_table_is_printed_for_people(tiny_bundle: Path) -> None:
+    printed = succeed("bench", tiny_bundle, "--seconds", "1", "--batches", "8", "--clients", "1")
     headings = ("cold start", "one by one", "batch size", "threads", "ms an input", "together")
     assert [heading for heading in headings if heading not in printed.out] == []
     assert "cpu" in printed.err
@@ -139,11 +139,11 @@ def test_without_a_file_the_golden_examples_are_the_inputs(tiny: Model, tiny_tag
 )
 def test_an_input_that_has_no_answer_is_named(tiny_bundle: Path, tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "a.txt").write_text(content)
-    with pytest.raises(DataError, match=message):
-        bench.bench(tiny_bundle, tmp_path / "a.txt", seconds=1)
+    failed = seqpipe("bench", tiny_bundle, "--input", "a.txt", folder=tmp_path)
+    assert (failed.code, bool(re.search(message, failed.err))) == (DataError.exit_code, True)
 
 
 @pytest.mark.parametrize(("option", "value"), [("batches", "0"), ("clients", "8,x"), ("clients", "")])
 def test_a_list_that_is_no_list_of_numbers_is_refused(tiny_bundle: Path, option: str, value: str) -> None:
-    with pytest.raises(UsageError, match=f"--{option} {value}: must be whole numbers from 1"):
-        bench.bench(tiny_bundle, **{option: value})
+    message = f"--{option} {value}: must be whole numbers from 1"
+    fail_with(UsageError.exit_code, message, "bench", tiny_bundle, f"--{option}={value}")
