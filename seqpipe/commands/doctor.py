@@ -27,7 +27,7 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Examine this machine: onnxruntime, CUDA, telemetry, conflicting wheels, threads, where a bundle's nodes run."""
-    import seqpipe.runs  # noqa: F401 (sets how threads of training wait)  # noqa: F401 (sets how threads of training wait)
+    import seqpipe.runs  # noqa: F401 (sets how threads of training wait)
     from seqpipe.runtime.environment import examine, examine_placement
 
     findings = examine(require is not None)

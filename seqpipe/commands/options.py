@@ -172,7 +172,7 @@ def join_devices(count: int | None, device: str) -> bool:
     Returns:
         Whether this process prints the results: the only one, or the first.
     """
-    import seqpipe.runs  # noqa: F401 (sets how threads of training wait)  # noqa: F401 (sets how threads of training wait)
+    import seqpipe.runs  # noqa: F401 (sets how threads of training wait)
     from seqpipe.training import devices
 
     if count and count > 1 and not devices.is_started():

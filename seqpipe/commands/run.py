@@ -117,7 +117,7 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List them only.")] = False,
 ) -> None:
     """Remove the mapped features that no run of a folder uses; they are made again when a run needs them."""
-    from seqpipe.runs.table import prune_features as prune_features
+    from seqpipe.runs.table import prune_features
 
     removed = prune_features(folder, dry_run=dry_run)
     for name, size in removed.items():
