@@ -21,7 +21,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from seqpipe.config.loader import INHERITED, INPUT_NAME, Config
 from seqpipe.config.plugins import KINDS, Offer, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, STAGES, TOP, DataKeys, Name, NeedKeys
-from seqpipe.config.signature import COMMON_KEYS, TARGET_TOKENIZER_KEYS, CommonKeys, options_model, wired
+from seqpipe.config.signature import COMMON_KEYS, TARGET_TOKENIZER_KEYS, CommonKeys, component_options, wired
 from seqpipe.errors import PluginError
 
 Json = dict[str, Any]
@@ -164,14 +164,9 @@ class _Schema:
             if offer.kind == kind:
                 try:
                     cls = offer.load()
-                    options, wired_names = options_model(cls), wired(cls)
+                    components.append((offer, cls, component_options(kind, cls)))
                 except PluginError as error:
                     self.leave_out(offer, str(error))
-                    continue
-                if wired_names and kind in ("reader", "tokenizer"):
-                    self.leave_out(offer, f"nothing is wired into it, but its constructor asks for {wired_names[0]}")
-                    continue
-                components.append((offer, cls, options))
         return components
 
     def leave_out(self, offer: Offer, reason: str) -> None:

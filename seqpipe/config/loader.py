@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -41,13 +41,12 @@ from seqpipe.config.signature import (
     CommonKeys,
     Mistake,
     Model,
+    component_options,
     describe_type,
     mismatch_message,
     option_fields,
-    options_model,
     validate_model,
     values,
-    wired,
 )
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Plain, Spot, Tree, dump, format_value, plain
@@ -244,7 +243,10 @@ class _Loader:
 
     def input(self, keys: Mapping[str, Plain], path: Where, name: str) -> Input | None:
         """Build one input; None if one of its stages failed."""
-        field = self.field(keys.get("field"), (*path, "field")) if name else None
+        field: str | tuple[str, ...] | None = None
+        if name and keys.get("field") is not None:
+            common = self.keys(CommonKeys, {"field": keys["field"]}, path, "")
+            field = common.field if common else None
         tokenizer, number = None, None
         if not name or keys.get("tokenizer") is not None:
             tokenizer = self.required("tokenizer", keys, path, "tokenizer")
@@ -266,13 +268,6 @@ class _Loader:
         if not (tokenizer or number) or None in embedding or None in encoder:
             return None
         return Input(name, number, tokenizer, tuple(filter(None, embedding)), tuple(filter(None, encoder)))
-
-    def field(self, value: Plain, path: Where) -> str | tuple[str, ...] | None:
-        """Return the field, or the pair of fields, that an input reads."""
-        if value is None:
-            return None
-        common = self.keys(CommonKeys, {"field": value}, path[:-1], "")
-        return common.field if common else None
 
     def name(self, name: Plain, path: Path) -> str:
         rule = "is not valid for a run; use letters, digits, '.', '_' and '-', the first a letter or digit"
@@ -330,11 +325,9 @@ class _Loader:
             train = part = DataPart(files["train",], "train", *shared, keys.split_seed, keys.group, keys.fold, added)
             dev = replace(part, role="dev") if "dev" in shares else dev
             tests = {"test": replace(part, role="test")} if "test" in shares or keys.fold else tests
+        rules = keys.model_dump(include={"misaligned", "unseen_labels", "overlaps", "bad_rows", "split_seed", "group"})
         candidates, unlabelled = files.get(("candidates",)), files.get(("unlabelled",))
-        data = Data(reader, train, dev, tests, keys.misaligned, keys.unseen_labels, keys.overlaps, candidates)
-        return replace(
-            data, unlabelled=unlabelled, bad_rows=keys.bad_rows, split_seed=keys.split_seed, group=keys.group
-        )
+        return Data(reader, train, dev, tests, candidates=candidates, unlabelled=unlabelled, **rules)
 
     def train(self, mapping: Mapping[str, Plain]) -> Train | None:
         chosen = {
@@ -508,15 +501,10 @@ class _Loader:
             self.error(where, f"{error}{hint}")
             return None
         try:
-            model, wired_names = options_model(cls), wired(cls)
+            return use, offer, cls, component_options(kind, cls)
         except PluginError as error:
             self.error(where, f"{kind} {use!r} of {offer.distribution}: {error}")
             return None
-        if wired_names and kind in ("reader", "tokenizer"):
-            message = f"nothing is wired into {_with_article(kind)}, but its constructor asks for {wired_names[0]!r}"
-            self.error(where, f"{kind} {use!r} of {offer.distribution}: {message}")
-            return None
-        return use, offer, cls, model
 
     def common_keys(self, mapping: Mapping[str, Plain], path: Where, allowed: Sequence[str]) -> dict[str, Any]:
         """Return the common keys that are allowed here, with their defaults; record a problem for any other."""
@@ -551,10 +539,8 @@ class _Loader:
                 absolute[name] = self.checkpoint(str(value), (*path, name))
             elif FOLDER in fields[name].metadata and value is not None:
                 absolute[name] = self.folder(str(value), (*path, name))
-            elif isinstance(value, (Path, list, tuple, dict)):
-                absolute[name] = self.paths(value, (*path, name))
             else:
-                absolute[name] = value
+                absolute[name] = self.paths(value, (*path, name))
         return absolute
 
     def paths(self, value: Any, path: Where) -> Any:
@@ -672,7 +658,8 @@ class _Loader:
             expected = "a list of mappings such as {path: FOLDER, run: FILE.yaml}"
             self.error(("needs",), mismatch_message(expected, value))
             return ()
-        texts = {text for key, entry in top.items() if key != "needs" for text in _texts(entry)}
+        others = {key: entry for key, entry in top.items() if key != "needs"}
+        texts = {text for _, text in yaml.flatten(others) if isinstance(text, str) and "\0" not in text}
         used = {os.path.abspath(self.root / text) for text in texts}
         entries = []
         for number, item in enumerate(value):
@@ -747,12 +734,3 @@ def list_names(names: Iterable[str], what: str = "there is") -> str:
 
 def _with_article(noun: str) -> str:
     return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
-
-
-def _texts(value: Plain) -> Iterator[str]:
-    """Yield every text in plain data that may be a path."""
-    if isinstance(value, str) and "\0" not in value:
-        yield value
-    elif isinstance(value, (dict, list)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)

@@ -465,6 +465,13 @@ def options_model(cls: type) -> type[BaseModel]:
         raise bad_signature(cls, f"its options cannot be read: {str(error).splitlines()[0]}") from error
 
 
+def component_options(kind: str, cls: type) -> type[BaseModel]:
+    """Return the model of a component's options; PluginError if a reader or tokenizer asks for what is wired in."""
+    if (names := wired(cls)) and kind in ("reader", "tokenizer"):
+        raise PluginError(f"nothing is wired into a {kind}, but its constructor asks for {names[0]!r}")
+    return options_model(cls)
+
+
 def validate_model(model: type[Model], data: Mapping[str, Plain]) -> tuple[Model | None, list[Mistake]]:
     """Return plain data as an instance of the model, or all mistakes in it in plain words.
 

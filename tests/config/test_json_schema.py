@@ -301,7 +301,7 @@ def test_an_unusable_component_is_left_out_and_named(install: Install) -> None:
         "acme-broken 1.0 is broken: ZeroDivisionError",
         "encoder 'gone' of toys 1.0 cannot be loaded: ModuleNotFoundError",
         "encoder 'greedy' of toys 1.0: bad_yamls.Greedy: '**options' would accept",
-        "reader 'asking' of acme 2.0: nothing is wired into it",
+        "reader 'asking' of acme 2.0: nothing is wired into a reader",
         "tokenizer 'opaque' of acme 2.0: JSON Schema cannot describe its options",
     ):
         assert sum(line.startswith(f"left out: {words}") for line in messages) == 1, messages
