@@ -14,8 +14,7 @@ export function address(path) {
 }
 
 export async function describeBundles(token) {
-  const response = await reach(address("v1"), { headers: withToken({}, token) });
-  return (await response.json()).bundles;
+  return (await (await request("v1", token)).json()).bundles;
 }
 
 /** The server's answer to a request body: the parsed JSON, as `{"answer"}` with or without `"explanation"`. */
@@ -32,12 +31,12 @@ export async function askStream(name, body, token, signal, onText) {
   for (;;) {
     const { value, done } = await reader.read();
     if (done) break;
-    waiting += value;
-    const events = waiting.split(/\r?\n\r?\n/);
+    const events = (waiting + value).split("\n\n");
     waiting = events.pop();
     for (const event of events) {
-      const data = eventData(event);
-      if (data === null) continue;
+      const line = event.split("\n").find((text) => text.startsWith("data: ")); // the server writes JSON in one line
+      if (!line) continue;
+      const data = JSON.parse(line.slice(6));
       if (data.error !== undefined) throw new ServerError(data.error, response.status);
       if (data.text !== undefined) onText(data.text);
       else last = data;
@@ -47,42 +46,20 @@ export async function askStream(name, body, token, signal, onText) {
   return last;
 }
 
-function eventData(event) {
-  const lines = event.split(/\r?\n/).filter((line) => line.startsWith("data:"));
-  return lines.length ? JSON.parse(lines.map((line) => line.slice(5).trimStart()).join("\n")) : null;
-}
-
 function post(name, body, token, signal) {
-  const headers = withToken({ "Content-Type": "application/json" }, token);
-  const url = address(`v1/${encodeURIComponent(name)}`);
-  return reach(url, { method: "POST", headers, body: JSON.stringify(body), signal });
+  const headers = { "Content-Type": "application/json" };
+  return request(`v1/${encodeURIComponent(name)}`, token, { method: "POST", headers, body: JSON.stringify(body), signal });
 }
 
-function withToken(headers, token) {
-  return token ? { ...headers, Authorization: `Bearer ${token}` } : headers;
-}
-
-async function reach(url, options) {
-  let response;
-  try {
-    response = await fetch(url, options);
-  } catch (error) {
+async function request(path, token, options = {}) {
+  const headers = token ? { ...options.headers, Authorization: `Bearer ${token}` } : options.headers;
+  const response = await fetch(address(path), { ...options, headers }).catch((error) => {
     if (error.name === "AbortError") throw error;
     throw new ServerError("the server cannot be reached; start it again: seqpipe serve BUNDLE", 0);
-  }
+  });
   if (response.ok) return response;
-  throw new ServerError(await errorMessage(response), response.status);
-}
-
-async function errorMessage(response) {
-  const text = await response.text();
-  let message = text;
-  try {
-    message = JSON.parse(text).error;
-  } catch {
-    // not JSON: from a proxy before the server, which answers in text or HTML
-    message = `${response.status} ${response.statusText}`;
-  }
+  const content = await response.json().catch(() => null); // null: from a proxy before the server, text or HTML
+  const message = content?.error ?? `${response.status} ${response.statusText}`;
   const later = response.headers.get("Retry-After");
-  return later ? `${message}; try again in ${later} s` : message;
+  throw new ServerError(later ? `${message}; try again in ${later} s` : message, response.status);
 }

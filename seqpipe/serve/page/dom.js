@@ -23,6 +23,22 @@ function filled(element, attributes, children) {
   return element;
 }
 
+/** A table with the names of its columns above its rows. */
+export function table(names, rows) {
+  const head = el("tr", {}, names.map((name) => el("th", { scope: "col" }, name)));
+  return el("table", {}, el("thead", {}, head), el("tbody", {}, rows));
+}
+
+/** A table that opens and closes, below a drawing of the same. */
+export function foldedTable(names, rows) {
+  return el("details", { class: "table" }, el("summary", {}, "As a table"), table(names, rows));
+}
+
+/** A box that scrolls sideways, also with the keyboard. */
+export function scrolling(label, ...children) {
+  return el("div", { class: "scrolls", tabindex: "0", role: "group", "aria-label": label }, children);
+}
+
 let count = 0;
 
 /** A new id, which connects a label with its control. */

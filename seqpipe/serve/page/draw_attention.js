@@ -1,12 +1,12 @@
 // Explanations: attention weights over words or sentences in the text, matrices as heat maps, and copied tokens.
 
-import { el, freshId, svg } from "./dom.js";
-import { CodePoints, number, share, visibleBlanks } from "./text.js";
+import { el, freshId, scrolling, svg, table } from "./dom.js";
+import { number, share, visibleBlanks } from "./text.js";
 
 const MOST_CELLS = 10_000; // of one matrix; browsers are slow with more
 
 export function attentionParts({ text, attentions, copied = {}, points: rows }, picture) {
-  const points = new CodePoints(text);
+  const points = Array.from(text); // offsets of answers count code points, not UTF-16 units
   const parts = Object.entries(attentions).map(([name, attention]) =>
     (attention.grid ? maps(name, attention, picture) : section(name, attention, points)));
   parts.push(...Object.entries(copied).map(([name, origins]) => copies(name, origins, points)));
@@ -48,11 +48,11 @@ function shaded(places, weights, points) {
   let at = 0;
   places.forEach(([start, end], i) => {
     if (start < at || start === end) return; // a part of a character that belongs to the token before
-    parts.push(points.slice(at, start), el("mark", { class: "heat", title: number(weights[i]),
-      style: { "--weight": Math.max(0, weights[i]) / most } }, points.slice(start, end)));
+    parts.push(points.slice(at, start).join(""), el("mark", { class: "heat", title: number(weights[i]),
+      style: { "--weight": Math.max(0, weights[i]) / most } }, points.slice(start, end).join("")));
     at = end;
   });
-  parts.push(points.slice(at, points.length));
+  parts.push(points.slice(at).join(""));
   return el("div", {}, el("p", { class: "text", dir: "auto" }, parts), ramp(most));
 }
 
@@ -63,7 +63,7 @@ function ramp(most) {
 
 /** A matrix; for several heads, the mean, with a choice of each head. */
 function matrices(attention, points) {
-  const columns = attention.places.map(([start, end]) => visibleBlanks(points.slice(start, end)));
+  const columns = attention.places.map(([start, end]) => visibleBlanks(points.slice(start, end).join("")));
   const rows = attention.written?.map(visibleBlanks) ?? columns;
   if (attention.written) return matrix(attention.weights, rows, columns);
   const heads = attention.weights;
@@ -91,8 +91,8 @@ function matrix(weights, rows, columns) {
     el("th", { scope: "col", class: Array.from(word).length > 2 ? "turned" : null }, el("bdi", {}, word))));
   const cut = Math.max(rows.length, columns.length) > fit
     ? el("p", { class: "help" }, `The first ${fit} of ${Math.max(rows.length, columns.length)} are shown.`) : null;
-  return el("div", {}, el("div", { class: "scrolls", tabindex: "0", role: "group", "aria-label": "Heat map" },
-    el("table", { class: "matrix" }, el("thead", {}, head), el("tbody", {}, lines))), ramp(most), cut);
+  const whole = el("table", { class: "matrix" }, el("thead", {}, head), el("tbody", {}, lines));
+  return el("div", {}, scrolling("Heat map", whole), ramp(most), cut);
 }
 
 /** The copied words, with their positions in the input. */
@@ -100,9 +100,9 @@ function copies(name, origins, points) {
   const rows = origins.map((origin) => el("tr", {},
     el("td", { class: "heat", style: { "--weight": 1 - origin.generating } }, el("bdi", {}, origin.token)),
     el("td", { class: "number" }, share(1 - origin.generating)),
-    el("td", { dir: "auto" }, origin.start === null ? "" : points.slice(origin.start, origin.end)),
+    el("td", { dir: "auto" }, origin.start === null ? "" : points.slice(origin.start, origin.end).join("")),
     el("td", { class: "number" }, origin.start === null ? "" : `${origin.start}–${origin.end}`)));
   const names = ["Token", "Copied with probability", "Same token in the input", "Place"];
   return el("section", { class: "attention" }, el("h3", {}, "Tokens copied from the input"),
-    el("p", { class: "help" }, name), el("table", {}, el("thead", {}, el("tr", {}, names.map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, rows)));
+    el("p", { class: "help" }, name), table(names, rows));
 }

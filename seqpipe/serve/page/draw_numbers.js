@@ -9,9 +9,13 @@ export function nothing() {
 
 /** One bar of a list: its name, its length from 0 to 1, and its number. */
 export function bar(name, value, color) {
-  const fill = el("span", { class: "fill", style: { width: `${100 * Math.min(1, Math.max(0, value))}%`, "--hue": color } });
-  return el("li", {}, el("bdi", { class: "name" }, name),
-    el("span", { class: "track", "aria-hidden": "true" }, fill), el("span", { class: "number" }, share(value)));
+  return el("li", {}, el("bdi", { class: "name" }, name), track(value, { "--hue": color }),
+    el("span", { class: "number" }, share(value)));
+}
+
+function track(value, style = {}) {
+  const width = `${100 * Math.min(1, Math.max(0, value))}%`;
+  return el("span", { class: "track", "aria-hidden": "true" }, el("span", { class: "fill", style: { width, ...style } }));
 }
 
 const MOST_BARS = 10; // more of them are below a summary
@@ -81,7 +85,5 @@ export function ranked(alternatives, drawOne) {
 
 export function score(part) {
   if (part.score === undefined || part.score === null) return null;
-  return el("p", { class: "score" }, el("span", {}, "score "), el("span", { class: "number" }, number(part.score)),
-    el("span", { class: "track", "aria-hidden": "true" },
-      el("span", { class: "fill", style: { width: `${100 * Math.min(1, Math.max(0, part.score))}%` } })));
+  return el("p", { class: "score" }, el("span", {}, "score "), el("span", { class: "number" }, number(part.score)), track(part.score));
 }

@@ -1,8 +1,8 @@
 // Spans colored in their text, flat, nested or overlapping; tags under words; the answer in its passage.
 
-import { el } from "./dom.js";
+import { el, foldedTable } from "./dom.js";
 import { nothing, score } from "./draw_numbers.js";
-import { CodePoints, hue, number } from "./text.js";
+import { hue, number } from "./text.js";
 
 const STRIPE = 3; // pixels of a stripe under a span, and between two of them
 const GAP = 2;
@@ -25,11 +25,11 @@ export function drawPassage(drawing, answer, input) {
 
 /** A text with its spans as marks; overlapping spans have separate stripes below the text. */
 export function coloredText(text, spans) {
-  const points = new CodePoints(text);
+  const points = Array.from(text); // offsets of answers count code points, not UTF-16 units
   const placed = levels(spans.filter((span) => span.start < span.end));
   const deepest = Math.max(0, ...placed.map((span) => span.level));
   const cuts = [...new Set([0, points.length, ...placed.flatMap((span) => [span.start, span.end])])].sort((a, b) => a - b);
-  const parts = cuts.slice(1).flatMap((end, i) => segment(points.slice(cuts[i], end), cuts[i], end, placed, deepest));
+  const parts = cuts.slice(1).flatMap((end, i) => segment(points.slice(cuts[i], end).join(""), cuts[i], end, placed, deepest));
   const lineHeight = `calc(1.9em + ${2 * deepest * (STRIPE + GAP)}px)`;
   return el("p", { class: "text", dir: "auto", style: { "line-height": lineHeight } }, parts);
 }
@@ -79,9 +79,7 @@ function spanTable(spans) {
     el("td", { dir: "auto" }, span.word), el("td", {}, chip({ ...span, score: undefined })),
     el("td", { class: "number" }, span.score === undefined ? "" : number(span.score)),
     el("td", { class: "number" }, `${span.start}–${span.end}`)));
-  return el("details", { class: "table" }, el("summary", {}, "As a table"), el("table", {},
-    el("thead", {}, el("tr", {}, ["Text", "Label", "Score", "Place"].map((name) => el("th", { scope: "col" }, name)))),
-    el("tbody", {}, rows)));
+  return foldedTable(["Text", "Label", "Score", "Place"], rows);
 }
 
 /** Each word with its tag below. */

@@ -1,6 +1,6 @@
 // Structured answers: words with their values below, arcs between words, and values of the whole text.
 
-import { el, svg } from "./dom.js";
+import { el, foldedTable, scrolling, svg } from "./dom.js";
 import { bar } from "./draw_numbers.js";
 import { jsonTree } from "./json_tree.js";
 import { hue, isRightToLeft, number } from "./text.js";
@@ -16,13 +16,9 @@ export function drawStructure({ fields }, answer) {
   const ofText = fields.filter((field) => field.per === "text");
   const parts = [];
   if (ofText.length) parts.push(el("dl", { class: "values" }, ofText.flatMap((field) => ofWholeText(field, answer))));
-  if (words.length) parts.push(graph(words, fields.filter(isBelow), arcs));
+  if (words.length) parts.push(graph(words, fields.filter((field) => field.per === "word" && field.type !== "position"), arcs));
   if (arcs.length) parts.push(arcTable(words, arcs));
   return parts.length ? el("div", {}, parts) : jsonTree(answer);
-}
-
-function isBelow(field) {
-  return field.per === "word" && field.type !== "position";
 }
 
 function ofWholeText(field, answer) {
@@ -66,9 +62,10 @@ function graph(words, below, arcs) {
   const texts = columns.flatMap((column, i) => column.map((text, row) =>
     svg("text", { class: row ? "value" : "word", x: middles[i], y: top + 20 + LINE * row,
       style: row ? { "--hue": hue(text) } : {} }, text)));
+  const spoken = `${columns.map((column) => column.join(" ")).join(", ")}. ${arcs.length} arcs, listed in the table below.`;
   const picture = svg("svg", { class: "arcs", width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "img",
-    "aria-label": spoken(words, below, arcs) }, drawn, texts);
-  return el("div", { class: "scrolls", tabindex: "0", role: "group", "aria-label": "Words and arcs" }, picture,
+    "aria-label": spoken }, drawn, texts);
+  return scrolling("Words and arcs", picture,
     below.length ? el("p", { class: "help" }, `Below each word: ${below.map((field) => field.name).join(", ")}`) : null);
 }
 
@@ -119,17 +116,10 @@ function arcLevels(arcs) {
   return levels;
 }
 
-function spoken(words, below, arcs) {
-  const values = words.map((word) => [word.word, ...below.map((field) => plain(word[field.name]))].join(" "));
-  return `${values.join(", ")}. ${arcs.length} arcs, listed in the table below.`;
-}
-
 function arcTable(words, arcs) {
   const rows = arcs.map(({ from, to, name, field }) => el("tr", {},
     [field.name, from === null ? "root" : words[from].word, words[to].word, name].map((text) => el("td", { dir: "auto" }, text))));
-  return el("details", { class: "table" }, el("summary", {}, "As a table"), el("table", {},
-    el("thead", {}, el("tr", {}, ["Field", "From", "To", "Value"].map((name) => el("th", { scope: "col" }, name)))),
-    el("tbody", {}, rows)));
+  return foldedTable(["Field", "From", "To", "Value"], rows);
 }
 
 const measure = document.createElement("canvas").getContext("2d");

@@ -34,7 +34,11 @@ class View {
 
   layout() {
     const form = el("form", { novalidate: true, "aria-label": `Input of ${this.bundle.name}`,
-      on: { submit: (event) => { event.preventDefault(); this.send(); }, keydown: (event) => this.onKey(event) } },
+      on: { submit: (event) => { event.preventDefault(); this.send(); }, keydown: (event) => {
+        if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+        event.preventDefault();
+        this.send();
+      } } },
     this.form.element, el("div", { class: "buttons" }, this.ask, this.stop,
       el("span", { class: "help keys" }, el("kbd", {}, "Ctrl"), " + ", el("kbd", {}, "Enter"))));
     const raw = el("details", { class: "card" }, el("summary", {}, "Response as JSON"), this.raw);
@@ -44,13 +48,6 @@ class View {
         el("section", { class: "card" }, el("h2", {}, "Input"), form), this.card),
       el("details", { class: "card" }, el("summary", {}, "Request"), el("div", { class: "columns" },
         code("curl", this.curl), code("Python", this.python))), raw);
-  }
-
-  onKey(event) {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
-      event.preventDefault();
-      this.send();
-    }
   }
 
   showRequest() {
@@ -167,10 +164,7 @@ function showBundle(bundles) {
     return;
   }
   if (!views.has(bundle.name)) views.set(bundle.name, new View(bundle));
-  for (const link of nav.querySelectorAll("a")) {
-    if (link.dataset.bundle === bundle.name) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
+  for (const link of nav.children) link.ariaCurrent = link.dataset.bundle === bundle.name ? "page" : null;
   document.title = `${bundle.name} – seqpipe`;
   content.replaceChildren(views.get(bundle.name).element);
 }

@@ -1,26 +1,10 @@
-// Texts by code points, which is what the offsets of answers count; JavaScript's own indices count UTF-16 units.
+// Texts, numbers and colors for a person.
 
-export class CodePoints {
-  constructor(text) {
-    this.points = Array.from(text);
-  }
-
-  get length() {
-    return this.points.length;
-  }
-
-  slice(start, end) {
-    return this.points.slice(start, end).join("");
-  }
-}
-
-const STRONG = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]|\p{L}/u;
 const RIGHT_TO_LEFT = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u;
 
 /** Whether a text is read from right to left: whether its first letter is. */
 export function isRightToLeft(text) {
-  const first = text.match(STRONG);
-  return first !== null && RIGHT_TO_LEFT.test(first[0]);
+  return RIGHT_TO_LEFT.test(text.match(/\p{L}/u)?.[0]);
 }
 
 const BLANKS = { "\n": "↵", "\t": "⇥" };
