@@ -290,6 +290,7 @@ def pretrained_tokenizer(checkpoint: str | Path, side: Side = "source") -> Check
     if {*original.get_vocab()} <= {*original.all_special_tokens}:  # without a file, transformers creates an empty one
         raise DataError(f"{checkpoint}: has no tokenizer (tokenizer.json); download the whole checkpoint")
     content = json.loads(original.backend_tokenizer.to_str())
+    content |= {"post_processor": None, "truncation": None, "padding": None}
     names: dict[str, str] = {}
     if original.cls_token is None and original.eos_token is not None:
         return CheckpointTokenizer(*_decoder_tokenizer(original, content, checkpoint), 1)
@@ -300,7 +301,6 @@ def pretrained_tokenizer(checkpoint: str | Path, side: Side = "source") -> Check
             problem = f"the tokenizer has {message} for its {role}"
             raise DataError(f"{checkpoint}: {problem}; choose a checkpoint of an encoder")
         names[token] = special
-    content |= {"post_processor": None, "truncation": None, "padding": None}
     ids = _renumber_tokens(content, names, getattr(original, "mask_token", None), checkpoint)
     separators = max(1, original.num_special_tokens_to_add(pair=True) - 2)  # all but the first and the last token
     return CheckpointTokenizer(Tokenizer.from_str(json.dumps(content)), ids, separators)
@@ -333,8 +333,7 @@ def _decoder_tokenizer(original: Any, content: dict[str, Any], checkpoint: str |
         model |= {"vocab": [[token, scores.get(token, 0.0)] for token in order], "unk_id": 1}
     if model.get("unk_token") is not None:
         model["unk_token"] = SPECIALS[1]
-    added = [token | {"id": order.index(token["content"])} for token in marks]
-    content |= {"post_processor": None, "truncation": None, "padding": None, "added_tokens": added}
+    content["added_tokens"] = [token | {"id": order.index(token["content"])} for token in marks]
     ids = [known.get(special, NO_CHECKPOINT_ID) for special in SPECIALS] + [old[token] for token in others]
     return Tokenizer.from_str(json.dumps(content)), ids
 

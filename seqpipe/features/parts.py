@@ -53,7 +53,10 @@ class DataPart:
         return [*map(self.assigner(), records)]
 
     def assigner(self) -> Callable[[Record], Role]:
-        """Return the function that assigns roles to the records, in their order."""
+        """Return the function that assigns roles to the records, in their order.
+
+        The first record of each label is a training record: a model is not to be tested on labels that it cannot know.
+        """
         divide = _assigner(_shares(self.dev, self.test), f"{self.seed}", self.group, "train")
         if self.fold is None:
             return divide
@@ -71,14 +74,6 @@ def paths_of(source: DataPath) -> tuple[Path, ...]:
     if isinstance(source, DataPart):
         return (*paths_of(source.file), *source.added)
     return source.paths if isinstance(source, Files) else (source,)
-
-
-def split(records: Sequence[Record], dev: float, test: float, seed: int, group: str | None = None) -> list[Role]:
-    """Return the role of each record, in their order: shares for dev and test, the rest for training.
-
-    The first record of each label is a training record: a model is not to be tested on labels that it cannot know.
-    """
-    return [*map(_assigner(_shares(dev, test), f"{seed}", group, "train"), records)]
 
 
 def folds(records: Sequence[Record], count: int, seed: int, group: str | None = None) -> list[int]:

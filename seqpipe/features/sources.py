@@ -461,9 +461,13 @@ def read_fields(source: InputSource) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*columns(source), *source.fields]))
 
 
+def _numeric_sources(source: InputSource) -> list[NumericSource]:
+    return [part for part in sources_of(source).values() if isinstance(part, NumericSource)]
+
+
 def numeric_fields(source: InputSource) -> tuple[str, ...]:
     """The fields of a record that contain rows of numbers."""
-    return tuple(part.field for part in sources_of(source).values() if isinstance(part, NumericSource))
+    return tuple(part.field for part in _numeric_sources(source))
 
 
 def media_fields(source: InputSource) -> dict[str, str]:
@@ -473,18 +477,13 @@ def media_fields(source: InputSource) -> dict[str, str]:
 
 def media_features(source: InputSource) -> dict[str, FeatureKind]:
     """Return the feature of each of the `media_fields`."""
-    return {part.field: part.feature for part in _media_sources(source)}
+    return {part.field: part.feature for part in _numeric_sources(source) if part.feature.is_media}
 
 
 def limit_media(source: InputSource, pixels: int, samples: int) -> None:
     """Make a source refuse pictures of more pixels, and sounds of more samples after resampling."""
-    for part in _media_sources(source):
+    for part in _numeric_sources(source):
         part.features = {name: feature.limited(pixels, samples) for name, feature in part.features.items()}
-
-
-def _media_sources(source: InputSource) -> list[NumericSource]:
-    numeric = [part for part in sources_of(source).values() if isinstance(part, NumericSource)]
-    return [part for part in numeric if part.feature.is_media]
 
 
 def one_text(source: InputSource) -> bool:

@@ -36,8 +36,8 @@ class Letters(nn.Module):
 
 
 def test_random_rows_are_those_of_records_if_these_are_known() -> None:
-    linear = NumericSource({"matrix": Matrix((0.5, 3.0), (1.0, 1.0))}, "points")
-    words = NumericSource({"matrix": Matrix((0.0,), (1.0,))}, "times")
+    linear = NumericSource({"matrix": Matrix(means=(0.5, 3.0), deviations=(1.0, 1.0))}, "points")
+    words = NumericSource({"matrix": Matrix(means=(0.0,), deviations=(1.0,))}, "times")
     source = MultiSource({"points": linear, "times": words})
     random = np.random.default_rng(1)
     assert np.abs(random_doc(linear, 500, random).rows).max() > 2  # normal numbers

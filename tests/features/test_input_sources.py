@@ -93,7 +93,7 @@ def test_rows_of_numbers_become_a_normalised_matrix() -> None:
     ],
 )
 def test_other_values_than_matrices_are_refused_with_their_place_and_a_fix(value: Any, words: str) -> None:
-    source = NumericSource({"matrix": Matrix((0.0, 0.0), (1.0, 1.0))}, "p")
+    source = NumericSource({"matrix": Matrix(means=(0.0, 0.0), deviations=(1.0, 1.0))}, "p")
     with pytest.raises(DataError, match=r"^f:7: field 'p' ") as caught:
         source.docs([{"p": value, "where": "f:7"}])
     assert words in str(caught.value)

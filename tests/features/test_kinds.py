@@ -18,7 +18,7 @@ DOCS = [
 ]
 FEATURES = [Chars(), Column("mood"), Copy(), Image(2, 3), Matrix(), Mel(bands=3), Ngrams(), Pieces(), Segments()]
 FEATURES += [Sentences(), Sentences("lines")]
-MEL = Mel((0.0,), (1.0,), bands=1).manifest()
+MEL = Mel(means=(0.0,), deviations=(1.0,), bands=1).manifest()
 every = pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.kind)
 
 

@@ -11,9 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqpipe.errors import DataError
-from seqpipe.features.parts import DataPart, folds, read_part, record_labels, split
+from seqpipe.features.parts import DataPart, Role, folds, read_part, record_labels
 
 RECORDS = [{"text": f"text {i}", "label": "rare" if i % 20 == 0 else "often"} for i in range(200)]
+
+
+def split(records: list[Any], dev: float, test: float, seed: int, group: str | None = None) -> list[Role]:
+    return DataPart(Path("data"), "train", dev, test, seed, group).roles(records)
 
 
 def test_the_fractions_are_exact_also_for_each_label_and_the_seed_decides_which_records_they_take() -> None:

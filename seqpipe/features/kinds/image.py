@@ -15,7 +15,8 @@ import numpy as np
 
 from seqpipe.errors import DataError, install_command
 from seqpipe.features.document import Doc
-from seqpipe.features.kinds.base import TOKEN_AXES, FeatureKind, unknown_kind
+from seqpipe.features.kinds.base import FeatureKind, unknown_kind
+from seqpipe.features.kinds.matrix import Matrix
 from seqpipe.features.media import is_encoded, is_pillow, read_bytes
 
 MOST_PIXELS = 50_000_000  # of a picture; more are refused before it is decoded
@@ -30,7 +31,7 @@ _RED, _GREEN, _BLUE = 19595, 38470, 7471  # weights of grey (ITU-R 601) in units
 
 
 @dataclass(frozen=True)
-class Image(FeatureKind):
+class Image(Matrix):
     """The pixels of a picture, resized to H rows and W columns, from 0 to 1, minus the channel's mean in the training
     data, divided by its standard deviation there; 0 padding.
 
@@ -54,16 +55,11 @@ class Image(FeatureKind):
     height: int = 32
     width: int = 32
     channels: int = 1
-    means: tuple[float, ...] = ()
-    deviations: tuple[float, ...] = ()
-    normalise: bool = True
     background: int | None = None
     maximum: int = 255
     most: int = field(default=MOST_PIXELS, compare=False)  # pixels of a picture
     kind = "image"
     shape = "(B, H, F)"
-    dtype = "float32"
-    reads_numbers = True
     is_media = True
 
     @property
@@ -74,10 +70,6 @@ class Image(FeatureKind):
     def sizes(self, name: str) -> dict[str, int]:
         """Return F under the feature's name, and C as `channels`."""
         return {name: self.size, "channels": self.channels}
-
-    @property
-    def axes(self) -> tuple[str | int, ...]:
-        return (*TOKEN_AXES, self.size)
 
     def rows(self, value: Any, place: str) -> np.ndarray:
         """Return a picture as H rows of W times C numbers from 0 to 1; DataError if it cannot be read."""
@@ -143,7 +135,7 @@ class Image(FeatureKind):
     def manifest(self) -> dict[str, Any]:
         size: dict[str, Any] = {"height": self.height, "width": self.width, "channels": self.channels}
         size |= {} if self.background is None else {"background": self.background, "maximum": self.maximum}
-        return {"kind": self.kind, **size, "means": list(self.means), "deviations": list(self.deviations)}
+        return {**super().manifest(), **size}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizers: Mapping[str, Any]) -> Self:
@@ -153,7 +145,7 @@ class Image(FeatureKind):
             counts = f"{channels} channels, {len(means)} means and {len(deviations)} deviations"
             raise unknown_kind(f"{cls.kind!r} with {counts}")
         stated = {key: manifest[key] for key in ("background", "maximum") if key in manifest}
-        return cls(height, width, channels, means, deviations, **stated)
+        return cls(height, width, channels, means=means, deviations=deviations, **stated)
 
     def out_of_bounds(self) -> str:
         if not (1 <= self.height <= MAX_SIDE and 1 <= self.width <= MAX_SIDE):
@@ -162,9 +154,7 @@ class Image(FeatureKind):
             return "image: a background that is no whole number from 0 to 255"
         if self.maximum not in (1, 255):
             return f"image: a maximum of {self.maximum}, which must be 1 or 255"
-        if all(map(math.isfinite, (*self.means, *self.deviations))) and min(self.deviations, default=1.0) > 0:
-            return ""
-        return "image: means that are not finite, or deviations that are not above 0"
+        return super().out_of_bounds()
 
     def value_of(self, rows: Sequence[Sequence[float]]) -> Any:
         return self._of_levels(np.rint(np.abs(rows) * (255 / 20)).astype(int))

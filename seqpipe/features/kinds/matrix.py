@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -26,9 +26,9 @@ class Matrix(FeatureKind):
     a source without a tokenizer.
     """
 
-    means: tuple[float, ...] = ()
-    deviations: tuple[float, ...] = ()
-    normalise: bool = True
+    means: tuple[float, ...] = field(default=(), kw_only=True)
+    deviations: tuple[float, ...] = field(default=(), kw_only=True)
+    normalise: bool = field(default=True, kw_only=True)
     kind = "matrix"
     shape = "(B, T, F)"
     dtype = "float32"
@@ -103,7 +103,7 @@ class Matrix(FeatureKind):
         means, deviations = manifest["means"], manifest["deviations"]
         if len(means) != len(deviations):
             raise unknown_kind(f"{cls.kind!r} with {len(means)} means and {len(deviations)} deviations")
-        return cls(tuple(map(float, means)), tuple(map(float, deviations)))
+        return cls(means=tuple(map(float, means)), deviations=tuple(map(float, deviations)))
 
     def out_of_bounds(self) -> str:
         if all(map(math.isfinite, (*self.means, *self.deviations))) and min(self.deviations, default=1.0) > 0:

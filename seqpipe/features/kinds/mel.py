@@ -200,7 +200,7 @@ class Mel(Matrix):
         means, deviations = (tuple(map(float, manifest[name])) for name in ("means", "deviations"))
         options: dict[str, Any] = {name: manifest[name] for name in names}
         options |= {name: float(manifest[name]) for name in ("lowest", "highest")}
-        return cls(means, deviations, **options)
+        return cls(means=means, deviations=deviations, **options)
 
     def out_of_bounds(self) -> str:
         if not LEAST_RATE <= self.rate <= MOST_RATE:
