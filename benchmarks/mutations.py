@@ -45,8 +45,8 @@ CONFIRMATIONS = 3  # runs of a test without the mutation that it caught
 TEST_SECONDS = 60  # of one test: it takes less without a mutation
 EQUIVALENT = {  # mutations that change no behaviour, by their key, with the reason
     "seqpipe/answers/text.py Generation.decode: 0 -> -1": "a decoder looks at one token before another at most",
-    "seqpipe/answers/text.py require_tokenizer: "
-    "raise ValueError('an answer kind with text needs its target tokenizer') -> pass": "no caller comes without one",
+    "seqpipe/answers/text.py GenerationTask.create: "
+    "raise ValueError('a language model needs its tokenizer') -> pass": "no caller comes without one",
     "seqpipe/config/yaml.py format_value: 1000 -> 999": "no text of so many characters comes here",
     "seqpipe/training/fit.py _fit_source: 0 -> 1": "data without records is refused before",
     "seqpipe/training/datasets.py ExampleMaker.messages: 0 -> 1": "read of heads that write texts only, which set it",

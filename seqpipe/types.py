@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from pydantic import Field
 
@@ -26,6 +26,19 @@ _TEXT = {"type": "string", "minLength": 1}
 _TEXTS = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}, _NULL], "description": "A text, or a list of texts."}
 
 
+class TextWriter(Protocol):
+    """Answer kind with generated text, `seqpipe.answers.text.Text`, whose tokenizer reads options."""
+
+    copies: Any  # the extended vocabulary, if words of the input are copied
+
+    def token_ids(self, option: str, value: Any) -> list[int]: ...
+    def pieces_with(self, texts: Sequence[str]) -> list[int]: ...
+    def forbidden_arcs(self, texts: Sequence[str]) -> Callable[..., Any]: ...
+    def allowed_arcs(self, option: str, texts: Sequence[str], longest: int) -> Callable[..., Any]: ...
+    def step_ids(self, ids: list[int]) -> list[int]: ...
+    def decode(self, tokens: list[int], doc: Any) -> str: ...
+
+
 @dataclass(frozen=True, eq=False)
 class OptionType:
     """Type of a decode option. Other code reads these fields and tells no types apart.
@@ -43,9 +56,9 @@ class OptionType:
         const: A text that stands for the greatest number.
         is_input: Whether it is an input of the graph. Others are read with the graph's decision.
         is_seeded: Whether the input is computed from a seed, which callers give in its place.
-        read: Function of an answer kind, the option's name, the value of a caller, which is a text or a list, and the
-            least and the greatest number of generated tokens. It returns the ids in the input, or a function of
-            documents that returns the whole input.
+        read: Function of the writer of an answer kind, the option's name, the value of a caller, which is a text or a
+            list, and the least and the greatest number of generated tokens. It returns the ids in the input, or a
+            function of documents that returns the whole input.
         takes_ids: Whether the value may also be a list of ids.
         ends_text: Whether the texts end a generated text.
         allows_only: Whether no texts but these are generated.
@@ -63,7 +76,7 @@ class OptionType:
     const: str = ""
     is_input: bool = True
     is_seeded: bool = False
-    read: Callable[[Any, str, Any, int, int], Any] | None = None
+    read: Callable[[TextWriter, str, Any, int, int], Any] | None = None
     takes_ids: bool = False
     ends_text: bool = False
     allows_only: bool = False
@@ -78,22 +91,22 @@ class OptionType:
         return self.is_input and bool(self.accepts) and not self.axes
 
 
-def _token_ids(kind: Any, name: str, tokens: Any, least: int, longest: int) -> Any:
-    return kind.token_ids(name, tokens)
+def _token_ids(writer: TextWriter, name: str, tokens: Any, least: int, longest: int) -> Any:
+    return writer.token_ids(name, tokens)
 
 
-def _stop_pieces(kind: Any, name: str, texts: Any, least: int, longest: int) -> Any:
+def _stop_pieces(writer: TextWriter, name: str, texts: Any, least: int, longest: int) -> Any:
     # The graph ends a text at pieces that contain a stop text; a stop text of several pieces is found outside the
     # graph. A minimum length applies to [EOS] only, so the graph must not ban these pieces before it.
-    return [] if least else kind.pieces_with(texts)
+    return [] if least else writer.pieces_with(texts)
 
 
-def _forbidden_arcs(kind: Any, name: str, texts: Any, least: int, longest: int) -> Any:
-    return kind.forbidden_arcs(name, texts)
+def _forbidden_arcs(writer: TextWriter, name: str, texts: Any, least: int, longest: int) -> Any:
+    return writer.forbidden_arcs(texts)
 
 
-def _allowed_arcs(kind: Any, name: str, texts: Any, least: int, longest: int) -> Any:
-    return kind.allowed_arcs(name, texts, longest)
+def _allowed_arcs(writer: TextWriter, name: str, texts: Any, least: int, longest: int) -> Any:
+    return writer.allowed_arcs(name, texts, longest)
 
 
 _IDS, _ARCS = ("rows", "length"), ("rows", "arcs")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, Protocol, Self
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -15,33 +15,54 @@ from typing_extensions import TypeVar  # with a default, which `typing` supports
 from seqpipe.answers.schemas import Schema, schema_of
 from seqpipe.answers.types import LOG_ZERO, Array, CandidateTexts, Masking, Part, ScoringRow
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.document import Arrays, Doc
+from seqpipe.types import TextWriter
 
 P = TypeVar("P")
 A = TypeVar("A", default=Any)  # the answers of a kind; Any if the class of the kind is unknown
 
 LOOSE = 0.02  # allowed difference of numbers in int8, relative for those over 1
-NO_TEXT_SCORES = (
-    "answers of kind {} give no probability of a text: use a model whose only head is a causal or a masked "
-    "language model"
-)
 NOTHING = "(nothing)"  # an answer without content as text
 WARNING = "warning"  # the key of a warning about the input in an answer
 
 
-class ChunkReader(ABC, Generic[A]):
+class TextScorer(Protocol):
+    """Answer kind of a language model, which gives the log-probability of a text."""
+
+    scoring_options: ClassVar[Mapping[str, Any]]  # options of a run
+
+    def scoring_rows(self, doc: Doc, part: Part | None, masking: Masking) -> list[ScoringRow]:
+        """Return the rows whose log-probabilities sum to that of a text, or of a part of it.
+
+        Args:
+            doc: The text; for a pair the second text, conditioned on the first.
+            part: Start and end of the part in `doc.text`.
+            masking: The tokens that a masked language model masks around the one that it predicts.
+        """
+
+    def scoring_inputs(self, rows: Sequence[ScoringRow]) -> Arrays:
+        """Return the inputs of a batch of these rows, without other features and `scoring_options`."""
+
+    def row_scores(self, rows: Sequence[ScoringRow], decision: Arrays) -> list[float]:
+        """Return the log-probability of each row from the decision of its batch."""
+
+
+class ChunkReader(Generic[A]):
     """Converts the decisions about the chunks of one text, in order, to parts of its answer.
 
+    By default these are the answers to the text so far, for kinds that answer a text as a whole.
+
     Attributes:
+        answer: The answer to the text so far.
         tags: For kinds that tag words, the tag of each word of the last chunk (for spans in the scheme IOB2).
     """
 
     outputs: ClassVar[tuple[str, ...]] = ()  # of the graph, in addition to those of the kind
 
-    def __init__(self) -> None:
+    def __init__(self, empty: A):
         self.tags: list[str] = []
+        self.answer = empty
 
-    @abstractmethod
     def read(self, doc: Doc, decision: Arrays, answer: A) -> A:
         """Return the parts of the answer that are known after one more chunk.
 
@@ -50,24 +71,11 @@ class ChunkReader(ABC, Generic[A]):
             decision: The decision about the chunk, one row.
             answer: The answer if the chunk were the whole text.
         """
-
-    @abstractmethod
-    def finish(self) -> A:
-        """Return the remaining parts at the end of the text."""
-
-
-class WholeSoFar(ChunkReader[A]):
-    """Reader that returns the answer to the text so far, for kinds that answer a text as a whole."""
-
-    def __init__(self, kind: AnswerKind[A]):
-        super().__init__()
-        self.answer = kind.empty(False)
-
-    def read(self, doc: Doc, decision: Arrays, answer: A) -> A:
         self.answer = answer
         return answer
 
     def finish(self) -> A:
+        """Return the remaining parts at the end of the text."""
         return self.answer
 
 
@@ -91,7 +99,6 @@ class AnswerKind(ABC, Generic[A]):
     of_whole_text: ClassVar[bool] = True  # whether such a checkpoint also answers a text without tokens
     is_embedding: ClassVar[bool] = False  # whether it answers with a vector, under the key `vector`
     tags_words: ClassVar[bool] = False  # whether it labels words: the answer to a document joins those to its sentences
-    scoring_options: ClassVar[Mapping[str, Any] | None] = None  # options of a run for the log-probability of a text
     figure_style: str | None = None  # drawing of positions among rows of numbers in `seqpipe explain`, if any
     figure_key: ClassVar[str] = ""  # the key of these positions in an answer
 
@@ -120,7 +127,7 @@ class AnswerKind(ABC, Generic[A]):
 
     def chunk_reader(self) -> ChunkReader[A]:
         """Return a reader of decisions about the chunks of one text."""
-        return WholeSoFar(self)
+        return ChunkReader(self.empty(False))
 
     @abstractmethod
     def empty(self, several: bool) -> A:
@@ -142,26 +149,10 @@ class AnswerKind(ABC, Generic[A]):
         """Return the number of input tokens of a text; 0 if it is answered without the graph."""
         return len(doc.ids) or int(self.reads_blanks and self.of_whole_text)
 
-    def refuse_empty(self, docs: Sequence[Doc], records: Sequence[Record], before: int) -> None:
-        """Raise DataError for the first text without a token, if it cannot be answered; numbers start at `before`."""
-
-    def scoring_rows(self, doc: Doc, part: Part | None, masking: Masking) -> list[ScoringRow]:
-        """Return the rows whose log-probabilities sum to that of a text, or of a part of it.
-
-        Args:
-            doc: The text; for a pair the second text, conditioned on the first.
-            part: Start and end of the part in `doc.text`.
-            masking: The tokens that a masked language model masks around the one that it predicts.
-        """
-        raise UsageError(NO_TEXT_SCORES.format(self.kind))
-
-    def scoring_inputs(self, rows: Sequence[ScoringRow]) -> Arrays:
-        """Return the inputs of a batch of these rows, without other features and `scoring_options`."""
-        raise UsageError(NO_TEXT_SCORES.format(self.kind))
-
-    def row_scores(self, rows: Sequence[ScoringRow], decision: Arrays) -> list[float]:
-        """Return the log-probability of each row from the decision of its batch."""
-        raise UsageError(NO_TEXT_SCORES.format(self.kind))
+    @property
+    def scorer(self) -> TextScorer | None:
+        """This kind, if it is that of a language model."""
+        return None
 
     def word_tags(self, answer: A, places: Sequence[tuple[int, int]]) -> list[str]:
         """Return the tag of each word, for kinds that tag words."""
@@ -188,11 +179,12 @@ class HeadAnswer(AnswerKind[A]):
     nothing: Any = None  # the answer to a text without tokens
     text_key: ClassVar[str] = ""  # the key of an alternative, or of an item of a list answer, that is shown as text
     decided: Mapping[str, Array] = {}  # the outputs of `decide`
+    manifest_keys: ClassVar[tuple[str, ...]] = ("target",)  # arguments of the constructor in each manifest
+    manifest_defaults: ClassVar[Mapping[str, Any]] = {}  # others, which are left out if they have these values
     needs_tokenizer: ClassVar[bool] = False  # whether it generates text, with its own tokenizer
     is_numeric: bool = False  # whether answers are numbers: an infinite one is invalid, and metrics differ in rounding
     hub_task: ClassVar[str] = "other"  # the `pipeline_tag` of the model hub
     scored_labels: ClassVar[str] = ""  # the output whose last axis is as long as `labels`
-    step_output: ClassVar[str] = ""  # the output (B, K, N) of ids or positions decided step by step
     warns_of_length: ClassVar[bool] = False  # whether it tends to be wrong for inputs longer than any in training
     copies: Any = None  # the feature by which words of the input are copied, if any
     self_supervised: bool = False  # whether records have no reference
@@ -203,9 +195,18 @@ class HeadAnswer(AnswerKind[A]):
     target: str | None = None  # the record field of the reference
 
     @classmethod
-    @abstractmethod
-    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> HeadAnswer:
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Self:
         """Build the kind from a manifest of a bundle or run; KeyError, TypeError or ValueError if it is not valid."""
+        stated = {name: manifest[name] for name in cls.manifest_keys}
+        stated |= {name: manifest[name] for name in cls.manifest_defaults if name in manifest}
+        constructor: Any = cls
+        kind: Self = constructor(tokenizer, **stated) if cls.needs_tokenizer else constructor(**stated)
+        return kind
+
+    def manifest(self) -> dict[str, Any]:
+        others = [name for name, default in self.manifest_defaults.items() if getattr(self, name) != default]
+        stated = {name: getattr(self, name) for name in ("kind", "target", *self.manifest_keys, *others)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in stated.items()}
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -259,30 +260,10 @@ class HeadAnswer(AnswerKind[A]):
         """Return the mask of invalid numbers of an output."""
         return ~np.isfinite(array) if self.is_numeric else np.isnan(array)
 
-    def token_ids(self, option: str, value: Any) -> list[int]:
-        """Return the ids of the tokens in a decode option; UsageError if this kind has none."""
-        raise UsageError(f"{option}: must be a text, a list of tokens, or a list of their ids, not {value!r}")
-
-    def pieces_with(self, texts: Sequence[str]) -> list[int]:
-        """Return the ids of the pieces that contain one of these texts; empty for kinds without generated text."""
-        return []
-
-    def forbidden_arcs(self, option: str, texts: Sequence[str]) -> Callable[..., np.ndarray]:
-        """Return a function of documents, and optionally of generated tokens of a single one.
-
-        It returns the arcs of an automaton (`docs/bundle-format.md`) that bans these texts.
-        """
-        raise UsageError(f"{option}: no text is generated here")
-
-    def allowed_arcs(self, option: str, texts: Sequence[str], longest: int) -> Callable[..., np.ndarray]:
-        """Return a function of documents, and optionally of generated tokens of a single one.
-
-        It returns the arcs of a trie (`docs/bundle-format.md`) of these texts, which have less than `longest` tokens.
-        """
-        raise UsageError(f"{option}: no text is generated here")
-
-    def check_ends(self, option: str, tokens: np.ndarray) -> None:
-        """Raise DataError if one of the texts (B, n, N) is only the beginning of an allowed one."""
+    @property
+    def writer(self) -> TextWriter | None:
+        """The writer of generated text, which reads decode options with texts; None for other kinds."""
+        return None
 
     def part_scores(self, docs: Sequence[Doc], decision: Arrays, answer: Any, whole: Arrays) -> np.ndarray:
         """Return the score of each part of an answer, (B, parts), in the `decision` about variants of its text, `docs`.
@@ -306,18 +287,9 @@ class HeadAnswer(AnswerKind[A]):
         """Return the probabilities of the labels, (B, L), or of having each and not, (B, 2, L), from a decision."""
         return np.asarray(decision[self.scored_labels])
 
-    def step_ids(self, ids: list[int]) -> list[int]:
-        """Return the ids of the steps up to the end."""
-        return ids
-
-    def step_names(self, ids: list[int], doc: Doc) -> list[str]:
-        """Return the generated tokens or the selected positions, step by step, as text."""
+    def step_names(self, decision: Arrays, doc: Doc) -> list[str]:
+        """Return the generated tokens or the selected positions of a decision about one text, step by step."""
         return []
-
-
-def without_missing(answers: Iterable[Any], log_p: Iterable[float]) -> list[Any]:
-    """Return the answers that exist according to their log-probability."""
-    return [answer for answer, p in zip(answers, log_p, strict=True) if p > LOG_ZERO]
 
 
 def ranked_answers(

@@ -12,6 +12,7 @@ from seqpipe.answers.answer_types import CandidateAnswer, CandidateAnswers, Near
 from seqpipe.answers.base import NOTHING, HeadAnswer, best_of, float32_number, with_score
 from seqpipe.answers.classification import count_labels, label_of, label_target
 from seqpipe.answers.metrics.numbers import LengthCounter, RankCounter, VectorCounter
+from seqpipe.answers.tagging import ordered_labels
 from seqpipe.answers.task import HeadInfo, HeadTask, by_record, no_targets
 from seqpipe.answers.types import (
     ANSWER_FIELD,
@@ -45,19 +46,12 @@ class Vector(HeadAnswer[VectorAnswers]):
     is_numeric, measure = True, "cosine"
     is_embedding = True
 
-    def __init__(self, labels: Sequence[str], target: str | None = None, self_supervised: bool = False):
+    manifest_defaults = {"labels": (), "self_supervised": False}
+
+    def __init__(self, labels: Sequence[str] = (), target: str | None = None, self_supervised: bool = False):
+        if not (labels or self_supervised):
+            raise ValueError("vectors are trained with labels, or self-supervised")
         self.labels, self.target, self.self_supervised = tuple(labels), target, self_supervised
-
-    @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Vector:
-        if manifest.get("self_supervised") is True:
-            return cls((), manifest["target"], True)
-        return cls(manifest["labels"], manifest["target"])
-
-    def manifest(self) -> dict[str, Any]:
-        if self.self_supervised:
-            return {"kind": self.kind, "target": self.target, "self_supervised": True}
-        return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[VectorAnswers]:
         return [{"vector": [float32_number(value) for value in row]} for row in decision["vector"].tolist()]
@@ -77,19 +71,12 @@ class VectorTask(HeadTask[VectorAnswers, Vector]):
         "unanswered": Metric(percent=False, more_is_better=False),
     }
     has_labels = True
+    may_be_right = False
     may_self_supervise = True
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Vector:
-        return Vector(labels, head.target, head.self_supervised)
 
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
         return count_labels(head, (label_of(record, head.target or "label") for record in records))
-
-    @property
-    def is_comparable(self) -> bool:
-        return False
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         if self.kind.self_supervised:
@@ -218,9 +205,7 @@ class CandidateTask(HeadTask[CandidateAnswers, Candidate]):
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
         """Return the labels of the candidates, or their texts, with the number of candidates for each."""
-        counts = Counter(candidates_of(head.candidates, head.fields[0], head.target).keys)
-        labels = sorted(counts)
-        return Vocabulary(labels, [counts[label] for label in labels])
+        return ordered_labels(Counter(candidates_of(head.candidates, head.fields[0], head.target).keys))
 
     def wired_labels(self, labels: Vocabulary) -> tuple[str, ...]:
         """Return the texts of the candidates."""
@@ -253,9 +238,6 @@ class CandidateTask(HeadTask[CandidateAnswers, Candidate]):
 
     def counter(self) -> Counts:
         return RankCounter()
-
-    def answer_labels(self) -> set[Any]:
-        return {*self.kind.labels}
 
     def labels_in(self, gold: Any) -> list[str]:
         return [gold]

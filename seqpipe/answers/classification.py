@@ -9,21 +9,20 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from seqpipe.answers.answer_types import LabelAnswer, LabelAnswers, ScoreAnswer, ScoreAnswers, ScoredLabel
 from seqpipe.answers.base import NOTHING, HeadAnswer, best_of, float32_number, probability
 from seqpipe.answers.metrics.f1 import LabelCounter, LabelsCounter
 from seqpipe.answers.metrics.numbers import NumberCounter, ScoreCounter
 from seqpipe.answers.schemas import Schema
-from seqpipe.answers.tagging import label_ids
+from seqpipe.answers.tagging import label_ids, ordered_labels
 from seqpipe.answers.task import HeadInfo, HeadTask, by_record, no_targets, required_field
 from seqpipe.answers.types import Array, Choice, Counts, MakeTargets, Metric, SpanRules, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
 
-F1 = {"f1": Metric(), "precision": Metric(), "recall": Metric()}
+F1 = ("f1", "precision", "recall")
 
 
 class Label(HeadAnswer[LabelAnswers]):
@@ -38,19 +37,12 @@ class Label(HeadAnswer[LabelAnswers]):
     nothing = {"label": None, "score": 0.0}
     text_key = "label"
     decided = {"label": Array("(B,)", "int64", "label"), "scores": Array("(B, L)", "float32", "probability")}
+    manifest_keys, manifest_defaults = ("labels", "target"), {"out_of_scope": None}
     scored_labels, measure = "scores", "log-probability"
 
     def __init__(self, labels: Sequence[str], target: str | None = None, out_of_scope: str | None = None):
         self.labels, self.target, self.out_of_scope = tuple(labels), target, out_of_scope
         self.drawing = {"as": "label", "labels": [*labels]}
-
-    @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Label:
-        return cls(manifest["labels"], manifest["target"], manifest.get("out_of_scope"))
-
-    def manifest(self) -> dict[str, Any]:
-        stated = {"kind": self.kind, "labels": list(self.labels), "target": self.target}
-        return stated if self.out_of_scope is None else {**stated, "out_of_scope": self.out_of_scope}
 
     @property
     def answer_options(self) -> Mapping[str, Mapping[str, Any]]:
@@ -80,19 +72,9 @@ class LabelTask(HeadTask[LabelAnswers, Label]):
     kind_type = Label
     settings = {"out_of_scope": None}
     targets = {"label": Array("(B,)", "int64", "label")}
-    metrics = {
-        "accuracy": Metric(),
-        "macro_f1": Metric(),
-        "in_scope_accuracy": Metric(),
-        "out_of_scope_recall": Metric(),
-        **F1,
-    }
+    metrics = dict.fromkeys(("accuracy", "macro_f1", "in_scope_accuracy", "out_of_scope_recall", *F1), Metric())
     choices = (Choice(("label",)),)
     has_labels = self_trains = True
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Label:
-        return Label(labels, head.target, head.settings["out_of_scope"])
 
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
@@ -117,9 +99,6 @@ class LabelTask(HeadTask[LabelAnswers, Label]):
     def counter(self) -> Counts:
         return LabelCounter(self.kind.out_of_scope)
 
-    def answer_labels(self) -> set[Any]:
-        return {*self.kind.labels, self.kind.out_of_scope}
-
     def labels_in(self, gold: Any) -> list[str]:
         return [gold]
 
@@ -138,19 +117,13 @@ class Labels(HeadAnswer[list[ScoredLabel]]):
     answer_type = list[ScoredLabel]
     text_key = "label"
     decided = {"labels": Array("(B, L)", "int64", "flag"), "scores": Array("(B, L)", "float32", "probability")}
+    manifest_keys = ("labels", "target")
     scored_labels, measure = "scores", "log-probability"
     answer_options = Label.answer_options
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
         self.labels, self.target = tuple(labels), target
         self.drawing = {"as": "labels", "several": "labels", "labels": [*labels]}
-
-    @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Labels:
-        return cls(manifest["labels"], manifest["target"])
-
-    def manifest(self) -> dict[str, Any]:
-        return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[list[ScoredLabel]]:
         n, answers = len(decision.get("n_best", ())), []
@@ -178,13 +151,9 @@ class LabelsTask(HeadTask[list[ScoredLabel], Labels]):
 
     kind_type = Labels
     targets = {"label": Array("(B, L)", "float32", "flag")}
-    metrics = {"micro_f1": Metric(), "macro_f1": Metric(), "exact_match": Metric(), **F1}
+    metrics = dict.fromkeys(("micro_f1", "macro_f1", "exact_match", *F1), Metric())
     choices = (Choice(("labels",)),)
     has_labels = self_trains = True
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Labels:
-        return Labels(labels, head.target)
 
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
@@ -214,9 +183,6 @@ class LabelsTask(HeadTask[list[ScoredLabel], Labels]):
     def counter(self) -> Counts:
         return LabelsCounter()
 
-    def answer_labels(self) -> set[Any]:
-        return {*self.kind.labels}
-
     def labels_in(self, gold: Any) -> list[str]:
         return list(gold)
 
@@ -232,8 +198,7 @@ def count_labels(head: HeadInfo, labels_of_records: Iterable[str], always: Seque
         field = head.target or "labels"
         fix = "write labels, or name another field with the head's option `target`"
         raise DataError(f"no training record has a label: the field {field!r} is empty in each; {fix}")
-    labels = [*head.old_labels, *sorted(counts.keys() - {*head.old_labels})]
-    return Vocabulary(labels, [counts[label] for label in labels])
+    return ordered_labels(counts, head.old_labels)
 
 
 def label_target(labels: Sequence[str], target: str | None) -> MakeTargets:
@@ -272,7 +237,6 @@ def _single_label(labels: Counter[str], records: int) -> str:
 # Answer kind score: a number for each text.
 
 _LARGEST = float(np.finfo(np.float32).max)
-_ERROR = Metric(percent=False, more_is_better=False)
 
 
 class Score(HeadAnswer[ScoreAnswers]):
@@ -288,17 +252,10 @@ class Score(HeadAnswer[ScoreAnswers]):
     drawing = {"as": "number"}
     decided = {"score": Array("(B,)", "float32")}
     is_numeric, measure = True, "number"
+    manifest_defaults = {"self_supervised": False}
 
     def __init__(self, target: str | None = None, self_supervised: bool = False):
         self.target, self.self_supervised = target, self_supervised
-
-    @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Score:
-        return cls(manifest["target"], manifest.get("self_supervised") is True)
-
-    def manifest(self) -> dict[str, Any]:
-        stated = {"kind": self.kind, "target": self.target}
-        return {**stated, "self_supervised": True} if self.self_supervised else stated
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[ScoreAnswers]:
         return [{"score": float32_number(value)} for value in decision["score"].tolist()]
@@ -316,18 +273,10 @@ class ScoreTask(HeadTask[ScoreAnswers, Score]):
     kind_type = Score
     targets = {"score": Array("(B,)", "float32")}
     metrics = {
-        "r2": Metric(percent=False),
-        "pearson": Metric(percent=False),
-        "mean_score": Metric(percent=False),
-        "mae": _ERROR,
-        "rmse": _ERROR,
-        "unanswered": _ERROR,
+        **dict.fromkeys(("r2", "pearson", "mean_score"), Metric(percent=False)),
+        **dict.fromkeys(("mae", "rmse", "unanswered"), Metric(percent=False, more_is_better=False)),
     }
     may_self_supervise = True
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Score:
-        return Score(head.target, head.self_supervised)
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         if self.kind.self_supervised:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from seqpipe.answers.answer_types import PassageAnswer, PassageAnswers
 from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers
 from seqpipe.answers.metrics.squad import ReadingCounter, gold_answers, locate_answer, match
-from seqpipe.answers.task import HeadInfo, HeadTask, by_record
+from seqpipe.answers.task import HeadTask, by_record
 from seqpipe.answers.types import PASSAGE, Array, Choice, Counts, MakeTargets, Metric, SpanRules, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
@@ -38,13 +36,6 @@ class ExtractiveSpan(HeadAnswer[PassageAnswers]):
     def __init__(self, target: str | None = None):
         self.target = target
 
-    @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> ExtractiveSpan:
-        return cls(manifest["target"])
-
-    def manifest(self) -> dict[str, Any]:
-        return {"kind": self.kind, "target": self.target}
-
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[PassageAnswers]:
         return ranked_answers(docs, decision, ("starts", "ends"), _answer)
 
@@ -58,10 +49,6 @@ class ExtractiveSpanTask(HeadTask[PassageAnswers, ExtractiveSpan]):
     metrics = dict.fromkeys(("f1", "exact_match", "has_answer_f1", "no_answer_accuracy"), Metric())
     choices = (Choice(("starts", "ends"), ranked=True),)
     subject = PASSAGE
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> ExtractiveSpan:
-        return ExtractiveSpan(head.target)
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         field = self.kind.target or "answers"

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.answer_types import FilledText, FilledTexts
 from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers
-from seqpipe.answers.metrics.text import FillingCounter
-from seqpipe.answers.task import HeadInfo, HeadTask, no_targets
-from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, Text, TextTask, option_tokens, require_tokenizer
+from seqpipe.answers.metrics.numbers import PlaceCounter
+from seqpipe.answers.task import HeadTask, no_targets
+from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, Text, TextTask
 from seqpipe.answers.types import Choice, Counts, MakeTargets, Masking, Metric, Part, ScoringRow, SpanRules
 from seqpipe.errors import DataError
 from seqpipe.features import splitting as subwords
 from seqpipe.features.document import Arrays, Doc, Record, padded
-from seqpipe.features.encoding import Alignment, encode
+from seqpipe.features.encoding import Alignment, decode, encode
 from seqpipe.features.vocabulary import EOS, MASK, SPAN_MARKS, replace_surrogates, special_id
 
 
@@ -44,8 +44,9 @@ class FillMask(HeadAnswer[FilledTexts]):
     nothing = {"generated_text": "", "score": 1.0, "words": []}
     text_key = "generated_text"
     decided = TOKENS_AND_SCORES
+    manifest_keys = ("token", "share", "fields")
     needs_tokenizer = True
-    scoring_options = {"filling": []}
+    scoring_options: ClassVar[Mapping[str, Any]] = {"filling": []}
 
     def __init__(self, tokenizer: Tokenizer, *, token: str, share: float, fields: Sequence[str]):
         self.tokenizer, self.token, self.share, self.fields = tokenizer, token, share, tuple(fields)
@@ -95,26 +96,19 @@ class FillMask(HeadAnswer[FilledTexts]):
     def row_scores(self, rows: Sequence[ScoringRow], decision: Arrays) -> list[float]:
         return [float(log_p) for log_p in decision["scores"][:, 0]]
 
-    def token_ids(self, option: str, value: Any) -> list[int]:
-        """Return token ids of the vocabulary from a text, which is tokenized, or a list of tokens or ids."""
-        if not isinstance(value, str | list):
-            return super().token_ids(option, value)
-        return option_tokens(self.tokenizer, option, value)
+    @property
+    def writer(self) -> Text:
+        return Text(self.tokenizer)
 
-    @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> FillMask:
-        stated = {name: manifest[name] for name in ("token", "share", "fields")}
-        return cls(require_tokenizer(tokenizer), **stated)
-
-    def manifest(self) -> dict[str, Any]:
-        stated = {"token": self.token, "share": self.share, "fields": [*self.fields]}
-        return {"kind": self.kind, "target": None, **stated}
+    @property
+    def scorer(self) -> FillMask:
+        return self
 
     def _gaps(self, doc: Doc) -> list[int]:
         return [i for i, number in enumerate(doc.ids) if number == self.gap]
 
     def token_text(self, number: int) -> str:
-        return self._decode([number]).strip() or self._decode([number])
+        return decode(self.tokenizer, [number]).strip() or decode(self.tokenizer, [number])
 
     def _runs(self, doc: Doc) -> Iterator[tuple[int, int]]:
         """Yield runs of adjacent gaps as first and last (exclusive)."""
@@ -130,18 +124,17 @@ class FillMask(HeadAnswer[FilledTexts]):
     def _filling(self, ids: Sequence[int], first: int, end: int) -> str:
         """Return a range of adjacent tokens as text."""
         if not self.splits:
-            return "".join(self._decode([number]) for number in ids[first:end])
+            return "".join(decode(self.tokenizer, [number]) for number in ids[first:end])
         words = []
         for i in range(first, end):  # some tokens differ from a whole word only after another token
-            head = self._decode(ids[max(0, i - 1) : i])
-            whole = self._decode(ids[max(0, i - 1) : i + 1])
-            words.append((whole.removeprefix(head) if whole.startswith(head) else self._decode(ids[i : i + 1])).strip())
+            head = decode(self.tokenizer, ids[max(0, i - 1) : i])
+            whole = decode(self.tokenizer, ids[max(0, i - 1) : i + 1])
+            words.append(
+                (whole.removeprefix(head) if whole.startswith(head) else decode(self.tokenizer, ids[i : i + 1])).strip()
+            )
         if any("\ufffd" in word for word in words):  # a character of several tokens, which are bytes
-            return self._decode(ids[first:end]).strip()
+            return decode(self.tokenizer, ids[first:end]).strip()
         return "".join(words)
-
-    def _decode(self, ids: Sequence[int]) -> str:
-        return str(self.tokenizer.decode([*ids], skip_special_tokens=False))
 
 
 class FillMaskTask(HeadTask[FilledTexts, FillMask]):
@@ -172,11 +165,7 @@ class FillMaskTask(HeadTask[FilledTexts, FillMask]):
         return list(best_of(answer)["words"])
 
     def counter(self) -> Counts:
-        return FillingCounter()
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> FillMask:
-        return FillMask(require_tokenizer(tokenizer), **head.settings, fields=head.fields)
+        return PlaceCounter([*self.metrics])
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         return no_targets
@@ -231,21 +220,13 @@ class SpanInfilling(Text):
     """
 
     kind = "span-infilling"
+    manifest_keys, manifest_defaults = ("share", "length", "field"), {"bleu_tokenize": None}
 
     def __init__(
         self, tokenizer: Tokenizer, *, share: float, length: float, field: str, bleu_tokenize: str | None = None
     ):
         super().__init__(tokenizer, bleu_tokenize=bleu_tokenize)
         self.share, self.length, self.field = share, length, field
-
-    @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> SpanInfilling:
-        stated = {name: manifest[name] for name in ("share", "length", "field")}
-        return cls(require_tokenizer(tokenizer), **stated, bleu_tokenize=manifest.get("bleu_tokenize"))
-
-    def manifest(self) -> dict[str, Any]:
-        stated = {"kind": self.kind, "target": None, "share": self.share, "length": self.length, "field": self.field}
-        return {**stated, **self._bleu_entry()}
 
 
 class SpanInfillingTask(TextTask[SpanInfilling]):
@@ -267,11 +248,7 @@ class SpanInfillingTask(TextTask[SpanInfilling]):
 
     def gold(self, record: Record) -> str:
         """Return the spans that `question` replaces by sentinels, each after its sentinel."""
-        return str(self.kind.tokenizer.decode(self._mask(record)[1], skip_special_tokens=False))
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> SpanInfilling:
-        return SpanInfilling(require_tokenizer(tokenizer), **head.settings, field=head.fields[0])
+        return decode(self.kind.tokenizer, self._mask(record)[1])
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         return no_targets

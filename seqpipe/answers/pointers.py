@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,9 +9,9 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.answer_types import PointersAnswer, PointersAnswers, WordPointersAnswer
 from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers, with_score
-from seqpipe.answers.metrics.numbers import SumCounter, ratio
+from seqpipe.answers.metrics.numbers import PlaceCounter
 from seqpipe.answers.task import HeadInfo, HeadTask
-from seqpipe.answers.types import Array, Choice, Counts, MakeTargets, Metric, Scores, SpanRules, Targets
+from seqpipe.answers.types import Array, Choice, Counts, MakeTargets, Metric, SpanRules, Targets
 from seqpipe.errors import DataError, attempts
 from seqpipe.features.document import Arrays, Doc, Record, word_offsets_of
 from seqpipe.features.kinds.base import TOKEN_AXIS, WORD_AXIS
@@ -27,20 +26,11 @@ class PointerGold(NamedTuple):
     points: tuple[tuple[float, ...], ...] | None = None
 
 
-class PointerCounter(SumCounter):
+class PointerCounter(PlaceCounter):
     """The share of answers equal to the reference, and the share of its positions that the answer has in place."""
 
     def terms(self, gold: PointerGold, predicted: Sequence[int]) -> dict[str, float]:
-        """Return the terms of a record: the positions of the reference, and those of the answer."""
-        placed = sum(a == b for a, b in zip(gold.pointers, predicted, strict=False))
-        exact = [*gold.pointers] == [*predicted]
-        return {"records": 1, "exact": exact, "positions": len(gold.pointers), "placed": placed}
-
-    def scores(self, sums: Counter[Any]) -> Scores:
-        return {
-            "exact_match": ratio(sums["exact"], sums["records"]),
-            "position_accuracy": ratio(sums["placed"], sums["positions"]),
-        }
+        return super().terms(gold.pointers, predicted)
 
 
 class Pointers(HeadAnswer[PointersAnswers]):
@@ -63,7 +53,6 @@ class Pointers(HeadAnswer[PointersAnswers]):
     }
     figure_key = "pointers"
     warns_of_length = True
-    step_output = "pointers"
 
     def __init__(
         self,
@@ -103,9 +92,10 @@ class Pointers(HeadAnswer[PointersAnswers]):
         words = [self.word(doc, at) for at in pointers]
         return WordPointersAnswer({"pointers": pointers, "words": words, "score": score})
 
-    def step_names(self, ids: list[int], doc: Doc) -> list[str]:
+    def step_names(self, decision: Arrays, doc: Doc) -> list[str]:
         """Return the words, or the positions of rows of numbers."""
-        return [self.word(doc, at) if self.points is None else str(at) for at in ids if at >= 0]
+        pointers = [at for at in decision["pointers"][0, 0].tolist() if at >= 0]
+        return [self.word(doc, at) if self.points is None else str(at) for at in pointers]
 
     def word(self, doc: Doc, position: int) -> str:
         start, end = self.places(doc)[position]
@@ -151,10 +141,6 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
             return f"its task needs points, but this input is a text; {fix}"
         return ""
 
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Pointers:
-        return Pointers(head.target, head.numbers, head.rows, head.settings["cyclic"], head.settings["figure_style"])
-
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         def targets(record: Record, places: Sequence[tuple[int, int]]) -> Targets:
             pointers = training_pointers(record, self.kind.target, len(places), settings)
@@ -187,7 +173,7 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
         return list(best_of(answer)["pointers"])
 
     def counter(self) -> Counts:
-        return PointerCounter()
+        return PointerCounter([*self.metrics])
 
 
 def same_cycle(first: Sequence[int], second: Sequence[int]) -> bool:

@@ -88,12 +88,8 @@ class MultiHeadTask(Task[JointAnswer]):
     metrics = {"mean": Metric(), "exact": Metric()}
 
     def __init__(self, kind: MultiHead):
-        self._kind = kind
+        self.kind: MultiHead = kind
         self._parts = {head: head_task(part) for head, part in kind.parts.items()}
-
-    @property
-    def kind(self) -> MultiHead:
-        return self._kind
 
     @property
     def parts(self) -> Mapping[str, HeadTask]:

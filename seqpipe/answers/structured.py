@@ -65,6 +65,11 @@ class Field:
         return Array(shapes[self.per], "float32" if self.type == NUMBER else "int64", sums=sums)
 
     @property
+    def pair_key(self) -> str:
+        """Key of a value of a pair of words."""
+        return LABEL if self.type == LABEL else "value"
+
+    @property
     def scores(self) -> Array:
         return Array(_SHAPES[self.per], "float32", "probability", required=False)
 
@@ -238,7 +243,7 @@ def _record_value(field: Field, record: Record, value: Any, words: int) -> Any:
 
 def _record_pairs(field: Field, record: Record, words: int) -> list[dict[str, Any]]:
     """Return the pairs of a record: `from`, `to` and `value`; DataError for an invalid one."""
-    key, pairs, known = LABEL if field.type == LABEL else "value", list[dict[str, Any]](), set[tuple[int, int]]()
+    key, pairs, known = field.pair_key, list[dict[str, Any]](), set[tuple[int, int]]()
     for pair in _value_list(field, record):
         if not isinstance(pair, Mapping) or not {"from", "to", key} <= pair.keys():
             raise DataError.at(
@@ -342,10 +347,10 @@ class Structured(HeadAnswer[StructuredAnswers]):
                     if scores is not None:
                         word[f"{field.name}_score"] = probability(scores[i])
             else:
-                key, pairs = LABEL if field.type == LABEL else "value", list[dict[str, Any]]()
+                pairs = list[dict[str, Any]]()
                 for i, j in np.argwhere(values[:T, :T] != 0).tolist():  # the pairs with a relation
                     score = {} if scores is None else {"score": probability(scores[i, j])}
-                    pairs.append({"from": i, "to": j, key: answer_value(field, values[i, j], doc), **score})
+                    pairs.append({"from": i, "to": j, field.pair_key: answer_value(field, values[i, j], doc), **score})
                 answer[field.name] = pairs
         return answer
 
@@ -361,8 +366,7 @@ class Structured(HeadAnswer[StructuredAnswers]):
             elif field.per == TEXT:
                 whole |= {field.name: field.value_type | None} | score
             else:
-                key = LABEL if field.type == LABEL else "value"
-                pair = {"from": Offset, "to": Offset, key: field.value_type, "score": Probability}
+                pair = {"from": Offset, "to": Offset, field.pair_key: field.value_type, "score": Probability}
                 whole[field.name] = list[typed_dict("Pair", pair, ["score"])]  # type: ignore[misc]
         scores = [f"{field.name}_score" for field in self.fields]
         words = {"words": list[typed_dict("Word", word_keys, scores)]} if self.has_words else {}  # type: ignore[misc]
@@ -379,8 +383,8 @@ class Structured(HeadAnswer[StructuredAnswers]):
             elif field.per == PAIR:
                 words = [word["word"] for word in part["words"]]
                 for pair in part[field.name]:
-                    value = pair[LABEL] if field.type == LABEL else pair["value"]
-                    lines.append(f"{field.name}: {words[pair['from']]} → {words[pair['to']]}: {value}")
+                    ends = f"{words[pair['from']]} → {words[pair['to']]}"
+                    lines.append(f"{field.name}: {ends}: {pair[field.pair_key]}")
         return lines
 
     def is_invalid(self, name: str, array: np.ndarray, docs: Sequence[Doc]) -> np.ndarray:
@@ -511,9 +515,8 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
                 values = [comparable_value(field, word[field.name], places) for word in words]
                 values_of[field.name] = dict(zip(places, values, strict=True))
             else:
-                key = LABEL if field.type == LABEL else "value"
                 values_of[field.name] = {
-                    (places[pair["from"]], places[pair["to"]]): pair[key] for pair in answer[field.name]
+                    (places[pair["from"]], places[pair["to"]]): pair[field.pair_key] for pair in answer[field.name]
                 }
         return values_of
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
 import numpy as np
-from tokenizers import Tokenizer
 from typing_extensions import TypeVar
 
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.answer_types import ScoredSpan, ScoredWord, SpanSequence, TagSequence
-from seqpipe.answers.base import A, ChunkReader, HeadAnswer, probability, with_score, without_missing
+from seqpipe.answers.base import A, ChunkReader, HeadAnswer, probability, ranked_answers, with_score
 from seqpipe.answers.metrics.f1 import SpanCounter, TagCounter
 from seqpipe.answers.task import HeadInfo, HeadTask, by_record, present, required_field
 from seqpipe.answers.types import (
@@ -57,7 +56,7 @@ class SpanReader(ChunkReader[SpansAnswer]):
     outputs: ClassVar = (STOPS,)
 
     def __init__(self, labels: Sequence[str]):
-        super().__init__()
+        super().__init__([])
         self.labels = labels
         self._before, self._open = schemes.OUTSIDE, None  # type: schemes.Role, _Span | None
         self._sum = 0.0  # of the log-probabilities of all tags so far; in float64, since a text may be long
@@ -109,7 +108,7 @@ class TagReader(ChunkReader[TagsAnswer]):
     """Reader of the tag of each word, with its offsets in the whole text."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__([])
         self.length = 0  # code points of the earlier chunks
 
     def read(self, doc: Doc, decision: Arrays, answer: Any) -> list[ScoredWord]:
@@ -136,6 +135,7 @@ class WordLabels(HeadAnswer[A]):
         STOPS: Array("(B,)", "float32", required=False, sums="T"),
     }
     tags_words, of_whole_text, keeps_places = True, False, True
+    manifest_keys: ClassVar[tuple[str, ...]] = ("labels", "target")
     label_key: ClassVar[str]  # of a word, or a span, in an answer
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
@@ -148,21 +148,16 @@ class WordLabels(HeadAnswer[A]):
         """Labels that a reference may have."""
         return {*self.labels}
 
-    def manifest(self) -> dict[str, Any]:
-        return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
-
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[A]:
         docs = [doc.first for doc in docs]
         if "paths" not in decision or decision["paths"].shape[1] < 2:
             tags = decision["tags"].tolist()
             return [self.labelled(doc, tags[i], decision, i) for i, doc in enumerate(docs)]
-        answers: list[Any] = []
-        for i, doc in enumerate(docs):
-            paths, log_p = decision["paths"][i].tolist(), decision[PATH_SCORES][i].tolist()
-            existing = without_missing(zip(paths, log_p, strict=True), log_p)
-            alternatives = [(self.labelled(doc, path), probability(np.exp(p))) for path, p in existing]
-            answers.append([{self.kind: labelled, "score": score} for labelled, score in alternatives])
-        return answers
+
+        def alternative(doc: Doc, path: Sequence[int], score: float) -> dict[str, Any]:
+            return {self.kind: self.labelled(doc, path), "score": score}
+
+        return ranked_answers(docs, {**decision, "scores": decision[PATH_SCORES]}, ("paths",), alternative)
 
     def part_scores(self, docs: Sequence[Doc], decision: Arrays, answer: Any, whole: Arrays) -> np.ndarray:
         """Return the probability of each word's tag or of each span; its upper bound where a variant has another.
@@ -210,10 +205,6 @@ class Tags(WordLabels[TagsAnswer]):
     alternative_type = TagSequence
     label_key = "entity"
 
-    @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Tags:
-        return cls(manifest["labels"], manifest["target"])
-
     def labelled(self, doc: Doc, tags: Sequence[int], decision: Arrays | None = None, row: int = 0) -> list[Any]:
         scores = decision["scores"][row].tolist() if decision else [None] * len(tags)
         words = zip(doc.word_offsets, tags, scores, strict=False)
@@ -235,19 +226,13 @@ class Spans(WordLabels[SpansAnswer]):
     kind = "spans"
     answer_type = list[ScoredSpan]
     alternative_type = SpanSequence
+    manifest_keys = ("labels", "target", "scheme")
     label_key = "entity_group"
 
     def __init__(self, labels: Sequence[str], target: str | None = None, scheme: schemes.Scheme = "IOB2"):
         super().__init__(labels, target)
         self.scheme = scheme
         self.outside = self.labels.index("O") if "O" in self.labels else None
-
-    @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Spans:
-        return cls(manifest["labels"], manifest["target"], manifest["scheme"])
-
-    def manifest(self) -> dict[str, Any]:
-        return {**super().manifest(), "scheme": self.scheme}
 
     @property
     def known_labels(self) -> set[str]:
@@ -313,15 +298,9 @@ class TagsTask(WordLabelsTask[TagsAnswer, Tags]):
     metrics = {"accuracy": Metric(), "f1": Metric(), "precision": Metric(), "recall": Metric()}
 
     @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Tags:
-        return Tags(labels, head.target)
-
-    @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
-        field, old = head.target or "tags", head.old_labels
-        counts = Counter(tag for record in records for tag in present(record, field))
-        tags = [*old, *sorted(counts.keys() - {*old})]
-        return Vocabulary(tags, [counts[tag] for tag in tags])
+        counts = Counter(tag for record in records for tag in present(record, head.target or "tags"))
+        return ordered_labels(counts, head.old_labels)
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         ids, field = {label: i for i, label in enumerate(self.kind.labels)}, self.kind.target or "tags"
@@ -356,10 +335,6 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
         known = get_args(schemes.Scheme)
         if settings["scheme"] not in known:
             raise ValueError(f"spans need the setting `scheme`, one of {', '.join(known)}, not {settings['scheme']!r}")
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Spans:
-        return Spans(labels, head.target, head.settings["scheme"])
 
     @classmethod
     def label_conflict(cls, old: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> str:
@@ -427,6 +402,12 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
     def one_sided(self, labels: Counter[str], records: int) -> str:
         """Return a message if no record has a span; one label is enough, since other words differ from it."""
         return "" if labels else f"none of {records:,} records has a span"
+
+
+def ordered_labels(counts: Mapping[str, int], old: Sequence[str] = ()) -> Vocabulary:
+    """Return labels with their counts: those of an older run, then the others in alphabetical order."""
+    labels = [*old, *sorted(counts.keys() - {*old})]
+    return Vocabulary(labels, [counts.get(label, 0) for label in labels])
 
 
 def label_ids(ids: Mapping[str, int], labels: Sequence[str]) -> list[int]:

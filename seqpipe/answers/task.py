@@ -26,12 +26,8 @@ _NO_FIELD = "write it in each record, or name the field of the answer with the h
 class Task(ABC, Generic[A]):
     """Training and evaluation of an answer kind: that of one head, a `HeadTask`, or the joint one of several."""
 
+    kind: AnswerKind[A]
     metrics: Mapping[str, Metric] = {}  # the scores; the first is the headline
-
-    @property
-    @abstractmethod
-    def kind(self) -> AnswerKind[A]:
-        """Answer kind."""
 
     @property
     @abstractmethod
@@ -107,16 +103,13 @@ class HeadTask(Task[A], Generic[A, K]):
     metric_packages: ClassVar[Mapping[str, str]] = {}  # packages, each with the scores that need it
     has_target_text: ClassVar[bool] = False  # whether a record's target is a text
     is_stepwise: ClassVar[bool] = False  # whether it is decided step by step: a choice affects all later ones
+    may_be_right: ClassVar[bool] = True  # whether an answer can be right or wrong, if there is a reference
     counts_tokens: ClassVar[bool] = False  # whether exp of its mean loss is the perplexity per target token
 
     self_trains: ClassVar[bool] = False  # whether a decision may become a reference: it has `pseudo_label`
 
     def __init__(self, kind: K):
-        self._kind = kind
-
-    @property
-    def kind(self) -> K:
-        return self._kind
+        self.kind: K = kind
 
     @property
     def parts(self) -> Mapping[str, HeadTask]:
@@ -170,9 +163,12 @@ class HeadTask(Task[A], Generic[A, K]):
         return labels
 
     @classmethod
-    @abstractmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> HeadAnswer:
-        """Return the answer kind of a newly fitted head."""
+        """Return the answer kind of a newly fitted head, from the values that its manifest will have."""
+        stated = {**head.settings, "labels": labels, "target": head.target, "self_supervised": head.self_supervised}
+        stated |= {"fields": head.fields, "field": head.fields[0], "points": head.numbers, "axis": head.rows}
+        copies = {"copies": {"same": head.same_tokenizer}} if head.copies else {}
+        return cls.kind_type.from_manifest({**stated, **copies}, tokenizer)
 
     @abstractmethod
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
@@ -197,7 +193,7 @@ class HeadTask(Task[A], Generic[A, K]):
 
     @property
     def is_comparable(self) -> bool:
-        return not self.kind.self_supervised
+        return self.may_be_right and not self.kind.self_supervised
 
     def is_right(self, gold: Any, predicted: Any) -> bool:
         """Return whether an answer is right; without a reference no answer is wrong."""
@@ -211,7 +207,7 @@ class HeadTask(Task[A], Generic[A, K]):
 
     def answer_labels(self) -> set[Any]:
         """Return the possible labels of an answer; empty if references cannot be checked for unknown labels."""
-        return set()
+        return {*self.kind.labels} if self.is_comparable else set()
 
     def labels_in(self, gold: Any) -> list[str]:
         """Return the labels of a reference."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, islice, repeat
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -41,18 +41,20 @@ from seqpipe.features.document import (
     target_ids,
     word_offsets_of,
 )
-from seqpipe.features.encoding import encode, text_excerpt
+from seqpipe.features.encoding import decode, encode, text_excerpt
 from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, clean_texts, replace_surrogates, special_id
 
 
-def option_tokens(tokenizer: Tokenizer, option: str, value: str | list[Any]) -> list[int]:
+def option_tokens(tokenizer: Tokenizer, option: str, value: Any) -> list[int]:
     """Return the ids of these tokens of the target vocabulary.
 
-    A list may contain the unknown token; a text with an unknown token is refused.
+    A list has tokens or ids, and may contain the unknown token; a text with an unknown token is refused.
 
     Raises:
-        UsageError: if a token is not in the vocabulary, or cannot occur in a text.
+        UsageError: if the value is neither, or if a token is not in the vocabulary, or cannot occur in a text.
     """
+    if not isinstance(value, str | list):
+        raise UsageError(f"{option}: must be a text, a list of tokens, or a list of their ids, not {value!r}")
     unknown, end, size = special_id(tokenizer, UNK), special_id(tokenizer, EOS), tokenizer.get_vocab_size()
     pairs = _pieces(tokenizer, value) if isinstance(value, str) else [(token, _id(tokenizer, token)) for token in value]
     for token, number in pairs:
@@ -142,12 +144,6 @@ TARGET_TOKENS = {
     "target_ids": Array("(B, N)", "int64", "token", mask="target_mask"),
     "target_mask": Array("(B, N)", "bool", mask="target_mask"),
 }
-_FRACTIONS = (
-    *("exact_match", "token_accuracy", "bleu", "chrf", "rouge_1", "rouge_2", "rouge_l"),
-    *("copy_precision", "copy_recall"),
-)
-_LOWER = Metric(more_is_better=False)
-_PERPLEXITY = Metric(percent=False, more_is_better=False)
 
 
 class Text(HeadAnswer[TextAnswers]):
@@ -169,8 +165,8 @@ class Text(HeadAnswer[TextAnswers]):
     drawing: Mapping[str, Any] = {"as": "text"}
     decided = TOKENS_AND_SCORES
     needs_tokenizer = True
+    manifest_defaults = {"bleu_tokenize": None, "every_token": False}
     warns_of_length = True
-    step_output = "tokens"
 
     def __init__(
         self,
@@ -185,20 +181,14 @@ class Text(HeadAnswer[TextAnswers]):
         self.end = special_id(tokenizer, EOS)
 
     @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Text:
-        writer, copies = require_tokenizer(tokenizer), manifest.get("copies")
-        extended = ExtendedVocabulary(writer, copies["same"]) if copies else None
-        return cls(
-            writer, manifest["target"], extended, manifest.get("bleu_tokenize"), manifest.get("every_token", False)
-        )
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Self:
+        kind = super().from_manifest(manifest, tokenizer)
+        if copies := manifest.get("copies"):
+            kind.copies = ExtendedVocabulary(kind.tokenizer, copies["same"])
+        return kind
 
     def manifest(self) -> dict[str, Any]:
-        copies = {"copies": {"same": self.copies.same}} if self.copies else {}
-        every_token = {"every_token": True} if self.every_token else {}
-        return {"kind": self.kind, "target": self.target, **copies, **every_token, **self._bleu_entry()}
-
-    def _bleu_entry(self) -> dict[str, str]:
-        return {"bleu_tokenize": self.bleu_tokenize} if self.bleu_tokenize else {}
+        return super().manifest() | ({"copies": {"same": self.copies.same}} if self.copies else {})
 
     def answers(self, docs: Sequence[Doc], decision: Arrays, stops: Sequence[str] = ()) -> list[TextAnswers]:
         """Return the answers of a decision; texts end before the first of the stop texts."""
@@ -225,6 +215,10 @@ class Text(HeadAnswer[TextAnswers]):
             count = bisect_left(range(count), True, key=lambda n: cut(self.decode(tokens[:n], doc), stops)[1])
         return GeneratedText(kept, count, "stop" if ended or stopped else "length")
 
+    @property
+    def writer(self) -> Text:
+        return self
+
     @cached_property
     def written_bytes(self) -> WrittenBytes:
         """Bytes that each token of the target tokenizer decodes to."""
@@ -234,7 +228,7 @@ class Text(HeadAnswer[TextAnswers]):
         """Return token ids up to the end token as text, with copied words as in the source."""
         kept = self.step_ids(tokens)
         if self.copies is None or all(token < self.tokenizer.get_vocab_size() for token in kept):
-            return str(self.tokenizer.decode(kept, skip_special_tokens=False))
+            return decode(self.tokenizer, kept)
         words, decoder = self.tokens(tokens, doc), self.tokenizer.decoder
         return str(decoder.decode(words)) if decoder else " ".join(words)
 
@@ -251,17 +245,20 @@ class Text(HeadAnswer[TextAnswers]):
 
     def token_ids(self, option: str, value: Any) -> list[int]:
         """Return token ids of the target vocabulary from a text, which is tokenized, or a list of tokens or ids."""
-        if not isinstance(value, str | list):
-            return super().token_ids(option, value)
         return option_tokens(self.tokenizer, option, value)
 
     def pieces_with(self, texts: Sequence[str]) -> list[int]:
+        """Return the ids of the pieces that contain one of these texts."""
         joined, starts = self.written_bytes.joined
         wanted = {utf8(text) for text in texts}
         places = [match.start() for text in wanted for match in re.finditer(re.escape(text), joined)]
         return np.unique(np.searchsorted(starts, places, "right") - 1).tolist()
 
-    def forbidden_arcs(self, option: str, texts: Sequence[str]) -> Callable[..., np.ndarray]:
+    def forbidden_arcs(self, texts: Sequence[str]) -> Callable[..., np.ndarray]:
+        """Return a function of documents, and optionally of generated tokens of a single one.
+
+        It returns the arcs of an automaton (`docs/bundle-format.md`) that bans these texts.
+        """
         automaton, pieces = text_automaton(self.written_bytes, tuple(texts)), self.written_bytes.pieces
 
         def arcs(docs: Sequence[Doc], written: Sequence[int] = ()) -> np.ndarray:
@@ -278,7 +275,7 @@ class Text(HeadAnswer[TextAnswers]):
             ids = self.copies.written(text, doc)
             return ids, self.decode(ids, doc)
         ids = list(encode(self.tokenizer, replace_surrogates(text)).ids)
-        return ids, str(self.tokenizer.decode(ids, skip_special_tokens=False))
+        return ids, decode(self.tokenizer, ids)
 
     def is_piece(self, text: str) -> bool:
         """Return whether a text is a single piece, which decodes to it, but for the spaces around it."""
@@ -286,6 +283,11 @@ class Text(HeadAnswer[TextAnswers]):
         return len(ids) == 1 and ids[0] > self.end and decoded.strip(" ") == text.strip(" ")
 
     def allowed_arcs(self, option: str, texts: Sequence[str], longest: int) -> Callable[..., np.ndarray]:
+        """Return a function of documents, and optionally of generated tokens of a single one.
+
+        It returns the arcs of a trie (`docs/bundle-format.md`) of these texts, which have less than `longest` tokens.
+        """
+
         def trie(doc: Doc | None) -> TextTrie:
             known, size = [], 0
             for text in texts:
@@ -314,16 +316,12 @@ class Text(HeadAnswer[TextAnswers]):
 
         return arcs
 
-    def check_ends(self, option: str, tokens: np.ndarray) -> None:
-        if ((tokens > 0).any(2) & (tokens != self.end).all(2)).any():
-            raise DataError(f"{option}: the context has no room for an allowed text after this prompt; shorten it")
-
     def prompt(self, doc: Doc) -> str:
         """Return the text that a generated text continues."""
         return ""
 
-    def step_names(self, ids: list[int], doc: Doc) -> list[str]:
-        return self.tokens(ids, doc)
+    def step_names(self, decision: Arrays, doc: Doc) -> list[str]:
+        return self.tokens(decision["tokens"][0, 0].tolist(), doc)
 
 
 class TargetCensus:
@@ -379,9 +377,10 @@ class TextTask(HeadTask[TextAnswers, W]):
     settings: ClassVar[Mapping[str, Any]] = {"equal_length": False, "bleu_tokenize": None, "every_token": False}
     targets = TARGET_TOKENS
     metrics: Mapping[str, Metric] = {
-        **dict.fromkeys(_FRACTIONS, Metric()),
-        **dict.fromkeys(("character_error_rate", "wer", "per"), _LOWER),
-        "perplexity": _PERPLEXITY,
+        **dict.fromkeys(("exact_match", "token_accuracy", "bleu", "chrf", "rouge_1", "rouge_2", "rouge_l"), Metric()),
+        **dict.fromkeys(("copy_precision", "copy_recall"), Metric()),
+        **dict.fromkeys(("character_error_rate", "wer", "per"), Metric(more_is_better=False)),
+        "perplexity": Metric(percent=False, more_is_better=False),
     }
     metric_packages: ClassVar[Mapping[str, str]] = {"sacrebleu": "bleu and chrf", "rouge_score": "ROUGE"}
     choices = (Choice(("tokens",), ranked=True),)
@@ -392,12 +391,6 @@ class TextTask(HeadTask[TextAnswers, W]):
     @classmethod
     def refuse_input(cls, head: HeadInfo) -> str:
         return tokenizer_fault(head.settings.get("bleu_tokenize"))
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Text:
-        writer = require_tokenizer(tokenizer)
-        copies = ExtendedVocabulary(writer, head.same_tokenizer) if head.copies else None
-        return Text(writer, head.target, copies, head.settings["bleu_tokenize"], head.settings["every_token"])
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         field, equal_length = self.kind.target or "target", settings["equal_length"]
@@ -419,12 +412,8 @@ class TextTask(HeadTask[TextAnswers, W]):
     def target_census(self, longest: float | None, decodes: bool) -> TargetCensus | None:
         return TargetCensus(self.kind, longest, decodes) if self.has_target_text else None
 
-    @property
-    def unknown_words(self) -> Callable[[str], list[str]] | None:
-        """Return the function from a text to its out-of-vocabulary words; None without copying."""
-        return self._unknown_words if self.kind.copies else None
-
     def _unknown_words(self, text: str) -> list[str]:
+        """Return the out-of-vocabulary words of a text."""
         encoding = encode(self.kind.tokenizer, replace_surrogates(text))
         return [text[a:b] for (a, b), i in zip(encoding.offsets, encoding.ids, strict=True) if i <= self.kind.end]
 
@@ -442,17 +431,16 @@ class TextTask(HeadTask[TextAnswers, W]):
         return best_of(answer)["generated_text"]
 
     def counter(self) -> Counts:
-        return TextCounter(self.unknown_words, self.kind.bleu_tokenize)
+        return TextCounter(self._unknown_words if self.kind.copies else None, self.kind.bleu_tokenize)
 
     def is_right(self, gold: Any, predicted: Any) -> bool:
         return bool(predicted in gold if isinstance(gold, list) else predicted == gold)
 
 
-def require_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:
-    """Return the target tokenizer; ValueError if it is None."""
-    if tokenizer is None:
-        raise ValueError("an answer kind with text needs its target tokenizer")
-    return tokenizer
+def check_ends(option: str, tokens: np.ndarray) -> None:
+    """Raise DataError if one of the texts (B, n, N) is only the beginning of an allowed one."""
+    if ((tokens > 0).any(2) & (tokens != END).all(2)).any():
+        raise DataError(f"{option}: the context has no room for an allowed text after this prompt; shorten it")
 
 
 def references(record: Record, field: str) -> list[str]:
@@ -514,20 +502,14 @@ class Generation(Text):
     answer_type = WrittenText
     drawing = {"as": "continuation"}
     is_generated = True
-    scoring_options = {SCORE_PROMPT: True, "max_length": 1}
+    scoring_options: ClassVar[Mapping[str, Any]] = {SCORE_PROMPT: True, "max_length": 1}
     every_token = True
+    manifest_keys, manifest_defaults = ("adds_bos", "context"), {}
     warns_of_length = False
 
     def __init__(self, tokenizer: Tokenizer, adds_bos: bool, context: int):
         super().__init__(tokenizer, every_token=self.every_token)
-        self.adds_bos, self.context = adds_bos, context
-
-    @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Generation:
-        return cls(require_tokenizer(tokenizer), bool(manifest["adds_bos"]), int(manifest["context"]))
-
-    def manifest(self) -> dict[str, Any]:
-        return {"kind": self.kind, "target": None, "adds_bos": self.adds_bos, "context": self.context}
+        self.adds_bos, self.context = bool(adds_bos), int(context)
 
     def answers(self, docs: Sequence[Doc], decision: Arrays, stops: Sequence[str] = ()) -> list[TextAnswers]:
         continuations = super().answers(docs, decision, stops)
@@ -545,22 +527,16 @@ class Generation(Text):
     def decode(self, tokens: list[int], doc: Doc) -> str:
         """Return the text after the prompt, with the space before it if tokens are joined by spaces."""
         prompt, kept = doc.ids[doc.second or 0 :], self.step_ids(tokens)
-        before, whole = self._decode(prompt), self._decode([*prompt, *kept])
-        return whole[len(before) :] if whole.startswith(before) else self._decode(kept)
-
-    def _decode(self, ids: list[int]) -> str:
-        return str(self.tokenizer.decode(ids, skip_special_tokens=False))
+        before, whole = decode(self.tokenizer, prompt), decode(self.tokenizer, [*prompt, *kept])
+        return whole[len(before) :] if whole.startswith(before) else decode(self.tokenizer, kept)
 
     def text_length(self, doc: Doc) -> int:
         """Return the number of tokens that are read of a text, including [BOS]."""
         return len(doc) + self.adds_bos
 
-    def refuse_empty(self, docs: Sequence[Doc], records: Sequence[Record], before: int) -> None:
-        """Raise DataError for the first prompt without a token, by its place, or its number from `before` + 1."""
-        for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
-            if not len(doc) and not self.adds_bos:
-                message = "empty prompt: this model needs at least one token"
-                raise DataError.at({"where": f"record {i}", **record}, message)
+    @property
+    def scorer(self) -> Generation:
+        return self
 
     def scoring_rows(self, doc: Doc, part: Part | None, masking: Masking) -> list[ScoringRow]:
         """Return one row: the text after [BOS] or, for a model of packed texts, after the end of another text.
@@ -592,17 +568,16 @@ class GenerationTask(TextTask[Generation]):
     targets = {name: replace(array, shape="(B, T)") for name, array in TARGET_TOKENS.items()}
     metrics = dict.fromkeys(("perplexity", "loss", "bits_per_character"), Metric(percent=False, more_is_better=False))
     metric_packages = {}
+    may_be_right = False
     has_target_text = False
 
     @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Generation:
-        settings, size = head.settings, require_tokenizer(tokenizer).get_vocab_size()
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> HeadAnswer:
+        if tokenizer is None:
+            raise ValueError("a language model needs its tokenizer")
+        settings, size = head.settings, tokenizer.get_vocab_size()
         context = evaluation_window(settings["context"], settings["stateful"], size)
-        return Generation(require_tokenizer(tokenizer), settings["adds_bos"], context)
-
-    @property
-    def is_comparable(self) -> bool:
-        return False
+        return super().create(replace(head, settings={**settings, "context": context}), labels, tokenizer)
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         """Return the function whose targets are the tokens of a text, of two texts those of the second."""

@@ -120,7 +120,8 @@ def _error_line(predictor: Predictor, record: Record, gold: Any, answer: Answer,
 
 def _losses(predictor: Predictor, records: Iterable[Record]) -> Iterator[dict[str, Any]]:
     """Yield the loss of a language model on each record's text, as `GenerationTask.losses` documents it."""
-    options = resolve_options(predictor.options, predictor.kind.scoring_options or {}, predictor.kind).arrays
+    task: Any = predictor.task
+    options = resolve_options(predictor.options, task.kind.scoring_options, task.kind).arrays
 
     def other_features(docs: Sequence[Doc]) -> Arrays:
         arrays = predictor.featurizer.collate(docs)
@@ -131,7 +132,6 @@ def _losses(predictor: Predictor, records: Iterable[Record]) -> Iterator[dict[st
             continues = [record.get(RECORD_CONTINUES) is True for record in chunk]
             yield from zip(predictor.featurizer.docs(chunk), continues, strict=True)
 
-    task: Any = predictor.task
     yield from task.losses(docs(), lambda feeds: predictor.run(feeds | options), other_features)
 
 

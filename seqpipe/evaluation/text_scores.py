@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from seqpipe.answers.base import NO_TEXT_SCORES, AnswerKind
+from seqpipe.answers.base import TextScorer
 from seqpipe.answers.text import MAX_LOGITS
 from seqpipe.answers.types import Masking, Metric, Part, Scores, ScoringRow
 from seqpipe.errors import DataError, UsageError
@@ -66,44 +66,47 @@ def text_scores(predictor: Predictor, texts: Iterable[ScoredText], masking: Mask
         UsageError: if the model is not a language model.
         DataError: if a text has no token, too many, or a gap.
     """
-    source, wanted = scored_source(predictor), predictor.kind.scoring_options or {}
-    if missing := sorted(wanted.keys() - predictor.options.keys()):
+    _, scorer = scored_source(predictor)
+    if missing := sorted(scorer.scoring_options.keys() - predictor.options.keys()):
         raise UsageError(
             f"the model's head has no decode option {missing[0]!r}, which the log-probability of a text needs: export "
             "the run again; a head of a plugin must declare it"
         )
-    options = resolve_options(predictor.options, wanted, predictor.kind).arrays
+    options = resolve_options(predictor.options, scorer.scoring_options, predictor.kind).arrays
     for chunk in chunks(texts, TEXTS_PER_CHUNK):
-        yield from _scores(predictor, source, chunk, masking, options)
+        yield from _scores(predictor, chunk, masking, options)
 
 
-def scored_source(predictor: Predictor) -> TextSource:
-    """Return the source of the scored text, the second of two fields; UsageError if the model has none."""
-    source = predictor.featurizer
-    if predictor.kind.scoring_options is None:
-        raise UsageError(NO_TEXT_SCORES.format(predictor.kind.kind))
+def scored_source(predictor: Predictor) -> tuple[TextSource, TextScorer]:
+    """Return the source of the scored text, the second of two fields, and the answer kind; UsageError without such."""
+    source, kind = predictor.featurizer, predictor.kind
+    if kind.scorer is None:
+        raise UsageError(
+            f"answers of kind {kind.kind} give no probability of a text: use a model whose only head is a causal or a "
+            "masked language model"
+        )
     if not isinstance(source, TextSource):
         raise UsageError("this model reads several inputs; the probability of a text needs a single input")
-    return source
+    return source, kind.scorer
 
 
 def _scores(
-    predictor: Predictor, source: TextSource, texts: Sequence[ScoredText], masking: Masking, options: Arrays
+    predictor: Predictor, texts: Sequence[ScoredText], masking: Masking, options: Arrays
 ) -> Iterator[TextScore]:
-    kind, docs = predictor.kind, predictor.docs([text.record for text in texts])
+    (source, scorer), docs = scored_source(predictor), predictor.docs([text.record for text in texts])
     rows: list[tuple[int, ScoringRow]] = []
     for number, (doc, text) in enumerate(zip(docs, texts, strict=True)):
         if not len(doc):
             raise DataError(f"{location(text.record)}the text {doc.text!r} has no token; correct it")
-        rows += [(number, row) for row in _rows(kind, source, doc, text, masking)]
+        rows += [(number, row) for row in _rows(scorer, source, doc, text, masking)]
     sums = np.zeros(len(docs))
     counted: list[list[int]] = [[] for _ in docs]  # tokens of each text
     most = max(1, min(RUN_TOKENS, MAX_LOGITS // source.tokenizer.get_vocab_size()))
     for at in batches([len(row.ids) for _, row in rows], tokens=most):
         numbers, batch = [rows[i][0] for i in at], [rows[i][1] for i in at]
         features = source.collate([docs[i] for i in numbers])
-        decision = predictor.run(features | options | kind.scoring_inputs(batch))
-        for number, row, log_p in zip(numbers, batch, kind.row_scores(batch, decision), strict=True):
+        decision = predictor.run(features | options | scorer.scoring_inputs(batch))
+        for number, row, log_p in zip(numbers, batch, scorer.row_scores(batch, decision), strict=True):
             sums[number] += log_p
             counted[number] += row.tokens
     for doc, text, log_p, tokens in zip(docs, texts, sums, counted, strict=True):
@@ -117,13 +120,13 @@ def _scores(
         yield TextScore(float(log_p), len(tokens), characters, words, uncounted)
 
 
-def _rows(kind: AnswerKind, source: TextSource, doc: Doc, text: ScoredText, masking: Masking) -> list[ScoringRow]:
+def _rows(scorer: TextScorer, source: TextSource, doc: Doc, text: ScoredText, masking: Masking) -> list[ScoringRow]:
     part = text.part
     if part and source.pairs:
         shift = len(doc.text) - len(source.text(text.record, source.fields[1]))
         part = part[0] + shift, part[1] + shift
     try:
-        return kind.scoring_rows(doc, part, masking)
+        return scorer.scoring_rows(doc, part, masking)
     except DataError as error:
         raise DataError(f"{location(text.record)}{error}") from None
 
@@ -270,7 +273,8 @@ def score_items(
         normalize: Divisor of the log-probability: none, the number of tokens or of characters.
         masking: See `text_scores`.
     """
-    field = scored_source(predictor).fields[-1]
+    source, _ = scored_source(predictor)
+    field = source.fields[-1]
     all_scores = text_scores(predictor, (text for item in items for text in item.scored(field)), masking)
     judged = []
     for item in items:

@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from seqpipe.answers.base import HeadAnswer
 from seqpipe.answers.candidates import CANDIDATE_VECTORS, Candidate, candidates_of
 from seqpipe.errors import BundleError, DataError, ParityError, UsageError
 from seqpipe.export.exporter import answer_again, model_card
@@ -22,6 +21,7 @@ from seqpipe.runtime.decode_options import ALLOWED, MAX_LENGTH, option_arrays
 from seqpipe.runtime.manifest import Manifest
 from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.runtime.predictor import CHUNK, batches, chunks, trim_heap
+from seqpipe.types import TextWriter
 
 COSINE_TOLERANCE = 1e-4  # allowed difference of a cosine of the graph from NumPy's
 ASKED = 64  # candidates as queries, to compare the new graph with NumPy
@@ -48,11 +48,11 @@ def _write_replaced(path: Path, records: Iterable[Record], output: Path) -> None
     content = bundle.read(path)
     model = OpenedBundle(content, "cpu")
     kind = model.predictor.kind.parts.get("")
-    if kind is not None and ALLOWED in content.manifest.options:
+    if kind is not None and kind.writer and ALLOWED in content.manifest.options:
         texts = [*records]
         fields = [field for field in (kind.target, "target") if field and texts and field in texts[0]]
         field = (*fields, model.fields[0])[0]
-        _restrict(content, model, kind, candidates_of(texts, field, None).texts, output)
+        _restrict(content, model, kind.writer, candidates_of(texts, field, None).texts, output)
         return
     if kind is None or kind.candidates is None:
         problem = f"{path} answers with {model.predictor.kind.kind}, and has no candidates"
@@ -100,14 +100,14 @@ def _encode(model: OpenedBundle, texts: Sequence[str], file: Any) -> np.ndarray:
 
 
 def _restrict(
-    content: bundle.BundleContent, model: OpenedBundle, kind: HeadAnswer[Any], texts: Sequence[str], output: Path
+    content: bundle.BundleContent, model: OpenedBundle, writer: TextWriter, texts: Sequence[str], output: Path
 ) -> None:
     """Write a bundle that generates text to `output`, with these texts as the only ones."""
-    if "copies" in kind.manifest():
+    if writer.copies:
         message = "copies words, so that the texts it can write differ with the source"
         raise UsageError(f"{content.path} {message}; give {ALLOWED} with each call")
     options: dict[str, Any] = {name: dict(option) for name, option in content.manifest.options.items()}
-    arcs = kind.allowed_arcs(ALLOWED, texts, options[MAX_LENGTH]["default"])
+    arcs = writer.allowed_arcs(ALLOWED, texts, options[MAX_LENGTH]["default"])
     options[ALLOWED]["default"] = [*texts]
     # Golden examples with other options, such as a short `max_length`, have no answer among the texts.
     golden = tuple(example for example in content.manifest.golden if not example.options)

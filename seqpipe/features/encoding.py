@@ -100,6 +100,11 @@ def encode(tokenizer: Tokenizer, text: str | Sequence[str], at: str = "") -> Enc
     return guard(lambda: tokenizer.encode(text, is_pretokenized=words, add_special_tokens=False), text, at)
 
 
+def decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """Return the text of tokens, with special ones."""
+    return str(tokenizer.decode([*ids], skip_special_tokens=False))
+
+
 def encode_batch(tokenizer: Tokenizer, texts: Sequence[str], at: Callable[[int], str]) -> list[Encoding]:
     """Encode texts; DataError for the first that cannot be split, prefixed with `at` of its position."""
     try:

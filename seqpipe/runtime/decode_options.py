@@ -124,7 +124,10 @@ def resolve_options(known: Known, values: Mapping[str, Any], kind: AnswerKind | 
         if texts == []:
             continue
         least, longest = int(arrays.get(sibling(name, MIN_LENGTH), 0)), len(arrays.get(sibling(name, MAX_LENGTH), ()))
-        ids = option_type.read(kind.parts[name.rpartition(".")[0]], name, texts, least, longest)
+        writer = kind.parts[name.rpartition(".")[0]].writer
+        if writer is None:
+            raise UsageError(f"{name}: no text is generated here")
+        ids = option_type.read(writer, name, texts, least, longest)
         if callable(ids):
             automata[name] = ids
         else:

@@ -312,19 +312,19 @@ def explain_record(
     per_sentence = (features[name][0] for name, feature in featurizer.features.items() if SENTENCE_AXIS in feature.axes)
     sentences, attentions, copied = next(per_sentence, None), [], {}
     for weights in attended:
-        writer, steps, array = None, [], decision[weights.output][0]
+        tokens, writer, array = list[str](), None, decision[weights.output][0]
         stage = weights.key.split(".")
         if stage[0] == "head":  # the head answers step by step
             name, part = [*kind.parts.items()][int(stage[1]) if len(kind.parts) > 1 else 0]
-            if part.step_output:
-                writer, steps = part, part_of(decision, name)[part.step_output][0, 0].tolist()
-        tokens = writer.step_names(steps, doc) if writer else []
+            head_decision, writer = part_of(decision, name), part.writer
+            tokens = part.step_names(head_decision, doc)
         if weights.over != "steps":
             attentions.append(attention(weights, doc, array, sentences, tokens))
         elif writer and writer.copies:
             looks = decision[f"{weights.output.rpartition('.')[0]}.attention"][0]
             words, _ = writer.copies.read(doc)
-            copied[weights.key] = origins(doc, writer.step_ids(steps), words, tokens, looks, array)
+            ids = writer.step_ids(head_decision["tokens"][0, 0].tolist())
+            copied[weights.key] = origins(doc, ids, words, tokens, looks, array)
     answer = predictor.read([doc], decision, decoding)[0]
     drawn, picture = figure(kind, doc, answer), _picture(featurizer, doc)
     return Explanation(doc.text, answer, kind.lines(answer), tuple(attentions), drawn, copied, picture=picture)
@@ -365,7 +365,7 @@ class Occlusion:
     """The scores of the parts of an answer, each with name, label and measure, in variants of its input."""
 
     def __init__(self, predictor: Predictor, doc: Doc, decoding: Chosen):
-        kind: Any = predictor.kind
+        kind = predictor.kind
         self.predictor, self.doc, self.decoding = predictor, doc, decoding
         self.whole = predictor.run(predictor.featurizer.collate([doc]) | self.decoding.of([doc]))
         self.answer = cast(Any, predictor.read([doc], self.whole, self.decoding)[0])
@@ -379,10 +379,11 @@ class Occlusion:
                 self.units.append((number, tokens, place))
             shift += len(text.text) + 1
         # A generated text has a part for each word, if the graph gives its probability: not where words are copied.
-        self.tokens, self.ends, writer = list[int](), list[int](), kind.parts.get("")
-        is_forced = writer and writer.step_output == "tokens" and {PREFIX, MAX_LENGTH} <= predictor.options.keys()
-        self.is_written = kind.is_generated or bool(is_forced and not writer.copies)
-        if self.is_written:
+        self.tokens, self.ends, only = list[int](), list[int](), kind.parts.get("")
+        writer = only.writer if only else None
+        is_forced = writer and not writer.copies and {PREFIX, MAX_LENGTH} <= predictor.options.keys()
+        self.is_written = kind.is_generated or bool(is_forced)
+        if self.is_written and writer:
             self.tokens = writer.step_ids(self.whole["tokens"][0, 0].tolist())
             texts = [writer.decode(self.tokens[:n], doc) for n in range(len(self.tokens) + 1)]
             blanks = [longer[len(shorter) :][:1].isspace() for shorter, longer in pairwise(texts)]
@@ -426,10 +427,10 @@ class Occlusion:
     def _written_scores(self, docs: Sequence[Doc], features: Arrays) -> np.ndarray:  # (B, words)
         """Return the log-probability of each generated word given those before it, which the graph must write."""
         kind, known, totals = self.predictor.kind, self.predictor.options, np.zeros((len(docs), len(self.ends)))
-        if kind.is_generated:  # the graph scores the tokens of a prompt
-            rows = [kind.scoring_rows(doc, None, "token")[0] for doc in docs]
-            inputs = kind.scoring_inputs([row._replace(ids=[*row.ids, *self.tokens]) for row in rows])
-            options = resolve_options(known, kind.scoring_options or {}, kind).arrays
+        if kind.is_generated and (scorer := kind.scorer):  # the graph scores the tokens of a prompt
+            rows = [scorer.scoring_rows(doc, None, "token")[0] for doc in docs]
+            inputs = scorer.scoring_inputs([row._replace(ids=[*row.ids, *self.tokens]) for row in rows])
+            options = resolve_options(known, scorer.scoring_options, kind).arrays
             log_p = self.predictor.run(features | options | inputs)["prompt_scores"]
             for i, doc in enumerate(docs):
                 totals[i] = [log_p[i, len(doc) : len(doc) + end].sum() for end in self.ends]

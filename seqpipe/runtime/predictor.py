@@ -26,6 +26,7 @@ from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import AnswerKind, ChunkReader, HeadAnswer
 from seqpipe.answers.registry import task_metrics, task_of
 from seqpipe.answers.task import Task as AnswerTask
+from seqpipe.answers.text import check_ends
 from seqpipe.answers.types import Metric
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record, first_tokens
@@ -240,8 +241,11 @@ class Predictor:
         if self.limits.cut:
             docs = [first_tokens(doc, self.limits.tokens) for doc in docs]
         refuse_long(docs, records, self.limits, before, self.kind.tags_words)
-        if [] in [doc.ids for doc in docs]:
-            self.kind.refuse_empty(docs, records, before)
+        if self.kind.is_generated:
+            for number, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
+                if not self.kind.text_length(doc):
+                    message = "empty prompt: this model needs at least one token"
+                    raise DataError.at({"where": f"record {number}", **record}, message)
         return docs
 
     def _readable(self, record: Record, number: int, keeps_blanks: bool) -> Record:
@@ -333,7 +337,7 @@ class Predictor:
         """
         for name in decoding.allowed:
             head, dot, _ = name.rpartition(".")
-            self.kind.parts[head].check_ends(name, decision[f"{head}{dot}tokens"])
+            check_ends(name, decision[f"{head}{dot}tokens"])
         generator, decision, stops = cast(Any, self.kind), decision | decoding.rankings, decoding.stops
         answers = generator.answers(docs, decision, stops) if stops else self.kind.answers(docs, decision)
         for i, doc in enumerate(docs):

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import AddedToken
 
 from seqpipe.answers.fill_mask import FillMask
-from seqpipe.answers.metrics.text import FillingCounter
+from seqpipe.answers.metrics.numbers import PlaceCounter
 from seqpipe.answers.registry import task_of
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
@@ -120,7 +120,7 @@ def test_fillings_that_do_not_exist_are_left_out() -> None:
 
 
 def test_its_scores_count_hidden_words_and_whole_texts() -> None:
-    counter = FillingCounter()
+    counter = PlaceCounter(("masked_accuracy", "exact_match"))
     for gold, predicted in ((["a", "b"], ["a", "c"]), (["d"], ["d"]), (["e", "f"], ["f"])):
         counter.add(gold, predicted)
     assert counter.result() == {"masked_accuracy": 2 / 5, "exact_match": 1 / 3}

@@ -91,7 +91,7 @@ def test_the_declarations_of_a_kind_are_consistent(name: str, tokenizer: Tokeniz
     assert task.metrics == cls.declared_metrics(settings)
     assert task.metrics
     used = {output for choice in task.choices for output in (*choice.outputs, choice.scored_as)}
-    assert {*kind.outputs, *used, kind.step_output, kind.scored_labels} - {""} <= {*kind.decided}
+    assert {*kind.outputs, *used, kind.scored_labels} - {""} <= {*kind.decided}
     arrays = [*kind.decided.values(), *cls.declared_targets(settings).values()]
     assert all(array.dtype in ("int64", "float32", "bool") and array.shape.startswith("(B") for array in arrays)
 

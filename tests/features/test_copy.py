@@ -184,11 +184,9 @@ def test_several_references_count_each_metric_against_the_right_one() -> None:
 
 
 def test_copy_precision_and_recall_are_of_words_that_the_vocabulary_lacks() -> None:
-    assert task_of(Text(TARGET)).unknown_words is None
-    unknown_words = task_of(Text(TARGET, copies=VOCABULARY)).unknown_words
-    assert unknown_words is not None
-    assert unknown_words("pay Ada the 3,200 .") == ["Ada", "3,200"]
-    counts = TextCounter(unknown_words)
+    assert task_of(Text(TARGET)).counter().unknown is None
+    counts = task_of(Text(TARGET, copies=VOCABULARY)).counter()
+    assert counts.unknown("pay Ada the 3,200 .") == ["Ada", "3,200"]
     counts.add("pay Ada 3,200 to Ada", "pay Ada 99")  # of Ada, Ada and 3,200 one is written, of two that are written
     counts.add("the sum", "the sum Zed")
     assert [counts.result()[name] for name in ("copy_precision", "copy_recall")] == pytest.approx([1 / 3, 1 / 3])

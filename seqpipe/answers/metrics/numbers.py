@@ -125,6 +125,26 @@ def root(number: Any) -> Any:
     return np.sqrt(np.maximum(number, 0.0)) if isinstance(number, np.ndarray) else math.sqrt(max(number, 0.0))
 
 
+class PlaceCounter(SumCounter):
+    """Share of the items of references that answers have in the same place, and of answers equal to their references.
+
+    Args:
+        names: The names of the scores, in their order; `exact_match` is that of equal answers.
+    """
+
+    def __init__(self, names: Sequence[str]):
+        super().__init__()
+        self.names = names
+
+    def terms(self, gold: Any, predicted: Sequence[Any]) -> dict[str, float]:
+        right = sum(a == b for a, b in zip(gold, predicted, strict=False))
+        return {"items": len(gold), "right": right, "records": 1, "equal": [*gold] == [*predicted]}
+
+    def scores(self, sums: Counter[Any]) -> Scores:
+        right, equal = ratio(sums["right"], sums["items"]), ratio(sums["equal"], sums["records"])
+        return {name: equal if name == "exact_match" else right for name in self.names}
+
+
 # Scores of ranked lists: accuracy of the first, mean reciprocal rank, and recall.
 
 
@@ -292,8 +312,6 @@ class StructureCounter(SumCounter):
 
 # Formatting of scores: one number, and an aligned table.
 
-PLAIN = Metric(percent=False)  # of an unknown score
-
 
 def scores_table(scores: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
     """Format scores as aligned plain text: a row for each label, then the overall one; fractions in per cent.
@@ -324,8 +342,8 @@ def score_rows(scores: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list
 
 
 def metric_of(name: str, metrics: Mapping[str, Metric]) -> Metric:
-    """Return the metric of a score, whose name may have a head's name as a prefix."""
-    return metrics.get(name.rpartition(".")[2], PLAIN)
+    """Return the metric of a score, whose name may have a head's name as a prefix; a number if unknown."""
+    return metrics.get(name.rpartition(".")[2], Metric(percent=False))
 
 
 def format_score(name: str, value: float, metrics: Mapping[str, Metric]) -> str:

@@ -174,21 +174,6 @@ class PerplexityCounter(SumCounter):
         return {"perplexity": exp(np.minimum(loss, 700.0)), "loss": loss, "bits_per_character": bits}
 
 
-class FillingCounter(SumCounter):
-    """Share of masked words that are restored, and of texts in which all are."""
-
-    def terms(self, gold: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
-        """Return the terms of one record's masked words, and the word filled in for each."""
-        right = sum(a == b for a, b in zip(gold, predicted, strict=False))
-        return {"hidden": len(gold), "right": right, "texts": 1, "equal": list(gold) == list(predicted)}
-
-    def scores(self, sums: Counter[Any]) -> Scores:
-        return {
-            "masked_accuracy": ratio(sums["right"], sums["hidden"]),
-            "exact_match": ratio(sums["equal"], sums["texts"]),
-        }
-
-
 class _Characters:
     """Splits texts like `token_accuracy`, for rouge-score, whose own tokenizer keeps only a to z and digits."""
 
