@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any, Literal, Protocol
 
 EVERY = 30.0  # seconds between lines if there is no terminal
+LineKind = Literal["message", "warning", "detail", "result"]
 RED_CODE, YELLOW_CODE, BOLD_CODE = "31", "33", "1"
 
 
@@ -73,7 +74,7 @@ class Progress:
         note: Remark on the step, such as the epoch and the loss.
     """
 
-    kind: Literal["message", "warning", "detail", "result", "step", "end"]
+    kind: LineKind | Literal["step", "end"]
     text: str
     done: int = 0
     total: int | None = None
@@ -96,39 +97,39 @@ class Console:
 
     def __call__(self, progress: Progress) -> None:
         """Print a line, advance the progress of a step, or end it."""
-        match progress.kind:
-            case "message" | "warning":
-                self.say(progress.text)
-            case "detail":
-                self.detail(progress.text)
-            case "result":
-                self.result(progress.text)
-            case "step":
-                if self._tick is None:
-                    self._tick = self._step.enter_context(self.progress(progress.text, progress.total))
-                if progress.done:
-                    self._tick(progress.done, progress.note)
-            case "end":
-                self._tick = None
-                self._step.close()
+        if progress.kind == "step":
+            if self._tick is None:
+                self._tick = self._step.enter_context(self.progress(progress.text, progress.total))
+            if progress.done:
+                self._tick(progress.done, progress.note)
+        elif progress.kind == "end":
+            self._tick = None
+            self._step.close()
+        else:
+            self.report(progress.kind, progress.text)
+
+    def report(self, kind: LineKind, text: str) -> None:
+        """Print a line of this kind, if it is not too verbose."""
+        if kind == "result":
+            write_error(text, BOLD_CODE)
+        elif self.volume >= (1 if kind == "detail" else 0):
+            write_error(text, YELLOW_CODE if text.lstrip().startswith(("note:", "warning:")) else "")
 
     def say(self, text: str = "") -> None:
         """Print a line, unless quiet."""
-        if self.volume >= 0:
-            write_error(text, YELLOW_CODE if text.lstrip().startswith(("note:", "warning:")) else "")
+        self.report("message", text)
 
     def warn(self, text: str, indent: str = "") -> None:
         """Print a warning about a probable mistake."""
-        self.say(f"{indent}warning: {text}")
+        self.report("warning", f"{indent}warning: {text}")
 
     def result(self, text: str) -> None:
         """Print a requested line at any verbosity."""
-        write_error(text, BOLD_CODE)
+        self.report("result", text)
 
     def detail(self, text: str) -> None:
         """Print a line only if verbose."""
-        if self.volume > 0:
-            self.say(text)
+        self.report("detail", text)
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[Tick]:
@@ -187,8 +188,8 @@ def in_notebook() -> bool:
 class ProgressBar(Console):
     """A callback that shows a bar of tqdm for each step, in a notebook as a widget; of the rest nothing, if quiet."""
 
-    def result(self, text: str) -> None:
-        self.say(text)
+    def report(self, kind: LineKind, text: str) -> None:
+        super().report("message" if kind == "result" else kind, text)
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[Tick]:
@@ -214,18 +215,12 @@ class CallbackConsole(Console):
         self.callback = callback or (lambda progress: None)
         self.warnings: list[str] = []
 
-    def say(self, text: str = "") -> None:
-        self.callback(Progress("message", text))
+    def report(self, kind: LineKind, text: str) -> None:
+        self.callback(Progress(kind, text))
 
     def warn(self, text: str, indent: str = "") -> None:
         self.warnings.append(text)
-        self.callback(Progress("warning", f"{indent}warning: {text}"))
-
-    def detail(self, text: str) -> None:
-        self.callback(Progress("detail", text))
-
-    def result(self, text: str) -> None:
-        self.callback(Progress("result", text))
+        super().warn(text, indent)
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[Tick]:

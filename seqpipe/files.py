@@ -62,8 +62,8 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-_STRICT: dict[str, Any] = {"object_pairs_hook": _unique, "parse_constant": _no_constant, "parse_int": _integer}
-JSON_DECODER = json.JSONDecoder(**_STRICT)  # Decodes JSON; ValueError for NaN and for duplicate keys of an object.
+# Decodes JSON; ValueError for NaN and for duplicate keys of an object.
+JSON_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer)
 
 
 PACKED = (".gz", ".zst", ".zip")

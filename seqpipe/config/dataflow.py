@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -130,6 +131,14 @@ class Trace:
     def error(self, stage: Component, message: str) -> None:
         self.problems.append(stage.problem(f"{describe(stage)}: {message}"))
 
+    @contextlib.contextmanager
+    def reporting(self, stage: Component) -> Iterator[None]:
+        """Report an error about the declarations of a stage as a problem; the rest of the block is left out."""
+        try:
+            yield
+        except PluginError as error:
+            self.problems.append(stage.problem(str(error)))
+
 
 @dataclass
 class Scope:
@@ -220,11 +229,9 @@ class Scope:
         """Add the features that the stages of a source declare; two features cannot share a name."""
         declared: dict[str, tuple[Component, FeatureKind]] = {}
         for stage in stages:
-            try:
+            features: Mapping[str, FeatureKind] = {}
+            with self.trace.reporting(stage):
                 features = declared_features(stage)
-            except PluginError as error:
-                self.trace.problems.append(stage.problem(str(error)))
-                continue
             for name, feature in features.items():
                 first, same = declared.setdefault(name, (stage, feature))
                 if name in _PROVIDED:
@@ -266,11 +273,9 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
     scope = scopes[inputs[0].name]
     if len(inputs) > 1:
         for head in heads:  # a feature belongs to one source
-            try:
+            with trace.reporting(head):
                 if names := ", ".join(declared_features(head)):
                     trace.error(head, f"it declares {names}, which a head of several inputs cannot have; use one input")
-            except PluginError as error:
-                trace.problems.append(head.problem(str(error)))
         if len(read) > 1:
             joins = any(declared.joins_sources for declared in arrays)
             scope = _join_scopes(scope, read, heads[0]) if joins else Scope(trace)
@@ -294,11 +299,9 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
 
 def _arrays(head: Component, trace: Trace) -> HeadArrays:
     """Return the arrays of a head's answer kind; record a problem and return the defaults if it declares no kind."""
-    try:
+    with trace.reporting(head):
         return head_arrays(head)
-    except PluginError as error:
-        trace.problems.append(head.problem(str(error)))
-        return HeadArrays()
+    return HeadArrays()
 
 
 def _give_data(scope: Scope, source: Input, heads: Stages) -> None:
@@ -338,11 +341,9 @@ def _run_stages(scope: Scope, source: Input) -> None:
 def _check_corruption(scope: Scope, source: Input, heads: Stages, alone: bool) -> None:
     """Check heads that corrupt the batch before the first stage; the scope holds the names of the data."""
     for head in heads:
-        try:
+        with scope.trace.reporting(head):
             for stage, message in corruption_problems(head, source, alone):
                 scope.trace.error(stage, message)
-        except PluginError as error:
-            scope.trace.problems.append(head.problem(str(error)))
         if alone and _corrupted_names(head) and has_member(head.cls, "corrupt_batch"):
             scope.method(head, "corrupt_batch")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import LOOSE
@@ -22,9 +22,6 @@ from seqpipe.runtime.manifest import Golden
 from seqpipe.runtime.predictor import CHUNK, ON_ERROR, BundlePredictor, raise_error, state_error
 from seqpipe.runtime.session import RUN_SECONDS, GraphSession
 from seqpipe.runtime.streams import PieceStream, stream
-
-if TYPE_CHECKING:
-    pass
 
 SCORE_TOLERANCE = 1e-4  # allowed difference of a score from the golden one; in int8 LOOSE, since rounding may differ
 
