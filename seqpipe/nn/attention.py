@@ -166,9 +166,7 @@ class Attention(nn.Module):
 
     def _context(self, query: Tensor | None, means: Tensor) -> Tensor:  # (B, H, N, d) of the values -> (B, N, D)
         context: Tensor = self.output(means.transpose(1, 2).flatten(2))
-        if self.combine is not None and query is not None:
-            context = self.combine(torch.cat([query, context], 2))
-        return context
+        return context if self.combine is None or query is None else self.combine(torch.cat([query, context], 2))
 
     def scores(self, query: Tensor | None, keys: Tensor) -> Tensor:  # (B, N, Dq) -> (B, H, N, T)
         """Return the attention scores of queries and `ProjectedKeys.keys`, before the softmax."""
@@ -209,8 +207,7 @@ class Attention(nn.Module):
         v = None if self.v is None else self.v.weight[0]
         if not torch.compiler.is_exporting():
             v = queries.new_ones(queries.shape[2]) if v is None else v
-            scores: Tensor = _AdditiveScores.apply(queries.expand(len(keys), -1, -1), keys, v, covered, coverage)
-            return scores[:, None]
+            return _AdditiveScores.apply(queries.expand(len(keys), -1, -1), keys, v, covered, coverage)[:, None]
         met = queries[:, :, None] + keys[:, None]
         if covered is not None and coverage is not None:
             met = met + F.linear(covered[..., None], coverage[:, None])
@@ -338,8 +335,7 @@ def fused_attention(
     is_small = queries.shape[2] * keys[..., 0].numel() <= WEIGHTS_PER_BLOCK
     if not dropout or queries.is_cuda or is_small:
         return F.scaled_dot_product_attention(queries, keys, values, real, dropout, causal, scale=1.0)[..., :size]
-    context: Tensor = _DroppedAttention.apply(queries, keys, values, real, dropout)
-    return context[..., :size]
+    return _DroppedAttention.apply(queries, keys, values, real, dropout)[..., :size]
 
 
 class _DroppedAttention(torch.autograd.Function):
@@ -547,11 +543,8 @@ class HardAttention(Attention):
         all positive if the context is the weighted mean.
         """
         p = self._weights(query, projected, mask)
-        if not self.training:
-            chosen = first(p)
-            return self._context(query, chosen @ projected.values), chosen
-        if not self.draws:
-            chosen = first(p) + (p - p.detach())
+        if not self.training or not self.draws:
+            chosen = first(p) + (p - p.detach()) if self.training else first(p)
             return self._context(query, chosen @ projected.values), chosen
         expected = torch.rand(p.shape[:3], device=p.device)[..., None] < EXPECTED  # (B, 1, N, 1)
         # True at one position of each row, sampled by its weight; nowhere in a row of zeros.

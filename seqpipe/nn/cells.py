@@ -36,7 +36,6 @@ LIBRARY: Mapping[str, OnnxNode] = {  # by an `nn.RNNBase`'s mode
     "GRU": OnnxNode("GRU", (1, 0, 2), attributes={"linear_before_reset": 1}),
     "LSTM": OnnxNode("LSTM", (0, 3, 1, 2)),
 }
-_STATES = {"RNN": 1, "GRU": 1, "LSTM": 2}
 
 
 def suffixes(rnn: nn.Module) -> tuple[str, ...]:
@@ -49,10 +48,15 @@ def weight_of(rnn: nn.Module, name: str, suffix: str = "", layer: int = 0) -> Te
     return getattr(rnn, f"{name}_l{layer}{suffix}")
 
 
-def weights_of(rnn: nn.Module, suffix: str) -> list[Tensor]:
+def weights_of(rnn: nn.Module, suffix: str = "", layer: int = 0) -> list[Tensor]:
     """Return the weights (gates * H, D), (gates * H, H), and with biases (gates * H,) twice."""
     names = ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if rnn.bias else ()))
-    return [weight_of(rnn, name, suffix) for name in names]
+    return [weight_of(rnn, name, suffix, layer) for name in names]
+
+
+def count_states(rnn: nn.RNNBase | RecurrentCell) -> int:
+    """Return the number of state tensors of a layer: h, and others of the cell."""
+    return rnn.states if isinstance(rnn, RecurrentCell) else 2 if rnn.mode == "LSTM" else 1
 
 
 def as_node(
@@ -81,7 +85,7 @@ def as_node(
     attributes: dict[str, Any] = {"hidden_size": H, "direction": direction, **node.attributes}
     if node.operator == "RNN":
         attributes["activations"] = ["Relu" if rnn.mode == "RNN_RELU" else "Tanh"] * n
-    shapes = [[T, n, B, H]] + [[n, B, H]] * _STATES[node.operator]
+    shapes = [[T, n, B, H]] + [[n, B, H]] * (2 if node.operator == "LSTM" else 1)
     Y, *last = torch.onnx.ops.symbolic_multi_out(
         node.operator, inputs, attributes, dtypes=[x.dtype] * len(shapes), shapes=shapes, version=14
     )
@@ -153,12 +157,11 @@ class RecurrentCell(nn.Module, ABC):
         the right operand of a product, or a vector (n, 1, …).
         """
 
-    def forward(self, x: Tensor) -> Tensor:  # (n, T, B, D) -> (n, T, B, H), each direction from left to right
-        n, _, B, _ = x.shape
-        return self.along(x, tuple(x.new_zeros(n, B, self.hidden_size) for _ in range(self.states)))[0]
-
     def along(self, x: Tensor, start: State) -> tuple[Tensor, State]:
-        """Run `forward` from these states (n, B, H); return also the last states."""
+        """Run x (n, T, B, D), each direction from left to right, from these states (n, B, H).
+
+        Return the hidden states (n, T, B, H), and the last states.
+        """
         weights = {name: self._stacked(name) for name in self.shapes}
         T, B = x.shape[1:3]
         rows = x.flatten(1, 2)  # (n, T * B, D)
@@ -215,10 +218,8 @@ def recurrent_step(
             x = between(x)
         # (R, H) each; the gradient of an index is a tensor of zeros
         before = tuple(part[:, layer] if is_traced or part.shape[1] > 1 else part.squeeze(1) for part in state)
-        weights = [weight_of(rnn, name, layer=layer) for name in ("weight_ih", "weight_hh")]
-        if rnn.bias:
-            weights += [weight_of(rnn, name, layer=layer) for name in ("bias_ih", "bias_hh")]
-        else:
+        weights = weights_of(rnn, layer=layer)
+        if not rnn.bias:
             weights += [torch.zeros_like(weights[0][:, 0])] * 2
         after.append(steps[rnn.mode](x, before, *weights))
         x = after[-1][0]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from seqpipe.nn.layers import ResidualLayer, attention_bias
+from seqpipe.nn.layers import Modules, ResidualLayer, attention_bias
 from seqpipe.nn.loops import State
 
 
@@ -63,16 +63,16 @@ class EncoderDecoderLayer(ResidualLayer):
         pre_norm: bool = True,
     ):
         super().__init__()
-        self.norms, self.attentions, self.feedforward = nn.ModuleList(norms), nn.ModuleList(attentions), feedforward
+        self.norms, self.attentions, self.feedforward = nn.ModuleList(norms), Modules(attentions), feedforward
         self.dropout, self.pre_norm = nn.Dropout(out), pre_norm
 
     @property
     def self_attention(self) -> BiasedAttention:
-        return cast("BiasedAttention", self.attentions[0])
+        return self.attentions[0]
 
     @property
     def cross_attention(self) -> BiasedAttention:
-        return cast("BiasedAttention", self.attentions[1])
+        return self.attentions[1]
 
     def self_attend(self, x: Tensor, memory: DecoderMemory, bias: Tensor | float) -> Tensor:
         """Return x (B, n, D) after self-attention."""
@@ -93,7 +93,7 @@ class Stack(nn.Module, ABC):
 
     def __init__(self, layers: Iterable[EncoderDecoderLayer], dropout: float):
         super().__init__()
-        self.layers, self.dropout = nn.ModuleList(layers), nn.Dropout(dropout)
+        self.layers, self.dropout = Modules(layers), nn.Dropout(dropout)
 
     @abstractmethod
     def enter(self, x: Tensor, places: Tensor) -> Tensor:  # (B, n, D), (n,) -> (B, n, D)
@@ -112,20 +112,20 @@ class Stack(nn.Module, ABC):
         t = torch.arange(x.shape[1], device=x.device)
         bias = self.position_bias(t - t[:, None]) + attention_bias(mask)[:, None, None]
         x = self.enter(x, t)
-        for layer in self._layers:
+        for layer in self.layers:
             x = layer.feed_forward(layer.self_attend(x, layer.self_attention.memory(layer.before(0, x)), bias))
         return self.leave(x)
 
     def memories(self, x: Tensor) -> tuple[DecoderMemory, ...]:  # (B, S, D)
         """Return the source's projected keys and values for each layer of a decoder."""
-        return tuple(layer.cross_attention.memory(x) for layer in self._layers)
+        return tuple(layer.cross_attention.memory(x) for layer in self.layers)
 
     def teacher_forced(self, x: Tensor, source: tuple[DecoderMemory, ...], mask: Tensor) -> tuple[Tensor, Tensor]:
         """Run a decoder on x (B, N, D) with teacher forcing; return also the weights on the source (B, N, S)."""
         t, weights = torch.arange(x.shape[1], device=x.device), x
         bias = self.position_bias(t - t[:, None]) + attention_bias(t <= t[:, None])
         x = self.enter(x, t)
-        for layer, memory in zip(self._layers, source, strict=True):
+        for layer, memory in zip(self.layers, source, strict=True):
             x = layer.self_attend(x, layer.self_attention.memory(layer.before(0, x)), bias)
             x, weights = layer.cross_attend(x, memory, attention_bias(mask)[:, None, None])
             x = layer.feed_forward(x)
@@ -133,9 +133,9 @@ class Stack(nn.Module, ABC):
 
     def init_cache(self, x: Tensor) -> State:
         """Return each layer's keys and values (B, H, t, d) of the t tokens so far: none."""
-        attention = self._layers[0].self_attention
+        attention = self.layers[0].self_attention
         empty = x.new_zeros(x.shape[0], attention.heads, 0, attention.query.out_features // attention.heads)
-        return (empty,) * (2 * len(self._layers))
+        return (empty,) * (2 * len(self.layers))
 
     def step(
         self, x: Tensor, state: State, source: tuple[DecoderMemory, ...], mask: Tensor
@@ -145,7 +145,7 @@ class Stack(nn.Module, ABC):
         bias = self.position_bias(torch.arange(t + 1, device=x.device)[None] - t)  # (H, 1, t + 1)
         x = self.enter(x, torch.full((1,), t, device=x.device))
         after: list[Tensor] = []
-        for number, (layer, memory) in enumerate(zip(self._layers, source, strict=True)):
+        for number, (layer, memory) in enumerate(zip(self.layers, source, strict=True)):
             new = layer.self_attention.memory(layer.before(0, x))
             keys = torch.cat([state[2 * number], new.keys.transpose(2, 3)], 2)
             values = torch.cat([state[2 * number + 1], new.values], 2)
@@ -157,11 +157,7 @@ class Stack(nn.Module, ABC):
 
     @property
     def dim(self) -> int:
-        return self._layers[0].self_attention.output.out_features
-
-    @property
-    def _layers(self) -> list[EncoderDecoderLayer]:
-        return cast("list[EncoderDecoderLayer]", list(self.layers))
+        return self.layers[0].self_attention.output.out_features
 
 
 class EncoderParts(NamedTuple):

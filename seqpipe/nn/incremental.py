@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from seqpipe.answers.text import PAST, PRESENT
 from seqpipe.config.contract import member
 from seqpipe.config.signature import call
-from seqpipe.nn.layers import BOS_ID, PAD_ID, attention_bias
+from seqpipe.nn.layers import BOS_ID, PAD_ID, Modules, attention_bias
 from seqpipe.nn.loops import State, run_if
 from seqpipe.nn.search import repeat_axis, repeated, rows_at, top_n
 from seqpipe.runtime.manifest import CacheEntry
@@ -101,7 +101,7 @@ class KVCacheEncoder(nn.Module):
     """
 
     cache_per_token: ClassVar = True
-    layers: nn.ModuleList
+    layers: Modules[KVCacheLayer]
     groups: int  # G, of keys and values
     head_dim: int  # d
 
@@ -134,7 +134,7 @@ class KVCacheEncoder(nn.Module):
         bias = attention_bias(torch.cat([old, new], 2))[:, None]  # (B, 1, n, C + n)
         memory: list[Tensor] = []
         x = self.enter(x, places)
-        for i, layer in enumerate(self._layers):
+        for i, layer in enumerate(self.layers):
             queries, keys, values = layer.project_qkv(x, places)
             keys = torch.cat([prefix.memory[2 * i], keys], 2)
             values = torch.cat([prefix.memory[2 * i + 1], values], 2)
@@ -156,7 +156,7 @@ class KVCacheEncoder(nn.Module):
         bias = attention_bias(prefix.real)[:, None, None]  # (B, 1, 1, S)
         x = self.enter(x, places)
         after: list[Tensor] = []
-        for i, layer in enumerate(self._layers):
+        for i, layer in enumerate(self.layers):
             queries, keys, values = layer.project_qkv(x, places)
             keys, values = torch.cat([state[2 * i], keys], 2), torch.cat([state[2 * i + 1], values], 2)
             after += [keys, values]
@@ -172,11 +172,6 @@ class KVCacheEncoder(nn.Module):
 
     def extend_memory(self, memory: State, state: State) -> State:
         return tuple(torch.cat(parts, 2) for parts in zip(memory, state, strict=True))
-
-    @property
-    def _layers(self) -> Sequence[KVCacheLayer]:
-        layers: Any = list(self.layers)
-        return layers
 
 
 # Incremental decoding: run the stages before a language-model head one token at a time.

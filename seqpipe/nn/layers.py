@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 __all__ = ["BOS_ID", "EOS_ID", "LOG_ZERO", "MASKED_LOGIT", "PAD_ID", "UNK_ID", "logit_mask"]
 __all__ += ["RealRows", "TokenWindows", "whole_batch"]
 __all__ += ["LockedDropout", "PositionEmbeddings", "PositionOption", "RMSNorm", "ResidualLayer", "position_embeddings"]
-__all__ += ["ACTIVATIONS", "GatedFeedForward", "attention_bias", "feed_forward", "linear_from"]
+__all__ += ["ACTIVATIONS", "GatedFeedForward", "Modules", "attention_bias", "feed_forward", "linear_from"]
 
 # Ids of the special tokens of every vocabulary, and scores of impossible items.
 
@@ -55,6 +55,22 @@ class RealRows(NamedTuple):
     @property
     def _are_selected(self) -> bool:
         return self.mask.device.type == "cpu"
+
+
+M_co = TypeVar("M_co", covariant=True)
+
+
+class Modules(nn.ModuleList, Generic[M_co]):
+    """A `ModuleList` that knows the type of its modules."""
+
+    def __init__(self, modules: Iterable[M_co]):
+        super().__init__(cast("Iterable[nn.Module]", modules))
+
+    def __iter__(self) -> Iterator[M_co]:  # type: ignore[override]  # the type may be a protocol
+        return cast("Iterator[M_co]", super().__iter__())
+
+    def __getitem__(self, number: Any) -> Any:
+        return super().__getitem__(number)
 
 
 # Rows of a batch that several processes divide.

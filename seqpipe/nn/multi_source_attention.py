@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, AttentionScore, GradientEstimator, HardAttention, ProjectedKeys
+from seqpipe.nn.layers import Modules
 
 __all__ = ["ProjectedSources", "SourceAttention", "SourceCombination", "StageOutputs"]
 __all__ += ["join_masks", "summarize_sources"]
@@ -62,13 +63,13 @@ class SourceAttention(nn.Module):
         if several and hard == "reinforce":
             raise UsageError("hard_attention: reinforce needs one source; choose straight-through")
         shared_options: dict[str, Any] = {"score": score, "units": units, "heads": heads}
-        self.attentions = nn.ModuleList(
+        self.attentions: Modules[Attention] = Modules(
             Attention(hidden, dim, dropout=dropout, **shared_options)
             if hard == "none"
             else HardAttention(hidden, dim, trained=hard, **shared_options)
             for dim in dims
         )
-        widths = [attention.dim for attention in self._each]
+        widths = [attention.dim for attention in self.attentions]
         self.second: nn.Module | None = None
         self.dim = sum(widths)
         if several and combine == "hierarchy":
@@ -81,13 +82,9 @@ class SourceAttention(nn.Module):
         only = self.attentions[0]
         return only if isinstance(only, HardAttention) and only.draws else None
 
-    @property
-    def _each(self) -> list[Attention]:
-        return [attention for attention in self.attentions if isinstance(attention, Attention)]
-
     def project(self, sources: Sequence[StageOutputs]) -> ProjectedSources:
         """Project the keys and values that all queries share."""
-        pairs = zip(self._each, sources, strict=True)
+        pairs = zip(self.attentions, sources, strict=True)
         projected = tuple(attention.project(source["x"], source["mask"]) for attention, source in pairs)
         if len(sources) > 1:
             projected = tuple(map(_transposed, projected))
@@ -104,7 +101,7 @@ class SourceAttention(nn.Module):
         projected, masks = parts
         if len(projected) > 1:
             projected = tuple(map(_transposed, projected))
-        every = zip(self._each, projected, masks, strict=True)
+        every = zip(self.attentions, projected, masks, strict=True)
         attended = [attention.attend(query, keys, mask, weights=weights) for attention, keys, mask in every]
         if len(attended) == 1:
             return attended[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, PositiveInt
@@ -15,9 +15,18 @@ from seqpipe.config.members import SOURCE_STATE
 from seqpipe.errors import UsageError
 from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.kinds.text import Column
-from seqpipe.nn.cells import LIBRARY, RecurrentCell, as_node, recurrent_step, suffixes, weight_of, weights_of
+from seqpipe.nn.cells import (
+    LIBRARY,
+    RecurrentCell,
+    as_node,
+    count_states,
+    recurrent_step,
+    suffixes,
+    weight_of,
+    weights_of,
+)
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
-from seqpipe.nn.layers import LockedDropout
+from seqpipe.nn.layers import LockedDropout, Modules
 from seqpipe.nn.loops import State, scan
 from seqpipe.types import Means, Probability
 
@@ -66,19 +75,16 @@ def ragged_rnn(
     turn = torch.where(t < lengths[:, None], lengths[:, None] - 1 - t, t)
     ways = [backward or bool(suffix) for suffix in suffixes(rnn)]
     rows = [pick(x, turn) if turned else x for turned in ways]
+    if not start:
+        start = tuple(x.new_zeros(len(ways), x.shape[0], rnn.hidden_size) for _ in range(count_states(rnn)))
     if isinstance(rnn, RecurrentCell):
         # Our cells run all directions at once: (directions, T, B, D) to (directions, T, B, H).
         stacked = torch.stack([row.transpose(0, 1) for row in rows])
-        after: Tensor = rnn.along(stacked, start)[0] if start else rnn(stacked)
-        each_way = list(after.transpose(1, 2).unbind())
+        each_way = list(rnn.along(stacked, start)[0].transpose(1, 2).unbind())
     else:
         # Padded rows of one direction use the library's fused kernel, for an LSTM twice as fast as packed rows; values
         # past a row's end cannot affect earlier ones, since every direction runs from left to right here.
-        if start:
-            starts = [tuple(part[i : i + 1].to(x.dtype) for part in start) for i in range(len(rows))]
-        else:
-            zero = x.new_zeros(1, x.shape[0], rnn.hidden_size)
-            starts = [(zero, zero) if rnn.mode == "LSTM" else (zero,)] * len(rows)
+        starts = [tuple(part[i : i + 1].to(x.dtype) for part in start) for i in range(len(rows))]
         triples = zip(rows, starts, suffixes(rnn), strict=True)
         each_way = [_by_fused_kernel(rnn, row, first, suffix)[0] for row, first, suffix in triples]
     ends = [pick(states, lengths[:, None] - 1) for states in each_way]  # (B, 1, H) each
@@ -323,8 +329,9 @@ class Recurrent(InitialStateEncoder):
         self.dim = hidden * (2 if both and merge == "concat" else 1)
         self.backward, self.merge = options.direction == "backward", merge
         widths = [dim] + [self.dim] * (layers - 1)
-        self.layers = nn.ModuleList(make(width, hidden, bias=options.bias, bidirectional=both) for width in widths)
+        self.layers = Modules(make(width, hidden, bias=options.bias, bidirectional=both) for width in widths)
         self.dropout, self.locked_dropout = nn.Dropout(options.dropout), LockedDropout(options.locked_dropout)
+        self._states = count_states(self.layers[0])
         self.add_initial_state(options.initial_state, sizes, (layers, 2 if both else 1, self._states, hidden))
 
     def initialize_for_distance(self, signs: Sequence[int], longest: int | None) -> None:
@@ -338,7 +345,7 @@ class Recurrent(InitialStateEncoder):
         for layer, suffix in ((each, suffix) for each in self.layers for suffix in suffixes(each)):
             if not layer.bias:
                 raise UsageError("longest_dependency: it initialises the biases of the gates; delete bias: false")
-            log_time = torch.empty(cast(int, layer.hidden_size)).uniform_(1, longest - 1).log()
+            log_time = torch.empty(layer.hidden_size).uniform_(1, longest - 1).log()
             with torch.no_grad():
                 for block, sign in enumerate(signs):
                     rows = slice(block * len(log_time), (block + 1) * len(log_time))
@@ -356,14 +363,14 @@ class Recurrent(InitialStateEncoder):
             if self.initial is not None and not carried.shape[1]:
                 carried = self.initial(x.shape[0], None, None).flatten(0, 2).contiguous()
             carried_by_layer = self._by_layer(carried.to(x.device).unbind())
-            for depth, (rnn, before) in enumerate(zip(self._layers, carried_by_layer, strict=True)):
+            for depth, (rnn, before) in enumerate(zip(self.layers, carried_by_layer, strict=True)):
                 x, layer_ends = along(rnn, self.locked_dropout(self.dropout(x) if depth else x), before)
                 after += layer_ends
             self.carried_state = torch.stack(after).detach().to(carried.dtype)
             return {"x": x, "state": x[:, -1], "first": x[:, 0]}
         lengths = mask.sum(1).clamp(min=1)  # (B,)
         starts = self.initial_states(x.shape[0], initial_label, source_state)
-        for depth, (rnn, start) in enumerate(zip(self._layers, starts, strict=True)):
+        for depth, (rnn, start) in enumerate(zip(self.layers, starts, strict=True)):
             x = self.locked_dropout(self.dropout(x) if depth else x)
             states, last = ragged_rnn(rnn, x, lengths, backward=self.backward, start=start)
             x = self._merge(states)
@@ -374,9 +381,8 @@ class Recurrent(InitialStateEncoder):
 
     def set_stateful(self, rows: int | None) -> None:
         """Carry states across training batches of this many rows of one length (truncated BPTT); None stops."""
-        weight = self._layers[0].weight_hh_l0
-        assert isinstance(weight, Tensor)
-        states, hidden = len(self.layers) * self._states, self._layers[0].hidden_size
+        weight: Tensor = self.layers[0].weight_hh_l0
+        states, hidden = len(self.layers) * self._states, self.layers[0].hidden_size
         if rows is not None and self.initial is not None:
             rows = 0  # the initial states are computed with the first batch
         self.carried_state = None if rows is None else weight.new_zeros(states, rows, hidden)
@@ -389,16 +395,7 @@ class Recurrent(InitialStateEncoder):
     def cache_shape(self) -> tuple[int, int]:
         """Shape of the cache of one row; with initial states it includes a flag whether the row has any token."""
         marks = 0 if self.initial is None else 1
-        return len(self.layers) * self._states + marks, self._layers[0].hidden_size
-
-    @property
-    def _states(self) -> int:
-        first = self._layers[0]
-        return first.states if isinstance(first, RecurrentCell) else 2 if first.mode == "LSTM" else 1
-
-    @property
-    def _layers(self) -> list[nn.RNNBase | RecurrentCell]:
-        return cast("list[nn.RNNBase | RecurrentCell]", list(self.layers))
+        return len(self.layers) * self._states + marks, self.layers[0].hidden_size
 
     def import_cache(self, cache: Tensor, initial_label: Tensor | None = None) -> State:  # (B, C, M, H) -> M × (B, H)
         last = nn.functional.pad(cache, (0, 0, 0, 0, 1, 0))[:, -1]
@@ -417,7 +414,7 @@ class Recurrent(InitialStateEncoder):
         x, mask = nn.functional.pad(x, (0, 0, 0, 1)), nn.functional.pad(mask, (0, 1))  # a node needs at least one step
         lengths = mask.sum(1)
         after: list[Tensor] = []
-        for layer, start in zip(self._layers, self._by_layer(prefix.memory), strict=True):
+        for layer, start in zip(self.layers, self._by_layer(prefix.memory), strict=True):
             x, last = continue_rows(layer, x, lengths, start)
             after += last
         return x[:, :-1], tuple(after)
@@ -430,7 +427,7 @@ class Recurrent(InitialStateEncoder):
 
     def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
         after: list[Tensor] = []
-        for layer, layer_state in zip(self._layers, self._by_layer(state), strict=True):
+        for layer, layer_state in zip(self.layers, self._by_layer(state), strict=True):
             states = one_step(layer, x, layer_state)
             x, after = states[0], [*after, *states]
         return x, tuple(after)

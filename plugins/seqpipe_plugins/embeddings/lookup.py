@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe.nn.layers import LockedDropout
-from seqpipe.plugin import Column, Probability, token_counts
+from seqpipe.nn.layers import UNK_ID, LockedDropout
+from seqpipe.plugin import SPECIALS, Column, Probability, token_counts
 from seqpipe_plugins.embeddings import uniform_embedding
 
-UNK_ID = 1
-SPECIAL_COUNT = 4  # [PAD] [UNK] [BOS] [EOS]
+
+@dataclass(frozen=True, kw_only=True)
+class WordDropout:
+    """The options of dropout that tables of word vectors share.
+
+    Args:
+        dropout: Dropout probability of the vectors.
+        locked_dropout: Variational dropout probability of the vectors' columns: one mask for all steps of a row.
+        word_dropout: Probability that a word is replaced by [UNK] in training.
+        rare_dropout: The same probability for words that occur once in the training data.
+    """
+
+    dropout: Probability = 0.0
+    locked_dropout: Probability = 0.0
+    word_dropout: Probability = 0.0
+    rare_dropout: Probability = 0.0
+
+
+NO_DROPOUT = WordDropout()
 
 
 class Lookup(nn.Module):
@@ -31,10 +49,6 @@ class Lookup(nn.Module):
     Args:
         dim: Width of the vectors.
         column: A categorical field of the record, such as its label.
-        dropout: Dropout probability of the vectors.
-        locked_dropout: Variational dropout probability of the vectors' columns: one mask for all steps of a row.
-        word_dropout: Probability that a word is replaced by [UNK] in training.
-        rare_dropout: The same probability for words that occur once in the training data.
     """
 
     returns: ClassVar = {"x": "", "table": "(V, D) float32"}
@@ -49,13 +63,10 @@ class Lookup(nn.Module):
         *,
         dim: PositiveInt = 100,
         column: str | None = None,
-        dropout: Probability = 0.0,
-        locked_dropout: Probability = 0.0,
-        word_dropout: Probability = 0.0,
-        rare_dropout: Probability = 0.0,
+        options: WordDropout = NO_DROPOUT,
     ):
         super().__init__()
-        self.dim, self.word_dropout, self.rare_dropout = dim, word_dropout, rare_dropout
+        self.dim, self.word_dropout, self.rare_dropout = dim, options.word_dropout, options.rare_dropout
         self.table = uniform_embedding(len(vocabulary), dim)
         self.values, self.rows = None, {"table.weight": ("vocabulary",)}
         if column is not None:
@@ -63,7 +74,7 @@ class Lookup(nn.Module):
             self.values = nn.Embedding(sizes["column"], dim)
             bound = (3 / dim) ** 0.5
             nn.init.uniform_(self.values.weight, -bound, bound)
-        self.dropout = nn.Sequential(nn.Dropout(dropout), LockedDropout(locked_dropout))
+        self.dropout = nn.Sequential(nn.Dropout(options.dropout), LockedDropout(options.locked_dropout))
         counts = token_counts(vocabulary)
         rare = [False] * len(vocabulary) if counts is None else [count == 1 for count in counts]
         self.register_buffer("rare", torch.tensor(rare), persistent=False)  # (V,)
@@ -83,5 +94,5 @@ class Lookup(nn.Module):
         """Return the vector of each token; in training with word dropout and dropout."""
         if self.training and (self.word_dropout or self.rare_dropout):
             p = torch.where(self.rare[ids], max(self.word_dropout, self.rare_dropout), self.word_dropout)  # (B, T)
-            ids = torch.where((torch.rand_like(p) < p) & (ids >= SPECIAL_COUNT), UNK_ID, ids)
+            ids = torch.where((torch.rand_like(p) < p) & (ids >= len(SPECIALS)), UNK_ID, ids)
         return self.dropout(self.table(ids))

@@ -103,7 +103,7 @@ class NgramsEmbedding(nn.Module):
         present = divided_weights > 0
         numbers = present.sum(2).flatten()
         kept = F.dropout(divided_weights[present], self.dropout, self.training)
-        bags: Tensor = self.table(ngrams[present], numbers.cumsum(0) - numbers, per_sample_weights=kept)
+        bags = self.table(ngrams[present], numbers.cumsum(0) - numbers, per_sample_weights=kept)
         return bags.view(*ngrams.shape[:2], self.dim)
 
     def _parts(self, values: Tensor) -> tuple[Tensor, Tensor]:  # (B, T, K) -> of words, of characters

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from pydantic import PositiveFloat
 
-from seqpipe.plugin import Probability
-
+from .lookup import NO_DROPOUT, WordDropout
 from .vectors import Vectors
 
 
@@ -24,10 +23,6 @@ class Static(Vectors):
         path: The file written by `seqpipe distill-vectors`.
         train: Whether the vectors are fine-tuned; otherwise they are frozen.
         scale: Factor of all vectors.
-        dropout: Dropout probability of the vectors.
-        locked_dropout: Variational dropout probability of the vectors' columns: one mask for all steps of a row.
-        word_dropout: Probability that a word is replaced by [UNK] in training.
-        rare_dropout: The same probability for words that occur once in the training data.
     """
 
     def __init__(
@@ -37,19 +32,6 @@ class Static(Vectors):
         path: Path,
         train: bool = True,
         scale: PositiveFloat = 1.0,
-        dropout: Probability = 0.0,
-        locked_dropout: Probability = 0.0,
-        word_dropout: Probability = 0.0,
-        rare_dropout: Probability = 0.0,
+        options: WordDropout = NO_DROPOUT,
     ):
-        super().__init__(
-            vocabulary,
-            path=path,
-            train=train,
-            missing="zero",
-            scale=scale,
-            dropout=dropout,
-            locked_dropout=locked_dropout,
-            word_dropout=word_dropout,
-            rare_dropout=rare_dropout,
-        )
+        super().__init__(vocabulary, path=path, train=train, missing="zero", scale=scale, options=options)

@@ -22,9 +22,9 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.plugin import DataError, Probability, token_counts
+from seqpipe.plugin import SPECIALS, DataError, token_counts
 
-from .lookup import SPECIAL_COUNT, Lookup
+from .lookup import NO_DROPOUT, Lookup, WordDropout
 
 Format = Literal["auto", "word2vec", "word2vec-binary", "glove"]
 
@@ -52,10 +52,6 @@ class Vectors(Lookup):
         train: Whether the vectors are fine-tuned; otherwise they are frozen.
         missing: Words without a vector are trained, or stay random or zero if `train` is false.
         scale: Factor of all vectors.
-        dropout: Dropout probability of the vectors.
-        locked_dropout: Variational dropout probability of the vectors' columns: one mask for all steps of a row.
-        word_dropout: Probability that a word is replaced by [UNK] in training.
-        rare_dropout: The same probability for words that occur once in the training data.
     """
 
     returns: ClassVar = {"x": ""}  # no table, since parts of it may be frozen
@@ -71,27 +67,16 @@ class Vectors(Lookup):
         train: bool = False,
         missing: Literal["trained", "random", "zero"] = "trained",
         scale: PositiveFloat = 1.0,
-        dropout: Probability = 0.0,
-        locked_dropout: Probability = 0.0,
-        word_dropout: Probability = 0.0,
-        rare_dropout: Probability = 0.0,
+        options: WordDropout = NO_DROPOUT,
     ):
         rows_by_id = _matching_rows(vocabulary, path, format, limit, case == "fold")
         rows = scale * np.stack([*rows_by_id.values()])  # (found, D)
-        super().__init__(
-            vocabulary,
-            {},
-            dim=rows.shape[1],
-            dropout=dropout,
-            locked_dropout=locked_dropout,
-            word_dropout=word_dropout,
-            rare_dropout=rare_dropout,
-        )
-        words, counts = len(vocabulary) - SPECIAL_COUNT, token_counts(vocabulary)
+        super().__init__(vocabulary, {}, dim=rows.shape[1], options=options)
+        words, counts = len(vocabulary) - len(SPECIALS), token_counts(vocabulary)
         covered = len(rows_by_id)
         self.coverage = f"{covered:,} of {words:,} words ({covered / words:.1%}) have a vector in {path.name}"
         if counts is not None:
-            share = sum(counts[i] for i in rows_by_id) / max(1, sum(counts[SPECIAL_COUNT:]))
+            share = sum(counts[i] for i in rows_by_id) / max(1, sum(counts[len(SPECIALS) :]))
             self.coverage += f"; these are {share:.1%} of the known words in the training texts"
         with torch.no_grad():
             weight = self.table.weight  # (V, D), uniform within (3 / D) ** 0.5: a standard deviation of D ** -0.5
@@ -154,7 +139,7 @@ def _matching_rows(
     vocabulary: Sequence[str], path: Path, form: Format, limit: int | None, fold: bool
 ) -> dict[int, np.ndarray]:
     """Return the file's vector of each id that has one; for words that differ in case, the first in the file."""
-    exact = {word: i for i, word in enumerate(vocabulary) if i >= SPECIAL_COUNT}
+    exact = {word: i for i, word in enumerate(vocabulary) if i >= len(SPECIALS)}
     folded: dict[str, list[int]] = {}
     for word, i in exact.items() if fold else ():
         folded.setdefault(word.casefold(), []).append(i)

@@ -9,6 +9,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
+from seqpipe.nn.layers import Modules
 from seqpipe.nn.loops import State
 from seqpipe.nn.recurrent import InitialStateEncoder, InitialStateOption, ragged_rnn
 from seqpipe.plugin import Probability
@@ -53,9 +54,7 @@ class BiLMEncoder(InitialStateEncoder):
         super().__init__()
         self.dim, self.residual = 2 * hidden, residual
         self.input = nn.Identity() if dim == hidden else nn.Linear(dim, hidden)
-        self.ways = nn.ModuleList(
-            nn.ModuleList(nn.LSTM(hidden, hidden, batch_first=True) for _ in range(layers)) for _ in range(2)
-        )
+        self.ways = Modules(Modules(nn.LSTM(hidden, hidden, batch_first=True) for _ in range(layers)) for _ in range(2))
         self.dropout = nn.Dropout(dropout)
         self.add_initial_state(initial_state, sizes, (2 * layers, 1, 2, hidden))
 
@@ -78,12 +77,12 @@ class BiLMEncoder(InitialStateEncoder):
         directions = {"forwards": forwards, "backwards": backwards, "layers": layers}
         return {"x": torch.cat([forwards, backwards], 2), **directions}
 
-    def _read(self, way: nn.Module, x: Tensor, lengths: Tensor, backward: bool, starts: list[State]) -> list[Tensor]:
+    def _read(
+        self, way: Modules[nn.LSTM], x: Tensor, lengths: Tensor, backward: bool, starts: list[State]
+    ) -> list[Tensor]:
         """Return the input of a direction, and the output of each of its layers, (B, T, H) each."""
-        assert isinstance(way, nn.ModuleList)
         layers = [x]
         for depth, (rnn, start) in enumerate(zip(way, starts, strict=True)):
-            assert isinstance(rnn, nn.LSTM)
             states = ragged_rnn(rnn, self.dropout(layers[-1]), lengths, backward=backward, start=start)[0][:, :, 0]
             layers.append(states + layers[-1] if self.residual and depth else states)
         return layers

@@ -9,6 +9,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe.nn.layers import Modules
 from seqpipe.plugin import Probability
 
 
@@ -53,14 +54,13 @@ class Conv(nn.Module):
         self.gated, self.residual, self.iterations, self.causal = gated, residual, iterations, causal
         self.input = nn.Identity() if dim == D else nn.Linear(dim, D)
         steps = [2**layer if dilated else 1 for layer in range(layers)]
-        self.layers = nn.ModuleList(nn.Conv1d(D, D * (1 + gated), width, dilation=step) for step in steps)
+        self.layers = Modules(nn.Conv1d(D, D * (1 + gated), width, dilation=step) for step in steps)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, T, D), (B, T) -> (B, T, D')
         x = self.input(torch.where(mask[..., None], x, 0.0)).transpose(1, 2)  # (B, D', T)
         x = torch.where(mask[:, None], x, 0.0)
         for layer in [*self.layers] * self.iterations:
-            assert isinstance(layer, nn.Conv1d)
             step, others = layer.dilation[0], layer.kernel_size[0] - 1
             left_padding = others if self.causal else others // 2
             update = layer(F.pad(self.dropout(x), (left_padding * step, (others - left_padding) * step)))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.nn.cells import CellStep, CellWeights, LSTMParts, LSTMVariant, OnnxNode, RecurrentCell, split_columns
+from seqpipe.nn.layers import Modules
 from seqpipe.nn.loops import State
 from seqpipe.nn.recurrent import Recurrent, RecurrentOptions, ragged_rnn
 from seqpipe.plugin import Probability, UsageError
@@ -126,14 +127,13 @@ class Pyramid(nn.Module):
         super().__init__()
         self.dim = 2 * hidden
         widths = [2 * dim, *[2 * self.dim] * (layers - 1)]
-        self.layers = nn.ModuleList(nn.LSTM(width, hidden, batch_first=True, bidirectional=True) for width in widths)
+        self.layers = Modules(nn.LSTM(width, hidden, batch_first=True, bidirectional=True) for width in widths)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T', D'), (B, T')
         x, lengths = torch.where(mask[..., None], x, 0.0), mask.sum(1)
         last = x
         for depth, layer in enumerate(self.layers):
-            assert isinstance(layer, nn.LSTM)
             x = torch.cat([x[:, ::2], F.pad(x, (0, 0, 0, 1))[:, 1::2]], 2)
             lengths = (lengths + 1) // 2
             states, last = ragged_rnn(layer, self.dropout(x) if depth else x, lengths.clamp(min=1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.nn.incremental import KVCacheEncoder
-from seqpipe.nn.layers import MASKED_LOGIT, GatedFeedForward, RMSNorm, linear_from
+from seqpipe.nn.layers import MASKED_LOGIT, GatedFeedForward, Modules, RMSNorm, linear_from
 from seqpipe.nn.pretrained import layer_decay_factor, optional_attribute, pretrained_decoder
 from seqpipe.plugin import NO_CHECKPOINT_ID, Checkpoint, DataError, Probability
 
@@ -40,6 +40,7 @@ class PretrainedDecoder(KVCacheEncoder):
         "output": ("vocabulary",),
         "lacking": ("vocabulary",),
     }
+    layers: Modules[PreNormLayer]
     lacking: Tensor
 
     def __init__(
@@ -66,7 +67,7 @@ class PretrainedDecoder(KVCacheEncoder):
         self.output = None if tied else nn.Parameter(output[at] * real[:, None])
         self.positions = nn.Parameter(state[make.positions]) if make.positions else None
         self.dropout = nn.Dropout(dropout_p)
-        self.layers = nn.ModuleList(make.layer(i, dropout_p) for i in range(config.num_hidden_layers))
+        self.layers = Modules(make.layer(i, dropout_p) for i in range(config.num_hidden_layers))
         self.norm = make.norm(make.last_norm)
 
     @staticmethod
@@ -85,7 +86,7 @@ class PretrainedDecoder(KVCacheEncoder):
     def forward(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T) twice -> (B, T, D), (V, D), (V,)
         outputs, places = self.embed(ids), torch.arange(ids.shape[1], device=ids.device)[None]
         x = self.dropout(self.enter(outputs["x"], places))
-        for layer in cast("list[PreNormLayer]", list(self.layers)):
+        for layer in self.layers:
             x = layer.fused_forward(x, places)
         return outputs | {"x": torch.where(mask[..., None], self.leave(x), 0.0)}
 

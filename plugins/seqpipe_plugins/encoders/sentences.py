@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -12,11 +12,10 @@ from torch.nn import functional as F
 
 from seqpipe.nn.attention import AttentionPool, AttentionScore
 from seqpipe.nn.layers import MASKED_LOGIT
-from seqpipe.nn.recurrent import Direction, ragged_rnn
+from seqpipe.nn.recurrent import TORCH_CELLS, Direction, ragged_rnn
 from seqpipe.plugin import Probability, UsageError
 from seqpipe.plugin import Sentences as SentenceTokens
 
-CELLS: Mapping[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
 SENTENCE_GROUPS = 4  # of sentences of similar lengths
 
 
@@ -62,7 +61,7 @@ class SentencesEncoder(nn.Module):
     ):
         super().__init__()
         both, self.backward, self.pool = direction == "both", direction == "backward", pool
-        self.cell = None if cell == "none" else CELLS[cell](dim, hidden, batch_first=True, bidirectional=both)
+        self.cell = None if cell == "none" else TORCH_CELLS[cell](dim, hidden, batch_first=True, bidirectional=both)
         self.dim = dim if self.cell is None else hidden * (1 + both)
         self.attention = None
         if pool == "attention":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import PositiveInt
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqpipe.nn.attention import Attention, attention_mask, fused_attention, needs_weights
 from seqpipe.nn.incremental import KVCacheEncoder
-from seqpipe.nn.layers import PositionOption, ResidualLayer, feed_forward, position_embeddings
+from seqpipe.nn.layers import Modules, PositionOption, ResidualLayer, feed_forward, position_embeddings
 from seqpipe.plugin import Probability
 
 Norm = Literal["pre", "post"]
@@ -50,6 +50,7 @@ class Transformer(KVCacheEncoder):
     length_cost: ClassVar = "quadratic"
     returns: ClassVar = ("x", "attention")
     explains: ClassVar = {"attention": "pairs"}
+    layers: Modules[TransformerLayer]
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class Transformer(KVCacheEncoder):
         self.positions = position_embeddings(positions, width, longest)
         self.dropout = nn.Dropout(dropout)
         inner = feedforward or 4 * width
-        self.layers = nn.ModuleList(
+        self.layers = Modules(
             TransformerLayer(width, heads, inner, norm, activation, dropout, weights_dropout) for _ in range(layers)
         )
         self.norm = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
@@ -95,11 +96,11 @@ class Transformer(KVCacheEncoder):
         places = torch.arange(x.shape[1], device=x.device)[None]
         x = self.dropout(self.enter(torch.where(mask[..., None], x, 0.0), places))
         if not needs_weights():
-            for layer in self._stack:
+            for layer in self.layers:
                 x = layer.fused_forward(x, places, mask, self.causal)
             return {"x": torch.where(mask[..., None], self.leave(x), 0.0), "attention": x[:, :0, :0, None]}
         weights, seen = x, attention_mask(mask, self.causal)
-        for layer in self._stack:
+        for layer in self.layers:
             x, weights = layer(x, mask, seen)
         x = torch.where(mask[..., None], self.leave(x), 0.0)
         return {"x": x, "attention": torch.where(mask[:, None, :, None], weights, 0.0)}
@@ -110,10 +111,6 @@ class Transformer(KVCacheEncoder):
 
     def leave(self, x: Tensor) -> Tensor:
         return self.norm(x)
-
-    @property
-    def _stack(self) -> list[TransformerLayer]:
-        return cast("list[TransformerLayer]", list(self.layers))
 
 
 class TransformerLayer(ResidualLayer):

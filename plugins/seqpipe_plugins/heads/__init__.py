@@ -139,9 +139,7 @@ class PooledHead(nn.Module):
         return self.output(self.dropout(pooled) if learning else pooled), attention
 
 
-def label_weights(
-    head: nn.Module, labels: Sequence[str], counts: Sequence[int] | None, weights: ClassWeights | None
-) -> Tensor:
+def label_weights(labels: Sequence[str], counts: Sequence[int] | None, weights: ClassWeights | None) -> Tensor:
     """Return the weight of each class, (L,), by its label; UsageError for a label that no class has."""
     option = "head.class_weights"
     if weights == "balanced":
@@ -201,7 +199,7 @@ class TaggingHead(nn.Module):
         self.spans, self.choose_temperature = scheme != "none", calibrate
         span_continues = torch.from_numpy(schemes.continues(labels)) & self.spans
         names = [schemes.parts(tag)[1] or "O" for tag in labels] if self.spans else labels
-        weights = label_weights(self, names, token_counts(labels), class_weights)
+        weights = label_weights(names, token_counts(labels), class_weights)
         self.register_buffer("stops", 1.0 - span_continues.float(), persistent=False)  # (L, L) by the column
         self.register_buffer("span_continues", F.pad(span_continues, (0, 1, 0, 1)), persistent=False)  # (P, P)
         self.register_buffer("weights", weights, persistent=False)  # (L,)
@@ -258,6 +256,9 @@ class TaggingHead(nn.Module):
         if self.lexicon is not None and gazetteer is not None:
             logits = torch.where(F.embedding(gazetteer[:, :, 0], self.lexicon) > 0, logits, MASKED_LOGIT)
         return logits
+
+    def loss_count(self, mask: Tensor) -> Tensor:
+        return mask.sum()
 
     @abstractmethod
     def best_tags(self, logits: Tensor, mask: Tensor) -> Tensor:  # (B, T, L), (B, T) -> (B, T)

@@ -81,9 +81,6 @@ class CRF(TaggingHead):
         log_p = crf.PathLogProbability.apply(crf.bounded(emissions, mask), self._chain(), self._path(mask, tags))
         return -log_p.sum() / mask.sum()
 
-    def loss_count(self, mask: Tensor) -> Tensor:
-        return mask.sum()
-
     def distribution(self, x: Tensor, mask: Tensor, *, temperature: float) -> Tensor:  # -> (N, L)
         """Return the log-probability of each tag of a token, summed over all sequences (Wang et al. 2020)."""
         emissions = crf.bounded(self.emissions(self.dropout(x)) / temperature, mask)

@@ -117,7 +117,7 @@ class LabelHead(PooledHead):
         self.uniform_loss = math.log(2 ** len(labels) if multi else allowed.sum())
         counts = token_counts(labels)
         in_scope = counts and [0 if label == out_of_scope else n for label, n in zip(labels, counts, strict=True)]
-        weights = label_weights(self, labels, in_scope, class_weights)
+        weights = label_weights(labels, in_scope, class_weights)
         self.register_buffer("allowed", allowed, persistent=False)  # (L,) the labels of the softmax
         self.register_buffer("weights", torch.where(allowed, weights, exposure), persistent=False)  # (L,)
         self.register_buffer("temperature", torch.ones(()))

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from seqpipe.nn.attention import Attention, Glimpse, ProjectedKeys
 from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.layers import EOS_ID, LOG_ZERO, RealRows
+from seqpipe.nn.layers import EOS_ID, LOG_ZERO, Modules, RealRows
 from seqpipe.nn.loops import State, scan
 from seqpipe.nn.multi_source_attention import summarize_sources
 from seqpipe.nn.recurrent import TORCH_CELLS, decoder_start_state, unroll_decoder
@@ -103,7 +103,7 @@ class Pointer(nn.Module):
         self.begin = nn.Parameter(torch.randn(dim) * dim**-0.5)
         self.end = None if every else nn.Parameter(torch.randn(dim) * dim**-0.5)  # the end is a choice
         self.pointing = Attention(hidden, dim, score=score, units=units)
-        self.glimpses = nn.ModuleList(Glimpse(hidden, dim, heads, dropout) for _ in range(glimpses))
+        self.glimpses = Modules(Glimpse(hidden, dim, heads, dropout) for _ in range(glimpses))
         self.dropout = nn.Dropout(dropout)
 
     @staticmethod
@@ -191,12 +191,8 @@ class Pointer(nn.Module):
         begin, end = (vector.expand(x.shape[0], 1, -1) for vector in (self.begin, last))
         real = F.pad(mask, (1, 0), value=True)
         keys = self.pointing.project(torch.cat([end, x], 1), real).keys
-        glimpsed = tuple(glimpse.attention.project(x, mask) for glimpse in self._each)
+        glimpsed = tuple(glimpse.attention.project(x, mask) for glimpse in self.glimpses)
         return Source(torch.cat([begin, x], 1), keys, real, glimpsed)
-
-    @property
-    def _each(self) -> list[Glimpse]:
-        return [glimpse for glimpse in self.glimpses if isinstance(glimpse, Glimpse)]
 
     def _start(self, x: Tensor, mask: Tensor, state: Tensor | None) -> State:
         summary = summarize_sources([{"x": x, "mask": mask, "state": state}])
@@ -239,7 +235,7 @@ class Pointer(nn.Module):
         """Return the log-probabilities of all slots (B, M, 1 + T) from states (B, M, H) and counts of choices."""
         open_slots = source.real[:, None] & ((chosen == 0) if self.once else (chosen >= 0))
         positions = open_slots[..., 1:]
-        for glimpse, projected in zip(self._each, source.glimpsed, strict=True):
+        for glimpse, projected in zip(self.glimpses, source.glimpsed, strict=True):
             h = glimpse(h, projected, positions)
         # An answer may end once it has enough different positions: all of them, or the minimum of the task, but never
         # more than the text has. LOG_ZERO is applied before the softmax, so that closed slots take no probability, and

@@ -29,9 +29,6 @@ class TagsHead(TaggingHead):
         rows, emissions = RealRows(mask), self.emissions(self.dropout(x))
         return F.cross_entropy(rows.of(emissions), rows.ids(tags), self.weights, reduction="sum") / mask.sum()
 
-    def loss_count(self, mask: Tensor) -> Tensor:
-        return mask.sum()
-
     def distribution(self, x: Tensor, mask: Tensor, *, temperature: float) -> Tensor:  # -> (N, L)
         """Return the log-probability of each tag of a token."""
         return (self.emissions(self.dropout(x))[mask] / temperature).log_softmax(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, PositiveInt
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from seqpipe.nn import multi_source_attention as multi_source
 from seqpipe.nn.attention import Attention, attention_mask, needs_weights
 from seqpipe.nn.corruption import SpanCorruption
-from seqpipe.nn.layers import PositionOption, ResidualLayer, feed_forward, position_embeddings
+from seqpipe.nn.layers import Modules, PositionOption, ResidualLayer, feed_forward, position_embeddings
 from seqpipe.nn.loops import State
 from seqpipe.nn.seq2seq_head import DecoderSource, Seq2SeqHead, TargetVocabulary, shift_right
 from seqpipe.plugin import SPAN_MARKS, BleuTokenizer, Probability
@@ -86,7 +86,7 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
         self.positions = position_embeddings(positions, width, longest)
         self.dropout = nn.Dropout(dropout)
         inner, pre = feedforward or 4 * width, norm == "pre"
-        self.layers = nn.ModuleList(
+        self.layers = Modules(
             DecoderLayer(width, sources, combine, heads, inner, pre, activation, dropout) for _ in range(layers)
         )
         self.norm = nn.LayerNorm(width) if pre else nn.Identity()
@@ -97,23 +97,19 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
 
     def read(self, sources: Sequence[multi_source.StageOutputs]) -> DecoderSource:
         return DecoderSource(
-            tuple(layer.source.project(sources) for layer in self._stack), multi_source.join_masks(sources)
+            tuple(layer.source.project(sources) for layer in self.layers), multi_source.join_masks(sources)
         )
-
-    @property
-    def _stack(self) -> list[DecoderLayer]:
-        return cast("list[DecoderLayer]", list(self.layers))
 
     def start(self, source: DecoderSource, sources: Sequence[multi_source.StageOutputs], max_length: int) -> State:
         """Return each layer's keys and values (B, H, t, D / H) of the t tokens so far: none."""
-        x, heads = sources[0]["x"], self._stack[0].itself.heads
+        x, heads = sources[0]["x"], self.layers[0].itself.heads
         empty = x.new_zeros(x.shape[0], heads, 0, self.vocabulary.embedding.embedding_dim // heads)
-        return (empty,) * (2 * len(self._stack))
+        return (empty,) * (2 * len(self.layers))
 
     def step(self, source: DecoderSource, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         t = torch.full((1,), state[0].shape[2], device=tokens.device)
         x, after, weights = self._add_positions(self.vocabulary(tokens), t), [], tokens  # (R, D)
-        for number, layer in enumerate(self._stack):
+        for number, layer in enumerate(self.layers):
             query, *new = layer.itself.project_qkv(layer.before(0, x))  # (R, H, 1, D / H) each
             pairs = zip(state[2 * number : 2 * number + 2], new, strict=True)
             keys, values = (torch.cat(pair, 2) for pair in pairs)  # (R, H, t + 1, D / H)
@@ -127,7 +123,7 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
         x = self.dropout(self._add_positions(self.vocabulary(shift_right(ids)), t))
         everything = torch.ones_like(ids, dtype=torch.bool)
         seen, weights = attention_mask(everything, causal=True), x
-        for layer, memory in zip(self._stack, source.parts, strict=True):
+        for layer, memory in zip(self.layers, source.parts, strict=True):
             read, returned = layer.before(0, x), layer is self.layers[-1] and needs_weights()
             context, _ = layer.itself.attend(read, layer.itself.project(read, everything), seen, weights=False)
             x, weights = layer(x, context, memory, weights=returned)
