@@ -124,10 +124,10 @@ def is_simple(corners: np.ndarray) -> bool:
 
 def _meet(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> bool:
     """Return whether two lines from a to b and from c to d have a point in common."""
-    sides = [float(np.sign(cross(q - p, r - p))) for p, q, r in ((a, b, c), (a, b, d), (c, d, a), (c, d, b))]
+    ends = ((a, b, c), (a, b, d), (c, d, a), (c, d, b))
+    sides = [float(np.sign(cross(q - p, r - p))) for p, q, r in ends]
     if sides[0] * sides[1] < 0 and sides[2] * sides[3] < 0:
         return True
-    ends = ((a, b, c), (a, b, d), (c, d, a), (c, d, b))
     # An end of one line on the straight line of the other (side 0) is a common point if it is within the other.
     return any(
         not side and bool((np.minimum(p, q) <= r).all() and (r <= np.maximum(p, q)).all())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -236,10 +236,8 @@ class IncrementalStages:
         self, embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Mapping[str, Any], adds_bos: bool
     ):
         self.encoder, self.names, self.adds_bos = encoder, names, adds_bos
-        self.embedding: list[tuple[Any, list[str]]] = [
-            (module, [*_requested(module.forward, {*names, "ids", "mask", "places"})]) for module in embedding
-        ] or [(encoder[0].embed, ["ids"])]
-        requested = dict.fromkeys(name for _, wanted in self.embedding for name in wanted)
+        self.embedding = [module.forward for module in embedding] or [encoder[0].embed]
+        requested = dict.fromkeys(name for method in self.embedding for name in inspect.signature(method).parameters)
         self.features = [name for name in requested if name in names and name not in ("ids", "mask")]
         self.logit_weights: dict[str, Tensor] = {}  # LOGIT_WEIGHTS of the embeddings, once they ran
 
@@ -280,7 +278,7 @@ class IncrementalStages:
                 cache = x.new_zeros(1, 0, *encoder.cache_shape)
             # An encoder may ask for features beside its cache, for example to compute initial states.
             names = {**self.names, "cache": repeat_axis(cache, 0, B)}
-            memory = encoder.import_cache(**{name: names[name] for name in _requested(encoder.import_cache, names)})
+            memory = call(encoder.import_cache, names)
             if member(encoder, "cache_per_token"):
                 x, memory = encoder.prefill(x, real, prefix_cache(memory, old), **(selected if encoder is top else {}))
                 before.append(tuple(part.clone() for part in memory))  # the last token's slot is not in its mask
@@ -356,8 +354,8 @@ class IncrementalStages:
         names = {**features, "ids": ids, "mask": mask, "places": places + torch.arange(ids.shape[1], device=ids.device)}
         vectors: list[Tensor] = []
         logit_weights: dict[str, Tensor] = {}
-        for module, wanted in self.embedding:
-            outputs = module(**{name: names[name] for name in wanted})
+        for method in self.embedding:
+            outputs = call(method, names)
             if isinstance(outputs, dict):
                 logit_weights |= {name: tensor for name, tensor in outputs.items() if name in LOGIT_WEIGHTS}
                 outputs = outputs["x"]
@@ -373,13 +371,6 @@ def cache_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:
 def _cache_entry(number: int, encoder: Any) -> CacheEntry:
     shape, grows = tuple(encoder.cache_shape), member(encoder, "cache_per_token")
     return CacheEntry.of(f"{PAST}{number}", f"{PRESENT}{number}", shape, grows)
-
-
-def _requested(method: Callable[..., Any], available: Collection[str]) -> Iterator[str]:
-    """Return the names passed to a method: all its parameters except optional ones that are not available."""
-    for name, parameter in inspect.signature(method).parameters.items():
-        if name in available or parameter.default is parameter.empty:
-            yield name
 
 
 # Streaming: run causal stages over the next chunk of each text, with the cache of the earlier chunks.

@@ -628,11 +628,11 @@ def _take(total: Tensor, tokens: Tensor, places: Tensor) -> State:  # (B, K C), 
 STEPS_PER_EXTENSION = 32  # after which the memory is extended by the state
 
 
-class Continuation(Protocol):
+class Continuation(Decoder, Protocol):
     """A model after texts of R rows, which generates more of them.
 
-    `memory` is what it keeps of the texts, and `at` returns the model with another memory. `start` and `step` are those
-    of a `Decoder`, for the state of the tokens after the texts; `extended` returns the memory with these tokens.
+    `memory` is what it keeps of the texts, and `at` returns the model with another memory. `start` returns the state of
+    the decoder, which is of the tokens after the texts; `extended` returns the memory with these tokens.
     """
 
     @property
@@ -641,8 +641,6 @@ class Continuation(Protocol):
     def at(self, memory: State) -> Continuation: ...
 
     def start(self) -> State: ...
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]: ...
 
     def extended(self, state: State) -> State: ...
 

@@ -119,16 +119,14 @@ class Seq2SeqHead(nn.Module, ABC):
             options = replace(options, max_length=first.shape[1] + 1)
         start = self.start(source, sources, options.max_length)
         lengths = first.sum(1) if self.equal_length else None
-        limits = self.row_limits(sources)
-        tokens, scores = beam_search(self._decoder(source), start, options, lengths=lengths, row_limits=limits)
-        return {"tokens": tokens, "scores": scores}
 
-    def _decoder(self, source: DecoderSource) -> RowsDecoder:
         def step(rows: Any, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
             logits, state, attention = self.step(DecoderSource(rows[0], rows[1], source.shared), tokens, state)
             return self.log_p(logits), state, attention
 
-        return RowsDecoder(step, (source.parts, source.mask), source.mask)
+        decoder, limits = RowsDecoder(step, (source.parts, source.mask), source.mask), self.row_limits(sources)
+        tokens, scores = beam_search(decoder, start, options, lengths=lengths, row_limits=limits)
+        return {"tokens": tokens, "scores": scores}
 
     def explain(self, sources: Sequence[StageOutputs], tokens: Tensor) -> dict[str, Tensor]:
         """Return the attention weights of the first text's tokens, (B, N, S), 0 after its end; {} without attention."""

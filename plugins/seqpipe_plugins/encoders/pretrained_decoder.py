@@ -35,11 +35,7 @@ class PretrainedDecoder(KVCacheEncoder):
 
     length_cost: ClassVar = "quadratic"
     returns: ClassVar = {"x": "", "table": "(V, D) float32", "table_bias": "(V,) float32"}
-    rows: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "words.weight": ("vocabulary",),
-        "output": ("vocabulary",),
-        "lacking": ("vocabulary",),
-    }
+    rows: ClassVar = dict.fromkeys(("words.weight", "output", "lacking"), ("vocabulary",))
     layers: Modules[PreNormLayer]
     lacking: Tensor
 

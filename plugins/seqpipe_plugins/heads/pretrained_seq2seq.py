@@ -45,11 +45,7 @@ class PretrainedSeq2SeqHead(SpanCorruption, Seq2SeqHead):
     """
 
     length_cost: ClassVar = "quadratic"
-    rows: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "output": ("target_vocabulary",),
-        "own_table": ("target_vocabulary",),
-        "bias": ("target_vocabulary",),
-    }
+    rows: ClassVar = dict.fromkeys(("output", "own_table", "bias"), ("target_vocabulary",))
     bias: Tensor | None
     last_logits: Tensor
 
