@@ -14,8 +14,6 @@ from seqpipe.init.scripts import has_unspaced
 MAX_COUNTED_VALUES = 5_000  # distinct values; no more of them are counted
 MAX_CLASSES = 20  # different whole numbers that may be classes, at most; with a fraction FEW
 FEW_CLASSES = 5
-LONG = 2  # blanks in a cell on average: more than names have
-INDICATORS = [{"0", "1"}, {"0.0", "1.0"}, {"false", "true"}, {"no", "yes"}]
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 STRUCTURE = re.compile(r"\w\s?[\[(=]\s?\w")  # a name with its value, as in food[bread] or size=4
 _NOTICE = re.compile(r"https?://|www\.|\bCC[- ]?(BY|0)\b|Attribution:|[Ll]icen[cs]e|[Cc]opyright|©")
@@ -209,7 +207,8 @@ class Column:
         """True if the cells are texts of several words, some of them in many rows, as questions are."""
         if self.is_numeric or self.empty > self.cells / 10 or len(self.values) < 3:
             return False
-        is_spaced = self.is_structured or self.blanks >= LONG * self.cells
+        # Two blanks in a cell on average are more than names have.
+        is_spaced = self.is_structured or self.blanks >= 2 * self.cells
         return is_spaced or (self.is_unspaced and self.characters > 8 * self.cells)
 
     @property
@@ -226,7 +225,8 @@ class Column:
     @property
     def is_binary(self) -> bool:
         """True if the cells are 0 and 1, false and true, or no and yes."""
-        return not self.many and {value.strip().lower() for value in self.values} in INDICATORS
+        indicators = {"0", "1"}, {"0.0", "1.0"}, {"false", "true"}, {"no", "yes"}
+        return not self.many and {value.strip().lower() for value in self.values} in indicators
 
     def classify(self) -> None:
         """Set the kind of the cells, by their statistics and by the name."""

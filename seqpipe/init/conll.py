@@ -24,9 +24,6 @@ _NAMES = {"id", "word", "token", "form", "lemma", "pos", "upos", "xpos", "chunk"
 _NAMES |= {"tag", "tags", "ner", "label", "entity"}
 _DOCUMENT = "-DOCSTART-"
 _MARKS = ("##", "%%", "//", ";;", "#")  # of comments
-TIMES = 4  # as many different words as tags, if the tags come before the words
-LANGUAGES = 20  # different prefixes of words, at most
-ALIKE = 0.9  # times as many entities as another column: neither is better
 
 
 @dataclass
@@ -106,7 +103,7 @@ class ConllLayout:
         for word, number in words.items():
             if match := _LANGUAGE.match(word):
                 prefixes[match[1]] += number
-        if prefixes.total() > 0.99 * words.total() and len(prefixes) <= LANGUAGES:
+        if prefixes.total() > 0.99 * words.total() and len(prefixes) <= 20:
             prefix = next(iter(prefixes)).replace("|", r"\|") if len(prefixes) == 1 else "[A-Za-z_-]+[:/|#]"
             is_optional = prefixes.total() < words.total()
             options["pattern"] = f"^(?:{prefix})?(.+)" if is_optional else f"^{prefix}(.+)"
@@ -254,7 +251,8 @@ def _choose_columns(layout: ConllLayout, data: Path, first: Sequence[str], targe
     # The columns before the words may be their numbers, names of few documents, or tags.
     layout.word = 0
     is_tagged = 0 in fitting and fitting[0].tag_format and fitting[0].entities and len(columns[0]) < most / 2
-    is_plain = len(columns[0]) <= min(USUAL_TAGS, most / TIMES) and all(tag == tag.upper() for tag in columns[0])
+    # Of tags before the words there are at most a quarter as many different ones.
+    is_plain = len(columns[0]) <= min(USUAL_TAGS, most / 4) and all(tag == tag.upper() for tag in columns[0])
     is_before = numeric[0] or len(columns[0]) == 1 < most or len(columns[0]) < most / 20
     if is_tagged or (is_plain and not numeric[0]) or (width > 2 and is_before):
         layout.word = next(i for i, column in enumerate(columns) if not numeric[i] and len(column) >= most / 2)
@@ -274,7 +272,7 @@ def _choose_columns(layout: ConllLayout, data: Path, first: Sequence[str], targe
         shaped, candidates = [], [int(target) - 1]
     elif len(shaped) > 1 and (shaped[-1] in sparse) == (shaped[-2] in sparse):
         fewer, most = (layout.taggings[i].entities for i in shaped[-2:])
-        if fewer > ALIKE * most:
+        if fewer > 0.9 * most:  # neither column is better
             question = f"columns {shaped[-2] + 1} and {shaped[-1] + 1} have the tags of {fewer:,} and {most:,} entities"
             readings = [("--task", "crf", "--target", str(i + 1)) for i in sorted(shaped[-2:])]
             raise OpenChoiceError(data, question, readings)

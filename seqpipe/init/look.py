@@ -48,10 +48,7 @@ _ODD = re.compile(
     "|[\u0370-\u06ff\u0e00-\u0e7f\xa6\xa8\xac\xaf\xb3\xb5\xb6\xb8\xb9\xbe\xd7\xf7\u2190-\u25ff][A-Za-z]"
     "|[a-z][\xc0-\xdeĄĆĘŁŃŚŹŻČĎĚŇŘŠŤŮŽŐŰĞİŞŒŸ]|[\x80-\x9f]"
 )
-LATIN = 0.15  # of the bytes of lines in Latin letters are not ASCII, at most
-MIN_UTF16_BYTES = 16  # bytes in which UTF-16 without a mark is recognised
 ENCODING_SAMPLE_BYTES = 50_000  # bytes of lines that are not ASCII, by which an encoding is recognised
-MAJORITY = 0.9  # of the texts have one label, which a model may always answer
 EXAMINED_LINES, EXAMINED_BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
 _SQUAD = re.compile(r'\{\s*("[^"\\]*"\s*:\s*("[^"\\]*"|[-+.\w]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
 
@@ -77,6 +74,11 @@ TASKS = {
         Task("lm", ("Continuations",), "plain text in a .txt file"),
     )
 }
+
+
+def head_for(kind: LabelKind) -> str:
+    """Return the first head that learns this, whose name is that of its template too."""
+    return next(task.head for task in TASKS.values() if kind in task.kinds)
 
 
 def summarise(
@@ -117,8 +119,8 @@ def summarise(
     if task and task.head == "tags" and summary.label_kind == "Entities":
         summary = _plain_tags(summary, data) or summary
     if task and summary.label_kind not in task.kinds:
-        fits = next(task_type.head for task_type in TASKS.values() if summary.label_kind in task_type.kinds)
-        raise DataError(f"{data}: --task {task.head} needs {task.needs}; the file is {seen}, for --task {fits}")
+        fits = f"the file is {seen}, for --task {head_for(summary.label_kind)}"
+        raise DataError(f"{data}: --task {task.head} needs {task.needs}; {fits}")
     if summary.label_kind == "Labels":
         spellings: dict[str, list[str]] = defaultdict(list)
         for label in summary.labels:
@@ -132,7 +134,7 @@ def summarise(
                 summary.doubt(message)
         total = summary.labels.total()
         label, number = (summary.labels.most_common(1) or [("", 0)])[0]
-        if not summary.multi and MAJORITY * total <= number < total:
+        if not summary.multi and 0.9 * total <= number < total:
             share = f"{number / total:.1%} of the texts have the label {label!r}"
             summary.doubt(f"{share}: a model that always answers it has this accuracy; compare macro F1")
     return summary
@@ -169,7 +171,7 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
         return "utf-32" if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)) else "utf-16", []
     head = start[:4_000]
     for name, zeros in (("utf-16-le", head[1::2]), ("utf-16-be", head[::2])):
-        if len(head) >= MIN_UTF16_BYTES and zeros.count(0) > len(zeros) / 3 and head.count(0) < 1.1 * zeros.count(0):
+        if len(head) >= 16 and zeros.count(0) > len(zeros) / 3 and head.count(0) < 1.1 * zeros.count(0):
             return name, []
     if not faulty or b"\0" in head or b"\xff\xfe" in faulty or start.startswith(PARQUET):
         return None, []
@@ -190,7 +192,7 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
             texts[name] = lines.decode(name)
     odd = {name: sum(bool(_ODD.search(word)) for word in text.split()) for name, text in texts.items()}
     best = next((name for name in names if not odd[name]), None)
-    if best is None or sum(byte > 127 for byte in lines) < LATIN * len(lines):
+    if best is None or sum(byte > 127 for byte in lines) < 0.15 * len(lines):
         # Short texts in Latin letters look like many code pages: of those, the one with the fewest odd signs is meant.
         best = min(odd, key=lambda name: (odd[name], name != "cp1252"))
     return best, [name for name in names if odd[name] == odd[best] and texts[name] != texts[best]][:2]

@@ -30,8 +30,6 @@ _FORMS = {
     "datasets": "a folder of datasets",
 }
 _OBJECTS_FIX = 'write an object a line, or a list of objects, such as [{"text": …, "label": …}, …]'
-_DEEP = 4  # keys above a list
-_DOMINANT = 5  # times as many objects as in the next list: the list that is meant
 _SPLITS = {"train", "training", "dev", "valid", "validation", "val", "test"}
 
 # Keys of lists, the likeliest first.
@@ -64,7 +62,8 @@ def find_json(data: Path, lines: Sequence[str]) -> tuple[str, dict[str, Any]] | 
         raise DataError(f"{data}: {problem}; {_OBJECTS_FIX}{_conversion(value)}")
     (key, most), *others = lists
     names = {_last(name).lower() for name, _ in lists}
-    if others and (names & _SPLITS or most < _DOMINANT * others[0][1]):
+    # The list that is meant has five times as many objects as the next one.
+    if others and (names & _SPLITS or most < 5 * others[0][1]):
         listed = ", ".join(f"{name!r} ({number:,})" for name, number in lists[:5])
         fix = f"make a file of each that is meant, for instance with `jq '.{key}' FILE > train.json`"
         raise DataError(f"{data}: several lists of objects: {listed}; {fix}")
@@ -74,7 +73,7 @@ def find_json(data: Path, lines: Sequence[str]) -> tuple[str, dict[str, Any]] | 
 def _lists_of_objects(value: dict[str, Any], before: str = "", depth: int = 1) -> Iterator[tuple[str, int]]:
     """Yield the dotted key of each list of objects, and how many it has."""
     for key, part in value.items():
-        if isinstance(part, dict) and depth < _DEEP:
+        if isinstance(part, dict) and depth < 4:
             yield from _lists_of_objects(part, f"{before}{key}.", depth + 1)
         elif isinstance(part, list) and part and all(isinstance(item, dict) for item in part):
             yield f"{before}{key}", len(part)

@@ -32,15 +32,9 @@ _TARGET_KINDS: dict[ColumnTask | None, set[str]] = {  # of columns that may be l
 }
 _TEXT_KINDS = ("texts", "repeated texts", "dates")  # that may be written
 LIST_FIX = 'write them as JSON, `{"text": …, "labels": ["a", "b"]}` on each line'
-SEPARATORS = ("|", ";", ",")
-MULTI_LABEL_SHARE = 1 / 20  # of the cells have several labels, at least
-MAX_LABEL_WORDS = 3  # of a label on average, at most
-SET = {"1", "1.0", "true", "yes"}
 CHOICES = 4  # that are offered, at most
-WRITTEN = 2_000  # texts to write on which tokenizers are compared
-TAGGED = 0.95  # of the cells have as many tags as another column has words
-FEW_TAGS = 200
 PEEK = 1_000  # records that are read as a test
+_ONES = {"1", "1.0", "true", "yes"}
 _PLURAL = {"labels", "tags", "topics", "categories", "genres", "classes", "intents"}
 _FEATURES = re.compile(r"[\w.:/+()=-]+([;|,][\w.:/+()=-]+)+")  # grammatical features, such as V;IND;PRS
 _LIST = re.compile(r"\[.*\]|\{.*\}", re.DOTALL)
@@ -104,7 +98,7 @@ class Roles:
             summary.multi = separator is not None or bool(self.indicators)
             if self.indicators:
                 for column in self.indicators:
-                    ones = sum(number for value, number in column.values.items() if value.strip().lower() in SET)
+                    ones = sum(number for value, number in column.values.items() if value.strip().lower() in _ONES)
                     summary.labels[str(column.name)] = ones
             else:
                 for cell, number in target.values.items():
@@ -120,7 +114,7 @@ class Roles:
                 # One word to another, as in spelling and inflection, and texts without blanks, such as dates.
                 summary.is_word = texts[0].words <= 1.2 * texts[0].cells
                 summary.unspaced = summary.unspaced or summary.is_word or target.blanks < target.cells / 2
-                summary.written = target.sample[:: 1 + len(target.sample) // WRITTEN]
+                summary.written = target.sample[:: 1 + len(target.sample) // 2_000]  # on which tokenizers are compared
                 note = f"texts with a text to write each: {summary.target!r} is learned from 'text'"
             summary.notes.append(note)
         summary.scale()
@@ -169,13 +163,14 @@ def find_roles(
 def separator_of(column: Column) -> str | None:
     """Return the separator of the labels in a cell; None if each cell is one label."""
     cells = Counter(filter(str.strip, column.sample))  # an empty cell is that of a text without labels
-    for separator in SEPARATORS:
+    for separator in ("|", ";", ","):
         lists = {cell: [part.strip() for part in cell.split(separator)] for cell in cells}
         several = {cell: parts for cell, parts in lists.items() if len(parts) > 1}
         counts = Counter(part for parts in lists.values() for part in {*parts})
         words = sum(part.count(" ") + 1 for part in counts)
         share = sum(cells[cell] for cell in several)
-        if share < max(1, MULTI_LABEL_SHARE * cells.total()) or "" in counts or words > MAX_LABEL_WORDS * len(counts):
+        # One cell of 20 has several labels, at least, and a label three words on average, at most.
+        if share < max(1, cells.total() / 20) or "" in counts or words > 3 * len(counts):
             continue
         if sum(map(bool, map(STRUCTURE.search, counts))) > len(counts) / 2:
             return None  # names with values, as in a description of data
@@ -284,12 +279,12 @@ def _slots(columns: Columns) -> Roles | None:
     for words, tags in itertools.permutations([column for column in columns if column.number], 2):
         pairs = [(a.split(), b.split()) for a, b in zip(words.sample[:PEEK], tags.sample[:PEEK], strict=True)]
         aligned = sum(len(a) == len(b) for a, b in pairs)
-        if aligned < TAGGED * len(pairs) or words.blanks < words.cells or words.is_numeric or tags.is_numeric:
+        if aligned < 0.95 * len(pairs) or words.blanks < words.cells or words.is_numeric or tags.is_numeric:
             continue
         counts = Counter(tag for _, row in pairs for tag in row)
         vocabulary = {word for row, _ in pairs for word in row}
         tagging = find_tagging(counts)
-        is_few = len(counts) <= min(FEW_TAGS, len(vocabulary) / 2) and counts.total() > 5 * len(counts)
+        is_few = len(counts) <= min(200, len(vocabulary) / 2) and counts.total() > 5 * len(counts)
         if len(counts) > 1 and (is_few or (tagging and tagging.tag_format)) and len(pairs) > 1:
             why = f"{tags.title} has a tag for each word of {words.title}, {len(counts):,} different ones"
             return Roles(columns, "Tags", [words], tags, why)

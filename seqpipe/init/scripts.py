@@ -6,7 +6,6 @@ import re
 import unicodedata
 from dataclasses import dataclass, field
 
-SOME = 1 / 100  # of the texts; fewer in need of a normalization form do not count
 EXAMINED_CHARACTERS = 200  # characters at the beginning of a text that are examined
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff"  # Thai, Lao
@@ -65,6 +64,6 @@ class Scripts:
             (self.composed, "NFC", "letters written as one code point or as several are read alike"),
             (self.decomposed, "NFC", "letters are read alike whether an accent is a code point of its own or not"),
         ):
-            if number >= max(1, SOME * self.texts):
+            if number >= max(1, self.texts / 100):
                 return form, reason
         return None

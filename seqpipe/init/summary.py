@@ -22,20 +22,12 @@ from seqpipe.init.scripts import Scripts, has_unspaced
 WHOLE_BYTES = 4_000_000  # bytes; of a larger file, records are read from pieces, together a quarter of this size
 PIECES = 40
 OBJECTS = 10_000  # sampled from a large JSON list, at most
-SEGMENTED = 1 / 20  # of the words in such scripts have several characters; of fewer, each character is a word
 MAX_LISTED_ERRORS = 3  # errors, at most
 MOST_LEFT_OUT = 0.05  # of the records
-_CHUNK_BYTES = 1_000_000
 _SENTENCE_END = re.compile(rb"\n[ \t\r]*\n")
 _LINE_END = re.compile(rb"\n")
 # The end of a record, for the readers that can read pieces.
-_ENDS = {
-    "conll": _SENTENCE_END,
-    "conllu": _SENTENCE_END,
-    "fasttext": _LINE_END,
-    "jsonl": _LINE_END,
-    "segmented": _LINE_END,
-}
+_ENDS = dict.fromkeys(("conll", "conllu"), _SENTENCE_END) | dict.fromkeys(("fasttext", "jsonl", "segmented"), _LINE_END)
 
 LabelKind = Literal["Entities", "Tags", "Labels", "Numbers", "Texts", "Answers", "Pointers", "Continuations"]
 
@@ -220,7 +212,7 @@ def count(summary: DataSummary, data: Path) -> DataSummary:
     elif summary.options.get("joiner") == "" and characters < 1.05 * summary.words:
         summary.unspaced = True  # each character, blanks too, is a word
     elif unspaced > summary.words / 2:
-        summary.segmented = longer > SEGMENTED * unspaced
+        summary.segmented = longer > unspaced / 20  # of fewer longer words, each character is a word
         summary.unspaced = not summary.segmented
         if summary.use != "conllu":  # which has the spaces of the text
             summary.options["joiner"] = ""
@@ -233,7 +225,7 @@ def size_of(data: Path) -> int:
     if data.suffix not in PACKED:
         return data.stat().st_size
     with open_file(data) as file:
-        return sum(map(len, iter(lambda: file.read(_CHUNK_BYTES), b"")))
+        return sum(map(len, iter(lambda: file.read(1_000_000), b"")))
 
 
 class FilePieces:

@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from seqpipe.answers.tagging_schemes import FileScheme, belongs, canonical, parts, strict_problem, tag_pattern
 from seqpipe.init.summary import DataSummary
 
-FITS = 0.95  # of the tags of words in entities; the others are faults of the file
-NEARLY = 0.5  # of them: plain tags, and a doubt
+NEARLY = 0.5  # of the tags of words in entities: plain tags, and a doubt
 OUTSIDE_TAGS = ("O", "o", "OTHER", "Other", "other", "0", "_", "-", "NONE", "None", "none")
 LONE_OUTSIDE_TAGS = OUTSIDE_TAGS[:6]  # tags besides which labels need no prefix
-FEW_LABELS = 50
-MOST_TAGS = 1_000  # different ones; a column with more has words
 # The most usual scheme and spelling first: of several that fit as well, the first is chosen.
 FILE_SCHEMES: tuple[FileScheme, ...] = ("IOB2", "BIOES", "BILOU", "BMES", "IOB1", "IOE2", "IOE1")
 FORMATS = [
@@ -37,14 +34,14 @@ class TagStyle:
     @property
     def fits(self) -> bool:
         """True if the tags are those of entities."""
-        return self.share >= FITS
+        return self.share >= 0.95  # the others are faults of the file
 
 
 def find_tagging(tags: Counter[str]) -> TagStyle | None:
     """Return the spelling of most tags; None if they are not tags of entities."""
     outside = max(OUTSIDE_TAGS, key=lambda tag: tags[tag])
     inside = Counter({tag: number for tag, number in tags.items() if tag != outside})
-    if not tags[outside] or not (inside or outside == "O") or len(inside) > MOST_TAGS:
+    if not tags[outside] or not (inside or outside == "O") or len(inside) > 1_000:  # a column of words
         return None
     if not inside:
         return TagStyle(FORMATS[0], outside, 1.0, 0)
@@ -66,7 +63,7 @@ def find_tagging(tags: Counter[str]) -> TagStyle | None:
     if best and best.share >= NEARLY:
         return best
     is_plain = all(tag[:1].isalpha() for tag in inside)
-    if outside in LONE_OUTSIDE_TAGS and is_plain and 2 * tags[outside] >= tags.total() and len(inside) <= FEW_LABELS:
+    if outside in LONE_OUTSIDE_TAGS and is_plain and 2 * tags[outside] >= tags.total() and len(inside) <= 50:
         return TagStyle("", outside, 1.0, inside.total())
     return best
 

@@ -21,8 +21,6 @@ from seqpipe.init.summary import DataSummary, count, reader_of, spread_records
 MIN_CHARACTERS = 10_000  # of a plain text, at least: a language model learns nothing from fewer
 MIN_CJK_CHARACTERS = 4_000  # of Chinese, Japanese and other texts without spaces
 _PREFIX = "__label__"
-FEWEST = 10  # lines that begin with labels, or of a pronouncing dictionary
-MOST_LABELS = 150  # at the beginnings or ends of lines
 PAIRS = 1_000  # lines of parallel files that are examined
 _WORD_AND_TAG = re.compile(r"\S*?[^/_|\s]([/_|])[^/_|\s]+")  # as in dog/NN
 _SYLLABLES = re.compile(r"[^\W\d_]+(_[^\W\d_]+)+")  # of a Vietnamese word
@@ -36,7 +34,6 @@ _LANGUAGE = "[a-z]{2}([-_][A-Za-z]{2,4})?"
 _SIDES = re.compile(f"src tgt|source target|input output|{_LANGUAGE} {_LANGUAGE}")
 _POLAR = re.compile("pos(itive)?|neg(ative)?|neu(tral)?|spam|ham|(sub|ob)j(ective)?", re.I)  # labels in names of files
 _POINTS = re.compile(r"[-+.\deE \t]+ output( \d+)*\s*")
-_RECIPE = {"task", "points", "records", "seed"}
 _UNLABELLED = {"unsup", "unlabeled", "unlabelled", "unsupervised"}  # names of folders of texts without a label
 
 
@@ -118,7 +115,7 @@ def summarise_first_word(data: Path, lines: Sequence[str]) -> DataSummary | None
     comment = next((mark for mark in (";;;", "#") if any(line.startswith(mark) for line in lines[:50])), None)
     lines = [line for line in lines if not (comment and line.startswith(comment))]
     options: dict[str, Any] = {"comment": comment} if comment else {}
-    if len(lines) < FEWEST or "\t" in "".join(lines[:50]) or any(len(line.split(None, 1)) < 2 for line in lines):
+    if len(lines) < 10 or "\t" in "".join(lines[:50]) or any(len(line.split(None, 1)) < 2 for line in lines):
         return None
     firsts = {line.split(None, 1)[0] for line in lines}
     symbols = Counter(symbol for line in lines for symbol in line.split()[1:])
@@ -135,7 +132,7 @@ def summarise_first_word(data: Path, lines: Sequence[str]) -> DataSummary | None
         parts = [line.split(None, 1) if word == "first" else line.rsplit(None, 1)[::-1] for line in lines]
         labels, texts = Counter(label for label, _ in parts), [text.split() for _, text in parts]
         titles = [label for label in labels if label[:1].isupper() and label[1:].islower()]
-        is_few = 1 < len(labels) <= max(2, min(MOST_LABELS, len(lines) / 5)) and len(titles) <= len(labels) / 2
+        is_few = 1 < len(labels) <= max(2, min(150, len(lines) / 5)) and len(titles) <= len(labels) / 2
         rare = sum(number for number in labels.values() if number == 1)
         # A label does not occur within the texts; a word that begins many sentences does.
         within = sum(not labels.keys().isdisjoint(text) for text in texts)
@@ -232,7 +229,7 @@ def summarise_points(data: Path, lines: Sequence[str]) -> DataSummary | None:
         recipe = json.loads("\n".join(lines)) if lines[0].startswith("{") else None
     except (ValueError, RecursionError):
         recipe = None
-    if isinstance(recipe, dict) and recipe.keys() == _RECIPE:
+    if isinstance(recipe, dict) and recipe.keys() == {"task", "points", "records", "seed"}:
         is_narrow = recipe["task"] == "sort"
     elif all(map(_POINTS.fullmatch, lines)):
         parts = [line.partition("output") for line in lines]

@@ -25,7 +25,7 @@ from seqpipe.config.signature import construct
 from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.files import write
-from seqpipe.init.look import TASKS, summarise
+from seqpipe.init.look import TASKS, head_for, summarise
 from seqpipe.init.refuse import refuse_useless
 from seqpipe.init.summary import DataSummary
 
@@ -35,26 +35,13 @@ MIN_SPLIT_RECORDS, HELD_OUT_SHARE = 100, 0.1  # records, from which on dev and t
 SMALL_DATA_RECORDS = 3000  # records; fewer make a smaller model, trained for longer
 SYMBOLS = 500  # different ones of texts that are written symbol by symbol, at most
 CHANGED = 0.02  # of the texts to write change when their tokenizer encodes and decodes them, at most
-RARE = 1 / 30  # spans per word; with fewer, most sentences have none
 _GENERIC = {"", "train", "training", "data", "dataset"}  # names that say nothing
 _SIBLINGS = {"dev": ("dev", "devel", "valid", "validation", "val"), "test": ("test", "testa", "testb")}
-_TEMPLATES = {
-    "Entities": "tagging",
-    "Tags": "tagging",
-    "Labels": "label",
-    "Numbers": "score",
-    "Texts": "seq2seq",
-    "Answers": "answer-span",
-    "Pointers": "pointer",
-    "Continuations": "language-model",
-}
 _VOCABULARIES = {200_000: 600, 5_000_000: 4_000}  # size of a BPE, for texts of up to so many characters
 _HOLE = re.compile(r"(, \w+: |; |  # |)\$(\w+)")
 
 # Little data is seen more often, so that it is learned at all: steps, at least.
 MIN_STEPS, MIN_CHECKPOINT_STEPS, MIN_SPELLING_STEPS = 300, 200, 1_800
-SPARE = 10  # tokens besides the letters of Hangul: special ones, and letters that are not in the sample
-LETTERS = 10  # of a word whose spelling is read, about
 WIDE_LAYER_UNITS = 512  # units of a hidden layer, from which on the learning rate is that of large models
 
 # Batches for a GPU, on which a step takes as long with many tokens as with few: at most so many times as large as for a
@@ -64,7 +51,6 @@ MOST_GROWTH, STEPS_LEFT, TOKEN_MEMORY, PASSES = 16, 2_000, 1 << 20, 20
 # The training of a linear model over n-grams, for labels of whole texts.
 LINEAR_EXAMPLES = 48_000  # in all epochs, within the bounds of epochs
 FEWEST_EPOCHS, MOST_EPOCHS, EPOCHS_OF_LONG_TEXTS = 5, 60, 15
-LONG_TEXT = 150  # words on average
 MAX_FEW_LABELS, MANY_LABELS = 3, 20  # labels
 
 # Tokenizers of the texts to write: name, options, and the reason for it.
@@ -112,7 +98,7 @@ def init_yaml(
         for line in (*evidence, *summary.doubtful(data)):
             say(line)
     if show:
-        head = task or next(entry.head for entry in TASKS.values() if summary.label_kind in entry.kinds)
+        head = task or head_for(summary.label_kind)
         command = shlex.join(["seqpipe", "init", str(data), "--task", head])
         chosen = {"task": head, "reader": {"use": summary.use, **summary.options}, "records": summary.records}
         doubts = [doubt for doubt in summary.doubts if doubt.options]
@@ -163,12 +149,13 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
     is_plain = summary.label_kind == "Continuations"
     scripts = summary.scripts
     form, form_reason = scripts.normalization(generates=is_plain) or (None, None)
-    is_long = summary.words > LONG_TEXT * summary.records and not summary.unspaced
+    is_long = summary.words > 150 * summary.records and not summary.unspaced
     compares = is_pair and summary.label_kind in ("Labels", "Numbers")
     writer, reason = summary.writer or target_tokenizer(summary)
     number = len(summary.labels)
     is_small = summary.characters <= min(_VOCABULARIES) if is_plain else summary.records < SMALL_DATA_RECORDS
-    is_rare = summary.label_kind == "Entities" and not summary.unspaced and entities < RARE * summary.words
+    # With one span in 30 words, or fewer, most sentences have none.
+    is_rare = summary.label_kind == "Entities" and not summary.unspaced and entities < summary.words / 30
     batch = 256 if is_rare else 512 if is_small and not is_plain else 1024
     if fine_tuning:
         epochs = least_epochs(4, MIN_CHECKPOINT_STEPS, 16, summary.records)
@@ -178,7 +165,7 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
         usual = min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(LINEAR_EXAMPLES / max(1, summary.records))))
         epochs = least_epochs(EPOCHS_OF_LONG_TEXTS if is_long else usual, MIN_STEPS, 32, summary.records)
     else:
-        tokens = summary.words * (LETTERS if summary.is_word else 1)
+        tokens = summary.words * (10 if summary.is_word else 1)  # the spelling of a word has about ten letters
         steps = MIN_SPELLING_STEPS if summary.is_word else MIN_STEPS
         epochs = least_epochs(40 if is_small else 20, steps, batch, tokens)
     seen = PASSES * summary.characters // (1 if summary.unspaced else 4) if is_plain else epochs * summary.words
@@ -200,7 +187,8 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
         "writer": writer,
         "writer_reason": reason,
         "copies": "byte_level" in writer and not is_pair,
-        "letters": len(scripts.letters) + SPARE if summary.is_word and scripts.hangul > scripts.texts / 2 else None,
+        # Ten more are special tokens, and letters that are not in the sample.
+        "letters": len(scripts.letters) + 10 if summary.is_word and scripts.hangul > scripts.texts / 2 else None,
         "multi": summary.multi,
         "joint": summary.joint,
         "score": summary.label_kind == "Numbers",
@@ -220,7 +208,7 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
     values |= {key: flow_yaml(value) if value is not None else None for key, value in summary.pointer.items()}
     if fine_tuning:
         return fill("checkpoint", values | fine_tuning)
-    return fill("pairs" if compares else _TEMPLATES[summary.label_kind], values)
+    return fill("pairs" if compares else head_for(summary.label_kind), values)
 
 
 def least_epochs(usual: int, steps: int, batch: int, size: int) -> int:

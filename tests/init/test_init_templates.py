@@ -79,12 +79,12 @@ def test_a_line_is_written_if_its_conditions_hold() -> None:
     values: dict[str, Any] = {"small": True, "dev": True, "entities": "1", "rare": False, "words": "2", "joint": False}
     values |= {"spaced": True, "unspaced": False, "segmented": False, "form": "NFC", "form_reason": "read alike"}
     values |= {"epochs": 40, "patience": 8, "calibrate": "true", "batch_tokens": 512, "gpu": None}
-    text = fill("tagging", values)
+    text = fill("crf", values)
     tokenizer = "tokenizer: {use: words, lowercase: true, fold_digits: true"
     assert text.startswith(f"{tokenizer}, normalize: NFC}}  # read alike\n")
     assert "epochs: 40\n" in text
     assert "hidden: 128" in text
     assert "hidden: 200" not in text
-    assert fill("tagging", values | {"form": None, "form_reason": None}).startswith(f"{tokenizer}}}\n")
+    assert fill("crf", values | {"form": None, "form_reason": None}).startswith(f"{tokenizer}}}\n")
     with pytest.raises(KeyError, match="spaced"):
-        fill("tagging", {})
+        fill("crf", {})
