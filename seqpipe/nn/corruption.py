@@ -196,9 +196,8 @@ class SpanCorruption(nn.Module):
     def corrupt_batch(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> dict[str, Tensor]:
         """Return the text with sentinels, `ids` and `mask` (B, T'), and the spans, `target_ids` and `target_mask`."""
         if segments is not None:
-            raise UsageError(
-                "spans: it removes spans of one text; make the tokenizer read one field, or write spans: null"
-            )
+            fix = "make the tokenizer read one field, or write spans: null"
+            raise UsageError(f"spans: it removes spans of one text; {fix}")
         assert self.spans is not None
         drawn = BatchRandom(self.training, ids.device)
         return remove_spans(ids, mask, self.marks, self.spans, self.span_length, drawn)._asdict()

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 __all__ = ["BOS_ID", "EOS_ID", "LOG_ZERO", "MASKED_LOGIT", "PAD_ID", "UNK_ID", "logit_mask"]
 __all__ += ["RealRows", "TokenWindows", "whole_batch"]
 __all__ += ["LockedDropout", "PositionEmbeddings", "PositionOption", "RMSNorm", "ResidualLayer", "position_embeddings"]
-__all__ += ["ACTIVATIONS", "GatedFeedForward", "Modules", "attention_bias", "feed_forward", "linear_from"]
+__all__ += ["ACTIVATIONS", "GatedFeedForward", "Modules", "feed_forward", "linear_from"]
 
 # Ids of the special tokens of every vocabulary, and scores of impossible items.
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from seqpipe.errors import DataError, UsageError
@@ -26,7 +28,13 @@ from seqpipe.features.encoding import encode_batch
 from seqpipe.features.vocabulary import MASK, SPECIALS, vocabulary_of
 from seqpipe.nn.layers import BOS_ID, EOS_ID, UNK_ID
 
-__all__ = ["has_segment_embeddings", "layer_decay_factor", "longest_input", "optional_attribute"]
+__all__ = [
+    "checkpoint_activation",
+    "has_segment_embeddings",
+    "layer_decay_factor",
+    "longest_input",
+    "optional_attribute",
+]
 __all__ += ["pretrained_decoder", "pretrained_model"]
 
 # Models of `transformers` from checkpoints, with the word vectors in the order of our ids.
@@ -35,6 +43,12 @@ _DROPOUTS = (
     "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout",
     "embedding_dropout",
 )  # fmt: skip
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    **dict.fromkeys(("gelu_new", "gelu_pytorch_tanh"), partial(nn.GELU, "tanh")),
+    **dict.fromkeys(("silu", "swish"), nn.SiLU),
+}
 _LAYER = re.compile(r"\blayers?\.(\d+)\.")
 _ROBERTA_POSITIONS = "create_position_ids_from_inputs_embeds"
 _SEQ2SEQ = "pretrained-seq2seq"
@@ -219,6 +233,14 @@ def _load_model(checkpoint: str | Path, config: Any, ids: Sequence[int], task: s
         problem = f"the tokenizer has {max(ids) + 1:,} tokens, the weights vectors of {tokens:,}"
         raise DataError(f"{checkpoint}: {problem}; the two belong to different checkpoints")
     return model
+
+
+def checkpoint_activation(name: str, checkpoint: object) -> nn.Module:
+    """Return the activation that a checkpoint's configuration names; DataError if it is not supported."""
+    if name not in _ACTIVATIONS:
+        problem = f"its activation {name!r} is not supported ({', '.join(_ACTIVATIONS)})"
+        raise DataError(f"{checkpoint}: {problem}; choose another checkpoint")
+    return _ACTIVATIONS[name]()
 
 
 def optional_attribute(owner: Any, name: str) -> Any:

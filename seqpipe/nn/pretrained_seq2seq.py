@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from seqpipe.errors import DataError
 from seqpipe.features.checkpoint_tokenizer import language_tokens
 from seqpipe.nn.encoder_decoder import BiasedAttention, DecoderParts, EncoderDecoderLayer, EncoderParts, Stack
 from seqpipe.nn.layers import BOS_ID, EOS_ID, GatedFeedForward, RMSNorm, linear_from
-from seqpipe.nn.pretrained import Seq2SeqCheckpoint, optional_attribute, pretrained_seq2seq
+from seqpipe.nn.pretrained import Seq2SeqCheckpoint, checkpoint_activation, optional_attribute, pretrained_seq2seq
 
 __all__ = ["pretrained_decoder_parts", "pretrained_encoder_parts"]
 
@@ -23,14 +23,6 @@ __all__ = ["pretrained_decoder_parts", "pretrained_encoder_parts"]
 #
 # BART (Lewis et al. 2020), mBART (Liu et al. 2020) and Marian (Junczys-Dowmunt et al. 2018) are Transformers of Vaswani
 # et al. (2017) with scaled attention and biases. They differ in the place of norms, in positions and in special tokens.
-
-_BART_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU,
-    "gelu": nn.GELU,
-    "gelu_new": lambda: nn.GELU("tanh"),
-    "silu": nn.SiLU,
-    "swish": nn.SiLU,
-}
 
 
 class BartFamily(NamedTuple):
@@ -94,9 +86,6 @@ class BartFamily(NamedTuple):
 
     def _stack(self, checkpoint: Seq2SeqCheckpoint, side: str, dropout: float | None) -> BartStack:
         config, weights = checkpoint.config, _Weights(checkpoint.state, f"model.{side}")
-        if config.activation_function not in _BART_ACTIVATIONS:
-            problem = f"its activation {config.activation_function!r} is not supported ({', '.join(_BART_ACTIVATIONS)})"
-            raise DataError(f"{checkpoint.name}: {problem}; choose another checkpoint")
         outer, inner, attended = (
             p if dropout is None else dropout
             for p in (config.dropout, config.activation_dropout, config.attention_dropout)
@@ -114,7 +103,7 @@ class BartFamily(NamedTuple):
             norms.append(weights.norm(f"{at}.final_layer_norm"))
             feedforward = nn.Sequential(
                 weights.linear(f"{at}.fc1"),
-                _BART_ACTIVATIONS[config.activation_function](),
+                checkpoint_activation(config.activation_function, checkpoint.name),
                 nn.Dropout(inner),
                 weights.linear(f"{at}.fc2"),
             )
@@ -204,8 +193,6 @@ MARIAN = BartFamily(pre_norm=False, embedding_norm=False, learned_positions=Fals
 
 # The encoder and the decoder of a T5, from a checkpoint's configuration and weights (Raffel et al. 2020).
 
-_T5_ACTIVATIONS = {"relu": "", "gelu_new": "tanh", "gelu": "none"}
-
 
 class Distances(nn.Module):
     """Relative position bias: a number for each head and distance, which is added to the attention scores.
@@ -284,13 +271,8 @@ class T5Family:
 def _stack(checkpoint: Seq2SeqCheckpoint, side: str, dropout: float | None) -> T5Stack:
     """Return the `encoder` or the `decoder`; DataError if its activation is not supported."""
     config, state = checkpoint.config, checkpoint.state
-    if config.dense_act_fn not in _T5_ACTIVATIONS:
-        known = ", ".join(_T5_ACTIVATIONS)
-        problem = f"its activation {config.dense_act_fn!r} is not supported ({known}); choose another checkpoint"
-        raise DataError(f"{checkpoint.name}: {problem}")
     p = config.dropout_rate if dropout is None else dropout
-    form = _T5_ACTIVATIONS[config.dense_act_fn]
-    g = nn.GELU(form) if form else nn.ReLU()
+    g = checkpoint_activation(config.dense_act_fn, checkpoint.name)
 
     def linear(*names: str) -> nn.Linear:
         return linear_from(torch.cat([state[f"{side}.{name}.weight"] for name in names]))

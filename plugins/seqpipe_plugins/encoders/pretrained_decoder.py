@@ -12,10 +12,8 @@ from torch.nn import functional as F
 
 from seqpipe.nn.incremental import KVCacheEncoder
 from seqpipe.nn.layers import MASKED_LOGIT, GatedFeedForward, Modules, RMSNorm, linear_from
-from seqpipe.nn.pretrained import layer_decay_factor, optional_attribute, pretrained_decoder
+from seqpipe.nn.pretrained import checkpoint_activation, layer_decay_factor, optional_attribute, pretrained_decoder
 from seqpipe.plugin import NO_CHECKPOINT_ID, Checkpoint, DataError, Probability
-
-_ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none", "silu": ""}
 
 
 class PretrainedDecoder(KVCacheEncoder):
@@ -163,7 +161,7 @@ class _GPT2:
         self.dim, self.groups = config.n_embd, config.n_head
         self.dim_of_head = self.dim // config.n_head
         self.dropout: float = config.resid_pdrop
-        self.activation = _activation(config.activation_function, checkpoint)
+        self.activation = checkpoint_activation(config.activation_function, checkpoint)
 
     def norm(self, name: str) -> nn.Module:
         norm = nn.LayerNorm(self.dim, self.config.layer_norm_epsilon)
@@ -201,7 +199,7 @@ class _Llama:
         self.dim, self.groups = config.hidden_size, config.num_key_value_heads
         self.dim_of_head = optional_attribute(config, "head_dim") or self.dim // config.num_attention_heads
         self.dropout = float(config.attention_dropout)
-        self.activation = _activation(config.hidden_act, checkpoint)
+        self.activation = checkpoint_activation(config.hidden_act, checkpoint)
         d = self.dim_of_head
         self.rotary = rope["rope_theta"] ** (-torch.arange(0, d, 2, dtype=torch.float64) / d).float()
 
@@ -226,10 +224,3 @@ class _Llama:
 
 
 _FAMILIES: Mapping[str, type[_GPT2 | _Llama]] = {"gpt2": _GPT2, "llama": _Llama, "mistral": _Llama}
-
-
-def _activation(name: str, checkpoint: object) -> nn.Module:
-    if name not in _ACTIVATIONS:
-        problem = f"its activation {name!r} is not supported ({', '.join(_ACTIVATIONS)})"
-        raise DataError(f"{checkpoint}: {problem}; choose another checkpoint")
-    return nn.SiLU() if name == "silu" else nn.GELU(_ACTIVATIONS[name])

@@ -68,9 +68,8 @@ class PretrainedSeq2SeqHead(SpanCorruption, Seq2SeqHead):
         self.dim: int = parts.stack.dim
         self.fix = f"put the encoder {{use: pretrained-seq2seq, checkpoint: {checkpoint}}} right before it"
         if dim != self.dim:
-            raise UsageError(
-                f"pretrained-seq2seq: {checkpoint} reads {self.dim} numbers a token, not {dim}; {self.fix}"
-            )
+            problem = f"{checkpoint} reads {self.dim} numbers a token, not {dim}"
+            raise UsageError(f"pretrained-seq2seq: {problem}; {self.fix}")
         self.own_table = None if parts.table is None else nn.Parameter(parts.table)
         self.output = None if parts.output is None else nn.Parameter(parts.output)
         self.register_buffer("bias", parts.bias)

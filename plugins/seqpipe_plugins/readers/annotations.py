@@ -397,9 +397,8 @@ class Dialogflow(Annotations):
         """Every file that is read; DataError if there is none."""
         files = sorted(Path(path).rglob(f"*{USER_SAYS}*.json"))
         if not files:
-            raise DataError(
-                f"{path}: there is no file *{USER_SAYS}*.json in this folder; give that of Dialogflow's agent"
-            )
+            problem = f"there is no file *{USER_SAYS}*.json in this folder"
+            raise DataError(f"{path}: {problem}; give that of Dialogflow's agent")
         return files
 
     def items(self, path: Path) -> Iterator[Record]:

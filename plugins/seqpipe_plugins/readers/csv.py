@@ -91,9 +91,8 @@ class Csv(FileReader, FileFields):
             raise UsageError(f"{self.use}.tags: tags belong to words; name the column of the `words` too")
         self.sentence = table.sentence
         if table.sentence and not table.tags:
-            raise UsageError(
-                f"{self.use}.sentence: it divides words with tags; name the columns `words` and `tags` too"
-            )
+            fix = "name the columns `words` and `tags` too"
+            raise UsageError(f"{self.use}.sentence: it divides words with tags; {fix}")
         for option, value, usual in (
             ("delimiter", self.delimiter, "',', ';' or tab"),
             ("quote", quote or '"', "'\"', or null for none"),

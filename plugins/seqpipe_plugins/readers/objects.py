@@ -114,9 +114,8 @@ class SpansReader(Lenient, ABC):
                 raise SpanError(f"{place}: {problem}; offsets must count code points")
             for label in span.labels:
                 if not isinstance(label, str) or not label:
-                    raise DataError(
-                        f"{place} has {describe_value(label)} as `label`; write a string with something in it"
-                    )
+                    fix = "write a string with something in it"
+                    raise DataError(f"{place} has {describe_value(label)} as `label`; {fix}")
                 spans.append({"start": start, "end": end, "label": label})
         return sorted(spans, key=lambda span: (span["start"], span["end"]))
 

@@ -127,9 +127,8 @@ class Lexicon:
 def _splitter(words: Iterable[str]) -> PreTokenizer:
     lexicon = {word for word in words if word.strip() == word != ""}
     if len(lexicon) > MAX_WORDS:
-        raise DataError(
-            f"a lexicon of {len(lexicon):,} words exceeds the limit of {MAX_WORDS:,}; keep the frequent ones"
-        )
+        problem = f"a lexicon of {len(lexicon):,} words exceeds the limit of {MAX_WORDS:,}"
+        raise DataError(f"{problem}; keep the frequent ones")
     if long := next((word for word in lexicon if len(word) > MAX_LETTERS), ""):
         raise DataError(f"the lexicon has a word over the limit of {MAX_LETTERS} characters, {long[:50]!r}…; delete it")
     return pre_tokenizers.Split(Regex(longest_match(lexicon)), "removed", invert=True)
