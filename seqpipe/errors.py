@@ -30,7 +30,6 @@ T = TypeVar("T")
 LFS_POINTER = b"version https://git-lfs"  # first bytes of the file that Git LFS puts in place of a large one
 LFS_FIX = "is a pointer of Git LFS, not the file itself; run `git lfs pull` where it was cloned"
 MAX_NAME = 100  # characters of a name or value that a message repeats
-_MAX_NAMES = 1_000  # names with which a misspelt one is compared
 
 
 class SeqpipeError(Exception):
@@ -169,10 +168,11 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return the hint for a misspelt name: `; did you mean 'x'?`, or "" if no name is similar.
 
     A name of more than 100 characters is similar to none: the comparison would take time with the square of its length.
+    It is compared with the first 1,000 names.
     """
     if len(str(name)) > MAX_NAME:
         return ""
-    short = [candidate for candidate in itertools.islice(names, _MAX_NAMES) if len(candidate) <= MAX_NAME]
+    short = [candidate for candidate in itertools.islice(names, 1_000) if len(candidate) <= MAX_NAME]
     close = difflib.get_close_matches(str(name), short, n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
 

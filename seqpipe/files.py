@@ -39,7 +39,6 @@ from seqpipe.errors import (
 )
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-CACHE_VARIABLE = "SEQPIPE_CACHE"
 _WINDOWS = os.name == "nt"
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
@@ -67,8 +66,6 @@ JSON_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_co
 
 
 PACKED = (".gz", ".zst", ".zip")
-_UNPACK_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
-_BYTES_PER_BLOCK = 1 << 12  # bytes of lines that are decoded at a time
 LONGEST_LINE = 10_000_000  # bytes of a file in UTF-8, characters of others
 
 
@@ -144,7 +141,7 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
         raise DataError(f"{path}: there is no such file{hint}") from error
     except IsADirectoryError as error:
         raise DataError(f"{path}: this is a folder; name a file in it") from error
-    except _UNPACK_ERRORS as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError) as error:
         fix = "`gzip -t`, `zstd -t` or `unzip -t` tells whether the file is whole"
         raise DataError(f"{path}: cannot be unpacked ({error}); {fix}") from error
     except OSError as error:
@@ -174,7 +171,7 @@ def _utf8_lines(path: Path) -> Iterator[str]:
     number, head = 0, b""
     with open_file(path) as file:
         source: Any = file
-        while block := source.read1(_BYTES_PER_BLOCK):
+        while block := source.read1(1 << 12):
             if not block.endswith(b"\n"):
                 block += source.readline(LONGEST_LINE + 1)
             head = head or block[:2]
@@ -407,7 +404,7 @@ def cache_folder() -> Path:
     """Return the folder of the cache: `$SEQPIPE_CACHE`, otherwise the user's cache folder."""
     import platformdirs  # of the extra `train`
 
-    return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("seqpipe", appauthor=False))
+    return Path(os.environ.get("SEQPIPE_CACHE") or platformdirs.user_cache_dir("seqpipe", appauthor=False))
 
 
 def download(url: str) -> list[Path]:

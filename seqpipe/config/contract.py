@@ -118,9 +118,6 @@ def build_component(component: Component, *wired: Any) -> Any:
 Metrics = Callable[[Sequence[Any], Sequence[Any]], Mapping[str, float]]  # gold and predicted answers to scores
 
 
-NEAR = 0.8  # similarity from which a name counts as a misspelling
-
-
 def member(component: Any, name: str) -> Any:
     """Return a member of a component's class or of the module built from it, or the default of `MEMBERS`.
 
@@ -179,7 +176,7 @@ def misspelt_members(cls: type, place: str) -> list[tuple[str, str]]:
     for name in sorted(defined.keys() - MEMBERS.keys()):
         if name.startswith("_"):
             continue
-        close = difflib.get_close_matches(name.lower(), members, 1, NEAR)
+        close = difflib.get_close_matches(name.lower(), members, 1, 0.8)
         if not close or close[0] in defined:
             continue
         right = close[0]
@@ -284,13 +281,10 @@ def head_metrics(cls: type, options: Mapping[str, Any], whose: str) -> Metrics |
     return metrics
 
 
-_OF_X = ("window", "other_window", "other_x")  # names that describe the tokens of one x
-
-
 def invalidated_names(returned: Iterable[str]) -> set[str]:
     """Return the names invalidated by an encoder's outputs: they describe the x of an earlier stage."""
     returned = set(returned)
-    return set(_OF_X) - returned if "x" in returned else set()
+    return {"window", "other_window", "other_x"} - returned if "x" in returned else set()
 
 
 def expected_outputs(cls: type, available: Iterable[str]) -> list[str]:

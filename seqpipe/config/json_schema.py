@@ -6,7 +6,6 @@ Keys, types, bounds, defaults and help are those of the configuration's models a
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import typing
 from collections.abc import Callable, Sequence
@@ -23,14 +22,13 @@ from seqpipe.config.plugins import KINDS, Offer, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, STAGES, TOP, DataKeys, Name, NeedKeys
 from seqpipe.config.signature import COMMON_KEYS, TARGET_TOKENIZER_KEYS, CommonKeys, component_options, wired
 from seqpipe.errors import PluginError
+from seqpipe.files import null_non_finite
 
 Json = dict[str, Any]
 
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SPECIAL = re.compile(r"[.*+?^${}()|[\]\\/]")  # in a pattern; JavaScript refuses some escapes of re.escape
 NULL: Json = {"type": "null"}
 USE = "Which {}."
-TARGET_TOKENIZER = "Tokenizer of the text that the head generates; same: the tokenizer of the input."
 
 
 # An installed component whose signature can be read: its offer, its class, and the model of its options.
@@ -89,7 +87,7 @@ class _Schema:
             for key, description in TOP.items()
         }
         return {
-            "$schema": _DIALECT,
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "seqpipe pipeline",
             "description": "A sequence model: its data, its stages, how it is trained and shipped.",
             "type": "object",
@@ -213,7 +211,8 @@ class _Schema:
         if "target_tokenizer" in common_keys:
             writes = "target_vocabulary" in wired(cls)
             choice: Json = {"anyOf": [{"const": "same"}, definition_ref("target_tokenizer")]} if writes else NULL
-            properties["target_tokenizer"] = {"description": TARGET_TOKENIZER, **choice}
+            meaning = "Tokenizer of the text that the head generates; same: the tokenizer of the input."
+            properties["target_tokenizer"] = {"description": meaning, **choice}
             required += ["target_tokenizer"] if writes else []
         return {
             "title": f"{offer.kind} {offer.name} ({offer.distribution})",
@@ -233,8 +232,8 @@ class _Schema:
         keys.pop("title", None), keys.pop("description", None)
         keys.setdefault("properties", {})
         for property in keys["properties"].values():
-            if "default" in property and not _is_json(property["default"]):
-                del property["default"]
+            if null_non_finite(property.get("default")) != property.get("default"):
+                del property["default"]  # JSON has no infinity
         return keys
 
 
@@ -255,15 +254,6 @@ def definition_ref(name: str) -> Json:
 
 def _escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
-
-
-def _is_json(value: Any) -> bool:
-    """Return whether JSON can represent the value: it has no infinity."""
-    try:
-        json.dumps(value, allow_nan=False)
-    except ValueError:
-        return False
-    return True
 
 
 def _or_null(schema: Json) -> Json:

@@ -33,8 +33,6 @@ ENTRY_POINT_GROUP = "seqpipe"
 KINDS = ("reader", "tokenizer", "embedding", "encoder", "head")
 BUILTIN = "seqpipe-nlp"  # the distribution of the built-ins
 API_ATTRIBUTE = "SEQPIPE_PLUGIN_API"  # of the module that an entry point names
-FILE_MODULE = "plugin_file_"  # prefix of the module name of a plugin file, before its sha256
-SLOW_IMPORT_SECONDS = 0.5  # seconds; a slower import of a plugin is reported
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ class Plugins:
         except (Exception, SystemExit) as error:  # a plugin may raise any exception
             self.broken.append(Broken(distribution, version, entry_point.name, _reason(error)))
         seconds = time.perf_counter() - clock
-        if seconds > SLOW_IMPORT_SECONDS and distribution != BUILTIN:
+        if seconds > 0.5 and distribution != BUILTIN:
             message = f"its import slows every command down by {seconds:.1f} s; offer components as 'module:Class'"
             self.notes.append(f"{distribution} {version}: {message}")
         sys.stderr.write(printed.getvalue())
@@ -243,7 +241,7 @@ def _offers_of_file(path: Path) -> list[Offer]:
     digest = hashlib.sha256(code).hexdigest()
     # The module is named by its content, so that a process that loads the file twice has each class once, and reloads
     # it after an edit. The hashed bytes are compiled: the import system could use an old .pyc instead.
-    name = f"{FILE_MODULE}{digest}"
+    name = f"plugin_file_{digest}"
     try:
         with contextlib.redirect_stdout(sys.stderr):  # standard output is for answers
             if name not in sys.modules:

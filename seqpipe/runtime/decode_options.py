@@ -38,7 +38,6 @@ _PHRASES = {
     "maximum": "at most {}",
     "exclusiveMaximum": "below {}",
 }
-_OF_A_BLOCK = 8  # numbers of one SHA-256
 
 
 @dataclass(frozen=True)
@@ -274,7 +273,7 @@ def random_numbers(seed: int, doc: Doc, beams: int, steps: int) -> np.ndarray:
     of the SHA-256 of the UTF-8 text "seed k i" and the text's tokens as written, one per line.
     """
     written = "".join(f"\n{word}" for word in doc.words).encode("utf-8", "surrogatepass")
-    blocks = -(-steps // _OF_A_BLOCK)
+    blocks = -(-steps // 8)
     digests = (hashlib.sha256(f"{seed} {k} {i}".encode() + written) for k in range(beams) for i in range(blocks))
     words = np.frombuffer(b"".join(digest.digest() for digest in digests), "<u4").reshape(beams, -1)
     return ((words[:, :steps] >> 8) / np.float32(2**24)).astype(np.float32)

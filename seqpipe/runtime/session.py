@@ -31,10 +31,8 @@ from seqpipe.runtime.predictor import RENEWED, RUN_TOKENS, cores
 # Open a session of onnxruntime on a device, or report in one line why CUDA is not used.
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
-_CUDA_LIBRARY = "libonnxruntime_providers_cuda.so"
 _DEVICES = ("/dev/nvidiactl", "/dev/dxg")  # of Linux, and of Linux within Windows
 INT8 = "onnxruntime has no CUDA kernels for the int8 of this bundle; use the CPU, or export it with precision: fp32"
-_ARENA_SHARE = 0.9  # of a device's memory; CUDA's context and the workspaces of cuBLAS and cuDNN need the rest
 _WARNING, _FATAL = 2, 4  # severities of onnxruntime's log, the first its default
 # A graph with one operator, y = -x, float32 (n,), and one whose x goes through an LSTM.
 _NEGATE = base64.b64decode("CAo6NAoLCgF4EgF5IgNOZWcSAWdaEAoBeBILCgkIARIFCgMSAW5iEAoBeRILCgkIARIFCgMSAW5CBAoAEBI=")
@@ -104,7 +102,8 @@ def _cuda_session(onnxruntime: Any, model: bytes, options: Any, index: int) -> A
 def cuda_options(index: int) -> dict[str, str]:
     """Return onnxruntime's options for a CUDA device: no TF32, and at most 90 % of its memory.
 
-    There is no limit if the driver does not report the device's memory.
+    CUDA's context and the workspaces of cuBLAS and cuDNN need the rest. There is no limit if the driver does not report
+    the device's memory.
     """
     # onnxruntime's default, TF32, rounds the factors of products to 10 bits of mantissa: answers would differ from the
     # bundle's by more than its tolerance. Memory that is doubled, its other default, is not all released afterwards.
@@ -115,7 +114,7 @@ def cuda_options(index: int) -> dict[str, str]:
         if not driver.cuInit(0) and not driver.cuDeviceGet(ctypes.byref(device), index):
             driver.cuDeviceTotalMem_v2(ctypes.byref(size), device)
     if size.value:
-        options["gpu_mem_limit"] = str(int(_ARENA_SHARE * size.value))
+        options["gpu_mem_limit"] = str(int(0.9 * size.value))
     return options
 
 
@@ -138,7 +137,7 @@ def _fallback(onnxruntime: Any) -> str:
 
     Its CUDA library is loaded only after onnxruntime has tried itself: earlier it would not find its host.
     """
-    library = Path(onnxruntime.__file__).parent / "capi" / _CUDA_LIBRARY
+    library = Path(onnxruntime.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
     if library.exists():
         try:
             ctypes.CDLL(str(library))

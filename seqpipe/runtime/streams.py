@@ -85,11 +85,6 @@ def _chunks(
 
 # Answer a streamed text: the graph's cache after one chunk is an input for the next.
 
-STREAMING_FIX = (
-    "write `export: {streaming: true}` in the YAML and run it, or export its run again: "
-    "seqpipe export RUN --set export.streaming=true"
-)
-
 
 class PieceStream:
     """A text that is answered while it arrives.
@@ -119,7 +114,10 @@ class PieceStream:
     ):
         source = predictor.featurizer
         if streaming is None or not isinstance(source, TextSource):
-            raise UsageError(f"this bundle answers whole texts only; {STREAMING_FIX}")
+            fix = (
+                "write `export: {streaming: true}` in the YAML and run it, or export its run again: seqpipe export RUN"
+            )
+            raise UsageError(f"this bundle answers whole texts only; {fix} --set export.streaming=true")
         self._predictor, self._graph, self._source, self._fields = predictor, graph, source, dict(fields or {})
         self._cut: Cut | None = streaming.cut
         self._grows = any(entry.grows for entry in graph.cache)

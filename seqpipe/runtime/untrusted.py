@@ -21,7 +21,6 @@ from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, Usage
 if TYPE_CHECKING:
     from seqpipe.runtime.opened import Verification
 
-PROCESS_GIB, PROCESS_SECONDS = 4.0, 120.0  # GiB of address space, and seconds, by default
 _MAX_MESSAGE_CHARACTERS = 10_000  # characters of a message; as JSON they fit into a pipe
 _PIPE = 1 << 16  # bytes that a pipe holds
 _KINDS: dict[int, type[SeqpipeError]] = {cls.exit_code: cls for cls in (UsageError, DataError, BundleError, EnvError)}
@@ -31,8 +30,8 @@ _KINDS: dict[int, type[SeqpipeError]] = {cls.exit_code: cls for cls in (UsageErr
 class RLimits:
     """Limits of the process: GiB of address space, and seconds of both wall-clock and CPU time."""
 
-    memory: float = PROCESS_GIB
-    seconds: float = PROCESS_SECONDS
+    memory: float = 4.0
+    seconds: float = 120.0
 
 
 def verify_untrusted(path: Path, limits: RLimits, sha256: str | None = None) -> Verification:
