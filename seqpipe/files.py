@@ -61,8 +61,9 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-# Decodes JSON; ValueError for NaN and for duplicate keys of an object.
-JSON_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer)
+JSON_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer
+)  # Decodes JSON; ValueError for NaN and for duplicate keys of an object.
 
 
 PACKED = (".gz", ".zst", ".zip")
