@@ -8,7 +8,6 @@ from typing import Any, cast
 import numpy as np
 
 from seqpipe.answers.answer_types import Answer
-from seqpipe.answers.base import ChunkReader
 from seqpipe.answers.text import GeneratedText, Generation, held_back
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Doc, Record
@@ -114,20 +113,13 @@ class PieceStream:
     ):
         source = predictor.featurizer
         if streaming is None or not isinstance(source, TextSource):
-            fix = (
-                "write `export: {streaming: true}` in the YAML and run it, or export its run again: seqpipe export RUN"
-            )
-            raise UsageError(f"this bundle answers whole texts only; {fix} --set export.streaming=true")
+            fix = "write `export: {streaming: true}` in the YAML and run it, or export its run again"
+            command = "seqpipe export RUN --set export.streaming=true"
+            raise UsageError(f"this bundle answers whole texts only; {fix}: {command}")
         self._predictor, self._graph, self._source, self._fields = predictor, graph, source, dict(fields or {})
         self._cut: Cut | None = streaming.cut
         self._grows = any(entry.grows for entry in graph.cache)
         self.tags: list[str] = []
-        self._is_text: bool | None = None  # whether this text is fed as text or as words; None before its first chunk
-        self._chunks: TextChunks
-        self._reader: ChunkReader
-        self._cache: dict[str, np.ndarray]
-        self._has_words: bool
-        self._skipped: str  # text read after the last word
         self._begin()
         if lacking := {*self._reader.outputs}.difference(output.name for output in graph.session.get_outputs()):
             raise BundleError(f"the graph has no output {', '.join(sorted(lacking))}; export the bundle again")
@@ -154,7 +146,7 @@ class PieceStream:
         if isinstance(chunk, str):
             return self._read(self._chunks.feed(chunk), None)
         text = " ".join(chunk)
-        return self._read(" " + text if self._has_words and chunk else text, list(chunk))
+        return self._read(" " + text if self._count and chunk else text, list(chunk))
 
     def finish(self) -> Answer:
         """End the text and return its last tags or spans; for other kinds, the answer to the whole text."""
@@ -167,8 +159,10 @@ class PieceStream:
     def _begin(self) -> None:
         """Reset the text."""
         kind = self._predictor.kind
-        self._is_text, self._has_words, self._skipped, self._count = None, False, "", 0
-        self._chunks, self._reader, self._cache = TextChunks(self._cut or "word"), kind.chunk_reader(), {}
+        self._is_text: bool | None = None  # whether it is fed as text or as words; None before its first chunk
+        self._cache: dict[str, np.ndarray] = {}
+        self._skipped, self._count = "", 0  # text read after the last word, and the number of tokens
+        self._chunks, self._reader = TextChunks(self._cut or "word"), kind.chunk_reader()
         self._answer = kind.empty(False)  # to the text so far, for kinds that answer whole texts
 
     def _read(self, text: str, words: list[str] | None) -> Answer:
@@ -176,12 +170,11 @@ class PieceStream:
         self.tags = []
         predictor, text = self._predictor, self._skipped + text
         record = {**self._fields, self._source.fields[0]: text} | ({} if words is None else {"words": words})
-        (doc,) = predictor.docs([record], within_text=self._has_words)
+        (doc,) = predictor.docs([record], within_text=self._count > 0)
         if not len(doc):
             self._skipped = text if words is None else ""  # it precedes the next word
             return [] if predictor.kind.tags_words else self._answer
-        self._skipped, self._has_words = "", True
-        self._count += len(doc)
+        self._skipped, self._count = "", self._count + len(doc)
         if self._grows and self._count > (most := predictor.limits.tokens):
             raise DataError(f"over {most:,} tokens, the limit of this bundle's cache; call `finish` earlier")
         decision = self._graph.run_with_cache(predictor.featurizer.collate([doc]) | self._cache)
