@@ -320,21 +320,13 @@ class HeadArrays:
 
     targets: Arrays = field(default_factory=lambda: TARGETS)  # names that `loss` may ask for
     decided: Arrays = field(default_factory=lambda: DECIDED)  # names that `decide` may return, and `score` ask for
-    has_labels: bool = True  # whether the head may be built from `labels`
-    no_self_supervision: str = ""  # reason why a self-supervised head cannot have the kind
-    # Whether the head may read the first of several sources, with a vector of each other beside its x.
-    joins_sources: bool = False
+    task: type[HeadTask] | None = None
 
 
 def head_arrays(head: Component) -> HeadArrays:
     """Return the arrays of a head's methods; PluginError if it declares no valid answer kind."""
     task, settings = task_class(head), answer_settings(head)
-    message = ""
-    if not task.may_self_supervise:
-        names = ", ".join(name for name, allowed in TASKS.items() if allowed.may_self_supervise)
-        message = f"a self-supervised head answers with {names}, not with {task.kind_type.kind}"
-    targets, decided = task.declared_targets(settings), task.declared_decided(settings)
-    return HeadArrays(targets, decided, task.has_labels, message, task.joins_sources)
+    return HeadArrays(task.declared_targets(settings), task.declared_decided(settings), task)
 
 
 def task_class(head: Component) -> type[HeadTask]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from seqpipe.answers.registry import TASKS
 from seqpipe.answers.types import WHOLE_TEXT, Array
 from seqpipe.config.checks import candidate_problems, corruption_problems, language_model_problems
 from seqpipe.config.contract import (
@@ -251,6 +252,7 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
     """Trace the names through the stages in the order of a batch."""
     trace = Trace()
     arrays = [_arrays(head, trace) for head in heads]
+    joining = [bool(declared.task and declared.task.joins_sources) for declared in arrays]
     read = read_by_heads(inputs)
     scopes: dict[str, Scope] = {}  # by source, the names after its stages
     for source in run_order(inputs):
@@ -277,8 +279,7 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
                 if names := ", ".join(declared_features(head)):
                     trace.error(head, f"it declares {names}, which a head of several inputs cannot have; use one input")
         if len(read) > 1:
-            joins = any(declared.joins_sources for declared in arrays)
-            scope = _join_scopes(scope, read, heads[0]) if joins else Scope(trace)
+            scope = _join_scopes(scope, read, heads[0]) if any(joining) else Scope(trace)
     scope.give("sources", ends)
     scope.wire("sources", ends)
     if any(map(is_language_model_head, heads)):
@@ -287,8 +288,8 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
         scope.give("incremental", ends)
     for stage, message in candidate_problems(inputs, heads):
         trace.error(stage, message)
-    for head, declared in zip(heads, arrays, strict=True):
-        if len(inputs) > 1 and not (declared.joins_sources or _reads_several(head, len(read), trace)):
+    for head, declared, is_joining in zip(heads, arrays, joining, strict=True):
+        if len(inputs) > 1 and not (is_joining or _reads_several(head, len(read), trace)):
             continue
         if len(heads) > 1 or len(inputs) > 1:
             _wire_answer(scope, head, declared)
@@ -387,7 +388,7 @@ def _wire_answer(scope: Scope, head: Component, arrays: HeadArrays) -> None:
     """Wire the constructor arguments of a head's answer kind and target tokenizer, in place of another head's."""
     for name in ("labels", "target_vocabulary"):
         scope.wired.pop(name, None)
-    if arrays.has_labels:
+    if arrays.task is None or arrays.task.has_labels:
         scope.wire("labels", f"data (target of {head.key})")
     if head.common_keys.get("target_tokenizer") is not None or is_self_supervised(head):
         scope.wire("target_vocabulary", f"{head.key}.target_tokenizer")
@@ -405,8 +406,10 @@ def _check_head(scope: Scope, head: Component, arrays: HeadArrays) -> None:
     targets: Mapping[str, Array | None] = arrays.targets
     provider = f"data (target of {head.key})"
     if is_self_supervised(head):
-        if arrays.no_self_supervision:
-            trace.error(head, f"{arrays.no_self_supervision}: no record has the right answer")
+        if arrays.task and not arrays.task.may_self_supervise:
+            names = ", ".join(name for name, task in TASKS.items() if task.may_self_supervise)
+            message = f"a self-supervised head answers with {names}, not with {arrays.task.kind_type.kind}"
+            trace.error(head, f"{message}: no record has the right answer")
         if head.common_keys.get("target") is not None:
             trace.error(head, "it learns from the text itself; delete `target`")
         targets = {name: arrays.targets.get(name) for name in _corrupted_names(head)}

@@ -77,7 +77,7 @@ class _Schema:
         known: Json = {
             "name": _or_null(TypeAdapter(Name).json_schema(schema_generator=Generate)),
             "data": self.data(),
-            "needs": _or_null({"type": "array", "items": self.needs()}),
+            "needs": _or_null({"type": "array", "items": self.model(NeedKeys, "needs")}),
             "inputs": self.inputs(),
             "tokenizer": definition_ref("tokenizer"),
             **{kind: self.stages(kind) for kind in STAGES},
@@ -105,11 +105,6 @@ class _Schema:
             **keys["properties"],
         }
         return {**keys, "properties": properties, "required": ["reader", *keys["required"]]}
-
-    def needs(self) -> Json:
-        """Return the schema of one entry, with its path and one of the keys of its origin."""
-        keys = self.model(NeedKeys, "needs")
-        return {**keys, "oneOf": [{"required": ["run"]}, {"required": ["make"]}]}
 
     def inputs(self) -> Json:
         """Return the schema of sources by name."""

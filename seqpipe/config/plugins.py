@@ -99,9 +99,8 @@ class Plugins:
         off = os.environ.get("SEQPIPE_PLUGINS", "").lower() == "off"
         for entry_point in metadata.entry_points(group=ENTRY_POINT_GROUP) if entry_points is None else entry_points:
             owner = entry_point.dist
-            distribution, version = entry_point.value.partition(":")[0], "?"
-            if owner:
-                distribution, version = owner.name, owner.version
+            unknown = entry_point.value.partition(":")[0], "?"
+            distribution, version = (owner.name, owner.version) if owner else unknown
             hindrance = "" if distribution == BUILTIN else _exclusion_reason(distribution, version, off, allow)
             if hindrance:
                 self.left_out.append(f"{distribution} {version} is left out: {hindrance}")

@@ -332,6 +332,8 @@ class DataKeys(_Keys):
 class NeedKeys(_Keys):
     """A folder that the pipeline depends on, and its origin; paths are relative to the YAML."""
 
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["run"]}, {"required": ["make"]}]})
+
     path: PathText = Field(description="The folder, as in another key of the YAML.")
     run: PathText | None = Field(
         default=None, description="The YAML whose run creates the folder; it is run first if it is not trained."

@@ -146,14 +146,11 @@ _SYNTAX_FIXES: Sequence[tuple[str, str, bool]] = (
 
 def syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
     said = f"{error.context or ''} {error.problem or ''}".strip()
-    at_context = False
-    for part, fix, at_context_then in _SYNTAX_FIXES:
-        if part in said:
-            said, at_context = fix, at_context_then
-            break
+    fixes = ((fix, is_first) for part, fix, is_first in _SYNTAX_FIXES if part in said)
+    message, at_context = next(fixes, (said, False))
     mark = (error.context_mark if at_context else None) or error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    return Problem(file, line, column, "", said)
+    return Problem(file, line, column, "", message)
 
 
 # Reader of YAML: plain data with the position of every key and value; dangerous and surprising syntax is refused.
