@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.errors import DataError, OpenChoiceError
-from seqpipe.init.summary import MOST_LEFT_OUT, DataSummary, FilePieces, count, reader_of, size_of, spread_records
+from seqpipe.init.summary import (
+    MOST_LEFT_OUT,
+    DataSummary,
+    FilePieces,
+    count,
+    reader_of,
+    size_of,
+    spread_records,
+    tag_sentences,
+)
 from seqpipe.init.tags import TagStyle, choose_scheme, find_tagging
 
 MAX_COUNTED_BYTES = 10_000_000  # bytes; of a larger file, lines are counted in pieces, together a quarter of this size
@@ -65,21 +74,6 @@ class ConllLayout:
             if tag in line and self.cells(line)[self.tag : self.tag + 1] == [tag]:
                 return f"{data}:{number}"
         return str(data)
-
-    def tag_sentences(self, data: Path) -> Iterator[list[str]]:
-        """Yield the tags of each sentence in the file; of a large one, those in pieces of it."""
-        tags: list[str] = []
-        for line in _lines(FilePieces(data)):
-            if not line.strip() or line.startswith(_DOCUMENT):
-                if tags:
-                    yield tags
-                tags = []
-            elif not self.is_comment(line):
-                cells = self.cells(line)
-                if len(cells) == self.width and not (self.ranges and _RANGE.fullmatch(cells[0])):
-                    tags.append(cells[self.tag])
-        if tags:
-            yield tags
 
     def summary(self) -> DataSummary:
         """Return the reader's options, the columns of words and tags, and the columns that may be tags too."""
@@ -142,10 +136,12 @@ def summarise_conll(data: Path, head: str | None = None, target: str | None = No
     layout = layout_of(data, target)
     summary = layout.summary()
     tags = layout.columns[layout.tag]
-    sentences = list(layout.tag_sentences(data))
+    # Without comments, a sentence may begin with the word #.
+    as_word = {"comment": None} if not layout.comments and layout.mark in layout.columns[layout.word] else {}
+    sentences = tag_sentences(DataSummary("conll", summary.options | as_word), data)
     faults = choose_scheme(summary, sentences, tags, head, lambda tag: layout.locate(data, tag))
-    if summary.label_kind == "Tags" and not layout.comments and layout.mark in layout.columns[layout.word]:
-        summary.options["comment"] = None  # a sentence that begins with the word #
+    if summary.label_kind == "Tags":
+        summary.options |= as_word
     if summary.options.get("ill_formed"):
         strict = reader_of("conll", {**summary.options, "ill_formed": "error"})
         strict.left_out = []

@@ -18,7 +18,17 @@ from seqpipe.features.spans import stated_span
 from seqpipe.files import open_file
 from seqpipe.init.columns import LABELS, SCORES, Column
 from seqpipe.init.roles import LIST_FIX, ColumnTask, find_roles, separator_of
-from seqpipe.init.summary import OBJECTS, WHOLE_BYTES, DataSummary, count, load_json, reader_of, size_of, spread_records
+from seqpipe.init.summary import (
+    OBJECTS,
+    WHOLE_BYTES,
+    DataSummary,
+    count,
+    load_json,
+    reader_of,
+    size_of,
+    spread_records,
+    tag_sentences,
+)
 from seqpipe.init.tags import choose_scheme
 
 OBJECTS_PER_BLOCK = 1_000  # objects whose values are added to the statistics at once
@@ -169,8 +179,7 @@ def set_offsets(summary: DataSummary, data: Path) -> None:
 
 def set_scheme(summary: DataSummary, data: Path) -> None:
     """Set the reader's options for tags, and what is learned: entities or plain tags."""
-    plain = DataSummary(summary.use, {**summary.options, "scheme": "none"})
-    sentences = [list(record["tags"]) for record in spread_records(plain, data) if "tags" in record]
+    sentences = tag_sentences(summary, data)
     choose_scheme(summary, sentences, Counter(tag for sentence in sentences for tag in sentence))
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import io
+import itertools
 import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -154,6 +155,13 @@ def spread_records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]
         raise
     if pieces:
         summary.factor = pieces.factor
+
+
+def tag_sentences(summary: DataSummary, data: Path, most: int | None = None) -> list[Sequence[str]]:
+    """Return the tags of the sentences of a file, or of as many sentences, as they are written."""
+    plain = DataSummary(summary.use, {**summary.options, "scheme": "none"}, left_out=[])
+    records = itertools.islice(spread_records(plain, data), most)
+    return [record["tags"] for record in records if "tags" in record]
 
 
 @functools.lru_cache(maxsize=1)

@@ -16,14 +16,13 @@ from seqpipe.files import open_file
 from seqpipe.init.columns import KEYS, LABELS, NUMBER, SCORES, SECOND, SOURCES, TARGETS, TEXTS, Column
 from seqpipe.init.roles import ColumnTask, find_roles
 from seqpipe.init.scripts import has_unspaced
-from seqpipe.init.summary import DataSummary, count, reader_of, spread_records
+from seqpipe.init.summary import DataSummary, count, reader_of, tag_sentences
 from seqpipe.init.tags import choose_scheme, find_tagging
 
 SIGNS = {",": "csv", "\t": "tsv", ";": "csv", "|": "csv"}
 ROWS_PER_BLOCK = 10_000  # rows that are added to the columns at once
 EXAMINED_CELLS = 40_000  # of each column that are examined one by one, evenly spread over the table
 LONGEST_CELL = 10_000_000
-EXAMINED_SENTENCES = 10_000  # whose tags are looked at
 UNEVEN = 0.1  # of the rows have another number of cells, at most
 _SIGN_NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 _LANGUAGES = "en de fr es it pt nl ru zh ja ko ar tr pl english german"
@@ -108,10 +107,8 @@ def _summarise_words(data: Path, sign: str, columns: Sequence[Column], tags: int
         raise DataError(f"{data}: a table with a word and its tag in each row, without a column of sentences; {fix}")
     options = {"delimiter": sign} if sign in ";|" else {}
     options |= {"words": words.first, "tags": columns[tags].first, "sentence": divides[0].first}
-    summary = DataSummary(SIGNS[sign], {**options, "scheme": "none"}, saw="a table with a word and its tag in each row")
-    sentences = [record["tags"] for record in itertools.islice(spread_records(summary, data), EXAMINED_SENTENCES)]
-    summary.options = options
-    choose_scheme(summary, sentences, columns[tags].values)
+    summary = DataSummary(SIGNS[sign], options, saw="a table with a word and its tag in each row")
+    choose_scheme(summary, tag_sentences(summary, data, most=10_000), columns[tags].values)
     summary.why = f"column {words.first!r} has the words, {columns[tags].first!r} the tags"
     return count(summary, data)
 
