@@ -18,18 +18,8 @@ from seqpipe.features.spans import stated_span
 from seqpipe.files import open_file
 from seqpipe.init.columns import LABELS, SCORES, Column
 from seqpipe.init.roles import LIST_FIX, ColumnTask, find_roles, separator_of
-from seqpipe.init.summary import (
-    OBJECTS,
-    WHOLE_BYTES,
-    DataSummary,
-    count,
-    load_json,
-    reader_of,
-    size_of,
-    spread_records,
-    tag_sentences,
-)
-from seqpipe.init.tags import choose_scheme
+from seqpipe.init.summary import OBJECTS, WHOLE_BYTES, DataSummary, count, load_json, reader_of, size_of, spread_records
+from seqpipe.init.tags import set_scheme
 
 OBJECTS_PER_BLOCK = 1_000  # objects whose values are added to the statistics at once
 MAX_LISTED_KEYS = 8  # keys that are listed
@@ -175,12 +165,6 @@ def set_offsets(summary: DataSummary, data: Path) -> None:
     if offsets != reader.offsets:
         summary.options["offsets"] = offsets
         summary.notes.append(message)
-
-
-def set_scheme(summary: DataSummary, data: Path) -> None:
-    """Set the reader's options for tags, and what is learned: entities or plain tags."""
-    sentences = tag_sentences(summary, data)
-    choose_scheme(summary, sentences, Counter(tag for sentence in sentences for tag in sentence))
 
 
 def summarise_objects(

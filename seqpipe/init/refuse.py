@@ -38,7 +38,6 @@ _TEXT_FILE = "give a text file (see docs/data/formats.md for the formats), such 
 _FORMATS = (  # a pattern of the first bytes, what such a file is, and the fix
     (rb"%PDF", "a PDF", "extract its text, for instance with `pdftotext`, and write it to a CSV or JSONL file"),
     (rb"\xd0\xcf\x11\xe0", "a spreadsheet or document of an old Office", "save it as CSV (UTF-8)"),
-    (rb"{\\rtf", "a document", _TEXTS_FIX),
     (rb"SQLite format 3", "an SQLite database", _TABLE),
     (rb"\x80[\x02-\x05]", "a pickle", _PANDAS),
     (rb"\x93NUMPY", "an array of NumPy", _PANDAS),
@@ -49,7 +48,7 @@ _FORMATS = (  # a pattern of the first bytes, what such a file is, and the fix
     (rb"\xfd7zXZ", "compressed with xz", "unpack it with `unxz`"),
     (rb"\x28\xb5\x2f\xfd", "compressed with Zstandard", "give it a name that ends in .zst, or unpack it with `unzstd`"),
     (rb"PK\x03\x04.*(xl/workbook|opendocument.spreadsheet)", "a spreadsheet", "save it as CSV (UTF-8)"),
-    (rb"PK\x03\x04.*(word/document|ppt/presentation|opendocument|epub.zip)", "a document", _TEXTS_FIX),
+    (rb"{\\rtf|PK\x03\x04.*(word/document|ppt/presentation|opendocument|epub.zip)", "a document", _TEXTS_FIX),
     (rb"PK\x03\x04|7z\xbc\xaf|Rar!|.{257}ustar", "an archive", "unpack it and give a file of it"),
     (rb"#FORMAT=WebAnno", "WebAnno's TSV", "export the project as CoNLL 2003 or CoNLL-U"),
     (rb"<\?xml", "XML", _TEXTS_FIX),

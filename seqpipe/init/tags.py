@@ -6,9 +6,10 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from seqpipe.answers.tagging_schemes import FileScheme, belongs, canonical, parts, strict_problem, tag_pattern
-from seqpipe.init.summary import DataSummary
+from seqpipe.init.summary import DataSummary, tag_sentences
 
 NEARLY = 0.5  # of the tags of words in entities: plain tags, and a doubt
 OUTSIDE_TAGS = ("O", "o", "OTHER", "Other", "other", "0", "_", "-", "NONE", "None", "none")
@@ -66,6 +67,12 @@ def find_tagging(tags: Counter[str]) -> TagStyle | None:
     if outside in LONE_OUTSIDE_TAGS and is_plain and 2 * tags[outside] >= tags.total() and len(inside) <= 50:
         return TagStyle("", outside, 1.0, inside.total())
     return best
+
+
+def set_scheme(summary: DataSummary, data: Path) -> None:
+    """Set the reader's options for tags, and what is learned: entities or plain tags."""
+    sentences = tag_sentences(summary, data)
+    choose_scheme(summary, sentences, Counter(itertools.chain.from_iterable(sentences)))
 
 
 def choose_scheme(

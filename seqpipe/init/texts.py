@@ -14,9 +14,10 @@ from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.errors import DataError
 from seqpipe.files import PACKED, open_file
 from seqpipe.init.columns import Column
-from seqpipe.init.objects import set_offsets, set_scheme, summarise_annotations
+from seqpipe.init.objects import set_offsets, summarise_annotations
 from seqpipe.init.scripts import has_unspaced
 from seqpipe.init.summary import DataSummary, count, reader_of, spread_records
+from seqpipe.init.tags import set_scheme
 
 MIN_CHARACTERS = 10_000  # of a plain text, at least: a language model learns nothing from fewer
 MIN_CJK_CHARACTERS = 4_000  # of Chinese, Japanese and other texts without spaces

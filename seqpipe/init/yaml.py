@@ -33,7 +33,6 @@ EDITOR = "# yaml-language-server: $schema=schema.json\n# `seqpipe schema -o sche
 MAX_COMMENT_LABELS = 12  # in a comment, at most
 MIN_SPLIT_RECORDS, HELD_OUT_SHARE = 100, 0.1  # records, from which on dev and test have such a share of them
 SMALL_DATA_RECORDS = 3000  # records; fewer make a smaller model, trained for longer
-SYMBOLS = 500  # different ones of texts that are written symbol by symbol, at most
 CHANGED = 0.02  # of the texts to write change when their tokenizer encodes and decodes them, at most
 _GENERIC = {"", "train", "training", "data", "dataset"}  # names that say nothing
 _SIBLINGS = {"dev": ("dev", "devel", "valid", "validation", "val"), "test": ("test", "testa", "testb")}
@@ -47,11 +46,6 @@ WIDE_LAYER_UNITS = 512  # units of a hidden layer, from which on the learning ra
 # Batches for a GPU, on which a step takes as long with many tokens as with few: at most so many times as large as for a
 # CPU, so large that many optimiser steps are left, and that a token has enough of the memory.
 MOST_GROWTH, STEPS_LEFT, TOKEN_MEMORY, PASSES = 16, 2_000, 1 << 20, 20
-
-# The training of a linear model over n-grams, for labels of whole texts.
-LINEAR_EXAMPLES = 48_000  # in all epochs, within the bounds of epochs
-FEWEST_EPOCHS, MOST_EPOCHS, EPOCHS_OF_LONG_TEXTS = 5, 60, 15
-MAX_FEW_LABELS, MANY_LABELS = 3, 20  # labels
 
 # Tokenizers of the texts to write: name, options, and the reason for it.
 TargetTokenizer = tuple[str, dict[str, Any], str]
@@ -162,8 +156,9 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
     elif compares:
         epochs = least_epochs(12, MIN_STEPS, 32, summary.records)
     elif summary.label_kind == "Labels":
-        usual = min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(LINEAR_EXAMPLES / max(1, summary.records))))
-        epochs = least_epochs(EPOCHS_OF_LONG_TEXTS if is_long else usual, MIN_STEPS, 32, summary.records)
+        # A linear model over n-grams sees 48,000 examples in all epochs.
+        usual = min(60, max(5, math.ceil(48_000 / max(1, summary.records))))
+        epochs = least_epochs(15 if is_long else usual, MIN_STEPS, 32, summary.records)
     else:
         tokens = summary.words * (10 if summary.is_word else 1)  # the spelling of a word has about ten letters
         steps = MIN_SPELLING_STEPS if summary.is_word else MIN_STEPS
@@ -200,8 +195,8 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
         "vocabulary": next((size for most, size in _VOCABULARIES.items() if summary.characters <= most), 8_000),
         "long": is_long,
         "two": number == 2 and not is_long and not summary.multi,
-        "few": number <= MAX_FEW_LABELS and not summary.multi,
-        "many": number > MANY_LABELS or summary.multi,
+        "few": number <= 3 and not summary.multi,
+        "many": number > 20 or summary.multi,
         "epochs": epochs,
         "patience": max(3 if fine_tuning else 4 if compares else 8, epochs // 5),
     }
@@ -244,7 +239,7 @@ def target_tokenizer(summary: DataSummary) -> tuple[str, str]:
     once = sum(1 for number in counts.values() if number == 1)
     if sum(text.count(" ") for text in texts) >= len(texts) / 2:
         tries.append(_WORD_TARGETS)
-        if len(counts) <= SYMBOLS and once <= CHANGED * counts.total():
+        if len(counts) <= 500 and once <= CHANGED * counts.total():
             # Symbols of a closed set, such as phonemes, are not words with punctuation.
             tries.insert(0 if summary.is_word else 1, _SYMBOL_TARGETS)
     if not tries or summary.is_word:
