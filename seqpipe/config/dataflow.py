@@ -47,7 +47,6 @@ from seqpipe.features.kinds.registry import pair_features
 
 # The names that pass between the stages of a pipeline, the stage that provides each, and the signatures that use it.
 
-_OPTIONAL_METHODS = ("score", "margin", "explain", "measures")
 _METRICS_NAMES = ("options", "gold", "predicted")
 _FIXES: Mapping[str, str] = {
     "vocabulary": "the source has no tokenizer; add one, or use an embedding of numbers, such as linear",
@@ -181,7 +180,7 @@ class Scope:
         function = member(stage.cls, method)
         # A module without a `forward` inherits one of this name from nn.Module.
         if function is None or (inspect.isfunction(function) and function.__name__ == "_forward_unimplemented"):
-            if method not in _OPTIONAL_METHODS:
+            if method not in ("score", "margin", "explain", "measures"):
                 self.trace.error(stage, f"its class has no `{method}`, which every {stage.kind} needs")
             return
         try:
@@ -436,8 +435,6 @@ def _check_head(scope: Scope, head: Component, arrays: HeadArrays) -> None:
 
 # The checks of encoders whose initial state is the final state of another source.
 
-_INPUTS = "inputs: {NAME: {field: …}, …}"
-
 
 def source_state_problems(inputs: Sequence[Input]) -> Iterator[tuple[Component, str]]:
     """Yield the reasons why an encoder cannot start from the state of another source, each with its stage."""
@@ -468,7 +465,8 @@ def _state_problem(source: str, name: str, names: Sequence[str], first: str) -> 
     if name == source:
         return f"it cannot start from the state of its own source {name!r}; name another input"
     if not source:
-        return f"it starts from the state of another input, {name!r}, but there is only one input; write {_INPUTS}"
+        fix = "write inputs: {NAME: {field: …}, …}"
+        return f"it starts from the state of another input, {name!r}, but there is only one input; {fix}"
     if name not in names:
         others = ", ".join(known for known in names if known != source)
         message = f"it starts from the state of input {name!r}, which does not exist"

@@ -14,12 +14,11 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
-from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
 from seqpipe.config.loader import INHERITED, INPUT_NAME, Config
 from seqpipe.config.plugins import KINDS, Offer, Plugins
-from seqpipe.config.schema import OF_A_SOURCE, STAGES, TOP, DataKeys, Name, NeedKeys
+from seqpipe.config.schema import CHOICES, OF_A_SOURCE, STAGES, TOP, DataKeys, Name, NeedKeys
 from seqpipe.config.signature import COMMON_KEYS, TARGET_TOKENIZER_KEYS, CommonKeys, component_options, wired
 from seqpipe.errors import PluginError
 from seqpipe.files import null_non_finite
@@ -127,26 +126,23 @@ class _Schema:
     def keys(self, model: type[BaseModel]) -> Json:
         """Return the schema of a mapping of settings, which may be empty, with branches for values of `use`."""
         schema = self.model(model, model.__name__)
-        for key, field in model.model_fields.items():
-            if field.discriminator == "use":
-                for member in typing.get_args(field.annotation):  # the branches list them
-                    del self.defs[f"{model.__name__}.{member.__name__}"]
-                common = {word: schema["properties"][key][word] for word in ("description", "default")}
-                schema["properties"][key] = common | {"anyOf": self.choices(key, field)}
+        for key in CHOICES.keys() & model.model_fields.keys():
+            for member in CHOICES[key].values():  # the branches list them
+                del self.defs[f"{model.__name__}.{member.__name__}"]
+            common = {word: schema["properties"][key][word] for word in ("description", "default")}
+            schema["properties"][key] = common | {"anyOf": self.choices(key, model.model_fields[key].default)}
         return {**schema, "type": ["object", "null"]}
 
-    def choices(self, key: str, field: FieldInfo) -> list[Json]:
+    def choices(self, key: str, default: BaseModel) -> list[Json]:
         """Return a schema for a name alone, then a branch for each member of the union; the default needs no `use`."""
-        names, branches = [], []
-        for member in typing.get_args(field.annotation):
+        branches = []
+        for name, member in CHOICES[key].items():
             schema = self.model(member, f"{key}.{member.__name__}")
-            (name,) = typing.get_args(member.model_fields["use"].annotation)
-            names.append(name)
             schema["properties"]["use"] = {"description": USE.format(key), "const": name}
-            needed = [] if isinstance(field.default, member) else ["use"]
+            needed = [] if isinstance(default, member) else ["use"]
             summary = " ".join((member.__doc__ or "").split())
             branches.append({"title": f"{key} {name}", "description": summary, **schema, "required": needed})
-        return [{"title": f"{key} by name", "enum": names}, *branches, NULL]
+        return [{"title": f"{key} by name", "enum": [*CHOICES[key]]}, *branches, NULL]
 
     # The schemas of components.
 

@@ -683,8 +683,8 @@ class _Loader:
 
     def add_missing(self, path: Where, what: str) -> None:
         """Record a problem for a missing key at the position of its parent."""
-        spot = self.tree.spot(path[:-1], key=True)
-        self.problems.append(Problem(spot.file, spot.line, spot.column, yaml.key_text(path), f"missing; {what}"))
+        problem = self.tree.problem(path[:-1], f"missing; {what}", key=True)
+        self.problems.append(replace(problem, key=yaml.key_text(path)))
 
     def mapping(self, value: Plain, path: Where) -> dict[str, Plain]:
         if value is None or isinstance(value, dict):

@@ -164,8 +164,6 @@ MAX_NODES = 50_000
 
 Path = tuple["str | int", ...]
 
-_BROKEN_CHARACTER = re.compile(r"[\ud800-\udfff]")
-
 
 @dataclass(frozen=True)
 class Spot:
@@ -305,7 +303,7 @@ class _Builder:
             while not isinstance(item := self.next_event(), yaml.SequenceEndEvent):
                 items.append(self.node(item, (*path, len(items)), depth + 1))
             return items
-        if _BROKEN_CHARACTER.search(event.value):
+        if re.search(r"[\ud800-\udfff]", event.value):
             self.error(event, path, "a lone surrogate (such as \\ud800); write the whole character")
             return "?"
         if event.style is not None:

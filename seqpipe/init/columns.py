@@ -12,8 +12,6 @@ from typing import Any, Literal
 from seqpipe.init.scripts import has_unspaced
 
 MAX_COUNTED_VALUES = 5_000  # distinct values; no more of them are counted
-MAX_CLASSES = 20  # different whole numbers that may be classes, at most; with a fraction FEW
-FEW_CLASSES = 5
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 STRUCTURE = re.compile(r"\w\s?[\[(=]\s?\w")  # a name with its value, as in food[bread] or size=4
 _NOTICE = re.compile(r"https?://|www\.|\bCC[- ]?(BY|0)\b|Attribution:|[Ll]icen[cs]e|[Cc]opyright|©")
@@ -183,8 +181,8 @@ class Column:
 
     @property
     def is_measured(self) -> bool:
-        """True if the cells are measured numbers, not classes: many, or several with a fraction."""
-        return self.is_numeric and (self.many or len(self.values) > (FEW_CLASSES if self.has_fraction else MAX_CLASSES))
+        """True if the cells are measured numbers, not classes: over 20 different ones, or over 5 with a fraction."""
+        return self.is_numeric and (self.many or len(self.values) > (5 if self.has_fraction else 20))
 
     @property
     def is_text(self) -> bool:

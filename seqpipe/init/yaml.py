@@ -41,7 +41,6 @@ _HOLE = re.compile(r"(, \w+: |; |  # |)\$(\w+)")
 
 # Little data is seen more often, so that it is learned at all: steps, at least.
 MIN_STEPS, MIN_CHECKPOINT_STEPS, MIN_SPELLING_STEPS = 300, 200, 1_800
-WIDE_LAYER_UNITS = 512  # units of a hidden layer, from which on the learning rate is that of large models
 
 # Batches for a GPU, on which a step takes as long with many tokens as with few: at most so many times as large as for a
 # CPU, so large that many optimiser steps are left, and that a token has enough of the memory.
@@ -276,7 +275,8 @@ def checkpoint_values(summary: DataSummary, checkpoint: str, target: Path) -> di
         name = str((config.get("architectures") or ["it"])[0])
         if config.get("is_encoder_decoder") or name.endswith(("LMHeadModel", "ForCausalLM")):
             raise DataError(f"{folder}: {name} writes text; choose the checkpoint of an encoder, as BERT")
-        wide = (config.get("hidden_size") or config.get("dim") or WIDE_LAYER_UNITS) >= WIDE_LAYER_UNITS
+        # From 512 units of a hidden layer on, the learning rate is that of large models.
+        wide = (config.get("hidden_size") or config.get("dim") or 512) >= 512
         checkpoint = Path(os.path.relpath(folder.resolve(), target.resolve().parent)).as_posix()
     elif folder.is_absolute() or checkpoint.startswith("."):
         raise UsageError(f"--checkpoint: {checkpoint}: no such folder")
