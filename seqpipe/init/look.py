@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
 from seqpipe.answers.task import rare_labels
 from seqpipe.config.plugins import Plugins
@@ -25,7 +25,7 @@ from seqpipe.init.conll import has_columns, summarise_conll, summarise_conllu
 from seqpipe.init.objects import find_json, summarise_answers, summarise_form, summarise_objects
 from seqpipe.init.refuse import refuse_faulty_lines, refuse_other_formats, refuse_other_lines
 from seqpipe.init.roles import PEEK, ColumnTask
-from seqpipe.init.summary import DataSummary, LabelKind, count, reader_of, spread_records
+from seqpipe.init.summary import DataSummary, Task, count, head_for, reader_of, spread_records
 from seqpipe.init.tables import summarise_table
 from seqpipe.init.texts import (
     summarise_fasttext,
@@ -51,34 +51,6 @@ _ODD = re.compile(
 ENCODING_SAMPLE_BYTES = 50_000  # bytes of lines that are not ASCII, by which an encoding is recognised
 EXAMINED_LINES, EXAMINED_BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
 _SQUAD = re.compile(r'\{\s*("[^"\\]*"\s*:\s*("[^"\\]*"|[-+.\w]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
-
-
-class Task(NamedTuple):
-    """A task that `--task` asks for: its head, what it learns (`DataSummary.label_kind`), and the data it needs."""
-
-    head: str
-    kinds: tuple[LabelKind, ...]
-    needs: str
-
-
-TASKS = {
-    task.head: task
-    for task in (
-        Task("crf", ("Entities", "Tags"), "words with a tag each, or texts with spans"),
-        Task("tags", ("Tags",), "words with a tag each"),
-        Task("label", ("Labels",), "texts with a label (few values) each"),
-        Task("score", ("Numbers",), "texts with a number each"),
-        Task("seq2seq", ("Texts",), "pairs of texts"),
-        Task("answer-span", ("Answers",), "questions on passages, with answers, as in SQuAD"),
-        Task("pointer", ("Pointers",), "lines of points and positions"),
-        Task("lm", ("Continuations",), "plain text in a .txt file"),
-    )
-}
-
-
-def head_for(kind: LabelKind) -> str:
-    """Return the first head that learns this, whose name is that of its template too."""
-    return next(task.head for task in TASKS.values() if kind in task.kinds)
 
 
 def summarise(

@@ -14,16 +14,11 @@ from typing import Literal
 
 from seqpipe.errors import DataError, OpenChoiceError, did_you_mean
 from seqpipe.init.columns import KEYS, LABELS, SCORES, SECOND, SOURCES, STRUCTURE, TARGETS, TEXTS, Column, kinds_of
-from seqpipe.init.summary import DataSummary, Doubt, count, spread_records
+from seqpipe.init.summary import TASKS, DataSummary, Doubt, count, head_for, spread_records
 from seqpipe.init.tags import choose_scheme, find_tagging
 
 ColumnTask = Literal["Labels", "Numbers", "Texts"]
 Columns = list[Column]
-_NEEDS: dict[ColumnTask, tuple[str, str]] = {
-    "Labels": ("label", "a {} of few values beside one of texts"),
-    "Numbers": ("score", "a {} of numbers beside one of texts"),
-    "Texts": ("seq2seq", "two {}s of texts"),
-}
 _TARGET_KINDS: dict[ColumnTask | None, set[str]] = {  # of columns that may be learned besides texts
     None: {"few values", "numbers"},
     "Labels": {"few values", "other values", "the same value in every row", "numbers"},
@@ -147,8 +142,8 @@ def find_roles(
     roles = _choose(columns, task, where, [_column_of(columns, name, where) for name in text], target)
     noun = columns[0].noun
     if roles is None and task:
-        head, needs = _NEEDS[task]
-        raise DataError(f"{where}: --task {head} needs {needs.format(noun)}, and the {noun}s are: {kinds_of(columns)}")
+        needs = f"--task {head_for(task)} needs {TASKS[head_for(task)].needs}"
+        raise DataError(f"{where}: {needs}, and the {noun}s are: {kinds_of(columns)}")
     if roles is None and must:
         fix = f"give texts with a {noun} of labels (few values), of numbers, or of texts to write"
         kinds = {column.kind for column in columns}

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.signature import construct
@@ -31,6 +31,34 @@ _LINE_END = re.compile(rb"\n")
 _ENDS = dict.fromkeys(("conll", "conllu"), _SENTENCE_END) | dict.fromkeys(("fasttext", "jsonl", "segmented"), _LINE_END)
 
 LabelKind = Literal["Entities", "Tags", "Labels", "Numbers", "Texts", "Answers", "Pointers", "Continuations"]
+
+
+class Task(NamedTuple):
+    """A task that `--task` asks for: its head, what it learns (`DataSummary.label_kind`), and the data it needs."""
+
+    head: str
+    kinds: tuple[LabelKind, ...]
+    needs: str
+
+
+TASKS = {
+    task.head: task
+    for task in (
+        Task("crf", ("Entities", "Tags"), "words with a tag each, or texts with spans"),
+        Task("tags", ("Tags",), "words with a tag each"),
+        Task("label", ("Labels",), "texts with a label (few values) each"),
+        Task("score", ("Numbers",), "texts with a number each"),
+        Task("seq2seq", ("Texts",), "pairs of texts"),
+        Task("answer-span", ("Answers",), "questions on passages, with answers, as in SQuAD"),
+        Task("pointer", ("Pointers",), "lines of points and positions"),
+        Task("lm", ("Continuations",), "plain text in a .txt file"),
+    )
+}
+
+
+def head_for(kind: LabelKind) -> str:
+    """Return the first head that learns this, whose name is that of its template too."""
+    return next(task.head for task in TASKS.values() if kind in task.kinds)
 
 
 @dataclass(frozen=True)

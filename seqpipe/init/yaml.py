@@ -25,9 +25,9 @@ from seqpipe.config.signature import construct
 from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.files import write
-from seqpipe.init.look import TASKS, head_for, summarise
+from seqpipe.init.look import summarise
 from seqpipe.init.refuse import refuse_useless
-from seqpipe.init.summary import DataSummary
+from seqpipe.init.summary import TASKS, DataSummary, head_for
 
 EDITOR = "# yaml-language-server: $schema=schema.json\n# `seqpipe schema -o schema.json` writes that schema.\n"
 MAX_COMMENT_LABELS = 12  # in a comment, at most

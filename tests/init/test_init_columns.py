@@ -153,8 +153,12 @@ TASKS = [
     (LABELLED, "labels", "no task is named 'labels'; did you mean 'label'.* there is: crf, tags, label, score, seq2"),
     ("in O\nBern B-city\n\n" * 3, "label", "--task label needs texts with a label .* each; .* CoNLL.* --task crf"),
     (LABELLED, "answer-span", "--task answer-span needs questions on passages"),
-    ("a good day\tx\na bad day\ty\n" * 3, "score", "--task score needs a column of numbers beside one of texts"),
-    ("a good day\t1\na bad day\t2\n" * 3, "seq2seq", "--task seq2seq needs two columns of texts"),
+    (
+        "a good day\tx\na bad day\ty\n" * 3,
+        "score",
+        "--task score needs texts with a number each, and the columns are: ",
+    ),
+    ("a good day\t1\na bad day\t2\n" * 3, "seq2seq", "--task seq2seq needs pairs of texts, and the columns are: "),
     (SPANS, "seq2seq", "--task seq2seq needs"),
 ]
 REFUSED = [(*row, None) for row in FORMATS]
