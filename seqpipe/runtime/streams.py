@@ -120,9 +120,19 @@ class PieceStream:
         self._cut: Cut | None = streaming.cut
         self._grows = any(entry.grows for entry in graph.cache)
         self.tags: list[str] = []
-        self._begin()
-        if lacking := {*self._reader.outputs}.difference(output.name for output in graph.session.get_outputs()):
+        outputs = {output.name for output in graph.session.get_outputs()}
+        if lacking := {*predictor.kind.chunk_reader().outputs} - outputs:
             raise BundleError(f"the graph has no output {', '.join(sorted(lacking))}; export the bundle again")
+        self._begin()
+
+    def _begin(self) -> None:
+        """Reset the text."""
+        kind = self._predictor.kind
+        self._is_text: bool | None = None  # whether it is fed as text or as words; None before its first chunk
+        self._cache: dict[str, np.ndarray] = {}
+        self._skipped, self._count = "", 0  # text read after the last word, and the number of tokens
+        self._chunks, self._reader = TextChunks(self._cut or "word"), kind.chunk_reader()
+        self._answer = kind.empty(False)  # to the text so far, for kinds that answer whole texts
 
     def feed(self, chunk: str | Sequence[str]) -> Answer:
         """Read one more chunk and return the answers that it completes.
@@ -155,15 +165,6 @@ class PieceStream:
         self._begin()
         self.tags = tags
         return answer + last_answer if self._predictor.kind.tags_words else last_answer
-
-    def _begin(self) -> None:
-        """Reset the text."""
-        kind = self._predictor.kind
-        self._is_text: bool | None = None  # whether it is fed as text or as words; None before its first chunk
-        self._cache: dict[str, np.ndarray] = {}
-        self._skipped, self._count = "", 0  # text read after the last word, and the number of tokens
-        self._chunks, self._reader = TextChunks(self._cut or "word"), kind.chunk_reader()
-        self._answer = kind.empty(False)  # to the text so far, for kinds that answer whole texts
 
     def _read(self, text: str, words: list[str] | None) -> Answer:
         """Read a chunk of whole words and return the answers that it completes."""
