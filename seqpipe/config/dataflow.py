@@ -94,14 +94,9 @@ def names_table(inputs: Sequence[Input], head: Stages) -> str:
     rows = [("name", "shape", "dtype", "from", "used by")]
     for name in explained_names(inputs, head):
         rows.append((*(name[key] for key in rows[0][:-1]), ", ".join(name["used_by"]) or "-"))
-    return "\n".join(
-        [
-            *text_table(rows),
-            "",
-            "x and dim are listed once for each stage that provides them.",
-            "B batch, T source time, N target time, D width, C characters, F numbers, L labels, K beams, V tokens",
-        ]
-    )
+    note = "x and dim are listed once for each stage that provides them."
+    axes = "B batch, T source time, N target time, D width, C characters, F numbers, L labels, K beams, V tokens"
+    return "\n".join([*text_table(rows), "", note, axes])
 
 
 # The flow of names through the stages of a pipeline, read from signatures only, and every missing name.

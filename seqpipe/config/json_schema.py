@@ -99,11 +99,12 @@ class _Schema:
 
     def data(self) -> Json:
         keys = self.model(DataKeys, "data")
-        properties = {
-            "reader": {"description": "Converts a data file to records.", **definition_ref("reader")},
-            **keys["properties"],
+        reader = {"description": "Converts a data file to records.", **definition_ref("reader")}
+        return {
+            **keys,
+            "properties": {"reader": reader, **keys["properties"]},
+            "required": ["reader", *keys["required"]],
         }
-        return {**keys, "properties": properties, "required": ["reader", *keys["required"]]}
 
     def inputs(self) -> Json:
         """Return the schema of sources by name."""

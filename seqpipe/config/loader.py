@@ -146,9 +146,8 @@ def _reach(tree: Tree, steps: Sequence[str], spot: Spot) -> tuple[Plain, Where]:
         at: str | int = step
         if isinstance(holder, list):
             if not step.isdecimal() or int(step) >= len(holder):
-                raise LookupError(
-                    f"{yaml.key_text(path)!r} has {len(holder)} entries; write a number from 0 to {len(holder) - 1}"
-                )
+                fix = f"write a number from 0 to {len(holder) - 1}"
+                raise LookupError(f"{yaml.key_text(path)!r} has {len(holder)} entries; {fix}")
             at = int(step)
         path = (*path, at)
         if number == len(steps) - 1:
@@ -223,9 +222,8 @@ class _Loader:
         for key in (key for key in OF_A_SOURCE if top.get(key) is not None):
             self.error((key,), "belongs to one of the inputs; move it into that input", key=True)
         if not isinstance(named, dict) or not named:
-            expected = (
-                "a mapping from the names of sources to their keys, such as {source: {field: text, tokenizer: …}}"
-            )
+            example = "{source: {field: text, tokenizer: …}}"
+            expected = f"a mapping from the names of sources to their keys, such as {example}"
             self.error(("inputs",), mismatch_message(expected, named))
             return None
         inputs = []
@@ -330,9 +328,8 @@ class _Loader:
         return Data(reader, train, dev, tests, candidates=candidates, unlabelled=unlabelled, **rules)
 
     def train(self, mapping: Mapping[str, Plain]) -> Train | None:
-        chosen = {
-            key: self.choice(key, mapping[key], ("train", key)) for key in CHOICES if mapping.get(key) is not None
-        }
+        present = [key for key in CHOICES if mapping.get(key) is not None]
+        chosen = {key: self.choice(key, mapping[key], ("train", key)) for key in present}
         if (teacher := mapping.get("teacher")) is not None:
             chosen["teacher"] = self.teacher(teacher, ("train", "teacher"))
         if (value := mapping.get(key := "self_training")) is not None:
@@ -356,10 +353,8 @@ class _Loader:
         mapping = self.with_use(value, path) if isinstance(value, str) else self.mapping(value, path)
         use, models = mapping.get("use", Train.model_fields[key].default.use), CHOICES[key]
         if not isinstance(use, str) or use not in models:
-            self.error(
-                (*path, "use"),
-                mismatch_message(describe_type(Literal[tuple(models)]), use) + did_you_mean(str(use), models),
-            )
+            message = mismatch_message(describe_type(Literal[tuple(models)]), use)
+            self.error((*path, "use"), message + did_you_mean(str(use), models))
             return None
         return self.keys(models[use], {**mapping, "use": use}, path, f"{key} {use!r}")
 

@@ -202,10 +202,8 @@ def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
     """Register one plugin in a separate manager, to isolate its errors, and read its tables."""
     api = getattr(plugin, API_ATTRIBUTE, PLUGIN_API)
     if api != PLUGIN_API:
-        raise PluginError(
-            f"it is written for plugin API {api}, and this seqpipe has {PLUGIN_API}; install a version of "
-            f"it with {API_ATTRIBUTE} = {PLUGIN_API}, or another version of seqpipe-nlp"
-        )
+        fix = f"install a version of it with {API_ATTRIBUTE} = {PLUGIN_API}, or another version of seqpipe-nlp"
+        raise PluginError(f"it is written for plugin API {api}, and this seqpipe has {PLUGIN_API}; {fix}")
     manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
     manager.add_hookspecs(hookspecs)
     manager.register(plugin, name=distribution)
@@ -223,9 +221,8 @@ def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
             for name, target in table.items():
                 fits = isinstance(target, type) or (isinstance(target, str) and ":" in target)
                 if not (isinstance(name, str) and fits):
-                    raise TypeError(
-                        f"{caller.name} must map names to classes or 'module:Class', not {name!r}: {target!r}"
-                    )
+                    expected = "must map names to classes or 'module:Class'"
+                    raise TypeError(f"{caller.name} {expected}, not {name!r}: {target!r}")
                 offers.append(Offer(kind, name, distribution, version, target))
     return offers
 

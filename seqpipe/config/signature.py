@@ -172,9 +172,8 @@ def wired(cls: type) -> tuple[str, ...]:
             continue
         if parameter.name not in WIRED:
             fix = f"an option follows a '*' (def __init__(self, …, *, {parameter.name}: int = 1))"
-            raise bad_signature(
-                cls, f"{parameter.name!r} is not wired in; {fix}, and positional parameters are {', '.join(WIRED)}"
-            )
+            fix += f", and positional parameters are {', '.join(WIRED)}"
+            raise bad_signature(cls, f"{parameter.name!r} is not wired in; {fix}")
         if parameter.default is not inspect.Parameter.empty and parameter.name not in MAY_LACK:
             raise bad_signature(cls, f"{parameter.name!r} is wired in, so its default is never used; delete it")
         names.append(parameter.name)

@@ -37,9 +37,8 @@ def resolve(text: str) -> Plain:
     if text in _WORDS:
         return _WORDS[text]
     if _LEADING_ZERO.fullmatch(text):
-        raise ValueError(
-            f"{text} could mean several numbers; quote it ('{text}') if it is text, or drop the leading zero"
-        )
+        fix = f"quote it ('{text}') if it is text, or drop the leading zero"
+        raise ValueError(f"{text} could mean several numbers; {fix}")
     if _INT.fullmatch(text):
         number = int(text, 0) if len(text) < 100 else 1 << 64
         if not -(1 << 63) <= number < 1 << 63:
@@ -47,9 +46,8 @@ def resolve(text: str) -> Plain:
         return number
     if _FLOAT.fullmatch(text):
         if math.isinf(float(text)):
-            raise ValueError(
-                "this number is too large for a float; write .inf if infinity is meant, or quote it if it is text"
-            )
+            fix = "write .inf if infinity is meant, or quote it if it is text"
+            raise ValueError(f"this number is too large for a float; {fix}")
         return float(text)
     return text
 
@@ -234,9 +232,8 @@ def scalar(text: str, file: str = "") -> Plain:
     except ConfigError as error:
         tree, problems = Tree(place), error.problems
     if not problems and text.lstrip()[0] not in "[{" and isinstance(tree.data, (list, dict)):
-        problems = [
-            Problem(place, 0, 0, "", f"{text!r} is not one value; put it in quotes, or write [a, b] or {{key: value}}")
-        ]
+        fix = "put it in quotes, or write [a, b] or {key: value}"
+        problems = [Problem(place, 0, 0, "", f"{text!r} is not one value; {fix}")]
     if problems:
         raise ConfigError([Problem(place, 0, 0, "", problem.message) for problem in problems])
     return tree.data

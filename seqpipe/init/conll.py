@@ -103,9 +103,8 @@ class ConllLayout:
             options["pattern"] = f"^(?:{prefix})?(.+)" if is_optional else f"^{prefix}(.+)"
         if any(not word.strip() for word in words):
             options["joiner"] = ""  # a blank is a word
-        saw = (
-            f"CoNLL, a word a line, {self.width} columns separated by {'tabs' if self.separator else 'blanks or tabs'}"
-        )
+        sign = "tabs" if self.separator else "blanks or tabs"
+        saw = f"CoNLL, a word a line, {self.width} columns separated by {sign}"
         if self.comments:
             saw += f", with comments that begin with {self.mark!r}"
         if self.header:
@@ -277,9 +276,8 @@ def _choose_columns(layout: ConllLayout, data: Path, first: Sequence[str], targe
     values, words = len(columns[layout.tag]), len(columns[layout.word])
     if target is None and not shaped and values > max(USUAL_TAGS, words / 2):
         fix = "name another with the reader's option `tags`; for texts to write, give two texts on each line"
-        raise DataError(
-            f"{data}: no column of tags: column {layout.tag + 1} has {values:,} values for {words:,} words; {fix}"
-        )
+        problem = f"no column of tags: column {layout.tag + 1} has {values:,} values for {words:,} words"
+        raise DataError(f"{data}: {problem}; {fix}")
 
 
 def _is_tag(tag: str, tagging: TagStyle) -> bool:

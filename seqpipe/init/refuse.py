@@ -76,9 +76,8 @@ def refuse_other_formats(data: Path, start: bytes) -> None:
     lines = [number for number, line in enumerate(start.split(b"\n"), 1) if b"\0" in line]
     if lines and start.count(b"\0") <= MAX_NULS * len(start) and not _CONTROL.search(start):
         more = f"as {len(lines) - 1} more lines have" if len(lines) > 1 else "and no other has"
-        raise DataError(
-            f"{data}:{lines[0]}: this line has a NUL byte, {more}; remove it, for instance with `tr -d '\\0'`"
-        )
+        fix = "remove it, for instance with `tr -d '\\0'`"
+        raise DataError(f"{data}:{lines[0]}: this line has a NUL byte, {more}; {fix}")
     if b"\0" in start[:8000]:
         raise DataError(f"{data}: is binary data, which no reader supports; {_TEXT_FILE}")
 

@@ -99,9 +99,8 @@ def _summarise_words(data: Path, sign: str, columns: Sequence[Column], tags: int
     """Summarise a table of a word and its tag in each row; DataError if no column says where a sentence begins."""
     others = [column for column in columns if column is not columns[tags] and column.first.strip()]
     divides = [column for column in others if column.is_mostly_empty or "sent" in column.first.lower()]
-    words = max(
-        [column for column in others if column not in divides], key=lambda column: column.distinct, default=None
-    )
+    candidates = [column for column in others if column not in divides]
+    words = max(candidates, key=lambda column: column.distinct, default=None)
     if not (words and divides) or columns[tags].first in columns[tags].values:
         fix = "add a column `sentence` with the number of each sentence, or write a word, a tab and a tag on a line"
         raise DataError(f"{data}: a table with a word and its tag in each row, without a column of sentences; {fix}")

@@ -295,10 +295,9 @@ def explain_record(
     if method == "attention" and len(sources_of(featurizer)) > 1:
         raise UsageError("this bundle reads several inputs; attention weights need a single one")
     if method == "attention" and not has_explanation(predictor, attended):
-        raise UsageError(
-            "this bundle has no attention weights: write `export: {explain: true}` in the YAML and run it, "
-            "or export its run again: seqpipe export RUN --set export.explain=true"
-        )
+        fix = "write `export: {explain: true}` in the YAML and run it, or export its run again"
+        command = "seqpipe export RUN --set export.explain=true"
+        raise UsageError(f"this bundle has no attention weights: {fix}: {command}")
     decoding = resolve_options(predictor.options, options, kind)
     (doc,) = predictor.docs([record])
     if not len(doc):

@@ -233,16 +233,14 @@ class OpenedBundle:
             return {fields[0]: item}
         if not isinstance(item, Mapping) and not self._reads_one_text:
             names = " and ".join(map(repr, fields))
-            raise UsageError(
-                f"an input is a record (dict with {names}), not {type(item).__name__}: this bundle reads "
-                f"{'pairs' if featurizer.pairs else 'several sources' if len(fields) > 1 else 'rows of numbers'}"
-            )
+            read = "pairs" if featurizer.pairs else "several sources" if len(fields) > 1 else "rows of numbers"
+            expected = f"a record (dict with {names})"
+            raise UsageError(f"an input is {expected}, not {type(item).__name__}: this bundle reads {read}")
         if isinstance(item, str):
             return {fields[0]: item}
         if not isinstance(item, Mapping):
-            raise UsageError(
-                f"an input is a text or a record (dict with {fields[0]!r} or 'words'), not {type(item).__name__}"
-            )
+            expected = f"a text or a record (dict with {fields[0]!r} or 'words')"
+            raise UsageError(f"an input is {expected}, not {type(item).__name__}")
         words = item.get("words")
         if words is not None and not (isinstance(words, list | tuple) and all(isinstance(w, str) for w in words)):
             raise DataError(f"{item.get('where', 'record')}: 'words' must be a list of strings")

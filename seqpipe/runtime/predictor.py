@@ -102,10 +102,9 @@ def refuse_long(
             text = "text" if doc.rows is None else "input"
             message = f"{tokens:,} tokens exceed the limit of {limits.tokens:,}; split the {text}{fix}"
         elif first > limits.first_tokens:
-            message = (
-                f"the first text has {first:,} tokens, and at most {limits.first_tokens:,} leave room for the second; "
-                "shorten it, or make it the second, which may have any length"
-            )
+            fix = "shorten it, or make it the second, which may have any length"
+            most = f"at most {limits.first_tokens:,} leave room for the second"
+            message = f"the first text has {first:,} tokens, and {most}; {fix}"
         else:
             continue
         raise DataError(f"{record.get('where', f'record {i}')}: {message}")
@@ -486,10 +485,9 @@ class BundlePredictor(Predictor):
         except BaseException as error:
             if not is_library_error(error):
                 raise
-            raise BundleError(
-                f"the graph's outputs are not an answer of kind {self.kind.kind!r} ({type(error).__name__}: {error}): "
-                "model.onnx and bundle.json do not belong together; export the bundle again"
-            ) from error
+            problem = f"the graph's outputs are not an answer of kind {self.kind.kind!r}"
+            fix = "model.onnx and bundle.json do not belong together; export the bundle again"
+            raise BundleError(f"{problem} ({type(error).__name__}: {error}): {fix}") from error
 
 
 def refuse_nan(numbers: Sequence[tuple[str, str, HeadAnswer]], docs: Sequence[Doc], decision: Arrays) -> None:
