@@ -49,8 +49,6 @@ class Vector(HeadAnswer[VectorAnswers]):
     manifest_defaults = {"labels": (), "self_supervised": False}
 
     def __init__(self, labels: Sequence[str] = (), target: str | None = None, self_supervised: bool = False):
-        if not (labels or self_supervised):
-            raise ValueError("vectors are trained with labels, or self-supervised")
         self.labels, self.target, self.self_supervised = tuple(labels), target, self_supervised
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[VectorAnswers]:
