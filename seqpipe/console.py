@@ -155,26 +155,18 @@ class Console:
 
     @contextlib.contextmanager
     def _bar(self, what: str, total: int | None) -> Iterator[Tick]:
-        from rich.console import Console as RichConsole
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            ProgressColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
+        from rich import console, progress
 
-        amount: tuple[ProgressColumn, ...] = (MofNCompleteColumn(), TimeRemainingColumn())
+        text = progress.TextColumn
+        amount: tuple[progress.ProgressColumn, ...] = (progress.MofNCompleteColumn(), progress.TimeRemainingColumn())
         if total is None:
-            amount = (TextColumn("{task.fields[count]}"), TimeElapsedColumn())
-        columns = (TextColumn("{task.description}"), BarColumn(), *amount, TextColumn("{task.fields[note]}"))
-        with Progress(*columns, console=RichConsole(stderr=True), transient=True) as progress:
-            task = progress.add_task(what, total=total, note="", count="")
+            amount = (text("{task.fields[count]}"), progress.TimeElapsedColumn())
+        columns = (text("{task.description}"), progress.BarColumn(), *amount, text("{task.fields[note]}"))
+        with progress.Progress(*columns, console=console.Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=total, note="", count="")
 
             def tick(done: int, note: str = "") -> None:
-                progress.update(task, completed=done, note=note, count=f"{done:,}")
+                bar.update(task, completed=done, note=note, count=f"{done:,}")
 
             yield tick
 

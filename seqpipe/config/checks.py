@@ -7,20 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from seqpipe.answers.types import AXES, OVER, Attended
-from seqpipe.config.contract import (
-    Component,
-    Input,
-    corpus_settings,
-    declaration,
-    declared_corrupted_inputs,
-    declared_features,
-    describe,
-    has_member,
-    is_language_model_head,
-    member,
-    replaces_mask,
-    task_class,
-)
+from seqpipe.config import contract
+from seqpipe.config.contract import Component, Input
 from seqpipe.config.signature import method_names
 from seqpipe.config.yaml import Tree
 from seqpipe.errors import PluginError, Problem
@@ -40,7 +28,7 @@ def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, di
     every = [*(stage for source in inputs for stage in source.stages), *head]
     if len(inputs) > 1:
         return {stage.key: {} for stage in every}
-    features = {name: feature for stage in every for name, feature in declared_features(stage).items()}
+    features = {name: feature for stage in every for name, feature in contract.declared_features(stage).items()}
     axis, grid, attentions = TOKEN_AXIS, None, {}
     for stages in (inputs[0].embedding, inputs[0].encoder, head):
         for stage in stages:
@@ -49,18 +37,18 @@ def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, di
             attentions[stage.key] = {
                 name: _resolve_axis(f"{key}.{name}", over, axis, grid) for name, over in explains(stage).items()
             }
-            if stage.kind == "encoder" and replaces_mask(stage):
+            if stage.kind == "encoder" and contract.replaces_mask(stage):
                 size = picture_size(features.values()) if axis == TOKEN_AXIS else None
-                grid = (
-                    member(stage.cls, "grid")(stage.options, *size) if size and has_member(stage.cls, "grid") else None
-                )
+                grid = None
+                if size and contract.has_member(stage.cls, "grid"):
+                    grid = contract.member(stage.cls, "grid")(stage.options, *size)
             axis = _axis_after(stage, axis, features)
     return attentions
 
 
 def axis_of(source: Input) -> str:
     """Return the axis that the positions of a source's x count after its encoders; "" if unknown."""
-    features = {name: feature for stage in source.stages for name, feature in declared_features(stage).items()}
+    features = {name: feature for stage in source.stages for name, feature in contract.declared_features(stage).items()}
     axis = TOKEN_AXIS
     for stage in source.stages:
         axis = _axis_after(stage, axis, features)
@@ -69,7 +57,7 @@ def axis_of(source: Input) -> str:
 
 def explains(stage: Component) -> Mapping[str, str]:
     """Return the attention weights that a stage declares, each with its axis; PluginError if it is not valid."""
-    weights = declaration(stage, "explains")
+    weights = contract.declaration(stage, "explains")
     if not isinstance(weights, Mapping) or not all(over in OVER for over in weights.values()):
         fault = f"`explains` must be a dict from names to one of {', '.join(OVER)}, not {weights!r}"
         raise stage.error(fault)
@@ -108,7 +96,7 @@ def _axis_after(stage: Component, axis: str, features: Mapping[str, Any]) -> str
 
     It is "" without such a feature.
     """
-    if stage.kind != "encoder" or not replaces_mask(stage):
+    if stage.kind != "encoder" or not contract.replaces_mask(stage):
         return axis
     names, _ = method_names(stage.cls.forward)  # type: ignore[attr-defined]
     axes = [features[name].axes[1] for name in names if name in features]
@@ -122,7 +110,7 @@ def _axis_after(stage: Component, axis: str, features: Mapping[str, Any]) -> str
 def has_candidates(head: Component) -> bool:
     """Return whether a head answers with one of a set of texts."""
     try:
-        return task_class(head).has_candidates
+        return contract.task_class(head).has_candidates
     except PluginError:  # the head's invalid answer kind is reported elsewhere
         return False
 
@@ -143,8 +131,8 @@ def corruption_problems(head: Component, source: Input, alone: bool) -> Iterator
     Raises:
         PluginError: The declaration is not a tuple of names.
     """
-    names, has_method = declared_corrupted_inputs(head), has_member(head.cls, "corrupt_batch")
-    if not names and (not has_method or callable(member(head.cls, "corrupted_inputs"))):
+    names, has_method = contract.declared_corrupted_inputs(head), contract.has_member(head.cls, "corrupt_batch")
+    if not names and (not has_method or callable(contract.member(head.cls, "corrupted_inputs"))):
         return
     if not names or not has_method:
         yield head, "`corrupted_inputs` must name what `corrupt_batch` returns; add both, or neither"
@@ -158,10 +146,10 @@ def corruption_problems(head: Component, source: Input, alone: bool) -> Iterator
 
 def _shows(stage: Component, corrupted: Sequence[str]) -> str:
     """Return how a stage would reveal the text before `corrupt_batch`, or the masked places; "" if it does not."""
-    if "ids" in corrupted and replaces_mask(stage):
+    if "ids" in corrupted and contract.replaces_mask(stage):
         return "it replaces the rows of tokens"
     try:
-        features = declared_features(stage)
+        features = contract.declared_features(stage)
     except PluginError:  # reported with the declaration of features
         return ""
     kept = {name: feature for name, feature in features.items() if name not in corrupted}
@@ -177,7 +165,7 @@ _CUT_ANYWHERE = "a column belongs to one text, and packed texts are cut anywhere
 def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterator[tuple[Component, str]]:
     """Yield the reasons, each at its stage, why a pipeline is not a language model."""
     source, head = inputs[0], heads[-1]
-    corpus = corpus_settings(head)
+    corpus = contract.corpus_settings(head)
     is_packed, is_stateful = (True, False) if corpus is None else (corpus.packed, corpus.stateful)
     asks = f"the head {head.use!r} generates token by token"
     if len(heads) > 1 or len(inputs) > 1 or source.tokenizer is None:
@@ -189,9 +177,9 @@ def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component])
     if is_stateful and not is_packed:
         yield head, "separate documents start from the initial state: set packed: true, or stateful: false"
     for stage in source.embedding:
-        if not member(stage.cls, "tokenwise"):
+        if not contract.member(stage.cls, "tokenwise"):
             yield stage, f"{asks}, and this embedding reads whole texts only; choose lookup"
-        elif any(not feature.of_whole_text for feature in declared_features(stage).values()):
+        elif any(not feature.of_whole_text for feature in contract.declared_features(stage).values()):
             yield stage, f"{asks}, and this embedding reads more of a token than its id; choose lookup"
         elif is_packed and _has_column(stage):
             yield stage, _CUT_ANYWHERE
@@ -200,13 +188,13 @@ def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component])
             yield stage, _CUT_ANYWHERE
         if fix := causal_fix(stage):
             yield stage, f"{asks}, and this encoder is not causal, or does not support incremental decoding; {fix}"
-        elif is_stateful and not has_member(stage.cls, "set_stateful"):
+        elif is_stateful and not contract.has_member(stage.cls, "set_stateful"):
             yield stage, "it has no state for stateful training; choose lstm, gru or rnn, or set head.stateful: false"
 
 
 def causal_fix(encoder: Component) -> str:
     """Return how to make an encoder causal; "" if it is."""
-    causal_fix = member(encoder.cls, "causal_fix")
+    causal_fix = contract.member(encoder.cls, "causal_fix")
     if causal_fix is None:
         return "choose transformer, lstm, gru, rnn or pretrained-decoder"
     if not encoder.options:  # invalid options are reported elsewhere
@@ -216,7 +204,7 @@ def causal_fix(encoder: Component) -> str:
 
 
 def _has_column(stage: Component) -> bool:
-    return any(feature.of_whole_text for feature in declared_features(stage).values())
+    return any(feature.of_whole_text for feature in contract.declared_features(stage).values())
 
 
 # The checks of `export.streaming`: one text, one head, and stages in which no token depends on a later one.
@@ -227,7 +215,7 @@ def streaming_problems(
 ) -> list[Problem]:
     """Yield the reasons, each at its stage or key, why a pipeline cannot answer streamed texts."""
     messages = []
-    if any(map(is_language_model_head, heads)):
+    if any(map(contract.is_language_model_head, heads)):
         messages.append("a language model streams without it; delete it")
     if len(heads) > 1:
         messages.append("a pipeline that answers in chunks has one head; train one per answer, or delete it")
@@ -237,18 +225,21 @@ def streaming_problems(
         messages.append("attention weights need whole texts; delete explain, or this")
     if messages:
         return [tree.problem(("export", "streaming"), message) for message in messages]
-    return [stage.problem(f"{describe(stage)}: {message}") for stage, message in _stage_problems(inputs[0], heads[0])]
+    return [
+        stage.problem(f"{contract.describe(stage)}: {message}")
+        for stage, message in _stage_problems(inputs[0], heads[0])
+    ]
 
 
 def _stage_problems(source: Input, head: Component) -> Iterator[tuple[Component, str]]:
     for stage in source.embedding:
-        if not member(stage.cls, "tokenwise"):
+        if not contract.member(stage.cls, "tokenwise"):
             yield stage, "it reads whole texts only, and export.streaming reads chunks; choose lookup"
     for stage in source.encoder:
-        if not member(stage.cls, "tokenwise") and (fix := causal_fix(stage)):
+        if not contract.member(stage.cls, "tokenwise") and (fix := causal_fix(stage)):
             message = "a token depends on later ones, which export.streaming cannot wait for"
             yield stage, f"{message}; {fix}"
-    problem = member(head.cls, "streaming_problem")
+    problem = contract.member(head.cls, "streaming_problem")
     if problem is None:
         yield head, "it answers whole texts only, and export.streaming reads chunks; use tags or label"
     elif head.options and (message := problem(dict(head.options))):

@@ -10,34 +10,9 @@ from typing import Any
 
 from seqpipe.answers.registry import TASKS
 from seqpipe.answers.types import WHOLE_TEXT, Array
+from seqpipe.config import contract
 from seqpipe.config.checks import candidate_problems, corruption_problems, language_model_problems
-from seqpipe.config.contract import (
-    DECIDED,
-    TARGETS,
-    Component,
-    HeadArrays,
-    Input,
-    answer_settings,
-    declaration,
-    declared_corrupted_inputs,
-    declared_features,
-    decode_options,
-    describe,
-    dev_option,
-    expected_outputs,
-    has_member,
-    head_arrays,
-    invalidated_names,
-    is_language_model_head,
-    is_self_supervised,
-    member,
-    misspelt_members,
-    read_by_heads,
-    run_order,
-    state_source,
-    stated_shapes,
-    task_class,
-)
+from seqpipe.config.contract import DECIDED, TARGETS, Component, HeadArrays, Input
 from seqpipe.config.members import MEMBERS, REQUIRED, SHAPES, SOURCE_STATE
 from seqpipe.config.signature import method_names, optional_names, wired
 from seqpipe.console import text_table
@@ -66,14 +41,14 @@ Stages = Sequence[Component]
 def problems(inputs: Sequence[Input], heads: Stages) -> list[Problem]:
     """Return a problem for each required name that nothing provides, and each component that is not a valid stage."""
     misspelt = [
-        stage.problem(f"{describe(stage)}: its member {name!r} is not read; did you mean {right!r}?")
+        stage.problem(f"{contract.describe(stage)}: its member {name!r} is not read; did you mean {right!r}?")
         for stage in (*(stage for source in inputs for stage in source.stages), *heads)
-        for name, right in misspelt_members(stage.cls, stage.kind)
+        for name, right in contract.misspelt_members(stage.cls, stage.kind)
         if MEMBERS[right].default is REQUIRED  # a misspelt optional member is a warning
     ]
     try:
         unsound = [
-            stage.problem(f"{describe(stage)}: initial_state: {message}")
+            stage.problem(f"{contract.describe(stage)}: initial_state: {message}")
             for stage, message in source_state_problems(inputs)
         ]
     except PluginError as error:
@@ -124,7 +99,7 @@ class Trace:
     lacking_x: set[str] = field(default_factory=set)
 
     def error(self, stage: Component, message: str) -> None:
-        self.problems.append(stage.problem(f"{describe(stage)}: {message}"))
+        self.problems.append(stage.problem(f"{contract.describe(stage)}: {message}"))
 
     @contextlib.contextmanager
     def reporting(self, stage: Component) -> Iterator[None]:
@@ -172,7 +147,7 @@ class Scope:
 
     def method(self, stage: Component, method: str) -> None:
         """Check that a stage has the method, and that all its inputs are available."""
-        function = member(stage.cls, method)
+        function = contract.member(stage.cls, method)
         # A module without a `forward` inherits one of this name from nn.Module.
         if function is None or (inspect.isfunction(function) and function.__name__ == "_forward_unimplemented"):
             if method not in ("score", "margin", "explain", "measures"):
@@ -212,13 +187,13 @@ class Scope:
 
     def returned_names(self, stage: Component) -> dict[str, tuple[str, str] | None]:
         """Return the names that a stage returns, with shape and dtype where it declares them."""
-        returns = member(stage.cls, "returns")
+        returns = contract.member(stage.cls, "returns")
         if not isinstance(returns, (tuple, list, Mapping)) or not all(isinstance(name, str) for name in returns):
             message = f"its `returns` must be a tuple of names such as ('x', 'state'), not {returns!r}"
             self.trace.error(stage, message)
             return {"x": None}
-        shapes = stated_shapes(stage.cls)
-        return {name: shapes.get(name) for name in expected_outputs(stage.cls, self.available)}
+        shapes = contract.stated_shapes(stage.cls)
+        return {name: shapes.get(name) for name in contract.expected_outputs(stage.cls, self.available)}
 
     def declare(self, stages: Iterable[Component], source: Input) -> None:
         """Add the features that the stages of a source declare; two features cannot share a name."""
@@ -226,7 +201,7 @@ class Scope:
         for stage in stages:
             features: Mapping[str, FeatureKind] = {}
             with self.trace.reporting(stage):
-                features = declared_features(stage)
+                features = contract.declared_features(stage)
             for name, feature in features.items():
                 first, same = declared.setdefault(name, (stage, feature))
                 if name in _PROVIDED:
@@ -247,21 +222,23 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
     trace = Trace()
     arrays = [_arrays(head, trace) for head in heads]
     joining = [bool(declared.task and declared.task.joins_sources) for declared in arrays]
-    read = read_by_heads(inputs)
+    read = contract.read_by_heads(inputs)
     scopes: dict[str, Scope] = {}  # by source, the names after its stages
-    for source in run_order(inputs):
+    for source in contract.run_order(inputs):
         scope = scopes[source.name] = Scope(trace)
         _give_data(scope, source, heads if len(inputs) == 1 else ())
         if source is inputs[0]:
             _check_corruption(scope, source, heads, alone=len(inputs) == len(heads) == 1)
         if len(heads) == 1:  # each of several heads has its own labels, so no earlier stage can have any
             _wire_answer(scope, heads[0], arrays[0])
-        if name := state_source(source):
+        if name := contract.state_source(source):
             if "x" in scopes[name].available:
                 scope.give(SOURCE_STATE, f"input {name}")
             else:
                 message = f"initial_state: the input {name!r} has no x, and therefore no state; add an embedding to it"
-                trace.error(next(stage for stage in source.encoder if declaration(stage, "state_source")), message)
+                trace.error(
+                    next(stage for stage in source.encoder if contract.declaration(stage, "state_source")), message
+                )
         _run_stages(scope, source)
         if "x" not in scope.available and source in read:
             trace.without_x.append(source.name)
@@ -270,13 +247,13 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
     if len(inputs) > 1:
         for head in heads:  # a feature belongs to one source
             with trace.reporting(head):
-                if names := ", ".join(declared_features(head)):
+                if names := ", ".join(contract.declared_features(head)):
                     trace.error(head, f"it declares {names}, which a head of several inputs cannot have; use one input")
         if len(read) > 1:
             scope = _join_scopes(scope, read, heads[0]) if any(joining) else Scope(trace)
     scope.give("sources", ends)
     scope.wire("sources", ends)
-    if any(map(is_language_model_head, heads)):
+    if any(map(contract.is_language_model_head, heads)):
         for stage, message in language_model_problems(inputs, heads):
             trace.error(stage, message)
         scope.give("incremental", ends)
@@ -295,7 +272,7 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
 def _arrays(head: Component, trace: Trace) -> HeadArrays:
     """Return the arrays of a head's answer kind; record a problem and return the defaults if it declares no kind."""
     with trace.reporting(head):
-        return head_arrays(head)
+        return contract.head_arrays(head)
     return HeadArrays()
 
 
@@ -327,7 +304,7 @@ def _run_stages(scope: Scope, source: Input) -> None:
         scope.construct(stage)
         scope.method(stage, "forward")
         returned = scope.returned_names(stage)
-        for name in invalidated_names(returned):
+        for name in contract.invalidated_names(returned):
             scope.available.pop(name, None)
         for name, stated in returned.items():
             scope.give(name, stage.key, stated)
@@ -339,14 +316,14 @@ def _check_corruption(scope: Scope, source: Input, heads: Stages, alone: bool) -
         with scope.trace.reporting(head):
             for stage, message in corruption_problems(head, source, alone):
                 scope.trace.error(stage, message)
-        if alone and _corrupted_names(head) and has_member(head.cls, "corrupt_batch"):
+        if alone and _corrupted_names(head) and contract.has_member(head.cls, "corrupt_batch"):
             scope.method(head, "corrupt_batch")
 
 
 def _corrupted_names(head: Component) -> tuple[str, ...]:
     """Return the names that a head's `corrupt_batch` returns; () if it is undeclared, which is reported elsewhere."""
     try:
-        return declared_corrupted_inputs(head)
+        return contract.declared_corrupted_inputs(head)
     except PluginError:
         return ()
 
@@ -368,8 +345,8 @@ def _reads_several(head: Component, count: int, trace: Trace) -> bool:
     try:
         several = "sources" in wired(head.cls)
         if count == 1 and not several:
-            subject = task_class(head).declared_subject(answer_settings(head))
-            several = not is_self_supervised(head) and subject == WHOLE_TEXT
+            subject = contract.task_class(head).declared_subject(contract.answer_settings(head))
+            several = not contract.is_self_supervised(head) and subject == WHOLE_TEXT
     except PluginError as error:
         trace.error(head, str(error))
         return False
@@ -384,7 +361,7 @@ def _wire_answer(scope: Scope, head: Component, arrays: HeadArrays) -> None:
         scope.wired.pop(name, None)
     if arrays.task is None or arrays.task.has_labels:
         scope.wire("labels", f"data (target of {head.key})")
-    if head.common_keys.get("target_tokenizer") is not None or is_self_supervised(head):
+    if head.common_keys.get("target_tokenizer") is not None or contract.is_self_supervised(head):
         scope.wire("target_vocabulary", f"{head.key}.target_tokenizer")
 
 
@@ -393,13 +370,13 @@ def _check_head(scope: Scope, head: Component, arrays: HeadArrays) -> None:
     trace = scope.trace
     scope.method(head, "decide")
     try:
-        for name in [name for name in decode_options(head.cls) if name in scope.available]:
+        for name in [name for name in contract.decode_options(head.cls) if name in scope.available]:
             trace.error(head, f"decode option {name!r} has a name that seqpipe itself provides; rename it")
     except (PluginError, ValueError, TypeError) as error:
         trace.error(head, str(error))
     targets: Mapping[str, Array | None] = arrays.targets
     provider = f"data (target of {head.key})"
-    if is_self_supervised(head):
+    if contract.is_self_supervised(head):
         if arrays.task and not arrays.task.may_self_supervise:
             names = ", ".join(name for name, task in TASKS.items() if task.may_self_supervise)
             message = f"a self-supervised head answers with {names}, not with {arrays.task.kind_type.kind}"
@@ -412,7 +389,7 @@ def _check_head(scope: Scope, head: Component, arrays: HeadArrays) -> None:
     decision_provider = f"{head.key}.decide"
     for methods, tensors, source in (
         (("loss", "measures"), targets, provider),
-        *([(("evidence",), targets, provider)] if dev_option(head) else []),
+        *([(("evidence",), targets, provider)] if contract.dev_option(head) else []),
         (("score",), decided, decision_provider),
         (("explain",), decided, decision_provider),
         (("margin",), {**decided, **others}, decision_provider),
@@ -422,7 +399,7 @@ def _check_head(scope: Scope, head: Component, arrays: HeadArrays) -> None:
             method_scope.give(name, source, stated=None if array is None else (array.shape, array.dtype))
         for method in methods:
             method_scope.method(head, method)
-    metrics = member(head.cls, "metrics")
+    metrics = contract.member(head.cls, "metrics")
     if metrics is not None and not (callable(metrics) and method_names(metrics)[0] == _METRICS_NAMES):
         trace.error(head, f"`metrics` must be a static method of {', '.join(_METRICS_NAMES)}, which returns a dict")
     trace.names = [name for name in trace.names if name.users or name.provider != decision_provider]
@@ -435,7 +412,9 @@ def source_state_problems(inputs: Sequence[Input]) -> Iterator[tuple[Component, 
     """Yield the reasons why an encoder cannot start from the state of another source, each with its stage."""
     names, is_sound = [source.name for source in inputs], True
     starts = {
-        source.name: [(stage, name) for stage in source.encoder if (name := declaration(stage, "state_source"))]
+        source.name: [
+            (stage, name) for stage in source.encoder if (name := contract.declaration(stage, "state_source"))
+        ]
         for source in inputs
     }
     for source, stages in starts.items():
@@ -445,13 +424,13 @@ def source_state_problems(inputs: Sequence[Input]) -> Iterator[tuple[Component, 
                 yield stage, message
     if not is_sound:
         return
-    ordered = [source.name for source in run_order(inputs)]
+    ordered = [source.name for source in contract.run_order(inputs)]
     for source in names:
         if source not in ordered:
             stage, name = starts[source][0]
             message = f"it starts from the state of {name!r}, which depends on itself in a cycle of initial states"
             yield stage, f"{message}; change `initial_state` of one of the inputs in it"
-    if len(ordered) == len(names) and inputs[0] not in read_by_heads(inputs):
+    if len(ordered) == len(names) and inputs[0] not in contract.read_by_heads(inputs):
         stage, name = next(start for input_starts in starts.values() for start in input_starts if start[1] == names[0])
         yield stage, f"it starts from {name!r}, which no head reads, so it cannot be the first input; list it later"
 

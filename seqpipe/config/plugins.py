@@ -49,17 +49,15 @@ class Offer:
         """Return the component's class; PluginError with the distribution if it cannot be loaded."""
         if isinstance(self.target, type):
             return self.target
+        problem = f"{self.kind} {self.name!r} of {self.distribution} {self.version} cannot be loaded"
         try:
             with contextlib.redirect_stdout(sys.stderr):  # standard output is for answers
                 cls = pkgutil.resolve_name(self.target)
         except (Exception, SystemExit) as error:  # a plugin may raise any exception
-            raise PluginError(self._load_error(_reason(error))) from error
+            raise PluginError(f"{problem}: {_reason(error)}") from error
         if not isinstance(cls, type):
-            raise PluginError(self._load_error(f"{self.target} is not a class"))
+            raise PluginError(f"{problem}: {self.target} is not a class")
         return cls
-
-    def _load_error(self, reason: str) -> str:
-        return f"{self.kind} {self.name!r} of {self.distribution} {self.version} cannot be loaded: {reason}"
 
 
 @dataclass(frozen=True)
