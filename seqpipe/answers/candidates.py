@@ -48,8 +48,14 @@ class Vector(HeadAnswer[VectorAnswers]):
 
     manifest_defaults = {"labels": (), "self_supervised": False}
 
-    def __init__(self, labels: Sequence[str] = (), target: str | None = None, self_supervised: bool = False):
-        self.labels, self.target, self.self_supervised = tuple(labels), target, self_supervised
+    def __init__(self, labels: Sequence[str] | None = None, target: str | None = None, self_supervised: bool = False):
+        if labels is None and not self_supervised:
+            raise ValueError("vectors are trained with labels, or self-supervised")
+        self.labels, self.target, self.self_supervised = tuple(labels or ()), target, self_supervised
+
+    def manifest(self) -> dict[str, Any]:
+        stated = super().manifest()  # a converted checkpoint states that it has no labels
+        return stated if self.self_supervised else {**stated, "labels": list(self.labels)}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[VectorAnswers]:
         return [{"vector": [float32_number(value) for value in row]} for row in decision["vector"].tolist()]
