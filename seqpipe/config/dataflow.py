@@ -236,9 +236,8 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
                 scope.give(SOURCE_STATE, f"input {name}")
             else:
                 message = f"initial_state: the input {name!r} has no x, and therefore no state; add an embedding to it"
-                trace.error(
-                    next(stage for stage in source.encoder if contract.declaration(stage, "state_source")), message
-                )
+                waiting = (stage for stage in source.encoder if contract.declaration(stage, "state_source"))
+                trace.error(next(waiting), message)
         _run_stages(scope, source)
         if "x" not in scope.available and source in read:
             trace.without_x.append(source.name)
