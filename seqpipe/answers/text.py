@@ -228,7 +228,7 @@ class Text(HeadAnswer[TextAnswers]):
         """Return token ids up to the end token as text, with copied words as in the source."""
         kept = self.step_ids(tokens)
         if self.copies is None or all(token < self.tokenizer.get_vocab_size() for token in kept):
-            return decode(self.tokenizer, kept)
+            return str(self.tokenizer.decode(kept, skip_special_tokens=False))
         words, decoder = self.tokens(tokens, doc), self.tokenizer.decoder
         return str(decoder.decode(words)) if decoder else " ".join(words)
 

@@ -76,6 +76,8 @@ class Metrics:
         ).items():
             self._of(self._requests, bundle, status).inc(count)
         for bundle in {request.record.bundle for request in ended} - {""}:
+            for metric in (self._batch_items, self._batch_tokens):
+                self._of(metric, bundle)  # begins at 0, also if all requests are refused
             answered = [request for request in ended if request.record.bundle == bundle]
             self._of(self._items, bundle).inc(sum(request.record.items for request in answered))
             self._of(self._tokens, bundle).inc(sum(request.record.tokens for request in answered))
