@@ -128,7 +128,7 @@ class Observed:
             await self._app(scope, receive, send)
             return
         start = perf_counter()
-        record = begin_request(scope["headers"])
+        record = begin_request(scope)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

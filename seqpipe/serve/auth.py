@@ -9,11 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from seqpipe.errors import UsageError
-from seqpipe.serve.http import HttpError, error_content, send_error
+from seqpipe.serve.http import HttpError, send_error
 from seqpipe.serve.settings import Settings
 
 TOKEN_VARIABLE = "SEQPIPE_TOKEN"
@@ -65,8 +64,8 @@ class TokenCheck:
         if is_open or (has_scheme and hmac.compare_digest(values[0][len(_SCHEME) :].strip(), self._token)):
             await self._app(scope, receive, send)
             return
-        content = error_content("this server needs a token: send the header `Authorization: Bearer TOKEN`")
-        await JSONResponse(content, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+        fix = "this server needs a token: send the header `Authorization: Bearer TOKEN`"
+        await send_error(send, HttpError(401, fix, {"WWW-Authenticate": "Bearer"}))
 
 
 def check_origins(origins: Sequence[str]) -> tuple[str, ...]:

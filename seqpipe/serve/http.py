@@ -19,7 +19,7 @@ from seqpipe.config.signature import describe_type, existing, mismatch_message
 from seqpipe.config.yaml import format_value
 from seqpipe.errors import MAX_NAME, DataError, SeqpipeError, UsageError, did_you_mean
 from seqpipe.files import JSON_DECODER, json_bytes
-from seqpipe.serve.observe import current_request
+from seqpipe.serve.observe import current_request, header
 from seqpipe.serve.settings import Settings
 
 log = logging.getLogger("seqpipe.serve")
@@ -99,17 +99,6 @@ class HttpError(Exception):
             message = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…"
         super().__init__(message)
         self.status, self.message, self.headers = status, message, dict(headers or {})
-
-
-def queue_full_error(seconds: int) -> HttpError:
-    """Return the error for a full queue."""
-    message = f"too many requests are waiting; try again in {seconds} s"
-    return HttpError(429, message, {"Retry-After": str(seconds)})
-
-
-def timeout_error(seconds: float) -> HttpError:
-    """Return the error for a request that timed out after this time."""
-    return HttpError(504, f"no answer within {seconds:.3g} s; send fewer inputs at a time, or increase --timeout")
 
 
 def http_error(error: Exception) -> HttpError:
@@ -299,9 +288,3 @@ def deadline(scope: Scope, settings: Settings) -> float:
             raise HttpError(422, "X-Request-Timeout must be a number of seconds above 0")
         seconds = min(seconds, seconds_asked)
     return time.monotonic() + seconds
-
-
-def header(scope: Scope, name: bytes) -> bytes | None:
-    """Return the first header of this lower-case name."""
-    headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
-    return next((value for key, value in headers if key == name), None)

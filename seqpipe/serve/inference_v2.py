@@ -7,6 +7,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -273,9 +274,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
     async def ready(request: Request) -> Response:
         return JSONResponse({"name": _service(catalog, request).name, "ready": True})
 
-    async def infer(request: Request) -> Response:
-        return await _infer(request, catalog, settings)
-
+    infer = partial(_infer, catalog=catalog, settings=settings)
     paths: list[BaseRoute] = [Route(path, state) for path in states]
     for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
         paths += [Route(path, model), Route(f"{path}/ready", ready)]

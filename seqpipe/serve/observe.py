@@ -6,12 +6,14 @@ import json
 import random
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, TextIO
+
+from starlette.types import Scope
 
 CLIENT_GONE = 499  # nginx's status for a client that disconnected before its response was complete
 _VALID_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
@@ -49,9 +51,14 @@ class EndedRequest(NamedTuple):
 _current: ContextVar[RequestRecord | None] = ContextVar("seqpipe_request", default=None)
 
 
-def begin_request(headers: Iterable[tuple[bytes, bytes]]) -> RequestRecord:
-    """Create the record of a request with these headers and attach it to the running task."""
-    record = RequestRecord(request_id(headers))
+def begin_request(scope: Scope) -> RequestRecord:
+    """Create the record of a request and attach it to the running task.
+
+    Its id is the client's X-Request-Id if that is valid. Otherwise it is random, but not a secret, since a system call
+    would cost a switch of threads.
+    """
+    sent = header(scope, b"x-request-id")
+    record = RequestRecord(sent.decode() if sent and _VALID_ID.fullmatch(sent) else f"{random.getrandbits(128):032x}")
     _current.set(record)
     return record
 
@@ -61,17 +68,10 @@ def current_request() -> RequestRecord | None:
     return _current.get()
 
 
-def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the client's X-Request-Id if it is valid, otherwise a new one."""
-    for name, value in headers:
-        if name == b"x-request-id":
-            return value.decode() if _VALID_ID.fullmatch(value) else _new_id()
-    return _new_id()
-
-
-def _new_id() -> str:
-    """Return a unique id. It is not a secret, and a system call for it would cost a switch of threads."""
-    return f"{random.getrandbits(128):032x}"
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """Return the first header of this lower-case name."""
+    headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
+    return next((value for key, value in headers if key == name), None)
 
 
 class AccessLog:

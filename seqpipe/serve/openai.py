@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Any, Literal, cast
 
 import numpy as np
@@ -144,11 +145,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
         content = {"object": "list", "data": data, "model": service.name, "usage": usage}
         return Response(await encode_off_loop(is_large(answers), content), media_type="application/json")
 
-    async def completions(request: Request) -> Response:
-        end = deadline(request.scope, settings)
-        body = await read_json_body(request.scope, request.receive, settings, json_object)
-        return await complete(_service(catalog, body.get("model")), body, settings, end)
-
+    completions = partial(complete, catalog=catalog, settings=settings)
     return [
         Route("/v1/models", _with_error_objects(models)),
         Route("/v1/models/{name}", _with_error_objects(model)),
@@ -196,16 +193,25 @@ def _service(catalog: Catalog, name: Any) -> Service:
     return catalog.get(name)
 
 
-async def complete(service: Service, body: Mapping[str, Any], settings: Settings, end: float) -> Response:
+async def complete(request: Request, catalog: Catalog, settings: Settings) -> Response:
     """Return the response to a completion request."""
+    end = deadline(request.scope, settings)
+    body = await read_json_body(request.scope, request.receive, settings, json_object)
+    service = _service(catalog, body.get("model"))
     if not service.model.predictor.kind.is_generated:
         raise WrongKeyError("model", f"{service.name!r} is not a language model; use POST /v1/{service.name}")
-    request, options = _parse(service, body)
-    prompts = texts_of(request.prompt, settings)
+    parsed, options = _parse(service, body)
+    prompts = texts_of(parsed.prompt, settings)
     base = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion", "created": int(time.time())}
     base["model"] = service.name
-    if request.stream:
-        return await _stream(service, request, prompts, options, base, end)
+    if parsed.stream:
+        if parsed.n > 1 or len(prompts) > 1:
+            name = "n" if parsed.n > 1 else "prompt"
+            raise WrongKeyError(name, "a stream has one continuation of one prompt; omit stream")
+        chunks = service.stream(prompts[0], options, deadline=end)
+        first = await anext(chunks, None)  # which raises a refusal before the response begins
+        events = _events(service, parsed, prompts[0], base, chunks, first)
+        return StreamingResponse(events, media_type="text/event-stream")
     answers = await service.answer(prompts, options, deadline=end)
     choices, written = list[dict[str, Any]](), 0
     for prompt, answer in zip(prompts, answers, strict=True):
@@ -214,7 +220,7 @@ async def complete(service: Service, body: Mapping[str, Any], settings: Settings
         alternatives: list[Any] = answer if isinstance(answer, list) else [answer]
         for alternative in alternatives:
             text = alternative["generated_text"]
-            content = (prompt if request.echo else "") + text.removeprefix(replace_surrogates(prompt))
+            content = (prompt if parsed.echo else "") + text.removeprefix(replace_surrogates(prompt))
             choices.append({**_part(content, len(choices)), "finish_reason": text.finish_reason})
             written += text.tokens
     read = sum(await asyncio.to_thread(count_tokens, service.model, prompts))
@@ -249,23 +255,6 @@ def _parse(service: Service, body: Mapping[str, Any]) -> tuple[CompletionRequest
 def own_options(known: Known) -> list[str]:
     """Return the decode options without an equivalent in OpenAI's protocol; they keep their own names."""
     return [name for name in option_schemas(known) if name not in (*CompletionRequest.model_fields, *_STANDS_FOR)]
-
-
-async def _stream(
-    service: Service,
-    request: CompletionRequest,
-    prompts: Sequence[str],
-    options: Mapping[str, Any],
-    base: Mapping[str, Any],
-    end: float,
-) -> Response:
-    """Return the response with server-sent events; a refusal is raised before the first event."""
-    if request.n > 1 or len(prompts) > 1:
-        name = "n" if request.n > 1 else "prompt"
-        raise WrongKeyError(name, "a stream has one continuation of one prompt; omit stream")
-    chunks = service.stream(prompts[0], options, deadline=end)
-    first = await anext(chunks, None)
-    return StreamingResponse(_events(service, request, prompts[0], base, chunks, first), media_type="text/event-stream")
 
 
 async def _events(

@@ -194,14 +194,21 @@ def schema_ref(name: str) -> Schema:
 
 def bundle_schemas(name: str, model: OpenedBundle) -> Mapping[str, Schema]:
     """Return the schemas of a bundle by their names, each prefixed with the bundle's."""
-    options = model.predictor.options
+    kind, options = model.predictor.kind, model.predictor.options
     schemas = option_schemas(options)
+    item, answer = schema_ref(f"{name}.Input"), schema_ref(f"{name}.Answer")
+    inputs = {"anyOf": [item, array(item)], "description": "One input, or a list of them."}
+    modes = {"documents": model.predictor.reads_documents, "explain": model.explains, "stream": kind.is_generated}
+    changed = {"options": schema_ref(f"{name}.Options")} | {mode: None for mode, has in modes.items() if not has}
+    responses = [obj(answer=answer), obj(answers=array({"anyOf": [answer, _FAILED]}))]
+    if model.explains:
+        responses.append(obj(answer=answer, explanation=_ANY))
     return {
         f"{name}.Input": input_schema(model.predictor.featurizer),
         f"{name}.Options": obj(schemas, **schemas),
-        f"{name}.Answer": model.predictor.kind.schema(options),
-        f"{name}.Request": _request(name, model),
-        f"{name}.Response": _response(name, model),
+        f"{name}.Answer": kind.schema(options),
+        f"{name}.Request": _body_schema("PredictRequest", inputs=inputs, **changed),
+        f"{name}.Response": {"anyOf": [*responses, obj(answer=_FAILED)]},  # the last with on_error: skip
     }
 
 
@@ -229,22 +236,6 @@ def _body_schema(body: str, **changed: Schema | None) -> Schema:
     """Return the schema of a body, with other schemas of some of its keys; None leaves a key out."""
     properties = {**_BODIES[body]["properties"], **changed}
     return _BODIES[body] | {"properties": {name: each for name, each in properties.items() if each is not None}}
-
-
-def _request(name: str, model: OpenedBundle) -> Schema:
-    item, kind = schema_ref(f"{name}.Input"), model.predictor.kind
-    modes = {"documents": model.predictor.reads_documents, "explain": model.explains, "stream": kind.is_generated}
-    inputs = {"anyOf": [item, array(item)], "description": "One input, or a list of them."}
-    absent = dict.fromkeys(mode for mode, has in modes.items() if not has)
-    return _body_schema("PredictRequest", inputs=inputs, options=schema_ref(f"{name}.Options"), **absent)
-
-
-def _response(name: str, model: OpenedBundle) -> Schema:
-    answer = schema_ref(f"{name}.Answer")
-    responses = [obj(answer=answer), obj(answers=array({"anyOf": [answer, _FAILED]}))]
-    if model.explains:
-        responses.append(obj(answer=answer, explanation={"type": "object"}))
-    return {"anyOf": [*responses, obj(answer=_FAILED)]}  # the last with on_error: skip
 
 
 def example(model: OpenedBundle) -> Any:

@@ -8,10 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from seqpipe.runtime.predictor import RUN_ROWS, RUN_TOKENS
-from seqpipe.serve.http import HttpError, queue_full_error
+from seqpipe.serve.http import HttpError
 
 _UNKNOWN = 64.0  # assumed cost of a run before there were runs of different sizes
 _MEMORY = 0.99  # weight of a run relative to the next one
@@ -22,15 +22,6 @@ _SMALL = 0.02  # share of the maximum number of waiting tokens
 _RECENT = 0.1  # weight of the newest value in a moving average
 
 
-class Sized(Protocol):
-    """An item with a length in tokens."""
-
-    length: int
-
-
-S = TypeVar("S", bound=Sized)
-
-
 class BatchCost:
     """Model of the seconds of a run, a + b · (rows × longest), by least squares with decaying weights.
 
@@ -38,28 +29,25 @@ class BatchCost:
     """
 
     def __init__(self) -> None:
-        self._weight = self._x = self._y = self._xx = self._xy = 0.0
+        self._sums = [0.0] * 5  # of 1, x, y, x² and x·y, where x is rows × longest and y the seconds
 
     def add(self, padded: int, seconds: float) -> None:
         """Add a run of this many tokens, padding included."""
-        sums = self._weight, self._x, self._y, self._xx, self._xy
         new = 1.0, padded, seconds, padded * padded, padded * seconds
-        self._weight, self._x, self._y, self._xx, self._xy = (
-            _MEMORY * old + more for old, more in zip(sums, new, strict=True)
-        )
+        self._sums = [_MEMORY * old + more for old, more in zip(self._sums, new, strict=True)]
 
     @property
     def run(self) -> float:
         """Return the constant cost of a run in tokens: a / b."""
-        if not self._weight:
+        if not self._sums[0]:
             return _UNKNOWN
-        x, y = self._x / self._weight, self._y / self._weight
-        variance = self._xx / self._weight - x * x
-        slope = (self._xy / self._weight - x * y) / variance if variance > _SPREAD * x * x else 0.0
+        x, y, xx, xy = (total / self._sums[0] for total in self._sums[1:])
+        variance = xx - x * x
+        slope = (xy - x * y) / variance if variance > _SPREAD * x * x else 0.0
         return min(max(y / slope - x, 0.0), float(RUN_TOKENS)) if slope > 0 else _UNKNOWN
 
-    def choose(self, first: S, others: Sequence[S]) -> list[S]:
-        """Return the batch that contains `first` and has the lowest cost per real token, sorted by length.
+    def choose(self, first: Job, others: Sequence[Job]) -> list[Job]:
+        """Return the batch that contains `first` and has the lowest cost per real token, sorted by length in tokens.
 
         Args:
             first: One of `others`.
@@ -151,7 +139,7 @@ class BatchQueue:
             if self._closed:
                 raise HttpError(503, "the server is stopping; try again", {"Retry-After": "1"})
             if self.tokens + tokens > self._most:
-                raise queue_full_error(self._wait())
+                raise self._full_error()
             self._log_size = _mean(self._log_size, math.log(max(1, tokens)))
             self.tokens += tokens
             self._count += len(jobs)
@@ -164,7 +152,7 @@ class BatchQueue:
         """Raise HttpError 429 if there is no room for a request of the usual size, before it is read."""
         usual = min(math.exp(self._log_size), _SMALL * self._most)  # if requests are large, small ones may still fit
         if self.tokens + usual > self._most:
-            raise queue_full_error(self._wait())
+            raise self._full_error()
 
     def cancel(self, jobs: Sequence[Job]) -> None:
         """Remove the jobs that are still waiting."""
@@ -236,9 +224,10 @@ class BatchQueue:
             if self._closed and not self._count:
                 self._changed.notify_all()
 
-    def _wait(self) -> int:
-        """Estimate the seconds until all waiting jobs are done."""
-        return min(60, math.ceil(self.tokens / self._speed)) if self._speed else 1
+    def _full_error(self) -> HttpError:
+        """Return the error for a full queue, with an estimate of the seconds until all waiting jobs are done."""
+        seconds = min(60, math.ceil(self.tokens / self._speed)) if self._speed else 1
+        return HttpError(429, f"too many requests are waiting; try again in {seconds} s", {"Retry-After": str(seconds)})
 
 
 def _mean(before: float, value: float) -> float:

@@ -27,7 +27,7 @@ from seqpipe.runtime.explanation import Explanation
 from seqpipe.runtime.opened import OpenedBundle, check_golden, open_bundle
 from seqpipe.runtime.predictor import RUN_ROWS, cores
 from seqpipe.runtime.streams import prompt
-from seqpipe.serve.http import HttpError, Result, call_off_loop, is_large, timeout_error
+from seqpipe.serve.http import HttpError, Result, call_off_loop, is_large
 from seqpipe.serve.observe import current_request
 from seqpipe.serve.queue import BatchQueue, Job
 from seqpipe.serve.settings import Settings
@@ -184,7 +184,12 @@ class Service:
         self.queue.put(jobs)
         self._active += 1
         seconds = deadline - began
-        timer = self._loop.call_later(max(0.0, seconds), lambda: request.set(0, timeout_error(seconds), seconds))
+
+        def expire() -> None:
+            late = f"no answer within {seconds:.3g} s; send fewer inputs at a time, or increase --timeout"
+            request.set(0, HttpError(504, late), seconds)
+
+        timer = self._loop.call_later(max(0.0, seconds), expire)
         try:
             return await request.future
         finally:

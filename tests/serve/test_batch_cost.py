@@ -2,17 +2,15 @@
 
 import itertools
 import random
-from dataclasses import dataclass
 
 import pytest
 
 from seqpipe.runtime.predictor import RUN_ROWS, RUN_TOKENS
-from seqpipe.serve.queue import BatchCost
+from seqpipe.serve.queue import BatchCost, Job
 
 
-@dataclass(eq=False)
-class Item:
-    length: int
+def job(length: int) -> Job:
+    return Job(None, length, deadline=0.0, payload=None, request=None)
 
 
 def learned(run: float, runs: int = 300) -> BatchCost:
@@ -25,7 +23,7 @@ def learned(run: float, runs: int = 300) -> BatchCost:
 
 
 def lengths(cost: BatchCost, first: int, *others: int) -> list[int]:
-    items = [Item(length) for length in (first, *others)]
+    items = [job(length) for length in (first, *others)]
     return [item.length for item in cost.choose(items[0], items)]
 
 
@@ -63,7 +61,7 @@ def test_where_a_run_costs_little_like_lengths_go_together_and_where_it_costs_mu
 def test_the_first_is_always_in_the_batch_which_holds_to_its_limits_and_is_in_order() -> None:
     chance = random.Random(1)
     for run, count in itertools.product((0, 30, 1_000), (1, 5, RUN_ROWS, 2 * RUN_ROWS)):
-        items = [Item(chance.choice((1, 5, 20, 300, 2_000, 2 * RUN_TOKENS))) for _ in range(count)]
+        items = [job(chance.choice((1, 5, 20, 300, 2_000, 2 * RUN_TOKENS))) for _ in range(count)]
         batch = learned(run).choose(items[-1], items)
         assert any(item is items[-1] for item in batch)
         assert len(batch) == 1 or (len(batch) <= RUN_ROWS and len(batch) * batch[-1].length <= RUN_TOKENS)
@@ -78,7 +76,7 @@ def test_no_run_of_neighbours_in_length_with_the_first_costs_less_by_token() -> 
         return (run + len(batch) * batch[-1]) / sum(batch)
 
     for _ in range(50):
-        items = [Item(chance.randint(1, 200)) for _ in range(12)]
+        items = [job(chance.randint(1, 200)) for _ in range(12)]
         chosen = [item.length for item in cost.choose(items[0], items)]
         by_length = sorted(item.length for item in items)
         if len(items) * by_length[-1] <= sum(by_length) + run:

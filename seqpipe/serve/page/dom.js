@@ -49,7 +49,7 @@ export function freshId() {
 
 /** A button that copies what `text()` returns; if the browser has no clipboard (plain HTTP), it selects the text. */
 export function copyButton(what, text) {
-  const status = el("span", { class: "copied", role: "status" });
+  const status = el("span", { class: "help", role: "status" });
   const copy = async () => {
     status.textContent = (await copied(text())) ? "Copied" : "Not allowed here: select the text and copy it";
     setTimeout(() => { status.textContent = ""; }, 2500);

@@ -3,7 +3,7 @@
 import { el, freshId, scrolling, svg, table } from "./dom.js";
 import { number, share, visibleBlanks } from "./text.js";
 
-const MOST_CELLS = 10_000; // of one matrix; browsers are slow with more
+const MOST_TOKENS = 100; // rows, and columns, of a matrix; browsers are slow with more
 
 export function attentionParts({ text, attentions, copied = {}, points: rows }, picture) {
   const points = Array.from(text); // offsets of answers count code points, not UTF-16 units
@@ -80,17 +80,16 @@ function matrices(attention, points) {
 }
 
 function matrix(weights, rows, columns) {
-  const fit = Math.max(1, Math.floor(Math.sqrt(MOST_CELLS)));
-  const [shownRows, shownColumns] = [rows.slice(0, fit), columns.slice(0, fit)];
-  const most = Math.max(1e-12, ...weights.slice(0, fit).flatMap((row) => row.slice(0, fit)));
+  const [shownRows, shownColumns] = [rows.slice(0, MOST_TOKENS), columns.slice(0, MOST_TOKENS)];
+  const most = Math.max(1e-12, ...weights.slice(0, MOST_TOKENS).flatMap((row) => row.slice(0, MOST_TOKENS)));
   const lines = shownRows.map((word, i) => el("tr", {}, el("th", { scope: "row" }, el("bdi", {}, word)),
     shownColumns.map((column, j) => el("td", { class: "heat", title: `${word} → ${column}: ${number(weights[i][j])}`,
       style: { "--weight": Math.max(0, weights[i][j]) / most } },
     el("span", { class: "hidden" }, number(weights[i][j], 2))))));
   const head = el("tr", {}, el("td", {}), shownColumns.map((word) =>
     el("th", { scope: "col", class: Array.from(word).length > 2 ? "turned" : null }, el("bdi", {}, word))));
-  const cut = Math.max(rows.length, columns.length) > fit
-    ? el("p", { class: "help" }, `The first ${fit} of ${Math.max(rows.length, columns.length)} are shown.`) : null;
+  const cut = Math.max(rows.length, columns.length) > MOST_TOKENS
+    ? el("p", { class: "help" }, `The first ${MOST_TOKENS} of ${Math.max(rows.length, columns.length)} are shown.`) : null;
   const whole = el("table", { class: "matrix" }, el("thead", {}, head), el("tbody", {}, lines));
   return el("div", {}, scrolling("Heat map", whole), ramp(most), cut);
 }

@@ -34,12 +34,9 @@ export class Form {
   refuseEmpty() {
     if (this.bundle.reads_empty || Object.values(this.record()).some((value) => value.length && String(value).trim())) return;
     const names = this.inputs.map((input) => `“${input.name}”`).join(" and ");
-    if (this.bundle.inputs.every(({ type }) => isMedia(type))) {
-      throw new InputError(`There is nothing to answer: choose a file for ${names}.`);
-    }
-    throw new InputError(this.bundle.examples.length
-      ? `There is nothing to answer: ${names} is empty. Write something, or choose an example.`
-      : `There is nothing to answer: ${names} is empty. Write something first.`);
+    const hint = this.bundle.examples.length ? ", or choose an example" : " first";
+    throw new InputError(`There is nothing to answer: ${this.bundle.inputs.every(({ type }) => isMedia(type))
+      ? `choose a file for ${names}` : `${names} is empty. Write something${hint}`}.`);
   }
 
   body() {
