@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -295,8 +295,9 @@ class LSTMParts:
 class LSTMVariant(RecurrentCell):
     """An LSTM cell with `parts`, and optionally with peepholes or a coupled forget gate; in export a Scan.
 
-    W and R have blocks of H rows for those of i, f, g and o that the cell has. `weight_ch` (gates * H) has the
-    peepholes and `weight_gh` (gates * H, gates * H) the weights of full gate recurrence, both in the order i, f, o.
+    W and R have blocks of H rows for those of i, f, g and o that the cell has. `weight_ch` has the peepholes, vectors
+    (gates * H) or full matrices (gates * H, H), and `weight_gh` (gates * H, gates * H) the weights of full gate
+    recurrence, both in the order i, f, o.
     With full gate recurrence the activations of the gates are states too, after h and the cell.
     """
 
@@ -306,7 +307,7 @@ class LSTMVariant(RecurrentCell):
         hidden: int,
         *,
         parts: LSTMParts,
-        peephole: bool = False,
+        peephole: bool | Literal["full"] = False,
         coupled: bool = False,
         bias: bool = True,
         bidirectional: bool = False,
@@ -316,7 +317,7 @@ class LSTMVariant(RecurrentCell):
         width = len(gates) * hidden
         more: dict[str, tuple[int, ...]] = {}
         if peephole:
-            more["weight_ch"] = (width,)
+            more["weight_ch"] = (width, hidden) if peephole == "full" else (width,)
         if parts.full_gate_recurrence:
             more["weight_gh"] = (width, width)
         states = 2 + (len(gates) if parts.full_gate_recurrence else 0)
@@ -331,8 +332,9 @@ class LSTMVariant(RecurrentCell):
         R, gate_recurrence = weights["weight_hh"], weights.get("weight_gh")
         peepholes: dict[str, Tensor] = {}
         if self.peephole:  # copies, since Scan accepts no two views of one tensor
-            vectors = weights["weight_ch"].split(H, 2)
-            peepholes = {gate: vector.clone() for gate, vector in zip(gates, vectors, strict=True)}
+            blocks_by_gate = weights["weight_ch"].split(H, 2)  # (n, 1, H) or (n, H, H) each
+            peepholes = {gate: block.clone() for gate, block in zip(gates, blocks_by_gate, strict=True)}
+        connect = torch.baddbmm if self.peephole == "full" else torch.addcmul
 
         def step(state: State, inward: Tensor) -> State:
             h, cell, *previous_gates = state  # (n, B, H)
@@ -342,7 +344,7 @@ class LSTMVariant(RecurrentCell):
                 z |= {gate: z[gate] + term for gate, term in zip(gates, recurrent, strict=True)}
 
             def open_gate(gate: str, cell: Tensor) -> Tensor:
-                total = torch.addcmul(z[gate], peepholes[gate], cell) if gate in peepholes else z[gate]
+                total = connect(z[gate], cell, peepholes[gate]) if gate in peepholes else z[gate]
                 return total.sigmoid()
 
             activations = {gate: open_gate(gate, cell) for gate in gates if gate != "o"}

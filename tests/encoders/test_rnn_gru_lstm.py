@@ -60,8 +60,8 @@ SCANS = [
     Cell(LSTM, {"peephole": True, "scan": True}, numpy_cells.peephole, "Scan"),
     Cell(LSTM, {"coupled": True, "scan": True}, numpy_cells.coupled, "Scan"),
 ]
-PEEPHOLE = {"peephole": True}
-VARIANTS = [  # of Greff et al. (2017): each part left out, and full gate recurrence
+PEEPHOLE, FULL_PEEPHOLE = {"peephole": True}, {"peephole": "full"}
+VARIANTS = [  # of Greff et al. (2017): each part left out, and full gate recurrence; and full peepholes
     Cell(LSTM, {"input_gate": False, **PEEPHOLE}, numpy_cells.lstm_variant(without=("i",)), "Scan"),
     Cell(LSTM, {"forget_gate": False, **PEEPHOLE}, numpy_cells.lstm_variant(without=("f",)), "Scan"),
     Cell(LSTM, {"output_gate": False, **PEEPHOLE}, numpy_cells.lstm_variant(without=("o",)), "Scan"),
@@ -77,6 +77,9 @@ VARIANTS = [  # of Greff et al. (2017): each part left out, and full gate recurr
     Cell(
         LSTM, {"output_gate": False, "output_activation": False}, numpy_cells.lstm_variant(without=("o", "h")), "Scan"
     ),
+    Cell(LSTM, FULL_PEEPHOLE, numpy_cells.full_peephole, "Scan"),
+    Cell(LSTM, {"coupled": True, **FULL_PEEPHOLE}, numpy_cells.coupled_peephole, "Scan"),
+    Cell(LSTM, {"input_gate": False, **FULL_PEEPHOLE}, numpy_cells.lstm_variant(without=("i",)), "Scan"),
 ]
 BACKWARD = {"direction": "backward", "bias": False}
 EXPORTED = [
@@ -91,7 +94,8 @@ EXPORTED = [
     (SCANS[0], {}),
     (SCANS[1], BACKWARD),
     (SCANS[2], {"direction": "forward"}),
-    *((cell, {}) for cell in VARIANTS),
+    *((cell, {}) for cell in VARIANTS[:9]),
+    (VARIANTS[9], BACKWARD),
 ]
 
 
@@ -191,7 +195,9 @@ NO_GATES = {"input_gate": False, "forget_gate": False, "output_gate": False}
         (LSTM, {"coupled": True, "input_gate": False}, "lstm.coupled"),
         (LSTM, {"coupled": True, "forget_gate": False}, "lstm.coupled"),
         (LSTM, {"scan": True, "output_gate": False}, "lstm.scan"),
+        (LSTM, {"scan": True, **FULL_PEEPHOLE}, "lstm.scan: .*full peepholes are always a Scan; delete it"),
         (LSTM, {"peephole": True, **NO_GATES}, "lstm.peephole"),
+        (LSTM, {**FULL_PEEPHOLE, **NO_GATES}, "lstm.peephole"),
         (LSTM, {"full_gate_recurrence": True, **NO_GATES}, "lstm.full_gate_recurrence"),
     ],
 )
@@ -201,7 +207,12 @@ def test_options_that_contradict_each_other_are_refused(encoder: Any, options: d
 
 
 @pytest.mark.parametrize(
-    "encoder", [construct(LSTM, 5, {}, hidden=6, peephole=True), construct(NestedLSTM, 5, {}, hidden=6, depth=1)]
+    "encoder",
+    [
+        construct(LSTM, 5, {}, hidden=6, peephole=True),
+        construct(LSTM, 5, {}, hidden=6, peephole="full"),
+        construct(NestedLSTM, 5, {}, hidden=6, depth=1),
+    ],
 )
 def test_without_what_makes_it_a_variant_it_is_the_library_s_lstm(encoder: Recurrent) -> None:
     library, x, mask = nn.LSTM(5, 6, batch_first=True, bidirectional=True), torch.randn(2, 7, 5), ragged_mask(7, 7)
@@ -213,6 +224,21 @@ def test_without_what_makes_it_a_variant_it_is_the_library_s_lstm(encoder: Recur
             assert (encoder(x, mask)["x"] - library(x)[0]).abs().max() > 1e-3
             weight.data.zero_()
     assert torch.allclose(encoder(x, mask)["x"], library(x)[0], atol=1e-6)
+
+
+def test_full_peepholes_with_a_diagonal_matrix_are_elementwise_ones_and_with_another_they_are_not() -> None:
+    elementwise, full = (construct(LSTM, 5, {}, hidden=6, peephole=peephole) for peephole in (True, "full"))
+    x, mask = torch.randn(2, 7, 5), ragged_mask(7, 3)
+    weights = elementwise.state_dict()
+    connections = {name: part for name, part in weights.items() if "weight_ch" in name}
+    matrices = {name: torch.cat([vector.diag() for vector in part.split(6)]) for name, part in connections.items()}
+    full.load_state_dict(weights | matrices)
+    expected = elementwise(x, mask)["x"]
+    assert torch.allclose(full(x, mask)["x"], expected, atol=1e-6)
+    for name, matrix in matrices.items():
+        matrices[name] = matrix.roll(1, 1)  # each unit reads its neighbour's cell
+    full.load_state_dict(weights | matrices)
+    assert (full(x, mask)["x"] - expected).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from seqpipe.nn.cells import LSTMParts, LSTMVariant
 from seqpipe.nn.recurrent import Recurrent, RecurrentOptions, ragged_rnn
 from seqpipe_plugins.encoders.gru import ResetBefore
 from seqpipe_plugins.encoders.lstm import Variant
@@ -24,6 +25,7 @@ STEPPED: list[tuple[Make, Step]] = [
     (partial(Variant, peephole=True, coupled=False), numpy_cells.peephole),
     (partial(Variant, peephole=False, coupled=True), numpy_cells.coupled),
     (partial(Variant, peephole=True, coupled=True), numpy_cells.coupled_peephole),
+    (partial(LSTMVariant, parts=LSTMParts(), peephole="full"), numpy_cells.full_peephole),
     (partial(Nested, depth=2), numpy_cells.nested_lstm),
     (partial(Nested, depth=3), numpy_cells.nested_lstm_of_depth_3),
 ]

@@ -101,15 +101,16 @@ def lstm_variant(
         h, cell, *previous = state
         z = dict(zip(blocks, np.split(gates(p, x, h), len(blocks)), strict=True))
         peepholes = np.split(p.get("weight_ch", np.zeros(len(names) * len(h))), max(len(names), 1))
-        P = dict(zip(names, peepholes, strict=False))
+        # A vector of peepholes is the diagonal of a matrix that is 0 elsewhere.
+        P = {gate: np.diag(part) if part.ndim == 1 else part for gate, part in zip(names, peepholes, strict=False)}
         for row, to in enumerate(names):
             for column, activation in enumerate(previous):
                 H = len(h)
                 z[to] = z[to] + p["weight_gh"][row * H : (row + 1) * H, column * H : (column + 1) * H] @ activation
-        i = sigmoid(z["i"] + P["i"] * cell) if "i" in names else np.ones_like(h)
-        f = sigmoid(z["f"] + P["f"] * cell) if "f" in names else np.ones_like(h)
+        i = sigmoid(z["i"] + P["i"] @ cell) if "i" in names else np.ones_like(h)
+        f = sigmoid(z["f"] + P["f"] @ cell) if "f" in names else np.ones_like(h)
         new = (1 - i if coupled else f) * cell + i * (z["g"] if "g" in without else np.tanh(z["g"]))
-        o = sigmoid(z["o"] + P["o"] * new) if "o" in names else np.ones_like(h)
+        o = sigmoid(z["o"] + P["o"] @ new) if "o" in names else np.ones_like(h)
         kept = {"i": i, "f": f, "o": o}
         return o * (new if "h" in without else np.tanh(new)), new, *([kept[gate] for gate in names] if full else [])
 
@@ -122,6 +123,23 @@ peephole, coupled, coupled_peephole = (
     lstm_variant(coupled=True),
     lstm_variant(coupled=True, peephole=True),
 )
+
+
+def full_peephole(p: Weights, x: Array, state: State) -> State:
+    """LSTM with full peepholes (Olah 2015): a gate is σ(W [c, h, x] + b), with one matrix over the three vectors."""
+    h, cell = state
+    P_i, P_f, P_o = np.split(p["weight_ch"], 3)  # (H, H) each
+    W_i, W_f, W_g, W_o = np.split(np.hstack([p["R"], p["W"]]), 4)  # (H, H + D) each, over [h, x]
+    b_i, b_f, b_g, b_o = np.split(p["b"] + p["c"], 4)
+    early, hx = np.concatenate([cell, h, x]), np.concatenate([h, x])
+    i = sigmoid(np.hstack([P_i, W_i]) @ early + b_i)
+    f = sigmoid(np.hstack([P_f, W_f]) @ early + b_f)
+    new = f * cell + i * np.tanh(W_g @ hx + b_g)
+    o = sigmoid(np.hstack([P_o, W_o]) @ np.concatenate([new, h, x]) + b_o)
+    return o * np.tanh(new), new
+
+
+STATES[full_peephole] = 2
 
 
 def run_direction(step: Step, p: Weights, row: Array, backward: bool, start: Start = None) -> Array:

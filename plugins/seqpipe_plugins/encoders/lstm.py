@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, PositiveInt
@@ -23,15 +23,18 @@ class LSTM(Recurrent):
 
     With [i, f, g, o] = W x(t) + b + R h(t-1) + c, the cell is c(t) = σ(f) c(t-1) + σ(i) tanh(g) and the state h(t) =
     σ(o) tanh(c(t)); both begin with `initial_state`. With peephole connections (Gers and Schmidhuber 2000) p_i c(t-1)
-    is added to i, p_f c(t-1) to f, and p_o c(t) to o, elementwise. With coupled gates (Greff et al. 2017) there is no
-    f: c(t) = (1 - σ(i)) c(t-1) + σ(i) tanh(g). The other variants of Greff et al. (2017) leave out a part, to show what
-    it is worth, or add recurrence between the gates; their baseline has peepholes. x (B, T, D) becomes (B, T, D'),
-    where D' is `hidden`, or twice that for two concatenated directions (Graves and Schmidhuber 2005). Padding is never
-    read. `state` (B, D') is the last state of the top layer: the forward state at the end of the text and the backward
-    state at its beginning; `first` (B, D') is the first state of each direction.
+    is added to i, p_f c(t-1) to f, and p_o c(t) to o, elementwise. With full ones each gate reads all cells, P_i
+    c(t-1), P_f c(t-1) and P_o c(t) with matrices P (H, H): a gate is then σ(W [h(t-1), x(t), c] + b), with one matrix
+    over all three (Olah 2015). With coupled gates (Greff et al. 2017) there is no f: c(t) = (1 - σ(i)) c(t-1) + σ(i)
+    tanh(g). The other variants of Greff et al. (2017) leave out a part, to show what it is worth, or add recurrence
+    between the gates; their baseline has elementwise peepholes. x (B, T, D) becomes (B, T, D'), where D' is `hidden`,
+    or twice that for two concatenated directions (Graves and Schmidhuber 2005). Padding is never read. `state` (B, D')
+    is the last state of the top layer: the forward state at the end of the text and the backward state at its
+    beginning; `first` (B, D') is the first state of each direction.
 
     Args:
-        peephole: Whether the gates have peephole connections from the cell.
+        peephole: Whether the gates have peephole connections from the cell; true: from a unit's own cell; full: from
+            all cells of the layer by full matrices, which makes the layer a Scan in the graph.
         coupled: Whether the forget gate is 1 minus the input gate, which saves a quarter of the weights.
         scan: Whether the graph has a Scan instead of an LSTM node: slower on the CPU, but runs on execution providers
             without a kernel for peepholes and coupled gates, such as CUDA.
@@ -49,14 +52,16 @@ class LSTM(Recurrent):
         sizes: Mapping[str, int],
         *,
         options: RecurrentOptions,
-        peephole: bool = False,
+        peephole: bool | Literal["full"] = False,
         coupled: bool = False,
         scan: bool = False,
         longest_dependency: Annotated[int, Field(ge=3)] | None = None,
         parts: LSTMParts,
     ):
-        if scan and parts != LSTMParts():
-            raise UsageError("lstm.scan: left-out parts and full gate recurrence are always a Scan; delete it")
+        has_no_node = parts != LSTMParts() or peephole == "full"
+        if scan and has_no_node:
+            what = "left-out parts, full gate recurrence and full peepholes"
+            raise UsageError(f"lstm.scan: {what} are always a Scan; delete it")
         if scan and not (peephole or coupled):
             raise UsageError("lstm.scan: it is for peephole or coupled; providers have a kernel for the plain LSTM")
         if coupled and not (parts.input_gate and parts.forget_gate):
@@ -67,7 +72,7 @@ class LSTM(Recurrent):
                 if is_set:
                     raise UsageError(f"lstm.{name}: it feeds the gates, but all three are left out; keep one")
         make: Callable[..., nn.RNNBase | RecurrentCell] = nn.LSTM
-        if parts != LSTMParts():
+        if has_no_node:
             make = partial(LSTMVariant, parts=parts, peephole=peephole, coupled=coupled)
         elif peephole or coupled:
             make = partial(Variant, peephole=peephole, coupled=coupled, scan=scan)

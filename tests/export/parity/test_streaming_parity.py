@@ -25,6 +25,7 @@ ENCODERS: list[Any] = [
     [{"use": "lstm", **FORWARD, "layers": 2}],
     [{"use": "gru", **FORWARD, "initial_state": {"column": "topic"}}],
     [{"use": "nested-lstm", **FORWARD}],
+    [{"use": "lstm", **FORWARD, "peephole": "full"}],
     [{"use": "transformer", "causal": True, "heads": 2, "hidden": 8}, {"use": "rnn", **FORWARD}],
     *tiers(
         [{"use": "lstm", **FORWARD, "peephole": True}, {"use": "words"}],
