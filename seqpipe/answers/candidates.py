@@ -68,6 +68,7 @@ class VectorTask(HeadTask[VectorAnswers, Vector]):
     """Task of vectors that are close to each other for equal labels."""
 
     kind_type = Vector
+    target_field = "label"
     targets = {"label": Array("(B,)", "int64", "label")}
     metrics = {
         "precision_at_1": Metric(),
@@ -80,16 +81,16 @@ class VectorTask(HeadTask[VectorAnswers, Vector]):
 
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
-        return count_labels(head, (label_of(record, head.target or "label") for record in records))
+        return count_labels(head, (label_of(record, head.target or cls.target_field) for record in records))
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         if self.kind.self_supervised:
             return no_targets
-        return label_target(self.kind.labels, self.kind.target)
+        return label_target(self.kind.labels, self.kind.target or self.target_field)
 
     def gold(self, record: Record) -> str | None:
         """Return the label of a text; texts with equal labels should be close."""
-        return None if self.kind.self_supervised else label_of(record, self.kind.target or "label")
+        return None if self.kind.self_supervised else label_of(record, self.kind.target or self.target_field)
 
     def predicted(self, answer: VectorAnswers) -> list[float] | None:
         return best_of(answer)["vector"]
@@ -190,6 +191,7 @@ class CandidateTask(HeadTask[CandidateAnswers, Candidate]):
     """Task of choosing the candidates with a text's label, or the candidate that is its label."""
 
     kind_type = Candidate
+    target_field = "label"
     targets = {"label": Array("(B,)", "int64", "label")}
     metrics = {"accuracy": Metric(), "mrr": Metric(), "recall_at_k": Metric()}
     choices = (Choice(("nearest",), ranked=True),)
@@ -216,7 +218,7 @@ class CandidateTask(HeadTask[CandidateAnswers, Candidate]):
         return self.kind.candidates.texts
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        ids, field = {label: i for i, label in enumerate(self.kind.labels)}, self.kind.target or "label"
+        ids, field = {label: i for i, label in enumerate(self.kind.labels)}, self.kind.target or self.target_field
 
         def targets(record: Record, doc: Doc) -> Targets:
             label = label_of(record, field)
@@ -230,7 +232,7 @@ class CandidateTask(HeadTask[CandidateAnswers, Candidate]):
 
     def gold(self, record: Record) -> str:
         """Return the label of the correct candidates, or the text of the correct one."""
-        return label_of(record, self.kind.target or "label")
+        return label_of(record, self.kind.target or self.target_field)
 
     def predicted(self, answer: CandidateAnswers) -> list[str]:
         """Return the labels of the nearest candidates, or their texts, best first."""

@@ -70,6 +70,7 @@ class LabelTask(HeadTask[LabelAnswers, Label]):
     """Task of one label per text, out of those of the training records."""
 
     kind_type = Label
+    target_field = "label"
     settings = {"out_of_scope": None}
     targets = {"label": Array("(B,)", "int64", "label")}
     metrics = dict.fromkeys(("accuracy", "macro_f1", "in_scope_accuracy", "out_of_scope_recall", *F1), Metric())
@@ -80,18 +81,18 @@ class LabelTask(HeadTask[LabelAnswers, Label]):
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
         """Return the labels; the out-of-scope label is an answer even if no training text has it."""
         outside = head.settings["out_of_scope"]
-        labels = (label_of(record, head.target or "label") for record in records)
+        labels = (label_of(record, head.target or cls.target_field) for record in records)
         return count_labels(head, labels, () if outside is None else (outside,))
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        return label_target(self.kind.labels, self.kind.target)
+        return label_target(self.kind.labels, self.kind.target or self.target_field)
 
     def pseudo_label(self, doc: Doc, decision: Arrays, row: int) -> tuple[Record, float]:
         label = int(decision["label"][row])
-        return {self.kind.target or "label": self.kind.labels[label]}, float(decision["scores"][row, label])
+        return {self.kind.target or self.target_field: self.kind.labels[label]}, float(decision["scores"][row, label])
 
     def gold(self, record: Record) -> str:
-        return label_of(record, self.kind.target or "label")
+        return label_of(record, self.kind.target or self.target_field)
 
     def predicted(self, answer: LabelAnswers) -> str | None:
         return best_of(answer)["label"]
@@ -150,6 +151,7 @@ class LabelsTask(HeadTask[list[ScoredLabel], Labels]):
     """Task of any number of labels per text, out of those of the training records."""
 
     kind_type = Labels
+    target_field = "labels"
     targets = {"label": Array("(B, L)", "float32", "flag")}
     metrics = dict.fromkeys(("micro_f1", "macro_f1", "exact_match", *F1), Metric())
     choices = (Choice(("labels",)),)
@@ -157,11 +159,11 @@ class LabelsTask(HeadTask[list[ScoredLabel], Labels]):
 
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
-        field = head.target or "labels"
+        field = head.target or cls.target_field
         return count_labels(head, (label for record in records for label in label_set_of(record, field)))
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        ids, field = {label: i for i, label in enumerate(self.kind.labels)}, self.kind.target or "labels"
+        ids, field = {label: i for i, label in enumerate(self.kind.labels)}, self.kind.target or self.target_field
 
         def targets(record: Record, doc: Doc) -> Targets:
             chosen = {*label_ids(ids, sorted(label_set_of(record, field)))}
@@ -172,10 +174,10 @@ class LabelsTask(HeadTask[list[ScoredLabel], Labels]):
     def pseudo_label(self, doc: Doc, decision: Arrays, row: int) -> tuple[Record, float]:
         chosen, p = decision["labels"][row] > 0, decision["scores"][row]
         labels = [self.kind.labels[i] for i in np.flatnonzero(chosen).tolist()]
-        return {self.kind.target or "labels": labels}, float(np.where(chosen, p, 1 - p).min())
+        return {self.kind.target or self.target_field: labels}, float(np.where(chosen, p, 1 - p).min())
 
     def gold(self, record: Record) -> list[str]:
-        return sorted(label_set_of(record, self.kind.target or "labels"))
+        return sorted(label_set_of(record, self.kind.target or self.target_field))
 
     def predicted(self, answer: list[ScoredLabel]) -> list[str]:
         return sorted(label["label"] for label in answer)
@@ -201,9 +203,9 @@ def count_labels(head: HeadInfo, labels_of_records: Iterable[str], always: Seque
     return ordered_labels(counts, head.old_labels)
 
 
-def label_target(labels: Sequence[str], target: str | None) -> MakeTargets:
+def label_target(labels: Sequence[str], field: str) -> MakeTargets:
     """Return the function that maps records to the ids of their labels."""
-    ids, field = {label: i for i, label in enumerate(labels)}, target or "label"
+    ids = {label: i for i, label in enumerate(labels)}
     return by_record(lambda record, doc: {"label": label_ids(ids, [label_of(record, field)])[0]})
 
 
@@ -271,6 +273,7 @@ class ScoreTask(HeadTask[ScoreAnswers, Score]):
     """Task of a number per text, which a self-supervised head computes without a reference."""
 
     kind_type = Score
+    target_field = "score"
     targets = {"score": Array("(B,)", "float32")}
     metrics = {
         **dict.fromkeys(("r2", "pearson", "mean_score"), Metric(percent=False)),
@@ -281,10 +284,10 @@ class ScoreTask(HeadTask[ScoreAnswers, Score]):
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         if self.kind.self_supervised:
             return no_targets
-        return by_record(lambda record, doc: {"score": number_of(record, self.kind.target or "score")})
+        return by_record(lambda record, doc: {"score": number_of(record, self.kind.target or self.target_field)})
 
     def gold(self, record: Record) -> float | None:
-        return None if self.kind.self_supervised else number_of(record, self.kind.target or "score")
+        return None if self.kind.self_supervised else number_of(record, self.kind.target or self.target_field)
 
     def predicted(self, answer: ScoreAnswers) -> float | None:
         return best_of(answer)["score"]

@@ -44,6 +44,7 @@ class ExtractiveSpanTask(HeadTask[PassageAnswers, ExtractiveSpan]):
     """Task of the span of the second text that a record marks as the answer."""
 
     kind_type = ExtractiveSpan
+    target_field = "answers"
     settings = {"no_answer": False}
     targets = {"start": Array("(B,)", "int64", "position"), "end": Array("(B,)", "int64", "position")}
     metrics = dict.fromkeys(("f1", "exact_match", "has_answer_f1", "no_answer_accuracy"), Metric())
@@ -51,7 +52,7 @@ class ExtractiveSpanTask(HeadTask[PassageAnswers, ExtractiveSpan]):
     subject = PASSAGE
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        field = self.kind.target or "answers"
+        field = self.kind.target or self.target_field
 
         def targets(record: Record, doc: Doc) -> Targets | None:
             gold = gold_answers(record, field)
@@ -73,7 +74,7 @@ class ExtractiveSpanTask(HeadTask[PassageAnswers, ExtractiveSpan]):
 
     def gold(self, record: Record) -> list[str]:
         """Return the texts of the answers, none if the question has none."""
-        return [text for text, _ in gold_answers(record, self.kind.target or "answers")]
+        return [text for text, _ in gold_answers(record, self.kind.target or self.target_field)]
 
     def predicted(self, answer: PassageAnswers) -> str:
         return best_of(answer)["answer"]

@@ -114,6 +114,7 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
 
     kind_type = Pointers
     counts_words = True
+    target_field = "pointers"
     settings = {
         "distinct": False,  # whether no position occurs twice
         "complete": False,  # whether every position occurs
@@ -143,7 +144,7 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         def targets(record: Record, places: Sequence[tuple[int, int]]) -> Targets:
-            pointers = training_pointers(record, self.kind.target, len(places), settings)
+            pointers = training_pointers(record, self.kind.target or self.target_field, len(places), settings)
             return {"pointers": pointers, "pointers_mask": [1] * len(pointers)}
 
         def of_chunk(records: Sequence[Record], docs: Sequence[Doc]) -> list[Targets | DataError]:
@@ -153,7 +154,7 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
         return of_chunk
 
     def gold(self, record: Record) -> PointerGold:
-        pointers = tuple(pointers_of(record, self.kind.target))
+        pointers = tuple(pointers_of(record, self.kind.target or self.target_field))
         if self.kind.points is None:
             return PointerGold(pointers)
         points = tuple(tuple(float(number) for number in row) for row in record[self.kind.points])
@@ -185,9 +186,8 @@ def same_cycle(first: Sequence[int], second: Sequence[int]) -> bool:
     return any(a in (turn, turn[::-1]) for turn in turns)
 
 
-def pointers_of(record: Record, field: str | None) -> list[int]:
+def pointers_of(record: Record, field: str) -> list[int]:
     """Return the positions of a record; DataError if the field is missing or not a list of whole numbers from 0."""
-    field = field or "pointers"
     pointers = record.get(field)
     if pointers is None:
         raise DataError.at(record, f"no field {field!r} with positions; the record has: {', '.join(record)}")
@@ -204,7 +204,7 @@ def refuse_outside(pointers: Sequence[int], available: int, record: Record) -> N
         raise DataError.at(record, f"{message}; correct the record")
 
 
-def training_pointers(record: Record, field: str | None, available: int, settings: Mapping[str, Any]) -> list[int]:
+def training_pointers(record: Record, field: str, available: int, settings: Mapping[str, Any]) -> list[int]:
     """Return the positions of a training record; DataError if a head with these settings can never answer them.
 
     The input has `available` positions; the settings are those of `PointersTask`.

@@ -410,6 +410,10 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
         self.choices = (Choice(tuple(field.name for field in kind.fields if field.type != NUMBER)),)
 
     @classmethod
+    def reference_fields(cls, settings: Mapping[str, Any], target: str | None) -> tuple[str, ...]:
+        return tuple(field.target for field in fields_from(settings["fields"]))
+
+    @classmethod
     def check_settings(cls, settings: Mapping[str, Any]) -> None:
         fields_from(settings["fields"])
 

@@ -14,7 +14,7 @@ from typing_extensions import TypeVar
 
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.answer_types import ScoredSpan, ScoredWord, SpanSequence, TagSequence
-from seqpipe.answers.base import A, ChunkReader, HeadAnswer, probability, ranked_answers, with_score
+from seqpipe.answers.base import A, ChunkReader, HeadAnswer, probability, with_score
 from seqpipe.answers.metrics.f1 import SpanCounter, TagCounter
 from seqpipe.answers.task import HeadInfo, HeadTask, by_record, present, required_field
 from seqpipe.answers.types import (
@@ -134,7 +134,7 @@ class WordLabels(HeadAnswer[A]):
         PATH_SCORES: Array("(B, K)", "float32", required=False, sums="T"),
         STOPS: Array("(B,)", "float32", required=False, sums="T"),
     }
-    tags_words, of_whole_text, keeps_places = True, False, True
+    tags_words, of_whole_text, keeps_places, log_score = True, False, True, True
     manifest_keys: ClassVar[tuple[str, ...]] = ("labels", "target")
     label_key: ClassVar[str]  # of a word, or a span, in an answer
 
@@ -157,7 +157,7 @@ class WordLabels(HeadAnswer[A]):
         def alternative(doc: Doc, path: Sequence[int], score: float) -> dict[str, Any]:
             return {self.kind: self.labelled(doc, path), "score": score}
 
-        return ranked_answers(docs, {**decision, "scores": decision[PATH_SCORES]}, ("paths",), alternative)
+        return self.ranked(docs, {**decision, "scores": decision[PATH_SCORES]}, ("paths",), alternative)
 
     def part_scores(self, docs: Sequence[Doc], decision: Arrays, answer: Any, whole: Arrays) -> np.ndarray:
         """Return the probability of each word's tag or of each span; its upper bound where a variant has another.
@@ -182,7 +182,7 @@ class WordLabels(HeadAnswer[A]):
 
     def empty(self, several: bool) -> Any:
         """Return no word or span, with certainty."""
-        return [{self.kind: [], "score": 1.0}] if several else []
+        return [{self.kind: [], "score": 1.0, **self.log_scored(0.0)}] if several else []
 
     def is_invalid(self, name: str, array: np.ndarray, docs: Sequence[Doc]) -> np.ndarray:
         invalid = np.isnan(array)
@@ -295,15 +295,16 @@ class TagsTask(WordLabelsTask[TagsAnswer, Tags]):
     """Task of the tag of each word."""
 
     kind_type = Tags
+    target_field = "tags"
     metrics = {"accuracy": Metric(), "f1": Metric(), "precision": Metric(), "recall": Metric()}
 
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
-        counts = Counter(tag for record in records for tag in present(record, head.target or "tags"))
+        counts = Counter(tag for record in records for tag in present(record, head.target or cls.target_field))
         return ordered_labels(counts, head.old_labels)
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        ids, field = {label: i for i, label in enumerate(self.kind.labels)}, self.kind.target or "tags"
+        ids, field = {label: i for i, label in enumerate(self.kind.labels)}, self.kind.target or self.target_field
         return by_record(lambda record, doc: {"tags": label_ids(ids, present(record, field))})
 
     def gold(self, record: Record) -> list[tuple[str, int, int]]:
@@ -311,7 +312,7 @@ class TagsTask(WordLabelsTask[TagsAnswer, Tags]):
         return self.golds([record])[0]
 
     def golds(self, records: Sequence[Record]) -> list[list[tuple[str, int, int]]]:
-        tags = [required_field(record, self.kind.target or "tags") for record in records]
+        tags = [required_field(record, self.kind.target or self.target_field) for record in records]
         rows = zip(tags, word_places(records), strict=True)
         return [[(tag, *place) for tag, place in zip(*row, strict=True)] for row in rows]
 
@@ -328,7 +329,12 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
     """Task of the labelled spans of a record, or those of its tags."""
 
     kind_type = Spans
+    target_field = "spans"
     metrics = {"f1": Metric(), "precision": Metric(), "recall": Metric()}
+
+    @classmethod
+    def reference_fields(cls, settings: Mapping[str, Any], target: str | None) -> tuple[str, ...]:
+        return (target,) if target else ("tags", cls.target_field)
 
     @classmethod
     def check_settings(cls, settings: Mapping[str, Any]) -> None:

@@ -91,6 +91,7 @@ class HeadTask(Task[A], Generic[A, K]):
     """
 
     kind_type: type[HeadAnswer]  # class of the answer kind
+    target_field: ClassVar[str] = ""  # record field of the reference if the YAML names none; "": there is none
     settings: ClassVar[Mapping[str, Any]] = {}  # possible `answer_settings` of a head, with defaults
     targets: ClassVar[Mapping[str, Array]] = {}  # inputs of `loss`
     choices: tuple[Choice, ...] = ()  # outputs whose decision the head's `score` rates
@@ -136,6 +137,12 @@ class HeadTask(Task[A], Generic[A, K]):
     def declared_subject(cls, settings: Mapping[str, Any]) -> str:
         """Return the subject of a decision under these settings: WHOLE_TEXT, EACH_WORD or PASSAGE."""
         return cls.subject
+
+    @classmethod
+    def reference_fields(cls, settings: Mapping[str, Any], target: str | None) -> tuple[str, ...]:
+        """Return the record fields of the reference; `target` is the field that the YAML names, if any."""
+        field = target or cls.target_field
+        return (field,) if field else ()
 
     @classmethod
     def check_settings(cls, settings: Mapping[str, Any]) -> None:

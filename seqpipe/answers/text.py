@@ -389,11 +389,12 @@ class TextTask(HeadTask[TextAnswers, W]):
     counts_tokens = True
 
     @classmethod
+    target_field = "target"
     def refuse_input(cls, head: HeadInfo) -> str:
         return tokenizer_fault(head.settings.get("bleu_tokenize"))
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        field, equal_length = self.kind.target or "target", settings["equal_length"]
+        field, equal_length = self.kind.target or self.target_field, settings["equal_length"]
 
         def targets(record: Record, doc: Doc, words: Sequence[Any], ids: list[int]) -> Targets:
             if equal_length and len(ids) not in (len(doc.ids), len(words)):
@@ -422,7 +423,7 @@ class TextTask(HeadTask[TextAnswers, W]):
         return self.golds([record])[0]
 
     def golds(self, records: Sequence[Record]) -> list[str | list[str]]:
-        rows = [_raw_references(record, self.kind.target or "target") for record in records]
+        rows = [_raw_references(record, self.kind.target or self.target_field) for record in records]
         clean = iter(clean_texts([text for texts in rows for text in texts]))
         references = [[next(clean) for _ in texts] for texts in rows]
         return [texts if len(texts) > 1 else texts[0] for texts in references]

@@ -1,18 +1,19 @@
-"""Checks of a pipeline beyond its data flow: attention, candidates, corruption, language models, streaming."""
+"""Checks of a pipeline beyond its data flow: what heads learn, attention, candidates, language models, streaming."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqpipe.answers.types import AXES, OVER, Attended
+from seqpipe.answers.types import AXES, EACH_WORD, OVER, Attended
 from seqpipe.config import contract
 from seqpipe.config.contract import Component, Input
 from seqpipe.config.signature import method_names
 from seqpipe.config.yaml import Tree
 from seqpipe.errors import PluginError, Problem
-from seqpipe.features.kinds.base import PLACE_AXIS, SENTENCE_AXIS, TOKEN_AXIS
+from seqpipe.features.kinds.base import PLACE_AXIS, SENTENCE_AXIS, TOKEN_AXIS, WORD_AXIS
 from seqpipe.features.kinds.registry import picture_size
 
 if TYPE_CHECKING:
@@ -102,6 +103,83 @@ def _axis_after(stage: Component, axis: str, features: Mapping[str, Any]) -> str
     axes = [features[name].axes[1] for name in names if name in features]
     replaced = PLACE_AXIS if any(feature.reads_numbers for feature in features.values()) else ""
     return next((feature_axis for feature_axis in axes if feature_axis != TOKEN_AXIS), replaced)
+
+
+# The checks of what a head can learn: its input has the answer, or nothing that tells one answer from another.
+
+
+def leak_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterator[tuple[Component, str, str]]:
+    """Yield each component that reads the target of a head, with the field and the reason to refuse it.
+
+    A text may be its own target: a sequence autoencoder (Dai and Le 2015) writes what it reads.
+    """
+    read = [entry for source in inputs for entry in _fields_read(source)]
+    for head in heads:
+        if contract.is_self_supervised(head) or contract.is_language_model_head(head):
+            continue
+        task = contract.task_class(head)
+        targets = task.reference_fields(contract.answer_settings(head), head.common_keys.get("target"))
+        for component, field, is_text in read:
+            if field in targets and not (is_text and task.has_target_text):
+                answer = f"which head {head.use!r} ({head.key}, line {head.line}) has to predict"
+                message = f"it reads the field {field!r}, {answer}; read another field, or change `target`"
+                yield component, field, message
+
+
+def _fields_read(source: Input) -> Iterator[tuple[Component, str, bool]]:
+    """Yield the record fields of a source: the component that reads each, the field, and whether it is the text."""
+    fields = source.field if source.tokenizer is None else source.tokenizer.common_keys["field"]
+    for field in [fields] if isinstance(fields, str) else fields or ():
+        yield source.tokenizer or source.stages[0], field, source.tokenizer is not None
+    for stage in source.stages:
+        for feature in contract.declared_features(stage).values():
+            yield from ((stage, field, False) for field in feature.fields)
+
+
+def row_problems(source: Input, heads: Sequence[Component]) -> Iterator[tuple[Component, str]]:
+    """Yield heads with an answer for each word after an encoder that leaves no vector of each word, with the reason."""
+    features = {name: feature for stage in source.stages for name, feature in contract.declared_features(stage).items()}
+    axis, reason = TOKEN_AXIS, ""
+    for stage in source.encoder:
+        axis = _axis_after(stage, axis, features)
+        where = f"the encoder {stage.use!r} ({stage.key}, line {stage.line})"
+        if axis not in (TOKEN_AXIS, WORD_AXIS):
+            reason = f"{where} replaces the words with other rows, so there are no words to tag"
+            break
+        if not contract.member(stage.cls, "tokenwise"):
+            is_same = contract.declaration(stage, "context") == "same"
+            reason = f"{where} gives all words of a text one vector, and so one tag" if is_same else ""
+    for head in heads:
+        subject = contract.task_class(head).declared_subject(contract.answer_settings(head))
+        if reason and subject == EACH_WORD and not contract.is_self_supervised(head):
+            yield head, f"{reason}; delete that encoder"
+
+
+def notes(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterator[tuple[Component, str]]:
+    """Yield the components that train without error but learn little, each with the reason."""
+    for stage in (*(stage for source in inputs for stage in source.stages), *heads):
+        keys, is_loaded = stage.common_keys, any(isinstance(value, Path) for value in stage.options.values())
+        if keys.get("freeze") and not (keys.get("init") or is_loaded or stage.options.get("checkpoint")):
+            yield stage, "freeze: its weights are random and stay so; load them by `init`, or delete freeze"
+    for source in inputs:
+        for stage in source.encoder if source.tokenizer else ():
+            if contract.member(stage.cls, "reads_columns"):
+                message = "it compares neighbouring columns, which have no order in vectors of words"
+                yield stage, f"{message}; put it after an embedding of pictures or sounds"
+    source, seen = contract.read_by_heads(inputs)[0], set[str]()  # what the vector of a token depends on besides it
+    if not all(contract.member(stage.cls, "tokenwise") for stage in source.embedding):
+        return
+    for stage in source.encoder:
+        if not contract.member(stage.cls, "tokenwise"):
+            context = str(contract.declaration(stage, "context"))
+            is_causal = contract.member(stage.cls, "causal_fix") is not None and not causal_fix(stage)
+            seen |= {"left"} if is_causal else {"left", "right"} if context in ("both", "same") else {context}
+    for head in heads:
+        place = str(contract.declaration(head, "reads_token"))
+        if place and ("right" if place == "first" else "left") not in seen:
+            others = "after" if place == "first" else "before"
+            message = f"it reads only the {place} token of a text, whose vector depends on no token {others} it"
+            yield head, f"{message}; choose another pooling, or an encoder that reads both directions"
 
 
 # The checks of a head that answers with a candidate: one text, no other head, and a candidate set.

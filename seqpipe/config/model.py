@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from seqpipe.config import checks
 from seqpipe.config.contract import Component, Input, describe, misspelt_members
 from seqpipe.config.schema import Export, PluginKeys, Train
 from seqpipe.config.yaml import Plain, plain
@@ -106,7 +107,7 @@ class Config:
         """Warnings to print.
 
         They are about components of another distribution or version than in `plugins.versions`, probably misspelt
-        optional members of stages, and learning rates far above the default.
+        optional members of stages, stages that learn little, and learning rates far above the default.
         """
         stated = self.plugins.versions
         notes = [
@@ -119,6 +120,8 @@ class Config:
                 problem = stage.problem(f"{describe(stage)}: its member {name!r} is not read; is it {right!r}?")
                 notes.append(f"note: {problem}")
         usual = type(self.train.optimizer).model_fields["lr"].default
+        for stage, message in checks.notes(self.inputs, self.head):
+            notes.append(f"note: {stage.problem(f'{describe(stage)}: {message}')}")
         for key, rate in self.learning_rates.items():
             if rate > MOST_TIMES * usual:
                 message = f"is over {MOST_TIMES} times the default of {self.train.optimizer.use}, {usual:g}; lower it"

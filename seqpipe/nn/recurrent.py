@@ -388,6 +388,10 @@ class Recurrent(InitialStateEncoder):
         self.carried_state = None if rows is None else weight.new_zeros(states, rows, hidden)
 
     @staticmethod
+    def context(options: Mapping[str, Any]) -> str:
+        return {"forward": "left", "backward": "right"}.get(options["direction"], "both")
+
+    @staticmethod
     def causal_fix(options: Mapping[str, Any]) -> str:
         return "" if options["direction"] == "forward" else "direction: forward"
 

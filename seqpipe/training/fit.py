@@ -35,7 +35,7 @@ from seqpipe.config.model import Component
 from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
 from seqpipe.features.document import Doc, Record, TokenCounter, location
 from seqpipe.features.encoding import UNSPLIT_FIX, is_panic, split_error
-from seqpipe.features.kinds.base import SENTENCE_AXIS, WORD_AXIS, FeatureKind
+from seqpipe.features.kinds.base import WORD_AXIS, FeatureKind
 from seqpipe.features.kinds.registry import pair_features
 from seqpipe.features.mapped import StoredRecords
 from seqpipe.features.sources import (
@@ -74,8 +74,6 @@ def _lacking_words(source: Input, tokenizer: Tokenizer) -> str:
     axes = {axis for feature in features for axis in feature.axes}
     if source.pairs:
         return "a pair of texts has no words to tag; make the tokenizer read one field"
-    if SENTENCE_AXIS in axes:
-        return "an encoder replaces the words with sentences, so there are no words to tag; delete that encoder"
     if splits_words(tokenizer) and WORD_AXIS not in axes and source.tokenizer is not None:
         return (
             f"the tokenizer {source.tokenizer.use!r} splits words, and a tag belongs to a whole word; add "

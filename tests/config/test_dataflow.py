@@ -63,11 +63,17 @@ TAKES_SOURCES = variant(Lost, __init__=lambda self, sources: None)
 TAKES_STATE = variant(Lost, forward=lambda self, x, state: None)
 TAKES_CHARS = variant(Lost, forward=lambda self, chars: None)
 WINDOWED = variant(Mean, returns=("x", "window", "other_x"))
-PASSES_WINDOW = variant(Mean, returns=("x", "mask", "window"), forward=lambda self, x, mask, window=None: None)
+PASSES_WINDOW = variant(
+    Mean,
+    returns=("x", "mask", "window"),
+    features={"pieces": seqpipe.plugin.Pieces()},
+    forward=lambda self, x, mask, pieces, window=None: None,
+)
 TAKES_WINDOW = variant(Tagger, decide=lambda self, x, mask, window: None)
 
 
 FITTING = [
+    ([Lookup], [variant(Mean, context="same"), Mean], Tagger, {}),  # the later encoder tells the words apart
     ([Lookup, Chars], [Mean, Mean], Tagger, {}),
     ([], [FromIds, Mean], Tagger, {}),
     ([Lookup], [], Tagger, {}),
@@ -76,7 +82,8 @@ FITTING = [
     ([Lookup, Chars], [TAKES_CHARS], Tagger, {}),  # a feature that one stage declares is there for every stage
     ([Chars, variant(Chars)], [], Tagger, {}),  # and the same feature may be declared twice
     ([Lookup], [], variant(Tagger, score=lambda self, x, tags, scores, paths: None), {}),
-    ([Lookup], [variant(Mean, returns=("state",))], Tagger, {}),  # the x before is left
+    # the x before is left
+    ([Lookup], [variant(Mean, returns=("state",))], variant(Tagger, decide=lambda self, x, mask, state: None), {}),
     ([Lookup], [WINDOWED, PASSES_WINDOW], TAKES_WINDOW, {}),
     ([Lookup], [], Parser, {}),
 ]
@@ -88,6 +95,7 @@ def test_stages_that_fit_have_no_problem(embedding: list, encoder: list, head: t
 
 
 RETURNS_TEXT = variant(Mean, returns="x")
+IGNORES_X = variant(Tagger, loss=lambda self, ids, tags: None, decide=lambda self, ids: None, score=None)
 NUMBER_AS_FEATURE = variant(Chars, features={"chars": 20})
 SHADOWING = variant(Chars, features={"mask": seqpipe.plugin.Pieces(), "chars": seqpipe.plugin.Chars(longest=20)})
 MISFITS = [
@@ -110,6 +118,14 @@ MISFITS = [
     ([variant(Chars, features=["chars"])], [], Tagger, "must be a dict from names to features, not list"),
     ([NUMBER_AS_FEATURE], [], Tagger, "its feature 'chars' must be one such as seqpipe.plugin.Chars(), not 20"),
     ([SHADOWING], [], Tagger, "feature 'mask' has a name that seqpipe itself provides"),
+    (
+        [Lookup],
+        [variant(Mean, returns=("x", "mask"))],
+        Tagger,
+        "(encoder.0, line 7) replaces the words with other rows",
+    ),
+    ([Lookup], [variant(Mean, context="same")], Tagger, "gives all words of a text one vector"),
+    ([Lookup], [Mean], IGNORES_X, "head 'variant' reads none of what it returns (x, state); delete it"),
 ]
 
 

@@ -81,7 +81,7 @@ def test_a_tag_for_each_word_is_learned_and_answered_of_pieces(tmp_path: Path, h
         (PIECES, r"head: .*'crf'.* 'wordpiece' splits words.*add \{use: words\} to the encoders"),
         (
             {"encoder": ["sentences"]},
-            "replaces the words with sentences, so there are no words to tag; delete that encoder",
+            "replaces the words with other rows, so there are no words to tag; delete that encoder",
         ),
     ],
 )

@@ -18,8 +18,8 @@ class Bag(nn.Module):
     equal length, it has the length of one of them.
 
     Layers of a deep averaging network (Iyyer et al. 2015), h = g(W h + b), may follow. The vector is returned as
-    `state` (B, D'), and as x (B, T, D') at every token, so that any head with any pooling can follow; in the padding x
-    is 0.
+    `state` (B, D'), and as x (B, T, D') at every token, so that any head of whole texts with any pooling can follow; in
+    the padding x is 0.
 
     Args:
         pool: Pooling of the token vectors.
@@ -30,6 +30,7 @@ class Bag(nn.Module):
     """
 
     returns: ClassVar = ("x", "state")
+    context: ClassVar = "same"
 
     def __init__(
         self,

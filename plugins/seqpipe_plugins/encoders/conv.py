@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from pydantic import PositiveInt
@@ -57,6 +58,10 @@ class Conv(nn.Module):
         self.layers = Modules(nn.Conv1d(D, D * (1 + gated), width, dilation=step) for step in steps)
         self.dropout = nn.Dropout(dropout)
 
+    @staticmethod
+    def context(options: Mapping[str, Any]) -> str:
+        return "left" if options["causal"] else "both"
+
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, T, D), (B, T) -> (B, T, D')
         x = self.input(torch.where(mask[..., None], x, 0.0)).transpose(1, 2)  # (B, D', T)
         x = torch.where(mask[:, None], x, 0.0)
@@ -85,6 +90,7 @@ class Subsample(nn.Module):
     """
 
     returns: ClassVar = ("x", "mask")
+    reads_columns: ClassVar = True
 
     def __init__(
         self,

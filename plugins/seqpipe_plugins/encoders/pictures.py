@@ -25,6 +25,7 @@ class Pictures(nn.Module, ABC):
 
     returns: ClassVar = {"x": "", "mask": "", "state": ""}
     batch_dependent: ClassVar = True  # batch normalization
+    reads_columns: ClassVar = True
     norm: nn.Module
     rows: ClassVar[dict[str, tuple[str, ...]]] = {}  # no parameter has rows of a vocabulary
 

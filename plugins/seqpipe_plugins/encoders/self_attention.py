@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from pydantic import PositiveInt
@@ -61,7 +62,16 @@ class SelfAttention(nn.Module):
         self.dim, self.residual, self.causal = dim, residual, causal
         self.scale = dim**0.5 if scale else 1.0
         self.positions = position_embeddings(positions, dim, longest)
-        self.attention = Attention(dim, dim, score=score, units=units, heads=heads, combine=combine, dropout=dropout)
+        if score == "location" and causal:
+            raise UsageError("causal: the score location reads the last token; choose another score, or causal: false")
+        self.max_tokens = longest if score == "location" else None
+        self.attention = Attention(
+            dim, dim, score=score, units=units, heads=heads, positions=longest, combine=combine, dropout=dropout
+        )
+
+    @staticmethod
+    def context(options: Mapping[str, Any]) -> str:
+        return "left" if options["causal"] else "both"
 
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D), (B, H, T, T)
         x = torch.where(mask[..., None], x, 0.0)

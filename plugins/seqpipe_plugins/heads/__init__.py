@@ -109,6 +109,10 @@ class PooledHead(nn.Module):
         self.output = nn.Linear(hidden or dim, outputs) if outputs else nn.Identity()
 
     @staticmethod
+    def reads_token(options: Mapping[str, Any]) -> str:
+        return options["pool"] if options["pool"] in ("first", "last") else ""
+
+    @staticmethod
     def explains(options: Mapping[str, Any]) -> dict[str, str]:
         return {"attention": "words"} if options.get("pool") == "attention" else {}
 
