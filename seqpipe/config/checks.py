@@ -11,7 +11,7 @@ from seqpipe.answers.types import AXES, EACH_WORD, OVER, Attended
 from seqpipe.config import contract
 from seqpipe.config.contract import Component, Input
 from seqpipe.config.signature import method_names
-from seqpipe.config.yaml import Tree
+from seqpipe.config.yaml import Tree, flatten
 from seqpipe.errors import PluginError, Problem
 from seqpipe.features.kinds.base import PLACE_AXIS, SENTENCE_AXIS, TOKEN_AXIS, WORD_AXIS
 from seqpipe.features.kinds.registry import picture_size
@@ -108,8 +108,8 @@ def _axis_after(stage: Component, axis: str, features: Mapping[str, Any]) -> str
 # The checks of what a head can learn: its input has the answer, or nothing that tells one answer from another.
 
 
-def leak_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterator[tuple[Component, str, str]]:
-    """Yield each component that reads the target of a head, with the field and the reason to refuse it.
+def leak_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterator[tuple[Component, str]]:
+    """Yield the reasons to refuse components that read the target of a head, each with the key that names the field.
 
     A text may be its own target: a sequence autoencoder (Dai and Le 2015) writes what it reads.
     """
@@ -119,39 +119,38 @@ def leak_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterat
             continue
         task = contract.task_class(head)
         targets = task.reference_fields(contract.answer_settings(head), head.common_keys.get("target"))
-        for component, field, is_text in read:
-            if field in targets and not (is_text and task.has_target_text):
+        for component, field in read:
+            if field in targets and not (component.kind == "tokenizer" and task.has_target_text):
                 answer = f"which head {head.use!r} ({head.key}, line {head.line}) has to predict"
-                message = f"it reads the field {field!r}, {answer}; read another field, or change `target`"
-                yield component, field, message
+                yield component, f"it reads the field {field!r}, {answer}; read another field, or change `target`"
 
 
-def _fields_read(source: Input) -> Iterator[tuple[Component, str, bool]]:
-    """Yield the record fields of a source: the component that reads each, the field, and whether it is the text."""
-    fields = source.field if source.tokenizer is None else source.tokenizer.common_keys["field"]
-    for field in [fields] if isinstance(fields, str) else fields or ():
-        yield source.tokenizer or source.stages[0], field, source.tokenizer is not None
+def _fields_read(source: Input) -> Iterator[tuple[Component, str]]:
+    """Yield the record fields that a source reads, each with its component, whose key is that of the field."""
+    fields = source.field if source.tokenizer is None else source.tokenizer.common_keys.get("field", "text")
+    reader = source.tokenizer or source.stages[0]
+    yield from ((reader, field) for field in ([fields] if isinstance(fields, str) else fields or ()))
     for stage in source.stages:
+        keys = {value: f"{stage.key}.{key}" for key, value in flatten(stage.options) if isinstance(value, str)}
         for feature in contract.declared_features(stage).values():
-            yield from ((stage, field, False) for field in feature.fields)
+            for field in feature.fields:
+                yield replace(stage, key=keys.get(field, stage.key)), field
 
 
 def row_problems(source: Input, heads: Sequence[Component]) -> Iterator[tuple[Component, str]]:
     """Yield heads with an answer for each word after an encoder that leaves no vector of each word, with the reason."""
-    features = {name: feature for stage in source.stages for name, feature in contract.declared_features(stage).items()}
-    axis, reason = TOKEN_AXIS, ""
-    for stage in source.encoder:
-        axis = _axis_after(stage, axis, features)
+    reason = ""
+    for number, stage in enumerate(source.encoder, 1):
         where = f"the encoder {stage.use!r} ({stage.key}, line {stage.line})"
-        if axis not in (TOKEN_AXIS, WORD_AXIS):
+        if axis_of(replace(source, encoder=source.encoder[:number])) not in (TOKEN_AXIS, WORD_AXIS):
             reason = f"{where} replaces the words with other rows, so there are no words to tag"
             break
         if not contract.member(stage.cls, "tokenwise"):
             is_same = contract.declaration(stage, "context") == "same"
             reason = f"{where} gives all words of a text one vector, and so one tag" if is_same else ""
-    for head in heads:
+    for head in heads if reason else ():
         subject = contract.task_class(head).declared_subject(contract.answer_settings(head))
-        if reason and subject == EACH_WORD and not contract.is_self_supervised(head):
+        if subject == EACH_WORD and not contract.is_self_supervised(head):
             yield head, f"{reason}; delete that encoder"
 
 

@@ -11,7 +11,13 @@ from typing import Any
 from seqpipe.answers.registry import TASKS
 from seqpipe.answers.types import WHOLE_TEXT, Array
 from seqpipe.config import contract
-from seqpipe.config.checks import candidate_problems, corruption_problems, language_model_problems, row_problems
+from seqpipe.config.checks import (
+    candidate_problems,
+    corruption_problems,
+    language_model_problems,
+    leak_problems,
+    row_problems,
+)
 from seqpipe.config.contract import DECIDED, TARGETS, Component, HeadArrays, Input
 from seqpipe.config.members import MEMBERS, REQUIRED, SHAPES, SOURCE_STATE
 from seqpipe.config.signature import method_names, optional_names, wired
@@ -266,20 +272,14 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
         scope.construct(head)
         _check_head(scope, head, declared)
     if not trace.problems:
-        for head, message in row_problems(inputs[0], heads):
-            trace.error(head, message)
-        _check_encoder(trace, inputs, heads)
-    return trace
-
-
-def _check_encoder(trace: Trace, inputs: Sequence[Input], heads: Stages) -> None:
-    """Check that a stage reads the outputs of the last encoder of a single source."""
-    if len(inputs) == 1 and inputs[0].encoder:
+        for stage, message in (*leak_problems(inputs, heads), *row_problems(inputs[0], heads)):
+            trace.error(stage, message)
+    if not trace.problems and len(inputs) == 1 and inputs[0].encoder:
         last = inputs[0].encoder[-1]
-        outputs = [name for name in trace.names if name.provider == last.key and name.name != "dim"]
-        if not any(name.users for name in outputs):
+        if not any(name.users for name in trace.names if name.provider == last.key and name.name != "dim"):
             names = ", ".join(contract.expected_outputs(last.cls, ()))
             trace.error(last, f"head {heads[0].use!r} reads none of what it returns ({names}); delete it")
+    return trace
 
 
 def _arrays(head: Component, trace: Trace) -> HeadArrays:

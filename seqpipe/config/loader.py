@@ -399,8 +399,7 @@ class _Loader:
         none = "no stage has attention weights; use one that has, such as head: {use: label, "
         none += "pool: attention}, or delete it"
         wanted = self.tree.problem(("export", "explain"), none) if export and export.explain else None
-        problems = dataflow.problems(inputs, heads) or self.leaks(inputs, heads)
-        problems = problems or checks.attention_problems(inputs, heads, wanted)
+        problems = dataflow.problems(inputs, heads) or checks.attention_problems(inputs, heads, wanted)
         if export and export.streaming and not problems:
             problems = checks.streaming_problems(inputs, heads, export, self.tree)
         self.problems += problems
@@ -417,17 +416,6 @@ class _Loader:
         """Build the components of one place of the pipeline; None for each that failed."""
         if kind == "head" and (value is None or value == []):
             return [self.required(kind, {}, (), kind)]
-    def leaks(self, inputs: Sequence[Input], heads: Sequence[Component]) -> list[Problem]:
-        """Return a problem for each component that reads the target of a head, at the key that names the field."""
-        problems = []
-        for component, field, message in checks.leak_problems(inputs, heads):
-            named = [key for key, value in yaml.flatten(self.tree.data) if value == field]
-            key = next((key for key in named if key.startswith(f"{component.key}.")), component.key)
-            spot = self.tree.spot(tuple(int(step) if step.isdecimal() else step for step in key.split(".")))
-            problem = replace(component.problem(f"{contract.describe(component)}: {message}"), key=key)
-            problems.append(replace(problem, line=spot.line, column=spot.column) if spot.line else problem)
-        return problems
-
         if value is None:
             return []
         if not isinstance(value, list):

@@ -113,16 +113,9 @@ MEMBERS: Mapping[str, Member] = {
         VECTORS, "class attribute", "bool", "Whether a vector depends only on its own token (encoders: word).", False
     ),
     "context": Member(
-        ENCODER,
-        "class attribute",
-        "left, right, both or same",
-        "The other tokens that a vector depends on; same: all tokens have the same vector.",
-        "both",
-        True,
+        ENCODER, "class attribute", "left, right, both or same", "Where the tokens are that it reads.", "both", True
     ),
-    "reads_columns": Member(
-        ENCODER, "class attribute", "bool", "Whether it compares neighbouring columns, as of pictures.", False
-    ),
+    "reads_columns": Member(ENCODER, "class attribute", "bool", "Whether neighbouring columns are compared.", False),
     "embed": Member(ENCODER, "method", "(ids) -> dict", "Of an encoder without an embedding: the vectors of tokens."),
     "causal_fix": Member(
         ENCODER, "static method", "(options) -> str", "The setting that would make it causal, or an empty string."
@@ -156,9 +149,7 @@ MEMBERS: Mapping[str, Member] = {
     "score_types": Member(
         HEAD, "class attribute", "dict from names to seqpipe.plugin.Metric", "Meaning of its own scores.", {}
     ),
-    "reads_token": Member(
-        HEAD, "class attribute", "first, last or empty", "The only token of a text that it reads.", "", True
-    ),
+    "reads_token": Member(HEAD, "class attribute", "first, last or empty", "The only token that it reads.", "", True),
     "loss": Member(HEAD, "method", "(names…) -> Tensor", "The training loss, one number.", REQUIRED),
     "loss_count": Member(
         HEAD,

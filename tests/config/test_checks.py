@@ -27,7 +27,7 @@ LEAKS = [
     ({"embedding": lookup(column="label")}, "embedding.column"),
     ({"embedding": [lookup(), lookup(column="label")]}, "embedding.1.column"),
     ({"encoder": {**GRU, "initial_state": {"column": "label"}}}, "encoder.initial_state.column"),
-    ({"tokenizer": {"use": "words", "field": ["text", "label"]}}, "tokenizer.field.1"),
+    ({"tokenizer": {"use": "words", "field": ["text", "label"]}}, "tokenizer"),
     ({"head": {"use": "label", "target": "text"}}, "tokenizer"),
     ({"embedding": lookup(column="mood"), "head": {"use": "label", "target": "mood"}}, "embedding.column"),
     ({"embedding": lookup(column="labels"), "head": {"use": "label", "multi": True}}, "embedding.column"),
