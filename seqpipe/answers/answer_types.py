@@ -9,6 +9,7 @@ from typing_extensions import TypedDict  # pydantic supports that of `typing` on
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Cosine = Annotated[float, Field(ge=-1, le=1)]
+LogProbability = Annotated[float, Field(le=0)]
 Position = Annotated[int, Field(ge=0)]
 LABEL_FORMAT = "label"  # of texts that are the model's labels, which the JSON Schema lists
 LabelName = Annotated[str, Field(json_schema_extra={"format": LABEL_FORMAT})]
@@ -49,6 +50,13 @@ class CandidateAnswer(TypedDict):
     nearest: list[NearText]
 
 
+class Ranked(TypedDict):
+    """One of several answers, ordered by the natural logarithm of their probability, which a score rounds to 0."""
+
+    score: Probability
+    log_score: NotRequired[LogProbability]
+
+
 class TaggedWord(TypedDict):
     entity: LabelName
     word: str
@@ -60,11 +68,10 @@ class ScoredWord(TaggedWord):
     score: Probability
 
 
-class TagSequence(TypedDict):
+class TagSequence(Ranked):
     """One of several sequences of tags."""
 
     tags: list[TaggedWord]
-    score: Probability
 
 
 class LabelledSpan(TypedDict):
@@ -78,25 +85,22 @@ class ScoredSpan(LabelledSpan):
     score: Probability
 
 
-class SpanSequence(TypedDict):
+class SpanSequence(Ranked):
     """One of several sets of spans."""
 
     spans: list[LabelledSpan]
-    score: Probability
 
 
-class PassageAnswer(TypedDict):
+class PassageAnswer(Ranked):
     answer: str
-    score: Probability
     start: Position
     end: Position
 
 
-class PointersAnswer(TypedDict):
+class PointersAnswer(Ranked):
     """Positions among rows of numbers; `warning` if the input is longer than any in training."""
 
     pointers: list[Position]
-    score: Probability
     warning: NotRequired[str]
 
 
@@ -104,9 +108,18 @@ class WordPointersAnswer(PointersAnswer):
     words: list[str]
 
 
-class WrittenText(TypedDict):
+class ScoredToken(TypedDict):
+    """A token as in the vocabulary, or as in the source if it is copied, and its log-probability."""
+
+    token: str
+    log_score: LogProbability
+
+
+class WrittenText(Ranked):
+    """A text; with the decode option `token_scores` also its tokens, including the end."""
+
     generated_text: str
-    score: Probability
+    tokens: NotRequired[list[ScoredToken]]
 
 
 class TextAnswer(WrittenText):

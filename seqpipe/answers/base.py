@@ -24,6 +24,7 @@ A = TypeVar("A", default=Any)  # the answers of a kind; Any if the class of the 
 LOOSE = 0.02  # allowed difference of numbers in int8, relative for those over 1
 NOTHING = "(nothing)"  # an answer without content as text
 WARNING = "warning"  # the key of a warning about the input in an answer
+LOG_SCORE = "log_score"  # the key of an alternative's log-probability in its answer and, if it has it, in the manifest
 
 
 class TextScorer(Protocol):
@@ -193,6 +194,7 @@ class HeadAnswer(AnswerKind[A]):
     labels: Sequence[str] = ()
     candidates: CandidateTexts | None = None  # the texts to choose from
     target: str | None = None  # the record field of the reference
+    log_score: bool = False  # whether alternatives have LOG_SCORE, as in bundles since version 5 of the format
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Self:
@@ -206,6 +208,7 @@ class HeadAnswer(AnswerKind[A]):
     def manifest(self) -> dict[str, Any]:
         others = [name for name, default in self.manifest_defaults.items() if getattr(self, name) != default]
         stated = {name: getattr(self, name) for name in ("kind", "target", *self.manifest_keys, *others)}
+        stated |= {LOG_SCORE: True} if self.log_score else {}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in stated.items()}
 
     @property
@@ -224,7 +227,7 @@ class HeadAnswer(AnswerKind[A]):
     @property
     def optional_keys(self) -> Mapping[str, bool]:
         """Optional keys of the answer type, each with whether this model's answers have it."""
-        return {}
+        return {LOG_SCORE: self.log_score}
 
     def answer_schema(self) -> Schema:
         return schema_of(self.answer_type, self.label_names, self.optional_keys)
@@ -236,7 +239,11 @@ class HeadAnswer(AnswerKind[A]):
         return {"anyOf": [self.answer_schema(), {"type": "array", "items": alternative}]}
 
     def lines(self, answer: A) -> list[str]:
-        parts = answer if isinstance(answer, list) else [answer]
+        parts: list[Any] = answer if isinstance(answer, list) else [answer]
+        if parts and all(LOG_SCORE in part for part in parts):
+            shown = {f"{part['score']:.4f}" for part in parts}
+            if len(shown) < len(parts) or "0.0000" in shown:  # these digits do not order the alternatives
+                parts = [{**part, "score": None} for part in parts]
         return [line for part in parts for line in self.part_lines(part)] or [NOTHING]
 
     def part_lines(self, part: Any) -> list[str]:
@@ -244,7 +251,31 @@ class HeadAnswer(AnswerKind[A]):
         return [with_score(part[self.text_key], part)]
 
     def empty(self, several: bool) -> Any:
-        return [deepcopy(self.nothing)] if several else deepcopy(self.nothing)
+        nothing = deepcopy(self.nothing) | self.log_scored(0.0) if self.log_score else deepcopy(self.nothing)
+        return [nothing] if several else nothing
+
+    def log_scored(self, log_p: Any) -> dict[str, Any]:
+        """Return the key of an alternative's log-probability, with the fewest digits that tell it from others."""
+        return {LOG_SCORE: min(0.0, max(LOG_ZERO, float(str(log_p))))} if self.log_score else {}
+
+    def ranked(self, docs: Sequence[Doc], decision: Arrays, outputs: Sequence[str], answer: Callable[..., Any]) -> Any:
+        """Return the answer to each text, or the list of its alternatives, best first, without missing ones.
+
+        Args:
+            docs: The texts.
+            decision: The decision, with the log-probability (B, K) of each alternative as `scores`.
+            outputs: The outputs (B, K, …) from which an alternative is made.
+            answer: Function from a text, the value of each output, and the probability to an alternative.
+        """
+        answers, columns = [], [decision[name].tolist() for name in outputs]
+        for doc, log_p, *rows in zip(docs, decision["scores"], *columns, strict=True):
+            alternatives = [
+                {**answer(doc, *values, probability(np.exp(p))), **self.log_scored(p)}
+                for p, *values in zip(log_p, *rows, strict=True)
+                if p > LOG_ZERO or len(log_p) == 1
+            ]
+            answers.append(alternatives if len(log_p) > 1 else alternatives[0])
+        return answers
 
     def with_warning(self, answer: Any, warning: str) -> Any:
         if not self.warns_of_length:
@@ -278,7 +309,8 @@ class HeadAnswer(AnswerKind[A]):
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True) * np.linalg.norm(vector)
             return np.asarray(vectors @ vector.T / np.maximum(lengths, 1e-12))
         variants = [{**best_of(variant), WARNING: ""} for variant in list[Any](self.answers(docs, decision))]
-        same = [variant == {**answer, WARNING: "", "score": variant["score"]} for variant in variants]
+        scores = [{key: variant[key] for key in ("score", LOG_SCORE) if key in variant} for variant in variants]
+        same = [variant == {**answer, WARNING: "", **score} for variant, score in zip(variants, scores, strict=True)]
         p = np.array([variant["score"] for variant in variants])
         # Another answer is likelier than this one, so its probability is an upper bound.
         return np.where(same, p, np.minimum(p, 1 - p))[:, None]
@@ -290,28 +322,6 @@ class HeadAnswer(AnswerKind[A]):
     def step_names(self, decision: Arrays, doc: Doc) -> list[str]:
         """Return the generated tokens or the selected positions of a decision about one text, step by step."""
         return []
-
-
-def ranked_answers(
-    docs: Sequence[Doc], decision: Arrays, outputs: Sequence[str], answer: Callable[..., Any]
-) -> list[Any]:
-    """Return the answer to each text, or the list of its alternatives, best first, without missing ones.
-
-    Args:
-        docs: The texts.
-        decision: The decision, with the log-probability (B, K) of each alternative as `scores`.
-        outputs: The outputs (B, K, …) from which an alternative is made.
-        answer: Function from a text, the value of each output, and the probability to an alternative.
-    """
-    answers, columns = [], [decision[name].tolist() for name in outputs]
-    for doc, log_p, *rows in zip(docs, decision["scores"], *columns, strict=True):
-        alternatives = [
-            answer(doc, *values, probability(np.exp(p)))
-            for p, *values in zip(log_p, *rows, strict=True)
-            if p > LOG_ZERO or len(log_p) == 1
-        ]
-        answers.append(alternatives if len(log_p) > 1 else alternatives[0])
-    return answers
 
 
 def float32_number(value: float) -> float:
@@ -332,6 +342,8 @@ def best_of(answer: P | list[P]) -> P:
 
 
 def with_score(text: Any, part: Mapping[str, Any]) -> str:
-    """Return a part of an answer as text, with its score if it has one."""
-    score = f" ({part['score']:.4f})" if isinstance(part.get("score"), float) else ""
+    """Return a part of an answer as text, with its score, or without that its log-probability, if it has one."""
+    score = f" (log {part[LOG_SCORE]})" if LOG_SCORE in part else ""
+    if isinstance(part.get("score"), float):
+        score = f" ({part['score']:.4f})"
     return f"{NOTHING if text in ('', None) else text}{score}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqpipe.answers.answer_types import PassageAnswer, PassageAnswers
-from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers
+from seqpipe.answers.base import HeadAnswer, best_of
 from seqpipe.answers.metrics.squad import ReadingCounter, gold_answers, locate_answer, match
 from seqpipe.answers.task import HeadTask, by_record
 from seqpipe.answers.types import PASSAGE, Array, Choice, Counts, MakeTargets, Metric, SpanRules, Targets
@@ -22,7 +22,7 @@ class ExtractiveSpan(HeadAnswer[PassageAnswers]):
 
     kind = "span"
     hub_task = "question-answering"
-    of_whole_text = False
+    of_whole_text, log_score = False, True
     answer_type = PassageAnswer
     nothing = {"answer": "", "score": 1.0, "start": 0, "end": 0}  # neither text has a token
     text_key = "answer"
@@ -37,7 +37,7 @@ class ExtractiveSpan(HeadAnswer[PassageAnswers]):
         self.target = target
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[PassageAnswers]:
-        return ranked_answers(docs, decision, ("starts", "ends"), _answer)
+        return self.ranked(docs, decision, ("starts", "ends"), _answer)
 
 
 class ExtractiveSpanTask(HeadTask[PassageAnswers, ExtractiveSpan]):

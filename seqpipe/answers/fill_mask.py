@@ -10,7 +10,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.answer_types import FilledText, FilledTexts
-from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers
+from seqpipe.answers.base import HeadAnswer, best_of
 from seqpipe.answers.metrics.numbers import PlaceCounter
 from seqpipe.answers.task import HeadTask, no_targets
 from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, Text, TextTask
@@ -45,7 +45,7 @@ class FillMask(HeadAnswer[FilledTexts]):
     text_key = "generated_text"
     decided = TOKENS_AND_SCORES
     manifest_keys = ("token", "share", "fields")
-    needs_tokenizer = True
+    needs_tokenizer = log_score = True
     scoring_options: ClassVar[Mapping[str, Any]] = {"filling": []}
 
     def __init__(self, tokenizer: Tokenizer, *, token: str, share: float, fields: Sequence[str]):
@@ -57,8 +57,12 @@ class FillMask(HeadAnswer[FilledTexts]):
         self.splits = subwords.splits_words(tokenizer)
         self.drawing = {"as": "filling", "gap": token}
 
+    @property
+    def optional_keys(self) -> Mapping[str, bool]:
+        return {**super().optional_keys, "tokens": False}
+
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[FilledTexts]:
-        return ranked_answers(docs, decision, ("tokens",), self._answer)
+        return self.ranked(docs, decision, ("tokens",), self._answer)
 
     def _answer(self, doc: Doc, ids: Sequence[int], score: float) -> FilledText:
         words, filled, at = [self.token_text(ids[i]) for i in self._gaps(doc)], "", 0

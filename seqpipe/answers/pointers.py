@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer
 
 from seqpipe.answers.answer_types import PointersAnswer, PointersAnswers, WordPointersAnswer
-from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers, with_score
+from seqpipe.answers.base import LOG_SCORE, HeadAnswer, best_of, with_score
 from seqpipe.answers.metrics.numbers import PlaceCounter
 from seqpipe.answers.task import HeadInfo, HeadTask
 from seqpipe.answers.types import Array, Choice, Counts, MakeTargets, Metric, SpanRules, Targets
@@ -52,7 +52,7 @@ class Pointers(HeadAnswer[PointersAnswers]):
         "scores": Array("(B, K)", "float32", "log-probability", sums="N"),
     }
     figure_key = "pointers"
-    warns_of_length = True
+    warns_of_length = log_score = True
 
     def __init__(
         self,
@@ -78,12 +78,13 @@ class Pointers(HeadAnswer[PointersAnswers]):
 
     def manifest(self) -> dict[str, Any]:
         stated = {"kind": self.kind, "target": self.target, "cyclic": self.cyclic}
+        stated |= {LOG_SCORE: True} if self.log_score else {}
         if self.points is None:
             return {**stated, "axis": self.axis}
         return {**stated, "points": self.points, "figure_style": self.figure_style}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[PointersAnswers]:
-        return ranked_answers(docs, decision, ("pointers",), self._answer)
+        return self.ranked(docs, decision, ("pointers",), self._answer)
 
     def _answer(self, doc: Doc, row: Sequence[int], score: float) -> PointersAnswer:
         pointers = [at for at in row if at >= 0]
@@ -113,8 +114,8 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
     """The positions of a record, in order."""
 
     kind_type = Pointers
-    counts_words = True
     target_field = "pointers"
+    counts_words = True
     settings = {
         "distinct": False,  # whether no position occurs twice
         "complete": False,  # whether every position occurs

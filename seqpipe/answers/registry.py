@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from seqpipe.answers.answer_types import JointAnswer
-from seqpipe.answers.base import AnswerKind, HeadAnswer
+from seqpipe.answers.base import LOG_SCORE, AnswerKind, HeadAnswer
 from seqpipe.answers.candidates import CandidateTask, VectorTask
 from seqpipe.answers.classification import LabelsTask, LabelTask, ScoreTask
 from seqpipe.answers.extractive_span import ExtractiveSpanTask
@@ -165,6 +165,7 @@ def head_answer_from(manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -
     if ANSWER_KINDS[name].needs_tokenizer and tokenizer is None:
         raise BundleError(f"answer kind {name!r} lacks its target tokenizer; export it again")
     kind = ANSWER_KINDS[name].from_manifest(manifest, tokenizer)
+    kind.log_score = manifest.get(LOG_SCORE) is True
     if manifest.get("every_token") and not kind.needs_tokenizer:  # a kind that writes text reads this itself
         kind.every_token = kind.reads_blanks = True
     return kind

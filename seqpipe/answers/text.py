@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.answer_types import TextAnswer, TextAnswers, WrittenText
-from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers
+from seqpipe.answers.answer_types import ScoredToken, TextAnswer, TextAnswers, WrittenText
+from seqpipe.answers.base import HeadAnswer, best_of, float32_number
 from seqpipe.answers.metrics.text import PerplexityCounter, TextCounter, tokenizer_fault
 from seqpipe.answers.task import HeadInfo, HeadTask, by_record, present, required_field
 from seqpipe.answers.types import (
@@ -140,6 +140,7 @@ TOKENS_AND_SCORES = {
     "tokens": Array("(B, K, N)", "int64", "token", sums="N"),
     "scores": Array("(B, K)", "float32", "log-probability", sums="N"),
 }
+TOKEN_SCORES, TOKEN_LOG_P = "token_scores", "token_log_p"  # the decode option for the tokens of an answer; its output
 TARGET_TOKENS = {
     "target_ids": Array("(B, N)", "int64", "token", mask="target_mask"),
     "target_mask": Array("(B, N)", "bool", mask="target_mask"),
@@ -163,8 +164,8 @@ class Text(HeadAnswer[TextAnswers]):
     nothing = {"generated_text": "", "score": 1.0}
     text_key = "generated_text"
     drawing: Mapping[str, Any] = {"as": "text"}
-    decided = TOKENS_AND_SCORES
-    needs_tokenizer = True
+    decided = {**TOKENS_AND_SCORES, TOKEN_LOG_P: Array("(B, K, M)", "float32", required=False)}  # M: N or 0
+    needs_tokenizer = log_score = True
     manifest_defaults = {"bleu_tokenize": None, "every_token": False}
     warns_of_length = True
 
@@ -193,10 +194,21 @@ class Text(HeadAnswer[TextAnswers]):
     def answers(self, docs: Sequence[Doc], decision: Arrays, stops: Sequence[str] = ()) -> list[TextAnswers]:
         """Return the answers of a decision; texts end before the first of the stop texts."""
 
-        def answer(doc: Doc, tokens: list[int], score: float) -> WrittenText:
-            return {"generated_text": self.generated_text(tokens, doc, stops), "score": score}
+        def answer(doc: Doc, tokens: list[int], *scores: Any) -> WrittenText:
+            *token_scores, score = scores
+            written: WrittenText = {"generated_text": self.generated_text(tokens, doc, stops), "score": score}
+            if token_scores:
+                written["tokens"] = self.scored_tokens(tokens, token_scores[0], doc)
+            return written
 
-        return ranked_answers(docs, decision, ("tokens",), answer)
+        is_asked = TOKEN_LOG_P in decision and decision[TOKEN_LOG_P].shape[2] > 0
+        return self.ranked(docs, decision, ("tokens", TOKEN_LOG_P) if is_asked else ("tokens",), answer)
+
+    def scored_tokens(self, tokens: Sequence[int], scores: Sequence[float], doc: Doc) -> list[ScoredToken]:
+        """Return the tokens of an answer, including its end, each with its log-probability."""
+        kept = [number for number in tokens if number]  # without [PAD]
+        pairs = zip(self.token_names(kept, doc), scores, strict=False)
+        return [{"token": name, "log_score": min(0.0, float32_number(p))} for name, p in pairs]
 
     def encode(
         self, texts: Sequence[str | DataError], docs: Sequence[Doc], records: Sequence[Record]
@@ -234,9 +246,12 @@ class Text(HeadAnswer[TextAnswers]):
 
     def tokens(self, tokens: list[int], doc: Doc) -> list[str]:
         """Return the tokens up to the end token, as in the vocabulary or, if copied, as in the source."""
-        kept, V = self.step_ids(tokens), self.tokenizer.get_vocab_size()
-        new = self.copies.read(doc)[1] if self.copies else []
-        return [new[token - V] if token >= V else str(self.tokenizer.id_to_token(token)) for token in kept]
+        return self.token_names(self.step_ids(tokens), doc)
+
+    def token_names(self, ids: Sequence[int], doc: Doc) -> list[str]:
+        """Return tokens as in the vocabulary or, if copied, as in the source."""
+        new, V = self.copies.read(doc)[1] if self.copies else [], self.tokenizer.get_vocab_size()
+        return [new[token - V] if token >= V else str(self.tokenizer.id_to_token(token)) for token in ids]
 
     def step_ids(self, ids: list[int]) -> list[int]:
         """Return token ids up to the end token, without special ones."""
@@ -374,6 +389,7 @@ class TextTask(HeadTask[TextAnswers, W]):
     """Task of the text of a record, or of several references, each of which is right."""
 
     kind_type: type[HeadAnswer] = Text
+    target_field = "target"
     settings: ClassVar[Mapping[str, Any]] = {"equal_length": False, "bleu_tokenize": None, "every_token": False}
     targets = TARGET_TOKENS
     metrics: Mapping[str, Metric] = {
@@ -389,7 +405,6 @@ class TextTask(HeadTask[TextAnswers, W]):
     counts_tokens = True
 
     @classmethod
-    target_field = "target"
     def refuse_input(cls, head: HeadInfo) -> str:
         return tokenizer_fault(head.settings.get("bleu_tokenize"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol, cast
 
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
@@ -16,8 +16,8 @@ from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID
 from seqpipe.nn.loops import State, while_loop
 from seqpipe.types import Automaton, Size, Tokens, Trie, TryWith, Uniform
 
-__all__ = ["BeamOptions", "Decoder", "GenerationOptions", "RowsDecoder", "SearchOptions", "beam_search", "generate"]
-__all__ += ["is_among", "prepend_token", "repeat_axis", "rows_at", "top_n", "with_arcs"]
+__all__ = ["BeamOptions", "Decoder", "Found", "GenerationOptions", "RowsDecoder", "SearchOptions", "beam_search"]
+__all__ += ["generate", "is_among", "prepend_token", "repeat_axis", "rows_at", "top_n", "with_arcs"]
 
 # Decode options of heads that search for sequences: types, bounds and the only defaults.
 
@@ -60,6 +60,7 @@ class GenerationOptions(BeamOptions):
         top_k: With a seed: sample from the k most probable tokens. See Fan et al. (2018).
         top_p: With a seed: of these, sample from the fewest tokens with this total probability. See Holtzman et al.
             (2020).
+        token_scores: Whether the log-probability of each token of an answer is returned too.
     """
 
     min_length: Annotated[NonNegativeInt, TryWith(min_length=2), TryWith(max_length=100, min_length=99)] = 0
@@ -70,6 +71,7 @@ class GenerationOptions(BeamOptions):
     temperature: Annotated[NonNegativeFloat, TryWith(seed=7)] = 1.0
     top_k: Annotated[Size, TryWith(seed=7)] = 50
     top_p: Annotated[float, Field(gt=0, le=1), TryWith(seed=7)] = 1.0
+    token_scores: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,7 +364,7 @@ def beam_search(
     row_limits: Tensor | None = None,
     lengths: Tensor | None = None,
     stop: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> Found:
     """Beam search, greedy with one beam; or, with uniform samples, K sequences sampled from the model.
 
     At each step the 2 K best continuations of the K beams of a row are candidates. Those among the first K that end are
@@ -382,14 +384,26 @@ def beam_search(
         stop: Tokens that end a sequence like [EOS], (1 or B, E) int64, padded with [PAD].
 
     Returns:
-        Tokens (B, n_best, N), best first, [PAD] after [EOS]; and their log-probabilities (B, n_best), without penalties
-        and temperature. Missing sequences are [PAD] and LOG_ZERO.
+        The n best sequences, best first. Missing ones are [PAD] and LOG_ZERO.
     """
     constraints = Constraints(options, start[0].shape[0], start[0].device, lengths, stop)
-    finished, scores, ranks = _Search(decoder, options, constraints, start[0], row_limits).run(start, first_tokens)
+    search = _Search(decoder, options, constraints, start[0], row_limits)
+    finished = search.run(start, first_tokens)
     n = torch.sym_min(options.n_best, options.beams)
-    exists = ranks > LOG_ZERO
-    return torch.where(exists[..., None], finished, PAD_ID)[:, :n], torch.where(exists, scores, LOG_ZERO)[:, :n]
+    exists = (finished.ranks > LOG_ZERO)[:, :n]
+    tokens = torch.where(exists[..., None], finished.sequences[:, :n], PAD_ID)
+    parts = (tokens, cast(Tensor, finished.token_log_p)[:, :n])
+    written, gains = (part.index_select(2, search.wanted) for part in parts)
+    token_log_p = torch.where(written == PAD_ID, 0.0, gains)
+    return Found(tokens, torch.where(exists, finished.scores[:, :n], LOG_ZERO), token_log_p)
+
+
+class Found(NamedTuple):
+    """The n best sequences of B rows, best first, of at most N tokens; log-probabilities are without penalties."""
+
+    tokens: Tensor  # (B, n, N) [PAD] after the end
+    scores: Tensor  # (B, n) their log-probabilities
+    token_log_p: Tensor  # (B, n, N) those of their tokens, 0 after the end; (B, n, 0) without this option
 
 
 class Finished(NamedTuple):
@@ -398,6 +412,7 @@ class Finished(NamedTuple):
     sequences: Tensor  # (B, K, N)
     scores: Tensor  # (B, K)
     ranks: Tensor  # (B, K)
+    token_log_p: Tensor | None = None  # (B, K, N'), N' = N or 1; None in the fast loop, which never returns them
 
 
 class Beams(NamedTuple):
@@ -409,6 +424,7 @@ class Beams(NamedTuple):
     done: Tensor  # (B,) finished rows
     sequences: Tensor  # (B, K, N) of the beams
     finished: Finished
+    token_log_p: Tensor | None = None  # (B, K, N') of the beams
 
     def at(self, rows: Tensor) -> Beams:
         """Return the beams of these rows, beside the finished sequences of all rows."""
@@ -423,6 +439,7 @@ class Continuations(NamedTuple):
     tokens: Tensor
     parents: Tensor  # the beam that each continues
     ranks: Tensor
+    gains: Tensor | None = None  # log-probabilities of the tokens
 
 
 class _Search:
@@ -449,7 +466,12 @@ class _Search:
         self.penalties = ((6 + self.times) / 6) ** options.length_penalty  # (N,) of sequences of 1, 2, … tokens
         self.coverage_penalty, self.early_stopping = options.coverage_penalty, options.early_stopping
         no_coverage = (torch.zeros((), device=device) + options.coverage_penalty) == 0
-        self.is_plain = ~self.sampler.active & constraints.none & no_coverage  # () whether the fast loop may run
+        is_scored = torch.full((), False, device=device) | options.token_scores
+        # () whether the fast loop may run
+        self.is_plain = ~self.sampler.active & constraints.none & no_coverage & ~is_scored
+        # Positions of the tokens whose log-probabilities are kept, all or the first, and of those that are returned.
+        self.scored = self.times.index_select(0, (is_scored | (self.times == 0)).nonzero()[:, 0])  # (N')
+        self.wanted = (is_scored & (self.times >= 0)).nonzero()[:, 0]  # (N) or (0)
 
     def run(self, start: State, first_tokens: Tensor | None) -> Finished:
         zeros = torch.zeros_like(self.first_beam + self.rank)  # (B, K) int64
@@ -465,6 +487,8 @@ class _Search:
         )
         if isinstance(self.decoder, RowsDecoder):
             beams = self._run_fast(self.decoder, beams, start)
+        unscored = floats[..., None] + 0.0 * self.scored
+        beams = beams._replace(finished=beams.finished._replace(token_log_p=unscored), token_log_p=unscored.clone())
         covered = torch.zeros(*zeros.shape, 1 if mask is None else mask.shape[1], device=zeros.device)  # (B, K, S)
         state = (beams, self.constraints.automaton.start(zeros), empty.clone(), covered, repeated(start, K))
         beams, *_ = _nested_loop(self._loop_condition, self._step, state)
@@ -500,11 +524,12 @@ class _Search:
         scores, tokens, parents = _take(total, best_tokens, places)
         candidates = Continuations(scores, tokens, parents, scores / self.penalties.index_select(0, beams.t[None]))
         k, finished = beams.tokens.shape[1], beams.finished
-        beams = beams._replace(finished=Finished(*_select(finished, rows)))
+        beams = beams._replace(finished=Finished(*_select(finished[:3], rows)))
         beams, parents = self._advance(beams, candidates, rows=rows)
         stay = (~beams.done).nonzero()[:, 0]
         places = stay[:, None] * k + parents.index_select(0, stay)
-        ended = Finished(*(old.index_put((rows,), new) for old, new in zip(finished, beams.finished, strict=True)))
+        pairs = zip(finished[:3], beams.finished[:3], strict=True)
+        ended = Finished(*(old.index_put((rows,), new) for old, new in pairs))
         beams = beams.at(stay)._replace(finished=ended)
         return rows.index_select(0, stay), beams, _select(source, stay), _select(decoder_state, places)
 
@@ -540,7 +565,7 @@ class _Search:
         self, beams: Beams, candidates: Continuations, sampled: Tensor | None = None, rows: Tensor | None = None
     ) -> tuple[Beams, Tensor]:
         """Return the beams of all rows or of these after a step, and the beam (B, K) that each of them continues."""
-        t, K, (scores, tokens, parents, ranks) = beams.t, self.rank.shape[0], candidates
+        t, K, (scores, tokens, parents, ranks, gains) = beams.t, self.rank.shape[0], candidates
         stop, row_limits = self.constraints.ends, self.row_limits
         if rows is not None:
             stop, row_limits = (part if part is None else part.index_select(0, rows) for part in (stop, row_limits))
@@ -557,10 +582,17 @@ class _Search:
         sequences = torch.where(self.times == t, tokens[..., None], rows_at(beams.sequences, parents))  # (B, 2 K, N)
         new_ranks = torch.where(counts, ranks, 2 * LOG_ZERO)
         finished_ranks, places = top_n(torch.cat([beams.finished.ranks, new_ranks], 1), K)
+        token_log_p = finished_token_log_p = None
+        if gains is not None and beams.token_log_p is not None and beams.finished.token_log_p is not None:
+            before = rows_at(beams.token_log_p, parents)
+            is_now = torch.arange(before.shape[2], device=t.device) == t  # (N')
+            token_log_p = torch.where(is_now, gains[..., None], before)  # (B, 2 K, N')
+            finished_token_log_p = rows_at(torch.cat([beams.finished.token_log_p, token_log_p], 1), places)
         finished = Finished(
             rows_at(torch.cat([beams.finished.sequences, sequences], 1), places),
             torch.cat([beams.finished.scores, scores], 1).gather(1, places),
             finished_ranks,
+            finished_token_log_p,
         )
 
         # Beams continue with the best candidates that do not end. If fewer than K are left, ended ones fill the places
@@ -570,6 +602,7 @@ class _Search:
             chosen = torch.where(sampled, self.rank, chosen)
         scores = torch.where(ends, 2 * LOG_ZERO, scores).gather(1, chosen)
         tokens, parents, sequences = tokens.gather(1, chosen), parents.gather(1, chosen), rows_at(sequences, chosen)
+        token_log_p = None if token_log_p is None else rows_at(token_log_p, chosen)
 
         # More tokens add log-probabilities of at most 0, so a beam can only gain by the length penalty: at best it ends
         # at the greatest length with its present score. A row is done when even that would change nothing.
@@ -578,7 +611,7 @@ class _Search:
         full = (finished_ranks.amin(1) > LOG_ZERO) & (greedy | self.early_stopping)
         done = (finished_ranks.index_select(1, self.last_rank)[:, 0] >= within_reach) | full
         done = done if rows is not None else beams.done | done
-        return Beams(t + 1, tokens, scores, done, sequences, finished), parents
+        return Beams(t + 1, tokens, scores, done, sequences, finished, token_log_p), parents
 
     def _continuations(self, beams: Beams, gains: Tensor, tokens: Tensor, covered: Tensor) -> Continuations:
         """Return the 2 K best continuations, or the K sampled ones."""
@@ -587,21 +620,24 @@ class _Search:
         total = beams.scores[:, :, None] + gains.unflatten(0, beams.scores.shape)
         ranks = total / penalty + self._coverage(covered)[..., None]
         _, places = top_n(ranks.flatten(1), self.twice.shape[0])
-        ranked = _take(total.flatten(1), tokens, places)
+        ranked = (*_take(total.flatten(1), tokens, places), gains.reshape(B, -1).gather(1, places))
         # Each sampled sequence continues its own beam; these are the first K candidates, and the other K are
         # impossible. Both are computed and one is selected: whether a graph samples is an input, and a step has no
         # branches.
         place = self.sampler.choose(gains, beams.t)  # (B K, 1)
-        scores = beams.scores + gains.gather(1, place).reshape(B, K)
+        gain = gains.gather(1, place).reshape(B, K)
+        scores = beams.scores + gain
         sampled = (
             torch.cat([scores, torch.full_like(scores, 2 * LOG_ZERO)], 1),
             tokens.gather(1, place).reshape(B, K).repeat(1, 2),
             torch.cat([self.rank, self.rank]).expand(B, -1),
+            gain.repeat(1, 2),
         )
-        scores, tokens, parents = (
+        scores, tokens, parents, gains = (
             torch.where(self.sampler.active, *both) for both in zip(sampled, ranked, strict=True)
         )
-        return Continuations(scores, tokens, parents, scores / penalty + self._coverage(covered).gather(1, parents))
+        ranks = scores / penalty + self._coverage(covered).gather(1, parents)
+        return Continuations(scores, tokens, parents, ranks, gains)
 
     def _coverage(self, covered: Tensor) -> Tensor:  # (B, K, S) -> (B, K)
         if self.decoder.mask is None:
@@ -648,11 +684,12 @@ class Continuation(Decoder, Protocol):
 class Generated(NamedTuple):
     """Texts (B, K, N), [PAD] after their end, their log-probabilities (B, K), and the memory of all but the last token.
 
-    Tokens of the memory after the end of their text are [PAD].
+    Tokens of the memory after the end of their text are [PAD]. `token_log_p`, as of `Found`, is that of each token.
     """
 
     tokens: Tensor
     scores: Tensor
+    token_log_p: Tensor
     memory: State  # of B K rows
 
 
@@ -682,6 +719,7 @@ class Texts(NamedTuple):
     done: Tensor  # (B, K)
     states: Tensor  # (B, K) of the automaton
     sequences: Tensor  # (B, K, n) the tokens of the last n steps
+    token_log_p: Tensor  # (B, K, n) their log-probabilities
 
 
 class _Generation:
@@ -693,6 +731,8 @@ class _Generation:
         device, B = first.device, first.shape[0]
         self.model, self.min_length, self.sampler = model, options.min_length, Sampler(options, B, device)
         self.times = torch.arange(options.max_length, device=device)
+        is_scored = torch.full((), False, device=device) | options.token_scores
+        self.wanted = (is_scored & (self.times >= 0)).nonzero()[:, 0]  # (N) or (0)
         self.limits = row_limits.minimum(self.sampler.limit)[:, None]  # (B, 1)
         ends = prepend_token(EOS_ID, stop, B, device)  # (B, 1 + E)
         self.automaton = PieceAutomaton(options.forbidden, options.allowed, B, device)
@@ -714,11 +754,15 @@ class _Generation:
     def run(self, first: Tensor) -> Generated:
         zeros, t = self.zeros, self.times.new_zeros(())
         scores, done = zeros.to(torch.get_default_dtype()), zeros + self.limits <= 0
-        texts = Texts(t, zeros, scores, done, self.automaton.start(zeros), zeros[..., None][..., :0])
+        none = zeros[..., None][..., :0]
+        texts = Texts(t, zeros, scores, done, self.automaton.start(zeros), none, scores[..., None][..., :0])
         texts = self._choose(repeated((first,), zeros.shape[1])[0], texts)
         texts, memory = _nested_loop(self._loop_condition, self._extend, (texts, self.model.memory))
         places = self.times.clamp(max=texts.sequences.shape[2])
-        return Generated(F.pad(texts.sequences, (0, 1)).index_select(2, places), texts.scores, memory)
+        tokens, token_log_p = (
+            F.pad(part, (0, 1)).index_select(2, places) for part in (texts.sequences, texts.token_log_p)
+        )
+        return Generated(tokens, texts.scores, token_log_p.index_select(2, self.wanted), memory)
 
     def _loop_condition(self, texts: Texts, state: State) -> Tensor:
         return texts.done.sum() < texts.done.numel()
@@ -734,22 +778,24 @@ class _Generation:
             log_p, state, _ = model.step(texts.tokens.flatten(), state)
             return self._choose(log_p, texts), state
 
-        start = texts._replace(sequences=texts.sequences[..., :0]), model.start()
-        last, state = _nested_loop(loop_condition, step, start)
+        empty = texts._replace(sequences=texts.sequences[..., :0], token_log_p=texts.token_log_p[..., :0])
+        last, state = _nested_loop(loop_condition, step, (empty, model.start()))
         sequences = torch.cat([texts.sequences, last.sequences], 2)
-        return last._replace(sequences=sequences), model.extended(state)
+        token_log_p = torch.cat([texts.token_log_p, last.token_log_p], 2)
+        return last._replace(sequences=sequences, token_log_p=token_log_p), model.extended(state)
 
     def _choose(self, free: Tensor, texts: Texts) -> Texts:  # (B K, V)
         """Return the texts with one more token each."""
-        t, _, scores, done, states, sequences = texts
+        t, _, scores, done, states, sequences, token_log_p = texts
         log_p = free.scatter(1, torch.where(t < self.min_length, self.early, self.late), self.banned)
         state = (self.constrained, log_p.argmax(1, keepdim=True), states)
         # This loop takes one step or none.
         _, chosen, states = while_loop(lambda left, *rest: left > 0, partial(self._constrain, log_p, t), state)
         tokens, gain = torch.where(done, PAD_ID, chosen.view_as(scores)), free.gather(1, chosen).view_as(scores)
-        sequences = torch.cat([sequences, tokens[..., None]], 2)
+        sequences, gain = torch.cat([sequences, tokens[..., None]], 2), torch.where(done, 0.0, gain)
+        token_log_p = torch.cat([token_log_p, gain[..., None]], 2)
         done_next = done | self.is_end.gather(1, tokens) | (t + 1 >= self.limits)
-        return Texts(t + 1, tokens, torch.where(done, scores, scores + gain), done_next, states, sequences)
+        return Texts(t + 1, tokens, scores + gain, done_next, states, sequences, token_log_p)
 
     def _constrain(self, log_p: Tensor, t: Tensor, left: Tensor, chosen: Tensor, states: Tensor) -> State:
         # What is computed from the loop's state stays in the loop.

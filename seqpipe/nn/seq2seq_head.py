@@ -113,7 +113,10 @@ class Seq2SeqHead(nn.Module, ABC):
         return 0.0
 
     def decide(self, sources: Sequence[StageOutputs], *, options: SearchOptions) -> dict[str, Tensor]:
-        """Return the likeliest or sampled texts (B, n_best, max_length) and their log-probabilities, best first."""
+        """Return the likeliest or sampled texts (B, n_best, max_length) and their log-probabilities, best first.
+
+        With the option `token_scores` also the log-probability of each token, as of `seqpipe.nn.search.Found`.
+        """
         source, first = self.read(sources), sources[0]["mask"]
         if self.equal_length:
             options = replace(options, max_length=first.shape[1] + 1)
@@ -125,8 +128,7 @@ class Seq2SeqHead(nn.Module, ABC):
             return self.log_p(logits), state, attention
 
         decoder, limits = RowsDecoder(step, (source.parts, source.mask), source.mask), self.row_limits(sources)
-        tokens, scores = beam_search(decoder, start, options, lengths=lengths, row_limits=limits)
-        return {"tokens": tokens, "scores": scores}
+        return beam_search(decoder, start, options, lengths=lengths, row_limits=limits)._asdict()
 
     def explain(self, sources: Sequence[StageOutputs], tokens: Tensor) -> dict[str, Tensor]:
         """Return the attention weights of the first text's tokens, (B, N, S), 0 after its end; {} without attention."""

@@ -28,8 +28,8 @@ from seqpipe.features.splitting import CUTS, Cut
 from seqpipe.files import JSON_DECODER, json_bytes, sha256
 from seqpipe.types import MOST_SIZE, OPTION_TYPES
 
-BUNDLE_FORMAT, NEWEST, OLDEST = "seqpipe-bundle", 4, 2
-OF_TEXTS = 3  # version of a bundle without pictures and sounds, which older runtimes read
+BUNDLE_FORMAT, NEWEST, OLDEST = "seqpipe-bundle", 5, 2
+OF_TEXTS, OF_MEDIA = 3, 4  # versions of bundles without log-probabilities in answers, which older runtimes read
 MANIFEST = "bundle.json"
 MOST_TOKENS = 1_000_000  # of one text, the maximum of `limits`
 LONGEST_REASON = 1_000  # characters
@@ -242,8 +242,12 @@ class Manifest(_Form):
 
     @property
     def version(self) -> int:
-        """Version of the format: the lowest whose runtimes compute all inputs."""
-        return NEWEST if any(entry.get("kind") in (*MEDIA,) for entry in self.inputs.values()) else OF_TEXTS
+        """Version of the format: the lowest whose runtimes compute all inputs and all keys of answers."""
+        parts = self.answer.get("parts")
+        heads = parts.values() if isinstance(parts, dict) else [self.answer]
+        if any(isinstance(head, Mapping) and head.get("log_score") for head in heads):
+            return NEWEST
+        return OF_MEDIA if any(entry.get("kind") in (*MEDIA,) for entry in self.inputs.values()) else OF_TEXTS
 
     def content(self) -> dict[str, object]:
         """Return the object of bundle.json, without its seal."""
@@ -320,8 +324,9 @@ def parse_manifest(data: bytes, what: str) -> Manifest:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
         raise BundleError(f"{what}: {_message(error.errors(include_url=False)[0])}") from error
-    if version < NEWEST == manifest.version:
-        message = f"its version is {version}, but pictures and sounds are inputs from version {NEWEST} on"
+    if version < manifest.version > OF_TEXTS:
+        needed = "log_score is a key of answers" if manifest.version == NEWEST else "pictures and sounds are inputs"
+        message = f"its version is {version}, but {needed} from version {manifest.version} on"
         raise BundleError(f"{what}: {message}; export it again")
     if version == OLDEST and "stop" in manifest.options and manifest.options["stop"]["type"] == "tokens":
         manifest.options["stop"]["type"] = "texts"  # found outside the graph, which may lack the option

@@ -78,7 +78,7 @@ class MinimalDecoder(NamedTuple):
 
 
 def find(decoder: Decoder, start: State, lengths: Tensor | None = None, **options: Any) -> tuple[Tensor, Tensor]:
-    return beam_search(decoder, start, SearchOptions(**options), lengths=lengths)
+    return beam_search(decoder, start, SearchOptions(**options), lengths=lengths)[:2]
 
 
 def places(sequences: list[Tokens]) -> tuple[Any, Any]:
@@ -211,6 +211,7 @@ NUMBERS: dict[str, Any] = {
     "no_repeat_ngram_size": 0,
     "temperature": 1.0,
     "top_p": 1.0,
+    "token_scores": False,
 }
 
 
@@ -272,8 +273,8 @@ def decide(table: Table, rows: Tensor, **given: Any) -> dict[str, Tensor]:
     for name in SIZES:
         given[name] = given[name].shape[0]
     start = (rows, torch.zeros_like(rows), torch.zeros_like(rows))
-    tokens, scores = find(table.decoder(rows), start, **given)
-    return {"tokens": tokens, "scores": scores}
+    lengths = given.pop("lengths")
+    return beam_search(table.decoder(rows), start, SearchOptions(**given), lengths=lengths)._asdict()
 
 
 @pytest.mark.parametrize("group", range(len(OPTIONS)), ids=lambda group: str(OPTIONS[group]))
@@ -407,11 +408,32 @@ def test_a_text_that_is_drawn_is_no_longer_than_there_are_numbers() -> None:
 def test_the_graph_finds_the_same_with_every_option(table: Table, graph: ExportedGraph) -> None:
     rows, cases = list(range(40)), [*OPTIONS, {"early_stopping": True}]
     cases += [{"uniform": torch.rand(40, K, N), "K": K, "temperature": 0.8, "top_p": 0.9, "top_k": 4} for K in (1, 3)]
+    cases += [{**options, "token_scores": True} for options in (*OPTIONS, *cases[-2:])]
     for options, K in itertools.product(cases, (1, 2, 5)):
         given = inputs(rows, options.get("K", K), min(2, options.get("K", K)), options)
         made, expected = graph(**given), decide(table, **given)
         assert np.array_equal(made["tokens"], expected["tokens"].numpy())
         assert np.abs(made["scores"] - expected["scores"].numpy()).max() < 1e-4
+        assert made["token_log_p"].shape == expected["token_log_p"].shape
+        assert np.abs(made["token_log_p"] - expected["token_log_p"].numpy()).max(initial=0.0) < 1e-4
+
+
+@pytest.mark.parametrize("options", [*OPTIONS, {"uniform": torch.rand(20, 3, N)}], ids=lambda one: " ".join(one))
+def test_the_score_of_a_token_is_its_entry_in_the_table_and_they_sum_to_that_of_the_text(
+    table: Table, options: dict[str, Any]
+) -> None:
+    rows = list(range(20))
+    found = decide(table, **inputs(rows, 3, 3, {**options, "token_scores": True}))
+    for row in rows:
+        real = found["scores"][row] > LOG_ZERO
+        sequences = written(found["tokens"][row])
+        assert len(sequences) == int(real.sum()) > 0
+        at, is_token = places(sequences)
+        expected = np.zeros((len(sequences), N))
+        expected[:, : at.shape[2]] = np.where(is_token, table.row(row)[0][*at], 0.0)
+        assert found["token_log_p"][row][real].numpy() == pytest.approx(expected, abs=1e-5)
+        assert found["scores"][row][real].numpy() == pytest.approx(expected.sum(1), abs=1e-4)
+        assert not found["token_log_p"][row][~real].any()
 
 
 @pytest.mark.parametrize("largest", [True, False])

@@ -40,8 +40,8 @@ class LMOptions(search.GenerationOptions):
     def of_search(self) -> search.SearchOptions:
         """Options of a beam search that returns all beams."""
         texts = {"forbidden": self.forbidden, "allowed": self.allowed}
-        stopping = {"min_length": self.min_length, "early_stopping": self.early_stopping}
-        return search.SearchOptions.of(self, n_best=self.beams, **texts, **stopping)
+        others = {name: getattr(self, name) for name in ("min_length", "early_stopping", "token_scores")}
+        return search.SearchOptions.of(self, n_best=self.beams, **texts, **others)
 
 
 class LM(nn.Module):
@@ -138,7 +138,8 @@ class LM(nn.Module):
     ) -> dict[str, Tensor]:
         """Continue the texts (B, T); return the tokens and the cache.
 
-        `tokens` (B, n_best, max_length) and their log-probabilities `scores`, the best first; with `score_prompt` the
+        `tokens` (B, n_best, max_length) and their log-probabilities `scores`, the best first; with `token_scores` the
+        log-probability of each token, `token_log_p`, as of `seqpipe.nn.search.Found`; with `score_prompt` the
         log-probability of each token of the prompt given those before, `prompt_scores` (B, T') (T' = T, or T - 1 where
         no [BOS] stands before); `present.ids` (B, P) and `present.0` …: what a later call takes as `past.…` beside the
         last token, of a text that has not ended, from one beam.
@@ -168,13 +169,17 @@ class LM(nn.Module):
             return search.beam_search(decoder, start, options.of_search, **rules)
 
         _, order = search.top_n(generated.scores, K)
-        texts = generated.tokens.gather(1, order[..., None].expand_as(generated.tokens))
-        tokens, scores = run_if(searches, search_beams, (texts, generated.scores.gather(1, order)))
+        texts, token_log_p = (
+            part.gather(1, order[..., None].expand_as(part)) for part in (generated.tokens, generated.token_log_p)
+        )
+        ranked = (texts, generated.scores.gather(1, order), token_log_p)
+        tokens, scores, token_log_p = run_if(searches, search_beams, ranked)
         n = torch.sym_min(options.n_best, K)
         ended = search.is_among(generated.tokens[:, 0], search.prepend_token(EOS_ID, stop, B, ids.device)).any(1)
         return {
             "tokens": tokens[:, :n],
             "scores": scores[:, :n],
+            "token_log_p": token_log_p[:, :n],
             "prompt_scores": self._token_scores(incremental, prompt, scored)[:, :-1],
             **incremental.export_cache(prompt.prefix.with_state(generated.memory), ended, options.keep_cache),
         }

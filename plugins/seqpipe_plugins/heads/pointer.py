@@ -153,7 +153,7 @@ class Pointer(nn.Module):
         max_length = mask.shape[1] + 1 if self.once else options.max_length
         search_options = SearchOptions.of(options, max_length=max_length)
         start = (*self._start(x, mask, state), chosen)
-        tokens, scores = beam_search(RowsDecoder(self.step, source, mask), start, search_options)
+        tokens, scores, _ = beam_search(RowsDecoder(self.step, source, mask), start, search_options)
         pointers = torch.where(tokens >= _FIRST_POSITION, tokens - _FIRST_POSITION, -1)
         if self.close:
             pointers = torch.where(tokens == EOS_ID, pointers[..., :1], pointers)

@@ -85,5 +85,8 @@ export function ranked(alternatives, drawOne) {
 
 export function score(part) {
   if (part.score === undefined || part.score === null) return null;
-  return el("p", { class: "score" }, el("span", {}, "score "), el("span", { class: "number" }, number(part.score)), track(part.score));
+  // The probability of a long text is tiny: its logarithm tells alternatives apart.
+  const isTiny = part.log_score !== undefined && part.score < 0.001;
+  const [name, shown] = isTiny ? ["log score ", String(part.log_score)] : ["score ", number(part.score)];
+  return el("p", { class: "score" }, el("span", {}, name), el("span", { class: "number" }, shown), track(part.score));
 }
