@@ -119,9 +119,9 @@ class Config:
             for name, right in misspelt_members(stage.cls, stage.kind):
                 problem = stage.problem(f"{describe(stage)}: its member {name!r} is not read; is it {right!r}?")
                 notes.append(f"note: {problem}")
-        usual = type(self.train.optimizer).model_fields["lr"].default
         for stage, message in checks.notes(self.inputs, self.head):
             notes.append(f"note: {stage.problem(f'{describe(stage)}: {message}')}")
+        usual = type(self.train.optimizer).model_fields["lr"].default
         for key, rate in self.learning_rates.items():
             if rate > MOST_TIMES * usual:
                 message = f"is over {MOST_TIMES} times the default of {self.train.optimizer.use}, {usual:g}; lower it"
