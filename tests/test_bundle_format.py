@@ -367,7 +367,7 @@ def test_the_second_runtime_reads_the_same_n_grams(words: int, lengths: tuple[in
 
 
 def test_the_second_runtime_reads_any_tags_as_seqpipe_does() -> None:
-    tags = ("O", "B-x", "I-x", "E-x", "S-x", "L-x", "U-x", "I-y", "B", "I", "B-", "I-x-y", "O-x", "NOUN", "Bx", "")
+    tags = ("O", "B-x", "I-x", "E-x", "S-x", "L-x", "U-x", "M-x", "I-y", "B", "I", "B-", "I-x-y", "O-x", "NOUN", "Bx", "")
     for some in itertools.chain.from_iterable(itertools.product(tags, repeat=n) for n in range(4)):
         assert [(label, a, b + 1) for label, a, b in second_runtime.spans(some)] == schemes.spans(some)
 

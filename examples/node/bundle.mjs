@@ -289,8 +289,8 @@ function spans(tags) {
   const ranges = [];
   let before = null;
   tags.forEach((tag, i) => {
-    const [, letter, label] = /^([BIESLU])(?:-(.*))?$/su.exec(tag) ?? [];
-    const now = letter && { prefix: { L: "E", U: "S" }[letter] ?? letter, label: label || "_" };
+    const [, letter, label] = /^([BIMESLU])(?:-(.*))?$/su.exec(tag) ?? [];
+    const now = letter && { prefix: { M: "I", L: "E", U: "S" }[letter] ?? letter, label: label || "_" };
     if (now && ("BS".includes(now.prefix) || !before || "ES".includes(before.prefix) || before.label !== now.label))
       ranges.push([now.label, i, i]);
     else if (now) ranges.at(-1)[2] = i;

@@ -1191,9 +1191,9 @@ def spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 def split_tag(tag: str) -> tuple[str, str] | None:
     """Prefix and label; None if the tag is outside."""
     prefix, _, label = tag.partition("-")
-    if prefix not in tuple("BIESLU"):
+    if prefix not in tuple("BIMESLU"):
         return None
-    return {"L": "E", "U": "S"}.get(prefix, prefix), label or "_"
+    return {"M": "I", "L": "E", "U": "S"}.get(prefix, prefix), label or "_"
 
 
 def matches_golden(answer: Any, golden: Any, tolerance: float = 0.0001) -> bool:
