@@ -62,12 +62,7 @@ class SelfAttention(nn.Module):
         self.dim, self.residual, self.causal = dim, residual, causal
         self.scale = dim**0.5 if scale else 1.0
         self.positions = position_embeddings(positions, dim, longest)
-        if score == "location" and causal:
-            raise UsageError("causal: the score location reads the last token; choose another score, or causal: false")
-        self.max_tokens = longest if score == "location" else None
-        self.attention = Attention(
-            dim, dim, score=score, units=units, heads=heads, positions=longest, combine=combine, dropout=dropout
-        )
+        self.attention = Attention(dim, dim, score=score, units=units, heads=heads, combine=combine, dropout=dropout)
 
     @staticmethod
     def context(options: Mapping[str, Any]) -> str:
