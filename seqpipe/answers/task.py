@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -345,15 +346,19 @@ def list_examples(examples: Sequence[str]) -> str:
 
 
 def folded_label(label: str) -> str:
-    """Return a label without differences of case, Unicode form and white space."""
-    return " ".join(normalize("NFKC", normalize("NFKC", label).casefold()).split())
+    """Return a label without differences of case, Unicode form, white space and the decimals of a whole number."""
+    return _whole_number(" ".join(normalize("NFKC", normalize("NFKC", label).casefold()).split()))
+
+
+_whole_number = partial(re.compile(r"^([+-]?\d+)\.0+$").sub, r"\1")  # 1.0 as 1
 
 
 _FOLDS: Mapping[str, Callable[[str], str]] = {
     "white space": lambda label: " ".join(label.split()),
     "Unicode form": partial(normalize, "NFKC"),
     "case": str.casefold,
-    "case, Unicode form and white space": folded_label,
+    "the decimals of a whole number": _whole_number,
+    "case, Unicode form, white space or decimals": folded_label,
 }
 
 

@@ -1,13 +1,14 @@
-"""Warnings about data that misleads: texts of dev or test in train, texts with several answers, empty targets."""
+"""Warnings about data that misleads: texts of dev or test in train, fields that tell the label, empty targets."""
 
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from seqpipe.answers.task import list_examples
-from seqpipe.answers.types import PASSAGE
+from seqpipe.answers.types import PASSAGE, WHOLE_TEXT
 from seqpipe.config.contract import build_component, is_self_supervised
 from seqpipe.config.loader import Config
 from seqpipe.features.document import Record
@@ -17,6 +18,11 @@ from seqpipe.training.artifacts import Artifacts
 
 # About 400 bytes are kept of a record: the hashes of its input and its answers, and its place, never its text.
 MAX_COMPARED_RECORDS = 200_000  # records of each file that are compared
+MAX_VALUES = 1_000  # of a field that may tell the label; each of them is counted
+TELLING_SHARE = 0.99  # of the records, from which on a field tells their label
+MIN_RECORDS_OF_VALUE = 10  # on average; the values of fewer records tell any label
+MAX_SPLITS = 20
+SPLIT_FIELDS = ("split", "fold")  # by which other tools divide a file
 
 
 def data_faults(
@@ -56,6 +62,12 @@ def data_faults(
     folded_train: dict[int, str] = {}
     # By head and the hash of an input: the place of its first record, and of those that contradict it.
     contradicting: dict[str, dict[int, list[str]]] = {head: {} for head in judged}
+    # By head and field, where several fields are read: for each value of the field, how many records have each label.
+    labelled = [head for head, part in judged.items() if part.has_labels and part.subject == WHOLE_TEXT]
+    told: dict[tuple[str, str], dict[str, Counter[int]]] = {
+        (head, field): defaultdict(Counter) for head in labelled for field in fields if len(fields) > 1
+    }
+    splits: dict[str, Counter[str]] = {field: Counter() for field in SPLIT_FIELDS if field not in (*fields, data.group)}
     note = ""
     for name, records in sets.items():
         same, similar, empty, count = list[str](), list[str](), list[str](), 0
@@ -83,6 +95,11 @@ def data_faults(
                 first[key] = name, place, count - 1 if isinstance(records, Sequence) else answers_of(record)
             if name == "train":
                 folded_train.setdefault(folded, place)
+                for (head, field), by_value in told.items():
+                    if len(by_value) < MAX_VALUES:
+                        by_value[str(values[field])][_digest(judged[head].gold(record))] += 1
+                for field in splits.keys() & record.keys():
+                    splits[field][str(record[field])] += 1
             elif first_set == "train":
                 same.append(f"{place} is {first_place}")
             elif folded in folded_train:
@@ -95,6 +112,17 @@ def data_faults(
         for places, what, cure in (*repeated, (empty, "have an empty target", "write their targets, or remove them")):
             if places:
                 yield f"{name}: {len(places):,} of {count:,} records {what}: {list_examples(places)}; {cure}{note}"
+    for field, parts_of_file in splits.items():
+        if 1 < len(parts_of_file) <= MAX_SPLITS:
+            listed = ", ".join(f"{part!r} ({count:,})" for part, count in parts_of_file.most_common())
+            unused = f"train: nothing reads the field {field!r}, so records of all its values are trained on: {listed}"
+            yield f"{unused}; write each to a file of its own, of data.train, dev or test, or remove the field{note}"
+    for (head, field), by_value in told.items():
+        every = sum(by_value.values(), Counter[int]())
+        known, size = sum(max(counts.values()) for counts in by_value.values()), every.total()
+        if len(by_value) * MIN_RECORDS_OF_VALUE <= size and known >= TELLING_SHARE * size > max(every.values()):
+            where, tells = f"{head}: " if head else "", f"tells the label of {known:,} of {size:,} records"
+            yield f"{where}the input field {field!r} {tells}; read it only if new texts have it too{note}"
     for head, groups in contradicting.items():
         if groups:
             where, labels = f"{head}: " if head else "", "labels" if judged[head].has_labels else "answers"

@@ -41,7 +41,7 @@ def tagged(*tags: list[str]) -> list[dict[str, Any]]:
             [
                 "the labels 'sport' (2), 'Sport' (1) differ only by case, and count as different",
                 "the labels 'cafe\u0301' (1), 'caf\u00e9' (1) differ only by Unicode form",
-                "the labels 'new  York' (1), 'NEW york' (1) differ only by case, Unicode form and white space",
+                "the labels 'new  York' (1), 'NEW york' (1) differ only by case, Unicode form, white space or decimals",
             ],
         ),
         (
@@ -49,6 +49,12 @@ def tagged(*tags: list[str]) -> list[dict[str, Any]]:
             [{"labels": [*"abcdABCD"]}] * 2,
             ["the labels 'A' (2), 'a' (2); 'B' (2), 'b' (2); 'C' (2), 'c' (2); and 1 more differ only by case"],
         ),
+        (
+            Label(["1", "1.0", "2.0", "10"]),
+            labelled("1", "1.0", "1.0", "2.0", "10"),
+            ["the labels '1.0' (2), '1' (1) differ only by the decimals of a whole number, and count as different"],
+        ),
+        (Label(["1.5", "15", "v1", "v1.0"]), labelled("1.5", "15", "v1", "v1.0"), []),
         (Tags(["O", "o"]), tagged(["O", "o"], ["O"]), ["the labels 'O' (2), 'o' (1) differ only by case"]),
         (Label(["a", "b", "none"], out_of_scope="none"), labelled("a", "none"), []),
         (Labels(["a", "b"]), [{"labels": ["a"]}, {"labels": []}], ["all have the label 'a' (2 records)"]),

@@ -168,6 +168,61 @@ def test_each_of_several_heads_is_named(tmp_path: Path) -> None:
     assert message.startswith("mood: 1 text has different labels")
 
 
+def topics(count: int, known: int) -> list[dict[str, str]]:
+    """Records whose topic tells the label in this number of them, and a mood that tells nothing."""
+    rows = [(i, "food" if i % 2 else "drink") for i in range(count)]
+    wrong = {"food": "d", "drink": "f"}
+    return [
+        {
+            "text": f"text {i}",
+            "label": label,
+            "topic": label[0] if i < known else wrong[label],
+            "mood": "xy"[i // 2 % 2],
+        }
+        for i, label in rows
+    ]
+
+
+def column(folder: Path, field: str, records: list[dict[str, str]]) -> list[str]:
+    config = load_config(pipeline(folder, "label", train=records), [f"embedding.column={field}"])
+    form = data_form(config)
+    train = form.read(config.data.train)
+    return [*data_faults(config, fit_artifacts(config, train), train, [])]
+
+
+def test_a_field_that_tells_the_label_of_nearly_all_records_is_named(tmp_path: Path) -> None:
+    message = "the input field 'topic' tells the label of 99 of 100 records"
+    (line,) = column(tmp_path, "topic", topics(100, 99))
+    assert line.startswith(message)
+    assert column(tmp_path, "topic", topics(100, 98)) == []
+    assert column(tmp_path, "mood", topics(100, 100)) == []
+    # Values of few records tell any label, and a label of nearly all records is told by any field.
+    assert column(tmp_path, "mood", [{**row, "mood": row["text"]} for row in topics(100, 100)]) == []
+    rare = [{**row, "label": "food" if i else "drink"} for i, row in enumerate(topics(200, 200))]
+    assert column(tmp_path, "topic", rare) == []
+
+
+def test_both_texts_of_a_pair_may_tell_the_label(tmp_path: Path) -> None:
+    tokenizer = {"use": "words", "field": ["text", "topic"]}
+    (line,) = faults(tmp_path, "label", tokenizer=tokenizer, train=topics(60, 60))
+    assert "the input field 'topic' tells the label of 60 of 60 records" in line
+
+
+@pytest.mark.parametrize("field", ["split", "fold"])
+def test_a_column_that_divides_a_file_elsewhere_is_named_as_unused(tmp_path: Path, field: str) -> None:
+    records = [{**row, field: ("train", "train", "test")[i % 3]} for i, row in enumerate(topics(30, 30))]
+    (line,) = faults(tmp_path, "label", train=records)
+    listed = "records of all its values are trained on: 'train' (20), 'test' (10)"
+    assert line.startswith(f"train: nothing reads the field '{field}', so {listed}")
+    assert faults(tmp_path, "label", train=[{**row, field: "train"} for row in records]) == []
+    assert faults(tmp_path, "label", train=[{**row, field: row["text"]} for row in records]) == []
+    path = pipeline(tmp_path, "label", train=records)
+    grouped = load_config(path, [f"data.group={field}", "data.dev=0.3"])
+    form = data_form(grouped)
+    train = form.read(grouped.data.train)
+    assert not any(field in line for line in data_faults(grouped, fit_artifacts(grouped, train), train, []))
+
+
 def test_of_a_large_file_the_first_records_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_COMPARED_RECORDS", 3)
     train = [{"text": f"tea {i}", "label": "ab"[i % 2]} for i in range(5)]
