@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.types import Masking
 from seqpipe.batch.tables import answer_table, reader_for
+from seqpipe.errors import UsageError
 from seqpipe.evaluation.scores import PERTURBATIONS, robustness, swap
-from seqpipe.evaluation.text_scores import ScoredText, text_scores
+from seqpipe.evaluation.text_scores import ScoredText, target_scores, text_scores
 from seqpipe.features.parts import read_part
 from seqpipe.files import Rows
 from seqpipe.runtime import bundle
@@ -61,6 +63,29 @@ class Model(OpenedBundle):
             options: Decode options of the bundle, and `on_error` and `option_fields` as of a call.
         """
         return answer_table(self, table, [field] if isinstance(field, str) else field, options)
+
+    def score(self, inputs: Any, texts: Any, *, token_scores: bool = False) -> Any:
+        """Return given texts as the answers to given inputs, with their `score` and `log_score` (teacher forcing).
+
+        Args:
+            inputs: An input, or a list of them; of a language model a prompt.
+            texts: The text that may answer the input, or a list of such texts; for a list of inputs a list of either.
+            token_scores: Whether the answers have their `tokens`, each with its log-probability.
+
+        Raises:
+            DataError: for a text that the model cannot write, or an input that cannot be answered.
+            UsageError: if the model generates no text, or if there are more inputs than texts or the reverse.
+        """
+        several = isinstance(inputs, list | tuple)
+        sources, given = (inputs, texts) if several else ([inputs], [texts])
+        if not isinstance(given, list | tuple) or len(sources) != len(given):
+            raise UsageError(f"score: {len(sources)} inputs need a list of as many texts")
+        rows = [[text] if isinstance(text, str) else [*text] for text in given]
+        pairs = ((self.record(source), text) for source, row in zip(sources, rows, strict=True) for text in row)
+        answers = target_scores(self.predictor, pairs, token_scores)
+        scored = [[*islice(answers, len(row))] for row in rows]
+        results = [row[0] if isinstance(text, str) else row for row, text in zip(scored, given, strict=True)]
+        return results if several else results[0]
 
     def log_probability(self, inputs: Any, *, masking: Masking = "token") -> Any:
         """Return the log-probability of a text or record under a language model; a list of them for a list.

@@ -32,6 +32,7 @@ from seqpipe.batch.tables import (
 )
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
+from seqpipe.evaluation.text_scores import target_scores
 from seqpipe.features.document import Record, locate_words
 from seqpipe.features.media import with_paths
 from seqpipe.features.sources import media_fields, numeric_fields, one_text, read_fields
@@ -468,6 +469,36 @@ class _Answering:
                 message = f"warning: input {self.count} is {warning}; each such answer has the key {WARNING!r}"
                 Console().say(message)
             self._write({} if isinstance(record, DataError) else record, answer)
+
+
+def score_file(
+    model: OpenedBundle, source: Path | None, form: str, names: Sequence[str], target: str, token_scores: bool
+) -> None:
+    """Score the text in the field `target` of each record as its answer; print the record with the key `answer`.
+
+    A line of plain text is the texts of the input and that text, separated by tabs. `names` are those of `Columns`.
+    """
+    columns, rows = Columns(model, names), deque[Record]()
+    form = input_format(model, form, source, [*columns.names, target])
+    records: Iterable[tuple[Record | DataError, object]]
+    if source and form in TABLES:
+        records = read_rows(model, source, form, columns)
+    elif form == "text":
+        fields = (*columns.fields, target)
+        records = ((plain_record(raise_error(line), fields, where), where) for line, where in read_lines(source))
+    else:
+        records = read_inputs(model, source, form)
+
+    def pairs() -> Iterator[tuple[Record, str]]:
+        for record, where in records:
+            rows.append(raise_error(record))
+            if not isinstance(text := rows[-1].get(target), str):
+                known = ", ".join(rows[-1])
+                raise DataError(f"{where}: no text {target!r} to score (there is: {known}); name it with --target")
+            yield model.record({**columns.record(rows[-1], where), "where": where}), text
+
+    for answer in target_scores(model.predictor, pairs(), token_scores):
+        _write_out(_line(rows.popleft(), answer, "jsonl", model.predictor.kind))
 
 
 def stream_file(model: OpenedBundle, job: PredictJob, source: Path | None) -> None:

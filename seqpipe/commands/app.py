@@ -36,6 +36,7 @@ from seqpipe.commands.plugins import app as plugins_app
 from seqpipe.commands.predict import predict
 from seqpipe.commands.run import export, features, run, train
 from seqpipe.commands.schema import schema
+from seqpipe.commands.score import score
 from seqpipe.commands.serve import serve
 from seqpipe.commands.vectors import distill_vectors, vectors
 from seqpipe.commands.verify import verify
@@ -54,7 +55,7 @@ app = typer.Typer(
 )
 _GROUPS = {
     "Everyday": (init, check, run, train, evaluate, report, compare, runs, predict, serve),
-    "Evaluation": (minimal_pairs, robustness, merge),
+    "Evaluation": (score, minimal_pairs, robustness, merge),
     "Data": (candidates, vectors),
     "Deploy": (export, convert, verify, bench, doctor),
     "Extend": (schema,),

@@ -1,4 +1,4 @@
-"""Log-probabilities of texts under a language model, and their use on minimal pairs."""
+"""Log-probabilities of texts: as answers to given sources, or under a language model, and those of minimal pairs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
+from seqpipe.answers.answer_types import WrittenText
 from seqpipe.answers.base import TextScorer
-from seqpipe.answers.text import MAX_LOGITS
+from seqpipe.answers.text import END, MAX_LOGITS, SCORE_PROMPT, TOKEN_LOG_P, TOKEN_SCORES, Generation, Text
 from seqpipe.answers.types import Masking, Metric, Part, Scores, ScoringRow
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.document import Arrays, Doc, Record, field_names, location
+from seqpipe.features.document import Arrays, Doc, Record, field_names, location, padded
+from seqpipe.features.encoding import text_excerpt
 from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK
 from seqpipe.files import JSON_DECODER, file_lines
-from seqpipe.runtime.decode_options import resolve_options
-from seqpipe.runtime.predictor import RUN_TOKENS, Predictor, batches, chunks
+from seqpipe.runtime.decode_options import MAX_LENGTH, PREFIX, WIDTHS, length_options, resolve_options
+from seqpipe.runtime.predictor import RUN_TOKENS, Predictor, batches, chunks, raise_error
 
 TEXTS_PER_CHUNK = 256  # texts scored at a time
 _UNKNOWN = SPECIALS.index(UNK)
@@ -129,6 +131,76 @@ def _rows(scorer: TextScorer, source: TextSource, doc: Doc, text: ScoredText, ma
         return scorer.scoring_rows(doc, part, masking)
     except DataError as error:
         raise DataError(f"{location(text.record)}{error}") from None
+
+
+# Given texts as answers to given sources: the graph writes them, token by token (teacher forcing).
+
+
+def target_scores(
+    predictor: Predictor, pairs: Iterable[tuple[Record, str]], token_scores: bool = False
+) -> Iterator[WrittenText]:
+    """Yield each text as the answer to its record, with its score.
+
+    Args:
+        predictor: A predictor with PyTorch or onnxruntime.
+        pairs: Records, each with a text that may answer it; of a language model a continuation of the prompt.
+        token_scores: Whether the answers have their tokens, each with its log-probability.
+
+    Raises:
+        UsageError: if the model generates no text, or if its graph cannot be made to write a given one.
+        DataError: for a record that cannot be answered, or a text that the model cannot write for it.
+    """
+    kind, known = predictor.kind, predictor.options
+    if not isinstance(kind, Text):
+        fix = "use a bundle with a single head that generates text"
+        raise UsageError(f"answers of kind {kind.kind!r} are no generated texts, which are scored; {fix}")
+    needed = [SCORE_PROMPT] if kind.is_generated else [PREFIX, TOKEN_SCORES][: 1 + token_scores]
+    if missing := [name for name in needed if name not in known]:
+        fix = "export the run again; a head of a plugin must declare it"
+        raise UsageError(f"the bundle has no decode option {missing[0]!r}, by which a given text is scored: {fix}")
+    most = MAX_LOGITS // kind.tokenizer.get_vocab_size() if kind.is_generated else RUN_TOKENS
+    for chunk in chunks(pairs, TEXTS_PER_CHUNK):
+        records, texts = zip(*chunk, strict=True)
+        docs, answers = predictor.docs(records), dict[int, Any]()
+        rows = [[*raise_error(ids), END] for ids in kind.encode(texts, docs, records)]
+        for record, doc, text, row in zip(records, docs, texts, rows, strict=True):
+            if min(row) < END or not kind.text_length(doc):
+                fault = f"{text_excerpt(text)} has a word that is in neither the vocabulary nor the source"
+                raise DataError.at(record, f"{fault}; remove it" if min(row) < END else "the source has no token")
+            if kind.is_generated and (count := len(doc) + len(row)) > (limit := predictor.limits.tokens):
+                raise DataError.at(record, f"prompt, text and end have {count:,} tokens, over the limit of {limit:,}")
+        lengths = [len(doc) + len(row) for doc, row in zip(docs, rows, strict=True)]
+        for at in batches(lengths, tokens=max(1, min(RUN_TOKENS, most))):
+            batch = [docs[i] for i in at], padded([rows[i] for i in at])["ids"]
+            decision = (_scored_by_prompt if kind.is_generated else _scored_by_prefix)(predictor, *batch, token_scores)
+            answers |= zip(at, predictor.read(batch[0], decision), strict=True)
+            for i, row in zip(at, decision["tokens"][:, 0].tolist(), strict=True):
+                if [token for token in row if token] != rows[i]:
+                    fault = f"the model cannot write {text_excerpt(texts[i])} for this source, only another length"
+                    raise DataError.at(records[i], f"{fault}; remove it")
+        yield from (answers[i] for i in range(len(docs)))
+
+
+def _scored_by_prefix(predictor: Predictor, docs: Sequence[Doc], tokens: np.ndarray, token_scores: bool) -> Arrays:
+    """Return the decision about a batch of sources with the prefix (B, N), which includes an end."""
+    chosen = dict.fromkeys(WIDTHS, 1) | ({TOKEN_SCORES: True} if token_scores else {})
+    options = resolve_options(predictor.options, chosen, predictor.kind).of(docs) | {PREFIX: tokens}
+    options |= length_options(0, tokens.shape[1]) if MAX_LENGTH in options else {}
+    return predictor.run(predictor.featurizer.collate(docs) | options)
+
+
+def _scored_by_prompt(predictor: Predictor, docs: Sequence[Doc], tokens: np.ndarray, token_scores: bool) -> Arrays:
+    """Return the decision that a language model would make with these tokens (B, N), read as the end of the prompts."""
+    kind, written = cast(Generation, predictor.kind), [[i for i in row if i] for row in tokens.tolist()]
+    options = resolve_options(predictor.options, kind.scoring_options, kind).arrays
+    prompts = padded([[*doc.ids, *row] for doc, row in zip(docs, written, strict=True)])
+    scores = predictor.run(predictor.featurizer.collate(docs) | options | prompts)["prompt_scores"]
+    log_p = np.zeros(tokens.shape)
+    for row, (doc, ids) in enumerate(zip(docs, written, strict=True)):
+        first = len(doc) - (not kind.adds_bos)
+        log_p[row, : len(ids)] = scores[row, first : first + len(ids)]
+    decision = {"tokens": tokens[:, None], "scores": log_p.sum(1, keepdims=True).astype(np.float32)}
+    return decision | ({TOKEN_LOG_P: log_p[:, None]} if token_scores else {})
 
 
 # Minimal pairs and alternatives, of which one is right, read from a file.
