@@ -165,7 +165,8 @@ def head_answer_from(manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -
     if ANSWER_KINDS[name].needs_tokenizer and tokenizer is None:
         raise BundleError(f"answer kind {name!r} lacks its target tokenizer; export it again")
     kind = ANSWER_KINDS[name].from_manifest(manifest, tokenizer)
-    kind.log_score = manifest.get(LOG_SCORE) is True
+    if kind.log_score and manifest.get(LOG_SCORE) is not True:  # a bundle before version 5
+        kind.log_score = False
     if manifest.get("every_token") and not kind.needs_tokenizer:  # a kind that writes text reads this itself
         kind.every_token = kind.reads_blanks = True
     return kind

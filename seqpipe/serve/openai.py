@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
+from itertools import accumulate
 from typing import Annotated, Any, Literal, cast
 
 import numpy as np
@@ -19,7 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from seqpipe.answers.answer_types import VectorAnswer
-from seqpipe.answers.text import GeneratedText
+from seqpipe.answers.text import TOKEN_SCORES, GeneratedText, Generation
 from seqpipe.errors import DataError
 from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes
@@ -47,7 +48,8 @@ _CODES = {404: "model_not_found", 429: "rate_limit_exceeded"}
 Answer = Callable[[Request], Awaitable[Response]]
 MAX_TOKENS = 16  # OpenAI's default
 _NEUTRAL: Mapping[str, Any] = {"best_of": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}}
-_STANDS_FOR = ("max_length", "beams", "n_best")  # decode options that are set by keys of other names
+# Decode options that are set by keys of other names.
+_STANDS_FOR = ("max_length", "beams", "n_best", TOKEN_SCORES)
 _MAX_SEED = 1 << 31
 Texts = Annotated[
     str | Annotated[list[str], MinLen(1)],
@@ -87,6 +89,7 @@ class CompletionRequest(Body):
     stream: bool = False
     stream_options: StreamOptions | None = None
     echo: bool = False
+    logprobs: Annotated[int | None, Field(ge=0)] = None
     user: str = ""
 
 
@@ -221,7 +224,10 @@ async def complete(request: Request, catalog: Catalog, settings: Settings) -> Re
         for alternative in alternatives:
             text = alternative["generated_text"]
             content = (prompt if parsed.echo else "") + text.removeprefix(replace_surrogates(prompt))
-            choices.append({**_part(content, len(choices)), "finish_reason": text.finish_reason})
+            choice = {**_part(content, len(choices)), "finish_reason": text.finish_reason}
+            if parsed.logprobs is not None:
+                choice["logprobs"] = _logprobs(cast(Generation, service.model.predictor.kind), alternative)
+            choices.append(choice)
             written += text.tokens
     read = sum(await asyncio.to_thread(count_tokens, service.model, prompts))
     content = {**base, "choices": choices, "usage": _usage(read, written)}
@@ -242,7 +248,16 @@ def _parse(service: Service, body: Mapping[str, Any]) -> tuple[CompletionRequest
             raise WrongKeyError(name, f"{value} is over the limit of {limit}")
     if request.stream_options and not request.stream:
         raise WrongKeyError("stream_options", "needs a stream; add stream: true")
+    if request.logprobs is not None:
+        reasons = {
+            "the likeliest tokens are not known, only those that are written; set it to 0": request.logprobs > 0,
+            "a stream and an echo have none; omit stream and echo": request.stream or request.echo,
+            "the bundle was exported without them; export it again": TOKEN_SCORES not in known,
+        }
+        if reason := next((reason for reason, holds in reasons.items() if holds), None):
+            raise WrongKeyError("logprobs", reason)
     options = {name: body[name] for name in own if body.get(name) is not None}
+    options |= {} if request.logprobs is None else {TOKEN_SCORES: True}
     options |= request.model_dump(include={"temperature", "seed", "top_p", "stop"}, exclude_unset=True)
     options["max_length"] = request.max_tokens
     if request.n > 1:
@@ -250,6 +265,22 @@ def _parse(service: Service, body: Mapping[str, Any]) -> tuple[CompletionRequest
     if options.get("temperature") != 0:  # sampling is OpenAI's default; temperature 0 is greedy search
         options.setdefault("seed", secrets.randbelow(_MAX_SEED))
     return request, options
+
+
+def _logprobs(kind: Generation, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return OpenAI's log-probabilities of the tokens of an answer, without its end: their texts, which make its text.
+
+    A character of several tokens is in the text of none of them.
+    """
+    scored, pieces = answer["tokens"][: answer["generated_text"].tokens], kind.written_bytes.pieces
+    texts = [pieces[kind.token_ids("logprobs", [token["token"]])[0]] for token in scored]
+    ends = [len(before.decode(errors="ignore")) for before in accumulate(texts, initial=b"")]
+    return {
+        "tokens": [text.decode(errors="replace") for text in texts],
+        "token_logprobs": [token["log_score"] for token in scored],
+        "top_logprobs": None,
+        "text_offset": ends[:-1],
+    }
 
 
 def own_options(known: Known) -> list[str]:

@@ -256,7 +256,9 @@ _SHAPE: Schema = array({"type": "integer", "minimum": -1})
 _INPUT = obj(name=TEXT, datatype=texts_schema([BYTES]), shape=_SHAPE)
 _TYPED: Mapping[str, Schema] = {"name": TEXT, "datatype": texts_schema([BYTES, FP32, INT64]), "shape": _SHAPE}
 _TENSOR = obj(["data", "parameters"], **_TYPED, data={"type": "array"}, parameters=_ANY)
-_CHOICE = obj(index=_COUNT, text=TEXT, logprobs={"type": "null"}, finish_reason=texts_schema(["stop", "length"]))
+_TOKENS = {"tokens": array(TEXT), "token_logprobs": array({"type": "number"}), "text_offset": array(_COUNT)}
+_LOGPROBS: Schema = {"anyOf": [{"type": "null"}, obj(**_TOKENS, top_logprobs={"type": "null"})]}
+_CHOICE = obj(index=_COUNT, text=TEXT, logprobs=_LOGPROBS, finish_reason=texts_schema(["stop", "length"]))
 _MODEL = obj(id=TEXT, object={"const": "model"}, created=_COUNT, owned_by=TEXT)
 _VECTOR: Schema = {"anyOf": [array({"type": "number"}), {**TEXT, "contentEncoding": "base64"}]}
 _EMBEDDING = obj(object={"const": "embedding"}, index=_COUNT, embedding=_VECTOR)

@@ -156,7 +156,8 @@ def test_alternatives_come_best_first_and_impossible_ones_not_at_all() -> None:
     assert [part["score"] for part in first] == [0.5, 0.25, 0.125]
     assert first[1]["spans"] == [{"entity_group": "city", "word": "York", "start": 8, "end": 12}]
     assert first[2]["spans"] == []
-    assert second == [{"spans": [], "score": 0.5}]
+    assert [part["log_score"] for part in first] == pytest.approx(np.log([0.5, 0.25, 0.125]).tolist())
+    assert second == [{"spans": [], "score": 0.5, "log_score": pytest.approx(np.log(0.5))}]
     tagged, _ = Tags(LABELS).answers([DOC, SHORT], more)
     assert [word["entity"] for word in tagged[1]["tags"]] == ["O", "O", "B-city", "O"]
 
@@ -195,16 +196,45 @@ def test_text_is_read_up_to_its_end_token_or_whole() -> None:
     tokens = np.concatenate([spelled("ab ca"), spelled("bb ca")])
     tokens[0, 0, 2] = END  # "ab", then tokens that are never read
     answers = Text(WRITER).answers([SHORT, SHORT], {"tokens": tokens, "scores": np.log([[0.5], [0.25]])})
-    assert answers == [{"generated_text": "ab", "score": 0.5}, {"generated_text": "bb ca", "score": 0.25}]
+    assert [(answer["generated_text"], answer["score"]) for answer in answers] == [("ab", 0.5), ("bb ca", 0.25)]
     assert Text(WRITER).decode(WRITER.encode("a b").ids, SHORT) == "a b"
 
 
 def test_several_texts_come_best_first_without_impossible_ones() -> None:
     arrays = {"tokens": spelled("a", "b", "c"), "scores": np.array([[np.log(0.5), np.log(0.25), -np.inf]])}
     (answer,) = Text(WRITER).answers([SHORT], arrays)
-    assert answer == [{"generated_text": "a", "score": 0.5}, {"generated_text": "b", "score": 0.25}]
+    assert [(part["generated_text"], part["score"]) for part in answer] == [("a", 0.5), ("b", 0.25)]
     task = task_of(Text(WRITER))
     assert (task.predicted(answer), task.predicted(Text(WRITER).empty(False))) == ("a", "")
+
+
+def test_texts_whose_probability_rounds_to_zero_are_told_apart_by_its_logarithm() -> None:
+    log_p = np.array([[-300.12345, -300.12348]], np.float32)
+    assert log_p[0, 0] > log_p[0, 1]
+    kind, arrays = Text(WRITER), {"tokens": spelled("a", "b"), "scores": log_p}
+    ((first, second),) = kind.answers([SHORT], arrays)
+    assert first["score"] == second["score"] == 0.0
+    assert [np.float32(part["log_score"]) for part in (first, second)] == log_p[0].tolist()
+    assert kind.lines([first, second]) == ["a (log -300.12344)", "b (log -300.12347)"]
+    before = head_answer_from({"kind": "text", "target": None}, WRITER)  # of a bundle before version 5
+    assert before.answers([SHORT], arrays) == [
+        [{"generated_text": "a", "score": 0}, {"generated_text": "b", "score": 0}]
+    ]
+    assert (before.empty(False), "log_score" in before.manifest()) == ({"generated_text": "", "score": 1.0}, False)
+
+
+def test_an_answer_has_its_tokens_with_their_log_probabilities_if_the_graph_returns_them() -> None:
+    tokens = spelled("ab", "b")
+    arrays = {"tokens": tokens, "scores": np.array([[-3.0, -5.5]], np.float32)}
+    assert "tokens" not in Text(WRITER).answers([SHORT], arrays | {"token_log_p": np.zeros((1, 2, 0))})[0][0]
+    log_p = np.array([[[-0.5, -1.0, -1.5], [-4.0, -1.5, 0.0]]], np.float32)
+    ((first, second),) = Text(WRITER).answers([SHORT], arrays | {"token_log_p": log_p})
+    assert [(token["token"], token["log_score"]) for token in first["tokens"]] == [
+        ("a", -0.5),
+        ("b", -1),
+        ("[EOS]", -1.5),
+    ]
+    assert [(token["token"], token["log_score"]) for token in second["tokens"]] == [("b", -4.0), ("[EOS]", -1.5)]
 
 
 def test_the_reference_of_text_is_a_field_of_the_record() -> None:
@@ -214,6 +244,7 @@ def test_the_reference_of_text_is_a_field_of_the_record() -> None:
         task_of(Text(WRITER, "answer")).gold({"target": "ab"})
 
 
+HELLO = {"generated_text": "hello", "score": 0.5, "log_score": -0.5}
 BERN = {"score": 1.0, "word": "Bern", "start": 0, "end": 4}
 YES = Candidate(CandidateTexts(("a",), None, ("yes",)))
 
@@ -235,6 +266,8 @@ YES = Candidate(CandidateTexts(("a",), None, ("yes",)))
         (YES, {"text": "a", "answer": "yes", "score": 0.5, "nearest": []}, ["yes (0.5000)"]),
         (Text(WRITER), {"generated_text": "hello", "score": 0.5}, ["hello (0.5000)"]),
         (Text(WRITER), [{"generated_text": "", "score": 0.5}], ["(nothing) (0.5000)"]),
+        (Text(WRITER), [{**HELLO, "score": 0.5}, {**HELLO, "score": 0.25}], ["hello (0.5000)", "hello (0.2500)"]),
+        (Text(WRITER), [{**HELLO, "score": 0.50001}, HELLO], ["hello (log -0.5)", "hello (log -0.5)"]),
         (ExtractiveSpan(), {"answer": "Rome", "score": 0.5, "start": 0, "end": 4}, ["Rome (0.5000)"]),
         (Pointers(), {"pointers": [1, 0], "words": ["b", "a"], "score": 0.5}, ["b a (0.5000)"]),
         (Pointers(points="points"), {"pointers": [1, 0], "score": 0.5}, ["1 0 (0.5000)"]),

@@ -24,7 +24,7 @@ from seqpipe_plugins.tokenizers.chars import CharsTokenizer
 TAGS = ("O", "B-city", "I-city", "B-person")
 CITY = {"entity_group": "city", "score": 0.5, "word": "Bern", "start": 0, "end": 4}
 TAG = {"entity": "B-city", "score": 0.5, "word": "Bern", "start": 0, "end": 4}
-WRITTEN = {"generated_text": "ab", "score": 0.5}
+WRITTEN = {"generated_text": "ab", "score": 0.5, "log_score": -0.7}
 WRITER = CharsTokenizer().train(["ab[MASK]"])
 WRITER.add_special_tokens(["[MASK]"])
 FIELDS = [
@@ -44,6 +44,7 @@ SHAPED = {
     "name": {"text": "Bern", "start": 0, "end": 4},
     "next": [{"from": 0, "to": 0, "label": "next", "score": 0.25}],
 }
+RANKED = {"score": 0.5, "log_score": -0.7}
 NEAR = {"text": "a", "score": 0.5}
 KINDS: list[tuple[AnswerKind, Any, Any]] = [  # a kind, an answer, and one of several
     (Label(("a", "b")), {"label": "a", "score": 0.5}, None),
@@ -56,13 +57,14 @@ KINDS: list[tuple[AnswerKind, Any, Any]] = [  # a kind, an answer, and one of se
         {"text": "b", "label": "y", "answer": "no", "score": 0.5, "nearest": [{**NEAR, "label": "x", "answer": "yes"}]},
         None,
     ),
-    (Tags(TAGS), [TAG], {"tags": [{key: TAG[key] for key in TAG if key != "score"}], "score": 0.5}),
-    (Spans(TAGS), [CITY], {"spans": [{key: CITY[key] for key in CITY if key != "score"}], "score": 0.5}),
+    (Tags(TAGS), [TAG], {"tags": [{key: TAG[key] for key in TAG if key != "score"}], **RANKED}),
+    (Spans(TAGS), [CITY], {"spans": [{key: CITY[key] for key in CITY if key != "score"}], **RANKED}),
     *((kind, answer, answer) for kind, answer in (
-        (ExtractiveSpan(), {"answer": "Bern", "score": 0.5, "start": 0, "end": 4}),
-        (Pointers(), {"pointers": [1, 0], "words": ["b", "a"], "score": 0.5}),
-        (Pointers(points="points"), {"pointers": [1, 0], "score": 0.5}),
+        (ExtractiveSpan(), {"answer": "Bern", **RANKED, "start": 0, "end": 4}),
+        (Pointers(), {"pointers": [1, 0], "words": ["b", "a"], **RANKED}),
+        (Pointers(points="points"), {"pointers": [1, 0], **RANKED}),
         (Text(WRITER), WRITTEN),
+        (Text(WRITER), {**WRITTEN, "tokens": [{"token": "ab", "log_score": -0.5}]}),
         (Text(WRITER), {**WRITTEN, "warning": "longer than any input in training"}),
         (Generation(WRITER, True, 16), WRITTEN),
         (SpanInfilling(WRITER, share=0.1, length=3.0, field="text"), WRITTEN),
@@ -102,7 +104,9 @@ def changed(answer: Any) -> Iterator[Any]:
     elif isinstance(answer, dict):
         yield {**answer, "more": 1}
         for key, value in answer.items():
-            if not key.endswith(("_score", "warning")) and not (key == "score" and "from" in answer):
+            if not key.endswith(("tag_score", "mood_score", "warning", "tokens")) and not (
+                key == "score" and "from" in answer
+            ):
                 yield {other: answer[other] for other in answer if other != key}
             yield from ({**answer, key: other} for other in changed(value))
     elif isinstance(answer, str):
@@ -146,7 +150,7 @@ def test_labels_of_spans_are_those_that_answers_have(tags: tuple[str, ...]) -> N
 def test_each_of_several_heads_has_its_own_schema_and_alternatives() -> None:
     kind = MultiHead({"intent": Label(("a",)), "slots": Spans(TAGS)})
     answer = {"intent": {"label": "a", "score": 1.0}, "slots": [CITY]}
-    several = {**answer, "slots": [{"spans": [], "score": 0.5}]}
+    several = {**answer, "slots": [{"spans": [], **RANKED}]}
     assert fits(kind.schema({}), answer)
     assert [fits(kind.schema({f"{name}.n_best": {}}), several) for name in answer] == [False, True]
     assert not fits(kind.schema({}), {"intent": answer["intent"]})

@@ -44,7 +44,7 @@ def test_answers_are_parts_of_the_passage(model: Model) -> None:
     assert gallery("span").scores["f1"] > 0.8
     for record in passages(30, 5):
         answer = model(record)
-        assert list(answer) == ["answer", "score", "start", "end"]
+        assert list(answer) == ["answer", "score", "start", "end", "log_score"]
         assert answer["answer"] == record["context"][answer["start"] : answer["end"]]
         several = model(record, n_best=3)
         assert several[0]["answer"] == answer["answer"]
@@ -53,7 +53,7 @@ def test_answers_are_parts_of_the_passage(model: Model) -> None:
         assert len({(part["start"], part["end"]) for part in several}) == len(several) == 3
         assert max(len(part["answer"].split()) for part in model(record, n_best=9, longest=1)) <= 1
     assert model({"question": "who is it", "context": "Ada"}, n_best=9)[1:]
-    none = {"answer": "", "score": 1.0, "start": 0, "end": 0}
+    none = {"answer": "", "score": 1.0, "start": 0, "end": 0, "log_score": 0.0}
     empty = {"question": "", "context": ""}
     assert model({"question": "who is it", "context": " "}) == model(empty) == none
     assert model(empty, n_best=2) == model({"question": "who", "context": ""}, n_best=2) == [none]
@@ -198,13 +198,14 @@ def test_the_answer_is_cut_from_the_second_text_and_fillers_are_dropped() -> Non
         "ends": np.array([[5, -1], [1, -1]]),
         "scores": np.array([[np.log(0.5), np.log(0.25)], [0.0, -1e9]], np.float32),
     }
-    kind = head_answer_from({"kind": "span", "target": None}, None)
+    kind = head_answer_from({"kind": "span", "target": None}, None)  # as in bundles before version 5
     first, second = kind.answers(docs, decision)
     none = {"answer": "", "score": 0.25, "start": 0, "end": 0}
     assert first == [{"answer": "b c", "score": 0.5, "start": 4, "end": 7}, none]
     assert second == [{"answer": "b", "score": 1.0, "start": 0, "end": 1}]
     assert task_of(kind).predicted(first) == "b c"
-    assert kind.manifest() == ExtractiveSpan().manifest() == {"kind": "span", "target": None}
+    assert kind.manifest() == {"kind": "span", "target": None}
+    assert ExtractiveSpan().manifest() == {**kind.manifest(), "log_score": True}
 
 
 def test_metrics_are_those_of_squad() -> None:
@@ -239,4 +240,5 @@ def test_an_answer_ends_with_a_letter_where_its_last_piece_is_the_space_before_a
     offsets = [(0, 3), (3, 4), (4, 9), (10, 10), (10, 12)]
     doc = Doc("who\nAda B 你好", ["who", "\n", "Ada B", "", "你好"], offsets, [4, 3, 5, 6, 7], second=2)
     decision = {"starts": np.array([[2]]), "ends": np.array([[3]]), "scores": np.array([[0.0]])}
-    assert ExtractiveSpan().answers([doc], decision) == [{"answer": "Ada B", "score": 1.0, "start": 0, "end": 5}]
+    (answer,) = ExtractiveSpan().answers([doc], decision)
+    assert answer == {"answer": "Ada B", "score": 1.0, "log_score": 0.0, "start": 0, "end": 5}

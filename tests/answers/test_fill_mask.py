@@ -114,7 +114,7 @@ def test_fillings_that_do_not_exist_are_left_out() -> None:
     kind = filled("words")
     (doc,) = TextSource(kind.tokenizer, {}).docs([{"text": "walk"}])
     decision = {"tokens": np.array([[doc.ids] * 3]), "scores": np.array([[0.0, -1e9, -1e9]])}
-    nothing = {"generated_text": "walk", "score": 1.0, "words": []}
+    nothing = {"generated_text": "walk", "score": 1.0, "words": [], "log_score": 0.0}
     assert kind.answers([doc], decision) == [[nothing]]
     assert kind.empty(True) == [{**nothing, "generated_text": ""}]
 

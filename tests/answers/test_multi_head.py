@@ -71,7 +71,7 @@ def test_a_bundle_of_several_heads_names_outputs_options_and_answers_by_head(run
     several = model(TEXT, **{"names.n_best": 2})
     assert len(several["names"]) == 2
     assert several["topic"] == model(TEXT)["topic"]
-    assert model("", **{"names.n_best": 2})["names"] == [{"spans": [], "score": 1.0}]
+    assert model("", **{"names.n_best": 2})["names"] == [{"spans": [], "score": 1.0, "log_score": 0.0}]
     card = (run / "bundle/README.md").read_text()
     assert ("`topic`" in card, "| test | names.f1 |" in card) == (True, True)
 

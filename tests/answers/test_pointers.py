@@ -60,7 +60,7 @@ def test_words_are_chosen_in_the_order_that_was_learned(names: Model) -> None:
     answer = names("red Gold green Ruby")
     assert (answer["pointers"], answer["words"]) == ([3, 1], ["Ruby", "Gold"])
     assert 0 < answer["score"] <= 1
-    assert names("") == {"pointers": [], "words": [], "score": 1.0}
+    assert names("") == {"pointers": [], "words": [], "score": 1.0, "log_score": 0.0}
 
 
 def test_an_answer_to_a_longer_input_than_any_in_training_warns(names: Model, corners: Model, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_several_answers_come_best_first(names: Model) -> None:
     assert len(scores) == 5  # of two words: none, one, the other, both in two orders
     assert scores == sorted(scores, reverse=True)
     assert sum(scores) == pytest.approx(1, abs=1e-4)
-    assert names("", beams=2, n_best=2) == [{"pointers": [], "words": [], "score": 1.0}]
+    assert names("", beams=2, n_best=2) == [{"pointers": [], "words": [], "score": 1.0, "log_score": 0.0}]
 
 
 def plane(dice: random.Random, count: int) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_it_learns_from_texts_alone_fills_marks_and_initialises_another_run(tmp_
     example = gallery("span-infilling")
     assert seqpipe("verify", example.bundle, "--device", "cpu").code == 0
     answered = seqpipe("predict", example.bundle, "--option", "max_length=9", stdin=b"a <extra_id_0> day\n")
-    assert {*json.loads(answered.out)} == {"generated_text", "score"}, answered.err
+    assert {*json.loads(answered.out)} == {"generated_text", "score", "log_score"}, answered.err
     assert seqpipe("evaluate", example.bundle, "--data", example.folder / "test.jsonl", "--json").code == 0
     content = RECIPES["span-infilling"].content
     head = {"use": "transformer-decoder", "heads": 2, "layers": 1, "target_tokenizer": "same"}

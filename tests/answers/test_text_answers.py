@@ -48,7 +48,7 @@ def test_it_writes_backward_with_the_beams_and_alternatives_of_the_options(path:
     assert [answer["generated_text"] for answer in model(["abc", "fade", "b"])] == ["cba", "edaf", "b"]
     (answers,) = lines(predict(path, "--beams", "5", "--n-best", "3"))
     assert answers == model("abc", beams=5, n_best=3)
-    assert [set(answer) for answer in answers] == [{"generated_text", "score"}] * 3
+    assert [set(answer) for answer in answers] == [{"generated_text", "score", "log_score"}] * 3
     assert answers[0]["generated_text"] == "cba"
     assert answers[0]["score"] > answers[1]["score"] > answers[2]["score"]
 
@@ -115,7 +115,7 @@ def test_tokens_of_the_command_line_are_a_text_or_a_list(path: Path, model: Mode
 
 
 def test_an_empty_source_is_an_empty_text_in_its_line_and_changes_no_other(path: Path, model: Model) -> None:
-    empty = {"generated_text": "", "score": 1.0}
+    empty = {"generated_text": "", "score": 1.0, "log_score": 0.0}
     answers = model(TEXTS)
     assert answers[2] == answers[5] == empty  # a blank is an empty source, too
     assert answers == [model(text) for text in TEXTS]

@@ -113,6 +113,24 @@ def test_sampling_is_that_of_the_model_with_the_same_seed(client: openai.OpenAI,
     assert len(texts) > 1  # without a temperature it is 1, and without a seed any
 
 
+def test_the_log_probabilities_of_tokens_are_those_of_the_model_and_their_texts_make_the_continuation(
+    client: openai.OpenAI, lm: Model
+) -> None:
+    assert complete(client).choices[0].logprobs is None
+    sampled = {"seed": 7, "temperature": 1.5, "n": 2}
+    for options, limit in (({}, 16), ({"stop": ["d"]}, 16), ({}, 40), (sampled, 9)):
+        named = {"beams": 2, "n_best": 2, **options} if "n" in options else options
+        expected = lm(PROMPT, max_length=limit, token_scores=True, **{k: v for k, v in named.items() if k != "n"})
+        choices = complete(client, logprobs=0, max_tokens=limit, **options).choices
+        for choice, answer in zip(choices, expected if isinstance(expected, list) else [expected], strict=True):
+            scored = choice.logprobs
+            count = len(scored.tokens)
+            assert scored.token_logprobs == [token["log_score"] for token in answer["tokens"]][:count]
+            assert "".join(scored.tokens)[: len(choice.text)] == choice.text
+            assert scored.text_offset == [*range(count)]  # a token is a character
+            assert scored.top_logprobs is None
+
+
 def test_options_beyond_openais_are_taken_and_neutral_values_change_nothing(client: openai.OpenAI, lm: Model) -> None:
     response = complete(client, extra_body={"repetition_penalty": 5.0})
     assert response.choices[0].text == continuation(lm(PROMPT, max_length=16, repetition_penalty=5.0))
@@ -159,7 +177,11 @@ REFUSED_COMPLETIONS = [
     ({"prompt": [1, 2]}, "prompt: should be a text or a list of texts; token ids are not supported", "prompt"),
     ({"max_tokens": 0}, "max_tokens: should be a whole number from 1, not 0", "max_tokens"),
     ({"n": 1.5}, "n: should be a whole number from 1, not 1.5", "n"),
-    ({"logprobs": 3}, "logprobs: is not supported", "logprobs"),
+    ({"logprobs": 3}, "logprobs: the likeliest tokens are not known, only those that are written; set it", "logprobs"),
+    ({"logprobs": -1}, "logprobs: should be a whole number from 0 or null, not -1", "logprobs"),
+    ({"logprobs": 0, "echo": True}, "logprobs: a stream and an echo have none; omit stream and echo", "logprobs"),
+    ({"logprobs": 0, "stream": True}, "logprobs: a stream and an echo have none", "logprobs"),
+    ({"extra_body": {"token_scores": True}}, "token_scores: is not supported", "token_scores"),
     ({"suffix": "x"}, "suffix: is not supported", "suffix"),
     ({"best_of": 2}, "best_of: is not supported; omit it, or set it to 1", "best_of"),
     ({"presence_penalty": 1.0}, "presence_penalty: is not supported; omit it, or set it to 0", "presence_penalty"),
