@@ -38,6 +38,7 @@ from seqpipe.config.schema import (
     OF_A_SOURCE,
     TOP,
     AdamW,
+    Card,
     Constant,
     DataKeys,
     Export,
@@ -122,6 +123,7 @@ def yaml_page() -> str:
     lines += ["", "### train.teacher", "", "A path alone is that of the teacher.", "", *_table(_HEAD, _keys(Teacher))]
     lines += ["", "### train.self_training", "", _first(SelfTraining), "", *_table(_HEAD, _keys(SelfTraining))]
     lines += ["", "## export", "", *_table(_HEAD, _keys(Export))]
+    lines += ["", "## card", "", *_table(_HEAD, _keys(Card))]
     lines += ["", "## plugins", "", *_table(_HEAD, _keys(PluginKeys))]
     lines += [
         "",

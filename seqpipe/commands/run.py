@@ -92,7 +92,9 @@ def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Bundle folder; default: RUN/bundle.")] = None,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override of a key of `export`, such as export.explain=true."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Override of a key of `export` or `card`: export.explain=true."
+        ),
     ] = None,
     plugins: PluginFiles = None,
     quiet: Quiet = False,
@@ -101,8 +103,9 @@ def export(
     from seqpipe.runs.full_run import export_run
 
     for item in sets or []:
-        if not item.startswith("export."):
-            raise UsageError(f"--set {item}: only `export` keys can change after training, such as export.opset=20")
+        if not item.startswith(("export.", "card.")):
+            fix = "only keys of `export` and `card` can change after training, such as export.opset=20"
+            raise UsageError(f"--set {item}: {fix}")
     console = make_console(quiet)
     path = export_run(folder, output, sets or [], console, plugins or ())
     console.say(f"\nnext: seqpipe predict {path}")

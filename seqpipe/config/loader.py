@@ -25,6 +25,7 @@ from seqpipe.config.schema import (
     SECTIONS,
     STAGES,
     TOP,
+    Card,
     DataKeys,
     Export,
     NeedKeys,
@@ -201,6 +202,7 @@ class _Loader:
         train = self.train(self.mapping(top.get("train"), ("train",)))
         export = self.keys(Export, self.mapping(top.get("export"), ("export",)), ("export",), "'export'")
         heads = tuple(head for head in stages if head)
+        card = self.card(self.mapping(top.get("card"), ("card",)), data, heads)
         self.needs_dev(top, train, heads)
         if data and data.candidates and len(heads) == len(stages) and not any(map(checks.has_candidates, heads)):
             self.error(("data", "candidates"), "no head chooses from candidates; use one that does, or delete it")
@@ -208,10 +210,10 @@ class _Loader:
             self.unlabelled(data, train, heads)
         if len(heads) == len(stages) and inputs:
             self.wiring(inputs, heads, export)
-        if self.problems or not (data and inputs and train and export and self.plugin_keys):
+        if self.problems or not (data and inputs and train and export and card and self.plugin_keys):
             return None
         keys, needs = self.plugin_keys, self.needs
-        return Config(path, self.root, name, data, inputs, heads, train, export, keys, needs, self.plugin_files)
+        return Config(path, self.root, name, data, inputs, heads, train, export, keys, needs, self.plugin_files, card)
 
     def inputs(self, top: Mapping[str, Plain]) -> tuple[Input, ...] | None:
         """Build the inputs; None if one of them failed."""
@@ -374,6 +376,16 @@ class _Loader:
         if isinstance(train.schedule, Plateau):
             message = "'plateau' needs the dev score; write data.dev, or use another schedule"
             self.error(("train", "schedule", "use"), message)
+
+    def card(self, mapping: Mapping[str, Plain], data: Data | None, heads: Sequence[Component]) -> Card | None:
+        """Build the keys of the model card; record a problem for scores by group that nothing has."""
+        card = self.keys(Card, mapping, ("card",), "'card'")
+        if card and card.by and data and not (data.dev or data.tests):
+            self.error(("card", "by"), "no set has scores; write data.test, or delete the key")
+        if card and card.by and any(map(contract.is_language_model_head, heads)):
+            message = "a run keeps no answers of a language model; delete the key, and use seqpipe evaluate --by"
+            self.error(("card", "by"), message)
+        return card
 
     def unlabelled(self, data: Data, train: Train, heads: Sequence[Component]) -> None:
         """Record a problem for unlabelled texts that nothing reads, and for self-training that is not possible."""

@@ -10,7 +10,7 @@ from typing import Literal
 
 from seqpipe.config import checks
 from seqpipe.config.contract import Component, Input, describe, misspelt_members
-from seqpipe.config.schema import Export, PluginKeys, Train
+from seqpipe.config.schema import Card, Export, PluginKeys, Train
 from seqpipe.config.yaml import Plain, plain
 from seqpipe.errors import Problem
 from seqpipe.features.document import Overlaps
@@ -64,6 +64,7 @@ class Config:
     plugins: PluginKeys = field(default=PluginKeys(), compare=False)  # not part of the pipeline
     needs: tuple[Need, ...] = field(default=(), compare=False)
     plugin_files: tuple[Path, ...] = field(default=(), compare=False)  # as the command or Python call gives them
+    card: Card = Card()
 
     @property
     def components(self) -> tuple[Component, ...]:
@@ -194,5 +195,6 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
         "head": several(config.head),
         "train": train,
         "export": config.export.model_dump(mode="json"),
+        **({"card": config.card.model_dump(mode="json")} if config.card != Card() else {}),
         "plugins": {"allow": plain(config.plugins.allow), "versions": config.versions},
     }

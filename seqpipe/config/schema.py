@@ -29,6 +29,7 @@ TOP: Mapping[str, str] = {
     "head": "Training loss and prediction; a list is a multi-task model.",
     "train": "Training options.",
     "export": "Export options.",
+    "card": "The model card: what its author states, and the scores by group.",
     "plugins": "Allowed plugins, and the versions used in a run.",
 }
 STAGES = ("embedding", "encoder", "head")
@@ -251,6 +252,23 @@ class Export(_Keys):
     language: str | None = Field(default=None, pattern=r"^[a-z]+(-[A-Za-z]+)*$", description="Of the model card: en.")
 
 
+class Card(_Keys):
+    """The model card: what its author states, and the scores by group."""
+
+    intended_use: str | None = Field(
+        default=None, min_length=1, description="The intended use of the model, and uses that are not intended."
+    )
+    limits: str | None = Field(
+        default=None, min_length=1, description="The source and the language of the data, and what the data lacks."
+    )
+    by: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Field of the records, such as a dialect or a domain: the card has the scores of each of its "
+        "values, on the test sets, on dev if there is none.",
+    )
+
+
 def _requirement(text: str) -> str:
     try:
         Requirement(text)
@@ -352,7 +370,7 @@ class NeedKeys(_Keys):
         return self
 
 
-SECTIONS: Mapping[str, type[BaseModel]] = {"data": DataKeys, "train": Train, "export": Export}
+SECTIONS: Mapping[str, type[BaseModel]] = {"data": DataKeys, "train": Train, "export": Export, "card": Card}
 CHOICES: Mapping[str, Mapping[str, type[BaseModel]]] = {
     "optimizer": {"adamw": AdamW, "adam": Adam, "sgd": SGD},
     "schedule": {"constant": Constant, "linear": Linear, "cosine": Cosine, "plateau": Plateau},

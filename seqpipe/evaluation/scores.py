@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, starmap, tee
@@ -297,6 +298,41 @@ def group_of(record: Record, by: str) -> str:
         has = ", ".join(record)
         raise DataError(f"{record.get('where', 'record')}: no field {by!r} to split by; the record has: {has}")
     return f"{by}={record[by]}"
+
+
+MIN_GROUP_RECORDS, MAX_GROUPS = 20, 50  # of a field's values that are scored for the model card
+
+
+def group_scores(
+    predictor: Predictor, rows: Iterable[Mapping[str, Any]], by: str, metric: str | None = None
+) -> dict[str, Any]:
+    """Return the main scores of each value of a field, by set; values of few records are only counted.
+
+    Args:
+        predictor: A predictor with PyTorch or onnxruntime.
+        rows: The stored answers of a run (`RunFolder.answers`).
+        by: The field. At most `MAX_GROUPS` values with `MIN_GROUP_RECORDS` records are scored, the most frequent first.
+        metric: The score that selected the weights, which comes first.
+
+    Raises:
+        DataError: if a record has no such field.
+    """
+    sets: dict[str, list[tuple[Record, Answer]]] = {}
+    for row in rows:
+        sets.setdefault(row["set"], []).append((row["record"], row["answer"]))
+    result: dict[str, Any] = {}
+    for name, pairs in sets.items():
+        counts = Counter(group_of(record, by) for record, _ in pairs)
+        kept = {group: count for group, count in counts.most_common(MAX_GROUPS) if count >= MIN_GROUP_RECORDS}
+        scored = [pair for pair in pairs if group_of(pair[0], by) in kept]
+        scores = score_answers(predictor, scored, by=by) if scored else {}
+        values = {
+            group.removeprefix(f"{by}="): {"records": count, "scores": headlines(scores[group], metric)}
+            for group, count in kept.items()
+        }
+        left_out = {"values": len(counts) - len(kept), "records": len(pairs) - len(scored)}
+        result[name] = {"values": values, "left_out": left_out}
+    return {"field": by, "sets": result}
 
 
 # Robustness and fairness: answers to perturbed texts, and to texts with words swapped, such as he and she.

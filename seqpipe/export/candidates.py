@@ -62,7 +62,7 @@ def _write_replaced(path: Path, records: Iterable[Record], output: Path) -> None
         vectors = _encode(model, candidates.texts, file)
         del model
         replaced = Candidate(candidates, kind.target)
-        changes: dict[str, Any] = {"answer": replaced.manifest(), "metrics": {}, "training": {}}
+        changes: dict[str, Any] = {"answer": replaced.manifest(), "metrics": {}, "groups": {}, "training": {}}
         manifest = content.manifest.model_copy(update=changes)
         files = _with_initializer(content, CANDIDATE_VECTORS, vectors)
         model = OpenedBundle(bundle.BundleContent(output, manifest, files), "cpu")
@@ -111,7 +111,7 @@ def _restrict(
     options[ALLOWED]["default"] = [*texts]
     # Golden examples with other options, such as a short `max_length`, have no answer among the texts.
     golden = tuple(example for example in content.manifest.golden if not example.options)
-    changes: dict[str, Any] = {"options": options, "golden": golden, "metrics": {}, "training": {}}
+    changes: dict[str, Any] = {"options": options, "golden": golden, "metrics": {}, "groups": {}, "training": {}}
     manifest = content.manifest.model_copy(update=changes)
     files = _with_initializer(content, ALLOWED, arcs(model.predictor.docs([{model.fields[0]: texts[0]}])))
     model = OpenedBundle(bundle.BundleContent(output, manifest, files), "cpu")

@@ -28,7 +28,7 @@ from seqpipe.config.plugins import BUILTIN
 from seqpipe.config.yaml import dump, plain
 from seqpipe.console import Console
 from seqpipe.errors import ParityError
-from seqpipe.evaluation.scores import headlines
+from seqpipe.evaluation.scores import MAX_GROUPS, MIN_GROUP_RECORDS, group_scores, headlines
 from seqpipe.export.diagnose import naming_stage_at_fault
 from seqpipe.export.graph import bytes_per_pair, to_onnx
 from seqpipe.export.parity.answers import DualPredictor, find_different_split, possible_cut
@@ -50,6 +50,10 @@ from seqpipe.training.progress import outcome_lines
 from seqpipe.version import VERSION
 
 TEMPLATE = Template(resources.files("seqpipe.export").joinpath("card.txt").read_text("utf-8"))
+TO_FILL_IN = {  # by key of `card`
+    "intended_use": "the intended use of the model, and uses that are not intended.",
+    "limits": "the source and the language of its data, and what the data lacks.",
+}
 
 
 def model_card(manifest: Manifest, metrics: Mapping[str, Metric], size: int) -> str:
@@ -89,6 +93,8 @@ def model_card(manifest: Manifest, metrics: Mapping[str, Metric], size: int) -> 
     record = example.record if example else ""
     shown = json.dumps(example.answer, ensure_ascii=False) if example else manifest.no_golden
     limits, versions = manifest.limits, {**made_with["packages"], **made_with["components"]}
+    stated = settings.get("card") or {}
+    author = [stated.get(key) or f"> **To be filled in by the author:** {what}" for key, what in TO_FILL_IN.items()]
     seen = f", the longest of training {limits.trained:,}" if "trained" in limits.model_fields_set else ""
     return TEMPLATE.substitute(
         version=VERSION,
@@ -99,8 +105,10 @@ def model_card(manifest: Manifest, metrics: Mapping[str, Metric], size: int) -> 
         input=json.dumps(record, ensure_ascii=False),
         python=repr(record),
         answer=f"{shown:.2000}",  # the vector of an embedding is longer
+        author="\n\n".join(author),
         limits=f"at most {limits.tokens:,} tokens{seen}",
         scores=_scores(tests, rows, parts, metrics),
+        groups=_scores_by_group(cast(Any, manifest.groups), stated.get("by"), metrics),
         training="; ".join(outcome_lines(outcome, metrics)) or "the weights were not chosen on dev data",
         data="\n".join(f"| {name} | {size} |" for name, size in outcome.get("data", {}).items()),
         size=f"{size / 1e6:,.1f}",
@@ -130,6 +138,31 @@ def _scores(
                 values = " | ".join(f"{100 * counts[key]:.2f}" for key in ("precision", "recall", "f1"))
                 lines.append(f"| {label.replace('|', '&#124;')} | {values} | {counts['gold']:,} |")
     return "\n".join(lines) if rows else "None: the bundle was made without a test set."
+
+
+def _scores_by_group(groups: Mapping[str, Any], by: str | None, metrics: Mapping[str, Metric]) -> str:
+    """Return a table for each set of the main scores of each value of the field `by`; "" without a field."""
+    if by is None:
+        return ""
+    lines = [f"\n## Scores by `{by}`"]
+    for name, of_set in groups.get("sets", {}).items():
+        values, left_out = of_set["values"], of_set["left_out"]
+        names = list(next(iter(values.values()), {"scores": {}})["scores"])
+        if names:
+            lines.append(f"\n{name}:\n\n| {by} | records | {' | '.join(names)} |\n|---|---{'|---' * len(names)}|")
+        for value, row in values.items():
+            shown = (math.nan if score is None else score for score in row["scores"].values())
+            cells = " | ".join(format_score(*score, metrics) for score in zip(names, shown, strict=True))
+            lines.append(f"| {' '.join(value.split()).replace('|', '&#124;'):.80} | {row['records']:,} | {cells} |")
+        if left_out["values"]:
+            count = f"{left_out['values']:,} value{'s' * (left_out['values'] > 1)}, of {left_out['records']:,} records"
+            rule = (
+                f"a value has a score if it has {MIN_GROUP_RECORDS} records or more, and is among the {MAX_GROUPS} most"
+            )
+            lines.append(f"\n{name}: left out {count} in all; {rule} frequent.")
+    if not groups.get("sets"):
+        lines.append("\nNone: the run was not evaluated.")
+    return "\n".join([*lines, ""])
 
 
 # The golden examples of a bundle: short records with PyTorch's answers.
@@ -329,6 +362,7 @@ def export_bundle(
     scores: Mapping[str, Any] | None = None,
     outcome: Mapping[str, Any] | None = None,
     references: bool = True,
+    answers: Iterable[Mapping[str, Any]] = (),
 ) -> OpenedBundle:
     """Write the bundle to `path` and return it as an open Model.
 
@@ -340,8 +374,10 @@ def export_bundle(
         scores: PyTorch's scores on the test sets, for the manifest.
         outcome: The outcome of training (`seqpipe.training.progress`), for the manifest.
         references: Whether the records have references; without them answers are compared, but no metric.
+        answers: The stored answers of the run (`RunFolder.answers`), for the scores by the field `card.by`.
 
     Raises:
+        DataError: if an answered record has no such field.
         ExportError: if a component does not export.
         ParityError: if the graph answers differently.
     """
@@ -389,6 +425,9 @@ def export_bundle(
         golden = answer_again(model, golden)
         _report_int8(comparison, parity, console)
     changes: dict[str, Any] = {"parity": parity, "golden": golden, "training": dict(outcome or {})}
+    if by := pipeline.config.card.by:
+        groups = group_scores(comparison.ours, answers, by, changes["training"].get("metric"))
+        changes["groups"] = null_non_finite(groups)
     if not golden:
         changes["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores differently"
     manifest = model.manifest.model_copy(update=changes)

@@ -29,7 +29,7 @@ from seqpipe.features.encoding import text_excerpt
 from seqpipe.features.parts import DataPath, left_out_message, record_labels
 from seqpipe.features.raw_text import PATTERN_FIX, compare_raw_text, find_fault
 from seqpipe.features.sources import tokenizers_of
-from seqpipe.runs.train import refuse_long_texts, report_unseen_labels
+from seqpipe.runs.train import refuse_long_texts, refuse_missing_group, report_unseen_labels
 from seqpipe.runtime import bundle
 from seqpipe.runtime.opened import OpenedBundle
 from seqpipe.runtime.predictor import chunks, refuse_long
@@ -218,6 +218,7 @@ def check_export(config: Config, console: Console) -> ExportCheck:
     elif raw.words:
         console.say(f"train: {raw.summary()}{note}")
     report_unseen_labels(data_form(config), artifacts, console)
+    refuse_missing_group(data_form(config))
     if data.dev_batches and not trial.is_sample:
         next(iter(data.dev_batches()), None)  # builds the examples of all dev records
     refuse_long_texts(data_form(config), network, trial.is_sample)

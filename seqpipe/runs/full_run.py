@@ -180,7 +180,9 @@ def run_all(config: Config, console: Console, options: RunOptions = RunOptions()
             if not run.bundle_folder.exists():  # beside the bundle before `more`, they would make the run look finished
                 files.write(run.folder / SCORES_FILE, content)
             records = data_form(config).compared_records(run.folder)
-            model = export_bundle(pipeline, records, run.bundle_folder, console, scores, run.outcome)
+            model = export_bundle(
+                pipeline, records, run.bundle_folder, console, scores, run.outcome, answers=run.answers
+            )
             files.write(run.folder / SCORES_FILE, content)
             print_answers(model, records, console)
             parity = model.manifest.parity
@@ -264,6 +266,8 @@ def run_folds(load_with: LoadWith, count: int, final: bool, console: Console, op
         elif isinstance(config.data.dev, DataPart):
             changes += ["data.dev=null", "train.patience=null", "train.metric=null"]
             changes += ["train.schedule={use: constant}"] if config.train.schedule.use == "plateau" else []
+            held_out = [path for path in config.data.tests.values() if not isinstance(path, DataPart)]
+            changes += ["card.by=null"] if config.card.by and not held_out else []
         final_config = load_with(changes)
         if not options.fresh:
             refuse_changes(options.runs / config.name, fingerprint(final_config), ("train.epochs",))
@@ -327,7 +331,7 @@ def export_run(
     console: Console,
     plugins: Sequence[Path] = (),
 ) -> Path:
-    """Export a trained run, with these overrides of its keys of `export`; return the folder of the bundle.
+    """Export a trained run, with these overrides of its keys of `export` and `card`; return the folder of the bundle.
 
     Raises:
         UsageError: if the folder is not a run, was not trained, or the output exists and is not a bundle.
@@ -338,7 +342,7 @@ def export_run(
     with lock_around(path):
         run = open_run(folder, console, sets=sets, plugins=plugins)
         pipeline, records = load_trained(run), data_form(run.config).compared_records(run.folder)
-        export_bundle(pipeline, records, path, console, run.scores, run.outcome)
+        export_bundle(pipeline, records, path, console, run.scores, run.outcome, answers=run.answers)
     return path
 
 

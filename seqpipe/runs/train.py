@@ -14,7 +14,7 @@ from seqpipe.config.contract import declaration, describe, member
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import FACTS, FEATURES, HELD_OUT_DIR, LAST, LEARNED, MAPPED, OUTCOME, PSEUDO_LABELS
 from seqpipe.console import Console
-from seqpipe.errors import DataError, EnvError, UsageError
+from seqpipe.errors import DataError, EnvError, UsageError, did_you_mean
 from seqpipe.evaluation.analysis import data_facts, unknown_share
 from seqpipe.evaluation.scores import deciding
 from seqpipe.features.document import Doc, Record
@@ -85,6 +85,19 @@ def refuse_long_texts(form: DataForm, network: Network, checked: bool = False) -
         if isinstance(records, StoredRecords):
             split = docs_of(artifacts.featurizer, records)
         refuse_long(split, records, network.limits)
+
+
+def refuse_missing_group(form: DataForm) -> None:
+    """Raise DataError, before training, for a record without the field `card.by`, by which the card has its scores."""
+    by, data = form.config.card.by, form.config.data
+    if by is None:
+        return
+    for path in (data.tests or {"dev": data.dev}).values():
+        assert path is not None  # refused with the YAML
+        for record in form.read(path) if form.store else form.stream(path):
+            if by not in record:
+                fix = f"name a field of all records (here {', '.join(record)}), or delete the key"
+                raise DataError.at(record, f"no field {by!r}, which card.by names{did_you_mean(by, record)}; {fix}")
 
 
 def resolve_device(name: str) -> str:
@@ -188,6 +201,7 @@ def prepare_network(run: RunFolder, artifacts: Artifacts) -> tuple[Network, list
 def check_before_training(prepared: PreparedRun, network: Network) -> DevScores | None:
     """Raise an error for what would fail later: a long text, memory, calibration, the metric; return the dev scores."""
     config, training, scores = prepared.run.config, prepared.training, None
+    refuse_missing_group(prepared.form)
     refuse_long_texts(prepared.form, network)
     try_longest_text(network, training.batches, prepared.device)
     if training.dev_batches:

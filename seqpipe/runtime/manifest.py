@@ -221,6 +221,7 @@ class Manifest(_Form):
     reader: Reader = Field(description="an object with `use`, and the object `options`")
     golden: Items[Golden] = Field(description="an object with a record, an answer, and optionally the object `options`")
     metrics: Mapping[str, Json]
+    groups: Mapping[str, Json] = {}
     own_metrics: Annotated[
         Entries[MetricsOwner],
         Field(description="an object with `use`, `distribution`, `version`, and the object `options`"),

@@ -19,7 +19,7 @@ from huggingface_hub import ModelCard
 
 from seqpipe import load
 
-pytestmark = pytest.mark.nightly("docs/deploy/recipes.md", "seqpipe/export/model_card.py", "tests/documentation/*")
+pytestmark = pytest.mark.nightly("docs/deploy/recipes.md", "seqpipe/export/exporter.py", "tests/documentation/*")
 
 
 class Hub(BaseHTTPRequestHandler):
