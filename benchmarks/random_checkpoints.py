@@ -56,6 +56,24 @@ def t5(folder: Path, words: Sequence[str]) -> tuple[Any, Any]:
 
 
 ENCODERS = ("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta")
+# Families whose tokenizer is like that of another one.
+LIKE = {
+    "camembert": "xlm-roberta",
+    "data2vec-text": "roberta",
+    "deberta": "roberta",
+    "ernie": "bert",
+    "eurobert": "modernbert",
+    "gte": "bert",
+    "jina_embeddings_v3": "xlm-roberta",
+    "luke": "roberta",
+    "megatron-bert": "bert",
+    "nomic_bert": "bert",
+    "rembert": "albert",
+    "roberta-prelayernorm": "roberta",
+    "roc_bert": "bert",
+    "roformer": "bert",
+    "xlm-roberta-xl": "xlm-roberta",
+}
 _BERT, _ROBERTA = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 _UNIGRAM = {
     "albert": ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
@@ -78,7 +96,8 @@ def encoder(
 
     Its tokenizer is of the family's kind, and its weights are large enough for answers to vary.
     """
-    tokenizer = _encoder_tokenizer(family, texts, vocabulary)
+    like = LIKE.get(family, family)
+    tokenizer = _encoder_tokenizer(like, texts, vocabulary)
     tokenizer.model_max_length = longest
     tokenizer.save_pretrained(folder)
     sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -92,7 +111,7 @@ def encoder(
         sizes |= {"position_buckets": 16, "share_att_key": True, "norm_rel_ebd": "layer_norm", "type_vocab_size": 0}
     elif family == "modernbert":
         sizes |= {"num_hidden_layers": 3, "global_attn_every_n_layers": 2, "local_attention": 16}
-    elif family in ("mpnet", "roberta", "xlm-roberta"):
+    elif like in ("mpnet", "roberta", "xlm-roberta"):
         sizes |= {"max_position_embeddings": longest + 2, "type_vocab_size": 1}
     roles = {"pad": "pad", "bos": "cls", "eos": "sep", "cls": "cls", "sep": "sep"}
     ids = {f"{name}_token_id": getattr(tokenizer, f"{role}_token_id") for name, role in roles.items()}

@@ -167,6 +167,16 @@ class _Sentences(TypedDict, total=False):
     max_seq_length: Annotated[int, Field(ge=3)] | None
 
 
+class _SetFit(TypedDict, total=False):
+    labels: list[str] | None
+    normalize_embeddings: bool
+
+
+class _Classifier(TypedDict):
+    weight: list[list[float]]
+    bias: list[float]
+
+
 _FORMS: dict[str, Any] = {
     "config": _Config,
     "tokenizer": _Tokenizer,
@@ -174,6 +184,8 @@ _FORMS: dict[str, Any] = {
     "model.safetensors.index": _Shards,
     "modules": list[_Module],
     "sentence_bert_config": _Sentences,
+    "config_setfit": _SetFit,
+    "model_head": _Classifier,
     **dict.fromkeys(("special_tokens_map", "generation_config", "config_sentence_transformers"), dict[str, Any]),
     **dict.fromkeys(("vocab", "target_vocab", "added_tokens"), dict[str, _Id]),
 }

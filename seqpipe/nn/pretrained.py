@@ -35,7 +35,7 @@ __all__ = [
     "longest_input",
     "optional_attribute",
 ]
-__all__ += ["pretrained_decoder", "pretrained_model"]
+__all__ += ["pretrained_decoder", "pretrained_model", "refuse_other_models"]
 
 # Models of `transformers` from checkpoints, with the word vectors in the order of our ids.
 
@@ -52,10 +52,12 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 _LAYER = re.compile(r"\blayers?\.(\d+)\.")
 _ROBERTA_POSITIONS = "create_position_ids_from_inputs_embeds"
 _SEQ2SEQ = "pretrained-seq2seq"
+DECODER_FAMILIES = ("gpt2", "llama", "mistral")  # that the encoder pretrained-decoder takes
 _USES = (
     "the encoder pretrained takes BERT-family encoders, pretrained-decoder GPT-2 and Llama, and pretrained-seq2seq, "
     "an encoder and a head, T5, BART, mBART and Marian"
 )
+_MORE_INPUTS = {"bbox", "pixel_values"}  # of models of pages and pictures
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
@@ -85,8 +87,7 @@ def pretrained_model(
         UsageError: The vocabulary is not the checkpoint's.
     """
     config, ids, separators = _read_config(checkpoint, vocabulary, "pretrained")
-    if optional_attribute(config, "is_encoder_decoder"):
-        raise DataError(f"{checkpoint}: {config.model_type} has an encoder and a decoder; {_USES}")
+    refuse_other_models(checkpoint, config, task)
     if depth is not None:
         if depth > config.num_hidden_layers:
             raise UsageError(f"pretrained.depth: {checkpoint} has {config.num_hidden_layers} layers, not {depth}")
@@ -96,7 +97,7 @@ def pretrained_model(
             setattr(config, name, dropout)
     model = _load_model(checkpoint, config, ids, task)
     if task is None and optional_attribute(model, "pooler") is not None:
-        model.pooler = None  # heads read the first token instead
+        model.pooler = nn.Identity()  # heads read the first token instead; some models cannot do without
     table = model.get_input_embeddings()
     table.weight = torch.nn.Parameter(table.weight.detach()[ids])
     table.num_embeddings, table.padding_idx = len(ids), None
@@ -262,6 +263,32 @@ def layer_decay_factor(parameter: str, decay: float, depth: int, *, is_on_top: b
     return decay**layers_above
 
 
+def refuse_other_models(checkpoint: object, config: Any, task: str | None = None) -> None:
+    """Raise DataError, by the configuration alone, for a model that is not a BERT-family encoder of texts.
+
+    Such an encoder is pretrained by masked language modelling, reads vectors of tokens and a mask, and has the head of
+    `task`.
+    """
+    import transformers
+
+    family, kind = config.model_type, type(config)
+    name = f"_FOR_{re.sub('(?<=[a-z])(?=[A-Z])', '_', task).upper()}" if task else ""
+    classes: Any = getattr(transformers, f"MODEL{name}_MAPPING")
+    if optional_attribute(config, "is_encoder_decoder"):
+        problem = "has an encoder and a decoder"
+    elif optional_attribute(config, "vocab_size") is None:
+        problem = "reads no texts"
+    elif kind not in transformers.MODEL_FOR_MASKED_LM_MAPPING or kind not in classes:
+        problem = f"has no head for {task}" if task and kind not in classes else "is not a BERT-family encoder"
+    else:
+        inputs = inspect.signature(transformers.MODEL_MAPPING[kind].forward).parameters.keys()
+        if {"inputs_embeds", "attention_mask"} <= inputs and _MORE_INPUTS.isdisjoint(inputs):
+            return
+        more = sorted(_MORE_INPUTS & inputs)
+        problem = f"reads {more[0]} too" if more else "does not read vectors of tokens"
+    raise DataError(f"{checkpoint}: {family} {problem}; {_USES}")
+
+
 def longest_input(model: Any) -> int | None:
     """Return the maximum number of input tokens, special ones included; None if there is no limit."""
     most: int | None = optional_attribute(model.config, "max_position_embeddings")
@@ -307,15 +334,9 @@ class Distiller:
     """
 
     def __init__(self, checkpoint: str, device: str = "cpu"):
-        from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
-
         self.checkpoint, self.device = checkpoint, device
         self.tokenizer = pretrained_tokenizer(checkpoint).tokenizer
         self.model, _ = pretrained_model(checkpoint, vocabulary_of(self.tokenizer))
-        family = self.model.config.model_type
-        if family not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-            fix = "choose a checkpoint of an encoder, such as sentence-transformers/all-MiniLM-L6-v2"
-            raise DataError(f"{checkpoint}: {family} is not a BERT-family encoder; {fix}")
         self.model.to(device).eval()
         self.dim: int = self.model.config.hidden_size
 

@@ -32,7 +32,8 @@ from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.kinds.registry import pair_features
 from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import Vocabulary
-from seqpipe.nn.pretrained import refuse_pickles
+from seqpipe.nn.pretrained import DECODER_FAMILIES, refuse_other_models, refuse_pickles
+from seqpipe.nn.pretrained_seq2seq import FAMILIES as SEQ2SEQ_FAMILIES
 from seqpipe.runs.lock import lock_around
 from seqpipe.runtime import bundle
 from seqpipe.runtime.opened import OpenedBundle
@@ -48,6 +49,20 @@ Pooling = Literal["mean", "cls"]
 _TASKS = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
 _SCHEMES = {"IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}  # prefixes of the tags of each scheme
 _MODULES = ("Transformer", "Pooling", "Normalize")  # of sentence-transformers
+_WRITERS = {"pretrained-decoder": DECODER_FAMILIES, "pretrained-seq2seq": tuple(SEQ2SEQ_FAMILIES)}
+_SETFIT, _HEAD = "config_setfit.json", "model_head"  # of SetFit (Tunstall et al. 2022)
+_SAVE_HEAD = """write its classifier with SetFit installed, and convert again, or give --pooling for vectors alone:
+import setfit, safetensors.numpy
+head = setfit.SetFitModel.from_pretrained("{folder}").model_head
+safetensors.numpy.save_file({{"weight": head.coef_, "bias": head.intercept_}}, "{file}")"""
+
+
+class LinearHead(NamedTuple):
+    """A classifier of the vectors of a sentence encoder: the logits are `weight @ vector + bias`."""
+
+    labels: list[str]
+    weight: np.ndarray  # (L, D)
+    bias: np.ndarray  # (L,)
 
 
 class _Checkpoint(NamedTuple):
@@ -59,6 +74,7 @@ class _Checkpoint(NamedTuple):
     pooling: Pooling | None = None
     normalize: bool = False  # whether the vectors of a sentence encoder have length 1
     longest: int | None = None  # tokens of a text, special ones included, that sentence-transformers states
+    classifier: LinearHead | None = None  # of SetFit
 
     def labels(self) -> tuple[list[str], str]:
         """Return the labels in the order of the logits, as tags where tokens have them, and the scheme of these.
@@ -66,6 +82,8 @@ class _Checkpoint(NamedTuple):
         `transformers` knows only B- and I-, and joins neighbours with any other label, as with I-. Tags that are all of
         BIOES or BILOU are read as those.
         """
+        if self.classifier:
+            return self.classifier.labels, ""
         names = self.config.id2label
         if sorted(names) != [*range(self.config.num_labels)]:
             raise DataError(f"{self.folder / 'config.json'}: id2label: number the labels 0, 1, 2 … without gaps")
@@ -86,7 +104,11 @@ def _inspect(folder: Path, pooling: Pooling | None) -> _Checkpoint:
     from transformers import AutoConfig
 
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder; name one that save_pretrained, or sentence-transformers, wrote")
+        what = "is a file, not the folder of a checkpoint" if folder.is_file() else "no such folder"
+        raise UsageError(f"{folder}: {what}; name a folder that save_pretrained, or sentence-transformers, wrote")
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        fix = "merge it into its model (model.merge_and_unload().save_pretrained(FOLDER)), and convert that folder"
+        raise DataError(f"{folder}: is an adapter of PEFT, not a whole checkpoint; {fix}")
     root, sentences = folder, dict[str, Any]()
     modules: dict[str, Path] = {}
     for number, part in enumerate(_read_json(root / "modules.json")):
@@ -111,18 +133,26 @@ def _inspect(folder: Path, pooling: Pooling | None) -> _Checkpoint:
         if pooling is None and modes not in (["mean"], ["cls"]):
             problem = f"its pooling is {' and '.join(modes) or 'not stated'}, not mean or cls"
             raise DataError(f"{root}: {problem}; --pooling chooses one of these")
+        if pooling is None and (root / _SETFIT).is_file():
+            sentences["classifier"], normalizes = _read_classifier(root)
+            sentences["normalize"] |= normalizes
         pooling = pooling or ("mean" if modes == ["mean"] else "cls")
     check_checkpoint(folder)
     with reading(folder, "config"):
         config = AutoConfig.from_pretrained(**where(folder), trust_remote_code=False)
-    if pooling:
-        return _Checkpoint(folder, "", config, pooling, **sentences)
     name = next(map(str, config.architectures or ()), "")
-    if config.is_encoder_decoder or name.endswith(("LMHeadModel", "ForCausalLM")):
-        use = "pretrained-seq2seq" if config.is_encoder_decoder else "pretrained-decoder"
-        fix = f"train one with the encoder {use} in a YAML (docs/tasks/pretrained.md), and export that run"
-        raise DataError(f"{root}: {name or config.model_type} writes text, and is not converted; {fix}")
     task = name.rpartition("For")[2]
+    writers = [use for use, families in _WRITERS.items() if config.model_type in families]
+    if writers and not (pooling or task in _TASKS):
+        fix = f"train one with the encoder {writers[0]} in a YAML (docs/tasks/pretrained.md), and export that run"
+        raise DataError(f"{root}: {name or config.model_type} writes text, and is not converted; {fix}")
+    refuse_other_models(root, config, task if task in _TASKS and not pooling else None)
+    if pooling:
+        checkpoint = _Checkpoint(folder, "", config, pooling, **sentences)
+        if (classifier := checkpoint.classifier) and classifier.weight.shape[1] != config.hidden_size:
+            problem = f"is for vectors of {classifier.weight.shape[1]:,} numbers, not {config.hidden_size:,}"
+            raise DataError(f"{root / _HEAD}: {problem}; write it again from the same model")
+        return checkpoint
     if task not in _TASKS:
         what = f"its architecture {name} has no head" if name else "config.json names no architecture"
         fix = "as a sentence encoder give --pooling mean or cls; to fine-tune it: seqpipe init --checkpoint FOLDER FILE"
@@ -130,6 +160,32 @@ def _inspect(folder: Path, pooling: Pooling | None) -> _Checkpoint:
     checkpoint = _Checkpoint(folder, task, config)
     checkpoint.labels()  # faulty ones are refused before the weights are loaded
     return checkpoint
+
+
+def _read_classifier(root: Path) -> tuple[LinearHead, bool]:
+    """Return the classifier of a folder of SetFit, and whether it reads vectors of length 1.
+
+    It is read from safetensors or JSON with `weight` (L, D), or (1, D) for two labels, and `bias`. SetFit's own
+    model_head.pkl is a pickle, which could run any program.
+    """
+    from safetensors.numpy import load_file
+
+    files = [root / f"{_HEAD}{ending}" for ending in (".safetensors", ".json")]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        problem = f"a folder of SetFit, whose classifier {_HEAD}.pkl is a pickle, which is not read"
+        raise DataError(f"{root}: {problem}; {_SAVE_HEAD.format(folder=root, file=files[0])}")
+    stated: Any = checked_json(root / _SETFIT)
+    with reading(root, "classifier"):
+        arrays = load_file(file) if file.suffix == ".safetensors" else checked_json(file)
+        weight, bias = (np.asarray(arrays[name], np.float32) for name in ("weight", "bias"))
+    labels = stated.get("labels") or [str(number) for number in range(max(2, len(weight)))]
+    if weight.ndim != 2 or bias.shape != weight.shape[:1] or max(2, len(weight)) != len(labels):
+        shapes = f"weight {weight.shape} and bias {bias.shape}"
+        raise DataError(f"{file}: {shapes} are not (L, D) and (L,) for the {len(labels)} labels; write them again")
+    if len(weight) == 1:  # the logit of the second label; that of the first is 0
+        weight, bias = (np.concatenate([np.zeros_like(array), array]) for array in (weight, bias))
+    return LinearHead(labels, weight, bias), bool(stated.get("normalize_embeddings"))
 
 
 def _read_json(file: Path) -> Any:
@@ -197,6 +253,9 @@ def _settings(
         head = {"use": "label", "pool": "state", "multi": kind == "multi_label_classification"}
         if count == 1 and not head["multi"]:
             head = {"use": "score", "pool": "state"}
+    elif checkpoint.classifier:
+        encoder |= {"pool": checkpoint.pooling, "normalize": checkpoint.normalize}
+        head = {"use": "label", "pool": "state"}
     else:
         encoder["pool"] = checkpoint.pooling
         head = {"use": "vector", "pool": "state", "normalize": checkpoint.normalize}
@@ -226,7 +285,7 @@ def _make_artifacts(checkpoint: _Checkpoint, config: Config, original: Any) -> A
     if isinstance(fields, tuple):
         features |= pair_features()
     task = task_class(head)
-    labels = checkpoint.labels()[0] if task.has_labels and checkpoint.task else []
+    labels = checkpoint.labels()[0] if task.has_labels and (checkpoint.task or checkpoint.classifier) else []
     answer = task.create(HeadInfo(answer_settings(head)), labels, None).manifest() | {"every_token": True}
     featurizer = TextSource(tokenizer, features, fields, lossless=True, raw=True)
     counts = [0] * tokenizer.get_vocab_size()
@@ -258,7 +317,10 @@ def load_checkpoint(
         config = load_config(settings, files=False, runs=False)
         network = Network(config, _make_artifacts(checkpoint, config, reference.tokenizer)).eval()
     for child, module in [*network.head.named_children()]:
-        if isinstance(module, nn.Linear):  # the output of the checkpoint's own head is used unchanged
+        if isinstance(module, nn.Linear) and checkpoint.classifier:
+            _, weight, bias = checkpoint.classifier
+            module.load_state_dict({"weight": torch.from_numpy(weight), "bias": torch.from_numpy(bias)})
+        elif isinstance(module, nn.Linear):  # the output of the checkpoint's own head is used unchanged
             setattr(network.head, child, nn.Identity())
     # A bundle reads as many tokens as the checkpoint, whatever the texts of this export are.
     most = min(network.limits.tokens, MOST_OF_PASSAGE)
@@ -337,6 +399,7 @@ def compare_with_reference(network: Network, reference: Reference, records: Sequ
         if reference.pooling:
             states = outputs.last_hidden_state  # (1, T, D)
             theirs = states[:, 0] if reference.pooling == "cls" else states.mean(1)
+            theirs = nn.functional.normalize(theirs) if encoder.normalize else theirs
         else:
             theirs = outputs.logits if "logits" in outputs else torch.stack([outputs[0], outputs[1]], 2)
         if theirs.dim() == 3:  # the logits of each token
@@ -371,7 +434,10 @@ def convert_checkpoint(
     pipeline, reference = load_checkpoint(folder, **options)
     family = reference.model.config.model_type
     console.say(f"{folder}: {family}, answers with {task_class(pipeline.config.head[0]).kind_type.kind}")
-    records = _read_records(texts, pipeline.artifacts.featurizer.fields)
+    source, limits = pipeline.artifacts.featurizer, pipeline.network.limits
+    records = _read_records(texts, source.fields)
+    if texts is None and not limits.cut:  # the built-in ones that the checkpoint reads
+        records = [r for r, doc in zip(records, source.docs(records), strict=True) if len(doc) <= limits.tokens]
     with reading(folder, "files"):
         compared, worst = compare_with_reference(pipeline.network, reference, records[:_MAX_COMPARED_TEXTS])
     console.say(f"  tokens and logits of transformers on {compared:,} texts, within {worst:.1g}")

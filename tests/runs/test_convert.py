@@ -6,6 +6,8 @@ import pickle
 import re
 import shutil
 import struct
+import sys
+import types
 import warnings
 from collections.abc import Callable
 from itertools import combinations_with_replacement, pairwise
@@ -17,6 +19,7 @@ import pytest
 import torch
 import transformers
 from repository_scripts import benchmark_script
+from safetensors.numpy import save_file
 from second_runtime import Bundle as SecondRuntime
 from tiny_checkpoints import change_json, decoder, t5
 from tiny_pipelines import QUIET, seqpipe, succeed
@@ -32,6 +35,11 @@ random_checkpoints = benchmark_script("random_checkpoints")
 FAMILIES = random_checkpoints.ENCODERS
 LIKE_BERT = ("distilbert", "electra")  # in their tokenizers
 OTHER_TOKENIZERS = [pytest.param(name, marks=[pytest.mark.long] * (name in LIKE_BERT)) for name in FAMILIES]
+# CamemBERT stands for the families that are like others.
+ALL_FAMILIES = [
+    *FAMILIES,
+    *(pytest.param(name, marks=[pytest.mark.long] * (name != "camembert")) for name in random_checkpoints.LIKE),
+]
 TEXTS = [
     *SCRIPTS[:-1],
     "Angela Merkel met Emmanuel Macron in Paris, on Monday.",
@@ -88,7 +96,7 @@ def assert_labels(answered: list[Any], expected: list[Any], threshold: float = 0
     assert len({tuple(label["label"] for label in labels) for labels in answered}) > 1
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ALL_FAMILIES)
 def test_labels_and_their_scores_are_those_of_transformers(make: Make, family: str) -> None:
     folder = make(family, "SequenceClassification", **SINGLE)
     expected = references("text-classification", folder, TEXTS, top_k=None, truncation=True)
@@ -439,14 +447,130 @@ def test_weights_with_a_false_header_are_refused(make: Make, tmp_path: Path, con
     assert re.search(f"model.safetensors: .*{re.escape(message)}", refusal(folder, tmp_path / "bundle"))
 
 
-def test_a_checkpoint_of_another_architecture_is_refused_by_its_name(make: Make, tmp_path: Path) -> None:
+def other_model(folder: Path, config: Any, task: str = "SequenceClassification") -> Path:
+    """A folder of a BERT whose model, of random weights, is replaced."""
+    auto = getattr(transformers, f"AutoModelFor{task}") if task else transformers.AutoModel
+    auto.from_config(config).save_pretrained(folder)
+    return folder
+
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+OTHER_MODELS: dict[str, tuple[Callable[[], Any], str, str]] = {
+    "xlnet": (
+        lambda: transformers.XLNetConfig(vocab_size=400, d_model=32, n_layer=1, n_head=2, d_inner=48),
+        "SequenceClassification",
+        "xlnet is not a BERT-family encoder",
+    ),
+    "qwen2": (
+        lambda: transformers.Qwen2Config(vocab_size=400, num_key_value_heads=2, **SIZES),
+        "CausalLM",
+        "qwen2 is not a BERT-family encoder; the encoder pretrained takes",
+    ),
+    "bart": (
+        lambda: transformers.BartConfig(vocab_size=400, d_model=32, encoder_layers=1, decoder_layers=1),
+        "SequenceClassification",
+        "bart has an encoder and a decoder",
+    ),
+    "vit": (lambda: transformers.ViTConfig(**SIZES), "", "vit reads no texts"),
+    "layoutlm": (
+        lambda: transformers.LayoutLMConfig(vocab_size=400, **SIZES),
+        "TokenClassification",
+        "layoutlm reads bbox too",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_MODELS)
+def test_a_checkpoint_of_another_architecture_is_refused_before_its_weights_are_read(
+    make: Make, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, task, message = OTHER_MODELS[name]
+    folder = shutil.copytree(make("bert", "SequenceClassification", **SINGLE), tmp_path / name)
+    other_model(folder, config(), task)
+
+    def refuse(*arguments: Any, **more: Any) -> None:
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr(transformers.PreTrainedModel, "from_pretrained", refuse)
+    assert message in refusal(folder, tmp_path / "bundle")
+
+
+def test_a_checkpoint_that_writes_text_is_refused_with_the_way_to_use_it(tmp_path: Path) -> None:
     assert "pretrained-decoder" in refusal(decoder(tmp_path / "gpt2", "gpt2", TEXTS), tmp_path / "bundle")
     assert "pretrained-seq2seq" in refusal(t5(tmp_path / "t5", "1.1", TEXTS), tmp_path / "bundle")
-    folder = shutil.copytree(make("bert", "SequenceClassification", **SINGLE), tmp_path / "roformer")
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
-    config = transformers.RoFormerConfig(vocab_size=400, **sizes)
-    transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
-    assert "roformer is not one of the encoders that can be converted" in refusal(folder, tmp_path / "bundle")
+
+
+def test_what_is_no_checkpoint_is_refused_as_what_it_is(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    assert "is a file, not the folder" in refusal(tmp_path / "model.gguf", tmp_path / "bundle")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert "merge_and_unload" in refusal(tmp_path, tmp_path / "bundle")
+
+
+def setfit(folder: Path, labels: Any = None, **more: Any) -> Path:
+    """A folder as SetFit writes it, with a BERT of random weights; its classifier is a pickle."""
+    random_checkpoints.encoder(folder, "bert", "", TEXTS)
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    listed = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+    (folder / "config_setfit.json").write_text(json.dumps({"labels": labels, **more}))
+    (folder / "model_head.pkl").write_bytes(pickle.dumps({"coef": 1}))
+    return folder
+
+
+@pytest.mark.parametrize("normalizes", [False, True])
+@pytest.mark.parametrize("labels", [["bad", "good"], ["a", "b", "c"], None])
+def test_a_classifier_of_setfit_answers_with_the_labels_of_its_logits(
+    tmp_path: Path, labels: Any, normalizes: bool
+) -> None:
+    folder = setfit(tmp_path / "setfit", labels, normalize_embeddings=normalizes)
+    names, draw = labels or ["0", "1"], np.random.default_rng(3)
+    rows = 1 if len(names) == 2 else len(names)  # scikit-learn has one row for two classes
+    weight, bias = draw.normal(size=(rows, 32)), draw.normal(size=rows)
+    if labels:
+        save_file({"weight": weight, "bias": bias}, folder / "model_head.safetensors")
+    else:
+        content = {"weight": weight.tolist(), "bias": bias.tolist()}
+        (folder / "model_head.json").write_text(json.dumps(content))
+    vectors = np.stack([rows.mean(0).numpy() for rows in states_of(folder, TEXTS)])
+    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if normalizes else vectors
+    z = vectors @ weight.T + bias
+    z = np.concatenate([np.zeros_like(z), z], 1) if rows == 1 else z
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    for answer, row in zip(answers(folder, TEXTS), p, strict=True):
+        assert (answer["label"], answer["score"]) == (names[row.argmax()], pytest.approx(row.max(), abs=CLOSE))
+
+
+def test_a_folder_of_setfit_says_how_to_write_its_classifier(tmp_path: Path) -> None:
+    folder = setfit(tmp_path / "setfit", ["bad", "good"])
+    message = refusal(folder, tmp_path / "bundle")
+    assert "model_head.pkl is a pickle, which is not read" in message
+    head = type("LogisticRegression", (), {"coef_": np.ones((1, 32)), "intercept_": np.zeros(1)})
+    module: Any = types.ModuleType("setfit")
+    module.SetFitModel = type(
+        "SetFitModel", (), {"from_pretrained": lambda path: types.SimpleNamespace(model_head=head)}
+    )
+    # The lines of the message are run as they are, beside a stand-in for SetFit.
+    lines = message[message.index("import setfit") :].splitlines()[:3]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "setfit", module)
+        exec("\n".join(lines), {})
+    assert {answer["label"] for answer in answers(folder, TEXTS)} <= {"bad", "good"}
+    assert "vector" in answers(folder, TEXTS[:1], pooling="mean")[0]
+    (folder / "config_setfit.json").write_text(json.dumps({"labels": ["a", "b", "c"]}))
+    assert "for the 3 labels" in refusal(folder, tmp_path / "bundle")
+    save_file({"weight": np.ones((3, 8)), "bias": np.ones(3)}, folder / "model_head.safetensors")
+    assert "is for vectors of 8 numbers, not 32" in refusal(folder, tmp_path / "bundle")
+
+
+def test_built_in_pairs_longer_than_the_checkpoint_reads_are_left_out(tmp_path: Path) -> None:
+    folder = random_checkpoints.encoder(
+        tmp_path / "short", "bert", "SequenceClassification", TEXTS, longest=48, **SINGLE
+    )
+    convert_checkpoint(folder, tmp_path / "bundle", QUIET, pairs=True)
+    assert (tmp_path / "bundle" / "model.onnx").is_file()
 
 
 def test_other_logits_than_those_of_transformers_are_an_error(make: Make) -> None:

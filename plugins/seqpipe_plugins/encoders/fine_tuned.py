@@ -11,10 +11,8 @@ from torch import Tensor, nn
 
 from seqpipe.nn.layers import EOS_ID
 from seqpipe.nn.pretrained import has_segment_embeddings, longest_input, pretrained_model
-from seqpipe.plugin import Checkpoint, DataError, UsageError
+from seqpipe.plugin import Checkpoint, UsageError
 from seqpipe_plugins.encoders.pretrained import PretrainedEncoder
-
-_FAMILIES = ("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta")
 
 
 class FineTuned(PretrainedEncoder):
@@ -22,13 +20,15 @@ class FineTuned(PretrainedEncoder):
 
     x (B, T, L) has what the checkpoint's own head gives for each token, `state` (B, L) what it gives for the whole
     text. Of a sentence encoder, without a `task`, x (B, T, D) are the last hidden states and `state` (B, D) is their
-    mean over all tokens, special ones too, or that of the first one. Of a longer text than `max_tokens` the
-    first tokens are read, as with `truncation=True` of `transformers`; a pair of texts is refused if it is longer.
+    mean over all tokens, special ones too, or that of the first one, divided by its length if `normalize`. Of a longer
+    text than `max_tokens` the first tokens are read, as with `truncation=True` of `transformers`; a pair of texts is
+    refused if it is longer.
 
     Args:
         checkpoint: A folder written by `save_pretrained`.
         task: What its head is for; null: it has none, and `pool` makes the vector of a text.
         pool: Pooling of the vectors of a sentence encoder (Reimers and Gurevych 2019).
+        normalize: Whether its vectors of texts have length 1.
         longest: Maximum number of tokens of a text, special ones included; null: that of the checkpoint.
         pairs: Whether token types or separators alone distinguish the texts of a pair; null: it reads single texts.
     """
@@ -43,11 +43,12 @@ class FineTuned(PretrainedEncoder):
         checkpoint: Checkpoint,
         task: Literal["sequence-classification", "token-classification"] | None = None,
         pool: Literal["mean", "cls"] = "mean",
+        normalize: bool = False,
         longest: Annotated[int, Field(ge=3)] | None = None,
         pairs: Literal["token-types", "separators"] | None = None,
     ):
         nn.Module.__init__(self)
-        self.task, self.pool, self.pairs, self.cuts_texts = task, pool, pairs, pairs is None
+        self.task, self.pool, self.normalize, self.pairs, self.cuts_texts = task, pool, normalize, pairs, pairs is None
         self._load(vocabulary, checkpoint, task)
         self.tells_apart = self.tells_apart and pairs == "token-types"
         most = longest_input(self.model.base_model)
@@ -57,12 +58,9 @@ class FineTuned(PretrainedEncoder):
         self.example_length = None
 
     def _load(self, vocabulary: Sequence[str], checkpoint: Checkpoint, task: str | None) -> None:
-        """Load the checkpoint with its head for a task; DataError for another family than those that were tried."""
+        """Load the checkpoint with its head for a task."""
         name = None if task is None else task.title().replace("-", "")
         self.model, self.separators = pretrained_model(checkpoint, vocabulary, task=name)
-        if (family := self.model.config.model_type) not in _FAMILIES:
-            problem = f"{family} is not one of the encoders that can be converted ({', '.join(_FAMILIES)})"
-            raise DataError(f"{checkpoint}: {problem}; fine-tune one of them: seqpipe init --checkpoint FOLDER FILE")
         words = self.model.get_input_embeddings().weight
         self.rows = {name: ("vocabulary",) for name, weight in self.named_parameters() if weight is words}
         self.depth, self.layer_decay = self.model.config.num_hidden_layers, 1.0
@@ -91,6 +89,7 @@ class FineTuned(PretrainedEncoder):
             real = nn.functional.pad(mask, (2, 0), value=True)[..., None]  # both special tokens count
             mean = torch.where(real, outputs, 0.0).sum(1) / real.sum(1)  # (B, D)
             state = outputs[:, 0] if self.pool == "cls" else mean
+            state = nn.functional.normalize(state, dim=1) if self.normalize else state
             x = torch.where(mask[..., None], outputs[:, 1:-1], 0.0)
         return {"x": nn.functional.pad(x, (0, 0, 0, T - n)), "state": state}
 

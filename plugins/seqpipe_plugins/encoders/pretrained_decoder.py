@@ -12,7 +12,13 @@ from torch.nn import functional as F
 
 from seqpipe.nn.incremental import KVCacheEncoder
 from seqpipe.nn.layers import MASKED_LOGIT, GatedFeedForward, Modules, RMSNorm, linear_from
-from seqpipe.nn.pretrained import checkpoint_activation, layer_decay_factor, optional_attribute, pretrained_decoder
+from seqpipe.nn.pretrained import (
+    DECODER_FAMILIES,
+    checkpoint_activation,
+    layer_decay_factor,
+    optional_attribute,
+    pretrained_decoder,
+)
 from seqpipe.plugin import NO_CHECKPOINT_ID, Checkpoint, DataError, Probability
 
 
@@ -223,4 +229,4 @@ class _Llama:
         return PreNormLayer(norms, joined, linear("self_attn.o_proj"), feedforward, sizes, self.rotary, dropout)
 
 
-_FAMILIES: Mapping[str, type[_GPT2 | _Llama]] = {"gpt2": _GPT2, "llama": _Llama, "mistral": _Llama}
+_FAMILIES: Mapping[str, type[_GPT2 | _Llama]] = dict(zip(DECODER_FAMILIES, (_GPT2, _Llama, _Llama), strict=True))
