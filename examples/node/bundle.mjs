@@ -16,8 +16,8 @@ export async function open(path) {
   const body = data.subarray(0, -82), seal = SEAL.exec(data.subarray(-82).toString("latin1"));
   if (seal?.[1] !== sha256(body)) throw new Error(`${path}: bundle.json is damaged`);
   const manifest = JSON.parse(body.toString("utf8") + "}");
-  if (manifest.format !== "seqpipe-bundle" || ![2, 3].includes(manifest.version))
-    throw new Error(`${path}: bundle format version ${manifest.version}; this program reads versions 2 and 3`);
+  if (manifest.format !== "seqpipe-bundle" || ![2, 3, 5].includes(manifest.version))
+    throw new Error(`${path}: bundle format version ${manifest.version}; this program reads versions 2, 3 and 5`);
   for (const key of RESERVED) if (key in manifest) throw new Error(`${path}: this program does not support ${key}`);
   const { kind, copies, fields = [] } = manifest.answer;
   if (!KINDS.includes(kind) || copies) throw new Error(`${path}: answers of the kind ${kind}${copies ? ", copied" : ""}`);
@@ -97,7 +97,7 @@ class Bundle {
       .filter((at) => out.path_scores.data[at] > -1e8)
       .map((at) => ({
         [kind]: this.items(doc, row(out.paths, at)),
-        score: probability(Math.exp(out.path_scores.data[at])),
+        ...this.scores(out.path_scores.data[at]),
       }));
   }
 
@@ -153,9 +153,22 @@ class Bundle {
     const texts = Array.from({ length: K }, (_, k) => {
       const ids = Array.from(out.tokens.data.subarray((b * K + k) * N, (b * K + k + 1) * N), Number);
       const tokens = (ids.includes(EOS) ? ids.slice(0, ids.indexOf(EOS)) : ids).filter((id) => id > EOS);
-      return { generated_text: this.target(tokens), score: probability(Math.exp(out.scores.data[b * K + k])) };
+      const scored = out.token_log_p?.dims[2] ? { tokens: this.scored(ids, out.token_log_p, b * K + k) } : {};
+      return { generated_text: this.target.decode(tokens), ...this.scores(out.scores.data[b * K + k]), ...scored };
     });
     return K > 1 ? texts.filter((_, k) => out.scores.data[b * K + k] > -1e8) : texts[0];
+  }
+
+  // The probability of an alternative, and its logarithm if the bundle says that answers have it.
+  scores(log) {
+    const { log_score } = this.manifest.answer;
+    return { score: probability(Math.exp(log)), ...(log_score ? { log_score: log } : {}) };
+  }
+
+  // The tokens of a row, the end included, each with its log-probability.
+  scored(ids, { data, dims: [, , N] }, row) {
+    const written = ids.filter((id) => id > 0);
+    return written.map((id, t) => ({ token: this.target.token(id), log_score: data[row * N + t] }));
   }
 
   // The answer, with a warning if the text is longer than any in training.
@@ -168,7 +181,7 @@ class Bundle {
   }
 
   empty(several) {
-    const { kind, fields } = this.manifest.answer, nothing = { generated_text: "", score: 1 };
+    const { kind, fields } = this.manifest.answer, nothing = { generated_text: "", ...this.scores(0) };
     if (kind === "structured") {
       const values = fields.filter(({ per }) => per !== "word").map(({ name, per }) => [name, per === "pair" ? [] : null]);
       const answer = { ...(hasWords(fields) ? { words: [] } : {}), ...Object.fromEntries(values) };
@@ -176,7 +189,7 @@ class Bundle {
     }
     if (kind === "label") return { label: null, score: 0 };
     if (kind === "text") return several ? [nothing] : nothing;
-    return several ? [{ [kind]: [], score: 1 }] : [];
+    return several ? [{ [kind]: [], ...this.scores(0) }] : [];
   }
 }
 
@@ -367,7 +380,10 @@ function varint(value) {
 function reader(data) {
   const tokenizer = new Tokenizer(JSON.parse(data.toString("utf8")), { unk_token: "[UNK]" });
   const options = { skip_special_tokens: false, clean_up_tokenization_spaces: false };
-  return (ids) => (ids.length ? tokenizer.decode(ids, options) : "");
+  return {
+    decode: (ids) => (ids.length ? tokenizer.decode(ids, options) : ""),
+    token: (id) => tokenizer.id_to_token(id),
+  };
 }
 
 async function content(path, most) {

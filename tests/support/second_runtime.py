@@ -468,7 +468,7 @@ def check_media_bounds(entry: Entry, version: int) -> None:
     """Refuse an entry of a picture or a sound that exceeds the bounds."""
     numbers = [*entry["means"], *entry["deviations"]]
     refuse_if(not all(isinstance(number, (int, float)) for number in numbers), "means that are no numbers")
-    fits = version == 4 and all(map(np.isfinite, numbers)) and all(number > 0 for number in entry["deviations"])
+    fits = version >= 4 and all(map(np.isfinite, numbers)) and all(number > 0 for number in entry["deviations"])
     if entry["kind"] == "image":
         sizes, count = [("height", 1, 4096), ("width", 1, 4096)], entry["channels"]
         fits = fits and count in (1, 3)
@@ -799,7 +799,7 @@ class Bundle:
         logs = out["path_scores" if kind in ("tags", "spans") else "scores"]
         warning = self.warning(kind, count)
         answers = [
-            self.alternative(head, k, out, text, tokens) | {"score": score(np.exp(log))} | warning
+            self.alternative(head, k, out, text, tokens) | log_scored(part, log) | {"score": score(np.exp(log))} | warning
             for k, log in enumerate(logs)
             if log > NO_ALTERNATIVE or len(logs) == 1
         ]
@@ -818,8 +818,10 @@ class Bundle:
         if part["kind"] == "fill-mask":
             return filled(part["token"], target, text, tokens, row)
         if part["kind"] == "generation":
-            return continued(target, row, *self.prompt(text, tokens), self.stops)
-        return decoded(target, row, self.new_words(head, tokens))
+            answer = continued(target, row, *self.prompt(text, tokens), self.stops)
+            return answer | scored_tokens(target, row, [], out.get("token_log_p", [()] * (k + 1))[k])
+        answer = decoded(target, row, self.new_words(head, tokens))
+        return answer | scored_tokens(target, row, self.new_words(head, tokens), out.get("token_log_p", [()] * (k + 1))[k])
 
     def prompt(self, text: str, tokens: Tokens) -> tuple[str, list[int]]:
         """The text that is continued, of a pair the second, and its ids."""
@@ -838,7 +840,8 @@ class Bundle:
         if kind == "candidate":
             return {**dict.fromkeys(candidate(part["candidates"], 0)), "score": 0.0, "nearest": []}
         if kind in ("tags", "spans", "labels", "generation"):
-            return [{kind: [], "score": 1.0}] if several else []
+            nothing = {kind: [], "score": 1.0} | log_scored(part, 0.0)
+            return [nothing] if several else []
         if kind == "structured":
             answer: dict[str, Any] = {"words": []} if has_words(part["fields"]) else {}
             answer |= {f["name"]: [] if f["per"] == "pair" else None for f in part["fields"] if f["per"] != "word"}
@@ -848,6 +851,8 @@ class Bundle:
             answer = {"answer": "", "score": 1.0, "start": 0, "end": 0}
         else:
             answer = {"generated_text": "", "score": 1.0} | ({"words": []} if kind == "fill-mask" else {})
+        if kind != "structured":
+            answer |= log_scored(part, 0.0)
         return [answer] if several else answer
 
     def generate_in_chunks(self, record: Record, sizes: Sequence[int]) -> list[int]:
@@ -890,7 +895,7 @@ def open_bundle(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         manifest = json.loads((body + b"}").decode(), object_pairs_hook=unique_keys, parse_constant=refuse_constant)
     except ValueError as error:
         raise RefusedError(str(error)) from error
-    if manifest.get("format") != "seqpipe-bundle" or manifest.get("version") not in (2, 3, 4):
+    if manifest.get("format") != "seqpipe-bundle" or manifest.get("version") not in (2, 3, 4, 5):
         raise RefusedError("another format or version")
     for key in {"graphs", "weights"} & manifest.keys():
         raise RefusedError(f"{key} is reserved")
@@ -1007,6 +1012,19 @@ def piece_bytes(target: Tokenizer, piece: str) -> bytes:
 
 def score(value: Any) -> float:
     return round(min(1.0, max(0.0, float(value))), 6)
+
+
+def log_scored(part: Entry, log: float) -> dict[str, float]:
+    """The logarithm of the probability of an alternative, if the answers of this head have it."""
+    return {"log_score": float(log)} if part.get("log_score") is True else {}
+
+
+def scored_tokens(target: Tokenizer, row: list[int], new_words: Sequence[str], logs: Sequence[float]) -> dict[str, Any]:
+    """The tokens of a row up to the end, each with its log-probability, if there are any."""
+    V = target.get_vocab_size(with_added_tokens=True)
+    names = [new_words[i - V] if i >= V else target.id_to_token(i) for i in row if i]
+    tokens = [{"token": name, "log_score": float(log)} for name, log in zip(names, logs, strict=False)]
+    return {"tokens": tokens} if len(logs) else {}
 
 
 def by_head(answers: Mapping[str, Any]) -> Any:
