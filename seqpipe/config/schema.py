@@ -166,7 +166,7 @@ class Train(_Keys):
         default=None, description="Maximum number of records of a batch; null: limited by batch_tokens only."
     )
     epoch_steps: PositiveInt | None = Field(
-        default=None, description="Steps of an epoch for packed texts (head lm); null: one pass over all texts."
+        default=None, description="Steps of an epoch, of random batches or windows; null: one pass over all texts."
     )
     optimizer: Annotated[AdamW | Adam | SGD, Field(discriminator="use", description="Optimizer.")] = AdamW()
     schedule: Annotated[

@@ -54,10 +54,15 @@ class Bench:
     def config(self) -> Config:
         """The checked pipeline, whose head reads everything that the component returns."""
         if self.subject.kind == "head":
-            return self._load(toys.ToyCausal if self.is_language_model else toys.ToyEncoder, toys.watching((), ()))
+            encoder: type[nn.Module] = toys.ToyCausal if self.is_language_model else toys.ToyEncoder
+            methods = [method for name in ("loss", "decide") if (method := member(self.subject.cls, name))]
+            read = {name for method in methods for name in inspect.signature(method).parameters}
+            is_read = not read.isdisjoint({*member(encoder, "returns"), "sources"})
+            return self._load(encoder if is_read else None, toys.watching((), ()))
         returned = expected_outputs(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
         names = [name for name in returned if name not in ("x", "mask", "ids", "tags", *ROWLESS)]
-        tagging = not (self.replaces_mask or self.numbers or self.pairs)
+        has_words = under_options(self.subject.cls, "context", self.subject.chosen) != "same"
+        tagging = has_words and not (self.replaces_mask or self.numbers or self.pairs)
         probe = self._load(None, toys.watching((), (), tagging))
         if not names:
             return probe

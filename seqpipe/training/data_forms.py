@@ -334,7 +334,11 @@ class ExampleData(DataForm):
             return matched(data if make is None else make(number), number)
 
         return TrainingData(
-            batches_of(matched(data), epoch_examples=of_epoch if make or pairing else None),
+            batches_of(
+                matched(data),
+                epoch_examples=of_epoch if make or pairing else None,
+                epoch_batches=settings.epoch_steps and settings.epoch_steps * settings.accumulate,
+            ),
             f"{len(data):,} examples",
             artifacts,
             target_messages,

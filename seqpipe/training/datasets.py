@@ -450,6 +450,7 @@ class Batches:
     epoch_examples: Callable[[int], Sequence[Example]] | None = None  # returns the examples of an epoch
     epoch: int = field(default=0, init=False)  # the epoch of `data`
     quadratic: bool = False  # whether a stage costs the square of the length
+    epoch_batches: int | None = None  # batches of an epoch; None: those of one pass over the examples
 
     stateful = False  # whether recurrent states are carried from a batch to the next one of the epoch
 
@@ -465,10 +466,24 @@ class Batches:
         return np.array([example.length for example in self.data], np.int32)
 
     def order(self, epoch: int) -> Order:
-        """Return the batches of an epoch as positions: a function of seed and epoch."""
+        """Return the batches of an epoch as positions, of as many passes as it needs: a function of seed and epoch."""
         if self.epoch_examples is not None and epoch != self.epoch:
             self.data, self.epoch = self.epoch_examples(epoch), epoch
-        random, size = np.random.default_rng((self.seed, epoch)), len(self.data)
+        random = np.random.default_rng((self.seed, epoch))
+        order = self._pass(random)
+        while len(order) < (self.epoch_batches or 0):
+            positions, bounds, batches = (order.positions, order.bounds, order.batches)
+            more = self._pass(random)
+            order = Order(
+                np.concatenate([positions, more.positions]),
+                np.concatenate([bounds, more.bounds[1:] + len(positions)]),
+                np.concatenate([batches, more.batches + len(batches)]),
+            )
+        return order if self.epoch_batches is None else order[: self.epoch_batches]
+
+    def _pass(self, random: np.random.Generator) -> Order:
+        """Return the batches of a pass over all examples, in random order."""
+        size = len(self.data)
         if isinstance(self.data, MappedExamples):
             groups = self.data.groups
         else:

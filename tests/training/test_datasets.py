@@ -1,5 +1,6 @@
 """Batches: their order follows from seed and epoch alone, they keep the budget, and hold what the model asks for."""
 
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,22 @@ def test_the_order_is_a_function_of_seed_and_epoch_whatever_ran_before() -> None
     assert batches_of(lengths, seed=5).order(2) == forward[2]
     assert forward[0] != forward[1]
     assert batches_of(lengths, seed=6).order(0) != forward[0]
+
+
+@pytest.mark.parametrize("steps", [1, 3, 40])
+def test_an_epoch_has_the_number_of_steps_that_is_asked_for(steps: int) -> None:
+    lengths = [1 + i * 7 % 30 for i in range(60)]
+    batches, whole = batches_of(lengths, seed=5), batches_of(lengths, seed=5)
+    batches.epoch_batches = steps
+    orders = [[*map(tuple, batches.order(epoch))] for epoch in range(3)]
+    assert {len(order) for order in orders} == {steps}
+    assert orders[0] == [*map(tuple, batches.order(0))] != orders[1]
+    one_pass = [*map(tuple, whole.order(0))]
+    assert orders[0][: len(one_pass)] == one_pass[:steps]
+    # Whole passes have every text as often as each other, and the last pass, which is cut, no text twice.
+    counts = Counter(row for rows in orders[0] for row in rows)
+    assert len(counts) == 60 or steps < len(one_pass)
+    assert max(counts.values()) - min(counts.values()) <= 1
 
 
 def test_a_batch_of_tags_is_padded_with_zeros(tmp_path: Path) -> None:

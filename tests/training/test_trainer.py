@@ -308,6 +308,13 @@ def test_a_dev_score_of_nan_is_never_the_best(tmp_path: Path) -> None:
             trained(config, tmp_path / "b", *[math.nan] * 5)
 
 
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_steps_of_an_epoch_are_those_that_are_asked_for(tmp_path: Path, accumulate: int) -> None:
+    settings = ["train.epochs=3", "train.epoch_steps=2", f"train.accumulate={accumulate}"]
+    _, progress = trained(load_tagger(tmp_path, *settings), tmp_path)
+    assert [row["step"] for row in progress.history] == [2, 4, 6]
+
+
 def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
     config = load_tagger(tmp_path)
     weights, _ = trained(config, tmp_path, 0.5, 0.4)
