@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from seqpipe.plugin import Mel as Spectra
 from seqpipe.plugin import UsageError
@@ -22,6 +23,11 @@ class MelEmbedding(nn.Module):
     the mean and standard deviation of each band in the training data. The usual encoders after it shorten the sequence:
     {use: subsample} or {use: pyramid}.
 
+    In training a sound may differ a little in each epoch. SpecAugment (Park et al. 2019) sets two spans of frames of a
+    sound and two spans of its bands to 0, the mean of what is standardised: f of D bands from f0 on, f uniform in
+    [0, `masked_bands`], f0 in [0, D - f]; frames likewise. Vocal tract length perturbation (Jaitly and Hinton 2013)
+    reads band d at d · a, linear between two bands, with a factor a for each sound, uniform in 1 ± `warp`.
+
     Args:
         rate: Samples a second; a sound with another rate is resampled.
         window: Samples of a frame, under a Hann window.
@@ -31,6 +37,9 @@ class MelEmbedding(nn.Module):
         lowest: Lowest frequency, in Hz.
         highest: Highest frequency, in Hz, at most half of `rate`.
         normalise: Whether each band is standardised.
+        masked_bands: Largest number of bands of a span that is masked in training; 0: none.
+        masked_frames: Largest number of frames of a span that is masked in training; 0: none.
+        warp: Largest relative change of the frequencies of a sound in training; 0: none.
     """
 
     rows: ClassVar[dict[str, tuple[str, ...]]] = {}  # no parameter has rows of a vocabulary
@@ -47,9 +56,13 @@ class MelEmbedding(nn.Module):
         lowest: NonNegativeFloat = Spectra.lowest,
         highest: NonNegativeFloat = Spectra.highest,
         normalise: bool = Spectra.normalise,
+        masked_bands: NonNegativeInt = 0,
+        masked_frames: NonNegativeInt = 0,
+        warp: Annotated[float, Field(ge=0, lt=1)] = 0.0,
     ):
         super().__init__()
-        self.dim = sizes["mel"]
+        self.dim, self.warp = sizes["mel"], warp
+        self.masked = {1: masked_frames, 2: masked_bands}  # by axis
 
     @staticmethod
     def features(options: Mapping[str, Any]) -> dict[str, Spectra]:
@@ -60,4 +73,23 @@ class MelEmbedding(nn.Module):
         return {"mel": feature}
 
     def forward(self, mel: Tensor, mask: Tensor) -> Tensor:  # (B, T, D), (B, T) -> (B, T, D)
-        return torch.where(mask[..., None], mel, 0.0)
+        x = torch.where(mask[..., None], mel, 0.0)
+        if self.training and self.warp:
+            bands = torch.arange(self.dim, device=x.device)
+            factors = 1 + self.warp * (2 * torch.rand(len(x), 1, 1, device=x.device) - 1)
+            # Column d of the matrix has the shares of the two bands beside d · a, or 1 for the last band beyond it.
+            x = x @ F.relu(1 - (bands[:, None] - (bands * factors).clamp(max=self.dim - 1)).abs())  # (B, D, D)
+        for axis, longest in self.masked.items():
+            if self.training and longest:
+                sizes = mask.sum(1) if axis == 1 else mask.new_full((len(x),), self.dim, dtype=torch.int64)
+                x = x.masked_fill(drawn_spans(sizes[:, None, None], x.shape[axis], longest).unsqueeze(3 - axis), 0.0)
+        return x
+
+
+def drawn_spans(sizes: Tensor, total: int, longest: int) -> Tensor:  # (B, 1, 1) -> (B, total)
+    """Return True at places of two random spans of at most `longest` of the first `sizes` places of a row."""
+    drawn = torch.rand(2, len(sizes), 2, 1, device=sizes.device)
+    lengths = (drawn[0] * (sizes.clamp(max=longest) + 1)).long()  # (B, 2, 1)
+    starts = (drawn[1] * (sizes - lengths + 1)).long()
+    places = torch.arange(total, device=sizes.device)
+    return ((places >= starts) & (places < starts + lengths)).any(1)
