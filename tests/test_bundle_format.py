@@ -13,12 +13,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import doc_pages
 import numpy as np
 import pytest
 import second_runtime
+import second_tokenizer
 from gallery import CONLL, Example, changed_recipe, gallery, number_rows, text_recipe, train_settings
 from jsonschema import Draft202012Validator
 from media_bundles import GREY, IMAGE, MEL, REFUSED_ENTRIES, image_file, in_base64, wav, write_media_bundle
@@ -221,13 +223,19 @@ def pair_of(bundle_of: Callable[[str], Path]) -> Callable[[str], Pair]:
 # The page
 
 
-def test_the_second_runtime_shares_no_line_with_seqpipe() -> None:
-    tree = ast.parse(Path(second_runtime.__file__).read_text(encoding="utf-8"))
+@pytest.mark.parametrize(
+    ("module", "packages"),
+    [
+        (second_runtime, {"PIL", "numpy", "onnxruntime", "second_tokenizer", "tokenizers"}),
+        (second_tokenizer, {"regex"}),
+    ],
+)
+def test_the_second_runtime_shares_no_line_with_seqpipe(module: ModuleType, packages: set[str]) -> None:
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     names = {a.name for node in imports for a in ([*node.names] if isinstance(node, ast.Import) else [])}
     names |= {str(node.module) for node in imports if isinstance(node, ast.ImportFrom)}
-    foreign = {name.partition(".")[0] for name in names} - sys.stdlib_module_names
-    assert foreign == {"PIL", "numpy", "onnxruntime", "tokenizers"}
+    assert {name.partition(".")[0] for name in names} - sys.stdlib_module_names == packages
 
 
 def described(page: str, path: Path) -> list[str]:
@@ -367,7 +375,7 @@ def test_the_second_runtime_reads_the_same_n_grams(words: int, lengths: tuple[in
 
 
 def test_the_second_runtime_reads_any_tags_as_seqpipe_does() -> None:
-    tags = ("O", "B-x", "I-x", "E-x", "S-x", "L-x", "U-x", "M-x", "I-y", "B", "I", "B-", "I-x-y", "O-x", "NOUN", "Bx", "")
+    tags = ("O", *(f"{letter}-x" for letter in "BIMESLU"), "I-y", "B", "I", "B-", "I-x-y", "O-x", "NOUN", "Bx", "")
     for some in itertools.chain.from_iterable(itertools.product(tags, repeat=n) for n in range(4)):
         assert [(label, a, b + 1) for label, a, b in second_runtime.spans(some)] == schemes.spans(some)
 

@@ -1,4 +1,7 @@
-"""A second runtime for bundles, written from docs/bundle-format.md alone: it imports nothing of seqpipe."""
+"""A second runtime for bundles, written from docs/bundle-format.md alone: it imports nothing of seqpipe.
+
+`second_tokenizer` reads tokenizer.json; the library `tokenizers` those with parts that the page leaves to it.
+"""
 
 import base64
 import binascii
@@ -17,8 +20,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
+import tokenizers
 from PIL import Image, ImageOps
-from tokenizers import PreTokenizedString, Regex, Tokenizer
+from second_tokenizer import Encoding, Tokenizer, UnknownPartError
 
 SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -84,13 +88,58 @@ Tokens = Sequence[Token]
 Rows = Sequence[Tokens]
 
 
+class LibraryTokenizer:
+    """A tokenizer of a checkpoint, with parts that only the library `tokenizers` defines."""
+
+    def __init__(self, data: bytes):
+        self.library = tokenizers.Tokenizer.from_str(data.decode())
+        self.model_type = json.loads(data)["model"]["type"]
+        self.decoder, self.size = str(self.library.decoder), self.library.get_vocab_size(with_added_tokens=True)
+        self.token_to_id, self.id_to_token = self.library.token_to_id, self.library.id_to_token
+
+    def normalize(self, text: str) -> str:
+        return str(self.library.normalizer.normalize_str(text)) if self.library.normalizer else text
+
+    def origins(self, text: str) -> set[int]:
+        normalized = tokenizers.PreTokenizedString(text)
+        normalized.normalize(self.library.normalizer.normalize)
+        normalized.split(lambda _, part: part.split(tokenizers.Regex(r"[\s\S]"), "isolated"))
+        return {i for _, (a, b), _ in normalized.get_splits("original", "char") for i in range(a, b)}
+
+    def encode(self, text: str) -> Encoding:
+        encoding = self.library.encode(text, add_special_tokens=False)
+        return Encoding(encoding.ids, encoding.offsets, encoding.word_ids)
+
+    def encode_words(self, strings: Sequence[str]) -> Encoding:
+        encoding = self.library.encode(strings, is_pretokenized=True, add_special_tokens=False)
+        return Encoding(encoding.ids, encoding.offsets, encoding.word_ids)
+
+    def join(self, strings: Sequence[str]) -> str:
+        return str(self.library.decoder.decode([*strings])) if self.library.decoder else " ".join(strings)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.library.decode([*ids], skip_special_tokens=False))
+
+
+AnyTokenizer = Tokenizer | LibraryTokenizer
+
+
+def read_tokenizer(data: bytes) -> AnyTokenizer:
+    try:
+        tokenizer: AnyTokenizer = Tokenizer(data)
+    except UnknownPartError:
+        tokenizer = LibraryTokenizer(data)
+    refuse_if([tokenizer.token_to_id(token) for token in SPECIAL] != [0, 1, 2, 3], "other special tokens")
+    return tokenizer
+
+
 # From a record to tokens, and from tokens to the inputs of the graph
 
 
 class TextSource:
     """A text of each record: its tokens, and the graph inputs computed from them."""
 
-    target_tokenizers: Mapping[str, Tokenizer]  # by file name
+    target_tokenizers: Mapping[str, AnyTokenizer]  # by file name
 
     def __init__(
         self, field: Any, file: bytes, entries: Entry, limits: Entry, generates: bool = False, raw: bool = False
@@ -142,10 +191,11 @@ class TextSource:
 
     def from_text(self, text: str) -> list[Token]:
         text = replace_surrogates(text)
-        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        encoding = self.tokenizer.encode(text)
         if self.raw:
             tokens = [text_token(i, a, b, text) for i, (a, b) in zip(encoding.ids, encoding.offsets, strict=True)]
-            return self.join_tokens(tokens, encoding.tokens, text) if self.joins_words else tokens
+            pieces = [*map(self.tokenizer.id_to_token, encoding.ids)]
+            return self.join_tokens(tokens, pieces, text) if self.joins_words else tokens
         offsets = self.corrected(encoding.offsets, text)
         if self.splits_words:
             words: list[list[Piece]] = []
@@ -179,11 +229,7 @@ class TextSource:
         """The offsets, each extended by the following code points that composition leaves nothing of."""
         if not self.forms or self.forms[-1] not in ("NFC", "NFKC"):
             return [*offsets]
-        normalized = PreTokenizedString(text)
-        normalized.normalize(self.tokenizer.normalizer.normalize)
-        normalized.split(lambda _, part: part.split(Regex(r"[\s\S]"), "isolated"))
-        origins = {i for _, (a, b), _ in normalized.get_splits("original", "char") for i in range(a, b)}
-        extended = []
+        origins, extended = self.tokenizer.origins(text), []
         for (a, b), (following, _) in itertools.zip_longest(offsets, offsets[1:], fillvalue=(len(text), 0)):
             while b < following and b not in origins and not re.fullmatch(f"[{WHITE}]", text[b]):
                 b += 1
@@ -207,7 +253,7 @@ class TextSource:
             starts.append(a - len(re.findall(f"[{WHITE}]*$", text[end:a])[0]))
             end = b
         strings = [text[start:b] for start, (_, b) in zip(starts, places, strict=True)]
-        encoding = self.tokenizer.encode(strings, is_pretokenized=True, add_special_tokens=False)
+        encoding = self.tokenizer.encode_words(strings)
         numbered = zip(encoding.offsets, encoding.word_ids, strict=True)
         offsets = self.corrected([(a + starts[word], b + starts[word]) for (a, b), word in numbered], text)
         pieces = pieces_of_words([*zip(encoding.ids, offsets, encoding.word_ids, strict=True)], text, self.space_id)
@@ -252,7 +298,7 @@ class NumericSource:
     """Rows of numbers of each record, also those of a picture or of a sound."""
 
     def __init__(self, field: str, entries: Mapping[str, Any]):
-        self.field = field
+        self.field, self.entries = field, entries
         self.name, self.entry = next((name, entry) for name, entry in entries.items() if "means" in entry)
         times = self.entry.get("width", 1)  # the columns of a picture share the numbers of their channel
         self.means, self.deviations = (np.tile(self.entry[key], times) for key in ("means", "deviations"))
@@ -284,15 +330,9 @@ def replace_surrogates(text: str) -> str:
     return "".join("\ufffd" if "\ud800" <= point <= "\udfff" else point for point in text)
 
 
-def read_tokenizer(data: bytes) -> Tokenizer:
-    tokenizer = Tokenizer.from_str(data.decode())
-    refuse_if([tokenizer.token_to_id(token) for token in SPECIAL] != [0, 1, 2, 3], "other special tokens")
-    return tokenizer
-
-
-def vocabulary_id(word: str, tokenizer: Tokenizer) -> int | None:
+def vocabulary_id(word: str, tokenizer: AnyTokenizer) -> int | None:
     """The id of a normalised word that is one complete token and no special one, else None."""
-    normalized = tokenizer.normalizer.normalize_str(word) if tokenizer.normalizer else word
+    normalized = tokenizer.normalize(word)
     return None if normalized in SPECIAL else tokenizer.token_to_id(normalized)
 
 
@@ -345,7 +385,7 @@ def column_value(record: Record, entry: Entry) -> int:
     return list(entry["values"]).index(value)
 
 
-def copy_ids(tokens: Tokens, target: Tokenizer, same: bool) -> tuple[list[int], list[str]]:
+def copy_ids(tokens: Tokens, target: AnyTokenizer, same: bool) -> tuple[list[int], list[str]]:
     """Number each token as a word that may be copied; return the new words too."""
     numbers, new_words = [], list[str]()
     for token in tokens:
@@ -353,7 +393,7 @@ def copy_ids(tokens: Tokens, target: Tokenizer, same: bool) -> tuple[list[int], 
         if number is None or number <= 3:
             if token.word not in new_words:
                 new_words.append(token.word)
-            number = target.get_vocab_size(with_added_tokens=True) + new_words.index(token.word)
+            number = target.size + new_words.index(token.word)
         numbers.append(number)
     return numbers, new_words
 
@@ -704,7 +744,7 @@ class Bundle:
                 feeds[name] = np.array([ends], np.int64)
         for head, target in self.targets.items():
             ids = feeds.get(f"{head}prefix", np.zeros(0)).flatten().tolist()
-            refuse_if(any(i in (0, 2, 3) or not 0 <= i < target.get_vocab_size() for i in ids), "prefix")
+            refuse_if(any(i in (0, 2, 3) or not 0 <= i < target.size for i in ids), "prefix")
         for name in options:
             head, last = name[: name.rfind(".") + 1], name.rpartition(".")[2]
             samples = last in ("temperature", "top_k", "top_p") and f"{head}uniform" in known
@@ -723,12 +763,12 @@ class Bundle:
 
     def pieces(self, head: str) -> list[bytes]:
         target = self.targets[head]
-        return [piece_bytes(target, target.id_to_token(i)) if i > 3 else b"" for i in range(target.get_vocab_size())]
+        return [piece_bytes(target, target.id_to_token(i)) if i > 3 else b"" for i in range(target.size)]
 
     def trie(self, head: str, texts: Sequence[str], options: Mapping[str, Any]) -> np.ndarray:
         """The arcs (1, n, 3) of the beginnings of allowed texts."""
         excluded = ("stop", "forbidden", "prefix", "min_length", "no_repeat_ngram_size")
-        whole = {tuple(self.targets[head].encode(text, add_special_tokens=False).ids) for text in texts}
+        whole = {tuple(self.targets[head].encode(text).ids) for text in texts}
         if not texts or any(1 in ids for ids in whole) or any(options.get(f"{head}{name}") for name in excluded):
             raise RefusedError(f"{head}allowed")
         beginnings = sorted({ids[:n] for ids in whole for n in range(len(ids) + 1)}, key=len)
@@ -799,7 +839,10 @@ class Bundle:
         logs = out["path_scores" if kind in ("tags", "spans") else "scores"]
         warning = self.warning(kind, count)
         answers = [
-            self.alternative(head, k, out, text, tokens) | log_scored(part, log) | {"score": score(np.exp(log))} | warning
+            self.alternative(head, k, out, text, tokens)
+            | log_scored(part, log)
+            | {"score": score(np.exp(log))}
+            | warning
             for k, log in enumerate(logs)
             if log > NO_ALTERNATIVE or len(logs) == 1
         ]
@@ -821,7 +864,9 @@ class Bundle:
             answer = continued(target, row, *self.prompt(text, tokens), self.stops)
             return answer | scored_tokens(target, row, [], out.get("token_log_p", [()] * (k + 1))[k])
         answer = decoded(target, row, self.new_words(head, tokens))
-        return answer | scored_tokens(target, row, self.new_words(head, tokens), out.get("token_log_p", [()] * (k + 1))[k])
+        return answer | scored_tokens(
+            target, row, self.new_words(head, tokens), out.get("token_log_p", [()] * (k + 1))[k]
+        )
 
     def prompt(self, text: str, tokens: Tokens) -> tuple[str, list[int]]:
         """The text that is continued, of a pair the second, and its ids."""
@@ -869,6 +914,12 @@ class Bundle:
             feeds |= {"ids": np.array([new[-1:]], np.int64), "mask": np.ones((1, 1), np.bool_)}
             feeds |= {entry["input"]: out[entry["output"]] for entry in self.cache}
         return generated
+
+    def tokenizers(self) -> list[AnyTokenizer]:
+        """The tokenizers of all sources and heads."""
+        return [source.tokenizer for source in self.sources.values() if "ids" in source.entries] + [
+            *self.targets.values()
+        ]
 
     def document(self, text: str) -> list[dict[str, Any]]:
         """Answers of the sentences, offsets into the whole text."""
@@ -992,16 +1043,16 @@ def uniform(seed: int, texts: Sequence[Sequence[str]], beams: int, steps: int) -
     return samples
 
 
-def piece_bytes(target: Tokenizer, piece: str) -> bytes:
+def piece_bytes(target: AnyTokenizer, piece: str) -> bytes:
     """The bytes that a piece adds to a decoded text."""
-    decoder = str(target.decoder)
+    decoder = target.decoder
     if "ByteLevel" in decoder:
         printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
         letters = {chr(256 + i): byte for i, byte in enumerate(sorted({*range(256)} - printable))}
         return bytes(letters.get(letter, ord(letter) & 255) for letter in piece)
     if "ByteFallback" in decoder and re.fullmatch("<0x..>", piece):
         return bytes([int(piece[3:5], 16)])
-    join: Any = target.decoder.decode if target.decoder else " ".join
+    join = target.join
     neighbor = "a</w>" if "BPEDecoder" in decoder else "a"
     whole, after = join([neighbor, piece, neighbor]), join([neighbor, neighbor])[1:]
     return (whole[1 : len(whole) - len(after)] if whole.endswith(after) else join([neighbor, piece])[1:]).encode()
@@ -1019,9 +1070,11 @@ def log_scored(part: Entry, log: float) -> dict[str, float]:
     return {"log_score": float(log)} if part.get("log_score") is True else {}
 
 
-def scored_tokens(target: Tokenizer, row: list[int], new_words: Sequence[str], logs: Sequence[float]) -> dict[str, Any]:
+def scored_tokens(
+    target: AnyTokenizer, row: list[int], new_words: Sequence[str], logs: Sequence[float]
+) -> dict[str, Any]:
     """The tokens of a row up to the end, each with its log-probability, if there are any."""
-    V = target.get_vocab_size(with_added_tokens=True)
+    V = target.size
     names = [new_words[i - V] if i >= V else target.id_to_token(i) for i in row if i]
     tokens = [{"token": name, "log_score": float(log)} for name, log in zip(names, logs, strict=False)]
     return {"tokens": tokens} if len(logs) else {}
@@ -1042,49 +1095,49 @@ def generated_ids(row: list[int]) -> list[int]:
     return [token for token in (row[: row.index(EOS)] if EOS in row else row) if token > 3]
 
 
-def decoded(target: Tokenizer, row: list[int], new_words: Sequence[str]) -> dict[str, Any]:
+def decoded(target: AnyTokenizer, row: list[int], new_words: Sequence[str]) -> dict[str, Any]:
     """The text of a row of tokens, some of which may be copied words."""
-    ids, V = generated_ids(row), target.get_vocab_size(with_added_tokens=True)
-    text = target.decode([i for i in ids if i < V], skip_special_tokens=False)
+    ids, V = generated_ids(row), target.size
+    text = target.decode([i for i in ids if i < V])
     if any(i >= V for i in ids):
         strings = [new_words[i - V] if i >= V else target.id_to_token(i) for i in ids]
-        text = target.decoder.decode(strings) if target.decoder else " ".join(strings)
+        text = target.join(strings)
     return {"generated_text": text if EOS in row else without_torn_character(target, ids, text)}
 
 
-def continued(target: Tokenizer, row: list[int], prompt: str, prompt_ids: list[int], stops: list[str]) -> Entry:
+def continued(target: AnyTokenizer, row: list[int], prompt: str, prompt_ids: list[int], stops: list[str]) -> Entry:
     """The prompt and its continuation by a row of tokens, up to the first stop text."""
     ids = generated_ids(row)
     sequences = (prompt_ids, [*prompt_ids, *ids], ids)
-    before, whole, alone = (target.decode(sequence, skip_special_tokens=False) for sequence in sequences)
+    before, whole, alone = map(target.decode, sequences)
     text = whole[len(before) :] if whole.startswith(before) else alone
     text = text if EOS in row else without_torn_character(target, ids, text)
     text = text[: min([i for i in map(text.find, stops) if i >= 0], default=len(text))]
     return {"generated_text": prompt + text}
 
 
-def without_torn_character(target: Tokenizer, ids: Sequence[int], text: str) -> str:
+def without_torn_character(target: AnyTokenizer, ids: Sequence[int], text: str) -> str:
     """The text without the replacement characters of the beginning of a character at its end."""
-    data = b"".join(piece_bytes(target, target.id_to_token(i)) for i in ids if i < target.get_vocab_size())
+    data = b"".join(piece_bytes(target, target.id_to_token(i)) for i in ids if i < target.size)
     for n in range(1, 4):
         lead = data[-n] if n <= len(data) else 0
         if lead >= 0xC0:
             size = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
             torn = size > n and "\ufffd" in text[-1:] and len(data[-n:].decode(errors="replace")) == 1
-            return text[: -(1 if "ByteLevel" in str(target.decoder) else n)] if torn else text
+            return text[: -(1 if "ByteLevel" in target.decoder else n)] if torn else text
         if lead < 0x80:
             break
     return text
 
 
-def filled(mask: str, tokenizer: Tokenizer, text: str, tokens: Tokens, row: Sequence[int]) -> dict[str, Any]:
+def filled(mask: str, tokenizer: AnyTokenizer, text: str, tokens: Tokens, row: Sequence[int]) -> dict[str, Any]:
     """The text with its gaps filled by the tokens of a row."""
     mask_id = tokenizer.token_to_id(mask)
     gaps = [t for t, token in enumerate(tokens) if token.id == mask_id]
-    splits_words = json.loads(tokenizer.to_str())["model"]["type"] != "WordLevel"
+    splits_words = tokenizer.model_type != "WordLevel"
 
     def decode(start: int, end: int) -> str:
-        return tokenizer.decode([*row[max(0, start) : end]], skip_special_tokens=False)
+        return tokenizer.decode(row[max(0, start) : end])
 
     def filling(t: int) -> str:
         if not splits_words:
