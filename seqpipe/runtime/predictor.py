@@ -33,7 +33,8 @@ from seqpipe.features.document import Arrays, Doc, Record, first_tokens
 from seqpipe.features.encoding import is_library_error
 from seqpipe.features.sources import InputSource, TextSource, numeric_fields
 from seqpipe.features.splitting import sentence_offsets
-from seqpipe.runtime.decode_options import Chosen, options_of, record_keys, refuse_several, resolve_options
+from seqpipe.features.vocabulary import PAD, SPECIALS
+from seqpipe.runtime.decode_options import MIN_LENGTH, Chosen, options_of, record_keys, refuse_several, resolve_options
 from seqpipe.runtime.manifest import Limits
 
 if TYPE_CHECKING:
@@ -323,7 +324,14 @@ class Predictor:
     def answers(self, docs: Sequence[Doc], decoding: Chosen, alone: bool = False) -> list[Answer]:
         """Answer the texts of one batch; `alone`: one text, which no other batch waits for."""
         run = self.run_alone if alone else self.run
-        return self.read(docs, run(self.featurizer.collate(docs) | decoding.of(docs)), decoding)
+        decision = run(self.featurizer.collate(docs) | decoding.of(docs))
+        if self.kind.is_generated and (least := int(decoding.arrays.get(MIN_LENGTH, 0))):
+            # Before this length a text ends only where the context of the model does.
+            for doc, length in zip(docs, (decision["tokens"][:, 0] != SPECIALS.index(PAD)).sum(1), strict=True):
+                if length < least:
+                    message = f"{least} tokens do not fit: after a prompt of {len(doc.ids)} the context has {length}"
+                    raise DataError(f"{MIN_LENGTH}: {message}; lower it, or shorten the prompt")
+        return self.read(docs, decision, decoding)
 
     def read_chunk(self, reader: ChunkReader, doc: Doc, decision: Arrays) -> Answer:
         """Return the answers that are completed by the decision about the next chunk of a text."""

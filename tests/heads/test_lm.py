@@ -350,6 +350,20 @@ def test_a_text_stops_where_the_context_is_full(gpt2: Peer) -> None:
     assert (tokens > 0).sum() <= 65 - len(doc)
 
 
+def test_a_minimum_length_that_the_context_has_no_room_for_is_refused(gpt2: Peer) -> None:
+    text = " ".join(WORDS[:25])
+    (doc,) = gpt2.featurizer.docs([{"text": text}])
+    room = 65 - len(doc)  # the last token is written and never read
+    short = gpt2.exported("a", max_length=64, min_length=room + 1)  # after a shorter prompt there is room
+    assert len(short["generated_text"]) > 1
+    gpt2.exported(text, max_length=100, min_length=room)
+    message = rf"min_length: {room + 1} tokens do not fit: after a prompt of {len(doc)} the context has {room}; "
+    with pytest.raises(DataError, match=message):
+        gpt2.exported(text, max_length=100, min_length=room + 1)
+    with pytest.raises(DataError, match=rf"record 2: {message}"):
+        gpt2.exported(["a", text], max_length=100, min_length=room + 1)
+
+
 MISFITS: list[tuple[dict[str, Any], str]] = [
     ({"encoder": "transformer"}, "generates token by token, and this encoder is not causal, .*; set causal: true"),
     ({"encoder": "lstm"}, "and this encoder is not causal, .*; set direction: forward"),
