@@ -18,7 +18,7 @@ from dice import Dice
 
 SEED = 20_261_126
 DIGITS = {"train": 800, "dev": 100, "test": 250}
-SCENES = {"train": 500, "dev": 50, "test": 90, "test-new-pairs": 90}
+SCENES = {"train": 12_000, "dev": 200, "test": 500, "test-new-pairs": 500}
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 SIDE, CELL, CANVAS = 8, 9, 28  # pixels of a digit, of a digit with its margin, and of a scene
 RELATIONS = {"left of": (0, 1), "above": (1, 0)}  # rows and columns to the next digit
