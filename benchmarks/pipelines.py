@@ -215,6 +215,8 @@ def expected(line: str, known: Mapping[str, Any]) -> str:
         test = with_spread(name, "test", record)
         others = [with_spread(name, test, record) for test in ("new-templates", "new-voices") if test in scores]
         new_templates = others[0] if others else ""
+        if "new-names" in scores:
+            new_templates += f"{', ' if others else ''}{with_spread(name, 'new-names', record)} with new names"
         seconds = f"{record['seconds']:.0f} s of one core"
     config = load_config(ROOT / "pipelines" / f"{name}.yaml", runs=False, files=False)
     row = " | ".join((cells[0], what, test, new_templates, seen(config), seconds))

@@ -3,10 +3,15 @@
 A notice tells one thing to be done or known and two or three others of the same kind, which are settled or no concern
 of the reader's: the line repeats the names, codes and amounts of the first. All names are invented; no word of a name
 in dev or in a test set is one of training.
+
+Varied notices have other names (random letters, hyphens, letters outside ASCII), codes of many forms, up to three
+others or none, and more around their sentences. A fourth of the training data is varied, a fourth of dev, and all of
+`test-new-names`.
 """
 
 import argparse
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +20,7 @@ from dice import Dice
 
 SEED = 20_261_122
 SIZES = {"train": 4000, "dev": 300, "test": 500, "test-new-templates": 500}
+VARIED_SIZES = {"train": 1500, "dev": 100, "test-new-names": 500}  # added behind the others
 ONSETS = ("b", "br", "d", "f", "g", "gr", "h", "j", "k", "l", "m", "n", "p", "r", "s", "st", "t", "v", "w", "z")
 VOWELS = ("a", "e", "i", "o", "u")
 CODAS = ("", "", "", "", "", "l", "m", "n", "r", "s")
@@ -22,6 +28,43 @@ TRADES = ("Mining", "Foods", "Freight", "Tools", "Glass", "Travel", "Paper", "Mo
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August")
 TOPICS = ("budget review", "team meeting", "safety training", "job interview", "design review", "press talk")
 GREETINGS = ("", "", "", "Dear all,", "Good morning,", "For your attention:", "Notice:", "Hello,")
+LEADS = (
+    "As you may have read in the letter of last week,",
+    "We have been asked by the office on the second floor to pass on the following:",
+    "Since many of you called us about it this morning, here is what we know:",
+    "Just so that nobody is surprised:",
+    "One more thing before the weekend, and then you will hear no more from us:",
+    "After a long talk with all who are concerned, we can tell you this:",
+)
+TAILS = (
+    ", and we thank you for your patience",
+    ", so please do not ask at the front desk",
+    ", which was decided only yesterday after some discussion",
+    ", in case that you have not heard of it yet",
+)
+ASIDES = (
+    "The canteen will be closed on Friday.",
+    "Please keep the doors of the building shut while it is cold.",
+    "If you have a question, write to the office, and we will answer as soon as we can.",
+    "There is coffee in the kitchen for everybody who comes early.",
+    "We wish you all a quiet week.",
+)
+SUBJECTS = (  # of varied topics; each fourth is in `test-new-names` only, as are those of the forms
+    *("fire", "garden", "roof", "choir", "harvest", "library", "rescue", "pottery", "winter", "rowing", "kitchen"),
+    *("parents", "chess", "tax", "orchard", "welcome", "summer", "theatre", "bicycle", "pension", "bridge", "recipe"),
+    *("lantern", "singing", "climbing", "data", "harbour", "poetry", "repair", "election", "forest", "quality"),
+    *("museum", "market", "sewing", "school", "voting", "river", "painting", "savings", "snow", "contract"),
+)
+FORMS = (
+    *("drill", "lesson", "walk", "workshop", "tour", "rehearsal", "exam", "show", "dinner", "contest", "course"),
+    *("breakfast", "lecture", "party", "hearing", "reading", "session", "auction", "fair", "debate", "ceremony"),
+)
+CONSONANTS = "bcdfghjklmnpqrstvwxz"
+ALPHABETS = (  # vowels and consonants
+    ("aeiouáéíóúäöüåøæ", "bčćďđfghjklłmnňńñprřsšśßtťvwzžżźç"),
+    ("αειουωη", "βγδζθκλμνξπρστφχψ"),
+    ("аеиоуыэюя", "бвгджзклмнпрстфхцчшщ"),
+)
 
 
 class Kind(NamedTuple):
@@ -171,10 +214,10 @@ class Names:
         self.dice, self.taken, self.own = dice, taken, set[str]()
 
     def fresh(self, make: Callable[[], str]) -> str:
-        """Something made that no other set has."""
-        while (word := make()) in self.taken:
+        """Something made that no other set has, in capital letters or small ones."""
+        while (word := make()).casefold() in self.taken:
             continue
-        self.own.add(word)
+        self.own.add(word.casefold())
         return word
 
     def word(self) -> str:
@@ -198,9 +241,10 @@ class Names:
         return self.fresh(make)
 
     def thing(self) -> dict[str, str]:
+        """What the gaps of a template are filled with."""
         dice = self.dice
         amount = f"{dice.below(9000) + 10:,}" + (f".{dice.below(100):02}" if dice.chance(0.3) else "")
-        return {
+        thing = {
             "firm": f"{self.word()} {dice.pick(TRADES)}" if dice.chance(0.7) else f"{self.word()} & {self.word()}",
             "person": f"{self.word()} {self.word()}",
             "place": self.word() if dice.chance(0.8) else f"{dice.pick(('Upper', 'New', 'Port'))} {self.word()}",
@@ -211,6 +255,69 @@ class Names:
             "topic": dice.pick(TOPICS),
             "month": dice.pick(MONTHS),
         }
+        self.own |= {thing[gap].split()[-1].casefold() for gap in ("room", "platform")} | {amount}
+        return thing
+
+
+class VariedNames(Names):
+    """Names of other letters and codes of other forms; rooms, platforms and amounts are in no other set either.
+
+    Half of the topics are of a large list of words, of those held out or of the others, each of which is rare.
+    """
+
+    def __init__(self, dice: Dice, taken: set[str], held_out: bool) -> None:
+        super().__init__(dice, taken)
+        self.subjects, self.forms = (
+            [word for i, word in enumerate(words) if (i % 4 == 0) == held_out] for words in (SUBJECTS, FORMS)
+        )
+
+    def word(self) -> str:
+        """A name of syllables, of random letters, of letters outside ASCII, or of two names and a hyphen."""
+        dice, form = self.dice, self.dice.below(10)
+        if form < 3:
+            return super().word()
+        if form == 3:
+            return f"{self.word()}-{self.word()}"
+        if form < 7:
+            return self.fresh(lambda: "".join(self.letters("aeiouy", CONSONANTS)).capitalize())
+        vowels, consonants = dice.pick(ALPHABETS)
+        return self.fresh(lambda: "".join(self.letters(vowels, consonants)).capitalize())
+
+    def letters(self, vowels: str, consonants: str) -> list[str]:
+        """Three to nine letters, some two fifths of them vowels."""
+        return [self.dice.pick(vowels if self.dice.chance(0.4) else consonants) for _ in range(3 + self.dice.below(7))]
+
+    def code(self) -> str:
+        """Digits and capital letters, at most one hyphen or full stop after each group."""
+        dice = self.dice
+
+        def group(signs: str, longest: int) -> str:
+            return "".join(dice.pick(signs) for _ in range(1 + dice.below(longest)))
+
+        def make() -> str:
+            groups = [group("0123456789", 5), group("ABCDEFGHIJKLMNOPQRSTUVWXYZ", 3)]
+            if dice.chance(0.3):
+                groups.append(group("0123456789", 3))
+            if len(groups) == 2 and dice.chance(0.7):
+                groups.reverse()
+            return dice.pick(("", "", "-", "-", ".")).join(groups)
+
+        return self.fresh(make)
+
+    def thing(self) -> dict[str, str]:
+        dice, thing = self.dice, super().thing()
+        amount, currency = thing["amount"].split()
+        while amount in self.taken:
+            amount = f"{dice.below(90_000) + 10:,}.{dice.below(100):02}"
+        self.own.add(amount)
+        if dice.chance(0.5):
+            thing["topic"] = f"{dice.pick(self.subjects)} {dice.pick(self.forms)}"
+        thing |= {
+            "amount": f"{amount} {currency}",
+            "room": f"room {self.code()}",
+            "platform": f"platform {self.code()}",
+        }
+        return thing
 
 
 def sentence(dice: Dice, frames: Sequence[str], phrases: Sequence[str], thing: Mapping[str, str]) -> str:
@@ -229,17 +336,44 @@ def notice(dice: Dice, names: Names, new: bool) -> dict[str, str]:
     return {"text": text, "target": kind.line.format(**told)}
 
 
+def longer(dice: Dice, frame: str) -> str:
+    """A frame as it is, or with more before or behind it."""
+    if dice.chance(0.2):
+        frame = f"{dice.pick(LEADS)} {frame[0].lower()}{frame[1:]}"
+    return f"{frame.removesuffix('.')}{dice.pick(TAILS)}." if dice.chance(0.2) else frame
+
+
+def varied_notice(dice: Dice, names: Names) -> dict[str, str]:
+    """A notice of one thing told and none to three that are settled, with more around its sentences."""
+    kind, told = dice.pick(KINDS), names.thing()
+    frames = [longer(dice, frame) for frame in kind.frames]
+    sentences = [sentence(dice, frames, kind.told, told)]
+    sentences += [sentence(dice, frames, kind.settled, names.thing()) for _ in range(dice.below(4))]
+    if dice.chance(0.3):
+        sentences.append(dice.pick(ASIDES))
+    text = " ".join([dice.pick(GREETINGS), *dice.shuffled(sentences)]).strip()
+    return {"text": text, "target": kind.line.format(**told)}
+
+
 def main() -> None:
-    """Write the four files."""
+    """Write the five files."""
     parser = argparse.ArgumentParser(description="Write notices and the line that matters in each.")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder to write into")
     folder = parser.parse_args().out / "notices"
     folder.mkdir(parents=True, exist_ok=True)
     dice, taken = Dice(SEED), set[str]()
+    parts: dict[str, list[dict[str, str]]] = {}
     for part, size in SIZES.items():
         names = Names(dice, set(taken))
-        rows = [notice(dice, names, part == "test-new-templates") for _ in range(size)]
+        parts[part] = [notice(dice, names, part == "test-new-templates") for _ in range(size)]
         taken |= names.own
+    plain = " ".join([*LEADS, *TAILS, *ASIDES, *(text for kind in KINDS for texts in kind[1:4] for text in texts)])
+    taken |= {*re.findall(r"\w+", plain.casefold())}  # no varied name is a word of the sentences
+    for part, size in VARIED_SIZES.items():
+        varied = VariedNames(dice, set(taken), part == "test-new-names")
+        parts.setdefault(part, []).extend(varied_notice(dice, varied) for _ in range(size))
+        taken |= varied.own
+    for part, rows in parts.items():
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         (folder / f"{part}.jsonl").write_text(lines, encoding="utf-8")
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from repository_scripts import load_script
 
 pytestmark = pytest.mark.nightly("pipelines/data/*", "plugins/seqpipe_plugins/readers/*", "tests/demo_data/*")
 
@@ -115,7 +116,7 @@ CORPORA: dict[str, tuple[Sequence[int], Callable[[Any], object]]] = {  # the siz
     "dates": ([8000, 400, 500, 500], itemgetter("text")),
     "faq": ([1500, 200, 300, 300, 20], by_text),
     "letters": ([500, 150, 250, 250], by_words),
-    "notices": ([4000, 300, 500, 500], by_text),
+    "notices": ([5500, 400, 500, 500], by_text),
     "pairs": ([3000, 300, 500, 500], itemgetter("text", "text_pair")),
     "questions": ([370, 40, 60, 60], itemgetter("context")),
     "reverse": ([16_000, 300, 300], by_text),
@@ -278,6 +279,7 @@ def test_every_date_is_that_of_its_text() -> None:
 
 def test_a_notice_repeats_names_that_training_never_saw_among_others_of_their_kind() -> None:
     rows = parts("notices")
+    rows |= {"train": rows["train"][:4000], "dev": rows["dev"][:300]}  # the varied ones follow
     known = {word for row in rows["train"] for word in re.findall(r"\w+(?:[-.,]\w+)*", row["text"])}
     for part, some in rows.items():
         for row in some:
@@ -290,6 +292,47 @@ def test_a_notice_repeats_names_that_training_never_saw_among_others_of_their_ki
                 assert sum(word not in known for word in names) >= 2
             if {"Pay", "parcel", "platform"} & {*line}:  # there are two others of its kind
                 assert len({*re.findall(r"\b[A-Z]+-\d+", row["text"])}) >= 3
+
+
+def test_new_names_of_notices_are_of_other_letters_and_forms_and_in_no_other_file() -> None:
+    token = re.compile(r"\w+(?:[-.,]\w+)*")
+    script = load_script(DATA / "make_notices.py")
+    lines = " ".join(kind.line for kind in script.KINDS)
+    constant = {*token.findall(re.sub(r"\{\w+\}", " ", lines)), "room", "platform", *NOTICED}
+    known = {word.lower() for row in records("notices") for word in token.findall(row["text"] + " " + row["target"])}
+    topics = [word for phrase in script.TOPICS for word in phrase.split()]
+    names: list[str] = []
+    for row in read("notices", "test-new-names"):
+        of_line = [word for word in token.findall(row["target"]) if word not in {*constant, *topics}]
+        assert {*of_line} <= {*token.findall(row["text"])}
+        assert len(of_line) >= 2
+        names += of_line
+    assert len(read("notices", "test-new-names")) == 500
+    assert [name for name in names if name.lower() in known] == []
+    forms = (r"[A-Z]\d{3}", r"\w+-\w+", r"[A-Z\d]+\.[A-Z\d]+", r"[Α-ω]+", r"[А-я]+", r"[bcdfghjklmnpqrstvwxz]{4,}")
+    for form in forms:
+        assert sum(bool(re.fullmatch(form, name, re.IGNORECASE if form[1] == "b" else 0)) for name in names) >= 3, form
+    assert sum(not name.isascii() for name in names) > 150
+
+
+def test_new_names_of_notices_are_of_other_letters_and_forms_and_in_no_other_file() -> None:
+    token = re.compile(r"\w+(?:[-.,]\w+)*")
+    lines = "".join(kind.line for kind in load_script(DATA / "make_notices.py").KINDS)
+    constant = {*token.findall(re.sub(r"\{\w+\}", " ", lines)), "room", "platform", *NOTICED}
+    known = {word.lower() for row in records("notices") for word in token.findall(row["text"] + " " + row["target"])}
+    topics = [word for phrase in load_script(DATA / "make_notices.py").TOPICS for word in phrase.split()]
+    names: list[str] = []
+    for row in read("notices", "test-new-names"):
+        of_line = [word for word in token.findall(row["target"]) if word not in {*constant, *topics}]
+        assert {*of_line} <= {*token.findall(row["text"])}
+        assert len(of_line) >= 2
+        names += of_line
+    assert len(read("notices", "test-new-names")) == 500
+    assert [name for name in names if name.lower() in known] == []
+    forms = (r"[A-Z]\d{3}", r"\w+-\w+", r"[A-Z\d]+\.[A-Z\d]+", r"[Α-ω]+", r"[А-я]+", r"[bcdfghjklmnpqrstvwxz]{4,}")
+    for form in forms:
+        assert sum(bool(re.fullmatch(form, name, re.IGNORECASE if form[1] == "b" else 0)) for name in names) >= 3, form
+    assert sum(not name.isascii() for name in names) > 150
 
 
 NOTICED = {"Pay", "The", "CHF", "EUR", "USD", "New", "Upper", "Port"} | {
