@@ -315,26 +315,6 @@ def test_new_names_of_notices_are_of_other_letters_and_forms_and_in_no_other_fil
     assert sum(not name.isascii() for name in names) > 150
 
 
-def test_new_names_of_notices_are_of_other_letters_and_forms_and_in_no_other_file() -> None:
-    token = re.compile(r"\w+(?:[-.,]\w+)*")
-    lines = "".join(kind.line for kind in load_script(DATA / "make_notices.py").KINDS)
-    constant = {*token.findall(re.sub(r"\{\w+\}", " ", lines)), "room", "platform", *NOTICED}
-    known = {word.lower() for row in records("notices") for word in token.findall(row["text"] + " " + row["target"])}
-    topics = [word for phrase in load_script(DATA / "make_notices.py").TOPICS for word in phrase.split()]
-    names: list[str] = []
-    for row in read("notices", "test-new-names"):
-        of_line = [word for word in token.findall(row["target"]) if word not in {*constant, *topics}]
-        assert {*of_line} <= {*token.findall(row["text"])}
-        assert len(of_line) >= 2
-        names += of_line
-    assert len(read("notices", "test-new-names")) == 500
-    assert [name for name in names if name.lower() in known] == []
-    forms = (r"[A-Z]\d{3}", r"\w+-\w+", r"[A-Z\d]+\.[A-Z\d]+", r"[Α-ω]+", r"[А-я]+", r"[bcdfghjklmnpqrstvwxz]{4,}")
-    for form in forms:
-        assert sum(bool(re.fullmatch(form, name, re.IGNORECASE if form[1] == "b" else 0)) for name in names) >= 3, form
-    assert sum(not name.isascii() for name in names) > 150
-
-
 NOTICED = {"Pay", "The", "CHF", "EUR", "USD", "New", "Upper", "Port"} | {
     *("Mining", "Foods", "Freight", "Tools", "Glass", "Travel", "Paper", "Motors")
 }
