@@ -244,7 +244,8 @@ class TextSource:
             end = start + len(word)
             places.append((start, end))
             tokens.append(Token(self.id(replace_surrogates(word)), replace_surrogates(word), start, end, (start, end)))
-        return self.split_words(places, replace_surrogates(text)) if self.splits_words else tokens
+        splits = not self.is_word_level and not self.raw
+        return self.split_words(places, replace_surrogates(text)) if splits else tokens
 
     def split_words(self, places: Sequence[Offsets], text: str) -> list[Token]:
         """The pieces of words with these offsets."""
@@ -576,6 +577,8 @@ def resize_weights(n: int, m: int) -> np.ndarray:
 
 def sound(value: Any, entry: Entry) -> np.ndarray:
     """The spectrum of a sound: the logarithm of its mel bands, a row for each frame."""
+    if value == []:
+        return np.zeros((0, entry["bands"]))
     if isinstance(value, str):
         samples = wav_samples(decode_base64(value), entry["rate"])
     elif isinstance(value, Mapping):

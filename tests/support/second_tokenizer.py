@@ -11,10 +11,11 @@ import regex
 
 SPACES = r"\x09-\x0d\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # of `\s` and of the library
 CLASSES = {  # of Oniguruma, in terms of Unicode's properties
-    "w": r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\xb2\xb3\xb9\xbc-\xbe",
+    "w": r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}",
     "d": r"\p{Nd}",
     "s": SPACES,
 }
+FIGURES = r"\xb2\xb3\xb9\xbc-\xbe"  # which `\w` alone matches too
 PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
 IDEOGRAPHS = (
     r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf"
@@ -138,13 +139,19 @@ def added_pattern(token: Entry) -> str:
 @lru_cache(maxsize=100)
 def oniguruma(pattern: str) -> regex.Pattern[str]:
     """The pattern with the classes of Oniguruma spelt out."""
+    depth = 0  # of brackets
 
     def spelled(match: regex.Match[str]) -> str:
-        letter = match[1]
-        negated = "^" if letter.isupper() else ""
-        return f"[{negated}{CLASSES[letter.lower()]}]" if letter.lower() in CLASSES else match[0]
+        nonlocal depth
+        sign = match[0]
+        depth += {"[": 1, "]": -1}.get(sign, 0)
+        letter = sign[1:].lower()
+        if letter not in CLASSES:
+            return sign
+        negated = "^" if sign[1].isupper() else ""
+        return f"[{negated}{CLASSES[letter]}{FIGURES if letter == 'w' and not depth else ''}]"
 
-    return regex.compile("(?V1)" + regex.sub(r"\\(.)", spelled, pattern))
+    return regex.compile("(?V1)" + regex.sub(r"\\.|[\[\]]", spelled, pattern))
 
 
 def pattern_of(entry: Entry) -> regex.Pattern[str]:
@@ -326,6 +333,8 @@ def model(entry: Entry) -> tuple[dict[str, int], Callable[[str], list[Token]]]:
         case "WordPiece":
             return dict(entry["vocab"]), lambda part: word_pieces(entry, part)
         case "BPE" if not any(entry.get(key) for key in ("byte_fallback", "ignore_merges", "fuse_unk", "dropout")):
+            if entry["unk_token"] is None and not {*BYTES} <= {*entry["vocab"]}:
+                raise UnknownPartError("model BPE without `unk_token` and without all letters")
             ranks = {tuple(pair): i for i, pair in enumerate(entry["merges"])}
             return dict(entry["vocab"]), lambda part: merged_pieces(entry, ranks, part)
         case "Unigram" if not entry.get("byte_fallback"):
@@ -355,11 +364,9 @@ def word_pieces(entry: Entry, part: str) -> list[Token]:
 def merged_pieces(entry: Entry, ranks: Mapping[tuple[str, ...], int], part: str) -> list[Token]:
     """Single code points, of which the pair of the lowest rank is merged, the first one first."""
     vocabulary, prefix, suffix = entry["vocab"], *(entry[key] or "" for key in AFFIXES)
-    pieces = []
+    last, pieces = len(part) - 1, []
     for i, point in enumerate(part):
-        piece = (prefix if i else "") + point + (suffix if i + 1 == len(part) else "")
-        if piece in vocabulary or entry["unk_token"]:
-            pieces.append((piece, i, i + 1))
+        pieces.append(((prefix if i else "") + point + (suffix if i == last else ""), i, i + 1))
     while True:
         pairs = enumerate(pairwise(pieces))
         known = [(ranks[left[0], right[0]], i) for i, (left, right) in pairs if (left[0], right[0]) in ranks]
@@ -399,8 +406,16 @@ def decoder(entry: Entry | None) -> Callable[[list[str]], list[str]]:
     if entry is None:
         return lambda tokens: [" ".join(tokens)]
     match entry["type"]:
+        case "Sequence":
+            steps = [decoder(step) for step in entry["decoders"]]
+            return lambda tokens: reduce(lambda result, step: step(result), steps, tokens)
         case "Fuse":
             return lambda tokens: ["".join(tokens)]
+        case "Replace":
+            pattern, content = pattern_of(entry["pattern"]), entry["content"]
+            return lambda tokens: [pattern.sub(lambda _: content, token) if token else "" for token in tokens]
+        case "Strip":
+            return lambda tokens: [stripped(entry, token) for token in tokens]
         case "WordPiece":
             return lambda tokens: [joined_word_piece(entry, token, k == 0) for k, token in enumerate(tokens)]
         case "BPEDecoder":
@@ -413,6 +428,16 @@ def decoder(entry: Entry | None) -> Callable[[list[str]], list[str]]:
         case "Metaspace" if entry["prepend_scheme"] == "never":
             return lambda tokens: [token.replace(entry["replacement"], " ") for token in tokens]
     raise UnknownPartError(f"decoder {entry}")
+
+
+def stripped(entry: Entry, token: str) -> str:
+    """The token without so many signs at its start and its end at most."""
+    start, end = 0, len(token)
+    while start < min(entry["start"], end) and token[start] == entry["content"]:
+        start += 1
+    while end > max(start, len(token) - entry["stop"]) and token[end - 1] == entry["content"]:
+        end -= 1
+    return token[start:end]
 
 
 def joined_word_piece(entry: Entry, token: str, is_first: bool) -> str:
