@@ -150,8 +150,8 @@ def target_scores(
         UsageError: if the model generates no text, or if its graph cannot be made to write a given one.
         DataError: for a record that cannot be answered, or a text that the model cannot write for it.
     """
-    kind, known = predictor.kind, predictor.options
-    if not isinstance(kind, Text):
+    kind, known, only = cast(Text, predictor.kind), predictor.options, predictor.kind.parts.get("")
+    if only is None or only.writer is None:
         fix = "use a bundle with a single head that generates text"
         raise UsageError(f"answers of kind {kind.kind!r} are no generated texts, which are scored; {fix}")
     needed = [SCORE_PROMPT] if kind.is_generated else [PREFIX, TOKEN_SCORES][: 1 + token_scores]

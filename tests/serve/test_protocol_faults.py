@@ -21,7 +21,7 @@ STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 OPTIONS = {
     "beams": 1, "n_best": 1, "max_length": 3, "length_penalty": 0.0, "min_length": 0, "early_stopping": False,
     "seed": 3, "forbidden": ["a"], "allowed": None, "temperature": 1.0, "top_k": 5, "top_p": 0.5, "stop": ["x"],
-    "repetition_penalty": 1.0, "score_prompt": False, "keep_cache": True,
+    "repetition_penalty": 1.0, "score_prompt": False, "keep_cache": True, "token_scores": True,
 }  # fmt: skip
 REQUESTS = [  # with the least number of answers
     ("/v2/models/toy/infer", INFER, 20),
