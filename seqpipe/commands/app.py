@@ -134,7 +134,7 @@ def main() -> None:
         report_error(error, as_json)
         _end(error.exit_code)
     except ModuleNotFoundError as error:
-        if debug or error.name not in ("torch", "onnx", "onnxscript", "safetensors", "transformers"):
+        if debug or error.name not in ("torch", "onnx", "onnxscript", "safetensors", "torchcrf", "transformers"):
             raise
         missing = EnvError(f"this command needs {error.name}, which is not installed: {install_command('train')}")
         report_error(missing, as_json)

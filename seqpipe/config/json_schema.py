@@ -197,6 +197,8 @@ class _Schema:
         common = self.model(CommonKeys, "common")["properties"]
         properties: Json = {"use": {"description": USE.format(offer.kind), **names_schema(self.names(offer))}}
         properties |= options_schema["properties"] | {key: common[key] for key in common_keys if key in common}
+        if own_init := options_schema["properties"].get("init"):
+            properties["init"] = {**own_init, "anyOf": [properties["init"]["anyOf"][0], *own_init["anyOf"]]}
         required = ["use", *options_schema.get("required", [])]
         if offer.kind in STAGES:  # an option that the tokenizer may have stated
             required = [name for name in required if name != INHERITED]

@@ -450,12 +450,15 @@ class _Loader:
         if not isinstance(mapping, dict):
             self.error(path, mismatch_message(f"the name of {_with_article(kind)} or {{use: NAME, …}}", value))
             return None
-        common = self.common_keys(mapping, path, allowed)
         resolved = self.resolved(kind, mapping, path)
+        # `init` is the common key if it names a run, and the option of a component that has one if it is a mapping.
+        has_option = resolved is not None and "init" in option_fields(resolved[3])
+        own_init = {"init": init} if has_option and isinstance(init := mapping.get("init"), dict) else {}
+        common = self.common_keys({k: item for k, item in mapping.items() if k not in own_init}, path, allowed)
         if resolved is None:
             return None
         use, offer, cls, model = resolved
-        stated = {key: option for key, option in mapping.items() if key not in ALL_COMMON_KEYS}
+        stated = {key: option for key, option in mapping.items() if key not in ALL_COMMON_KEYS} | own_init
         shared = option_fields(model).get(INHERITED)
         if kind in STAGES and shared and CHECKPOINT in shared.metadata and self.tokenizer_checkpoint is not None:
             stated = {INHERITED: self.tokenizer_checkpoint, **stated}
@@ -553,7 +556,8 @@ class _Loader:
     def paths(self, value: Any, path: Where) -> Any:
         """Return an option's value with absolute paths."""
         if isinstance(value, Path):
-            return self.file(str(value), path)
+            is_needed = self.runs or path[-2] != "init"  # the weights of a trained run are its own
+            return self.file(str(value), path) if is_needed else Path(os.path.abspath(self.root / value))
         if isinstance(value, (list, tuple)):
             return type(value)(self.paths(item, (*path, number)) for number, item in enumerate(value))
         if isinstance(value, dict):

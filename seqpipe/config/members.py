@@ -71,6 +71,7 @@ MEMBERS: Mapping[str, Member] = {
     ),
     "join_state": Member(STAGE, "method", "(state) -> state", "Join the parts of a state for `init`.", dict),
     "split_state": Member(STAGE, "method", "(state) -> state", "The inverse of `join_state`.", dict),
+    "load_init": Member(STAGE, "method", "(init) -> str", "Copy the weights that a mapping `init` names."),
     "joined_from": Member(
         STAGE, "class attribute", "dict from parts to kind and use", "The stages of a run that `init` joins."
     ),

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, TypeAdapter, V
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
+from typing_extensions import is_typeddict
 
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Plain, format_value, plain
@@ -45,6 +46,9 @@ def describe_type(annotation: Any, metadata: Iterable[Any] = ()) -> str:
         return f"a list of {len(arguments)} ({', '.join(map(describe_type, arguments))})"
     if origin in (list, tuple, set, frozenset):
         return f"a list{limits}, each {describe_type(arguments[0])}"
+    if is_typeddict(kind):
+        keys = typing.get_type_hints(kind, include_extras=True).items()
+        return f"{{{', '.join(f'{key}: {describe_type(value_type)}' for key, value_type in keys)}}}"
     if origin is dict:
         return f"a mapping{limits}, each value {describe_type(arguments[1])}"
     return _SIMPLE.get(kind, kind.__name__ if isinstance(kind, type) else str(kind)) + limits
@@ -406,6 +410,7 @@ COMMON_KEYS: Mapping[str, tuple[str, ...]] = {
     "head": (*_STAGE, "name", "target", "weight", "target_tokenizer"),
 }
 TARGET_TOKENIZER_KEYS = ("use", "init")
+INIT = "init"  # of a component with `load_init` also an option, a mapping
 ALL_COMMON_KEYS = ("use", *CommonKeys.model_fields, "target_tokenizer")
 
 
@@ -444,8 +449,8 @@ def options_model(cls: type) -> type[BaseModel]:
     entries: dict[str, Any] = {}
     for option, hint in _expand_dataclasses((parameter, hints[parameter.name]) for parameter in keyword_only):
         name = option.name
-        if name in ALL_COMMON_KEYS or name.startswith("_"):
-            is_common = name in ALL_COMMON_KEYS
+        is_common = name in ALL_COMMON_KEYS and not (name == INIT and hasattr(cls, "load_init"))
+        if is_common or name.startswith("_"):
             rule = f"the common keys are {', '.join(ALL_COMMON_KEYS)}" if is_common else "no leading underscore"
             raise bad_signature(cls, f"no option can be called {name!r}; choose another name ({rule})")
         check_default(cls, option, hint)
@@ -512,9 +517,9 @@ def option_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 
 def values(options: BaseModel) -> dict[str, Any]:
-    """Return the options by their names in the constructor."""
+    """Return the options by their names in the constructor, without an `init` that is null: it is the common key."""
     fields = type(options).model_fields
-    return {fields[name].alias or name: value for name, value in options}
+    return {fields[name].alias or name: value for name, value in options if name != INIT or value is not None}
 
 
 def option_rows(cls: type) -> list[OptionRow]:

@@ -331,9 +331,8 @@ class LSTMVariant(RecurrentCell):
         blocks = [block for block in "ifgo" if block == "g" or block in gates]
         R, gate_recurrence = weights["weight_hh"], weights.get("weight_gh")
         peepholes: dict[str, Tensor] = {}
-        if self.peephole:  # copies, since Scan accepts no two views of one tensor
-            blocks_by_gate = weights["weight_ch"].split(H, 2)  # (n, 1, H) or (n, H, H) each
-            peepholes = {gate: block.clone() for gate, block in zip(gates, blocks_by_gate, strict=True)}
+        if self.peephole:  # (n, 1, H) or (n, H, H) each; copies, since Scan accepts no two views of one tensor
+            peepholes = {gate: p.clone() for gate, p in zip(gates, weights["weight_ch"].split(H, 2), strict=True)}
         connect = torch.baddbmm if self.peephole == "full" else torch.addcmul
 
         def step(state: State, inward: Tensor) -> State:

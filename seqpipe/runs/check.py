@@ -92,10 +92,10 @@ def _build_from_sample(form: ExampleData, sample: list[Record]) -> Trial:
             fitted = form.fit(records)
         except DataError:
             continue
-        trial = _build(form, records, "", fitted=fitted)
         try:
+            trial = _build(form, records, "", fitted=fitted)
             return _examine(form, trial, len(records) - len(sample))
-        except UnseenLabelError:
+        except (ConfigError, UnseenLabelError):  # options may name labels that these records lack
             if with_labels:
                 raise
     form.most = None

@@ -12,13 +12,13 @@ from seqpipe.config.contract import by_source, declared_features, describe, has_
 from seqpipe.config.init_from import Stage, counterpart, differing, relative_path
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import CHECKPOINTS
-from seqpipe.config.signature import wired
+from seqpipe.config.signature import INIT, wired
 from seqpipe.errors import ConfigError, PluginError
 from seqpipe.features.sources import sources_of
 from seqpipe.features.vocabulary import SPECIALS, UNK
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts, FittedTask
-from seqpipe.training.network import Network
+from seqpipe.training.network import Network, errors_of
 
 Names = dict[str, Sequence[str]]  # for each wired argument, the meaning of its ids
 State = dict[str, Tensor]
@@ -28,12 +28,13 @@ MIN_KNOWN_SHARE = 0.5  # a smaller share of known tokens is reported
 
 
 def warm_start(network: Network, config: Config) -> list[str]:
-    """Initialise every stage with `init` from the run it names; return a report, a line each.
+    """Initialise every stage with `init` from the run, or from the files, that it names; return a report, a line each.
 
     Names that the run does not have keep their new rows; rows of the run's other names are dropped.
 
     Raises:
-        ConfigError: The shapes of a stage differ from those of the run, and its names do not explain it.
+        ConfigError: The shapes of a stage differ from those of the run, and its names do not explain it; or files do
+            not fit the stage.
         PluginError: A stage does not declare the names of its rows.
     """
     artifacts, weights = cache(Artifacts.load), cache(lambda folder: checkpoint.load_best(folder / CHECKPOINTS))
@@ -61,6 +62,9 @@ def warm_start(network: Network, config: Config) -> list[str]:
                 state = _component_weights(weights(folder), stage.kind, run_stage.number)
             start.load(state)
             lines += start.report()
+        elif init := stage.options.get(INIT):
+            with errors_of(stage, "`load_init`"):
+                lines.append(f"{stage.key}: starts from {member(module, 'load_init')(init)}")
     return lines
 
 

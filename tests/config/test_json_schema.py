@@ -74,6 +74,26 @@ def test_a_yaml_of_init_is_accepted(tmp_path: Path) -> None:
     Draft202012Validator(SHIPPED).validate(tree_of(text.read_bytes()))
 
 
+def test_init_is_a_folder_or_the_mapping_that_the_component_takes() -> None:
+    path = next(path for path in sorted(PIPELINES.glob("*.yaml")) if "use: crf" in path.read_text(encoding="utf-8"))
+    field = {"crf": "crf.safetensors", "labels": ["O", "B-a", "I-a"], "scheme": "BIO"}
+    for init, is_valid in (
+        ("runs/old", True),
+        (None, True),
+        (field, True),
+        (field | {"scheme": "IO"}, False),
+        (field | {"size": 3}, False),
+        ({"crf": "crf.safetensors"}, False),
+        (["runs/old"], False),
+    ):
+        content = tree_of(path.read_bytes())
+        content["head"]["init"] = init
+        assert valid(content, SHIPPED) == is_valid, init
+        content = tree_of(path.read_bytes())
+        content["encoder"] = {"use": "lstm", "init": init}
+        assert valid(content, SHIPPED) == (is_valid and init != field), init
+
+
 # Wrong YAMLs
 
 

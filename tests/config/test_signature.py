@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field, ValidationError
+from typing_extensions import TypedDict
 
 from seqpipe.config.contract import decode_options
 from seqpipe.config.signature import (
@@ -194,6 +195,7 @@ WRONG_CONSTRUCTORS = [
     ("*, hidden=3", "'hidden' has no type; annotate it (hidden: int = 1)"),
     ("*, lr: float = 1.0", "no option can be called 'lr'"),
     ("*, _x: int = 1", "no option can be called '_x'"),
+    ("*, init: Saved | None = None", "no option can be called 'init'"),
     ("*, x: Annotated[int, Field(gt=0)] = 0", "the default of 'x' should be a whole number above 0, not 0"),
     ("*, hidden: int = None", "the default of 'hidden' should be a whole number, not null"),
     ("*, x: Tensor", "a type cannot be read: name 'Tensor' is not defined; import it at module level"),
@@ -227,6 +229,29 @@ def test_a_wrong_decode_option_is_refused(parameters: str, message: str) -> None
         decode_options(with_method("decide", parameters))
 
 
+class Saved(TypedDict):
+    """What the option `init` of a component may be."""
+
+    path: Path
+    labels: Annotated[list[str], Field(min_length=1)]
+
+
+def test_a_class_that_loads_it_may_have_an_option_init_of_its_own() -> None:
+    class Loading:
+        def __init__(self, *, init: Saved | None = None): ...
+
+        def load_init(self, init: Saved) -> str: ...
+
+    model = options_model(Loading)
+    saved, mistakes = validate_model(model, {"init": {"path": "a.bin", "labels": ["x"]}})
+    assert saved is not None
+    assert not mistakes
+    assert values(saved) == {"init": {"path": Path("a.bin"), "labels": ["x"]}}
+    assert values(model()) == {}  # null is the common key
+    _, (mistake,) = validate_model(model, {"init": {"path": "a.bin", "labels": ["x"], "more": None}})
+    assert mistake.where == ("init", "more")
+
+
 def test_types_are_described_in_plain_words() -> None:
     class Nested(BaseModel):
         a: int = 1
@@ -248,6 +273,7 @@ def test_types_are_described_in_plain_words() -> None:
         Annotated[str, Means("a colour")] | None: "a colour or null",
         Any: "anything",
         Nested: "Nested",
+        Saved | None: "{path: a path, labels: a list that is not empty, each text} or null",
     }
     assert {annotation: describe_type(annotation) for annotation in words} == words
 

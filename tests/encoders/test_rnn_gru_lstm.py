@@ -195,7 +195,7 @@ NO_GATES = {"input_gate": False, "forget_gate": False, "output_gate": False}
         (LSTM, {"coupled": True, "input_gate": False}, "lstm.coupled"),
         (LSTM, {"coupled": True, "forget_gate": False}, "lstm.coupled"),
         (LSTM, {"scan": True, "output_gate": False}, "lstm.scan"),
-        (LSTM, {"scan": True, **FULL_PEEPHOLE}, "lstm.scan: .*full peepholes are always a Scan; delete it"),
+        (LSTM, {"scan": True, **FULL_PEEPHOLE}, "lstm.scan: .*full peepholes imply it; delete it"),
         (LSTM, {"peephole": True, **NO_GATES}, "lstm.peephole"),
         (LSTM, {**FULL_PEEPHOLE, **NO_GATES}, "lstm.peephole"),
         (LSTM, {"full_gate_recurrence": True, **NO_GATES}, "lstm.full_gate_recurrence"),

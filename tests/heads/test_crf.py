@@ -2,17 +2,21 @@
 
 import itertools
 import os
+import pickle
+import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 import torchcrf
 from exported_graphs import ExportedGraph, export, meta_device, ragged_mask
 from torch import Tensor
 
 from seqpipe.answers.tagging_schemes import allowed, continues
+from seqpipe.errors import UsageError
 from seqpipe.nn.calibration import GRID
 from seqpipe_plugins.heads.crf import CRF
 
@@ -263,3 +267,145 @@ def test_plain_tags_have_no_constraints_and_are_answered_as_tags() -> None:
     assert not CRF(6, ("NOUN", "VERB", "I-x"), scheme="none").forbidden.any()
     assert CRF.answer({"scheme": "none"}) == "tags"
     assert CRF.answer({}) == "spans"
+
+
+# Parameters of pytorch-crf: the first draw, and a field that it trained
+
+
+def test_the_first_parameters_are_drawn_by_pytorch_crf_as_they_were_before_and_keep_their_names() -> None:
+    torch.manual_seed(7)
+    crf = CRF(6, LABELS)
+    assert list(crf.state_dict()) == [
+        "start_transitions",
+        "end_transitions",
+        "transitions",
+        "temperature",
+        "emissions.weight",
+        "emissions.bias",
+    ]
+    shapes: list[Any] = [5, 5, (5, 5)]
+    for draw in (lambda: [*torchcrf.CRF(5).parameters()], lambda: [torch.empty(n).uniform_(-0.1, 0.1) for n in shapes]):
+        torch.manual_seed(7)
+        torch.nn.Linear(6, 5)
+        drawn = draw()
+        found = (crf.start_transitions, crf.end_transitions, crf.transitions)
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, drawn, strict=True))
+
+
+def trained_field(path: Path, seed: int = 0, scale: float = 1.0) -> torchcrf.CRF:
+    """A field of pytorch-crf in float64, with the parameters of a long training, saved as the documentation says."""
+    torch.manual_seed(seed)
+    field = torchcrf.CRF(len(LABELS), batch_first=True).double()
+    for parameter in field.parameters():
+        torch.nn.init.normal_(parameter, std=scale)
+    safetensors.torch.save_file(field.state_dict(), path)
+    return field
+
+
+def field_init(path: Path, labels: Any = LABELS, scheme: Any = "BIOES") -> Any:
+    return {"crf": path, "labels": [*labels], "scheme": scheme}
+
+
+ORDERS = [LABELS, LABELS[::-1], *(tuple(random.Random(seed).sample(LABELS, 5)) for seed in range(6))]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids="".join)
+def test_a_field_of_pytorch_crf_has_the_same_loss_and_paths_with_its_labels_in_any_order(
+    tmp_path: Path, order: tuple[str, ...]
+) -> None:
+    field, crf = trained_field(tmp_path / "crf.safetensors", scale=2), head(1, constraints=False)
+    assert crf.load_init(field_init(tmp_path / "crf.safetensors", order)) == "crf.safetensors"
+    place = torch.tensor([LABELS.index(tag) for tag in order])  # of a tag of the field among those of the head
+    number = place.argsort()
+    x, mask = torch.randn(4, 40, 6).double(), ragged_mask(40, 1, 3, 22)
+    gold = torch.randint(5, (4, 40))
+    emissions = crf.emissions(x)[..., place]
+    expected = -field(emissions, number[gold], mask, reduction="token_mean")
+    assert crf.loss(x, mask, gold).item() == pytest.approx(expected.item(), rel=0, abs=1e-9)
+    tags = crf.decide(x, mask)["tags"]
+    found = [number[row[:length]].tolist() for row, length in zip(tags, mask.sum(1).tolist(), strict=True)]
+    assert found == field.decode(emissions, mask)
+    if order != LABELS:  # the parameters as they stand in the file are another field
+        crf.load_init(field_init(tmp_path / "crf.safetensors"))
+        assert abs(crf.loss(x, mask, gold) - expected).item() > 1e-3
+
+
+def test_a_field_that_never_breaks_its_scheme_comes_with_constraints_too(tmp_path: Path) -> None:
+    field, crf, path = trained_field(tmp_path / "crf.safetensors"), head(1), tmp_path / "crf.safetensors"
+    L = len(LABELS)
+    with torch.no_grad():
+        for parameter, part in zip(
+            field.parameters(), (crf.forbidden[L, :L], crf.forbidden[:L, L], crf.forbidden[:L, :L]), strict=True
+        ):
+            parameter += part
+    safetensors.torch.save_file(field.state_dict(), path)
+    crf.load_init(field_init(path))
+    x = torch.randn(3, 5, 6).double()
+    expected = -field(crf.emissions(x), GOLD, MASK, reduction="token_mean")
+    assert crf.loss(x, MASK, GOLD).item() == pytest.approx(expected.item(), rel=0, abs=1e-9)
+
+
+BIO = ("O", "B-a", "I-a")
+
+
+def saved(path: Path, **tensors: Tensor) -> Path:
+    state = tensors or torchcrf.CRF(3).state_dict()
+    safetensors.torch.save_file({name: tensor.clone() for name, tensor in state.items()}, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("labels", "scheme", "message"),
+    [
+        (BIO, "BIOES", r"init\.scheme: it is BIOES, but the head's is IOB2; both must agree"),
+        (BIO, "none", r"init\.scheme: it is none"),
+        (("O", "B-a"), "BIO", r"init\.labels: .*\(missing: I-a\)"),
+        ((*BIO, "B-b", "[PAD]"), "BIO", r"init\.labels: .*\(unknown: B-b, \[PAD\]\)"),
+        (("O", "B-a", "B_a", "O"), "BIO", r"init\.labels: .*\(missing: I-a; unknown: B_a; repeated: O\)"),
+        ((*BIO, "O"), "BIO", r"init\.labels: .*\(repeated: O\)"),
+        (BIO, "BIO", r"init: IOB2 forbids O to I-a, which the field permits; write constraints: false"),
+    ],
+)
+def test_labels_or_a_scheme_that_do_not_fit_are_refused(tmp_path: Path, labels: Any, scheme: str, message: str) -> None:
+    crf = CRF(6, BIO, scheme="IOB2")
+    with pytest.raises(UsageError, match=message):
+        crf.load_init(field_init(saved(tmp_path / "crf.safetensors"), labels, scheme))
+
+
+@pytest.mark.parametrize("scheme", ["BIO", "IOB2"])
+def test_the_usual_name_of_iob2_is_one_too(tmp_path: Path, scheme: str) -> None:
+    crf = CRF(6, BIO, scheme="IOB2", constraints=False)
+    field = safetensors.torch.load_file(saved(tmp_path / "crf.safetensors"))
+    crf.load_init(field_init(tmp_path / "crf.safetensors", BIO, scheme))
+    assert torch.equal(crf.transitions, field["transitions"])
+
+
+L4, START = torch.zeros(4), torch.zeros(3)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"start_transitions": L4, "end_transitions": L4, "transitions": torch.zeros(4, 4)}, "size mismatch for trans"),
+        ({"start_transitions": START, "end_transitions": START}, r"Missing key\(s\) in state_dict: \"transitions\""),
+        ({"crf.transitions": torch.zeros(3, 3)}, r"Unexpected key\(s\) in state_dict: \"crf.transitions\""),
+        (
+            {"start_transitions": START, "end_transitions": START, "transitions": torch.full((3, 3), torch.nan)},
+            "has numbers that are not finite; to forbid a transition, use -10000",
+        ),
+    ],
+)
+def test_a_file_of_another_field_is_refused(tmp_path: Path, tensors: dict[str, Tensor], message: str) -> None:
+    crf, path = CRF(6, BIO, scheme="IOB2", constraints=False), saved(tmp_path / "crf.safetensors", **tensors)
+    before = crf.transitions.clone()
+    with pytest.raises(UsageError, match=rf"init\.crf: {path}.*{message}"):
+        crf.load_init(field_init(path, BIO, "BIO"))
+    assert torch.equal(crf.transitions, before)
+
+
+def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
+    crf, path = CRF(6, BIO, scheme="IOB2", constraints=False), tmp_path / "crf.pt"
+    path.write_bytes(pickle.dumps(torchcrf.CRF(3).state_dict()))
+    for file in (path, tmp_path / "none.safetensors"):
+        with pytest.raises(UsageError, match=r"save it by safetensors\.torch\.save_file\(crf\.state_dict\(\), FILE\)"):
+            crf.load_init(field_init(file, BIO, "BIO"))

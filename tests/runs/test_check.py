@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from seqpipe.config.loader import Config, load_config
 from seqpipe.console import Console
-from seqpipe.errors import DataError, ExportError, ParityError, PluginError, TrainingError, UsageError
+from seqpipe.errors import ConfigError, DataError, ExportError, ParityError, PluginError, TrainingError, UsageError
 from seqpipe.runs import check
 from seqpipe.runs.check import build_trial, check_export
 from seqpipe.training.data_faults import data_faults
@@ -178,6 +178,10 @@ def test_late_labels_are_known_and_those_of_dev_alone_are_not(tmp_path: Path, re
     assert labels == [("bad", "fine", "good")] * 2
     assert small.data.warnings == []  # though the beginning is one-sided
     assert trial.size == f"the first 20 of {EARLY + LATE} records and 2 with further labels"
+    weighted = build_trial(load_config(path, ["head.class_weights={fine: 2.0}"]))  # which the first 20 lack
+    assert weighted.network.head.weights.tolist() == [1, 2, 1]
+    with pytest.raises(ConfigError, match=r"the training data has no label 'fin'; .*did you mean 'fine'"):
+        build_trial(load_config(path, ["head.class_weights={fin: 2.0}"]))
     write_jsonl(tmp_path / "dev.jsonl", [{"text": "a", "label": "good"}] * 70 + [{"text": "a", "label": "new"}])
     with pytest.raises(DataError, match=r"the dev set has 1 label .*'new' \(.*dev\.jsonl:71\)"):
         check_export(load_config(path), QUIET)

@@ -3,14 +3,17 @@
 import contextlib
 import functools
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import tiny_pipelines
 import torch
+import torchcrf
 from tiny_pipelines import (
     QUIET,
     build_parts,
@@ -315,6 +318,91 @@ def test_pretrained_vectors_go_by_their_words(tmp_path: Path, new: New, was: boo
     assert_by_name(rows(weights, names), rows(fresh, names), rows(weights_of(run), Artifacts.load(run).vocabulary))
     vectors = network.embedding[0].table(torch.arange(len(names)))
     assert all(torch.equal(vectors[i], row) for i, row in enumerate(rows(weights, names).values()))
+
+
+# A field that pytorch-crf trained
+
+TAGS = ("I-PER", "O", "B-LOC", "I-LOC", "B-PER")
+FIELD = "head={use: crf, scheme: IOB2, constraints: false, init: {crf: ../crf.safetensors, scheme: BIO, labels: [%s]}}"
+
+
+def field_yaml(folder: Path) -> tuple[Path, torchcrf.CRF]:
+    """The tiny tagger, and beside its folder a field of pytorch-crf."""
+    field = torchcrf.CRF(len(TAGS))
+    safetensors.torch.save_file(field.state_dict(), folder / "crf.safetensors")
+    (folder / "new").mkdir()
+    return write_tagger(folder / "new"), field
+
+
+def test_a_head_starts_from_a_field_of_pytorch_crf_by_the_names_of_its_labels(tmp_path: Path) -> None:
+    yaml, field = field_yaml(tmp_path)
+    config = load_config(yaml, [FIELD % ", ".join(TAGS)])
+    network, _, report = started(config)
+    assert report == ["head: starts from crf.safetensors"]
+    labels = network.artifacts.tasks[0].labels
+    assert {*labels} == {*TAGS}
+    assert labels != TAGS
+    for name, weight in field.named_parameters():
+        axes = (labels, labels) if name == "transitions" else (labels,)
+        theirs = by_name(weight, *(TAGS for _ in axes))
+        assert all(
+            torch.equal(row, theirs[names]) for names, row in by_name(getattr(network.head, name), *axes).items()
+        )
+
+
+def test_a_run_that_started_from_a_field_has_its_hash_and_does_not_need_its_file(tmp_path: Path) -> None:
+    yaml, field = field_yaml(tmp_path)
+    sets = [LOOKUP, FIELD % ", ".join(TAGS), "train.epochs=1", "train.optimizer.lr=1e-6"]
+    config = load_config(yaml, sets)
+    with contextlib.chdir(yaml.parent):
+        train_run(config)
+        folder = Path("runs/tiny").absolute()
+        near = weights_of(folder)["heads.0.start_transitions"].sort().values
+        assert torch.allclose(near, field.start_transitions.sort().values, atol=1e-3)
+        (hashed,) = (value for key, value in fingerprint(config)["files"].items() if "crf" in key)
+        other = torchcrf.CRF(len(TAGS))
+        safetensors.torch.save_file(other.state_dict(), tmp_path / "crf.safetensors")
+        assert hashed not in fingerprint(config)["files"].values()
+        (tmp_path / "crf.safetensors").unlink()
+        assert resolved(config, folder)["head"]["init"]["crf"] == "../../../crf.safetensors"
+        succeed("evaluate", folder)
+        assert open_run(folder, QUIET).config == config
+
+
+@pytest.mark.parametrize(
+    ("init", "message"),
+    [
+        ("{crf: none.safetensors, scheme: BIO, labels: [O]}", "head.init.crf: no such file 'none.safetensors'"),
+        ("{crf: ../crf.safetensors, scheme: BILOU, labels: [O]}", "head.init.scheme: 'BILOU' does not fit here"),
+        ("{crf: ../crf.safetensors, scheme: BIO}", "head.init: should be {crf: a path, labels: a list"),
+        ("{crf: ../crf.safetensors, scheme: BIO, labels: [O], size: 5}", "head.init.size: 5 does not fit here"),
+    ],
+)
+def test_a_wrong_mapping_is_reported_at_its_key(tmp_path: Path, init: str, message: str) -> None:
+    yaml, _ = field_yaml(tmp_path)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_config(yaml, [f"head={{use: crf, scheme: IOB2, init: {init}}}"])
+
+
+def test_a_field_that_does_not_fit_is_reported_by_check_at_the_head(tmp_path: Path) -> None:
+    yaml, _ = field_yaml(tmp_path)
+    done = seqpipe("check", yaml, FIELD % "O, B-PER, I-PER", folder=yaml.parent)
+    assert done.code == 2
+    assert "head: head 'crf' of seqpipe-nlp: init.labels: list the training data's tags" in done.err
+    assert "(missing: B-LOC, I-LOC)" in done.err
+
+
+def test_only_a_component_with_such_an_option_takes_a_mapping(tmp_path: Path) -> None:
+    yaml, _ = field_yaml(tmp_path)
+    message = "encoder.init: should be a run's folder or null, not {crf: x}"
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_config(yaml, ["encoder.init={crf: x}"])
+
+
+def test_the_head_crf_starts_from_a_run_as_before(tmp_path: Path, new: New) -> None:
+    config = load_config(new(words), [f"head.init={OLD}"])
+    assert resolved(config, tmp_path / "new")["head"]["init"] == OLD
+    assert "init" not in config.head[0].options
 
 
 # From one run to the next

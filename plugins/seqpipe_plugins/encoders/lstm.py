@@ -58,10 +58,8 @@ class LSTM(Recurrent):
         longest_dependency: Annotated[int, Field(ge=3)] | None = None,
         parts: LSTMParts,
     ):
-        has_no_node = parts != LSTMParts() or peephole == "full"
-        if scan and has_no_node:
-            what = "left-out parts, full gate recurrence and full peepholes"
-            raise UsageError(f"lstm.scan: {what} are always a Scan; delete it")
+        if scan and (parts != LSTMParts() or peephole == "full"):
+            raise UsageError("lstm.scan: left-out parts, full gate recurrence and full peepholes imply it; delete it")
         if scan and not (peephole or coupled):
             raise UsageError("lstm.scan: it is for peephole or coupled; providers have a kernel for the plain LSTM")
         if coupled and not (parts.input_gate and parts.forget_gate):
@@ -72,7 +70,7 @@ class LSTM(Recurrent):
                 if is_set:
                     raise UsageError(f"lstm.{name}: it feeds the gates, but all three are left out; keep one")
         make: Callable[..., nn.RNNBase | RecurrentCell] = nn.LSTM
-        if has_no_node:
+        if parts != LSTMParts() or peephole == "full":
             make = partial(LSTMVariant, parts=parts, peephole=peephole, coupled=coupled)
         elif peephole or coupled:
             make = partial(Variant, peephole=peephole, coupled=coupled, scan=scan)

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
+import safetensors.torch
 import torch
-from torch import Tensor, nn
+import torchcrf
+from pydantic import Field
+from torch import Tensor
+from typing_extensions import TypedDict
 
 from seqpipe.nn import calibration, crf
 from seqpipe.nn.layers import LOG_ZERO, MASKED_LOGIT
-from seqpipe.plugin import FeatureSize, Probability, Size, tagging_schemes
-from seqpipe_plugins.heads import ClassWeights, Scheme, TaggingHead
+from seqpipe.plugin import FeatureSize, Probability, Size, UsageError, tagging_schemes
+from seqpipe_plugins.heads import SHOWN_LABELS, ClassWeights, Scheme, TaggingHead
+
+
+class PytorchCRF(TypedDict):
+    """A trained `torchcrf.CRF`: its saved parameters, its tags in the order of their numbers, and their scheme."""
+
+    crf: Annotated[Path, Field(description="Its parameters, `crf.state_dict()`, as safetensors.")]
+    labels: Annotated[list[str], Field(description="Its tags, in the order of their numbers.")]
+    scheme: Annotated[Literal["BIO", Scheme], Field(description="The scheme of its tags; BIO is IOB2.")]
 
 
 class CRF(TaggingHead):
     """A linear-chain conditional random field over linear emissions (Lafferty et al. 2001; Lample et al. 2016).
 
-    Parameters and their initialisation are those of pytorch-crf. Transitions that the scheme forbids, such as I-X after
-    O, have probability 0 in training and decoding.
+    The parameters are those of pytorch-crf's `torchcrf.CRF`, which also initialises them. Transitions that the scheme
+    forbids, such as I-X after O, have probability 0 in training and decoding.
 
     Weights of labels adjust the logits (Menon et al. 2021): in training, log w is subtracted from the emission of each
     first tag of a span, of O, and of plain tags, so that the emissions learn to be greater by log w. The answers are
@@ -33,6 +45,9 @@ class CRF(TaggingHead):
 
     Args:
         constraints: Whether transitions that the scheme forbids are impossible; otherwise they are only improbable.
+        init: The folder of a trained run that its weights are initialised from; or a field trained with pytorch-crf:
+            its parameters as safetensors, its tags in the order of their numbers, and their scheme, where BIO is IOB2;
+            null: random weights.
     """
 
     forbidden: Tensor
@@ -55,13 +70,14 @@ class CRF(TaggingHead):
         class_weights: ClassWeights | None = None,
         calibrate: bool = False,
         gazetteer: Path | None = None,
+        init: PytorchCRF | None = None,
     ):
         shared: Any = {"scheme": scheme, "dropout": dropout, "class_weights": class_weights, "calibrate": calibrate}
         super().__init__(dim, labels, sizes, gazetteer=gazetteer, **shared)
-        L = len(labels)
-        self.start_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
-        self.end_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
-        self.transitions = nn.Parameter(torch.empty(L, L).uniform_(-0.1, 0.1))  # from row to column
+        self.labels, self.scheme = labels, scheme
+        field = torchcrf.CRF(len(labels))
+        self.start_transitions, self.end_transitions = field.start_transitions, field.end_transitions
+        self.transitions = field.transitions  # from row to column
         # Forbidden transitions keep their parameter, so that weights match those of pytorch-crf, plus MASKED_LOGIT: no
         # path with one wins, and its share of the partition function is exactly 0 in float32.
         is_free = not (constraints and self.spans)
@@ -70,6 +86,34 @@ class CRF(TaggingHead):
         self.register_buffer("forbidden", forbidden, persistent=False)  # (P, P)
         adjustment = self.weights.log() * self.stops.amin(0)  # 0 for the tags that continue a span
         self.register_buffer("adjustment", adjustment, persistent=False)  # (L,)
+
+    def load_init(self, init: PytorchCRF) -> str:
+        """Copy the parameters of a field trained with pytorch-crf, by the names of its labels; return its file's name.
+
+        Raises UsageError for a file or labels that do not fit, and if the scheme forbids what the field permits.
+        """
+        path, labels, field = init["crf"], init["labels"], torchcrf.CRF(len(self.labels)).to(self.transitions.dtype)
+        if init["scheme"] not in (self.scheme, "BIO" if self.scheme == "IOB2" else ""):
+            raise UsageError(f"init.scheme: it is {init['scheme']}, but the head's is {self.scheme}; both must agree")
+        ours, theirs, repeated = {*self.labels}, {*labels}, {tag for tag in labels if labels.count(tag) > 1}
+        wrong = {"missing": ours - theirs, "unknown": theirs - ours, "repeated": repeated}
+        if listed := [f"{what}: {', '.join(sorted(tags)[:SHOWN_LABELS])}" for what, tags in wrong.items() if tags]:
+            raise UsageError(f"init.labels: list the training data's tags in the field's order ({'; '.join(listed)})")
+        try:
+            field.load_state_dict(safetensors.torch.load_file(path))
+        except (OSError, RuntimeError, safetensors.SafetensorError) as error:
+            fix = "save it by safetensors.torch.save_file(crf.state_dict(), FILE)"
+            raise UsageError(f"init.crf: {path}: {' '.join(f'{error}'.split())}; {fix}") from error
+        order = [labels.index(tag) for tag in self.labels]
+        rows = {n: row[order] if row.dim() == 1 else row[order][:, order] for n, row in field.state_dict().items()}
+        if not all(row.isfinite().all() for row in rows.values()):
+            raise UsageError(f"init.crf: {path} has numbers that are not finite; to forbid a transition, use -10000")
+        self.load_state_dict(rows, strict=False)
+        steps = crf.chain(self.start_transitions, self.end_transitions, self.transitions)
+        if lost := ((self.forbidden < 0) & (steps > MASKED_LOGIT / 2)).nonzero().tolist():
+            move = " to ".join([*self.labels, "the boundary"][i] for i in lost[0])
+            raise UsageError(f"init: {self.scheme} forbids {move}, which the field permits; write constraints: false")
+        return path.name
 
     @staticmethod
     def streaming_problem(options: Mapping[str, Any]) -> str:
