@@ -610,7 +610,7 @@ def draw_seq2seq() -> Figure:
 
 # 8 attention
 
-ATTENTIONS = ("none", "dot", "scaled-dot", "bilinear", "additive", "concat", "concat-tanh", "multi-head")
+ATTENTIONS = ("none", "dot", "scaled-dot", "bilinear", "additive", "key-only", "concat-tanh", "multi-head", "location")
 SHORTEST_SOURCE, LONGEST_SOURCE, ATTENTION_STEPS, ATTENTION_TESTED = 4, 10, 400, 500
 SHOWN_SOURCE = "attention"
 

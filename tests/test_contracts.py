@@ -136,7 +136,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("encoder", "self-attention"): [
         {"heads": 2, "positions": "sinusoidal", "residual": True, "dropout": 0.1},
         {"heads": 3, "combine": True, "causal": True, "positions": "learned", "longest": 4, "scale": False},
-        *({"score": score, "units": 5} for score in ("additive", "concat")),
+        *({"score": score, "units": 5} for score in ("additive", "key-only", "location")),
     ],
     ("encoder", "sentences"): [
         {"hidden": 4, "units": 3},
@@ -155,7 +155,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("head", "bilm"): [{"dropout": 0.1}],
     ("head", "copy-seq2seq"): [
         {"hidden": 6, "embedding_dim": 4, "units": 5, "dropout": 0.1},
-        {"cell": "gru", "hidden": 6, "coverage": False, "attention": "bilinear", "layers": 2, "label_smoothing": 0.1},
+        {"cell": "gru", "hidden": 6, "coverage": False, "attention": "location", "layers": 2, "label_smoothing": 0.1},
     ],
     ("head", "crf"): [{"dropout": 0.1, "calibrate": True, "class_weights": "balanced"}],
     ("head", "electra"): [{"generator": 8, "heads": 2}, {"generator": 4, "heads": 1, "layers": 2, "share": 0.4}],
@@ -190,11 +190,11 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"hidden": 6, "embedding_dim": 4, "layers": 2, "dropout": 0.1},
         {"cell": "lstm", "hidden": 6, "attention": "multi-head", "heads": 2, "input_feeding": False},
         {"cell": "rnn", "hidden": 6, "embedding_dim": 6, "attention": "none", "tie": True, "label_smoothing": 0.1},
-        {"hidden": 6, "attention": "bilinear", "scheduled_sampling": "linear", "sampling_steps": 3},
+        {"hidden": 6, "attention": "location", "scheduled_sampling": "linear", "sampling_steps": 3},
         {"hidden": 6, "embedding_dim": 4, "tie": True, "equal_length": True},
         {"hidden": 6, "embedding_dim": 4, "hard_attention": "straight-through", "intra_attention": True},
         {"hidden": 6, "attention": "bilinear", "hard_attention": "reinforce", "input_feeding": False, "cell": "lstm"},
-        {"hidden": 6, "attention": "none", "intra_attention": True, "layers": 2, "dropout": 0.1},
+        {"hidden": 6, "attention": "none", "context": "every-step", "intra_attention": True, "dropout": 0.1},
     ],
     ("head", "retrieval"): [{"dropout": 0.1, "width": 4}, {"pool": "attention", "temperature": 0.5}],
     ("head", "skip-gram"): [{"window": 2, "negatives": 2}, {"window": 1, "subsample": 0.01, "power": 0.0}],

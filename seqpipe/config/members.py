@@ -98,7 +98,7 @@ MEMBERS: Mapping[str, Member] = {
     "example_length": Member(STAGE, "attribute", "int or None", "A length of text that export also compares."),
     "first_tokens": Member(ENCODER, "attribute", "int", "Maximum number of tokens of the first text of a pair."),
     "max_tokens": Member(
-        ENCODER, "attribute", "int or None", "Maximum number of tokens of a text; a longer one is refused."
+        (*ENCODER, *HEAD), "attribute", "int or None", "Maximum number of tokens of a text; a longer one is refused."
     ),
     "cuts_texts": Member(
         ENCODER, "attribute", "bool", "Whether only the first `max_tokens` tokens of a longer text are read.", False

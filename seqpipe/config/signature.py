@@ -54,6 +54,10 @@ def describe_type(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     return _SIMPLE.get(kind, kind.__name__ if isinstance(kind, type) else str(kind)) + limits
 
 
+# Old names of options' values: the new name, and why.
+RENAMED_VALUES = {"concat": ("key-only", "its term of the query has no effect; 'location' is a layer over both")}
+
+
 def mismatch_message(expected: str, value: Plain) -> str:
     """Return the message about a value of another type than expected, with a fix if one is obvious."""
     return f"should be {expected}, not {format_value(value)}{suggest_fix(expected, value)}"
@@ -61,6 +65,9 @@ def mismatch_message(expected: str, value: Plain) -> str:
 
 def suggest_fix(expected: str, value: Plain) -> str:
     """Return what to write instead, such as `; write 3 without quotes`; "" if there is no obvious correction."""
+    new, reason = RENAMED_VALUES.get(value, ("", "")) if isinstance(value, str) else ("", "")
+    if new and f"'{new}'" in expected:
+        return f"; it is now called '{new}': {reason}"
     wants_number = "number" in expected
     if isinstance(value, str) and "true or false" in expected and value.lower() in ("yes", "on", "no", "off"):
         return f"; write {'true' if value.lower() in ('yes', 'on') else 'false'}"

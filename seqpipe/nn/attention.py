@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqpipe.config.signature import describe_type, mismatch_message
 from seqpipe.errors import UsageError
 from seqpipe.nn.layers import RealRows, feed_forward
 from seqpipe.nn.loops import State
@@ -18,7 +19,9 @@ from seqpipe.nn.loops import State
 __all__ = ["Attention", "AttentionPool", "AttentionScore", "CoverageAttention", "Glimpse", "IntraDecoderAttention"]
 __all__ += ["GradientEstimator", "ProjectedKeys", "attention_mask", "fused_attention", "needs_weights"]
 
-AttentionScore = Literal["dot", "scaled-dot", "additive", "bilinear", "concat", "concat-tanh", "multi-head"]
+AttentionScore = Literal[
+    "dot", "scaled-dot", "additive", "bilinear", "key-only", "concat-tanh", "multi-head", "location"
+]
 
 
 # Values that are computed at a time of what grows with the square of the length: of an additive score, and of weights
@@ -63,11 +66,14 @@ class Attention(nn.Module):
     - `scaled-dot`: q · k / √D (Vaswani et al. 2017); widths are equal.
     - `bilinear`: q · W k (Luong et al. 2015, "general").
     - `additive`: v · tanh(W q + b + U k) (Bahdanau et al. 2015).
-    - `concat`: w · [q; k], a linear layer. Its term of q is the same at every position, so the softmax cancels it: the
-      weights depend on the keys only, and there is no weight of q.
+    - `key-only`: w · k. It is also what w · [q; k], a linear layer over both, comes to: its term of q is the same at
+      every position, so the softmax cancels it. The weights do not depend on q.
     - `concat-tanh`: the sum of tanh(W [q; k] + b) over its units.
     - `multi-head`: `heads` times a scaled dot of W q + b and U k, each over a share of the query's width, with values
       V k + c; then a linear layer over all heads (Vaswani et al. 2017). A bias of the keys would have no effect.
+    - `location`: position t, from 0, has the score w_t · [q; k_last] + b_t, where k_last is the key of the last real
+      position: a linear layer with an output for each of `positions` positions. The other keys are not compared
+      (Luong et al. 2015, "location", where w_t reads q alone).
 
     Values at masked positions, even NaN, are never read; their weights are 0. A text without real positions has the
     context 0 (for `multi-head` and `combine` the output of their last layer for 0).
@@ -81,11 +87,13 @@ class Attention(nn.Module):
         score: The score function.
         units: Width of W q and U k in `additive` and `concat-tanh`.
         heads: Number of heads of `multi-head`, a divisor of the query's width.
+        positions: Number of outputs of `location`. All positions after the last share its output: a stage with this
+            score refuses longer texts by its member `max_tokens`.
         combine: Whether a linear layer over [q; context] maps the context to the width of the query.
         dropout: Dropout probability of the weights.
 
     Raises:
-        UsageError: if the widths or the heads do not match the score.
+        UsageError: if the widths or the heads do not match the score, or `location` has no query.
     """
 
     def __init__(
@@ -96,11 +104,16 @@ class Attention(nn.Module):
         score: AttentionScore = "additive",
         units: int = 128,
         heads: int = 1,
+        positions: int = 512,
         combine: bool = False,
         dropout: float = 0.0,
     ):
         super().__init__()
         width = key_dim if query_dim is None else query_dim
+        if score not in get_args(AttentionScore):
+            raise UsageError(f"score: {mismatch_message(describe_type(AttentionScore), score)}")
+        if score == "location" and query_dim is None:
+            raise UsageError("score: without a query, location reads only the last position; choose another score")
         if score in ("dot", "scaled-dot") and width != key_dim:
             fix = "choose bilinear or additive, or make the widths equal"
             raise UsageError(f"score: {score} needs queries as wide as keys, not {width} and {key_dim}; {fix}")
@@ -110,14 +123,16 @@ class Attention(nn.Module):
             fit = ", ".join(str(n) for n in range(1, min(width, 16) + 1) if not width % n)
             raise UsageError(f"heads: {heads} heads do not divide the width {width}; choose {fit}, or another width")
         many, summed = score == "multi-head", score in ("additive", "concat-tanh")
-        inner = units if summed else 1 if score == "concat" else width  # of query and key where they meet
+        inner = units if summed else 1 if score == "key-only" else width  # of query and key where they meet
         self.score, self.heads = score, heads
         self.query: nn.Module = nn.Identity()
-        if query_dim is None and score != "concat":
+        if query_dim is None and score != "key-only":
             self.query = _Learned(inner)
         elif many or summed:
             self.query = nn.Linear(width, inner)
-        self.key = nn.Identity() if score in ("dot", "scaled-dot") else nn.Linear(key_dim, inner, bias=False)
+        has_keys = score not in ("dot", "scaled-dot", "location")
+        self.key = nn.Linear(key_dim, inner, bias=False) if has_keys else nn.Identity()
+        self.location = nn.Linear(width + key_dim, positions) if score == "location" else None
         self.value = nn.Linear(key_dim, width) if many else nn.Identity()
         self.output = nn.Linear(width, width) if many else nn.Identity()
         self.v = nn.Linear(units, 1, bias=False) if score == "additive" else None
@@ -134,7 +149,10 @@ class Attention(nn.Module):
         """Project the keys and values that all queries share."""
         keys = torch.where(mask[..., None], keys, 0.0)
         projected, values = self.key(keys), self._by_head(self.value(keys)).contiguous()
-        if self.v is None and self.score != "concat-tanh":
+        if self.location is not None:
+            last = (mask.sum(1) - 1).clamp(min=0)[:, None, None].expand(-1, -1, keys.shape[2])
+            projected = keys.gather(1, last)  # (B, 1, Dk)
+        elif self.v is None and self.score != "concat-tanh":
             projected = self._by_head(projected).transpose(2, 3).contiguous()  # (B, H, D / H, T)
         return ProjectedKeys(projected, values)
 
@@ -150,10 +168,10 @@ class Attention(nn.Module):
             weights: Whether the weights are returned. Without them, and where the score is a product, PyTorch's fused
                 kernel computes the context, and the weights are (B, H, N, 0).
         """
-        if weights or self.v is not None or self.score == "concat-tanh" or torch.compiler.is_exporting():
+        if weights or self.v is not None or self.score in ("concat-tanh", "location") or torch.compiler.is_exporting():
             p = self._weights(query, projected, mask)
             return self._context(query, self.dropout(p) @ projected.values), p
-        if self.score == "concat":  # a product with 1
+        if self.score == "key-only":  # a product with 1
             queries = projected.keys.new_ones(projected.keys.shape[0], 1, 1 if query is None else query.shape[1], 1)
         else:
             queries = self._queries(query).expand(projected.keys.shape[0], -1, -1, -1)
@@ -162,15 +180,20 @@ class Attention(nn.Module):
         return self._context(query, context), queries[..., :0]
 
     def _weights(self, query: Tensor | None, projected: ProjectedKeys, mask: Tensor) -> Tensor:  # (B, H, N, T)
-        return _softmax(self.scores(query, projected.keys), mask)
+        if self.location is None or query is None:
+            return _softmax(self.scores(query, projected.keys), mask)
+        # Texts of more positions are refused before they are read, by `max_tokens` of a stage; padding may be longer.
+        t = torch.arange(mask.shape[-1], device=mask.device).clamp(max=self.location.out_features - 1)
+        both = torch.cat([query, projected.keys.expand(-1, query.shape[1], -1)], 2)
+        return _softmax(F.linear(both, self.location.weight[t], self.location.bias[t])[:, None], mask)
 
     def _context(self, query: Tensor | None, means: Tensor) -> Tensor:  # (B, H, N, d) of the values -> (B, N, D)
         context: Tensor = self.output(means.transpose(1, 2).flatten(2))
         return context if self.combine is None or query is None else self.combine(torch.cat([query, context], 2))
 
     def scores(self, query: Tensor | None, keys: Tensor) -> Tensor:  # (B, N, Dq) -> (B, H, N, T)
-        """Return the attention scores of queries and `ProjectedKeys.keys`, before the softmax."""
-        if self.score == "concat":  # one for all queries
+        """Return the attention scores of queries and `ProjectedKeys.keys`, before the softmax; not of `location`."""
+        if self.score == "key-only":  # one for all queries
             return keys if query is None else keys.expand(-1, -1, query.shape[1], -1)
         if self.v is not None or self.score == "concat-tanh":
             return self._sum_units(self.query(query), keys)
@@ -414,7 +437,7 @@ class AttentionPool(nn.Module):
 
     Args:
         dim: D, the width of a vector.
-        score: The score function, as in `Attention`.
+        score: The score function, as in `Attention`, but for `location`.
         units: Width of W h in `additive` and `concat-tanh`.
         heads: Number of heads of `multi-head`, a divisor of the width.
     """
@@ -506,8 +529,7 @@ class HardAttention(Attention):
         query_dim: Dq, the width of a query.
         key_dim: Dk, the width of the keys.
         trained: The gradient estimator.
-        score: The score function, as in `Attention`; `multi-head` with one head.
-        units: Width of W q and U k in `additive` and `concat-tanh`.
+        score, units, positions: As in `Attention`; `multi-head` with one head.
         heads: Number of heads of `multi-head`: 1.
 
     Raises:
@@ -525,11 +547,12 @@ class HardAttention(Attention):
         score: AttentionScore = "additive",
         units: int = 128,
         heads: int = 1,
+        positions: int = 512,
     ):
         if heads > 1:
             fix = "set heads: 1, or hard_attention: none"
             raise UsageError(f"hard_attention: it attends to one position and has one head, not {heads}; {fix}")
-        super().__init__(query_dim, key_dim, score=score, units=units, heads=heads)
+        super().__init__(query_dim, key_dim, score=score, units=units, heads=heads, positions=positions)
         self.draws = trained == "reinforce"
         if self.draws:
             self.register_buffer("average", torch.zeros(2))  # decaying sum of the rewards so far, and their weight

@@ -40,7 +40,7 @@ class SourceAttention(nn.Module):
         dims: The width of each source's x.
         combine: Combination of the contexts.
         hard: Gradient estimator of `HardAttention`, or none for soft attention.
-        score, units, heads, dropout: Of each attention, as `Attention` has them.
+        score, units, heads, positions, dropout: Of each attention, as `Attention` has them.
 
     Raises:
         UsageError: if the widths or the heads do not fit the score, or several sources are to learn by `reinforce`.
@@ -56,13 +56,14 @@ class SourceAttention(nn.Module):
         score: AttentionScore = "additive",
         units: int = 128,
         heads: int = 1,
+        positions: int = 512,
         dropout: float = 0.0,
     ):
         super().__init__()
         several = len(dims) > 1
         if several and hard == "reinforce":
             raise UsageError("hard_attention: reinforce needs one source; choose straight-through")
-        shared_options: dict[str, Any] = {"score": score, "units": units, "heads": heads}
+        shared_options: dict[str, Any] = {"score": score, "units": units, "heads": heads, "positions": positions}
         self.attentions: Modules[Attention] = Modules(
             Attention(hidden, dim, dropout=dropout, **shared_options)
             if hard == "none"

@@ -10,19 +10,23 @@ from encoder_equations import outputs
 from exported_graphs import ragged_mask
 from nn.test_attention import one_query
 
+from seqpipe.errors import UsageError
 from seqpipe.nn.attention import AttentionScore
 from seqpipe_plugins.encoders.self_attention import SelfAttention
+
+OPTIONS: list[dict[str, Any]] = [{}, {"residual": True, "combine": True}, {"residual": True, "causal": True}]
 
 
 def build(score: AttentionScore, **options: Any) -> SelfAttention:
     return SelfAttention(6, score=score, heads=2 if score == "multi-head" else 1, units=5, **options).eval()
 
 
-@pytest.mark.parametrize("options", [{}, {"residual": True, "combine": True}, {"residual": True, "causal": True}])
+@pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("score", get_args(AttentionScore))
 def test_tokens_attend_to_the_text_by_the_score(score: AttentionScore, options: dict[str, Any], tmp_path: Path) -> None:
-    encoder, causal = build(score, **options), options.get("causal", False)
-    in_graph = causal and score in ("additive", "multi-head")
+    causal = options.get("causal", False) and score != "location"  # which reads the last token
+    encoder = build(score, **{**options, "causal": causal})
+    in_graph = (causal and score in ("additive", "multi-head")) or (score == "location" and not options)
     for x, mask, output in outputs(encoder, tmp_path if in_graph else None, dim=6):
         assert tuple(output) == tuple(encoder.returns)
         for b, n in enumerate(mask.sum(1).tolist()):
@@ -36,6 +40,11 @@ def test_tokens_attend_to_the_text_by_the_score(score: AttentionScore, options: 
                 assert not output["attention"][b, :, t, seen:].any()
             assert not output["x"][b, n:].any()
             assert not output["attention"][b, :, n:].any()
+
+
+def test_weights_by_location_cannot_be_causal() -> None:
+    with pytest.raises(UsageError, match="causal: the score location reads the last token; choose another score"):
+        build("location", causal=True)
 
 
 def test_positions_are_added_to_x() -> None:

@@ -1,5 +1,6 @@
 """The recurrent decoder against PyTorch's layers and NumPy, and its hard attention on a task that needs it."""
 
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -8,14 +9,17 @@ import torch
 from exported_graphs import ragged_mask
 from generating_heads import RECURRENT, sources, writer
 from nn.test_attention import one_query
+from tiny_pipelines import write_seq2seq
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.errors import UsageError
+from seqpipe.config.loader import load_config
+from seqpipe.errors import DataError, UsageError
 from seqpipe.nn.attention import GradientEstimator, HardAttention
 from seqpipe.nn.layers import BOS_ID, EOS_ID, PAD_ID
 from seqpipe.nn.search import SearchOptions
 from seqpipe.nn.seq2seq_head import shift_right
+from seqpipe.runs.check import build_trial
 from seqpipe_plugins.heads.seq2seq import Seq2Seq
 
 ESTIMATORS: tuple[GradientEstimator, ...] = get_args(GradientEstimator)
@@ -41,18 +45,30 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("feeding", [False, True])
-@pytest.mark.parametrize(("attention", "intra"), [("additive", False), ("bilinear", True), ("none", True)])
-def test_each_step_is_what_the_papers_say(attention: Any, intra: bool, feeding: bool) -> None:
-    head = writer("intra", attention=attention, intra_attention=intra, input_feeding=feeding, hidden=7)
+@pytest.mark.parametrize(
+    ("attention", "intra", "context"),
+    [
+        ("additive", False, "first-state"),
+        ("bilinear", True, "first-state"),
+        ("location", True, "first-state"),
+        ("none", True, "first-state"),
+        ("none", False, "every-step"),
+        ("none", True, "every-step"),
+    ],
+)
+def test_each_step_is_what_the_papers_say(attention: Any, intra: bool, context: Any, feeding: bool) -> None:
+    chosen = {"attention": attention, "intra_attention": intra, "context": context, "input_feeding": feeding}
+    head = writer("intra", **chosen, hidden=7)
     source, total = sources(4, 2), 0.0
     w = {name: p.detach().double().numpy() for name, p in head.named_parameters()}
     for b, n in enumerate((4, 2)):
         memory = source["x"][b, :n].double().numpy()
         h, states = np.tanh(w["bridge.weight"] @ source["state"][b].double().numpy() + w["bridge.bias"]), []
+        summary = source["state"][b].double().numpy() if context == "every-step" else np.zeros(0)
         fed = np.zeros(7 if head.feeds else 0)
         words = [word for word in TARGET[b].tolist() if word != PAD_ID]
         for before, word in zip([BOS_ID, *words], words, strict=False):
-            step = np.concatenate([w["vocabulary.embedding.weight"][before], fed])
+            step = np.concatenate([w["vocabulary.embedding.weight"][before], fed, summary])
             i, o = (w[f"rnn.weight_{k}_l0"] @ v + w[f"rnn.bias_{k}_l0"] for k, v in (("ih", step), ("hh", h)))
             r, z = (sigmoid(i[k : k + 7] + o[k : k + 7]) for k in (0, 7))
             h = (1 - z) * np.tanh(i[14:] + r * o[14:]) + z * h
@@ -63,6 +79,8 @@ def test_each_step_is_what_the_papers_say(attention: Any, intra: bool, feeding: 
                 seen = np.array(states).reshape(-1, 7)
                 e = np.exp(seen @ w["written.query.weight"] @ h)
                 parts.append(e @ seen / e.sum() if states else np.zeros(7))
+            if context == "every-step":  # Cho et al. 2014: h(t), y(t - 1) and c
+                parts += [w["vocabulary.embedding.weight"][before], summary]
             readout = np.tanh(w["readout.weight"] @ np.concatenate(parts) + w["readout.bias"])
             fed = readout[: len(fed)]
             states.append(h)
@@ -70,6 +88,23 @@ def test_each_step_is_what_the_papers_say(attention: Any, intra: bool, feeding: 
             logits[[PAD_ID, BOS_ID]] = -1e4
             total += np.log(np.exp(logits).sum()) - logits[word]
     assert head.loss([source], **TARGETS).item() == pytest.approx(total / 8, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "count"),
+    [
+        (["head.attention=location"], "head.positions"),
+        (["encoder={use: self-attention, score: location}"], "encoder.longest"),
+    ],
+)
+def test_a_text_of_more_tokens_than_positions_is_refused_with_its_place(
+    chosen: list[str], count: str, tmp_path: Path
+) -> None:
+    path = write_seq2seq(tmp_path)
+    trial = build_trial(load_config(path, [*chosen, f"{count}=6"]))
+    assert trial.network.limits.tokens == 6
+    with pytest.raises(DataError, match=r"train\.jsonl:\d+: [56] tokens exceed the limit of 4; split the text"):
+        build_trial(load_config(path, [*chosen, f"{count}=4"]))
 
 
 def test_without_a_state_it_begins_from_the_mean_of_x() -> None:
@@ -209,6 +244,8 @@ def test_the_loss_is_random_only_where_positions_are_sampled_in_training(estimat
             "it attends to one position and has one head, not 3; set heads: 1",
         ),
         ({"sources": (5, 6), "hard_attention": "reinforce"}, "reinforce needs one source; choose straight-through"),
+        ({"context": "every-step"}, "context: with attention .additive. each step has its own context; set attention"),
+        ({"attention": "concat"}, "not 'concat'; it is now called 'key-only'"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:

@@ -13,6 +13,7 @@ from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, AttentionPool, AttentionScore, CoverageAttention, fused_attention
 
 SCORES: tuple[AttentionScore, ...] = get_args(AttentionScore)
+POOLED = [score for score in SCORES if score != "location"]  # which has nothing to read without a query
 EQUAL = ("dot", "scaled-dot")  # what needs queries as wide as keys
 MASKS = [ragged_mask(1), ragged_mask(9), ragged_mask(2, 1), ragged_mask(3, 12, 1, 7, 12)]
 Array = np.ndarray
@@ -38,8 +39,8 @@ def one_score(p: dict[str, Array], score: str, q: Array, k: Array) -> float:
             return float(q @ p["key.weight"] @ k)
         case "additive":
             return float(p["v.weight"][0] @ np.tanh(p["query.weight"] @ q + p["query.bias"] + p["key.weight"] @ k))
-        case "concat":
-            w = np.concatenate([np.full(len(q), 0.7), p["key.weight"][0]])  # whatever the query's weights are
+        case "key-only":  # a layer over [q; k], whatever the query's weights are
+            w = np.concatenate([np.full(len(q), 0.7), p["key.weight"][0]])
             return float(w @ np.concatenate([q, k]) + 0.3)
         case "concat-tanh":
             W = np.concatenate([p["query.weight"], p["key.weight"]], 1)
@@ -50,7 +51,11 @@ def one_score(p: dict[str, Array], score: str, q: Array, k: Array) -> float:
 def one_query(attention: Attention, q: Array, keys: Array) -> tuple[Array, Array]:
     """The context and the weights (H, T) of one query over the keys (T, Dk) of a text without padding."""
     p, score, H = weights_of(attention), attention.score, attention.heads
-    if score != "multi-head":
+    if score == "location":
+        places = p["location.weight"] @ np.concatenate([q, keys[-1]]) + p["location.bias"]  # of all positions
+        weights = softmax(places[: len(keys)])[None]
+        context = weights[0] @ keys
+    elif score != "multi-head":
         weights = softmax(np.array([one_score(p, score, q, k) for k in keys]))[None]
         context = weights[0] @ keys
     else:
@@ -65,8 +70,8 @@ def one_query(attention: Attention, q: Array, keys: Array) -> tuple[Array, Array
 
 
 def build(score: AttentionScore, **options: Any) -> Attention:
-    heads = 3 if score == "multi-head" else 1
-    return Attention(6, 6 if score in EQUAL else 4, score=score, units=5, heads=heads, **options).eval()
+    heads, keys = 3 if score == "multi-head" else 1, 6 if score in EQUAL else 4
+    return Attention(6, keys, score=score, units=5, heads=heads, positions=13, **options).eval()
 
 
 def test_a_learned_query_is_drawn_so_that_scores_begin_near_one_whatever_the_width() -> None:
@@ -125,7 +130,7 @@ def test_the_graph_gives_the_same_for_every_size(score: AttentionScore, tmp_path
             assert_follows(attention, query, keys, mask, (made["context"], made["weights"]))
 
 
-@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("score", POOLED)
 def test_a_text_without_a_real_position_gives_zeros(score: AttentionScore) -> None:
     heads = 2 if score == "multi-head" else 1
     pool, mask = AttentionPool(4, score=score, units=5, heads=heads), torch.tensor([[True, True], [False, False]])
@@ -149,8 +154,8 @@ def test_scores_of_any_size_give_weights_that_sum_to_one(score: AttentionScore) 
 
 @pytest.mark.parametrize("score", SCORES)
 def test_every_weight_learns(score: AttentionScore) -> None:
-    attention, pool = build(score, combine=True), AttentionPool(6, score=score)
-    mask = ragged_mask(6, 4, 5)
+    attention, pool = build(score, combine=True), AttentionPool(6, score="dot" if score == "location" else score)
+    mask = ragged_mask(13, 4, 5)
     query, keys = given(attention, mask, 3)
     (attention(query, keys, mask)[0].square().sum() + pool(query, ragged_mask(3, 2, 3))[0].square().sum()).backward()
     assert all(p.grad is not None and p.grad.any() for m in (attention, pool) for p in m.parameters())
@@ -179,12 +184,41 @@ def test_everything_is_made_where_the_input_is(score: AttentionScore) -> None:
         ({"score": "scaled-dot"}, "score: scaled-dot needs queries as wide as keys, not 6 and 4; choose bilinear"),
         ({"score": "multi-head", "heads": 4}, "heads: 4 heads do not divide the width 6; choose 1, 2, 3, 6"),
         ({"score": "additive", "heads": 2}, "heads: the score additive has one head, not 2; choose the score multi"),
+        ({"score": "concat"}, "not 'concat'; it is now called 'key-only': its term of the query has no effect"),
+        ({"score": "dott"}, "score: should be 'dot', "),
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_cure(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as refused:
         Attention(6, 4, **options)
     assert message in str(refused.value)
+
+
+def test_weights_by_location_read_the_query_and_the_last_real_key_and_no_other() -> None:
+    attention, mask = build("location"), ragged_mask(5, 3)
+    query, keys = given(attention, mask, 2)
+    other_query, other_keys, other_last = query + 1, keys.clone(), keys.clone()
+    other_keys[:, :2] += 1
+    other_last[0, 4] += 1
+    _, weights = attention(query, keys, mask)
+    assert torch.equal(attention(query, other_keys, mask)[1], weights)
+    assert not torch.allclose(attention(other_query, keys, mask)[1], weights, atol=1e-3)
+    _, changed = attention(query, other_last, mask)
+    assert not torch.allclose(changed[0], weights[0], atol=1e-3)
+    assert torch.equal(changed[1], weights[1])  # whose last key is the third
+
+
+def test_a_pool_which_has_no_query_refuses_weights_by_location() -> None:
+    with pytest.raises(UsageError, match="without a query, location reads only the last position; choose another"):
+        AttentionPool(4, score="location")
+
+
+def test_padding_beyond_the_positions_of_weights_by_location_changes_nothing() -> None:
+    attention, mask = build("location"), ragged_mask(13, 3)
+    query, keys = given(attention, mask, 2)
+    padded = attention(query, nn.functional.pad(keys, (0, 0, 0, 5)), nn.functional.pad(mask, (0, 5)))
+    for part, alone in zip(padded, attention(query, keys, mask), strict=True):
+        torch.testing.assert_close(part[..., : alone.shape[2]], alone)
 
 
 @pytest.mark.parametrize("score", SCORES)

@@ -19,6 +19,8 @@ RECURRENT: dict[str, dict[str, Any]] = {
     "dot": {"attention": "dot", "hidden": 6, "embedding_dim": 6, "input_feeding": False, "layers": 2, "tie": True},
     "multi-head": {"attention": "multi-head", "heads": 3, "cell": "rnn", "layers": 2},
     "bilinear": {"attention": "bilinear", "cell": "lstm", "layers": 2, "input_feeding": False},
+    "location": {"attention": "location", "positions": 64, "cell": "lstm"},
+    "every step": {"attention": "none", "context": "every-step", "layers": 2, "tie": True},
     "intra": {"intra_attention": True},
     "intra alone": {"attention": "none", "intra_attention": True, "layers": 2},
     "hard": {"hard_attention": "straight-through", "attention": "bilinear", "input_feeding": False},

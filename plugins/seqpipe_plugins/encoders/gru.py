@@ -27,7 +27,8 @@ class GRU(Recurrent):
     at its beginning; `first` (B, D') is the first state of each direction.
 
     Args:
-        reset: Whether the reset gate is applied before or after the product; after trains faster.
+        reset: Whether the reset gate is applied before the product, as in the paper and in textbooks, or after it,
+            which trains faster.
         scan: Whether the graph has a Scan instead of a GRU node: slower on the CPU, but runs on execution providers
             without a kernel for `reset: before`, such as CUDA.
         longest_dependency: Longest dependency in tokens, T: the bias of the update gate starts at log u, each unit

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqpipe.nn.attention import Attention, AttentionScore, attention_mask, needs_weights
 from seqpipe.nn.layers import PositionOption, position_embeddings
-from seqpipe.plugin import Probability
+from seqpipe.plugin import Probability, UsageError
 
 
 class SelfAttention(nn.Module):
@@ -20,11 +20,11 @@ class SelfAttention(nn.Module):
     Each token is a query q, and all tokens of the text are keys k: x (B, T, D) becomes the mean of the keys, weighted
     by a softmax over the scores of q and k, (B, T, D). Padding has weight 0 and output 0. `dot` is q · k, `scaled-dot`
     q · k / √D, `bilinear` q · W k, `additive` v · tanh(W q + b + U k), `concat-tanh` the sum of tanh(W [q; k] + b),
-    `multi-head` the scaled dot product after linear layers in each head; `concat`, w · [q; k], has the same weights for
-    every q, since the softmax cancels its term. With position embeddings the input is √D x + p(t): p(t)[2i] = sin(t /
-    10000^(2i / D)), p(t)[2i + 1] the cosine, or a learned table, whose last vector all later tokens have. `attention`
-    (B, heads, T, T) has the weights, with queries in rows, and 0 in the padding. In training and dev scores, which need
-    no weights, it may be empty.
+    `multi-head` the scaled dot product after linear layers in each head; `key-only`, w · k, has the same weights for
+    every q; `location` scores position t by w_t · [q; x_last] + b_t, a linear layer over q and the last token (Luong et
+    al. 2015). With position embeddings the input is √D x + p(t): p(t)[2i] = sin(t / 10000^(2i / D)), p(t)[2i + 1] the
+    cosine, or a learned table, whose last vector all later tokens have. `attention` (B, heads, T, T) has the weights,
+    with queries in rows, and 0 in the padding. In training and dev scores, which need no weights, it may be empty.
 
     Args:
         score: Attention score of two tokens.
@@ -33,7 +33,8 @@ class SelfAttention(nn.Module):
         combine: Whether the result is a linear layer over [q; mean].
         residual: Whether there is a residual connection.
         positions: Position embeddings: sinusoidal, learned, or none.
-        longest: Number of learned position vectors.
+        longest: Number of learned position vectors, and of positions of the score `location`, which refuses longer
+            texts.
         scale: Whether x is multiplied by √D before positions are added; false if x already has unit variance.
         causal: Whether a token attends only to itself and to earlier tokens.
         dropout: Dropout probability of the weights.
@@ -62,7 +63,12 @@ class SelfAttention(nn.Module):
         self.dim, self.residual, self.causal = dim, residual, causal
         self.scale = dim**0.5 if scale else 1.0
         self.positions = position_embeddings(positions, dim, longest)
-        self.attention = Attention(dim, dim, score=score, units=units, heads=heads, combine=combine, dropout=dropout)
+        if score == "location" and causal:
+            raise UsageError("causal: the score location reads the last token; choose another score, or causal: false")
+        self.max_tokens = longest if score == "location" else None
+        self.attention = Attention(
+            dim, dim, score=score, units=units, heads=heads, positions=longest, combine=combine, dropout=dropout
+        )
 
     @staticmethod
     def context(options: Mapping[str, Any]) -> str:

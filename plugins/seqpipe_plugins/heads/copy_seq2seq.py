@@ -59,6 +59,7 @@ class CopySeq2Seq(Seq2SeqHead):
         layers: Number of layers.
         attention: Attention score of a state and a source position; must be additive with `coverage`.
         units: Number of units of the scores `additive` and `concat-tanh`.
+        positions: Number of source positions of the score `location`, which refuses longer sources.
         coverage: Whether the attention depends on its earlier weights at each source position.
         coverage_weight: λ, the weight of the coverage loss.
         coverage_after: Training step from which the coverage loss is used; See et al. begin at the end of training.
@@ -86,6 +87,7 @@ class CopySeq2Seq(Seq2SeqHead):
         layers: PositiveInt = 1,
         attention: AttentionScore = "additive",
         units: PositiveInt = 128,
+        positions: PositiveInt = 512,
         coverage: bool = True,
         coverage_weight: NonNegativeFloat = 1.0,
         coverage_after: NonNegativeInt = 0,
@@ -107,8 +109,9 @@ class CopySeq2Seq(Seq2SeqHead):
         self.attention = (
             CoverageAttention(hidden, dim, units=units)
             if coverage
-            else Attention(hidden, dim, score=attention, units=units)
+            else Attention(hidden, dim, score=attention, units=units, positions=positions)
         )
+        self.max_tokens = positions if attention == "location" else None
         seen = self.attention.dim
         self.rnn = TORCH_CELLS[cell](embedding_dim + seen, hidden, layers, batch_first=True)
         self.bridge = nn.Linear(dim, (2 if cell == "lstm" else 1) * layers * hidden)

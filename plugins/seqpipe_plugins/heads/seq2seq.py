@@ -27,9 +27,11 @@ class Seq2Seq(Seq2SeqHead):
     x; with several sources s concatenates those of all, and each has a separate attention (Libovický and Helcl 2017).
     The input of a step is the previous token and, with `input_feeding`, the previous readout (Luong et al. 2015). The
     readout is tanh(U [h; c]), where h is the state of the top layer and c the context that h attends to; the logits of
-    the next token are linear in it. Without attention the decoder gets only s (Sutskever et al. 2014), and the readout
-    is h. With `intra_attention` (Paulus et al. 2018) it is tanh(U [h; c; d]), where d is the context from the earlier
-    states of the decoder; with `hard_attention` (Xu et al. 2015) c is the vector of one source position.
+    the next token are linear in it. Without attention s gives only the initial state (Sutskever et al. 2014), and the
+    readout is h; with `context: every-step` (Cho et al. 2014) the input of a step is [y; s], where y is the vector of
+    the previous token, and the readout tanh(U [h; y; s]). With `intra_attention` (Paulus et al. 2018) it is tanh(U [h;
+    c; d]), where d is the context from the earlier states of the decoder; with `hard_attention` (Xu et al. 2015) c is
+    the vector of one source position.
 
     In training the previous token is that of the target (teacher forcing). With `scheduled_sampling` (Bengio et al.
     2015) it is so with probability ε, and otherwise sampled from the prediction; after i training steps, with k =
@@ -42,12 +44,15 @@ class Seq2Seq(Seq2SeqHead):
         layers: Number of layers.
         attention: Attention score of a state and a source position; none: no attention.
         units: Number of units of the scores `additive` and `concat-tanh`.
+        positions: Number of source positions of the score `location`, which refuses longer sources.
         heads: Number of heads of the score `multi-head`.
         combine: How the contexts of several sources are combined: by concatenation, or by a second attention over them.
         hard_attention: Whether each step attends only to the position with the greatest weight, and how that is
             trained: by the straight-through estimator (Bengio et al. 2013), or by sampling positions (REINFORCE,
             Williams 1992).
         intra_attention: Whether each step also attends to the text generated so far.
+        context: Without attention, whether s gives only the initial state (Sutskever et al. 2014), or is an input of
+            every step and of its readout too (Cho et al. 2014).
         input_feeding: Whether the previous readout is an input of a step; only with attention.
         tie: Whether the output layer shares its weights with the token embedding (Press and Wolf 2017).
         dropout: Dropout probability of the token embedding, between layers and in the readout.
@@ -75,9 +80,11 @@ class Seq2Seq(Seq2SeqHead):
         attention: AttentionScore | Literal["none"] = "additive",
         units: PositiveInt = 128,
         heads: PositiveInt = 1,
+        positions: PositiveInt = 512,
         combine: multi_source.SourceCombination = "concatenation",
         hard_attention: GradientEstimator | Literal["none"] = "none",
         intra_attention: bool = False,
+        context: Literal["first-state", "every-step"] = "first-state",
         input_feeding: bool = True,
         tie: bool = False,
         dropout: Probability = 0.0,
@@ -91,14 +98,21 @@ class Seq2Seq(Seq2SeqHead):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing, equal_length=equal_length)
         self.attention: multi_source.SourceAttention | None = None
         if attention != "none":
+            if context != "first-state":
+                fix = "set attention: none, or context: first-state"
+                raise UsageError(f"context: with attention ({attention}) each step has its own context; {fix}")
+            options: dict[str, Any] = {"units": units, "heads": heads, "positions": positions}
             self.attention = multi_source.SourceAttention(
-                hidden, sources, combine=combine, hard=hard_attention, score=attention, units=units, heads=heads
+                hidden, sources, combine=combine, hard=hard_attention, score=attention, **options
             )
         elif hard_attention != "none":
             fix = "choose an attention, such as additive, or hard_attention: none"
             raise UsageError(f"hard_attention: attention is none; {fix}")
+        self.max_tokens = positions if attention == "location" else None
         self.written = IntraDecoderAttention(hidden) if intra_attention else None
+        self.reads_context = context == "every-step"
         reads = hidden + (0 if self.attention is None else self.attention.dim) + (hidden if intra_attention else 0)
+        reads += embedding_dim + sum(sources) if self.reads_context else 0
         if reads == hidden and tie and hidden != embedding_dim:
             sizes = f"hidden ({hidden}) and embedding_dim ({embedding_dim})"
             raise UsageError(f"tie: without attention it needs {sizes} equal")
@@ -109,7 +123,7 @@ class Seq2Seq(Seq2SeqHead):
         self.vocabulary = TargetVocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
         self.rows = {f"vocabulary.{name}": axes for name, axes in self.vocabulary.rows.items()}
         between = dropout if layers > 1 else 0.0
-        read = embedding_dim + (width if self.feeds else 0)
+        read = embedding_dim + (width if self.feeds else sum(sources) if self.reads_context else 0)
         self.rnn = TORCH_CELLS[cell](read, hidden, layers, batch_first=True, dropout=between)
         self.states = 2 if cell == "lstm" else 1
         self.bridge = nn.Linear(sum(sources), self.states * layers * hidden)
@@ -138,6 +152,8 @@ class Seq2Seq(Seq2SeqHead):
         first = decoder_start_state(self.bridge, state, self.rnn)
         if self.written is not None:
             first = (*first, *self.written.start(state, max_length))
+        if self.reads_context:
+            return (*first, state)
         if self.readout is None or not self.feeds:
             return first
         return (*first, torch.zeros(state.shape[0], self.readout.out_features, device=state.device))
@@ -153,8 +169,10 @@ class Seq2Seq(Seq2SeqHead):
         if self.feeds:
             _, (readouts, weights) = scan(partial(self._run, source), state, (vectors.transpose(0, 1).contiguous(),))
             return self.vocabulary.logits(readouts.transpose(0, 1), self.logit_mask), weights.transpose(0, 1)
+        if self.reads_context:
+            vectors = torch.cat([vectors, state[-1][:, None].expand(-1, vectors.shape[1], -1)], 2)
         h = unroll_decoder(self.rnn, vectors, state[: self.states])
-        readout, attended = self._attend(source, h, None if self.written is None else self.written(h))
+        readout, attended = self._attend(source, h, None if self.written is None else self.written(h), vectors)
         return self.vocabulary.logits(readout, self.logit_mask), attended
 
     def auxiliary_loss(self, logits: Tensor, attention: Tensor | None, ids: Tensor, mask: Tensor) -> Tensor | float:
@@ -197,25 +215,31 @@ class Seq2Seq(Seq2SeqHead):
 
     def _advance(self, source: DecoderSource, vector: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         """Run one step: token vectors (R, E) and the state to the readout, the next state and weights (B, K, S)."""
-        x = torch.cat([vector, state[-1]], 1) if self.feeds else vector
+        x = torch.cat([vector, state[-1]], 1) if self.feeds or self.reads_context else vector
         h, after = recurrent_step(self.rnn, x, state[: self.states], self.dropout)
         rows, intra_context = h.shape[0] if source.mask is None else source.mask.shape[0], None
         if self.written is not None:
             intra_context, kept = self.written.step(h, state[self.states : self.states + 2])
             intra_context, after = intra_context.unflatten(0, (rows, -1)), (*after, *kept)
-        readout, weights = self._attend(source, h.unflatten(0, (rows, -1)), intra_context)  # (B, K, …)
+        # (B, K, …) each
+        readout, weights = self._attend(source, h.unflatten(0, (rows, -1)), intra_context, x.unflatten(0, (rows, -1)))
         readout = readout.flatten(0, 1)
-        return readout, (*after, readout) if self.feeds else after, weights
+        last = (readout,) if self.feeds else state[-1:] if self.reads_context else ()
+        return readout, (*after, *last), weights
 
-    def _attend(self, source: DecoderSource, h: Tensor, intra_context: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return readouts (B, N, …) and attention weights (B, N, S) of states (B, N, H) and intra-contexts."""
+    def _attend(
+        self, source: DecoderSource, h: Tensor, intra: Tensor | None, x: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return readouts (B, N, …) and attention weights (B, N, S) of states (B, N, H), intra-contexts and inputs."""
         vectors, weights = [h], None
         if self.attention is not None and source.mask is not None:
             context, each = self.attention.attend(h, source.parts, weights=needs_weights())
             is_only = each.shape[1] == 1 and not torch.compiler.is_exporting()
             vectors, weights = [h, context], each[:, 0] if is_only else each.mean(1)
-        if intra_context is not None:
-            vectors.append(intra_context)
+        if intra is not None:
+            vectors.append(intra)
+        if self.reads_context:
+            vectors.append(x)
         if self.readout is None:
             return self.dropout(h), weights
         joined = torch.cat(vectors, 2)
