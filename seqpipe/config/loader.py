@@ -470,6 +470,8 @@ class _Loader:
             self.invalid.add(key)
         options = self.option_paths(instance, path) if instance else {}
         component = Component(kind, use, options, common, offer, cls, spot.file, spot.line, spot.column, key)
+        if common.get("freeze") and common.get("lr"):
+            self.error((*path, "lr"), "freeze: true switches it off; delete one of the two")
         if self.runs and common.get("init") is not None:
             self.init(component, common["init"], path)
         return component

@@ -326,6 +326,10 @@ class Recurrent(InitialStateEncoder):
         super().__init__()
         hidden, layers, merge = options.hidden, options.layers, options.merge
         both = options.direction == "both"
+        if options.dropout and layers == 1:
+            raise UsageError("dropout: it is between two layers, and layers is 1; raise layers, or use locked_dropout")
+        if merge != RecurrentOptions.merge and not both:
+            raise UsageError(f"merge: direction: {options.direction} has one state to merge; delete one of the two")
         self.dim = hidden * (2 if both and merge == "concat" else 1)
         self.backward, self.merge = options.direction == "backward", merge
         widths = [dim] + [self.dim] * (layers - 1)

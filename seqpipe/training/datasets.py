@@ -465,21 +465,15 @@ class Batches:
             return self.data.lengths
         return np.array([example.length for example in self.data], np.int32)
 
-    def order(self, epoch: int) -> Order:
+    def order(self, epoch: int) -> Sequence[list[int]]:
         """Return the batches of an epoch as positions, of as many passes as it needs: a function of seed and epoch."""
         if self.epoch_examples is not None and epoch != self.epoch:
             self.data, self.epoch = self.epoch_examples(epoch), epoch
         random = np.random.default_rng((self.seed, epoch))
-        order = self._pass(random)
-        while len(order) < (self.epoch_batches or 0):
-            positions, bounds, batches = (order.positions, order.bounds, order.batches)
-            more = self._pass(random)
-            order = Order(
-                np.concatenate([positions, more.positions]),
-                np.concatenate([bounds, more.bounds[1:] + len(positions)]),
-                np.concatenate([batches, more.batches + len(batches)]),
-            )
-        return order if self.epoch_batches is None else order[: self.epoch_batches]
+        if self.epoch_batches is None:
+            return self._pass(random)
+        passes = (self._pass(random) for _ in itertools.count())
+        return list(itertools.islice(itertools.chain.from_iterable(passes), self.epoch_batches))
 
     def _pass(self, random: np.random.Generator) -> Order:
         """Return the batches of a pass over all examples, in random order."""

@@ -349,6 +349,9 @@ class Network(nn.Module):
         for stage, module in self.stages:
             if stage.common_keys.get("freeze"):
                 module.requires_grad_(False)
+            if not any(True for _ in module.parameters()):
+                for key in (key for key in ("freeze", "lr") if stage.common_keys.get(key)):
+                    raise ConfigError([stage.problem(f"{describe(stage)}: {key}: it has no weights; delete {key}")])
         weights = {name for stage, _ in self.stages for name in explains(stage)}
         methods = [module.forward for _, module in self.stages[: -len(self.head_stages)]]
         methods += [method for head in self.head_stages for method in (head.module.loss, head.module.decide)]

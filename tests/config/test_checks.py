@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_pipelines import labelled_texts, write_pipeline
+from tiny_pipelines import labelled_texts, untrained, write_pipeline
 
 from seqpipe.config.loader import Config, load_config
 from seqpipe.errors import ConfigError
@@ -120,6 +120,35 @@ def test_a_pooling_that_reads_one_word_only_is_noted(tmp_path: Path, encoder: An
 @pytest.mark.parametrize(("encoder", "pool"), WHOLE_TEXT, ids=str)
 def test_a_pooling_of_a_vector_that_depends_on_the_text_is_not_noted(tmp_path: Path, encoder: Any, pool: str) -> None:
     assert classifier(tmp_path, encoder=encoder, head={"use": "label", "pool": pool}).notes == []
+
+
+SWITCHED_OFF = [
+    ({"encoder": {**GRU, "dropout": 0.1}}, "dropout: it is between two layers, and layers is 1"),
+    ({"encoder": {**GRU, "direction": "forward", "merge": "sum"}}, "merge: direction: forward has one state to merge"),
+    ({"head": {"use": "label", "score": "bilinear"}}, "score: pool: max has no attention weights"),
+    ({"head": {"use": "vector", "score": "bilinear"}}, "score: pool: mean has no attention weights"),
+    ({"encoder": {"use": "bag", "activation": "tanh"}}, "activation: it is of the hidden layers"),
+    ({"encoder": {**GRU, "freeze": True, "lr": 0.1}}, "encoder.lr: freeze: true switches it off"),
+    ({"encoder": {"use": "bag", "lr": 0.1}}, "lr: it has no weights; delete lr"),
+    ({"encoder": {"use": "words", "freeze": True}}, "freeze: it has no weights; delete freeze"),
+]
+SWITCHED_ON = [
+    {"encoder": {"use": "bag", "activation": "tanh", "hidden": 4, "lr": 0.1}},
+    {"encoder": {**GRU, "dropout": 0.1, "layers": 2}},
+    {"encoder": {**GRU, "merge": "sum"}},
+    {"head": {"use": "label", "pool": "attention", "score": "bilinear"}},
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), SWITCHED_OFF, ids=str)
+def test_an_option_that_another_one_switches_off_is_refused(tmp_path: Path, changes: Stages, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        untrained(classifier(tmp_path, **changes))
+
+
+@pytest.mark.parametrize("changes", SWITCHED_ON, ids=str)
+def test_an_option_is_built_with_the_one_that_it_needs(tmp_path: Path, changes: Stages) -> None:
+    assert untrained(classifier(tmp_path, **changes))
 
 
 def test_frozen_weights_that_nothing_has_learned_are_noted(tmp_path: Path) -> None:

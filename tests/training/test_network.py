@@ -119,7 +119,7 @@ def test_decode_options_have_the_defaults_of_the_signature(tmp_path: Path) -> No
 
 
 def test_the_predictor_answers_without_dropout_and_leaves_training_mode_as_it_was(tmp_path: Path) -> None:
-    config = load_tagger(tmp_path, "encoder.dropout=0.5", "head.dropout=0.5")
+    config = load_tagger(tmp_path, "encoder.locked_dropout=0.5", "head.dropout=0.5")
     network, _ = build_parts(config)
     calls: list[int] = []
     model = predictor(network, before=lambda: calls.append(1))

@@ -45,6 +45,8 @@ class Bag(nn.Module):
         super().__init__()
         if hidden is None and layers != 1:
             raise UsageError(f"bag.layers: {layers} layers have no width; set hidden, or delete layers")
+        if hidden is None and activation != "relu":
+            raise UsageError("bag.activation: it is of the hidden layers; set hidden, or delete activation")
         self.pool, self.dim = pool, hidden or dim
         steps: list[nn.Module] = [nn.Dropout(dropout)]
         for layer in range(layers if hidden else 0):

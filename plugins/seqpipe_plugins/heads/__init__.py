@@ -45,6 +45,8 @@ class Pool(nn.Module):
 
     def __init__(self, dim: int, how: Pooling, score: AttentionScore):
         super().__init__()
+        if score != "additive" and how != "attention":
+            raise UsageError(f"score: pool: {how} has no attention weights; set pool: attention, or delete score")
         self.how = how
         self.attention = AttentionPool(dim, score=score) if how == "attention" else None
 
