@@ -45,8 +45,6 @@ class Pool(nn.Module):
 
     def __init__(self, dim: int, how: Pooling, score: AttentionScore):
         super().__init__()
-        if score != "additive" and how != "attention":
-            raise UsageError(f"score: pool: {how} has no attention weights; set pool: attention, or delete score")
         self.how = how
         self.attention = AttentionPool(dim, score=score) if how == "attention" else None
 
@@ -105,6 +103,8 @@ class PooledHead(nn.Module):
         self, dim: int, outputs: int | None, *, pool: Pooling, score: AttentionScore, hidden: int | None, dropout: float
     ):
         super().__init__()
+        if score != "additive" and pool != "attention":
+            raise UsageError(f"score: pool: {pool} has no attention weights; set pool: attention, or delete score")
         self.state_shape = 1, dim + 1
         self.pool, self.dropout = Pool(dim, pool, score), nn.Dropout(dropout)
         self.hidden = nn.Linear(dim, hidden) if hidden else None
