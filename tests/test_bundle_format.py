@@ -181,6 +181,8 @@ class Pair:
             beams = "beams" in self.ours.manifest.options
             self.options += [{"n_best": 3} | ({"beams": 4, "max_length": 7} if beams else {})]
         prefix = "prefix" in self.ours.manifest.options
+        if "token_scores" in self.ours.manifest.options:
+            self.options += [{"token_scores": True, "max_length": 9}]
         drawn = {"seed": 7, "beams": 2, "n_best": 2, "temperature": 1.3, "max_length": 9}
         drawn |= {"prefix": [4]} if prefix else {"stop": ["e", "an "], "repetition_penalty": 1.2}
         # Node's program draws nothing, and makes no automata.
