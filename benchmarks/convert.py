@@ -218,7 +218,7 @@ def speed(checkpoint: Path, environment: Path, rounds: int, texts: list[str]) ->
 if __name__ == "__main__":
     parser = common.parser(__doc__)
     parser.add_argument("what", choices=("same", "time", "speed"))
-    parser.add_argument("--families", nargs="+", choices=random_checkpoints.ENCODERS)
+    parser.add_argument("--families", nargs="+", choices=[*random_checkpoints.ENCODERS, *random_checkpoints.LIKE])
     parser.add_argument("--kinds", nargs="+", choices=[*KINDS], default=[*KINDS])
     parser.add_argument("--texts", type=int, default=TEXTS, help="how many")
     parser.add_argument("--checkpoint", type=Path, help="of all-MiniLM-L6-v2")

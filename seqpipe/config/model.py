@@ -64,7 +64,7 @@ class Config:
     plugins: PluginKeys = field(default=PluginKeys(), compare=False)  # not part of the pipeline
     needs: tuple[Need, ...] = field(default=(), compare=False)
     plugin_files: tuple[Path, ...] = field(default=(), compare=False)  # as the command or Python call gives them
-    card: Card = Card()
+    card: Card = field(default=Card())
 
     @property
     def components(self) -> tuple[Component, ...]:

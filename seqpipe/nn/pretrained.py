@@ -35,7 +35,7 @@ __all__ = [
     "longest_input",
     "optional_attribute",
 ]
-__all__ += ["pretrained_decoder", "pretrained_model", "refuse_other_models"]
+__all__ += ["pretrained_decoder", "pretrained_model"]
 
 # Models of `transformers` from checkpoints, with the word vectors in the order of our ids.
 
@@ -105,19 +105,18 @@ def pretrained_model(
 
 
 def pretrained_decoder(
-    checkpoint: str | Path, vocabulary: Sequence[str], families: Sequence[str]
+    checkpoint: str | Path, vocabulary: Sequence[str]
 ) -> tuple[Any, dict[str, torch.Tensor], list[int]]:
     """Return the configuration and fp32 weights of a generative checkpoint, and its id for each of our ids.
 
     Args:
         checkpoint: A folder, or a name on the hub.
         vocabulary: The tokens that ids stand for, those of `pretrained_tokenizer`.
-        families: The supported values of `model_type`.
 
     Raises:
-        DataError, EnvError, UsageError: those of `pretrained_model`, and for an unsupported model.
+        DataError, EnvError, UsageError: those of `pretrained_model`, and for a model not of `DECODER_FAMILIES`.
     """
-    model, ids = _writer(checkpoint, vocabulary, families, "pretrained-decoder")
+    model, ids = _writer(checkpoint, vocabulary, DECODER_FAMILIES, "pretrained-decoder")
     return model.config, model.state_dict(), ids
 
 

@@ -119,7 +119,8 @@ def test_an_unknown_kind_is_refused_and_a_misspelt_one_names_the_nearest(kind: A
 @pytest.mark.parametrize("name", [*ANSWER_KINDS])
 def test_a_manifest_that_lacks_a_key_is_an_error_and_no_kind(name: str, tokenizer: Tokenizer) -> None:
     manifest = created(name, tokenizer).manifest()
-    optional = {"kind", "cyclic", "axis", "figure_style", "log_score"} | ({"target"} if not manifest["target"] else set())
+    optional = {"kind", "cyclic", "axis", "figure_style", "log_score"}
+    optional |= {"target"} if not manifest["target"] else set()
     for key in manifest.keys() - optional:
         with pytest.raises((KeyError, TypeError, ValueError)):
             head_answer_from({name: value for name, value in manifest.items() if name != key}, tokenizer)

@@ -145,7 +145,7 @@ def without(folder: Path, files: str) -> Path:
 
 
 BAD = {
-    "decoder": (lambda folder: decoder(folder, "gpt2", TEXTS), 3, "gpt2 is not a BERT-family encoder; the encoder pretrained"),
+    "decoder": (lambda folder: decoder(folder, "gpt2", TEXTS), 3, "gpt2 is not a BERT-family encoder; the encoder"),
     "seq2seq": (lambda folder: t5(folder, "1.0", TEXTS), 3, "t5 has an encoder and a decoder"),
     "no weights": (lambda folder: without(folder, "*.safetensors"), 3, "has no weights (model.safetensors)"),
     "no tokenizer": (lambda folder: without(folder, "token*"), 3, "has no tokenizer (tokenizer.json)"),

@@ -12,13 +12,7 @@ from torch.nn import functional as F
 
 from seqpipe.nn.incremental import KVCacheEncoder
 from seqpipe.nn.layers import MASKED_LOGIT, GatedFeedForward, Modules, RMSNorm, linear_from
-from seqpipe.nn.pretrained import (
-    DECODER_FAMILIES,
-    checkpoint_activation,
-    layer_decay_factor,
-    optional_attribute,
-    pretrained_decoder,
-)
+from seqpipe.nn.pretrained import checkpoint_activation, layer_decay_factor, optional_attribute, pretrained_decoder
 from seqpipe.plugin import NO_CHECKPOINT_ID, Checkpoint, DataError, Probability
 
 
@@ -52,8 +46,8 @@ class PretrainedDecoder(KVCacheEncoder):
         layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0,
     ):
         super().__init__()
-        config, state, ids = pretrained_decoder(checkpoint, vocabulary, [*_FAMILIES])
-        make = _FAMILIES[config.model_type](config, state, checkpoint)
+        config, state, ids = pretrained_decoder(checkpoint, vocabulary)
+        make = (_GPT2 if config.model_type == "gpt2" else _Llama)(config, state, checkpoint)
         self.dim, self.groups, self.head_dim = make.dim, make.groups, make.dim_of_head
         self.max_length: int = config.max_position_embeddings
         self.layer_decay = layer_decay
@@ -227,6 +221,3 @@ class _Llama:
         sizes = self.config.num_attention_heads, self.groups, self.dim_of_head
         joined = linear("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
         return PreNormLayer(norms, joined, linear("self_attn.o_proj"), feedforward, sizes, self.rotary, dropout)
-
-
-_FAMILIES: Mapping[str, type[_GPT2 | _Llama]] = dict(zip(DECODER_FAMILIES, (_GPT2, _Llama, _Llama), strict=True))
