@@ -18,15 +18,18 @@ from typing import Any
 
 import doc_pages
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import second_runtime
 import second_tokenizer
-from gallery import CONLL, Example, changed_recipe, gallery, number_rows, text_recipe, train_settings
+from gallery import CONLL, Example, Recipe, changed_recipe, gallery, number_rows, text_recipe, train_settings
+from hostile_inputs import hostile_texts as texts
 from jsonschema import Draft202012Validator
 from media_bundles import GREY, IMAGE, MEL, REFUSED_ENTRIES, image_file, in_base64, wav, write_media_bundle
 from PIL import Image
 from second_runtime import Bundle, RefusedError
-from tiny_pipelines import PEOPLE, PLACES, labelled_texts, write_tagger
+from tiny_pipelines import PARTS, labelled_texts, write_tagger, write_yaml
 
 from seqpipe import load
 from seqpipe.answers import tagging_schemes as schemes
@@ -44,30 +47,19 @@ from seqpipe.serve.openapi import input_schema
 
 PAGE = doc_pages.ROOT / "docs/bundle-format.md"
 NODE = doc_pages.ROOT / "examples/node"
-PIECES = (
-    *(*PEOPLE, *PLACES, "flew to", "met", "it rains in", "lovely", "sad", "fair", "abc", "fed", "10", "٣"),
-    *("don't", "a_b", " ", " ", " ", " ", " . ", " , ", "!", "”", "。", "！」", "\n", "\r\n", "\n \n", "\u3000"),
-    *("\x1c", "\x85", "Zoë", "İstanbul", "ΑΣΟΣ", "ROME", "ﬁ", "e\u0301", "\u0301", "שלום", "\u200b", "\ufeff"),
-    *("你好", "「奥斯陆」", "ひらがな", "👩\u200d💻", "🇨🇭", "👍🏽", "\ud800", "\udfff", "\ufffd", "\U0010ffff"),
-    *("[PAD]", "[UNK]", "Antidisestablishmentarianism", "Donaudampfschifffahrtsgesellschaft"),
-)
 SPLIT: list[Any] = [
     {"words": ["Ada", "flew", "to", "New", "York"]},
     {"words": ["Ada", "met", "Ada", "."], "text": "Ada  met\nAda."},
     {"words": ["New York", "[PAD]", "[EOS]", "ROME", "\ud800", "💩"]},
     {"words": []},
     {"words": None, "text": "in Rome"},
+    {"words": ["\u200b"]},
+    {"words": ["", "met", "\u00ad"]},
 ]
 KINDS = (
     *("spans", "tags", "label", "labels", "candidate", "text", "copying", "generation", "fill-mask", "multi-head"),
-    *("structured", "plugin", "int8", "other field", "sources", "ngrams"),
+    *("structured", "plugin", "int8", "other field", "sources", "ngrams", "segmentation"),
 )
-
-
-def texts(count: int, seed: int = 1) -> list[str]:
-    """Texts of all scripts, with what is hard about each."""
-    dice = random.Random(seed)
-    return ["".join(dice.choices(PIECES, k=dice.randint(0, 14))) for _ in range(count)]
 
 
 WORDS = {"use": "words", "pattern": r"\w+|[^\w\s]", "min_count": 4}
@@ -82,7 +74,28 @@ def introductions(count: int, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
+CHINESE = ("研究", "研究生", "生命", "他", "喜欢", "大学生", "科学家", "的", "你好", "图书馆")
+
+
+def write_segments(folder: Path) -> Path:
+    """Write the data and YAML of a model of Chinese word segmentation, with words of one to three characters."""
+    dice = random.Random(2)
+    for part, count in zip(PARTS, (150, 20, 20), strict=True):
+        lines = (" ".join(dice.choices(CHINESE, k=dice.randint(2, 7))) for _ in range(count))
+        (folder / f"{part}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    content = {
+        "data": {"reader": "segmented"} | {part: f"{part}.txt" for part in PARTS},
+        "tokenizer": {"use": "chars", "keep_spaces": False},
+        "embedding": {"use": "lookup", "dim": 12},
+        "encoder": {"use": "lstm", "hidden": 12},
+        "head": {"use": "crf", "scheme": "BMES"},
+        "train": train_settings(8, 0.03, 128),
+    }
+    return write_yaml(folder, "segments", **content)
+
+
 RECIPES = {  # what only this file needs
+    "segmentation": Recipe(write_segments),
     "copying": text_recipe(
         introductions,
         "copying",
@@ -340,6 +353,19 @@ def test_the_answers_compared_are_of_many_kinds(pair_of: Callable[[str], Pair]) 
     found = [span for record in pair_of("spans").inputs for span in pair_of("spans").answer(record, {})]
     assert {span["entity_group"] for span in found} == {"PER", "LOC"}
     assert any(" " in span["word"] for span in found)
+
+
+def test_a_word_of_characters_tagged_b_m_e_is_one_span(
+    pair_of: Callable[[str], Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = pair_of("segmentation")
+    answers = {text: pair.answer({"text": text}, {}) for text in ("他喜欢研究生", "图书馆的大学生")}
+    assert [span["word"] for span in answers["他喜欢研究生"]] == ["他", "喜欢", "研究生"]
+    assert [span["word"] for span in answers["图书馆的大学生"]] == ["图书馆", "的", "大学生"]
+    assert all(second_runtime.matches_golden(pair.theirs(text), answer) for text, answer in answers.items())
+    read = second_runtime.split_tag
+    monkeypatch.setattr(second_runtime, "split_tag", lambda tag: None if tag[0] == "M" else read(tag))
+    assert [span["word"] for span in pair.theirs("他喜欢研究生")][2:] == ["研", "生"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -642,6 +668,43 @@ def test_options_of_every_type_are_fed_as_the_page_says(kind: str, value: Any) -
     assert (ours, ours.dtype, ours.shape) == (theirs, theirs.dtype, ())
 
 
+OPTIONAL = {  # of options that are `null` by default
+    "tokens": np.zeros((1, 0), np.int64),
+    "texts": np.zeros((1, 0), np.int64),
+    "automaton": np.zeros((1, 0, 3), np.int64),
+    "trie": np.zeros((1, 0, 3), np.int64),
+    "uniform": np.zeros((1, 1, 0), np.float32),
+}
+
+
+@pytest.mark.parametrize("kind", ["spans", "text", "generation", "multi-head"])
+def test_a_graph_without_the_initializers_of_options_gets_their_defaults_as_inputs(
+    pair_of: Callable[[str], Pair], kind: str
+) -> None:
+    pair = pair_of(kind)
+    options, model = pair.theirs.manifest["options"], onnx.load(pair.path / "model.onnx")
+    kept = [tensor for tensor in model.graph.initializer if tensor.name not in options]
+    assert len(model.graph.initializer) - len(kept) == len(options) > 0
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert {*options} <= {value.name for value in session.get_inputs()}
+    defaults = {name: option["default"] for name, option in options.items()}
+    nulls = {name: OPTIONAL[options[name]["type"]] for name, default in defaults.items() if default is None}
+    plain = {name: {**option, "minimum": None, "maximum": None} for name, option in options.items()}
+    feeds = (
+        second_runtime.option_inputs(plain, {name: defaults[name] for name in defaults if name not in nulls}) | nulls
+    )
+    record = pair.inputs[60]
+    text, tokens = pair.theirs.sources[""].record(record)
+    inputs = pair.theirs.sources[""].inputs([tokens], [text], [record])
+    expected = pair.theirs.session.run(None, inputs)
+    for name, one, other in zip(pair.theirs.outputs, expected, session.run(None, inputs | feeds), strict=True):
+        assert np.array_equal(one, other), name
+    with pytest.raises(ValueError, match="Required inputs"):
+        session.run(None, inputs)
+
+
 # Node
 
 NODE_PATHS = ("examples/node/*", "docs/bundle-format.md", "tests/test_bundle_format.py")
@@ -651,7 +714,7 @@ def of_node(test: Callable[..., None]) -> Callable[..., None]:
     return pytest.mark.timeout(900)(pytest.mark.nightly(*NODE_PATHS)(test))
 
 
-NODE_KINDS = ("spans", "tags", "text", "label", "structured", "other field", "ngrams")
+NODE_KINDS = ("spans", "tags", "text", "label", "structured", "other field", "ngrams", "segmentation")
 DRIVER = """
 import { open } from "./bundle.mjs";
 const [path, asked] = process.argv.slice(2), bundle = await open(path);

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import second_runtime
 from cuda_placement import faults_on_cuda
 from gallery import RECIPES, Example, gallery
+from hostile_inputs import Comparison
 from huggingface_hub import ModelCard
 from tiny_pipelines import seqpipe, succeed
 
@@ -66,6 +68,19 @@ def test_a_bundle_has_the_scores_of_pytorch_in_one_run_and_in_shards(
         scoring.answer_shard(example.bundle, opened, Console(-1), Shard(number, 2), tmp_path)
     whole = scoring.score_target(opened, Console(-1))
     assert scoring.score_shards(example.bundle, tmp_path, Console(-1)) == whole
+
+
+def test_a_second_runtime_answers_hostile_inputs_alike(example: Example) -> None:
+    compared = Comparison(example.bundle, 25)
+    assert compared.differences == []
+    assert compared.failed_golden == []
+    assert compared.tokenizers <= {"Tokenizer"}  # read by the page, without the library
+    assert len({json.dumps(answer) for answer in compared.answers}) > 5
+
+
+def test_a_runtime_that_reads_white_space_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(second_runtime, "WHITE", " ")
+    assert Comparison(gallery("label").bundle, 60).differences
 
 
 def test_an_explanation_by_occlusion_has_finite_weights_and_the_answer(example: Example) -> None:

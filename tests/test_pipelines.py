@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from cuda_placement import faults_on_cuda
+from hostile_inputs import Comparison
 from huggingface_hub import ModelCard
 from repository_scripts import ROOT
 from shipped_pipelines import PIPELINES, paths_of, small
@@ -112,6 +113,7 @@ def test_a_pipeline_trains_exports_verifies_and_answers(path: Path, tmp_path: Pa
     bundle = tmp_path / result["bundle"]
     assert seqpipe("verify", bundle, "--device", "cpu").code == 0
     assert faults_on_cuda(bundle / "model.onnx") == []
+    check_second_runtime(bundle)
     card = ModelCard.load(bundle / "README.md")
     assert {score.dataset_name for score in card.data.eval_results} >= {*result["scores"]}
     assert re.search(r"\n\| train \| (a text of )?[0-9,]+", card.text)
@@ -127,6 +129,16 @@ def test_a_pipeline_trains_exports_verifies_and_answers(path: Path, tmp_path: Pa
         explanation = load_bundle(bundle, "cpu").explain(record, method="occlusion")
         assert [part.label for part in explanation.attentions] == explanation.answer["generated_text"].split()
         check_alignment(bundle, "The boy who laughed, sees a dog.")
+
+
+def check_second_runtime(bundle: Path) -> None:
+    """A runtime written from the page of the format alone repeats golden examples and answers 100 hostile inputs."""
+    compared = Comparison(bundle, 100)
+    assert compared.golden > 0
+    assert compared.failed_golden == []
+    assert compared.differences == []
+    assert compared.tokenizers <= {"Tokenizer"}  # no part of a tokenizer is read by the library
+    assert len({json.dumps(answer) for answer in compared.answers}) > 5
 
 
 def check_alignment(bundle: Path, text: str) -> None:
