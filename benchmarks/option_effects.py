@@ -33,6 +33,7 @@ from seqpipe.config.schema import DataKeys, Export, Train
 from seqpipe.config.signature import component_options
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.graph import to_onnx
+from seqpipe.features.sources import tokenizers_of
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.evaluation import TrainedPipeline, calibrate
 from seqpipe.training.network import Network
@@ -57,6 +58,7 @@ NUMERIC = ("linear", "image", "mel", "pyramid", "subsample", "lenet", "resnet")
 LEFT_OUT = {  # components that need files of a checkpoint, and are measured by benchmarks/random_checkpoints.py
     "pretrained", "pretrained-decoder", "pretrained-seq2seq", "fine-tuned", "static", "vectors", "elmo", "lexicon",
     "answer-span",
+    "fine-tuned-reader",
 }  # fmt: skip
 WORDS = {"a": "Ada", "b": "b7", "c": "Été", "e": "ﬁn"}
 # Keys whose effect waits for something that five steps of a small pipeline do not have.
@@ -73,7 +75,14 @@ CONDITIONAL: Mapping[str, str] = {
     "head.seq2seq.combine": "needs several inputs",
     "head.seq2seq.sampling_floor": "needs scheduled_sampling",
     "head.seq2seq.sampling_steps": "needs scheduled_sampling",
-    "tokenizer.words.detokenize": "of a target tokenizer",
+    "head.copy-seq2seq.positions": "needs score: location",
+    "head.skip-gram.window": "needs texts of which subsampling leaves several words",
+    "export.precision": "weights are quantized after the graph that is compared here",
+    "data.offsets": "needs spans after characters outside the basic plane",
+    "head.mlm.pool": "needs next_sentence",
+    "head.transformer-decoder.longest": "needs positions: learned",
+    "head.transformer-decoder.combine": "needs several inputs",
+    "head.transformer-decoder.span_length": "needs spans, a self-supervised target",
     "train.precision": "small recurrent models compute in fp32 on a CPU",
     "train.teacher": "needs a trained model",
     "train.patience": "ends training after many epochs",
@@ -164,7 +173,7 @@ def digest(value: Any) -> str:
 
 
 def outcomes(path: Path, overrides: list[str]) -> Iterator[str]:
-    """Yield hashes of what a YAML comes to: weights after five steps, answer kinds, a decision, and the graph."""
+    """Yield hashes of what a YAML comes to: weights after five steps, answer kinds, tokenizers, decision, graph."""
     config = load_config(path, [*STEPS, *overrides])
     form = data_form(config)
     train = form.read(config.data.train)
@@ -178,6 +187,7 @@ def outcomes(path: Path, overrides: list[str]) -> Iterator[str]:
         calibrate(network, data.dev_batches)
     yield digest([(name, tensor.numpy().tobytes()) for name, tensor in network.state_dict().items()])
     yield digest([task.answer for task in data.artifacts.tasks])
+    yield digest([tokenizer.to_str() for tokenizer in tokenizers_of(data.artifacts.featurizer).values()])
     with torch.no_grad():
         batch = data.batches(data.batches.order(0)[0])
         torch.manual_seed(1)
@@ -253,10 +263,16 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="such as encoder.gru or train")
     torch.set_num_threads(1)
     plugins = Plugins()
-    for name in parser.parse_args().only or names(plugins):
-        row = measure(name, plugins)
-        print(name, row["figures"], row["note"] or "", flush=True)
-        common.record("option_effects", "keys", [row])
+    only, rows = parser.parse_args().only, []
+    for name in only or names(plugins):
+        rows.append(measure(name, plugins))
+        print(name, rows[-1]["figures"], rows[-1]["note"] or "", flush=True)
+        common.record("option_effects", "keys", rows[-1:])
+    if not only:
+        total = {what: sum(row["figures"][what] for row in rows) for what in rows[0]["figures"]}
+        common.record(
+            "option_effects", "keys", [{"row": "all", "figures": total, "met": all(row["met"] for row in rows)}]
+        )
 
 
 if __name__ == "__main__":
