@@ -92,9 +92,7 @@ def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Bundle folder; default: RUN/bundle.")] = None,
     sets: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Override of a key of `export` or `card`: export.explain=true."
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="Override of `export` or `card`, such as export.explain=true."),
     ] = None,
     plugins: PluginFiles = None,
     quiet: Quiet = False,
@@ -104,8 +102,7 @@ def export(
 
     for item in sets or []:
         if not item.startswith(("export.", "card.")):
-            fix = "only keys of `export` and `card` can change after training, such as export.opset=20"
-            raise UsageError(f"--set {item}: {fix}")
+            raise UsageError(f"--set {item}: only keys of `export` and `card`, as export.opset, change after training")
     console = make_console(quiet)
     path = export_run(folder, output, sets or [], console, plugins or ())
     console.say(f"\nnext: seqpipe predict {path}")

@@ -383,8 +383,7 @@ class _Loader:
         if card and card.by and data and not (data.dev or data.tests):
             self.error(("card", "by"), "no set has scores; write data.test, or delete the key")
         if card and card.by and any(map(contract.is_language_model_head, heads)):
-            message = "a run keeps no answers of a language model; delete the key, and use seqpipe evaluate --by"
-            self.error(("card", "by"), message)
+            self.error(("card", "by"), "a run keeps no answers of a language model; use seqpipe evaluate --by")
         return card
 
     def unlabelled(self, data: Data, train: Train, heads: Sequence[Component]) -> None:

@@ -255,17 +255,10 @@ class Export(_Keys):
 class Card(_Keys):
     """The model card: what its author states, and the scores by group."""
 
-    intended_use: str | None = Field(
-        default=None, min_length=1, description="The intended use of the model, and uses that are not intended."
-    )
-    limits: str | None = Field(
-        default=None, min_length=1, description="The source and the language of the data, and what the data lacks."
-    )
+    intended_use: str | None = Field(default=None, min_length=1, description="Intended use, and uses not intended.")
+    limits: str | None = Field(default=None, min_length=1, description="Source and language of the data, and its gaps.")
     by: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Field of the records, such as a dialect or a domain: the card has the scores of each of its "
-        "values, on the test sets, on dev if there is none.",
+        default=None, min_length=1, description="Field of the records by whose values the card has the test scores."
     )
 
 

@@ -317,20 +317,17 @@ def group_scores(
     Raises:
         DataError: if a record has no such field.
     """
-    sets: dict[str, list[tuple[Record, Answer]]] = {}
+    sets, result = dict[str, list[tuple[Record, Answer]]](), dict[str, Any]()
     for row in rows:
         sets.setdefault(row["set"], []).append((row["record"], row["answer"]))
-    result: dict[str, Any] = {}
     for name, pairs in sets.items():
         counts = Counter(group_of(record, by) for record, _ in pairs)
         kept = {group: count for group, count in counts.most_common(MAX_GROUPS) if count >= MIN_GROUP_RECORDS}
-        scored = [pair for pair in pairs if group_of(pair[0], by) in kept]
-        scores = score_answers(predictor, scored, by=by) if scored else {}
-        values = {
-            group.removeprefix(f"{by}="): {"records": count, "scores": headlines(scores[group], metric)}
-            for group, count in kept.items()
-        }
-        left_out = {"values": len(counts) - len(kept), "records": len(pairs) - len(scored)}
+        values = {}
+        for group, count in kept.items():
+            scores = score_answers(predictor, [pair for pair in pairs if group_of(pair[0], by) == group])[""]
+            values[group.removeprefix(f"{by}=")] = {"records": count, "scores": headlines(scores, metric)}
+        left_out = {"values": len(counts) - len(kept), "records": len(pairs) - sum(kept.values())}
         result[name] = {"values": values, "left_out": left_out}
     return {"field": by, "sets": result}
 

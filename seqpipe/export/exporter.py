@@ -50,10 +50,7 @@ from seqpipe.training.progress import outcome_lines
 from seqpipe.version import VERSION
 
 TEMPLATE = Template(resources.files("seqpipe.export").joinpath("card.txt").read_text("utf-8"))
-TO_FILL_IN = {  # by key of `card`
-    "intended_use": "the intended use of the model, and uses that are not intended.",
-    "limits": "the source and the language of its data, and what the data lacks.",
-}
+ASKED = "> **To be filled in by the author:** "
 
 
 def model_card(manifest: Manifest, metrics: Mapping[str, Metric], size: int) -> str:
@@ -94,7 +91,6 @@ def model_card(manifest: Manifest, metrics: Mapping[str, Metric], size: int) -> 
     shown = json.dumps(example.answer, ensure_ascii=False) if example else manifest.no_golden
     limits, versions = manifest.limits, {**made_with["packages"], **made_with["components"]}
     stated = settings.get("card") or {}
-    author = [stated.get(key) or f"> **To be filled in by the author:** {what}" for key, what in TO_FILL_IN.items()]
     seen = f", the longest of training {limits.trained:,}" if "trained" in limits.model_fields_set else ""
     return TEMPLATE.substitute(
         version=VERSION,
@@ -105,7 +101,8 @@ def model_card(manifest: Manifest, metrics: Mapping[str, Metric], size: int) -> 
         input=json.dumps(record, ensure_ascii=False),
         python=repr(record),
         answer=f"{shown:.2000}",  # the vector of an embedding is longer
-        author="\n\n".join(author),
+        use=stated.get("intended_use") or f"{ASKED}the intended use of the model, and uses that are not intended.",
+        gaps=stated.get("limits") or f"{ASKED}the source and the language of its data, and what the data lacks.",
         limits=f"at most {limits.tokens:,} tokens{seen}",
         scores=_scores(tests, rows, parts, metrics),
         groups=_scores_by_group(cast(Any, manifest.groups), stated.get("by"), metrics),
@@ -146,14 +143,14 @@ def _scores_by_group(groups: Mapping[str, Any], by: str | None, metrics: Mapping
         return ""
     lines = [f"\n## Scores by `{by}`"]
     for name, of_set in groups.get("sets", {}).items():
-        values, left_out = of_set["values"], of_set["left_out"]
-        names = list(next(iter(values.values()), {"scores": {}})["scores"])
-        if names:
-            lines.append(f"\n{name}:\n\n| {by} | records | {' | '.join(names)} |\n|---|---{'|---' * len(names)}|")
-        for value, row in values.items():
-            shown = (math.nan if score is None else score for score in row["scores"].values())
-            cells = " | ".join(format_score(*score, metrics) for score in zip(names, shown, strict=True))
-            lines.append(f"| {' '.join(value.split()).replace('|', '&#124;'):.80} | {row['records']:,} | {cells} |")
+        table, left_out = list[str](), of_set["left_out"]
+        for value, row in of_set["values"].items():
+            scores = {key: math.nan if score is None else score for key, score in row["scores"].items()}
+            head = f"\n{name}:\n\n| {by} | records | {' | '.join(scores)} |\n{'|---' * (2 + len(scores))}|"
+            cells = " | ".join(format_score(*score, metrics) for score in scores.items())
+            row = f"| {' '.join(value.split()).replace('|', '&#124;'):.80} | {row['records']:,} | {cells} |"
+            table += [row] if table else [head, row]
+        lines += table
         if left_out["values"]:
             count = f"{left_out['values']:,} value{'s' * (left_out['values'] > 1)}, of {left_out['records']:,} records"
             rule = (

@@ -679,7 +679,7 @@ def test_a_trained_run_is_exported_again_with_weights(tmp_path: Path) -> None:
     without = seqpipe("explain", "runs/moods/bundle", "a day", "--method", "attention", folder=tmp_path)
     assert (without.code, "--set export.explain=true" in without.err) == (2, True)
     again = ("export", "runs/moods", "-o", "other", "--set")
-    fail_with(2, "only `export` keys can change", *again, "train.epochs=2", folder=tmp_path)
+    fail_with(2, "only keys of `export` and `card`", *again, "train.epochs=2", folder=tmp_path)
     assert seqpipe(*again, "export.explain=true", folder=tmp_path).code == 0
     explained = json.loads(seqpipe("explain", "other", "a glad day", "--json", folder=tmp_path).out)
     (pairs,) = explained["attentions"].values()
