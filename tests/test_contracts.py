@@ -108,7 +108,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "layers": 2, "direction": "forward", "bias": False},
         {"hidden": 5, "layers": 2, "peephole": True, "locked_dropout": 0.1},
-        {"hidden": 5, "direction": "backward", "merge": "sum", "peephole": True, "coupled": True},
+        {"hidden": 5, "direction": "backward", "peephole": True, "coupled": True},
         {"hidden": 5, "peephole": True, "coupled": True, "scan": True},
         {"hidden": 5, "peephole": "full", "direction": "forward"},
     ],
