@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from seqpipe.answers.types import AXES, EACH_WORD, OVER, Attended
 from seqpipe.config import contract
 from seqpipe.config.contract import Component, Input
-from seqpipe.config.signature import method_names
+from seqpipe.config.signature import component_options, method_names, option_fields
 from seqpipe.config.yaml import Tree, flatten
 from seqpipe.errors import PluginError, Problem
 from seqpipe.features.kinds.base import PLACE_AXIS, SENTENCE_AXIS, TOKEN_AXIS, WORD_AXIS
 from seqpipe.features.kinds.registry import picture_size
+from seqpipe.types import CHECKPOINT
 
 if TYPE_CHECKING:
     from seqpipe.config.schema import Export
@@ -157,8 +158,10 @@ def row_problems(source: Input, heads: Sequence[Component]) -> Iterator[tuple[Co
 def notes(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterator[tuple[Component, str]]:
     """Yield the components that train without error but learn little, each with the reason."""
     for stage in (*(stage for source in inputs for stage in source.stages), *heads):
-        keys, is_loaded = stage.common_keys, any(isinstance(value, Path) for value in stage.options.values())
-        if keys.get("freeze") and not (keys.get("init") or is_loaded or stage.options.get("checkpoint")):
+        fields, keys = option_fields(component_options(stage.kind, stage.cls)), stage.common_keys
+        files = [name for name, value in stage.options.items() if isinstance(value, Path)]
+        files += [name for name in stage.options if CHECKPOINT in fields[name].metadata]  # perhaps on the hub
+        if keys.get("freeze") and not (keys.get("init") or files):
             yield stage, "freeze: its weights are random and stay so; load them by `init`, or delete freeze"
     for source in inputs:
         for stage in source.encoder if source.tokenizer else ():

@@ -92,7 +92,7 @@ def refuse_missing_group(form: DataForm) -> None:
     by, data = form.config.card.by, form.config.data
     if by is None:
         return
-    for path in filter(None, data.tests.values() or [data.dev]):
+    for path in data.tests.values() or ([data.dev] if data.dev else ()):
         for record in form.read(path) if form.store else form.stream(path):
             if by not in record:
                 fix = f"name a field of all records (here {', '.join(record)}), or delete the key"

@@ -471,11 +471,11 @@ class Batches:
             self.data, self.epoch = self.epoch_examples(epoch), epoch
         random = np.random.default_rng((self.seed, epoch))
         if self.epoch_batches is None:
-            return self._pass(random)
-        passes = (self._pass(random) for _ in itertools.count())
+            return self.one_pass(random)
+        passes = (self.one_pass(random) for _ in itertools.count())
         return list(itertools.islice(itertools.chain.from_iterable(passes), self.epoch_batches))
 
-    def _pass(self, random: np.random.Generator) -> Order:
+    def one_pass(self, random: np.random.Generator) -> Order:
         """Return the batches of a pass over all examples, in random order."""
         size = len(self.data)
         if isinstance(self.data, MappedExamples):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 from seqpipe.errors import DataError
@@ -23,7 +24,8 @@ def try_longest_text(network: Network, batches: Batches | Windows, device: str =
     if isinstance(batches, Windows):
         return
     longest = int(batches.lengths.argmax())
-    rows = next(rows for rows in batches.order(batches.epoch) if longest in rows)
+    order = batches.one_pass(np.random.default_rng(batches.seed))  # an epoch may not have all texts
+    rows = next(rows for rows in order if longest in rows)
     with unchanged(network.to(device)):
         try:
             network.loss({name: tensor.to(device) for name, tensor in batches(rows).items()}).backward()

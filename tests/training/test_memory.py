@@ -24,6 +24,7 @@ from seqpipe.runs.train import train_run
 from seqpipe.training.datasets import Batches, Example, collate, examples, load_records, shorten
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.network import Network
 
 HEADS: dict[str, Any] = {
     "seq2seq": {"use": "seq2seq", "target_tokenizer": "same"},
@@ -65,6 +66,22 @@ def test_a_split_text_has_all_of_its_words_and_whole_spans(tmp_path: Path) -> No
     for part in of_record:
         assert [part.doc.text[a:b] for a, b in part.doc.offsets] == part.doc.words
     assert warnings[0].startswith("1 texts of more than 10 tokens are split; the first: record 21 (")
+
+
+def test_the_longest_text_is_tried_even_if_the_first_epoch_does_not_have_it(tmp_path: Path) -> None:
+    config = pipeline(tmp_path, "seq2seq", 50, "train.batch_size=2", "train.epoch_steps=1")
+    tried = list[int]()
+
+    def record_length(self: Network, batch: Any, *others: Any) -> Tensor:
+        tried.append(batch["ids"].shape[1])
+        return loss(self, batch, *others)
+
+    loss = Network.loss
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Network, "loss", record_length)
+        (tmp_path / "run").mkdir()
+        train_run(Run(tmp_path / "run", config), QUIET, "cpu")
+    assert tried[0] == 50 > max(tried[1:])
 
 
 @pytest.mark.parametrize("head", ["label", "seq2seq", "crf", "lm"])
