@@ -8,7 +8,6 @@ import json
 import random
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -27,6 +26,7 @@ from gallery import CONLL, Example, Recipe, changed_recipe, gallery, number_rows
 from hostile_inputs import hostile_texts as texts
 from jsonschema import Draft202012Validator
 from media_bundles import GREY, IMAGE, MEL, REFUSED_ENTRIES, image_file, in_base64, wav, write_media_bundle
+from node_program import alike, in_node, install_node_program, node_lines, shell
 from PIL import Image
 from second_runtime import Bundle, RefusedError
 from tiny_pipelines import PARTS, labelled_texts, write_tagger, write_yaml
@@ -46,7 +46,6 @@ from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.serve.openapi import input_schema
 
 PAGE = doc_pages.ROOT / "docs/bundle-format.md"
-NODE = doc_pages.ROOT / "examples/node"
 SPLIT: list[Any] = [
     {"words": ["Ada", "flew", "to", "New", "York"]},
     {"words": ["Ada", "met", "Ada", "."], "text": "Ada  met\nAda."},
@@ -517,7 +516,7 @@ def test_absurd_pictures_and_sounds_are_refused_by_both(name: str, tmp_path: Pat
 
 original = {name: getattr(second_runtime, name) for name in ("chars", "polynomial", "spans")}
 FAULTS: dict[str, tuple[str, str, Any]] = {
-    "lone surrogates stay": ("spans", "replace_surrogates", lambda text: text),
+    "lone surrogates stay": ("text", "replace_surrogates", lambda text: text),
     "the end of a long word is dropped": ("spans", "shorten_word", lambda word, longest: word[:longest]),
     "the alphabet begins at 3": ("spans", "chars", lambda *arguments: original["chars"](*arguments) + 1),
     "n-grams of words are hashed from the left": (
@@ -715,57 +714,11 @@ def of_node(test: Callable[..., None]) -> Callable[..., None]:
 
 
 NODE_KINDS = ("spans", "tags", "text", "label", "structured", "other field", "ngrams", "segmentation")
-DRIVER = """
-import { open } from "./bundle.mjs";
-const [path, asked] = process.argv.slice(2), bundle = await open(path);
-const { readFileSync, writeFileSync } = await import("node:fs");
-const told = [];
-for (const [records, options] of JSON.parse(readFileSync(asked, "utf8")))
-  told.push(await bundle.answers(records, options));
-writeFileSync(asked + ".answers", JSON.stringify(told));
-"""
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the example, and what it needs installed."""
-    if shutil.which("npm") is None:
-        pytest.skip("needs Node.js and npm")
-    folder = tmp_path_factory.mktemp("node")
-    shutil.copytree(NODE, folder, ignore=shutil.ignore_patterns("node_modules"), dirs_exist_ok=True)
-    (folder / "driver.mjs").write_text(DRIVER)
-    shell(node_lines("npm install"), folder)
-    return folder
-
-
-def node_lines(command: str) -> str:
-    """The shell block of its README that begins with this command."""
-    page = doc_pages.code_blocks((NODE / "README.md").read_text(encoding="utf-8"))
-    (found,) = [block.code for block in page if block.language == "sh" and block.code.startswith(command)]
-    return found
-
-
-def shell(lines: str, folder: Path) -> str:
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", lines], cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def in_node(folder: Path, path: Path, asked: list[Any]) -> Any:
-    (folder / "asked.json").write_text(json.dumps(asked))
-    shell(f"node driver.mjs '{path}' asked.json", folder)
-    return json.loads((folder / "asked.json.answers").read_text())
-
-
-def alike(one: Any, other: Any) -> bool:
-    """As golden examples are compared; JavaScript writes the score 1.0 as 1."""
-    if isinstance(one, float) and isinstance(other, int) and not isinstance(other, bool):
-        other = float(other)
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(alike, one, other))
-    return second_runtime.matches_golden(one, other)
+    return install_node_program(tmp_path_factory.mktemp("node"))
 
 
 @of_node

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import second_runtime
+import second_tokenizer
 from cuda_placement import faults_on_cuda
 from gallery import RECIPES, Example, gallery
 from hostile_inputs import Comparison
@@ -78,8 +78,9 @@ def test_a_second_runtime_answers_hostile_inputs_alike(example: Example) -> None
     assert len({json.dumps(answer) for answer in compared.answers}) > 5
 
 
-def test_a_runtime_that_reads_white_space_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(second_runtime, "WHITE", " ")
+def test_a_runtime_that_reads_classes_as_javascript_does_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(second_tokenizer.CLASSES, "w", "A-Za-z0-9_")
+    monkeypatch.setattr(second_tokenizer, "oniguruma", second_tokenizer.oniguruma.__wrapped__)  # without its cache
     assert Comparison(gallery("label").bundle, 60).differences
 
 

@@ -13,6 +13,7 @@ import torch
 from cuda_placement import faults_on_cuda
 from hostile_inputs import Comparison
 from huggingface_hub import ModelCard
+from node_program import alike, in_node, install_node_program
 from repository_scripts import ROOT
 from shipped_pipelines import PIPELINES, paths_of, small
 from tiny_pipelines import seqpipe, succeed
@@ -31,6 +32,10 @@ INPUTS = {  # four records, where they are not a text
     "tour": POINTS,
     "sort": [{"points": [row[:1] for row in record["points"]]} for record in POINTS],
 }
+READ_BY_NODE = (  # by the program of examples/node, which refuses the others
+    *("chat", "classify-from-mlm", "couplet", "dates", "elmo-tagger", "intent-lstm", "intent-zh", "ner", "ner-zh"),
+    *("pos", "reverse", "segment-zh", "sentiment-cnn", "translate", "translate-rnn"),
+)
 Overrides = Callable[[Path], list[str]]
 
 
@@ -63,6 +68,12 @@ def fresh_checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
     return folder / "pipelines"
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+    """The installed program of examples/node; None without Node.js."""
+    return install_node_program(tmp_path_factory.mktemp("node")) if shutil.which("npm") else None
 
 
 def test_there_are_38_pipelines() -> None:
@@ -106,7 +117,9 @@ def four_inputs(path: Path) -> str:
 @pytest.mark.parametrize(
     "path", [pytest.param(path, marks=pytest.mark.nightly(*paths_of(path)), id=path.stem) for path in PIPELINES]
 )
-def test_a_pipeline_trains_exports_verifies_and_answers(path: Path, tmp_path: Path, initial_runs: Overrides) -> None:
+def test_a_pipeline_trains_exports_verifies_and_answers(
+    path: Path, tmp_path: Path, initial_runs: Overrides, node: Path | None
+) -> None:
     overrides = [*small(path, tmp_path), *initial_runs(path)]
     ran = succeed("run", path, *overrides, "--device", "cpu", "--json", folder=tmp_path)
     result = json.loads(ran.out)
@@ -114,6 +127,8 @@ def test_a_pipeline_trains_exports_verifies_and_answers(path: Path, tmp_path: Pa
     assert seqpipe("verify", bundle, "--device", "cpu").code == 0
     assert faults_on_cuda(bundle / "model.onnx") == []
     check_second_runtime(bundle)
+    if node is not None:
+        check_node_program(bundle, node, path.stem in READ_BY_NODE)
     card = ModelCard.load(bundle / "README.md")
     assert {score.dataset_name for score in card.data.eval_results} >= {*result["scores"]}
     assert re.search(r"\n\| train \| (a text of )?[0-9,]+", card.text)
@@ -139,6 +154,18 @@ def check_second_runtime(bundle: Path) -> None:
     assert compared.differences == []
     assert compared.tokenizers <= {"Tokenizer"}  # no part of a tokenizer is read by the library
     assert len({json.dumps(answer) for answer in compared.answers}) > 5
+
+
+def check_node_program(bundle: Path, node: Path, reads: bool) -> None:
+    """The Node example repeats the golden examples of the bundles that it reads, and names why it refuses others."""
+    if not reads:
+        with pytest.raises(AssertionError, match=r"answers of the kind|an input of the kind|this program reads"):
+            in_node(node, bundle, [])
+        return
+    golden = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))["golden"]
+    answers = in_node(node, bundle, [[[example["record"]], example.get("options", {})] for example in golden])
+    assert len(answers) == len(golden) > 0
+    assert [i for i, example in enumerate(golden) if not alike(example["answer"], answers[i][0])] == []
 
 
 def check_alignment(bundle: Path, text: str) -> None:

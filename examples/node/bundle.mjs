@@ -9,6 +9,7 @@ const { default: ort } = await import("onnxruntime-node");
 
 const SEAL = /^,\n "sha256": "([0-9a-f]{64})"\n}\n$/; // 82 bytes
 const KINDS = ["tags", "spans", "label", "text", "structured"], RESERVED = ["graphs", "weights"];
+const INPUTS = ["chars", "ngrams"]; // besides ids and mask
 const UNKNOWN = 1, EOS = 3; // ids of [UNK] and [EOS]
 
 export async function open(path) {
@@ -19,6 +20,9 @@ export async function open(path) {
   if (manifest.format !== "seqpipe-bundle" || ![2, 3, 5].includes(manifest.version))
     throw new Error(`${path}: bundle format version ${manifest.version}; this program reads versions 2, 3 and 5`);
   for (const key of RESERVED) if (key in manifest) throw new Error(`${path}: this program does not support ${key}`);
+  if (typeof manifest.field !== "string") throw new Error(`${path}: several texts; this program reads one`);
+  for (const { kind } of Object.values(manifest.inputs))
+    if (kind && !INPUTS.includes(kind)) throw new Error(`${path}: an input of the kind ${kind}`);
   const { kind, copies, fields = [] } = manifest.answer;
   if (!KINDS.includes(kind) || copies) throw new Error(`${path}: answers of the kind ${kind}${copies ? ", copied" : ""}`);
   for (const { per, type } of fields)
@@ -33,6 +37,7 @@ export async function open(path) {
   const target = files["target_tokenizer.json"];
   const session = await ort.InferenceSession.create(withoutDefaults(files["model.onnx"], manifest.options), {
     executionProviders: ["cpu"],
+    intraOpNumThreads: 1, // waiting threads cost more time than they save in small graphs
     logSeverityLevel: 3,
   });
   return new Bundle(manifest, session, new Words(files["tokenizer.json"]), target && reader(target));
@@ -77,7 +82,6 @@ class Bundle {
     for (const [name, entry] of Object.entries(this.manifest.inputs)) {
       if (entry.kind === "chars") arrays[name] = chars(docs, B, T, entry);
       else if (entry.kind === "ngrams") arrays[name] = ngrams(docs, B, T, entry);
-      else if (entry.kind) throw new Error(`an input of the kind ${entry.kind}`);
     }
     return arrays;
   }
