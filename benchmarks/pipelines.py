@@ -65,7 +65,7 @@ def shown(name: str, scores: Scores) -> str:
     if name.startswith("translate"):
         return f"{100 * scores['bleu']:.1f} BLEU, {FORMATS['exact_match'](scores['exact_match'])}"
     if name == "spoken-digits":
-        return f"{100 * scores['wer']:.0f} % word errors"
+        return f"{100 * scores['wer']:.1f} % word errors"
     if name == "tour":
         longer = 100 * (scores["tour_length"] / scores["optimal_length"] - 1)
         return (
@@ -213,7 +213,8 @@ def expected(line: str, known: Mapping[str, Any]) -> str:
     if record := known.get(name):
         scores = record["scores"]
         test = with_spread(name, "test", record)
-        others = [with_spread(name, test, record) for test in ("new-templates", "new-voices") if test in scores]
+        named = ("new-templates", "new-voices", "new-pairs")
+        others = [with_spread(name, test, record) for test in named if test in scores]
         new_templates = others[0] if others else ""
         if "new-names" in scores:
             new_templates += f"{', ' if others else ''}{with_spread(name, 'new-names', record)} with new names"
