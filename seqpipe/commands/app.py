@@ -33,10 +33,9 @@ from seqpipe.commands.help import Command, Group
 from seqpipe.commands.init import init
 from seqpipe.commands.options import override_message
 from seqpipe.commands.plugins import app as plugins_app
-from seqpipe.commands.predict import predict
+from seqpipe.commands.predict import predict, score
 from seqpipe.commands.run import export, features, run, train
 from seqpipe.commands.schema import schema
-from seqpipe.commands.score import score
 from seqpipe.commands.serve import serve
 from seqpipe.commands.vectors import distill_vectors, vectors
 from seqpipe.commands.verify import verify
