@@ -1,4 +1,4 @@
-"""`seqpipe predict` and `seqpipe score`: the answers of a bundle to the texts of a file, and the scores of given ones."""
+"""`seqpipe predict`, the answers of a bundle to the texts of a file, and `seqpipe score`, the scores of given answers."""
 
 from __future__ import annotations
 
