@@ -1,4 +1,4 @@
-"""`seqpipe predict`, the answers of a bundle to the texts of a file, and `seqpipe score`, the scores of given answers."""
+"""`seqpipe predict`: the answers of a bundle to the texts of a file; `seqpipe score`: the scores of given answers."""
 
 from __future__ import annotations
 
