@@ -134,7 +134,7 @@ def _fields_read(source: Input) -> Iterator[tuple[Component, str]]:
     for stage in source.stages:
         keys = {value: f"{stage.key}.{key}" for key, value in flatten(stage.options) if isinstance(value, str)}
         for feature in contract.declared_features(stage).values():
-            for field in feature.fields:
+            for field in {*feature.fields} - {*feature.fitting_fields}:
                 yield replace(stage, key=keys.get(field, stage.key)), field
 
 

@@ -76,6 +76,11 @@ class FeatureKind(ABC):
         """The fields of a record that it reads besides the input."""
         return ()
 
+    @property
+    def fitting_fields(self) -> tuple[str, ...]:
+        """Those of its `fields` that only `fit` reads, so that they may be a head's target."""
+        return ()
+
     def mismatch(self, reads_text: bool, source: str) -> str:
         """Return the reason why the feature cannot be computed from this source, with the fix; "" if it can."""
         if self.reads_numbers and reads_text:

@@ -78,6 +78,8 @@ class Ngrams(FeatureKind):
     def fields(self) -> tuple[str, ...]:
         return (self.label,) if self.label else ()
 
+    fitting_fields = fields
+
     def with_tokenizer(self, tokenizer: Tokenizer, words_of: WordsOf) -> Self:
         """Return the feature in the Unicode normalization form that the tokenizer applies first."""
         feature = replace(self, normalize=unicode_form_of(tokenizer), _rows={})
