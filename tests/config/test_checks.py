@@ -47,7 +47,7 @@ SOUND = [
     {"tokenizer": {"use": "words", "field": ["label", "text"]}, "head": {"use": "mlm"}},  # it has no target
     {"embedding": lookup(column="label"), "head": {"use": "label", "target": "mood"}},
     {"head": {"use": "seq2seq", "target": "text", "target_tokenizer": "same"}},  # an autoencoder
-    {"embedding": {"use": "ngrams", "weighting": "nb", "lr": 5.0}, "encoder": "bag"},  # labels only weigh n-grams
+    {"embedding": {"use": "ngrams", "weighting": "nb"}, "encoder": "bag"},  # labels only weigh n-grams
 ]
 
 
