@@ -17,6 +17,10 @@ class Dice:
         """An integer of 0 .. bound - 1."""
         return int(self._random() * bound)
 
+    def between(self, bound: float) -> float:
+        """A number of at least -bound, below bound."""
+        return bound * (2 * self._random() - 1)
+
     def chance(self, share: float) -> bool:
         """True in `share` of the calls."""
         return self._random() < share

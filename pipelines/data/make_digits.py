@@ -53,9 +53,32 @@ def is_held_out(first: int, second: int) -> bool:
     return (3 * first + 7 * second) % 5 == 0
 
 
-def scene(dice: Dice, digits: list[list[Picture]], fewest: int, held_out: bool) -> tuple[Picture, str]:
-    """A scene of at most three digits and its caption; all of its neighbours are held out, or none."""
-    shown = [dice.below(10)]
+def varied(dice: Dice, picture: Picture) -> Picture:
+    """The digit as another hand may write it: stretched and slanted in both directions, paler or darker."""
+    down, across, ink = (1 + dice.between(0.15) for _ in range(3))
+    slant, tilt = (dice.between(0.25) for _ in range(2))
+    middle, edge = (SIDE - 1) / 2, [0] * (SIDE + 2)
+    framed = [edge, *([0, *row, 0] for row in picture), edge]  # 0 around the digit
+
+    def shade(row: float, column: float) -> float:  # bilinear interpolation of the four pixels around a place
+        row, column = (min(max(place + 1, 0), SIDE + 0.999) for place in (row, column))
+        y, x = int(row), int(column)
+        above, below = (line[x] + (column - x) * (line[x + 1] - line[x]) for line in framed[y : y + 2])
+        return above + (row - y) * (below - above)
+
+    places = [place - middle for place in range(SIDE)]
+    return [
+        [min(15, int(ink * shade(down * y + tilt * x + middle, across * x + slant * y + middle) + 0.5)) for x in places]
+        for y in places
+    ]
+
+
+def scene(dice: Dice, digits: list[list[Picture]], is_train: bool, held_out: bool) -> tuple[Picture, str]:
+    """A scene of at most three digits and its caption; all of its neighbours are held out, or none.
+
+    Those of training may have one digit alone, and vary digits.
+    """
+    shown, fewest = [dice.below(10)], 1 if is_train else 2
     relations = [dice.pick([*RELATIONS]) for _ in range(fewest - 1 + dice.below(4 - fewest))]
     for _ in relations:
         shown.append(dice.pick([n for n in range(10) if is_held_out(shown[-1], n) == held_out]))
@@ -65,6 +88,7 @@ def scene(dice: Dice, digits: list[list[Picture]], fewest: int, held_out: bool) 
     for number, (down, right) in zip(shown, [(0, 0), *steps], strict=True):
         row, column = row + down, column + right
         y, x, picture = row * CELL + dice.below(3), column * CELL + dice.below(3), dice.pick(digits[number])
+        picture = varied(dice, picture) if is_train else picture
         for i, line in enumerate(picture):
             canvas[y + i][x : x + SIDE] = [max(pair) for pair in zip(canvas[y + i][x : x + SIDE], line, strict=True)]
     named = [f"{'an' if NAMES[n] == 'eight' else 'a'} {NAMES[n]}" for n in shown]
@@ -87,7 +111,7 @@ def scenes(file: str, size: int, seed: int) -> Iterator[dict[str, str]]:
     dealt = by_file["train"] + by_file["rest"] if file == "train" else by_file[file.partition("-")[0]]
     digits = [[picture for picture, number in dealt if number == n] for n in range(10)]
     for _ in range(size):
-        canvas, caption = scene(dice, digits, 1 if file == "train" else 2, file == "test-new-pairs")
+        canvas, caption = scene(dice, digits, file == "train", file == "test-new-pairs")
         yield {"image": png(canvas), "target": caption}
 
 

@@ -16,6 +16,7 @@ from functools import cache
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -510,6 +511,22 @@ def test_scenes_of_new_pairs_have_neighbours_that_no_other_scene_has() -> None:
     assert not shared(pairs["train"] | pairs["dev"] | pairs["test"], pairs["test-new-pairs"])
     pictures = {part: {row["image"] for row in scenes} for part, scenes in rows.items()}
     assert not shared(pictures["train"], pictures["dev"] | pictures["test"] | pictures["test-new-pairs"])
+
+
+@pytest.mark.parametrize("drawn", [(0, 0, 0, 0, 0), (0.15, -0.1, -0.15, 0.2, -0.25), (-0.15, 0.12, 0.1, -0.25, 0)])
+def test_a_varied_digit_is_the_affine_map_of_scipy_and_unchanged_without_variation(drawn: tuple[float, ...]) -> None:
+    import numpy as np
+    from scipy.ndimage import affine_transform
+
+    script, draws = load_script(DATA / "make_digits.py"), iter(drawn)
+    (picture, _), *_ = script.pictures()
+    found = np.array(script.varied(SimpleNamespace(between=lambda bound: next(draws)), picture))
+    down, across, ink, slant, tilt = drawn
+    matrix = np.array([[1 + down, tilt], [slant, 1 + across]])
+    offset = 3.5 - matrix @ [3.5, 3.5]
+    mapped = affine_transform(np.array(picture, float), matrix, offset, order=1, mode="grid-constant")
+    assert np.abs(found - np.minimum(15, (1 + ink) * mapped)).max() <= 0.5 + 1e-9
+    assert np.array_equal(found, picture) == (not any(drawn))
 
 
 def test_new_voices_share_neither_accent_nor_variant_and_the_sounds_say_digits() -> None:
