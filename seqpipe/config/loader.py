@@ -320,11 +320,18 @@ class _Loader:
             self.error(("data", "fold"), f"must be a number and a count of at least 2, such as [1, 5], not {keys.fold}")
         if keys.fold and keys.test is not None:
             self.error(("data", "test"), "the fold is the test set; delete data.test, or data.fold")
-        if shares or keys.fold or added:
+        split = (keys.split.field, keys.split.dev, keys.split.test) if keys.split else None
+        named = {role for role, value in zip(("dev", "test"), split[1:], strict=True) if value} if split else set()
+        for role in named & {key for key in ("dev", "test") if entries.get(key) is not None}:
+            self.error(("data", role), f"data.split names the {role} data; delete data.{role}, or data.split.{role}")
+        if keys.split and keys.fold:
+            self.error(("data", "fold"), "data.split says which records are test data; delete one of the two")
+        if shares or keys.fold or added or split:
             shared = float(shares.get("dev", 0)), float(shares.get("test", 0))
             train = part = DataPart(files["train",], "train", *shared, keys.split_seed, keys.group, keys.fold, added)
-            dev = replace(part, role="dev") if "dev" in shares else dev
-            tests = {"test": replace(part, role="test")} if "test" in shares or keys.fold else tests
+            train = part = replace(part, split=split)
+            dev = replace(part, role="dev") if "dev" in {*shares, *named} else dev
+            tests = {"test": replace(part, role="test")} if "test" in {*shares, *named} or keys.fold else tests
         rules = keys.model_dump(include={"misaligned", "unseen_labels", "overlaps", "bad_rows", "split_seed", "group"})
         candidates, unlabelled = files.get(("candidates",)), files.get(("unlabelled",))
         return Data(reader, train, dev, tests, candidates=candidates, unlabelled=unlabelled, **rules)
@@ -364,6 +371,8 @@ class _Loader:
         """Record a problem for each option that needs dev data where there is none."""
         data = top.get("data")
         if train is None or not isinstance(data, dict) or data.get("dev") is not None:
+            return
+        if isinstance(data.get("split"), dict) and data["split"].get("dev") is not None:
             return
         for head in heads:
             if head.key not in self.invalid and (option := contract.dev_option(head)):

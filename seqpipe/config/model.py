@@ -184,6 +184,7 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
             "group": data.group,
             "split_seed": data.split_seed,
             "fold": list(part.fold) if part.fold else None,
+            "split": dict(zip(("field", "dev", "test"), part.split, strict=True)) if part.split else None,
             "bad_rows": data.bad_rows,
             "unlabelled": share_or_paths(data.unlabelled),
             "candidates": share_or_paths(data.candidates),

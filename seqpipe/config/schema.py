@@ -286,6 +286,14 @@ class PluginKeys(_Keys):
     )
 
 
+class SplitKeys(_Keys):
+    """Field of records that says which of them are dev or test data; records of other values are training data."""
+
+    field: str = Field(min_length=1, description="Name of the field.")
+    dev: str | None = Field(default=None, description="Its value in dev records; null: there are none.")
+    test: str | None = Field(default=None, description="Its value in test records; null: there are none.")
+
+
 class DataKeys(_Keys):
     """The keys of `data` beside `reader`.
 
@@ -307,6 +315,10 @@ class DataKeys(_Keys):
         min_length=1,
         description="Field of the records, such as a document or a speaker: shares and folds never divide a group. "
         "null: records with the same text are a group.",
+    )
+    split: SplitKeys | None = Field(
+        default=None,
+        description="Field of the records that says which of them are dev or test data, and its value for each.",
     )
     split_seed: int = Field(default=1, description="Decides which records the shares of dev and test, and folds, take.")
     fold: tuple[PositiveInt, PositiveInt] | None = Field(

@@ -44,6 +44,7 @@ class DataPart:
     group: str | None = None  # field of records that stay together; None: those of one text
     fold: tuple[int, int] | None = None  # number, from 1, of the fold that is the test set, and count of folds
     added: tuple[Path, ...] = ()  # files whose records follow
+    split: tuple[str, str | None, str | None] | None = None  # field that names roles; its values for dev and test
 
     def __str__(self) -> str:
         return str(self.file)
@@ -58,12 +59,29 @@ class DataPart:
         The first record of each label is a training record: a model is not to be tested on labels that it cannot know.
         """
         divide = _assigner(_shares(self.dev, self.test), f"{self.seed}", self.group, "train")
+        if self.split is not None:
+            return _named_roles(*self.split, divide)
         if self.fold is None:
             return divide
         number, count = self.fold
         divide = _assigner(_shares(self.dev, 0.0), f"{self.seed}", self.group, "train")
         fold_of = _assigner(_folds(count), f"{self.seed} folds", self.group)
         return lambda record: "test" if fold_of(record) == number else divide(record)
+
+
+def _named_roles(
+    field: str, dev: str | None, test: str | None, divide: Callable[[Record], Role]
+) -> Callable[[Record], Role]:
+    """Return the function that assigns the role that a field names, and divides the records of other values."""
+    roles: dict[Any, Role] = {dev: "dev", test: "test"}
+
+    def assign(record: Record) -> Role:
+        if record.get(field) in (None, ""):
+            fix = "give each record this field, or correct the key"
+            raise DataError.at(record, f"no field {field!r}, which data.split names; {fix}")
+        return roles.get(record[field]) or divide(record)
+
+    return assign
 
 
 DataPath = Path | Files | DataPart

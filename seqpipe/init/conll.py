@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from seqpipe.errors import DataError, OpenChoiceError
+from seqpipe.errors import DataError
+from seqpipe.init.datafile import DOCUMENT, DataFile, Frame
+from seqpipe.init.evidence import CAP, Fact, Facts, Reading, fact, repeats
+from seqpipe.init.fields import NUMBER, Field
 from seqpipe.init.summary import (
     MOST_LEFT_OUT,
     DataSummary,
     FilePieces,
+    LabelKind,
     count,
     reader_of,
     size_of,
@@ -23,15 +30,17 @@ from seqpipe.init.summary import (
 from seqpipe.init.tags import TagStyle, choose_scheme, find_tagging
 
 MAX_COUNTED_BYTES = 10_000_000  # bytes; of a larger file, lines are counted in pieces, together a quarter of this size
-USUAL_TAGS = 50  # different tags; more must be fewer than half of the words
+MAX_PLAIN_TAGS = 120  # different tags that are not those of entities
 _BLANKS = re.compile("[ \t]+")
 _NUMBERS = re.compile(r"\d+([-.:]\d+)?")
 _RANGE = re.compile(r"\d+[-.]\d+")
 _GLUED = re.compile(r"\D\d{1,2}")  # a character and its position in the word, as in 科0 技1
 _LANGUAGE = re.compile(r"([A-Za-z]{2,3}(?:[-_][A-Za-z]{2,4})?[:/|#]).")  # prefix of a word, as in de:Haus
-_NAMES = {"id", "word", "token", "form", "lemma", "pos", "upos", "xpos", "chunk"}
-_NAMES |= {"tag", "tags", "ner", "label", "entity"}
-_DOCUMENT = "-DOCSTART-"
+_SENTENCE = re.compile("sent|doc|segment")  # names of columns of sentences
+_CHUNKS = {"B-NP", "B-VP", "B-PP"}
+_NO_WORDS = "add the column of words"
+_NO_SENTENCES = "add a column `sentence` with the number of each sentence, or write a word, a tab and a tag on a line"
+_ONE_RECORD = "an empty line, or a column `sentence`, must end each sentence"
 _MARKS = ("##", "%%", "//", ";;", "#")  # of comments
 
 
@@ -123,21 +132,16 @@ class ConllLayout:
         return DataSummary("conll", options, saw=saw, why=why)
 
 
-def has_columns(lines: Sequence[str]) -> bool:
-    """Return whether the lines except comments have one number of columns, and some lines are empty."""
-    widths = Counter(len(line.split()) for line in lines if line.strip() and not line.startswith(("#", _DOCUMENT)))
-    width, count = widths.most_common(1)[0] if widths else (0, 0)
-    return width > 1 and count > max(3, 0.95 * widths.total()) and any(not line.strip() for line in lines)
-
-
-def summarise_conll(data: Path, head: str | None = None, target: str | None = None) -> DataSummary:
-    """Summarise a file of a word and its tag on each line, with the values of `--task` and `--target`."""
-    layout = layout_of(data, target)
+def summarise_conll(file: DataFile, reading: Reading) -> DataSummary:
+    """Summarise a file of a word and its tag on each line, in the columns of the reading."""
+    data = file.path
+    layout = layout_of(file, reading)
     summary = layout.summary()
     tags = layout.columns[layout.tag]
     # Without comments, a sentence may begin with the word #.
     as_word = {"comment": None} if not layout.comments and layout.mark in layout.columns[layout.word] else {}
     sentences = tag_sentences(DataSummary("conll", summary.options | as_word), data)
+    head = file.request.task.head if file.request.task else None
     faults = choose_scheme(summary, sentences, tags, head, lambda tag: layout.locate(data, tag))
     if summary.label_kind == "Tags":
         summary.options |= as_word
@@ -152,8 +156,9 @@ def summarise_conll(data: Path, head: str | None = None, target: str | None = No
     return count(summary, data)
 
 
-def summarise_conllu(data: Path) -> DataSummary:
+def summarise_conllu(file: DataFile, reading: Reading) -> DataSummary:
     """Summarise CoNLL-U by the first column of tags in which every word has one."""
+    data = file.path
     columns = dict.fromkeys(("upos", "xpos", "deprel"), True)
     for record in spread_records(DataSummary("conllu", {"tags": None}), data):
         columns = {name: full and "_" not in record[name] for name, full in columns.items()}
@@ -165,11 +170,10 @@ def summarise_conllu(data: Path) -> DataSummary:
     return count(summary, data)
 
 
-def layout_of(data: Path, target: str | None = None) -> ConllLayout:
-    """Return the layout of a CoNLL file, by all of its lines; of a large one, by those of pieces all over it.
-
-    `target` is the value of `--target`. DataError if the file has no columns, or none of words and tags.
-    """
+def layout_of(file: DataFile, reading: Reading) -> ConllLayout:
+    """Return the layout of a CoNLL file, by all of its lines; of a large one, by those of pieces all over it."""
+    assert reading.frame is not None
+    data, separator = file.path, reading.frame.options.get("separator")
     # Equal lines are counted, and split into cells once: a large file has few different ones.
     lines: Counter[str] = Counter()
     head: list[str] = []
@@ -185,19 +189,13 @@ def layout_of(data: Path, target: str | None = None) -> ConllLayout:
             initial[line] += 1
         is_between = is_marked or not line.strip()
     mark, is_marked = next(((mark, True) for mark in _MARKS if _are_initial(mark, lines, initial)), ("#", False))
-    words = {line: number for line, number in lines.items() if line.strip() and not line.startswith(_DOCUMENT)}
+    words = {line: number for line, number in lines.items() if line.strip() and not line.startswith(DOCUMENT)}
     plain = {line: number for line, number in words.items() if not line.startswith(mark)}
-    total = sum(plain.values())
-    tabbed = sum(number for line, number in plain.items() if "\t" in line)
-    layout = ConllLayout("\t" if tabbed > 0.9 * total else None, mark, is_marked, pieces.is_whole)
+    layout = ConllLayout("\t" if separator else None, mark, is_marked, pieces.is_whole)
     widths: Counter[int] = Counter()
     for line, number in plain.items():
         widths[len(layout.cells(line))] += number
-    layout.width, most = widths.most_common(1)[0] if widths else (0, 0)
-    if layout.width < 2 or most < 0.9 * total:
-        lines_have = f"most lines have {layout.width} column{'s' if layout.width > 1 else ''} ({most} of {total})"
-        fix = "CoNLL has a word and its tag on a line, and a blank line after each sentence"
-        raise DataError(f"{data}: neither JSONL nor CoNLL: {lines_have}; {fix}")
+    layout.width = widths.most_common(1)[0][0]
     layout.columns = [Counter() for _ in range(layout.width)]
     blank = layout.separator is not None
     for line, number in {**plain, **words}.items():  # the tags of plain lines distinguish words from comments
@@ -214,8 +212,21 @@ def layout_of(data: Path, target: str | None = None) -> ConllLayout:
             layout.uneven = True
     if blank:
         layout.separator = None  # the reader's default gives the same cells
-    first = next((line for line in head if line.strip() and not layout.is_comment(line)), "")
-    _choose_columns(layout, data, layout.cells(first), target)
+    if reading.frame.header:
+        layout.header = layout.cells(next(line for line in head if line.strip() and not layout.is_comment(line)))
+        for column, cell in zip(layout.columns, layout.header, strict=True):
+            column[cell] -= 1
+            if not column[cell]:
+                del column[cell]
+    (word,), (tag,) = reading.of("words"), reading.of("tags")
+    layout.word, layout.tag = word.number - 1, tag.number - 1
+    for i, column in enumerate(layout.columns):
+        style = find_tagging(column)
+        if style and style.fits:
+            layout.taggings[i] = style
+        is_plain = 1 < len(column) <= len(layout.columns[layout.word]) / 2 and not all(map(_NUMBERS.fullmatch, column))
+        if i not in (layout.word, layout.tag) and (i in layout.taggings or (is_plain and i > layout.word)):
+            layout.others.append(i)
     return layout
 
 
@@ -230,62 +241,164 @@ def _are_initial(mark: str, lines: Counter[str], initial: Counter[str]) -> bool:
     return total > 1 and is_differing and all(initial[line] == number for line, number in marked.items())
 
 
-def _choose_columns(layout: ConllLayout, data: Path, first: Sequence[str], target: str | None) -> None:
-    """Choose the columns of words and tags; `first` are the cells of the first line, which may name them."""
-    columns, width = layout.columns, layout.width
-    once = len(first) == width and all(column[cell] == 1 for column, cell in zip(columns, first, strict=True))
-    fitting = {i: tagging for i, column in enumerate(columns) if (tagging := find_tagging(column)) and tagging.fits}
-    tagged = [i for i, tagging in fitting.items() if tagging.tag_format]
-    if once and ({cell.lower() for cell in first} <= _NAMES or any(not _is_tag(first[i], fitting[i]) for i in tagged)):
-        layout.header = list(first)
-        for column, cell in zip(columns, first, strict=True):
-            del column[cell]
-        fitting = {i: tagging for i, column in enumerate(columns) if (tagging := find_tagging(column)) and tagging.fits}
-    numeric = [bool(column) and all(map(_NUMBERS.fullmatch, column)) for column in columns]
-    most = max(len(column) for column, is_number in zip(columns, numeric, strict=True) if not is_number or width == 2)
-    # The columns before the words may be their numbers, names of few documents, or tags.
-    layout.word = 0
-    is_tagged = 0 in fitting and fitting[0].tag_format and fitting[0].entities and len(columns[0]) < most / 2
-    # Of tags before the words there are at most a quarter as many different ones.
-    is_plain = len(columns[0]) <= min(USUAL_TAGS, most / 4) and all(tag == tag.upper() for tag in columns[0])
-    is_before = numeric[0] or len(columns[0]) == 1 < most or len(columns[0]) < most / 20
-    if is_tagged or (is_plain and not numeric[0]) or (width > 2 and is_before):
-        layout.word = next(i for i, column in enumerate(columns) if not numeric[i] and len(column) >= most / 2)
-    after = [i for i in range(width) if i > layout.word or (i < layout.word and (is_tagged or width == 2))]
-    layout.taggings = {i: tagging for i, tagging in fitting.items() if i in after}
-    # In the columns of chunks, as of CoNLL 2003, most words are in one: a column of names has others. Of several of
-    # those the one with most entities is chosen; of plain tags the first, such as parts of speech before the syntax.
-    shaped = [i for i in layout.taggings if layout.taggings[i].tag_format] or [*layout.taggings]
-    sparse = [i for i in shaped if 2 * columns[i][layout.taggings[i].outside] >= columns[i].total()]
-    shaped.sort(key=lambda i: (i in sparse, layout.taggings[i].entities, i))
-    plain = [i for i in after if not numeric[i] and 1 < len(columns[i]) <= len(columns[layout.word]) / 2]
-    candidates = plain or [i for i in after if not numeric[i] and len(columns[i]) > 1] or [width - 1]
-    if target is not None:
-        if not (target.isdigit() and 0 < int(target) <= width and int(target) != layout.word + 1):
-            fix = f"give a number from 1 to {width} except {layout.word + 1}, the column of the words"
-            raise DataError(f"{data}: --target {target} is not a column of tags; {fix}")
-        shaped, candidates = [], [int(target) - 1]
-    elif len(shaped) > 1 and (shaped[-1] in sparse) == (shaped[-2] in sparse):
-        fewer, most = (layout.taggings[i].entities for i in shaped[-2:])
-        if fewer > 0.9 * most:  # neither column is better
-            question = f"columns {shaped[-2] + 1} and {shaped[-1] + 1} have the tags of {fewer:,} and {most:,} entities"
-            readings = [("--task", "crf", "--target", str(i + 1)) for i in sorted(shaped[-2:])]
-            raise OpenChoiceError(data, question, readings)
-    layout.tag = shaped[-1] if shaped else candidates[0]
-    layout.others = [i for i in shaped or candidates if i != layout.tag]
-    values, words = len(columns[layout.tag]), len(columns[layout.word])
-    if target is None and not shaped and values > max(USUAL_TAGS, words / 2):
-        fix = "name another with the reader's option `tags`; for texts to write, give two texts on each line"
-        problem = f"no column of tags: column {layout.tag + 1} has {values:,} values for {words:,} words"
-        raise DataError(f"{data}: {problem}; {fix}")
-
-
-def _is_tag(tag: str, tagging: TagStyle) -> bool:
-    """Return whether a tag has this spelling, or may have: a short one, or one with a sign."""
-    alone = find_tagging(Counter([tag, tagging.outside]))
-    return len(tag) < 3 or not tag.isalnum() or bool(alone and alone.tag_format)
-
-
 def _lines(pieces: FilePieces) -> Iterator[str]:
     """Yield the lines without their ends."""
     return (line.removeprefix("\ufeff").rstrip("\r\n") for line in pieces.lines())
+
+
+def read_tagged(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """Words in rows or columns with a tag each: CoNLL of all widths, and tables of a word a row."""
+    if frame.is_json or (frame.use == "tsv" and not any(_SENTENCE.match(field.key) for field in frame.fields)):
+        return  # the frame of words in columns has it
+    sentence = None if frame.groups is not None else _sentence_of(frame)
+    numbered = [field for field in frame.fields if _counts_words(field)]
+    if frame.groups is not None and len(frame.fields) == 10 and frame.fields[0] in numbered:
+        yield _conllu(file, frame)
+    is_spaced = any(field.words > 2.5 and not field.tagging for field in frame.fields)
+    if not sentence and (frame.groups is None or is_spaced) and not any(field.tagging for field in frame.fields):
+        return
+    words = [field for field in frame.fields if field not in numbered and _has_words(field)]
+    if not words and frame.groups is not None and numbered and len(frame.fields) == 2:
+        facts = frame.facts | {Fact("numbers count the words"): CAP}
+        facts[fact("few values", frame.fields[1])] = repeats(frame.fields[1].size, frame.fields[1].different)
+        yield Reading("tags without their words", None, {}, facts, frame, _NO_WORDS)
+    words.sort(key=lambda field: -field.different)
+    for word in words[:3]:
+        for tag in frame.fields:
+            if tag in (word, sentence) or tag in numbered:
+                continue
+            if file.request.target and not file.request.names(tag):
+                continue
+            if file.request.names(tag) or _may_be_tag(file, frame, word, tag, sentence):
+                reading = _tagged(file, frame, words, word, tag, sentence, numbered)
+                is_pair = frame.groups is not None and len(frame.fields) == 2
+                if reading.learns or tag.tagging or tag.counts["O"] or is_pair:
+                    yield reading
+
+
+def _sentence_of(frame: Frame) -> Field | None:
+    """Return the column that says where a sentence begins, or which one a word is in."""
+    for item in frame.fields:
+        runs = sum(a != b for a, b in itertools.pairwise(item.cells)) + 1
+        is_named = (_SENTENCE.match(item.key) and item.words < 2.5) or item.cells[:1] == ["Sentence: 1"]
+        if is_named and (item.size < 0.5 * frame.size or item.different <= runs < 0.5 * frame.size):
+            return item
+    return None
+
+
+def _counts_words(field: Field) -> bool:
+    """Return whether a column numbers the words of each sentence."""
+    if not field.size or field.filled[0].partition("-")[0] != "1" or field.share(_NUMBERS) <= 0.99:
+        return False
+    numbers = [int(match[0]) for match in map(re.compile(r"\d+").match, field.cells) if match]
+    steps = sum(after in (0, 1) or 0 <= after - before <= 1 for before, after in itertools.pairwise(numbers))
+    return numbers.count(1) > 1 and steps > 0.9 * (len(numbers) - 1)
+
+
+def _has_words(field: Field) -> bool:
+    """Return whether a column may have the words."""
+    kinds = ("words", "few values", "names", "texts", "repeated texts", "identifiers", "separated labels")
+    is_text = field.is_a(*kinds, "addresses or licences")  # type: ignore[arg-type]
+    return is_text and field.words < 1.6 and field.different > 1 and not field.tagging
+
+
+def _may_be_tag(file: DataFile, frame: Frame, word: Field, tag: Field, sentence: Field | None) -> bool:
+    """Return whether a column may have the tags of the words in another one."""
+    tagging = tag.tagging
+    if tag.different < 2 and not tag.counts["O"]:
+        return len(frame.fields) == 2 and frame.groups is not None and len(frame.groups) > 1
+    if tag.different > max(0.5 * word.different, min(word.different, 10)) or (tag.is_a("features") and not tagging):
+        return False
+    if (tag.is_named_as_identifier and not tagging) or tag.share(NUMBER) > 0.9:
+        return False
+    pairs = [*zip(word.cells[:500], tag.cells, strict=False)]
+    if sum(a.lower() == b.lower() for a, b in pairs) > 0.4 * len(pairs):  # lemmas, or the words again
+        return False
+    if tagging:
+        return True
+    is_list = word.different > 0.9 * word.size > 9 and not tag.counts["O"]
+    is_whole = frame.groups is not None and len(frame.groups) < 2 and not sentence
+    return tag.different <= MAX_PLAIN_TAGS and not (is_whole and is_list)
+
+
+def _tagged(
+    file: DataFile,
+    frame: Frame,
+    words: list[Field],
+    word: Field,
+    tag: Field,
+    sentence: Field | None,
+    numbered: list[Field],
+) -> Reading:
+    """Return the reading of these words and tags."""
+    tagging, outside = tag.tagging, tag.counts["O"] / max(1, tag.size)
+    order = sorted(words, key=frame.fields.index).index(word)
+    places = frame.fields.index(word), frame.fields.index(tag)
+    facts: Facts = frame.facts | {
+        fact("few values", tag): repeats(tag.size, tag.different),
+        fact("words", word): min(4.0, 2 * math.log2(word.different / tag.different)),
+        Fact("the first of words"): -9.0 * order,
+        fact("name of tags", tag): tag.named("tags"),
+        fact("name of words", word): word.named("words"),
+    }
+    if tagging:
+        share, entities, sign = tagging
+        outside = tag.counts[sign] / max(1, tag.size)
+        facts[fact("tags of entities", tag)] = min(CAP, tag.size * share / 4)
+        facts[fact("entities", tag)] = min(36.0, 4 * math.log2(entities + 1)) * (1.0 if outside > 0.45 else 0.5)
+        facts[Fact("most words are outside")] = 12 * min(0.6, outside)
+        if not _CHUNKS.isdisjoint(tag.counts):
+            facts[Fact("chunks, not entities")] = -25.0
+    elif outside > 0.3:
+        facts |= {fact("tags of entities", tag): 30.0, Fact("names beside O"): 10.0}
+    if tag is frame.fields[-1]:
+        facts[Fact("the last column")] = 3.0
+    most = max(field.different for field in words)
+    if most > 1.5 * word.different:
+        facts[Fact("another column has more words")] = -12 * (math.log2(most / word.different) - 0.5)
+    is_before = not tagging and places[1] < places[0] and tag.named("tags") < 10
+    if is_before:
+        facts[Fact("tags before the words")] = -15.0
+    if abs(places[0] - places[1]) == 1:
+        facts[Fact("beside the words")] = 1.0
+    roles = {word.name: "words", tag.name: "tags"}
+    if sentence:
+        facts[Fact("a column of sentences")] = 30.0
+        roles[sentence.name] = "sentence"
+    unused = {
+        field.name: "numbers of words" if field in numbered else "a further column of words or tags"
+        for field in frame.fields
+        if field.name not in roles and (field in numbered or field.words < 1.6)
+    }
+    is_single = not sentence and (frame.groups is None or (len(frame.groups) < 2 and (not tagging or word.size < 60)))
+    is_entities = bool(tagging) or outside > 0.3
+    name = "words with tags of entities" if is_entities else "words with tags"
+    if is_single:
+        if frame.groups is None:
+            return Reading("a table with a word and its tag in each row", None, roles, facts, frame, _NO_SENTENCES)
+        return Reading("one record of words with tags", None, roles, facts, frame, _ONE_RECORD, unused=unused)
+    complete = partial(summarise_rows if frame.groups is None else summarise_conll, file)
+    doubt = f"{tag.title} is before the words" if is_before and not frame.header else ""
+    learns: LabelKind = "Entities" if is_entities else "Tags"
+    return Reading(name, learns, roles, facts, frame, doubt=doubt, unused=unused, complete=complete)
+
+
+def _conllu(file: DataFile, frame: Frame) -> Reading:
+    """Return the reading of CoNLL-U."""
+    facts = frame.facts | {Fact("numbers count the words"): CAP, Fact("ten columns"): 20.0}
+    facts[fact("few values", frame.fields[3])] = CAP
+    unused = {field.name: "a column of CoNLL-U" for field in frame.fields}
+    roles = {frame.fields[1].name: "words", frame.fields[3].name: "tags"}
+    return Reading("CoNLL-U", "Tags", roles, facts, frame, unused=unused, complete=partial(summarise_conllu, file))
+
+
+def summarise_rows(file: DataFile, reading: Reading) -> DataSummary:
+    """Summarise a table of a word and its tag in each row, with a column of sentences."""
+    frame = reading.frame
+    assert frame is not None
+    columns = {role: reading.of(role)[0].name for role in ("words", "tags", "sentence")}
+    summary = DataSummary(frame.use, frame.options | columns, saw="a table with a word and its tag in each row")
+    (tags,) = reading.of("tags")
+    choose_scheme(summary, tag_sentences(summary, file.path, most=10_000), tags.counts)
+    summary.why = f"column {columns['words']!r} has the words, {columns['tags']!r} the tags"
+    return count(summary, file.path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import functools
 import io
 import itertools
 import re
@@ -14,29 +13,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 from seqpipe.answers.task import rare_labels
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.signature import options_model
 from seqpipe.errors import DataError, EnvError, OpenChoiceError
 from seqpipe.files import PACKED, open_file
-from seqpipe.init.conll import has_columns, summarise_conll, summarise_conllu
-from seqpipe.init.objects import find_json, summarise_answers, summarise_form, summarise_objects
-from seqpipe.init.refuse import refuse_faulty_lines, refuse_other_formats, refuse_other_lines
-from seqpipe.init.roles import PEEK, ColumnTask
+from seqpipe.init import beside, conll, labels, lines, objects, pairs, refuse
+from seqpipe.init.datafile import DataFile
+from seqpipe.init.decide import Decision, ask, collect, decide, options_of
+from seqpipe.init.evidence import Reading, Request
+from seqpipe.init.refuse import refuse_faulty_lines, refuse_other_formats
 from seqpipe.init.summary import DataSummary, Task, count, head_for, reader_of, spread_records
-from seqpipe.init.tables import summarise_table
-from seqpipe.init.texts import (
-    summarise_fasttext,
-    summarise_first_word,
-    summarise_folder,
-    summarise_parallel,
-    summarise_points,
-    summarise_segmented,
-    summarise_tagged_words,
-    summarise_text,
-)
 
 SPREADSHEETS = (".xlsx", ".xls", ".ods", ".xlsb", ".xlsm")
 PARQUET = b"PAR1"
@@ -48,9 +36,66 @@ _ODD = re.compile(
     "|[\u0370-\u06ff\u0e00-\u0e7f\xa6\xa8\xac\xaf\xb3\xb5\xb6\xb8\xb9\xbe\xd7\xf7\u2190-\u25ff][A-Za-z]"
     "|[a-z][\xc0-\xdeĄĆĘŁŃŚŹŻČĎĚŇŘŠŤŮŽŐŰĞİŞŒŸ]|[\x80-\x9f]"
 )
+EXAMINED_BYTES = 10_000_000  # read at once
 ENCODING_SAMPLE_BYTES = 50_000  # bytes of lines that are not ASCII, by which an encoding is recognised
-EXAMINED_LINES, EXAMINED_BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
-_SQUAD = re.compile(r'\{\s*("[^"\\]*"\s*:\s*("[^"\\]*"|[-+.\w]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
+PEEK = 1_000  # records that are read as a test
+MAX_ACCOUNT_LINES = 3  # about what stays unused
+
+# Readings of records with fields, of words in columns, and of files: all of them compete, and none is asked first.
+OF_RECORDS = (
+    labels.read_labels,
+    labels.read_indicators,
+    labels.read_scores,
+    pairs.read_pairs,
+    pairs.read_media,
+    pairs.read_inflection,
+    pairs.read_numbers_to_write,
+    pairs.read_preferences,
+    pairs.read_retrieval,
+    pairs.read_choices,
+    conll.read_tagged,
+    objects.read_list_tags,
+    objects.read_spans,
+    objects.read_span_rows,
+    objects.read_answers,
+    objects.read_chats,
+    refuse.read_texts_alone,
+    refuse.read_numbers,
+    refuse.read_sound_ids,
+    refuse.read_joined_texts,
+)
+OF_WORDS = (conll.read_tagged, pairs.read_inflection, refuse.read_numbers)
+OF_FILES = (
+    objects.read_forms,
+    refuse.read_other_json,
+    lines.read_fasttext,
+    lines.read_first_or_last_word,
+    lines.read_glued_tags,
+    lines.read_split_words,
+    lines.read_dictionary,
+    lines.read_points,
+    lines.read_plain_text,
+    beside.read_beside,
+    beside.read_folder,
+    refuse.read_other_lines,
+    refuse.read_faulty_tables,
+)
+
+
+def decision_on(data: Path, request: Request) -> tuple[DataFile, Decision]:
+    """Return the decision on a data file in UTF-8; DataError if no reader supports it."""
+    if data.exists() and not (data.is_file() or data.is_dir()):
+        raise DataError(f"{data}: is a pipe or a device, and is read more than once; make a file of it first")
+    file = DataFile(data, request)
+    if not file.is_folder:
+        if not file.is_binary_table:
+            refuse_other_formats(data, file.start)
+        if not (file.is_binary_table or file.text.strip()):
+            raise DataError(f"{data}: is empty; give the file with your training examples")
+        if "\ufffd" in file.text:
+            for _ in reader_of("text", {}).read(data):
+                pass  # the reader names the first line that is not UTF-8
+    return file, decide(file, collect(file, OF_RECORDS, OF_WORDS, OF_FILES))
 
 
 def summarise(
@@ -60,8 +105,12 @@ def summarise(
 
     `header` decides whether the first row of a table has the names of its columns; None: what it looks like.
     """
+    request = Request(task, target, tuple(texts), header)
     encoding, alternatives = encoding_of(data)
-    look = functools.partial(_look, task=task, target=target, texts=texts, header=header)
+
+    def look(path: Path) -> DataSummary:
+        return _summarise(path, request)
+
     if data.is_file() and data.suffix.lower() in SPREADSHEETS:
         reader = reader_of("excel", {})
         summary = _summarise_copy(data, look, reader.lines(data))
@@ -94,22 +143,74 @@ def summarise(
         fits = f"the file is {seen}, for --task {head_for(summary.label_kind)}"
         raise DataError(f"{data}: --task {task.head} needs {task.needs}; {fits}")
     if summary.label_kind == "Labels":
-        spellings: dict[str, list[str]] = defaultdict(list)
-        for label in summary.labels:
-            spellings[unicodedata.normalize("NFKC", label).strip().casefold()].append(label)
-        for alike in (labels for labels in spellings.values() if len(labels) > 1):
-            listed = ", ".join(f"{label!a} {summary.labels[label]:,}" for label in alike)
-            summary.doubt(f"labels that differ by case, blanks or Unicode form alone are different labels: {listed}")
-        if 1 in summary.labels.values() and summary.factor == 1 and not summary.multi:
-            places = {str(record["label"]): str(record.get("where", "")) for record in spread_records(summary, data)}
-            if message := rare_labels(summary.labels, places):
-                summary.doubt(message)
-        total = summary.labels.total()
-        label, number = (summary.labels.most_common(1) or [("", 0)])[0]
-        if not summary.multi and 0.9 * total <= number < total:
-            share = f"{number / total:.1%} of the texts have the label {label!r}"
-            summary.doubt(f"{share}: a model that always answers it has this accuracy; compare macro F1")
+        _doubt_labels(summary, data)
     return summary
+
+
+def _summarise(data: Path, request: Request) -> DataSummary:
+    """Return the summary of the best reading; DataError if it refuses, OpenChoiceError if it asks."""
+    file, decision = decision_on(data, request)
+    best = decision.best
+    if decision.verdict == "refuse":
+        raise DataError(_refusal(file, best))
+    if decision.verdict == "ask":
+        raise ask(file, decision)
+    assert best.complete is not None
+    summary = best.complete(best)
+    _name_unused(summary, file, decision)
+    summary.decision = decision
+    return summary
+
+
+def _refusal(file: DataFile, reading: Reading) -> str:
+    """Return the message of a reading that refuses a file."""
+    if reading.name.startswith(f"{file.path}:"):
+        return f"{reading.name}: {reading.fix.partition(': ')[2] if reading.fix.startswith('line ') else reading.fix}"
+    return f"{file.path}: is {reading.name}; {reading.fix}"
+
+
+def _name_unused(summary: DataSummary, file: DataFile, decision: Decision) -> None:
+    """Name the fields that stay unused, with the option that would use each: three lines at most."""
+    best, fields = decision.best, decision.left_out()
+    texts = [item.option for item in best.of("text", "text_pair")]
+    named = list[str]()
+    for item in fields:
+        others = [reading for reading in decision.others if any(name == item.name for name, _ in reading.targets)]
+        if item.is_a("texts", "repeated texts") and texts:
+            options = [option for name in (texts[0], item.option) for option in ("--text", name)]
+            problem = f"{item.title} has texts that are not used. To read both"
+        elif others:
+            options = [*options_of(others[0])[:4]]
+            problem = f"{item.title} may be learned too. To learn it"
+        else:
+            named.append(f"{item.name} ({item.kind})")
+            continue
+        if len(summary.doubts) < MAX_ACCOUNT_LINES - 1:
+            summary.doubt(problem, *options)
+        else:
+            named.append(f"{item.name} ({item.kind})")
+    if named:
+        more = f" and {len(named) - 6} more" if len(named) > 6 else ""
+        summary.notes.append(f"not used: {', '.join(named[:6])}{more}")
+
+
+def _doubt_labels(summary: DataSummary, data: Path) -> None:
+    """Doubt labels that differ by their spelling alone, that are rare, or of which one is that of nearly all texts."""
+    spellings: dict[str, list[str]] = defaultdict(list)
+    for label in summary.labels:
+        spellings[unicodedata.normalize("NFKC", label).strip().casefold()].append(label)
+    for alike in (some for some in spellings.values() if len(some) > 1):
+        listed = ", ".join(f"{label!a} {summary.labels[label]:,}" for label in alike)
+        summary.doubt(f"labels that differ by case, blanks or Unicode form alone are different labels: {listed}")
+    if 1 in summary.labels.values() and summary.factor == 1 and not summary.multi:
+        places = {str(record["label"]): str(record.get("where", "")) for record in spread_records(summary, data)}
+        if message := rare_labels(summary.labels, places):
+            summary.doubt(message)
+    total = summary.labels.total()
+    label, number = (summary.labels.most_common(1) or [("", 0)])[0]
+    if not summary.multi and 0.9 * total <= number < total:
+        share = f"{number / total:.1%} of the texts have the label {label!r}"
+        summary.doubt(f"{share}: a model that always answers it has this accuracy; compare macro F1")
 
 
 def _plain_tags(summary: DataSummary, data: Path) -> DataSummary | None:
@@ -185,57 +286,3 @@ def _summarise_copy(data: Path, look: Callable[[Path], DataSummary], lines: Iter
     summary.notes = [note.replace(str(copy), str(data)) for note in summary.notes]
     summary.doubts = [replace(doubt, text=doubt.text.replace(str(copy), str(data))) for doubt in summary.doubts]
     return summary
-
-
-def _look(data: Path, task: Task | None, target: str | None, texts: Sequence[str], header: bool | None) -> DataSummary:
-    """Try the formats in turn, those that are recognised for certain first."""
-    kinds = task.kinds if task else ()
-    column: ColumnTask | None = next((kind for kind in get_args(ColumnTask) if kind in kinds), None)
-    is_plain = "Continuations" in kinds
-    if data.is_dir():
-        if any(data.glob("*.arrow")):
-            return summarise_objects(data, "datasets", {}, column, target, texts)
-        return summarise_folder(data, kinds)
-    if data.exists() and not data.is_file():
-        raise DataError(f"{data}: is a pipe or a device, and is read more than once; make a file of it first")
-    with open_file(data) as file:
-        start = file.read(EXAMINED_BYTES)
-    if start.startswith(PARQUET) or data.suffix in (".arrow", ".feather"):
-        return summarise_objects(data, "parquet", {}, column, target, texts)
-    refuse_other_formats(data, start)
-    lines = start.decode("utf-8-sig", "replace").lstrip().splitlines()[:EXAMINED_LINES]
-    filled = [line for line in lines if line.strip()]
-    if not lines:
-        raise DataError(f"{data}: is empty; give the file with your training examples")
-    summary = summarise_fasttext(data, filled, column) or summarise_points(data, filled)
-    if not (summary or is_plain):
-        summary = summarise_tagged_words(data, filled)
-    if summary:
-        return summary
-    if _SQUAD.match("\n".join(lines)) and any('"paragraphs"' in line for line in lines):
-        return summarise_answers(DataSummary("squad"), data)
-    is_form = lines[0][0] in "{[" or any(line.startswith(("nlu:", "## intent:", "##intent:")) for line in lines)
-    if is_form and (summary := summarise_form(data, kinds)):
-        return summary
-    if json_form := find_json(data, filled):
-        return summarise_objects(data, *json_form, column, target, texts)
-    row = next((line.split("\t") for line in filled if not line.startswith("#")), [])
-    if len(row) == 10 and row[0].partition("-")[0].isdigit():
-        return summarise_conllu(data)
-    if task and "Tags" in kinds:
-        table = summarise_table(data, lines, None, target, texts, header) if ".csv" in data.suffixes else None
-        return table if table and table.label_kind in ("Entities", "Tags") else summarise_conll(data, task.head, target)
-    # Plain lines with the same number of lines beside them are not a table; commas within texts may look like one.
-    is_table = has_columns(lines) or "\t" in lines[0]
-    if not (is_table or is_plain) and (summary := summarise_parallel(data)):
-        return summary
-    if task and not (column or is_plain):
-        raise DataError(f"{data}: --task {task.head} needs {task.needs}, which this file does not have")
-    if not is_plain and (summary := summarise_table(data, lines, column, target, texts, header)):
-        return summary
-    refuse_other_lines(data, lines, is_whole=len(lines) < EXAMINED_LINES)
-    if not is_plain:
-        summary = summarise_segmented(data, filled) or summarise_first_word(data, filled)
-    if is_plain or not (task or summary or has_columns(lines)):
-        summary = summarise_text(data, lines)
-    return summary or summarise_conll(data, target=target)

@@ -1,13 +1,16 @@
-"""Objects of JSON and Parquet files: where a file has them, and which of their keys are learned from."""
+"""Readings of lists within records: words with tags, spans, answers, chats, and the forms of tools."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
+import math
+import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,100 +19,369 @@ from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError
 from seqpipe.features.spans import stated_span
 from seqpipe.files import open_file
-from seqpipe.init.columns import LABELS, SCORES, Column
-from seqpipe.init.roles import LIST_FIX, ColumnTask, find_roles, separator_of
+from seqpipe.init.datafile import DataFile, Frame
+from seqpipe.init.evidence import CAP, Fact, Facts, Reading, each, fact, repeats
+from seqpipe.init.fields import LIST, NUMBER, Field
+from seqpipe.init.pairs import chat_facts
 from seqpipe.init.summary import OBJECTS, WHOLE_BYTES, DataSummary, count, load_json, reader_of, size_of, spread_records
 from seqpipe.init.tags import set_scheme
 
-OBJECTS_PER_BLOCK = 1_000  # objects whose values are added to the statistics at once
-MAX_LISTED_KEYS = 8  # keys that are listed
-_FORMS = {
-    "jsonl": "JSON Lines",
-    "json": "a JSON list of objects",
-    "parquet": "a Parquet or Arrow table",
-    "datasets": "a folder of datasets",
-}
-_OBJECTS_FIX = 'write an object a line, or a list of objects, such as [{"text": …, "label": …}, …]'
-_SPLITS = {"train", "training", "dev", "valid", "validation", "val", "test"}
-
-# Keys of lists, the likeliest first.
-_WORDS = ("words", "tokens", "tokens_list", "sentence", "text")
-_TAGS = ("tags", "ner_tags", "labels", "ner", "slots", "pos", "upos", "pos_tags", "bio", "iob")
-_SPANS = ("spans", "entities", "ents", "label", "labels", "annotations", "slots")
-_LABELS = ("labels", "label", "topics", "categories", "genres", "intents", "emotions", "classes", "tags", "keywords")
+EXAMINED_LISTS = 400  # rows whose lists are examined
+_SQUAD = re.compile(r'\{\s*("[^"\\]*"\s*:\s*("[^"\\]*"|[-+.\w]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
+_ITEM = re.compile(r"'((?:[^'\\]|\\.)*)'|\"([^\"]*)\"")
+_SPAN_FORM = '{"start": 0, "end": 5, "label": "PER"} or [0, 5, "PER"]'
 
 
-def find_json(data: Path, lines: Sequence[str]) -> tuple[str, dict[str, Any]] | None:
-    """Return the reader of a JSON file and its options; None if it is not JSON, DataError without a list of objects."""
-    start = "".join("".join(lines[:100]).split())[:2]
-    if start == "[{":
-        return "json", {}
-    if not start.startswith(("{", '["', "[[", "[]")):
-        return None
+def items_of(value: Any) -> list[str]:
+    """Return the items of a list, of a list as text, or the words of a text."""
+    if isinstance(value, list):
+        return [str(item) for item in value]
+    text = str(value or "").strip()
+    if not LIST.fullmatch(text):
+        return text.split()
     try:
-        is_lines = len(lines) > 1 and isinstance(json.loads(lines[0]), dict)
-    except (ValueError, RecursionError):
-        is_lines = False
-    value = None if is_lines else load_json(data)
-    if value is None:
-        return ("jsonl", {}) if start[0] == "{" else None  # whose reader names a fault and its place
-    is_object = isinstance(value, dict)
-    lists = sorted(_lists_of_objects(value), key=lambda item: -item[1]) if is_object else []
-    if not lists:
-        if len(lines) == 1 and is_object and not any(isinstance(part, (dict, list)) for part in value.values()):
-            return "jsonl", {}
-        problem = "one JSON object without a list of objects" if is_object else "a JSON list, but not of objects"
-        raise DataError(f"{data}: {problem}; {_OBJECTS_FIX}{_conversion(value)}")
-    (key, most), *others = lists
-    names = {_last(name).lower() for name, _ in lists}
-    # The list that is meant has five times as many objects as the next one.
-    if others and (names & _SPLITS or most < 5 * others[0][1]):
-        listed = ", ".join(f"{name!r} ({number:,})" for name, number in lists[:5])
-        fix = f"make a file of each that is meant, for instance with `jq '.{key}' FILE > train.json`"
-        raise DataError(f"{data}: several lists of objects: {listed}; {fix}")
-    return "json", {"list": key}
+        return [str(item) for item in ast.literal_eval(text)]
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return [a or b for a, b in _ITEM.findall(text)] or text.strip("[]").split()
 
 
-def _lists_of_objects(value: dict[str, Any], before: str = "", depth: int = 1) -> Iterator[tuple[str, int]]:
-    """Yield the dotted key of each list of objects, and how many it has."""
-    for key, part in value.items():
-        if isinstance(part, dict) and depth < 4:
-            yield from _lists_of_objects(part, f"{before}{key}.", depth + 1)
-        elif isinstance(part, list) and part and all(isinstance(item, dict) for item in part):
-            yield f"{before}{key}", len(part)
+def read_list_tags(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """Words and as many tags, as lists, as lists written as text, or as the words of two cells."""
+    kinds = ("lists of labels", "lists of texts", "lists of numbers", "lists of objects", "lists as text", "texts")
+    kinds += ("the same value in every row",)
+    fields = frame.get(*kinds, "repeated texts", "separated labels", "few values", "names", "parses")  # type: ignore[arg-type]
+    tokens = {field.name: [items_of(value) for value in field.values[:EXAMINED_LISTS]] for field in fields}
+    for words in fields:
+        for tags in fields:
+            if words is not tags and not (file.request.target and not file.request.names(tags)):
+                yield from _list_tags(file, frame, words, tags, tokens)
 
 
-def _conversion(value: Any) -> str:
-    """Return a command that makes objects of lists, of columns, or of objects by their names."""
-    items = value if isinstance(value, dict) else {"": value}
-    parts = list(items.values())
-    for key, part in items.items():
-        if isinstance(part, list) and part and isinstance(part[0], list):
-            command = f"jq -c '.{key}[] | {{text: .[0], label: .[1]}}' FILE > {key or 'FILE'}.jsonl"
-            return f"; make objects of the lists in it, for instance with `{command}`"
-    are_objects = all(isinstance(part, dict) for part in parts)
-    has_objects = are_objects and any(isinstance(item, dict) for part in parts for item in part.values())
-    if len(parts) < 2 or not (are_objects or all(isinstance(part, list) for part in parts)):
-        return ""
-    if not has_objects and len({*map(len, parts)}) == 1:
-        code = 'pandas.read_json("FILE").to_json("FILE.jsonl", orient="records", lines=True)'
-        return f"; if these are columns, turn them into records, for instance with `{code}`"
-    return "; `jq -c '.[]' FILE > FILE.jsonl` writes each of its objects on a line" if are_objects else ""
+def _is_list(field: Field) -> bool:
+    return isinstance(field.values[0], list) or field.is_a(
+        "lists of texts", "lists of labels", "lists as text", "lists of numbers"
+    )
 
 
-def summarise_form(data: Path, kinds: Sequence[str]) -> DataSummary | None:
-    """Summarise a file of an annotation tool, a chatbot or a data set, for these kinds or any; None for other files."""
+def _list_tags(
+    file: DataFile, frame: Frame, words: Field, tags: Field, tokens: dict[str, list[list[str]]]
+) -> Iterator[Reading]:
+    """Yield the reading of these words and tags, if there are as many of them in nearly every record."""
+    word_lists, tag_lists = tokens[words.name], tokens[tags.name]
+    same = sum(len(a) == len(b) for a, b in zip(word_lists, tag_lists, strict=True))
+    lists = _is_list(words) and _is_list(tags) and not words.is_a("lists of numbers")
+    is_short = sum(map(len, word_lists)) < 2 * len(word_lists) and not lists
+    if same < 0.95 * len(word_lists) or is_short:
+        return
+    sizes = Counter(map(len, word_lists))
+    chance = sum(number**2 for number in sizes.values()) / sizes.total() ** 2
+    values = Field("tags", [tag for some in tag_lists for tag in some])
+    vocabulary = {word for some in word_lists for word in some}
+    is_usual = len(sizes) > 1 and chance < 0.6 and values.different < 0.4 * len(vocabulary)
+    is_tagging = bool(values.tagging) or (lists and values.different < 100)
+    is_tagging = is_tagging or (is_usual and words.is_a("texts", "repeated texts"))
+    are_named = words.named("words") > 0 and tags.named("tags") > 0
+    if not is_tagging or (values.different > 0.6 * len(vocabulary) and not (lists and are_named)):
+        return
+    items = [word for some in word_lists[:50] for word in some]
+    if (values.different < 2 and not values.counts["O"]) or sum(" " in item for item in items) > 0.2 * len(items):
+        return
+    facts: Facts = frame.facts | {
+        Fact("as many tags as words"): each(len(word_lists), -math.log2(min(0.99, chance)))
+        + (10 if lists else 0)
+        + (30 if lists and are_named else 0),
+        fact("few values", tags): repeats(values.size, values.different),
+        fact("words", words): min(10.0, 2 * math.log2(len(vocabulary) / max(1, values.different))),
+        fact("name of words", words): words.named("words"),
+        fact("name of tags", tags): tags.named("tags"),
+    }
+    if values.tagging:
+        facts[Fact("tags of entities")] = min(CAP, values.size / 4)
+    roles = {words.name: "words", tags.name: "tags"}
+    unused = {}
+    for name, others in tokens.items():
+        is_aligned = sum(len(a) == len(b) for a, b in zip(word_lists, others, strict=True)) > 0.95 * len(others)
+        if name not in roles and lists and values.tagging and is_aligned:
+            unused[name] = "a further list of as many values as words"
+    for field in frame.get("texts", "repeated texts"):
+        equal = sum(" ".join(some) == cell for some, cell in zip(word_lists, field.cells, strict=False))
+        if field.name not in roles and equal > 0.8 * len(word_lists):
+            unused[field.name] = "the same words as text"
+    name = "lists of words and tags" if lists else "a tag for each word of a text"
+    if tags.is_a("lists of numbers"):
+        fix = "replace them by their names, such as O and B-city, which the data set's page lists"
+        problem = f"the tags {tags.name!r} of the words {words.name!r} are numbers"
+        yield Reading(name, None, roles, facts, frame, f"{problem}; {fix}", unused=unused)
+        return
+    complete = partial(summarise_list_tags, file)
+    learns = "Entities" if values.tagging or values.counts["O"] > 0.3 * values.size else "Tags"
+    yield Reading(name, learns, roles, facts, frame, unused=unused, complete=complete)  # type: ignore[arg-type]
+
+
+def summarise_list_tags(file: DataFile, reading: Reading) -> DataSummary:
+    """Summarise words and tags in two lists, or in two cells."""
+    frame, (words,), (tags,) = reading.frame, reading.of("words"), reading.of("tags")
+    assert frame is not None
+    summary = DataSummary(frame.use, dict(frame.options), saw=frame.saw)
+    if not frame.header:
+        names = {words.name: "words", tags.name: "tags"}
+        summary.options["columns"] = [names.get(field.name, "_") for field in frame.fields]
+        summary.options |= {"words": "words", "tags": "tags"}
+    elif frame.is_json:
+        summary.options |= {
+            role: field.name for role, field in (("words", words), ("tags", tags)) if field.name != role
+        }
+    else:
+        summary.options |= {"words": words.name, "tags": tags.name}
+    if words.is_a("lists as text"):
+        summary.options["lists"] = True
+    summary.why = f"{tags.title} has a tag for each word of {words.title}"
+    summary.notes.append("records with words already split")
+    set_scheme(summary, file.path)
+    if frame.use == "jsonl":
+        summary.left_out, summary.bad_rows = [], "error"
+    return count(summary, file.path)
+
+
+def read_spans(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """A text and spans in it: their ends lie within the text, and they cut no words."""
+    kinds = ("texts", "repeated texts", "names", "words", "few values", "the same value in every row")
+    texts = frame.get(*kinds, "addresses or licences")  # type: ignore[arg-type]
+    for spans in frame.get("lists of objects"):
+        items = [item for value in spans.values if isinstance(value, list) for item in value]
+        if not items or (isinstance(items[0], dict) and chat_facts(spans)):
+            continue
+        stated = [span for span in map(stated_span, items) if span and isinstance(span.start, int)]
+        is_readable = len(stated) > 0.9 * len(items) and all(
+            isinstance(span.end, int) and span.labels and all(isinstance(label, str) for label in span.labels)
+            for span in stated
+        )
+        names_spans = spans.key in ("spans", "entities", "ents", "annotations", "slots", "label", "labels")
+        for text in texts:
+            if file.request.texts and text.name not in file.request.texts:
+                continue
+            facts: Facts = frame.facts | {fact("name of a text", text): text.named("text")}
+            roles = {text.name: "text", spans.name: "spans"}
+            if not is_readable:
+                if names_spans:
+                    facts[Fact("name of spans")] = 20.0
+                    problem = f"the items of {spans.name!r} are like {items[0]!r}, a form that is not read"
+                    yield Reading("texts with spans", None, roles, facts, frame, f"{problem}; write {_SPAN_FORM}")
+                continue
+            pairs = [(cell, value) for cell, value in zip(text.values, spans.values, strict=True) if value]
+            fitting, total, clean = 0, 0, 0
+            for cell, value in pairs[:EXAMINED_LISTS]:
+                for span in map(stated_span, value):
+                    if span is None or not isinstance(cell, str):
+                        continue
+                    total += 1
+                    is_within = isinstance(span.end, int) and 0 <= span.start <= span.end <= 2 * len(cell.encode())
+                    fitting += is_within
+                    clean += is_within and span.covers(cell, *span.place(cell, "characters"))
+            if not total or (fitting < 0.8 * total and not names_spans):
+                continue
+            labels = {label for span in stated for label in span.labels}
+            facts[fact("offsets lie in the text", text)] = each(total, 1)
+            facts[fact("offsets cut no words", text)] = each(clean, 2, max(0, total - clean) // 4)
+            facts[fact("few labels", spans)] = max(5.0, repeats(total, len(labels)))
+            reading = Reading(
+                "texts with spans", "Entities", roles, facts, frame, complete=partial(summarise_spans, file)
+            )
+            for field in frame.get("few values"):
+                if field.named("label"):
+                    reading.unused[field.name] = (
+                        f"labels of the texts: `--task label --target {field.option}` learns them"
+                    )
+            yield reading
+
+
+def summarise_spans(file: DataFile, reading: Reading) -> DataSummary:
+    """Summarise texts with spans."""
+    frame, (text,), (spans,) = reading.frame, reading.of("text"), reading.of("spans")
+    assert frame is not None
+    summary = DataSummary(frame.use, dict(frame.options), saw=frame.saw)
+    summary.options |= {role: field.name for role, field in (("text", text), ("spans", spans)) if field.name != role}
+    summary.notes.append("texts with character spans")
+    set_offsets(summary, file.path)
+    for name, reason in reading.unused.items():
+        if reason.startswith("labels of the texts"):
+            summary.notes.append(f"key {name!r} has {reason.replace(': ', ', which are left out: ')}")
+    return count(summary, file.path)
+
+
+def set_offsets(summary: DataSummary, data: Path) -> None:
+    """Set the option `offsets` to the convention that nearly all spans fit, if it is not that of the reader."""
+    reader = reader_of(summary.use, summary.options)
+    offsets, message = reader.fitting_offsets(data)
+    if offsets != reader.offsets:
+        summary.options["offsets"] = offsets
+        summary.notes.append(message)
+
+
+def read_span_rows(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """A span a row: a text, and columns with the start and the end of a part of it."""
+    numbers = frame.get("numbers", "ratings", "row numbers", "truth values")
+    for start in numbers:
+        for end in numbers:
+            if start is end:
+                continue
+            for text in frame.get("texts", "repeated texts"):
+                cells = zip(start.cells, end.cells, text.cells, strict=True)
+                rows = [
+                    (int(float(a)), int(float(b)), cell)
+                    for a, b, cell in cells
+                    if NUMBER.fullmatch(a) and NUMBER.fullmatch(b) and cell
+                ][:EXAMINED_LISTS]
+                is_within = all(0 <= a < b <= len(cell) + 1 for a, b, cell in rows)
+                if (
+                    len(rows) < 0.9 * min(frame.size, EXAMINED_LISTS)
+                    or not is_within
+                    or len({b for _, b, _ in rows}) < 4
+                ):
+                    continue
+                clean = sum(cell[a:b] == cell[a:b].strip() and not cell[b : b + 1].isalnum() for a, b, cell in rows)
+                if clean > 0.9 * len(rows):
+                    facts = {Fact("offsets lie in the text"): CAP, Fact("offsets cut no words"): each(clean, 2)}
+                    facts |= frame.facts | {Fact("few values"): CAP, Fact("texts"): 20.0}
+                    roles = {text.name: "text", start.name: "start", end.name: "end"}
+                    fix = 'write the spans of a text in one record: {"text": …, "spans": [[0, 5, "PER"]]}'
+                    yield Reading("a span in each row", None, roles, facts, frame, fix)
+
+
+def read_answers(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """Questions on passages with their answers as parts of these."""
+    for answers in frame.fields:
+        if not re.search("answer|span", answers.name.lower()):
+            continue
+        for context in frame.get("texts", "repeated texts", "words", "the same value in every row"):
+            if context is answers:
+                continue
+            pairs = [*zip(context.cells, answers.values, strict=True)][:EXAMINED_LISTS]
+            stated = [(cell, _answer(value)) for cell, value in pairs if value]
+            inside = sum(bool(text) and text in cell and len(text) < 0.7 * len(cell) for cell, text in stated)
+            are_named = {"question", "context", "answers"} <= {field.name.partition(".")[0] for field in frame.fields}
+            is_inside = inside and inside >= 0.9 * sum(text is not None for _, text in stated)
+            if not is_inside and not (are_named and context.name == "context"):
+                continue
+            for question in frame.get("texts", "repeated texts", "names", "the same value in every row"):
+                has_start = any("start" in field.name for field in frame.fields)
+                is_asked = question.filled[0].strip().endswith(("?", "？")) or "question" in question.key
+                is_long = question.characters > 1.5 * context.characters
+                if question not in (context, answers) and not is_long and (has_start or is_asked):
+                    yield _answers(file, frame, question, context, answers, each(inside, 2), has_start)
+
+
+def _answer(value: Any) -> str | None:
+    """Return the text of the first answer."""
+    if isinstance(value, dict):
+        value = value.get("text")
+    if isinstance(value, list):
+        value = value[0] if value else None
+    if isinstance(value, dict):
+        value = value.get("text")
+    return value if isinstance(value, str) else None
+
+
+def _answers(
+    file: DataFile, frame: Frame, question: Field, context: Field, answers: Field, bits: float, has_start: bool
+) -> Reading:
+    facts: Facts = frame.facts | {
+        Fact("answers stand in the passages"): bits,
+        Fact("a start of answers"): 12.0 * has_start,
+    }
+    facts[Fact("names of questions")] = question.named("source") + 10
+    roles = {question.name: "question", context.name: "context", answers.name: "answers"}
+    unused = {field.name: "the place of the answer" for field in frame.fields if "start" in field.name}
+    name = "questions on passages"
+    is_read = question.name == "question" and context.name == "context" and answers.name.partition(".")[0] == "answers"
+    if is_read and frame.is_json:
+        return Reading(
+            name, "Answers", roles, facts, frame, unused=unused, complete=partial(summarise_rows_of_answers, file)
+        )
+    fix = 'write {"question": …, "context": …, "answers": {"text": […], "answer_start": […]}} on each line'
+    return Reading(name, None, roles, facts, frame, fix, unused=unused)
+
+
+def summarise_rows_of_answers(file: DataFile, reading: Reading) -> DataSummary:
+    """Summarise records of a question, a passage and answers."""
+    frame = reading.frame
+    assert frame is not None
+    for field in reading.of("question", "context"):
+        if missing := [value for value in field.values if not isinstance(value, str)]:
+            problem = f"no {field.name!r} in this object" if missing[0] is None else f"{field.name!r} is no text"
+            reader = reader_of(frame.use, frame.options | {"text": None})
+            rows = (row for row in reader.read(file.path) if not isinstance(row.get(field.name), str))
+            raise DataError(f"{next(rows)['where']}: {problem}; write one in every object")
+    summary = DataSummary(frame.use, frame.options | {"text": None}, saw=frame.saw)
+    summary.fields = ["question", "context"]
+    return summarise_answers(summary, file.path)
+
+
+def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:
+    """Summarise questions on passages."""
+    summary.label_kind = "Answers"
+    if summary.use == "squad":
+        set_offsets(summary, data)
+    summary.left_out = []
+    for record in spread_records(summary, data):
+        summary.records += 1
+        summary.words += len(record["question"].split()) + len(record["context"].split())
+        summary.unanswered += not gold_answers(record, "answers")
+        summary.scripts.add(record["context"])
+    summary.unspaced = summary.scripts.are_unspaced
+    summary.scale()
+    summary.notes.append(f"questions on passages, {summary.unanswered:,} without an answer")
+    if summary.left_out:
+        summary.bad_rows = "skip"
+        summary.doubt_left_out(data)
+    return summary
+
+
+def read_chats(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """Chats: each answer of the assistant is written from the turns before it."""
+    for field in frame.get("lists of objects"):
+        if facts := chat_facts(field):
+            summarise = partial(summarise_form, "chats", file)
+            name = "chats"
+            yield Reading(name, "Texts", {field.name: "turns"}, frame.facts | facts, frame, complete=summarise)
+
+
+def read_forms(file: DataFile) -> Iterator[Reading]:
+    """The forms of annotation tools, chatbots and data sets, by key paths that only they have; and SQuAD."""
+    head = file.text[:100_000]
+    if file.json is None and not re.search(r"^(nlu:|## ?intent:)", head, re.M):
+        return
+    if _SQUAD.match(file.text.lstrip()) and '"paragraphs"' in file.text:
+        facts = {Fact("keys of one form"): 100.0}
+        summarise = partial(_summarise_squad, file)
+        yield Reading("SQuAD", "Answers", {}, facts, unused={"*": ""}, complete=summarise)
     annotations: Any = Plugins().find("reader", "annotations").load()
-    form = annotations.recognise(data)
+    form = annotations.recognise(file.path)
     if form is None:
-        return None
+        return
+    weight = 65.0 if annotations(form=form).form.plain else 160.0
+    facts = {Fact("keys of one form"): weight, Fact("records of one form"): 30.0}
+    for learns in ("Entities", "Labels", "Texts", "Answers") if file.request.task else ("Entities",):
+        if learns == "Entities" or (file.request.task and learns in file.request.task.kinds):
+            reading = Reading(f"the form of {form}", learns, {}, dict(facts), unused={"*": ""})  # type: ignore[arg-type]
+            reading.complete = partial(summarise_form, form, file)
+            yield reading
+
+
+def _summarise_squad(file: DataFile, reading: Reading) -> DataSummary:
+    return summarise_answers(DataSummary("squad"), file.path)
+
+
+def summarise_form(form: str, file: DataFile, reading: Reading) -> DataSummary:
+    """Summarise a file of an annotation tool, a chatbot or a data set; of a large one, every nth item."""
+    data, kinds = file.path, file.request.task.kinds if file.request.task else ()
     value = load_json(data) if size_of(data) > WHOLE_BYTES else {}
     items: list[Any] = value if isinstance(value, list) else []
     if value is None:
-        with open_file(data) as file:
-            items = file.readlines()
+        with open_file(data) as lines:
+            items = lines.readlines()
     step = 1 + len(items) // OBJECTS
-    if step > 1 and (value or items[0].startswith(b"{")):  # every nth item of a large list, or of JSON Lines
+    if step > 1 and (value or items[0].startswith(b"{")):
         with tempfile.TemporaryDirectory() as folder, contextlib.suppress(DataError):  # which names a line of the copy
             copy = Path(folder, "sample.json")
             copy.write_bytes(json.dumps(items[::step]).encode() if value else b"".join(items[::step]))
@@ -156,201 +428,3 @@ def summarise_annotations(summary: DataSummary, data: Path, kinds: Sequence[str]
     elif has_labels:
         summary.notes.append(f"the {size} of the texts are left out: `--task label` learns them")
     return count(summary, data)
-
-
-def set_offsets(summary: DataSummary, data: Path) -> None:
-    """Set the option `offsets` to the convention that nearly all spans fit, if it is not that of the reader."""
-    reader = reader_of(summary.use, summary.options)
-    offsets, message = reader.fitting_offsets(data)
-    if offsets != reader.offsets:
-        summary.options["offsets"] = offsets
-        summary.notes.append(message)
-
-
-def summarise_objects(
-    data: Path, use: str, options: dict[str, Any], task: ColumnTask | None, target: str | None, texts: Sequence[str]
-) -> DataSummary:
-    """Summarise objects by their keys; `task`, `target` and `texts` are those of `--task`, `--target` and `--text`."""
-    summary = DataSummary(use, options)
-    columns = profile_objects(summary, data)
-    keys = [key for key, column in columns.items() if {*column.value_kinds} != {"object"}]
-    more = f" and {len(keys) - MAX_LISTED_KEYS} more" if len(keys) > MAX_LISTED_KEYS else ""
-    summary.saw = f"{_FORMS[use]} with the key{'s' if len(keys) > 1 else ''} {', '.join(keys[:MAX_LISTED_KEYS])}{more}"
-    if {"question", "context"} <= columns.keys() and not {"answers", "answers.text"}.isdisjoint(columns):
-        for key in ("question", "context"):
-            _refuse_missing(summary, data, columns[key])
-            if columns[key].value_kinds.keys() != {"text"}:
-                raise DataError(f"{data}: {key!r} must be a text in every object")
-        summary.options = options | {"text": None}
-        return summarise_answers(summary, data)
-    if not (target or texts) and _summarise_lists(summary, columns, task, data):
-        return count(summary, data)
-    scalar = [column for column in columns.values() if column.is_scalar]
-    if not scalar:
-        kinds = ", ".join(f"{key!r} {' or '.join(sorted(column.value_kinds))}" for key, column in columns.items())
-        fix = "give a text and its label in each object"
-        raise DataError(f"{data}: nothing to learn in it: the values of its keys are {kinds}; {fix}")
-    longest = max((column.characters for column in scalar if not column.is_key), default=0)
-    key = max(columns, key=lambda key: columns[key].listed)
-    if columns[key].listed > 1.2 * longest:
-        fix = f"make one text of each list that is meant, for instance with `jq -c '.{key} |= join(\" \")'`"
-        raise DataError(f"{data}: {key!r} is a list of texts, and longer than the other texts; {fix}")
-    for column in scalar:
-        if _last(str(column.name)).lower() in {"text", "score"} | LABELS:
-            _refuse_missing(summary, data, column)
-    # A key that is named as labels are is learned beside the only text, even if few of its values repeat.
-    labels = [column for column in scalar if column.key in LABELS - SCORES - {"target"}]
-    others = [column for column in scalar if column.is_text and not column.is_key and column not in labels]
-    if task is None and not (target or texts) and len(labels) == len(others) == 1:
-        (label,) = labels
-        is_long = sum(len(value.split()) > 4 for value in label.values) > len(label.values) / 2
-        if not (label.is_measured or label.is_repeated or label.empty or is_long):
-            task, target, texts = "Labels", label.name, [str(others[0].name)]
-    roles = find_roles(scalar, task, str(data), True, target, texts)
-    assert roles is not None  # `must`
-    learned = roles.target
-    separator = learned.separator or separator_of(learned)
-    if roles.learns == "Labels" and separator:
-        raise DataError(f"{data}: {learned.title} has labels separated by {separator!r}; {LIST_FIX}")
-    for column in (learned, *roles.texts):
-        _refuse_missing(summary, data, column)
-    if roles.learns == "Numbers" and {*learned.value_kinds} != {"number"}:
-        fix = "write a number without quotes in each object"
-        raise DataError(f"{data}: {learned.name!r} has numbers written as texts, or none; {fix}")
-    if roles.learns == "Labels" and learned.value_kinds["number"] and any("." in value for value in learned.values):
-        fix = "to learn labels, write them as texts"
-        raise DataError(f"{data}: {learned.name!r} has few numbers with a fraction; {fix}")
-    return roles.summarise(summary, data)
-
-
-def _summarise_lists(summary: DataSummary, columns: Mapping[str, Column], task: ColumnTask | None, data: Path) -> bool:
-    """Complete the options and what is learned if that is a list, or a label of words; return whether it is."""
-    texts = [key for key, column in columns.items() if column.is_list_of("texts")]
-    words = _first_of(_WORDS, texts)
-    if task is None and words:
-        # A list is that of the words' tags if the first record has as many of them.
-        size = len(columns[words].example)
-        numbers = [key for key, column in columns.items() if column.is_list_of("numbers")]
-        alike = [key for key in (*texts, *numbers) if key != words and len(columns[key].example) == size]
-        tags = _first_of(_TAGS, [key for key in alike if key in texts]) or _first_of(_TAGS, alike)
-        if tags in numbers:
-            fix = "replace them by their names, such as O and B-city, which the data set's page lists"
-            raise DataError(f"{data}: the tags {tags!r} of the words {words!r} are numbers; {fix}")
-        if tags:
-            _set_keys(summary, "records with words already split", words=words, tags=tags)
-            set_scheme(summary, data)
-            if summary.use == "jsonl":
-                summary.left_out, summary.bad_rows = [], "error"
-            return True
-    scalar = {key: column for key, column in columns.items() if column.is_scalar}
-    spaced = [key for key, column in scalar.items() if column.value_kinds["text"] and column.is_spaced]
-    spaced = [key for key in spaced if columns[key].is_text and not columns[key].is_key] or spaced
-    text = "text" if "text" in scalar else max(spaced, key=lambda key: columns[key].characters, default="")
-    items = [key for key, column in columns.items() if column.is_list_of("objects") or column.is_list_of("mixed lists")]
-    fitting = [key for key in items if columns[key].example and _is_span(columns[key].example[0])]
-    spans = _first_of(_SPANS, fitting) or next(iter(fitting), None) or _first_of(_SPANS, items)
-    if spans and task is None:
-        if spans not in fitting:
-            first, form = columns[spans].example[0], '{"start": 0, "end": 5, "label": "PER"} or [0, 5, "PER"]'
-            raise DataError(f"{data}: the items of {spans!r} are like {first!r}, a form that is not read; write {form}")
-        if text:
-            _set_keys(summary, "texts with character spans", text=text, spans=spans)
-            set_offsets(summary, data)
-            for column in scalar.values():
-                if column.key in LABELS and column.is_repeated:
-                    problem = f"{column.title} has labels of the texts, which are left out"
-                    summary.notes.append(f"{problem}: `--task label` learns them")
-            return True
-    if task not in (None, "Labels"):
-        return False
-    if several := _first_of(_LABELS, texts):
-        if text != "text" and len(spaced) != 1:
-            keys = ", ".join(spaced) or "none"
-            raise DataError(f"{data}: the keys of texts are {keys}; name the key of the text 'text'")
-        _set_keys(summary, "texts with several labels", text=text, labels=several)
-        summary.label_kind, summary.multi = "Labels", True
-        return True
-    labels = [key for key in scalar if _last(key).lower() in LABELS]
-    if words and len(labels) == 1:
-        _refuse_missing(summary, data, columns[labels[0]])
-        _set_keys(summary, "texts with one label each", words=words, label=labels[0])
-        summary.label_kind = "Labels"
-        return True
-    return False
-
-
-def _set_keys(summary: DataSummary, note: str, **keys: str) -> None:
-    """Note what is learned, and set the reader's options to its keys where they have other names."""
-    summary.notes.append(note)
-    summary.options |= {option: key for option, key in keys.items() if option != key}
-
-
-def profile_objects(summary: DataSummary, data: Path) -> dict[str, Column]:
-    """Return the statistics of each key of the objects, dotted within objects."""
-    raw = DataSummary(summary.use, {**summary.options, "text": None})
-    rows, every, seen = spread_records(raw, data), 1 + data.stat().st_size // 20_000_000, 0
-    columns: dict[str, Column] = {}
-    while block := list(islice(rows, OBJECTS_PER_BLOCK)):
-        for key in dict.fromkeys(key for row in block for key in row if key != "where"):
-            if key not in columns:
-                columns[key] = Column(name="where" if key == "source_where" else key, noun="key", row="record")
-                if seen:
-                    columns[key].add_values([None] * seen, every)
-        for key, column in columns.items():
-            column.add_values([row.get(key) for row in block], every)
-        seen += len(block)
-    summary.factor = raw.factor
-    named = {str(column.name): column for column in columns.values()}
-    parts = Counter(map(_last, named))
-    for name, column in named.items():
-        column.short = _last(name) if parts[_last(name)] == 1 else name
-    return named
-
-
-def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:
-    """Summarise questions on passages."""
-    summary.label_kind = "Answers"
-    if summary.use == "squad":
-        set_offsets(summary, data)
-    summary.left_out = []
-    for record in spread_records(summary, data):
-        summary.records += 1
-        summary.words += len(record["question"].split()) + len(record["context"].split())
-        summary.unanswered += not gold_answers(record, "answers")
-        summary.scripts.add(record["context"])
-    summary.unspaced = summary.scripts.are_unspaced
-    summary.scale()
-    summary.notes.append(f"questions on passages, {summary.unanswered:,} without an answer")
-    if summary.left_out:
-        summary.bad_rows = "skip"
-        summary.doubt_left_out(data)
-    return summary
-
-
-def _refuse_missing(summary: DataSummary, data: Path, column: Column) -> None:
-    """DataError if some objects have the key and some have not."""
-    if 0 < column.value_kinds["missing"] < column.value_kinds.total():
-        reader = reader_of(summary.use, {**summary.options, "text": None})
-        name = "source_where" if column.name == "where" else column.name
-        where = next((row["where"] for row in reader.read(data) if row.get(name) is None), data)
-        fix = "write one in every object, or leave it out of all"
-        raise DataError(f"{where}: no {column.name!r} in this object; {fix}")
-
-
-def _is_span(item: Any) -> bool:
-    """Return whether a value is a span with whole numbers as offsets, and labels that are texts."""
-    span = stated_span(item)
-    if span is None or not (isinstance(span.start, int) and isinstance(span.end, int)):
-        return False
-    return bool(span.labels) and all(isinstance(label, str) for label in span.labels)
-
-
-def _last(key: str) -> str:
-    """Return the last part of a dotted key."""
-    return key.rpartition(".")[2]
-
-
-def _first_of(names: Sequence[str], keys: Iterable[str]) -> str | None:
-    """Return the key whose last part comes first in `names`; None if none has one of them."""
-    last = {_last(key).lower(): key for key in reversed([*keys])}
-    return next((last[name] for name in names if name in last), None)

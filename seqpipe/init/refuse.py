@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from seqpipe.errors import DataError
 from seqpipe.files import open_file
-from seqpipe.init.summary import DataSummary
+from seqpipe.init.datafile import UNUSED_SIGN, DataFile, Frame
+from seqpipe.init.evidence import CAP, Fact, Facts, Reading, each, fact, pair_facts
+from seqpipe.init.fields import Field, kinds_of, spread
+from seqpipe.init.labels import TEXTS, texts_of, textual
+from seqpipe.init.lines import MIN_CHARACTERS, check_text
+from seqpipe.init.names import SPLITS
+from seqpipe.init.summary import WHOLE_BYTES, DataSummary, size_of, spread_records
 
 _SPACY = """write it as JSON Lines, with spaCy installed:
 python3 -c 'import json, sys, spacy
@@ -58,9 +67,21 @@ _FORMATS = (  # a pattern of the first bytes, what such a file is, and the fix
     (rb"S [^\n]*\n(\n|S [^\n]*\n)*A [^\n]*\|\|\|", "M2, texts with their corrections", _M2),
     (rb"\x89PNG|\xff\xd8\xff", "binary data (a picture)", _TEXT_FILE),
 )
+_TSPLIB_FIX = "write lines for the reader `points`, such as `0.1 0.5 0.2 0.9 output 1 2 1`"
 _CONTROL, MAX_NULS = re.compile(rb"[\x01-\x08\x0e-\x1f]"), 0.1  # NUL bytes of a text, as a share of its bytes
 _PAIR = re.compile(r"([A-Za-z]+): .* ([A-Za-z]+): ")
-_NUMBER = re.compile(r"-?\d*\.?\d+(e-?\d+)?")
+_OBJECTS_FIX = 'write an object on each line, or a list of objects, such as [{"text": …, "label": …}, …]'
+_RECORDS_FIX = "write its records to JSON Lines, a text and what is to be learned in each"
+_VECTOR_FIX = "name the file in `embedding: {use: vectors, path: FILE}`, and give `init` the training data"
+_OFFSETS_FIX = "the text is another file: write both as JSON Lines with `text` and `spans`"
+_NUMERIC = {"numbers", "ratings", "row numbers", "identifiers", "dates", "truth values", "amounts"}
+_CONTENT = {"texts", "repeated texts", "lists of texts", "lists of objects", "objects", "lists as text", "features"}
+_CONTENT |= {"media", "files", "lists of labels"}
+_LINE_FORMS = (  # name, pattern of a line, share of the lines that have it, and the fix
+    ("a file of word vectors", r"(?!.* output )\S+\s(-?\d*\.?\d+(e-?\d+)?\s*){10,}$", 0.9, _VECTOR_FIX),
+    ("corrections in the form M2", r"S |A -?\d+ -?\d+\|\|\|", 0.95, "apply the edits, and give the pairs of texts"),
+    ("offsets beside a text", r"\d+ \w+ \d+ \d+ ", 0.9, _OFFSETS_FIX),
+)
 _COUNTED = {
     "conll": "remove the column of numbers, for instance with `cut -f2-`, or set the reader's option `words`",
     "jsonl": "write the words themselves as `words`",
@@ -96,31 +117,231 @@ def refuse_faulty_lines(data: Path) -> None:
     raise DataError(f"{places[0]}, and most of the file is (lines that are not: {len(places):,}); {fix}")
 
 
-def refuse_other_lines(data: Path, lines: Sequence[str], is_whole: bool) -> None:
-    """DataError for word vectors, texts after marks such as IN: and OUT:, a .csv file of one line, or an open quote."""
-    filled = [line for line in lines if line.strip()]
-    if len(filled) == 1 and data.suffix.lower() in (".csv", ".tsv"):
-        raise DataError(f"{data}: has one line; give a table with many rows, and their names in the first line")
-    signs = (",", ";") if is_whole and data.suffix.lower() == ".csv" else ()
-    for sign in signs:
-        rows, start = csv.reader((f"{line}\n" for line in lines), delimiter=sign, strict=True), 1
+def _refusal(name: str, facts: Facts, fix: str, frame: Frame | None = None) -> Reading:
+    return Reading(name, None, {}, facts, frame, fix)
+
+
+def read_numbers(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """A table without texts: numbers, dates, identifiers."""
+    kinds = Counter(field.kind for field in frame.fields)
+    has_content = bool(kinds.keys() & _CONTENT)
+    if frame.groups is not None:
+        has_content = has_content or bool(kinds.keys() & {"words", "few values", "names"})
+    numbers = [field for field in frame.fields if field.kind in _NUMERIC]
+    if not has_content and len(numbers) >= 0.6 * len(frame.fields):
+        facts = frame.facts | {fact("numbers", field): 12.0 for field in numbers} | {Fact("no texts"): 25.0}
+        fix = "seqpipe learns from texts; give a table with a column of texts"
+        yield _refusal("a table of numbers", facts, fix, frame)
+    keys = [field for field in frame.fields if field.is_a("identifiers", "row numbers", "names of texts")]
+    is_pair = len(frame.fields) == 2 and frame.fields[0] in keys and frame.fields[1].kind in (_NUMERIC | {"few values"})
+    is_rest = frame.groups is None and len(keys) == len(frame.fields) - 1 > 0 and not has_content and not kinds["words"]
+    if is_pair or (is_rest and not kinds["names"]):
+        facts = frame.facts | {fact("identifiers", field): 20.0 for field in frame.fields}
+        fix = "it has no texts; join it with the file that has them"
+        yield _refusal("a table of identifiers", facts, fix, frame)
+
+
+def read_sound_ids(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """Identifiers of sounds and their transcripts, as LJSpeech's metadata.csv: the reader needs paths."""
+    texts = frame.get("texts", "names")
+    is_bar = frame.options.get("delimiter") == "|"
+    if frame.header or not is_bar or not texts or not frame.fields[0].is_a("identifiers"):
+        return
+    facts: Facts = frame.facts | {Fact("identifiers first"): each(frame.size, 3), Fact("a transcript"): CAP}
+    if len(texts) > 1:
+        facts |= pair_facts(texts[0], texts[-1])
+    column, out = texts[-1].number, f"{file.path.stem}-paths.csv"
+    command = f"awk -F'|' '{{print \"wavs/\" $1 \".wav|\" ${column}}}' {file.path} > {out}"
+    fix = f"write the paths of the sounds: `{command}`"
+    unused = {field.name: "the same transcript, not written out" for field in frame.fields}
+    yield Reading("identifiers of sounds and their transcripts", None, {}, facts, frame, fix, unused=unused)
+
+
+def read_texts_alone(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """Texts with nothing beside them: for a language model."""
+    texts = texts_of(frame, file.request)
+    kinds = f"nothing to learn in it: the {frame.noun}s are {kinds_of(frame.fields)}"
+    fix = (
+        f"{frame.saw}: {kinds}; give texts with a {frame.noun} of labels (few values), of numbers, or of texts to write"
+    )
+    if not texts or not texts[0].is_a("texts", "repeated texts"):
+        yield _refusal("a table without texts and what is learned of them", frame.facts, fix, frame)
+        return
+    text = texts[0]
+    facts: Facts = frame.facts | {TEXTS: textual(text), fact("name of a text", text): text.named("text")}
+    is_asked = file.request.task is not None and file.request.task.head == "lm"
+    if text.characters * text.size < MIN_CHARACTERS and size_of(file.path) < WHOLE_BYTES and not is_asked:
+        yield Reading("few texts alone", None, {text.name: "text"}, facts, frame, fix)
+        return
+    doubt = "" if frame.is_json or len(frame.fields) == 1 else "nothing else can be learned"
+    yield Reading(
+        "texts alone",
+        "Continuations",
+        {text.name: "text"},
+        facts,
+        frame,
+        doubt=doubt,
+        complete=partial(_summarise_texts, file),
+    )
+
+
+def _summarise_texts(file: DataFile, reading: Reading) -> DataSummary:
+    """Summarise texts of a table or of objects for a language model."""
+    frame, (text,) = reading.frame, reading.of("text")
+    assert frame is not None
+    summary = DataSummary(frame.use, dict(frame.options), label_kind="Continuations", saw=frame.saw)
+    if not frame.header:
+        summary.options["columns"] = ["text" if field is text else "_" for field in frame.fields]
+    elif text.name != "text":
+        summary.options["text"] = text.name
+    for record in spread_records(summary, file.path):
+        summary.records += 1
+        summary.words += len(record["text"].split())
+        summary.characters += len(record["text"])
+        summary.scripts.add(record["text"])
+    summary.scale()
+    summary.characters = round(summary.characters * summary.factor)
+    return check_text(summary, file)
+
+
+def read_other_json(file: DataFile) -> Iterator[Reading]:
+    """JSON without a list of objects, lists of texts, and several lists of objects."""
+    if file.json is None:
+        if file.text.lstrip()[:1] in ("{", "[") and file.text.lstrip()[:2].strip() in ("{", "[", '{"', "[{", '["'):
+            yield _refusal("JSON that cannot be read", {Fact("begins as JSON"): 10.0}, _first_fault(file))
+        return
+    value, use = file.json
+    lists = file.record_lists
+    big = [(key, len(items)) for key, items in lists if 5 * len(items) > len(lists[0][1])]
+    names = {key.rpartition(".")[2].lower() for key, _ in lists}
+    if use == "json" and len(lists) > 1 and (names & SPLITS or len(big) > 1):
+        listed = ", ".join(f"{key!r} ({len(items):,})" for key, items in lists[:5])
+        key = lists[0][0]
+        command = f"jq '.{key}' {file.path} > {key.rpartition('.')[2]}.json"
+        fix = f"make a file of each that is meant, for instance with `{command}`"
+        yield _refusal(f"several lists of objects: {listed}", {Fact("several lists"): 150.0}, fix)
+    elif isinstance(value, dict) and not lists and use == "json":
+        fix = f"{_OBJECTS_FIX}{_conversion(file, value)}"
+        yield _refusal("one JSON object without a list of objects", {Fact("one object"): 5.0}, fix)
+    elif isinstance(value, list) and not lists and use == "json":
+        fix = f"{_OBJECTS_FIX}{_conversion(file, value)}"
+        yield _refusal("a JSON list, but not of objects", {Fact("a list"): 5.0}, fix)
+
+
+def _first_fault(file: DataFile) -> str:
+    """Return the place of the first fault in JSON, or in JSON Lines."""
+    is_lines = len(file.filled) > 1 and file.filled[0][0] == "{" and file.filled[1][0] == "{"
+    for number, text in enumerate(file.lines if is_lines else [file.text], 1):
+        try:
+            json.loads(text or "{}")
+        except (ValueError, RecursionError) as error:
+            line = number if is_lines else getattr(error, "lineno", 1)
+            return f"{file.path}:{line}: this is not JSON ({error}); correct it; is the file whole?"
+    return "correct it"
+
+
+def read_joined_texts(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """A list of texts that is longer than the other texts: its texts must be joined first."""
+    longest = max((field.characters for field in frame.get("texts", "repeated texts", "names")), default=0.0)
+    for field in frame.get("lists of texts"):
+        if frame.is_json and field.characters > 1.2 * longest and field.words > 4:
+            facts = frame.facts | {fact("a list longer than the texts", field): 2 * CAP + 20}
+            query = f'{frame.jq_items} | .{field.name} |= join(" ")'
+            command = f"jq -c '{query}' {file.path} > {file.path.name.partition('.')[0]}-texts.jsonl"
+            fix = f"make one text of each list, for instance with `{command}`"
+            yield _refusal(f"a file in which {field.title} is a list of texts", facts, fix, frame)
+
+
+def _conversion(file: DataFile, value: Any) -> str:
+    """Return a command that makes objects of lists, of columns, or of objects by their names."""
+    items = value if isinstance(value, dict) else {"": value}
+    parts, out = list(items.values()), f"{file.path.stem}.jsonl"
+    for key, part in items.items():
+        if isinstance(part, list) and part and isinstance(part[0], list):
+            command = f"jq -c '.{key}[] | {{text: .[0], label: .[1]}}' {file.path} > {key or file.path.stem}.jsonl"
+            return f"; make objects of the lists in it, for instance with `{command}`"
+    if isinstance(value, list) and all(isinstance(part, str) for part in parts[0]):
+        command = f"jq -c '.[] | {{text: .}}' {file.path} > {out}"
+        return f"; for a language model, `{command}` writes an object for each text"
+    are_objects = all(isinstance(part, dict) for part in parts)
+    has_objects = are_objects and any(isinstance(item, dict) for part in parts for item in part.values())
+    if len(parts) < 2 or not (are_objects or all(isinstance(part, list) for part in parts)):
+        return ""
+    if not has_objects and len({*map(len, parts)}) == 1:
+        read = f'pandas.read_json("{file.path}")'
+        command = f'python3 -c \'import pandas; {read}.to_json("{out}", orient="records", lines=True)\''
+        return f"; if these are columns, turn them into records, for instance with `{command}`"
+    return f"; `jq -c '.[]' {file.path} > {out}` writes each of its objects on a line" if are_objects else ""
+
+
+def read_other_lines(file: DataFile) -> Iterator[Reading]:
+    """Lines of a form that no reader has: word vectors, marked pairs, markup, keys and values, and others."""
+    lines = spread(file.filled, 2_000)
+    if not lines or file.json:
+        return
+
+    def share(pattern: str) -> float:
+        return sum(bool(re.match(pattern, line)) for line in lines) / len(lines)
+
+    for name, test, least, fix in _LINE_FORMS:
+        if share(test) > least:
+            yield _refusal(name, {Fact("the form of every line"): 2 * CAP, Fact("every line"): CAP}, fix)
+    marks = Counter(match.groups() for match in map(_PAIR.match, lines) if match)
+    for (first, second), number in marks.most_common(1):
+        if number > 0.95 * len(lines):
+            cat = "zcat" if file.path.suffix == ".gz" else "cat"
+            out = f"{file.path.name.partition('.')[0]}.tsv"
+            command = rf"{cat} {file.path} | sed -E 's/^{first}: *(.*) {second}: */\1\t/' > {out}"
+            fix = f"separate them by a tab: `{command}`"
+            yield _refusal(f"pairs of texts after {first}: and {second}:", {Fact("marks in every line"): 3 * CAP}, fix)
+    text = file.text[:200_000]
+    between = re.findall(r"<(\w+)[^<>]*>[^<>]+</\1>", text)
+    if len(between) > 0.5 * len(text.splitlines()) or share(r"\s*<[A-Za-z?!/][^<>]*>") > 0.5:
+        name = "names marked in texts (markup)" if "<ENAMEX" in text else "markup (XML or HTML)"
+        fix = "write the texts without the tags, and the marked parts as spans, to JSON Lines"
+        yield _refusal(name, {Fact("tags between angle brackets"): 2 * CAP, Fact("every line"): 20.0}, fix)
+    if re.search("^[A-Z_]+_SECTION", text, re.M) and re.search("^(NAME|TYPE) ?:", text, re.M):
+        yield _refusal("a problem of TSPLIB", {Fact("keys of TSPLIB"): 2 * CAP}, _TSPLIB_FIX)
+    keys = share(r"[A-Za-z_][\w .-]{0,30}\s*[:=]\s*\S")
+    mean = sum(len(line.split()) for line in lines) / len(lines)
+    if keys > 0.8 and mean < 12:
+        yield _refusal("keys and values", {Fact("a key and a value in each line"): each(len(lines), 2)}, _RECORDS_FIX)
+    if file.path.suffix in (".yml", ".yaml") or (share(r"\s*(- |\w+:( |$))") > 0.9 and keys > 0.2):
+        yield _refusal("YAML", {Fact("keys and items"): each(len(lines), 1.5)}, _RECORDS_FIX)
+    identifiers = Field("id", [line.split()[0] for line in lines])
+    form = re.compile(r"(?=.*\d)[\w.-]*[-_][\w.-]*\d[\w.-]*|\d{3,}[-_\d]*|(?=.*\d)(?=.*[A-Za-z])\w{7,}")
+    if mean > 2.5 and identifiers.different == len(lines) > 5 and identifiers.share(form) > 0.95:
+        facts = {Fact("an identifier in every line"): each(len(lines), 4), Fact("all differ"): 20.0}
+        if file.sign:
+            facts[UNUSED_SIGN] = -50.0
+        yield _refusal(
+            "identifiers and transcripts, as Kaldi's `text`", facts, "write the path of each sound beside its text"
+        )
+
+
+def read_faulty_tables(file: DataFile) -> Iterator[Reading]:
+    """A table of one line, an open quote, or a first line with another number of cells."""
+    is_csv = file.path.suffix.lower() in (".csv", ".tsv")
+    if len(file.filled) == 1 and is_csv and file.text.lstrip()[0] not in "{[":
+        fix = "give a table with many rows, and their names in the first line"
+        yield _refusal("a table of one line", {Fact("one line"): CAP}, fix)
+    if not is_csv or not file.filled or file.json:
+        return
+    for sign in (",", ";"):
+        rows, start = csv.reader((f"{line}\n" for line in file.lines), delimiter=sign, strict=True), 1
         try:
             for _ in rows:
                 start = rows.line_num + 1
         except csv.Error as error:
-            if "expected after" not in str(error):  # that is a quote within a text
-                fix = 'close it, or write a quote within a text twice: ""'
-                raise DataError(f"{data}:{start}: a quote opens in this line and is not closed; {fix}") from error
-    cells = [line.split() for line in filled[1:100]]  # the first may be the size of the table
-    if cells and all(len(row) > 10 and all(map(_NUMBER.fullmatch, row[-10:])) for row in cells):
-        fix = "name the file in `embedding: {use: vectors, path: FILE}`, and give `init` the training data"
-        raise DataError(f"{data}: is a file of word vectors; {fix}")
-    marks = Counter(match.groups() for match in map(_PAIR.match, filled) if match)
-    for (first, second), number in marks.most_common(1):
-        if number > 0.95 * len(filled):
-            cat = "zcat" if data.suffix == ".gz" else "cat"
-            command = rf"{cat} {data.name} | sed -E 's/^{first}: *(.*) {second}: */\1\t/' > data.tsv"
-            raise DataError(f"{data}: pairs of texts after {first}: and {second}:; separate them by a tab: `{command}`")
+            if file.is_whole and "expected after" not in str(error) and sign in file.filled[0]:  # a quote within a text
+                fix = f'line {start}: a quote opens in this line and is not closed; close it, or write it twice: ""'
+                yield _refusal(f"{file.path}:{start}", {Fact("an open quote"): 100.0}, fix)
+                return
+    for frame in file.frames:
+        if frame.first_width not in (1, len(frame.fields)) and frame.first_width and frame.groups is None:
+            problem = f"the first line has {frame.first_width} cells, but the rows have {len(frame.fields)}"
+            fix = f"{problem}; name every column in it, or leave it out"
+            yield _refusal(f"{file.path}:1", frame.facts | {Fact("another first line"): 100.0}, fix, frame)
 
 
 def refuse_useless(summary: DataSummary, data: Path) -> None:

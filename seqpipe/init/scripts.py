@@ -23,6 +23,11 @@ def has_unspaced(text: str) -> bool:
     return bool(_UNSPACED.search(text[:EXAMINED_CHARACTERS]))
 
 
+def count_unspaced(text: str) -> int:
+    """Return the number of characters of scripts without spaces between words."""
+    return 0 if text.isascii() else len(_UNSPACED.findall(text))
+
+
 @dataclass
 class Scripts:
     """Numbers of texts by script."""

@@ -104,6 +104,8 @@ class DataSummary:
     pointer: dict[str, Any] = field(default_factory=dict)  # options of a pointer network's head
     characters: int = 0  # of a plain text
     joint: bool = False  # spans and a label of each text are learned together
+    split: dict[str, str] = field(default_factory=dict)  # `data.split`: a field, and its values for dev and test data
+    decision: Any = None  # of `seqpipe.init.decide`, from which the summary was made
 
     def scale(self) -> None:
         """Multiply the counts by `factor`: those of pieces become estimates for the whole file."""

@@ -98,7 +98,7 @@ def init_yaml(
         others = [{"evidence": [doubt.text], "command": doubt.command(data)} for doubt in doubts]
         show([{**chosen, "evidence": evidence, "command": command}, *others])
     run = re.sub("[^A-Za-z0-9._-]", "-", name if file.stem in _GENERIC else file.stem).lstrip("._-")
-    has_dev = sibling_file(data, "dev") is not None or takes_shares(summary)
+    has_dev = sibling_file(data, "dev") is not None or takes_shares(summary) or "dev" in summary.split
     fine_tuning = checkpoint_values(summary, checkpoint, file) if checkpoint is not None else None
     write(file, EDITOR + data_yaml(summary, data, file, run or "pipeline") + model_yaml(summary, has_dev, fine_tuning))
     return file
@@ -125,9 +125,15 @@ def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
         "has_bad": summary.left_out and summary.bad_rows == "error",
         "spans": summary.use in ("jsonl", "json", "parquet", "annotations") and summary.label_kind == "Entities",
     }
+    values["split"] = flow_yaml(summary.split) if summary.split else None
     for role, file in files.items():
+        values[f"split_{role}"] = role in summary.split
+        if role in summary.split:
+            file = None
         values[role] = flow_yaml(os.path.relpath(file.resolve(), target.resolve().parent)) if file else None
-        values[f"{role}_share"] = flow_yaml(HELD_OUT_SHARE) if takes_shares(summary) and not file else None
+        values[f"{role}_share"] = (
+            flow_yaml(HELD_OUT_SHARE) if takes_shares(summary) and not (file or role in summary.split) else None
+        )
     return fill("data", values)
 
 

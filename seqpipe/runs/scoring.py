@@ -372,7 +372,7 @@ def _open_bundle(path: Path, device: str, data: Path | None, console: Console, f
     file = path.resolve().parent / YAML
     settings: Any = yaml.parse_tree(file.read_bytes(), str(file)).data if file.exists() else {"data": {}}
     keys = settings["data"]
-    fold, tests = keys.get("fold"), keys.get("test") or {}
+    fold, tests, split = keys.get("fold"), keys.get("test") or {}, keys.get("split") or {}
     test_sets: dict[str, DataPath]
 
     def absolute(names: str | list[str]) -> Path | Files:
@@ -384,13 +384,14 @@ def _open_bundle(path: Path, device: str, data: Path | None, console: Console, f
         test_sets = {data.name: data}
     elif not file.exists():
         raise UsageError(f"{path} is not in a run, so its test set is unknown; name a file with --data")
-    elif not tests and not fold:
+    elif not (tests or fold or split.get("test")):
         raise UsageError(f"the run of {path} has no test set; name a file with --data")
-    elif fold or isinstance(tests, float):
+    elif fold or isinstance(tests, float) or split.get("test"):
         train, added = absolute(keys["train"]), paths_of(absolute(keys["add"])) if keys.get("add") else ()
         dev_share, test_share = (share if isinstance(share, float) else 0.0 for share in (keys["dev"], tests))
         split_options = keys.get("split_seed", 1), keys.get("group"), tuple(fold) if fold else None, added
-        test_sets = {"test": DataPart(train, "test", dev_share, test_share, *split_options)}
+        named = (split["field"], split.get("dev"), split.get("test")) if split else None
+        test_sets = {"test": DataPart(train, "test", dev_share, test_share, *split_options, named)}
     else:
         named = tests if isinstance(tests, dict) else {"test": tests}
         test_sets = {name: absolute(where) for name, where in named.items()}

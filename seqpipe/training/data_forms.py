@@ -277,7 +277,7 @@ class ExampleData(DataForm):
             for role in get_args(Role):
                 (rows / role).write_bytes(np.flatnonzero(roles == role).astype(np.int32).tobytes())
 
-        divided = [path.dev, path.test, path.seed, path.group, path.fold]
+        divided = [path.dev, path.test, path.seed, path.group, path.fold, path.split]
         rows = store.make({"part of": folder.name, "divided": divided}, make_rows)
         records = StoredRecords(folder / "records", rows / path.role, f"{rows.name} {path.role}", store, every.fields)
         if not records:

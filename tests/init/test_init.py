@@ -327,29 +327,28 @@ OPEN_QUOTE = r"train\.csv:2: a quote opens in this line and is not closed; close
 
 
 IDENTIFIERS = "".join(f"u-{n},the {n}th{' of May' * (n % 3)}\n" for n in range(9)).encode()
-UNTAGGED = CONLLU.format("_").replace("\tX", "\t_").replace("det", "_").encode()
+UNTAGGED = (CONLLU.format("_").replace("\tX", "\t_").replace("det", "_") * 3).encode()
 WITHOUT_EXAMPLES = [
     (b"", "is empty; give the file with your training examples"),
     (b"\n \n\n", "is empty"),
-    (b"# only\n# comments\n", "neither JSONL nor CoNLL: most lines have 0 column"),
-    (b"one\ntwo\nthree\n", r"most lines have 1 column \(3 of 3\)"),
-    (b"Once upon a time\nthere was\na king\n", "neither JSONL nor CoNLL"),
-    (b'{"text": "a"}\n', "nothing to learn in it: .*give texts with a key of labels"),
+    (b"# only\n# comments\n", "is plain text of 18 characters, without labels"),
+    (b"one\ntwo\nthree\n", "is a list of 3 words; a language model needs at least 100"),
+    (b"Once upon a time\nthere was\na king\n", "a language model needs at least 10,000; to learn labels"),
+    (b'{"text": "a"}\n', "one JSON object without a list of objects; write an object on each line"),
     (b'{"text": "a", "label": "x"}\n{"text": "b"}\n', ":2: no 'label' in this object"),
     (b'{"text": "a"}\n{"text": "b", "label": 1}\n', ":1: no 'label' in this object"),
-    (b'{"text": "a b", "label": 0.5}\n{"text": "b c", "label": 1.0}\n', "has few numbers with a fraction"),
     (b'{"text": "a"}\n{"text": "b", "spans": [[0, 9, "x"]]}\n', ":2: span 1: 0 to 9"),
-    (b'{"text": "a b", "labels": ["x"]}\n{"text": "b c"}\n', ":2: no 'labels' in this object"),
+    (b'{"text": "a b", "labels": ["x"]}\n{"text": "b c"}\n', "every text has the same label, 'x'"),
     (b'{"words": ["a"], "label": "x"}\n{"words": ["b"]}\n', ":2: no 'label' in this object"),
-    (b'{"question": "a", "context": "b", "answers": []}\n{"question": "a"}\n', ":2: no 'context' in this object"),
+    (b'{"question": "a", "context": "b", "answers": []}\n{"question": "a"}\n', "no '(context|answers)' in this object"),
     (b'{"question": "a", "context": "b", "answers": "b"}\n' * 2, ":1: field 'answers' is str; write"),
-    (b'{"text": \n', ":1"),
+    (b'{"text": \n', r"train\.csv:2: this is not JSON"),
     (b"a O\n\xff\xfe O\n", ":2: this line is not UTF-8"),
     (b'{"text": "a", "target": "b"}\n{"text": "c"}\n', ":2: no 'target' in this object; write one in every object"),
     (objects(PRICES, "score").encode() + b'{"text": "a"}\n', ":29: no 'score' in this object"),
-    (IDENTIFIERS, "nothing to learn in it: the columns are 1 identifiers or row numbers, 2 texts"),
+    (IDENTIFIERS, "nothing to learn in it: the columns are 1 identifiers, 2 "),
     (UNTAGGED, "words without tags: no column of upos, xpos, deprel is filled"),
-    (b'{"text": "a", "label": "x"}\n', "there is one record in it; give a file with many examples"),
+    (b'{"text": "a", "label": "x"}\n', "one JSON object without a list of objects"),
     (b'{"text": "a", "label": "x"}\n' * 3, "every text has the same label, 'x'; give examples of at least two"),
     (b"a X\nb X\n\n" * 3, "every word has the same label, 'X'"),
     (b"in O\nBern O\n\n" * 3, "no record has a span; mark what is to be found"),
@@ -358,7 +357,7 @@ WITHOUT_EXAMPLES = [
     (b'text,label\n"good food,a\nbad,b\nnice,a\n', OPEN_QUOTE),
     (b'text;label\n"good food;a\nbad;b\nnice;a\n', OPEN_QUOTE),
     (b'text,label\n"long ' + b"word " * 30_000 + b"\n", OPEN_QUOTE),
-    (b"sentence,kind\n", "has one line; give a table with many rows"),
+    (b"sentence,kind\n", "is a table of one line; give a table with many rows"),
 ]
 
 

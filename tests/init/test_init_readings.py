@@ -15,10 +15,10 @@ from tiny_pipelines import command_line, fail_with, seqpipe, succeed
 
 from seqpipe import OpenChoiceError, Pipeline
 from seqpipe.config import loader
-from seqpipe.init.conll import has_columns
+
 from seqpipe.init.summary import size_of
 
-URGENT = "text,label,urgent\n" + "some words here,bill,1\nother words,card,0\n" * 30
+URGENT = "text,label,urgent\n" + "some words here,bill,1\nother words,card,0\nmore words of it,card,1\n" * 20
 SCORES = "".join(f"a good day number {n}\tещё один текст {n}\t{n / 7:.2f}\n" for n in range(120))
 TWO_COLUMNS = "Ada B-NAME B-PER\nin O O\nRome B-NAME B-LOC\n\n" * 40
 
@@ -96,11 +96,13 @@ def test_python_writes_and_returns_the_pipeline_or_raises_with_the_readings(tmp_
         small(Path("shop.csv"))
         pipeline = Pipeline.init("shop.csv", progress=lambda progress: messages.append(progress.text))
         assert (pipeline.name, pipeline.config.file.name) == ("shop", "shop.yaml")
-        assert any(line.startswith("doubtful: 3 rows have other columns") for line in messages)
+        assert any(line.startswith("doubtful: 3 records cannot be read") for line in messages)
         Path("pairs.tsv").write_text(SCORES)
         with pytest.raises(OpenChoiceError) as raised:
             Pipeline.init("pairs.tsv")
-        assert raised.value.readings == [["--task", "score"], ["--task", "seq2seq"]]
+        score, writing = raised.value.readings
+        assert score == ["--task", "score", "--target", "3", "--text", "1", "--text", "2"]
+        assert writing == ["--task", "seq2seq", "--target", "2", "--text", "1"]
         assert Pipeline.init("pairs.tsv", "a.yaml", task="seq2seq").config.head[0].use == "seq2seq"
 
 
@@ -144,10 +146,3 @@ def test_the_size_of_a_file_is_that_of_what_it_holds(suffix: str, tmp_path: Path
     data, content = tmp_path / f"data{suffix}", b"wake me at seven\n" * 100
     data.write_bytes(gzip.compress(content) if suffix == ".gz" else content)
     assert size_of(data) == len(content)
-
-
-def test_lines_of_one_word_have_no_columns() -> None:
-    words = ["Wake", "me", "", "at", "seven", "", "in", "Lausanne", ""]
-    assert not has_columns(words)
-    assert has_columns([f"{word} O" if word else "" for word in words])
-    assert not has_columns([f"{word} O" for word in words if word])  # no empty line between two sentences

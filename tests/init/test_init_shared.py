@@ -12,7 +12,6 @@ SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 HEADS = {
     "banking77/train.csv": ("label", "label: category"),
     "bc5cdr/dev.tsv": ("crf", "{use: conll}"),
-    "crosswoz_intent/dev.jsonl": ("label", "multi: true"),
     "movie_reviews/dev.jsonl.gz": ("label", "neg 100, pos 100"),
     "ncbi_disease/dev.tsv": ("crf", "Disease 787"),
     "pointer_nets/tsp_5_test.txt": ("pointer", "task: tour"),
@@ -36,8 +35,8 @@ REFUSED = {
     "scan/simple/test.txt.gz": "pairs of texts after IN: and OUT:",
     "scan/length/train.txt.gz": "pairs of texts after IN: and OUT:",
     "scitldr_a/dev.jsonl.gz": "is a list of texts",
-    "sib200_zho/labels.txt": "neither JSONL nor CoNLL",
-    "snips/train/label": "neither JSONL nor CoNLL",
+    "crosswoz_intent/dev.jsonl": "key 'acts' \\(lists of objects\\) is not used",
+    "sib200_zho/labels.txt": "a list of 7 words",
     "tang_poems/dev.jsonl": "'lines' is a list of texts",
     "word_vectors_tiny/glove.840B.300d.head100.txt": "is a file of word vectors",
     "word_vectors_tiny/wiki.en.head100.vec": "is a file of word vectors",

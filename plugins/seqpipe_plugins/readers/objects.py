@@ -32,7 +32,7 @@ class ObjectOptions:
     Args:
         text: Key of the text; null if there is none, for example with two texts.
         label: Key that becomes the field `label`; null if the keys already have the right names.
-        labels: Key that becomes the field `labels`: a list of labels.
+        labels: Key that becomes the field `labels`: a list of labels, which a record without labels may lack.
         words: Key of the words of a pre-split text.
         tags: Key of the tags.
         spans: Key of the spans; a span may also be a list [start, end, label].
@@ -166,6 +166,9 @@ class Objects(SpansReader, FileFields):
         """The values of a line by their names: of what is within objects the dotted one, and `label` as renamed."""
         item = item | {name: value for name, value in _dotted(item) if name not in item}
         for key, role in self.renamed.items():
+            if key not in item and role == "labels":
+                item = {**item, "labels": []}  # a record without labels has none
+                continue
             if key not in item:
                 fix = f"correct the reader's option `{role}`, or the line"
                 raise DataError(f"{where}: there is no key `{key}`{_there_are(item, key)}; {fix}")

@@ -1,0 +1,306 @@
+"""Readings of texts to write: translations, answers, inflection, transcripts and captions, chats and preferences."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from functools import partial
+from typing import Any
+
+from seqpipe.init.columns import summarise_fields
+from seqpipe.init.datafile import DataFile, Frame
+from seqpipe.init.evidence import CAP, Fact, Facts, Reading, each, fact, pair_facts, repeats
+from seqpipe.init.fields import Field
+from seqpipe.init.labels import media_of, textual
+
+TASK_NAMES = ({"instruction", "input"}, {"instruction", "context"}, {"prompt", "input"})
+QUESTION_NAMES = ({"question", "context"}, {"question", "passage"})
+PREFERENCE = Fact("names of a preference")
+ALIKE_ROWS = 150  # in which forms are compared with their lemmas
+_TURNS = (("role", "content"), ("from", "value"), ("speaker", "text"), ("role", "value"), ("user", "text"))
+_TURNS += (("speaker", "utterance"), ("author", "text"), ("from", "content"))
+_CHATS = ("messages", "conversations", "conversation", "dialog", "dialogue", "chat")
+_CHOSEN = ("chosen", "preferred", "accepted", "response_chosen", "sentence_good", "better")
+_REJECTED = ("rejected", "dispreferred", "response_rejected", "sentence_bad", "worse")
+_PROMPTS = (
+    "prompt",
+    "question",
+    "instruction",
+    "input",
+    "conversations",
+    "query",
+    "messages",
+    "history",
+    "x",
+    "context",
+)
+
+
+def read_pairs(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """A text and the one to write for it; an instruction with its input."""
+    request = file.request
+    if media_of(frame) and not request.texts:
+        return
+    fields = [field for field in frame.fields if _may_be_written(field) or request.names(field)]
+    if request.texts:
+        fields += [
+            f for f in frame.fields if (f.option in request.texts or f.name in request.texts) and f not in fields
+        ]
+    is_asked = request.task is not None and request.task.head == "seq2seq"
+    if is_asked:
+        fields += [field for field in frame.get("few values") if field not in fields]
+    for source, target in itertools.permutations(fields, 2):
+        if request.target and not request.names(target):
+            continue
+        if request.texts and not {source.option, source.name} & {*request.texts}:
+            continue
+        is_chosen = bool(request.target)
+        is_repeated = target.different <= 0.5 * target.size and not target.is_a("texts", "repeated texts")
+        if is_chosen and is_repeated and not is_asked:
+            continue  # a label
+        facts = _facts_of_pair(frame, source, target)
+        if not (is_chosen or is_asked) and _is_unlikely(source, target, facts):
+            continue
+        roles = {source.name: "text", target.name: "target"}
+        yield _pair("a text to write for each text", file, frame, roles, facts)
+        for other in (*fields, *frame.get("numbers", "lists of numbers")):
+            names = {source.key, other.key}
+            is_task = names in TASK_NAMES
+            if other in (source, target) or not (is_task or names in QUESTION_NAMES):
+                continue
+            if source.key in ("instruction", "prompt", "question"):
+                more = {fact("name", other): 14.0, Fact("names of a task"): 10.0 if is_task else -6.0}
+                roles = {source.name: "text", other.name: "text_pair", target.name: "target"}
+                yield _pair("instruction, input and output", file, frame, roles, facts | more)
+
+
+def _pair(name: str, file: DataFile, frame: Frame, roles: dict[str, str], facts: Facts) -> Reading:
+    return Reading(name, "Texts", roles, facts, frame, complete=partial(summarise_fields, file))
+
+
+def _may_be_written(field: Field) -> bool:
+    """Return whether a field is a text, or a value that its name calls one."""
+    if field.is_a("few values"):
+        return field.named("target") > 0 or field.named("source") > 0
+    if field.is_a("amounts", "identifiers"):
+        return field.named("target") > 0
+    return field.is_a("texts", "repeated texts", "names", "words", "dates")
+
+
+def _facts_of_pair(frame: Frame, source: Field, target: Field) -> Facts:
+    names = {role: (source.named(role), target.named(role)) for role in ("source", "target")}  # type: ignore[arg-type]
+    is_ordered = frame.fields.index(source) < frame.fields.index(target)
+    facts: Facts = frame.facts | pair_facts(source, target)
+    facts[Fact("two texts")] = 6 + textual(source) / 2 + textual(target) / 2
+    facts[fact("name of a source", source)] = names["source"][0]
+    facts[fact("name of a target", target)] = names["target"][1]
+    is_source_target, is_target_source = (
+        names["target"][0] > names["source"][0],
+        names["source"][1] > names["target"][1],
+    )
+    if is_source_target or is_target_source:
+        facts[Fact("the names are the other way round")] = -12.0 if is_source_target and is_target_source else -8.0
+    if is_ordered:
+        facts[Fact("the source comes first")] = 9.0
+    if source.is_a("repeated texts") and not target.is_a("repeated texts"):
+        is_usual = is_ordered or target.named("text") or target.named("target")
+        facts[Fact("several are written for one")] = 14.0 if is_usual else 4.0
+    if source.is_named_as_identifier or target.is_named_as_identifier:
+        facts[Fact("name of an identifier")] = -15.0
+    if target.named("label") >= 10 and target.named("target") < 10:
+        facts[fact("name of a label", target)] = -10.0
+    if not target.is_a("texts", "repeated texts"):
+        facts[fact("few values", target)] = -repeats(target.size, target.different) / 2
+    return facts
+
+
+def _is_unlikely(source: Field, target: Field, facts: Facts) -> bool:
+    """Return whether two fields are no pair without further evidence: names and words of nothing in common."""
+    if source.is_a("dates") or (target.is_a("amounts") and target.named("target") < 10):
+        return True
+    if target.is_a("dates") and target.named("target") < 10 and facts[Fact("words recur")] < 8:
+        return True
+    if source.is_a("few values") and target.is_a("few values"):
+        return True
+    evidence = facts[Fact("lengths go together")] + facts[Fact("words recur")]
+    evidence += facts[fact("name of a source", source)] + facts[fact("name of a target", target)]
+    are_words = all(field.is_a("names", "words", "few values") for field in (source, target))
+    return are_words and evidence < 16
+
+
+def read_media(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """Pictures or sounds, as files or as they are, with the text of each."""
+    for media in media_of(frame)[:1]:
+        for target in frame.get("texts", "repeated texts", "names", "words", "few values"):
+            if file.request.target and not file.request.names(target):
+                continue
+            name = max(target.named("target"), target.named("text"))
+            facts: Facts = frame.facts | {fact("media", media): CAP, Fact("texts"): textual(target) + name + 10}
+            if target.is_a("texts", "repeated texts"):
+                facts[Fact("texts differ")] = min(30.0, 0.3 * target.different)
+            roles = {media.name: "media", target.name: "target"}
+            yield _pair("pictures or sounds with their texts", file, frame, roles, facts)
+
+
+def read_inflection(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """A lemma, its features and the form to write, as of UniMorph and SIGMORPHON."""
+    for features in frame.get("features"):
+        words = [
+            field
+            for field in frame.get("words", "names", "few values", "texts")
+            if field.size > 0.9 * features.size and field.words < 3
+        ]
+        for lemma, form in itertools.permutations(words, 2):
+            pairs = [*zip(lemma.cells, form.cells, strict=True)][:ALIKE_ROWS]
+            alike = sum(SequenceMatcher(None, *pair).ratio() > 0.5 for pair in pairs) / max(1, len(pairs))
+            if alike < 0.6:
+                continue
+            facts: Facts = {key: bits for key, bits in frame.facts.items() if not key.property.startswith("empty")}
+            facts[fact("features", features)] = each(features.size, 6)
+            facts[Fact("forms are like their lemmas")] = each(len(pairs), 3 * alike)
+            facts[fact("name of a source", lemma)] = 12.0 if "lemma" in lemma.key else 0.0
+            facts[fact("name of a target", form)] = 12.0 if "form" in form.key else 0.0
+            if form.different > lemma.different:
+                facts[Fact("lemmas repeat")] = min(9.0, 9 * math.log2(form.different / lemma.different))
+            facts[Fact("the source comes first")] = 2.0 * (frame.fields.index(lemma) < frame.fields.index(form))
+            roles = {lemma.name: "text", features.name: "text_pair", form.name: "target"}
+            yield _pair("lemma, form and features", file, frame, roles, facts)
+
+
+def read_numbers_to_write(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """A text to write for lists of numbers, which no reader has."""
+    numbers = frame.get("lists of numbers")
+    for target in frame.get("texts", "repeated texts"):
+        if target.named("target") and numbers:
+            facts: Facts = frame.facts | {
+                Fact("numbers"): 20.0,
+                fact("name of a target", target): target.named("target"),
+            }
+            roles = {**{field.name: "features" for field in numbers}, target.name: "target"}
+            fix = "features and texts need a YAML of your own: docs/data/formats.md"
+            yield Reading("a text to write for numbers", None, roles, facts, frame, fix)
+
+
+def turns_of(value: Any) -> list[tuple[str, str]] | None:
+    """Return the turns of a chat, the speaker and the text of each; None for other values."""
+    if not isinstance(value, list) or not value or not all(isinstance(turn, dict) for turn in value):
+        return None
+    for who, what in _TURNS:
+        if all(isinstance(turn.get(who), (str, int)) and isinstance(turn.get(what), str) for turn in value):
+            return [(str(turn[who]), turn[what]) for turn in value]
+    return None
+
+
+def chat_facts(field: Field) -> Facts:
+    """Return the facts that a field has chats; none if it has not."""
+    chats = [chat for chat in map(turns_of, field.values) if chat]
+    if not chats or len(chats) < 0.9 * sum(bool(value) for value in field.values):
+        return {}
+    speakers = Counter(who for chat in chats for who, _ in chat)
+    return {
+        fact("turns of a speaker and a text", field): each(len(chats), 8),
+        Fact("few speakers"): repeats(speakers.total(), len(speakers)),
+        fact("name", field): 10.0 if field.key in _CHATS else 0.0,
+    }
+
+
+def _named(frame: Frame, names: Sequence[str]) -> Field | None:
+    """Return the first field with one of these names, or the text within an object of this name."""
+    for name in names:
+        for field in frame.fields:
+            is_inner = field.name.lower().startswith(f"{name}.") and field.key in ("value", "content", "text")
+            if field.key == name or is_inner:
+                return field
+    return None
+
+
+def read_preferences(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """A prompt with a chosen and a rejected answer: the chosen one is learned."""
+    good, bad = _named(frame, _CHOSEN), _named(frame, _REJECTED)
+    if good is None or bad is None:
+        return
+    prompt = _named(frame, _PROMPTS)
+    facts: Facts = frame.facts | pair_facts(good, bad) | {PREFERENCE: CAP, Fact("two texts"): 10.0}
+    unused = {bad.name: "rejected answers, which are not learned"}
+    for field in frame.fields:
+        if field.name.partition(".")[0] in ("chosen", "rejected") and field not in (good, bad):
+            unused[field.name] = "the speaker"
+    is_text = (
+        prompt is not None and prompt.is_a("texts", "repeated texts", "names") and not good.is_a("lists of objects")
+    )
+    if prompt is not None and is_text:
+        facts[Fact("a prompt")] = 20.0
+        roles = {prompt.name: "text", good.name: "target"}
+        reading = _pair("preferred and rejected answers", file, frame, roles, facts)
+        reading.unused = unused
+        yield reading
+        return
+    fix = 'write the prompt and the chosen answer as two texts, `{"text": …, "target": …}` on each line'
+    if prompt is not None:
+        facts[Fact("a prompt")] = 20.0
+        if prompt.is_a("lists of objects") and not good.is_a("lists of objects"):
+            what = next((what for _, what in _TURNS if what in (prompt.values[0] or [{}])[0]), "value")
+            source = f'[.{prompt.name}[].{what}] | join("\\n")'
+            query = f"{frame.jq_items} | {{text: ({source}), target: .{good.name}}}"
+            fix = f"write pairs of them: `jq -c '{query}' {file.path} > {file.path.stem}-pairs.jsonl`"
+    roles = {good.name: "target"} | ({prompt.name: "turns"} if prompt else {})
+    unused |= {field.name: "" for field in frame.fields if field.is_a("lists of objects")}
+    yield Reading("preferred and rejected answers", None, roles, facts, frame, fix, unused=unused)
+
+
+def read_retrieval(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """Queries with passages that answer them, and others that do not; no head learns from lists of them."""
+    query = _exact(frame, "query anchor question q sent0")
+    right = _exact(frame, "pos positive positives positive_passages pos_text positive_ctxs sent1")
+    wrong = _exact(frame, "neg negative negatives negative_passages hard_negatives hard_neg negative_ctxs")
+    fix = "write each query with a passage that answers it as a row of two texts; docs/tasks/retrieval.md"
+    if query and right:
+        facts: Facts = frame.facts | {Fact("names of retrieval"): 30.0, Fact("two texts"): 10.0}
+        facts[Fact("wrong passages")] = 12.0 if wrong else 0.0
+        roles = {query.name: "text", right.name: "candidate"} | ({wrong.name: "wrong candidate"} if wrong else {})
+        yield Reading("queries with passages that answer them", None, roles, facts, frame, fix)
+    texts = frame.get("texts", "repeated texts")
+    if not frame.header and len(texts) == len(frame.fields) == 3:
+        first, second, third = texts
+        is_alike = abs(math.log2(second.characters / third.characters)) < 0.5
+        if is_alike and first.characters < 0.6 * min(second.characters, third.characters):
+            facts = frame.facts | {Fact("three texts"): 10.0, Fact("lengths go together"): 10.0}
+            facts[Fact("the second and third text are alike in length, and longer")] = 12.0
+            roles = {first.name: "text", second.name: "candidate", third.name: "wrong candidate"}
+            yield Reading("queries with a right and a wrong passage", None, roles, facts, frame, fix)
+
+
+def _exact(frame: Frame, names: str) -> Field | None:
+    return next((field for field in frame.fields if field.key in names.split()), None)
+
+
+def read_choices(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """Multiple choice: a question, its choices, and which of them is right."""
+    lists = frame.get("lists of objects", "lists of texts", "lists of labels", "objects", "lists as text")
+    choices = [field for field in lists if re.search("choice|option|candidate|endings|distractor", field.key)]
+    pattern = r"(option|opt|choice|answer|ending|sol)[_ ]?([a-e]|[0-4])|[a-e]|(distractor|option|choice|ending|opt)_?\d"
+    kinds = ("texts", "names", "words", "repeated texts", "identifiers", "few values", "numbers", "separated labels")
+    columns = [field for field in frame.get(*kinds) if frame.header and re.fullmatch(pattern, field.key)]  # type: ignore[arg-type]
+    is_several = len(columns) > (1 if frame.is_json else 2)
+    is_annotated = any(field.key == "accept" for field in frame.fields)
+    if not (choices or is_several) or not frame.get("texts", "repeated texts", "names") or is_annotated:
+        return
+    keys = frame.get(
+        "few values", "ratings", "truth values", "lists of numbers", "lists of labels", "words", "names", "texts"
+    )
+    key = next((field for field in keys if re.search("answer|label|correct|gold|target|^cop$", field.key)), None)
+    facts: Facts = frame.facts | {
+        Fact("names of choices"): 30.0,
+        Fact("a list in each record"): 20.0,
+        Fact("texts"): 20.0,
+    }
+    if key:
+        facts[fact("few values", key)] = 30.0
+    fix = (
+        "which of the choices is right cannot be learned from the question alone; write a row for each choice, labelled"
+    )
+    yield Reading("questions with choices", None, {}, facts, frame, fix, unused={"*": ""})
