@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-Offsets = Literal["characters", "utf-16", "bytes", "inclusive", "one-based"]
+Offsets = Literal["characters", "utf-16", "bytes", "inclusive", "one-based", "lf"]
 CODECS = {"utf-16": ("utf-16-le", 2), "bytes": ("utf-8", 1)}  # and bytes of a unit
 MEANINGS = {
     "characters": "they count code points and their ends are exclusive",
@@ -16,6 +16,7 @@ MEANINGS = {
     "bytes": "they count UTF-8 bytes",
     "inclusive": "their ends are inclusive",
     "one-based": "they count from 1",
+    "lf": "a line break \\r\\n counts as one",
 }
 MAX_EXAMINED_SPANS = 2_000  # spans of records that are examined
 MIN_EVIDENCE_SPANS = 3  # distinct spans that are evidence of a convention
@@ -47,6 +48,11 @@ class StatedSpan:
             return self.start, self.end + 1
         if offsets == "one-based":
             return self.start - 1, self.end - 1
+        if offsets == "lf":
+            # Positions of the characters that count, and of the end.
+            counting = [i for i in range(len(text)) if text[i] != "\n" or text[i - 1 : i] != "\r"] + [len(text)]
+            start, end = (counting[at] if 0 <= at < len(counting) else -1 for at in (self.start, self.end))
+            return start, end
         if offsets not in CODECS or (text.isascii() and self.start >= 0):
             return self.start, self.end
         codec, size = CODECS[offsets]
@@ -66,7 +72,8 @@ class StatedSpan:
             return False
         there = text[start:end]
         if self.text is not None:
-            return "".join(self.text.split()).casefold() == "".join(there.split()).casefold()
+            is_alike = there[:1].isspace() == self.text[:1].isspace()
+            return is_alike and "".join(self.text.split()).casefold() == "".join(there.split()).casefold()
         inner = [text[i - 1 : i + 1] for i in (start, end) if 0 < i < len(text)]
         cuts = any(_WORD.match(pair[0]) and _WORD.match(pair[1]) for pair in inner)
         return there == there.strip() and not cuts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +16,7 @@ from seqpipe.init.summary import MOST_LEFT_OUT, DataSummary, spread_records
 
 WRITTEN_TEXTS = 2_000  # texts to write, on which tokenizers are compared
 LIST_FIX = 'write them as JSON, `{"text": …, "labels": ["a", "b"]}` on each line'
+_DECIMALS = re.compile(r"([.,])(\d+)\D*$")  # the last sign of an amount, and the digits after it
 _RESERVED = {"text", "words", "tags", "spans", "where"}  # fields of records with a meaning of their own
 
 
@@ -95,6 +98,8 @@ def _set_target(summary: DataSummary, reading: Reading, names: dict[str, str]) -
             summary.options |= {"labels": name}
             if target.parts.separator != "|":
                 summary.options["separator"] = target.parts.separator
+        elif target.is_a("lists as text"):
+            summary.options |= {"labels": name, "lists": True}
         elif reading.roles[target.name] == "labels" and (name != "labels" or None in target.values):
             summary.options["labels"] = name  # with which a record without labels has none
         summary.multi, summary.why = reading.roles[target.name] == "labels", size
@@ -105,6 +110,11 @@ def _set_target(summary: DataSummary, reading: Reading, names: dict[str, str]) -
     elif reading.learns == "Numbers":
         if target.number:
             summary.options["numbers"] = [name]
+        if target.is_a("amounts"):
+            summary.options["decimal"] = _decimal_sign(target)
+            summary.notes.append(
+                f"the numbers are written as {target.numbers[0]!r}: {summary.options['decimal']} is decimal"
+            )
         summary.target, summary.why = _field_name(name), f"{target.title} has numbers"
     elif reading.learns == "Texts":
         summary.target = _field_name(name)
@@ -116,6 +126,12 @@ def _set_target(summary: DataSummary, reading: Reading, names: dict[str, str]) -
             summary.why += ", of which each is in several rows"
         else:
             summary.why += ": both are different texts"
+
+
+def _decimal_sign(item: Field) -> str:
+    """Return the decimal sign of amounts: the last sign of most, unless three digits follow each."""
+    ends = Counter(match[1] for cell in item.numbers if (match := _DECIMALS.search(cell)) and len(match[2]) != 3)
+    return "comma" if ends[","] > ends["."] else "point"
 
 
 def _set_split(summary: DataSummary, item: Field, name: str) -> None:
@@ -136,10 +152,10 @@ def _field_name(name: str) -> str:
 def _refuse_unreadable(file: DataFile, reading: Reading) -> None:
     """DataError for values that the reader cannot take for what is learned."""
     for item in reading.of("label", "labels", "score"):
-        if item.is_a("lists as text"):
-            raise DataError(f"{file.path}: the cells of {item.title} are lists; {LIST_FIX}")
         if item.number:
             continue
+        if item.is_a("lists as text"):
+            raise DataError(f"{file.path}: {item.title} has lists written as texts; {LIST_FIX}")
         if item.is_a("separated labels"):
             separator = item.parts.separator if item.parts else ""
             raise DataError(f"{file.path}: {item.title} has labels separated by {separator!r}; {LIST_FIX}")

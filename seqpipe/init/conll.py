@@ -335,7 +335,7 @@ def _tagged(
     order = sorted(words, key=frame.fields.index).index(word)
     places = frame.fields.index(word), frame.fields.index(tag)
     facts: Facts = frame.facts | {
-        fact("few values", tag): repeats(tag.size, tag.different),
+        fact("few values", tag): repeats(tag.size, tag.different) if tag.different > 1 else 0.0,
         fact("words", word): min(4.0, 2 * math.log2(word.different / tag.different)),
         Fact("the first of words"): -9.0 * order,
         fact("name of tags", tag): tag.named("tags"),
@@ -349,7 +349,7 @@ def _tagged(
         facts[Fact("most words are outside")] = 12 * min(0.6, outside)
         if not _CHUNKS.isdisjoint(tag.counts):
             facts[Fact("chunks, not entities")] = -25.0
-    elif outside > 0.3:
+    elif outside > 0.3 and tag.different > 1:
         facts |= {fact("tags of entities", tag): 30.0, Fact("names beside O"): 10.0}
     if tag is frame.fields[-1]:
         facts[Fact("the last column")] = 3.0

@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -80,6 +81,11 @@ class DataFile:
     def __init__(self, path: Path, request: Request):
         self.path, self.request = path, request
         self.is_folder = path.is_dir()
+
+    @property
+    def shell(self) -> str:
+        """The path, as a shell reads it."""
+        return shlex.quote(str(self.path))
 
     @cached_property
     def start(self) -> bytes:

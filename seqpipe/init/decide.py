@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,8 @@ MARGIN = 8.0  # bits; a rival that is so near to the best reading is asked about
 MAX_QUESTIONS = 2  # commands of a question
 UNUSED_FILE = Fact("a file beside it with as many lines is not used")
 BESIDE = "as many lines"
+
+NO_LETTERS = re.compile(r"[\W\d_]*")
 
 # Bits that content costs a reading that does not use it, by its kind.
 CONTENT: dict[Kind, float] = {
@@ -262,6 +265,8 @@ def _doubts_of_written(best: Reading, open_fields: Sequence[Field]) -> Iterator[
     (text,), target = texts, targets[0]
     alike = best.facts.get(Fact("lengths go together"), 0.0) + best.facts.get(Fact("words recur"), 0.0)
     is_unnamed = best.frame.header and target.named("target") < 10 <= text.named("text") and text.named("source") < 14
+    if target.named("target") < 10 and not target.is_a("dates") and target.share(NO_LETTERS) > 0.9:
+        yield f"{target.title} has no letters"
     if is_unnamed or (open_fields and target.named("target") < 6 and alike < 10):
         yield f"{target.title} is not named as what is written"
 

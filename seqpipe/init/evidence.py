@@ -67,6 +67,7 @@ class Reading:
     facts: Facts = field(default_factory=dict)
     frame: Frame | None = None
     fix: str = ""
+    line: int = 0  # of the fault, if the file has one
     doubt: str = ""  # a reason to ask whether the reading is meant
     unused: dict[str, str] = field(default_factory=dict)  # fields that need no use, and why
     options: dict[str, object] = field(default_factory=dict)  # of the reader

@@ -88,7 +88,7 @@ def roles_of_texts(texts: Sequence[Field]) -> dict[str, str]:
 
 def media_of(frame: Frame) -> list[Field]:
     """Return the fields of pictures or sounds: their files, or their content."""
-    return [field for field in frame.get("media", "files") if field.is_a("media") or field.filled[0][-1].isalpha()]
+    return [field for field in frame.get("media", "files") if field.is_a("media") or "#" not in field.filled[0]]
 
 
 def read_labels(file: DataFile, frame: Frame) -> Iterator[Reading]:

@@ -6,7 +6,6 @@ import codecs
 import contextlib
 import io
 import itertools
-import re
 import tempfile
 import unicodedata
 from collections import defaultdict
@@ -29,14 +28,9 @@ from seqpipe.init.summary import DataSummary, Task, count, head_for, reader_of, 
 SPREADSHEETS = (".xlsx", ".xls", ".ods", ".xlsb", ".xlsm")
 PARQUET = b"PAR1"
 CODE_PAGES = ("cp1252", "cp1250", "cp1254", "cp1257", "mac_roman", "cp437")  # the last two decode any bytes
-# A Latin letter beside a letter of another alphabet or a sign that is not a punctuation mark, or a capital after a
-# small letter: as a text looks in a code page that is not its own.
-_ODD = re.compile(
-    "[A-Za-z][\u0370-\u06ff\u0e00-\u0e7f\xa4-\xa9\xac\xae-\xb3\xb5\xb6\xb8-\xba\xbc-\xbe\xd7\xf7\u2190-\u25ff]"
-    "|[\u0370-\u06ff\u0e00-\u0e7f\xa6\xa8\xac\xaf\xb3\xb5\xb6\xb8\xb9\xbe\xd7\xf7\u2190-\u25ff][A-Za-z]"
-    "|[a-z][\xc0-\xdeĄĆĘŁŃŚŹŻČĎĚŇŘŠŤŮŽŐŰĞİŞŒŸ]|[\x80-\x9f]"
-)
+_RARE_SIGNS = {*"¤¦¨¬¯±²³µ¶¸¹¼½¾×÷ºª"}
 EXAMINED_BYTES = 10_000_000  # read at once
+MOST_ODD = 0.15  # of the characters that are not ASCII, in the usual code page
 ENCODING_SAMPLE_BYTES = 50_000  # bytes of lines that are not ASCII, by which an encoding is recognised
 PEEK = 1_000  # records that are read as a test
 MAX_ACCOUNT_LINES = 3  # about what stays unused
@@ -48,6 +42,7 @@ OF_RECORDS = (
     labels.read_scores,
     pairs.read_pairs,
     pairs.read_media,
+    pairs.read_numbered_files,
     pairs.read_inflection,
     pairs.read_numbers_to_write,
     pairs.read_preferences,
@@ -164,8 +159,8 @@ def _summarise(data: Path, request: Request) -> DataSummary:
 
 def _refusal(file: DataFile, reading: Reading) -> str:
     """Return the message of a reading that refuses a file."""
-    if reading.name.startswith(f"{file.path}:"):
-        return f"{reading.name}: {reading.fix.partition(': ')[2] if reading.fix.startswith('line ') else reading.fix}"
+    if reading.line:
+        return f"{file.path}:{reading.line}: {reading.fix}"
     return f"{file.path}: is {reading.name}; {reading.fix}"
 
 
@@ -258,17 +253,41 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
     except ImportError as error:
         fix = "pip install charset-normalizer, or convert the file to UTF-8"
         raise EnvError(f"{data}: is not in UTF-8, and charset-normalizer is not installed: {fix}") from error
-    names = [match.encoding for match in from_bytes(lines) if not match.encoding.startswith(("utf_16", "utf_32"))]
+    # A few bytes over 127 among Latin letters are Latin letters and signs.
+    is_latin = sum(byte > 127 for byte in lines) < 0.15 * len(lines)
+    others = ("utf", "big5", "cp9", "gb", "shift", "euc", "johab", "iso2022") if is_latin else ("utf",)
+    names = [match.encoding for match in from_bytes(lines) if not match.encoding.startswith(others)]
+    oddness: dict[str, int] = {}
     texts: dict[str, str] = {}
-    for name in (*names, *CODE_PAGES):
+    for name in (*names, *CODE_PAGES) if is_latin or not names else names:
         with contextlib.suppress(UnicodeError):
             texts[name] = lines.decode(name)
-    odd = {name: sum(bool(_ODD.search(word)) for word in text.split()) for name, text in texts.items()}
-    best = next((name for name in names if not odd[name]), None)
-    if best is None or sum(byte > 127 for byte in lines) < 0.15 * len(lines):
-        # Short texts in Latin letters look like many code pages: of those, the one with the fewest odd signs is meant.
-        best = min(odd, key=lambda name: (odd[name], name != "cp1252"))
-    return best, [name for name in names if odd[name] == odd[best] and texts[name] != texts[best]][:2]
+            oddness[name] = _oddness(texts[name], is_latin)
+    best = min(oddness, key=lambda name: (oddness[name], name != "cp1252"))
+    if is_latin and oddness.get("cp1252", len(lines)) < MOST_ODD * sum(byte > 127 for byte in lines):
+        best = "cp1252"
+    return best, [name for name in names if oddness.get(name) == oddness[best] and texts[name] != texts[best]][:2]
+
+
+def _oddness(text: str, is_latin: bool) -> int:
+    """Return the number of odd characters of a text, as it looks in a code page that is not its own.
+
+    Control characters and signs that are no punctuation are odd, capitals after small letters, and letters beside
+    those of another script.
+    """
+    odd = 0
+    for i, character in enumerate(text):
+        if character.isascii():
+            continue
+        script = unicodedata.name(character, "NONE").split()[0]
+        near = [part for part in (text[max(0, i - 1) : i], text[i + 1 : i + 2]) if part.isalpha()]
+        if "\x80" <= character <= "\x9f" or "\u2190" <= character < "\u2400" or character in _RARE_SIGNS:
+            odd += 2
+        elif character.isalpha() and script == "LATIN":
+            odd += character.isupper() and text[max(0, i - 1) : i].islower()
+        elif character.isalpha():
+            odd += 3 if is_latin else any(map(str.isascii, near))
+    return odd
 
 
 def _summarise_copy(data: Path, look: Callable[[Path], DataSummary], lines: Iterable[str]) -> DataSummary:

@@ -404,6 +404,9 @@ def summarise_annotations(summary: DataSummary, data: Path, kinds: Sequence[str]
     summary.saw = f"{reader.form.of}, {texts:,} texts"
     if reader.omitted:
         summary.saw += f"; {reader.omitted:,} others, rejected or without annotations, are left out"
+    if reader.differing:
+        rule = "the ground truth counts, or else the last annotation that was not cancelled"
+        summary.notes.append(f"annotators differ on {reader.differing:,} texts: {rule}")
     if "question" in rows[0]:
         return summarise_answers(summary, data)
     if "target" in rows[0]:

@@ -146,6 +146,17 @@ def read_media(file: DataFile, frame: Frame) -> Iterator[Reading]:
             yield _pair("pictures or sounds with their texts", file, frame, roles, facts)
 
 
+def read_numbered_files(file: DataFile, frame: Frame) -> Iterator[Reading]:
+    """Texts of pictures whose file names have the number of the text after them, as Flickr8k's."""
+    numbered = [field for field in frame.get("files") if "#" in field.filled[0]]
+    if not numbered or len(frame.fields) > 2 or not frame.get("texts", "repeated texts"):
+        return
+    facts: Facts = frame.facts | {fact("media", numbered[0]): CAP, Fact("texts"): 30.0}
+    command = f"sed -E 's/#[0-9]+//' {file.shell} > {file.path.stem}-paths.tsv"
+    fix = f"remove the numbers after the names of the files: `{command}`"
+    yield Reading("pictures with several texts", None, {numbered[0].name: "media"}, facts, frame, fix)
+
+
 def read_inflection(file: DataFile, frame: Frame) -> Iterator[Reading]:
     """A lemma, its features and the form to write, as of UniMorph and SIGMORPHON."""
     for features in frame.get("features"):
@@ -246,7 +257,7 @@ def read_preferences(file: DataFile, frame: Frame) -> Iterator[Reading]:
             what = next((what for _, what in _TURNS if what in (prompt.values[0] or [{}])[0]), "value")
             source = f'[.{prompt.name}[].{what}] | join("\\n")'
             query = f"{frame.jq_items} | {{text: ({source}), target: .{good.name}}}"
-            fix = f"write pairs of them: `jq -c '{query}' {file.path} > {file.path.stem}-pairs.jsonl`"
+            fix = f"write pairs of them: `jq -c '{query}' {file.shell} > {file.path.stem}-pairs.jsonl`"
     roles = {good.name: "target"} | ({prompt.name: "turns"} if prompt else {})
     unused |= {field.name: "" for field in frame.fields if field.is_a("lists of objects")}
     yield Reading("preferred and rejected answers", None, roles, facts, frame, fix, unused=unused)

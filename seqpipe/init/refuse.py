@@ -14,7 +14,7 @@ from typing import Any
 
 from seqpipe.errors import DataError
 from seqpipe.files import open_file
-from seqpipe.init.datafile import UNUSED_SIGN, DataFile, Frame
+from seqpipe.init.datafile import LONG_SIGNS, UNUSED_SIGN, DataFile, Frame
 from seqpipe.init.evidence import CAP, Fact, Facts, Reading, each, fact, pair_facts
 from seqpipe.init.fields import Field, kinds_of, spread
 from seqpipe.init.labels import TEXTS, texts_of, textual
@@ -151,7 +151,7 @@ def read_sound_ids(file: DataFile, frame: Frame) -> Iterator[Reading]:
     if len(texts) > 1:
         facts |= pair_facts(texts[0], texts[-1])
     column, out = texts[-1].number, f"{file.path.stem}-paths.csv"
-    command = f"awk -F'|' '{{print \"wavs/\" $1 \".wav|\" ${column}}}' {file.path} > {out}"
+    command = f"awk -F'|' '{{print \"wavs/\" $1 \".wav|\" ${column}}}' {file.shell} > {out}"
     fix = f"write the paths of the sounds: `{command}`"
     unused = {field.name: "the same transcript, not written out" for field in frame.fields}
     yield Reading("identifiers of sounds and their transcripts", None, {}, facts, frame, fix, unused=unused)
@@ -217,7 +217,7 @@ def read_other_json(file: DataFile) -> Iterator[Reading]:
     if use == "json" and len(lists) > 1 and (names & SPLITS or len(big) > 1):
         listed = ", ".join(f"{key!r} ({len(items):,})" for key, items in lists[:5])
         key = lists[0][0]
-        command = f"jq '.{key}' {file.path} > {key.rpartition('.')[2]}.json"
+        command = f"jq '.{key}' {file.shell} > {key.rpartition('.')[2]}.json"
         fix = f"make a file of each that is meant, for instance with `{command}`"
         yield _refusal(f"several lists of objects: {listed}", {Fact("several lists"): 150.0}, fix)
     elif isinstance(value, dict) and not lists and use == "json":
@@ -245,9 +245,9 @@ def read_joined_texts(file: DataFile, frame: Frame) -> Iterator[Reading]:
     longest = max((field.characters for field in frame.get("texts", "repeated texts", "names")), default=0.0)
     for field in frame.get("lists of texts"):
         if frame.is_json and field.characters > 1.2 * longest and field.words > 4:
-            facts = frame.facts | {fact("a list longer than the texts", field): 2 * CAP + 20}
+            facts = frame.facts | {fact("a list longer than the texts", field): CAP + 10}
             query = f'{frame.jq_items} | .{field.name} |= join(" ")'
-            command = f"jq -c '{query}' {file.path} > {file.path.name.partition('.')[0]}-texts.jsonl"
+            command = f"jq -c '{query}' {file.shell} > {file.path.name.partition('.')[0]}-texts.jsonl"
             fix = f"make one text of each list, for instance with `{command}`"
             yield _refusal(f"a file in which {field.title} is a list of texts", facts, fix, frame)
 
@@ -258,10 +258,10 @@ def _conversion(file: DataFile, value: Any) -> str:
     parts, out = list(items.values()), f"{file.path.stem}.jsonl"
     for key, part in items.items():
         if isinstance(part, list) and part and isinstance(part[0], list):
-            command = f"jq -c '.{key}[] | {{text: .[0], label: .[1]}}' {file.path} > {key or file.path.stem}.jsonl"
+            command = f"jq -c '.{key}[] | {{text: .[0], label: .[1]}}' {file.shell} > {key or file.path.stem}.jsonl"
             return f"; make objects of the lists in it, for instance with `{command}`"
     if isinstance(value, list) and all(isinstance(part, str) for part in parts[0]):
-        command = f"jq -c '.[] | {{text: .}}' {file.path} > {out}"
+        command = f"jq -c '.[] | {{text: .}}' {file.shell} > {out}"
         return f"; for a language model, `{command}` writes an object for each text"
     are_objects = all(isinstance(part, dict) for part in parts)
     has_objects = are_objects and any(isinstance(item, dict) for part in parts for item in part.values())
@@ -271,7 +271,7 @@ def _conversion(file: DataFile, value: Any) -> str:
         read = f'pandas.read_json("{file.path}")'
         command = f'python3 -c \'import pandas; {read}.to_json("{out}", orient="records", lines=True)\''
         return f"; if these are columns, turn them into records, for instance with `{command}`"
-    return f"; `jq -c '.[]' {file.path} > {out}` writes each of its objects on a line" if are_objects else ""
+    return f"; `jq -c '.[]' {file.shell} > {out}` writes each of its objects on a line" if are_objects else ""
 
 
 def read_other_lines(file: DataFile) -> Iterator[Reading]:
@@ -291,9 +291,13 @@ def read_other_lines(file: DataFile) -> Iterator[Reading]:
         if number > 0.95 * len(lines):
             cat = "zcat" if file.path.suffix == ".gz" else "cat"
             out = f"{file.path.name.partition('.')[0]}.tsv"
-            command = rf"{cat} {file.path} | sed -E 's/^{first}: *(.*) {second}: */\1\t/' > {out}"
+            command = rf"{cat} {file.shell} | sed -E 's/^{first}: *(.*) {second}: */\1\t/' > {out}"
             fix = f"separate them by a tab: `{command}`"
             yield _refusal(f"pairs of texts after {first}: and {second}:", {Fact("marks in every line"): 3 * CAP}, fix)
+    if file.sign in LONG_SIGNS:
+        command = f"sed 's/{file.sign}/\\t/g' {file.shell} > {file.path.name.partition('.')[0]}-columns.tsv"
+        facts = {Fact("a sign in every line", (file.sign,)): 2 * CAP, Fact("every line"): CAP}
+        yield _refusal(f"a table with {file.sign!r} between its columns", facts, f"write tabs: `{command}`")
     text = file.text[:200_000]
     between = re.findall(r"<(\w+)[^<>]*>[^<>]+</\1>", text)
     if len(between) > 0.5 * len(text.splitlines()) or share(r"\s*<[A-Za-z?!/][^<>]*>") > 0.5:
@@ -334,14 +338,16 @@ def read_faulty_tables(file: DataFile) -> Iterator[Reading]:
                 start = rows.line_num + 1
         except csv.Error as error:
             if file.is_whole and "expected after" not in str(error) and sign in file.filled[0]:  # a quote within a text
-                fix = f'line {start}: a quote opens in this line and is not closed; close it, or write it twice: ""'
-                yield _refusal(f"{file.path}:{start}", {Fact("an open quote"): 100.0}, fix)
+                fix = 'a quote opens in this line and is not closed; close it, or write a quote within a text twice: ""'
+                facts = {Fact("an open quote"): 100.0}
+                yield Reading("a table with an open quote", None, {}, facts, fix=fix, line=start)
                 return
     for frame in file.frames:
         if frame.first_width not in (1, len(frame.fields)) and frame.first_width and frame.groups is None:
             problem = f"the first line has {frame.first_width} cells, but the rows have {len(frame.fields)}"
             fix = f"{problem}; name every column in it, or leave it out"
-            yield _refusal(f"{file.path}:1", frame.facts | {Fact("another first line"): 100.0}, fix, frame)
+            facts = frame.facts | {Fact("another first line"): 100.0}
+            yield Reading("a table with another first line", None, {}, facts, frame, fix, line=1)
 
 
 def refuse_useless(summary: DataSummary, data: Path) -> None:

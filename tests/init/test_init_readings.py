@@ -15,7 +15,6 @@ from tiny_pipelines import command_line, fail_with, seqpipe, succeed
 
 from seqpipe import OpenChoiceError, Pipeline
 from seqpipe.config import loader
-
 from seqpipe.init.summary import size_of
 
 URGENT = "text,label,urgent\n" + "some words here,bill,1\nother words,card,0\nmore words of it,card,1\n" * 20

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from .json import Item, json_items, parse_json
 from .objects import SpanError, SpansReader
 
 USER_SAYS = "_usersays_"  # in the names of Dialogflow's files, after the intent
+USERS = {"user", "human", "system", "prompter", "tool", "customer"}  # speakers whose turns are not learned
 SAMPLE_ITEMS = 50  # items by which the form of a file is recognised
 Place = tuple[Any, tuple[Any, ...], tuple[str, ...]]  # a value, objects around it, keys that a `*` stood for
 _RASA = re.compile(
@@ -34,9 +35,9 @@ class Form:
     """One form: paths to what a record consists of.
 
     A path is keys and positions in lists, separated by dots: `[]` is every item of a list, `*` every key of an object,
-    `^` the object around, `{0}` the first key that a `*` stood for; an empty path is the value itself. Of alternatives,
-    separated by a bar, the first that leads to a value counts. Paths begin at a text: at `each` within an item of the
-    list `lists`.
+    `chosen` the annotation of a list that counts, `^` the object around, `{0}` the first key that a `*` stood for; an
+    empty path is the value itself. Of alternatives, separated by a bar, the first that leads to a value counts. Paths
+    begin at a text: at `each` within an item of the list `lists`.
     """
 
     of: str  # origin of such files, for people
@@ -53,10 +54,12 @@ class Form:
     words: str = ""
     tags: str = ""  # path of the tags of words, in BILOU
     target: str = ""  # path of the text to write
+    turns: bool = False  # whether places are turns of a chat; one of an assistant is the target for those before it
     question: str = ""  # path of a question on the passage at `text`
     answers: str = ""  # path of its answers, which may have no offsets
     keep: str = ""  # path and value that an item must have, such as `answer=accept`; others are left out
     needs: tuple[str, ...] = ()  # paths that most items have, by which the form is recognised beside the text
+    several: str = ""  # path of the list of a text's annotations, of which `chosen` counts
     plain: bool = False  # whether nothing but few short labels of different texts tells the form from other lists
 
 
@@ -81,11 +84,11 @@ FORMS = {
     "massive": Form(of="MASSIVE's JSON", text="annot_utt", markup=_MASSIVE, labels="intent",
         needs=("utt", "annot_utt")),
     "label-studio": Form(of="Label Studio's JSON", text="data.text|data.*",
-        spans="annotations.0.result.[].value.start.^|completions.0.result.[].value.start.^",
+        spans="annotations.chosen.result.[].value.start.^|completions.chosen.result.[].value.start.^",
         kind="labels.[]|hypertextlabels.[]",
-        labels="annotations.0.result.[].value.choices.[]|completions.0.result.[].value.choices.[]",
-        keep="annotations.0.result|completions.0.result",
-        needs=("data", "annotations.0.result|completions.0.result")),
+        labels="annotations.chosen.result.[].value.choices.[]|completions.chosen.result.[].value.choices.[]",
+        keep="annotations.chosen.result|completions.chosen.result",
+        several="annotations|completions", needs=("data", "annotations.chosen.result|completions.chosen.result")),
     "prodigy": Form(of="Prodigy's JSON Lines", text="text", spans="spans.[]", labels="accept.[]",
         keep="answer=accept", needs=("answer", "_input_hash|_task_hash|_view_id|tokens|options", "spans|accept")),
     "spacy": Form(of="spaCy's pairs of text and annotations", lists="annotations|", text="0", spans="1.entities.[]",
@@ -106,6 +109,8 @@ FORMS = {
         needs=("query_text|question|query", "^.context_text|^.context|^.passage")),
     "text-to-sql": Form(of="questions with their SQL, as in text2sql-data", each="sentences.[]", text="text",
         target="^.sql.0", needs=("^.sql.0",)),
+    "chats": Form(of="chats", each="messages.[]|conversations.[]|conversation.[]|dialogue.[]|dialog.[]|chat.[]",
+        text="content|value|text|utterance", turns=True, needs=("role|from|speaker|author|user",)),
     "pairs": Form(of="lists of a text and its label", lists="data|", text="0", labels="1.[]|1", needs=("1",),
         plain=True),
     "lists": Form(of="lists of texts by their labels", lists="intents.*|*", labels="{0}", plain=True),
@@ -140,9 +145,25 @@ def _step(place: Place, step: str) -> list[Place]:
             return [(part, (*around, value), (*keys, key)) for key, part in value.items()]
         return [(value[step], (*around, value), keys)] if step in value else []
     if isinstance(value, list):
+        if step == "chosen":
+            chosen = _chosen(value)
+            return [] if chosen is None else [(chosen, around, keys)]
         parts = value if step == "[]" else value[int(step) :][:1] if step.isdigit() else []
         return [(part, around, keys) for part in parts]
     return []
+
+
+def _chosen(annotations: list[Any]) -> dict[str, Any] | None:
+    """Return the annotation of a text that counts: the ground truth, or the last that was not cancelled."""
+    kept = [item for item in annotations if isinstance(item, dict) and not item.get("was_cancelled")]
+    return next((item for item in kept if item.get("ground_truth")), kept[-1] if kept else None)
+
+
+def _differ(annotations: list[Any]) -> bool:
+    """Return whether annotators of a text differ, those of cancelled annotations aside."""
+    kept = [item for item in annotations if isinstance(item, dict) and not item.get("was_cancelled")]
+    values = [[part.get("value") for part in item.get("result") or [] if isinstance(part, dict)] for item in kept]
+    return any(value != values[0] for value in values)
 
 
 def _values(place: Place, path: str) -> list[Any]:
@@ -180,6 +201,7 @@ class Annotations(SpansReader):
             there = f"there is: {', '.join(FORMS)}"
             raise UsageError(f"annotations.form: no form is named {form!r}{did_you_mean(form, FORMS)}; {there}")
         self.form, self.encoding, self.omitted = FORMS[form], check_encoding(encoding), 0
+        self.differing = 0  # texts on which annotators differ
         self.offsets = offsets or self.form.offsets
         self.empty_message = f"there is no text in this file in the form of {self.form.of}"
 
@@ -302,14 +324,19 @@ class Annotations(SpansReader):
 
     def items(self, path: Path) -> Iterator[Record]:
         for place, where in self.places(path):
+            if self.form.several and any(map(_differ, _values(place, self.form.several))):
+                self.differing += 1
             if self._is_rejected(place):
                 self.omitted += 1
             else:
                 yield from self.read_item(self._record, place, where)
 
     def _is_rejected(self, place: Place) -> bool:
-        """Return whether an annotator rejected a text, or did not annotate all its words."""
+        """Return whether an annotator rejected a text, or did not annotate all its words; or a turn is no answer."""
         form = self.form
+        if form.turns:
+            _, before = self._turns(place)
+            return not before or str(_first(place, form.needs[0])).lower() in USERS
         path, _, wanted = form.keep.partition("=")
         kept = _first(place, path)
         words, tags = _values(place, form.words), _values(place, form.tags)
@@ -324,6 +351,8 @@ class Annotations(SpansReader):
         if form.question:
             answers = self.answers_of([*self._answers(place, text, where)], text, where)
             return {"question": _first(place, form.question), "context": text, "answers": answers}
+        if form.turns:
+            return {"text": "\n".join(self._turns(place)[1]), "target": text}
         record: Record = {"text": text}
         if form.words:
             tags = [str(tag) for tag in _values(place, form.tags)]
@@ -351,6 +380,13 @@ class Annotations(SpansReader):
             if len(record["labels"]) == 1:
                 record["label"] = record["labels"][0]
         return record
+
+    def _turns(self, place: Place) -> tuple[str, list[str]]:
+        """Return the text of a turn, and those of the turns before it in its chat."""
+        turn, around, keys = place
+        chat = find((around[-1], around[:-1], keys), self.form.each)
+        before = takewhile(lambda part: part[0] is not turn, chat)
+        return self.text_of(place)[0], [text for part in before if (text := self.text_of(part)[0])]
 
     def _stated_spans(self, place: Place, text: str, where: str) -> Iterator[Any]:
         """Yield the spans of a text as the file states them, and items that state none as they are."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import csv
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -23,6 +25,8 @@ from . import (
     parse_number,
 )
 
+_UNIT = re.compile(r"[^-+.,0-9]")  # signs of amounts that are no part of the number
+_NUMPY_ITEM = re.compile(r"'((?:[^'\\]|\\.)*)'|\"([^\"]*)\"")
 Row = dict[str, Any]  # cells, and paths of files, by the names of their columns
 _FLAGS = {**dict.fromkeys(("1", "1.0", "true", "yes"), True), **dict.fromkeys(("0", "0.0", "false", "no", ""), False)}
 
@@ -42,7 +46,10 @@ class TableOptions:
         tags: Column of a tag for each word.
         sentence: Column of a file with one word and its tag in each row: a sentence begins where its cell is neither
             empty nor equal to the one before.
+        lists: Whether the cells of words, tags and labels are lists as Python or JSON writes them.
         numbers: Numeric columns.
+        decimal: Decimal sign of amounts such as €1,234.50 or 12,5 %, whose other signs are left out; null: the columns
+            have plain numbers.
         files: Columns that name files, such as pictures, relative to the folder of the data file.
         columns: Names of all columns, in order, for a file without a header line; _ skips a column.
         encoding: Encoding of the file, such as cp1252 or utf-16.
@@ -56,10 +63,24 @@ class TableOptions:
     words: str | None = None
     tags: str | None = None
     sentence: str | None = None
+    lists: bool = False
     numbers: list[str] = field(default_factory=list)
+    decimal: Literal["point", "comma"] | None = None
     files: list[str] = field(default_factory=list)
     columns: list[str] | None = None
     encoding: str = "utf-8"
+
+
+def _items(cell: str, place: str) -> list[str]:
+    """Return the items of a list that Python, JSON or numpy wrote; DataError for another cell."""
+    try:
+        items = ast.literal_eval(cell.strip() or "[]")
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        items = None
+    if isinstance(items, (list, tuple)) and all(isinstance(item, str) for item in items):
+        # Python joins strings without commas between them, as numpy writes lists: the items are read one by one.
+        return [a or b for a, b in _NUMPY_ITEM.findall(cell)] if len(items) == 1 else list(items)
+    raise DataError(f"{place} is not a list of strings: {cell[:40]!r}; write one such as ['a', 'b']")
 
 
 class Csv(FileReader, FileFields):
@@ -80,6 +101,7 @@ class Csv(FileReader, FileFields):
     ):
         super().__init__(encoding=table.encoding)
         self.separator, self.numbers, self.columns = table.separator, table.numbers, table.columns
+        self.lists, self.decimal = table.lists, table.decimal
         self.delimiter, self.quote = "\t" if delimiter == "tab" else delimiter, quote
         self.tagging, self.indicators, self.file_fields = tagging, table.indicators, table.files
         text = None if table.words else table.text
@@ -193,13 +215,18 @@ class Csv(FileReader, FileFields):
         if "label" in record and not record["label"].strip():
             column = self.roles["label"]
             raise DataError(f"{where}: the label in column {column!r} is empty; write one, or remove the row")
+        for role in ("words", "tags", "labels"):
+            if self.lists and role in record:
+                record[role] = _items(record[role], f"{where}: the cell in column {self.roles[role]!r}")
         if "words" in record:
-            record = {"text": " ".join(record["words"].split())} | record | {"words": record["words"].split()}
+            words = record["words"] if self.lists else record["words"].split()
+            record = {"text": " ".join(words)} | record | {"words": words}
             if not record["words"]:
                 raise DataError(f"{where}: there is no word in column {self.roles['words']!r}; remove the row")
         if "tags" in record:
             hint = f" in {self.roles['tags']!r}"
-            record["tags"] = self.tagging.of_words(record["words"], record["tags"].split(), where, hint)
+            tags = record["tags"] if self.lists else record["tags"].split()
+            record["tags"] = self.tagging.of_words(record["words"], tags, where, hint)
         if self.indicators:
             flags = {column: _FLAGS.get(row[column].strip().lower()) for column in self.indicators}
             for column in flags:
@@ -207,7 +234,7 @@ class Csv(FileReader, FileFields):
                     problem = f"{row[column]!r} in column {column!r} is neither 0 nor 1"
                     raise DataError(f"{where}: {problem}; correct it, or remove the column from `indicators`")
             record["labels"] = [column for column, is_set in flags.items() if is_set]
-        elif "labels" in record:
+        elif "labels" in record and not self.lists:
             cell = record["labels"]
             labels = record["labels"] = [label.strip() for label in cell.split(self.separator)] if cell.strip() else []
             if "" in labels or len({*labels}) < len(labels):
@@ -216,7 +243,10 @@ class Csv(FileReader, FileFields):
         values: dict[str, Any] = dict(row)
         for column in self.numbers:
             place = f"{where}: {row[column]!r} in column {column!r}"
-            values[column] = parse_number(row[column], place, "remove the column from `numbers`")
+            cell = row[column]
+            if self.decimal:
+                cell = _UNIT.sub("", cell.replace("." if self.decimal == "comma" else ",", "")).replace(",", ".")
+            values[column] = parse_number(cell, place, "remove the column from `numbers`")
         reserved = {*record, *(RESERVED_FIELDS if "text" in record else ("where",))}
         others = ((column, value) for column, value in values.items() if column not in self.used)
         return record | {f"source_{key}" if key in reserved else key: value for key, value in others}

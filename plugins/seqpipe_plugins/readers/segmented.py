@@ -24,23 +24,38 @@ class Segmented(LineReader):
             word contains no blank.
         tag: What separates a word and its tag, such as / in dog/NN: then a record has `words` and `tags`. Null: the
             words have no tags.
+        label: What separates the words and the label of their line, such as <=>. Null: lines have no labels.
         encoding: Encoding of the file, such as cp1252 or utf-16.
     """
 
-    fields = ("text", "spans", "where")
+    fields = ("text", "spans", "label", "where")
 
     def __init__(
-        self, *, joiner: str = "", syllables: str | None = None, tag: str | None = None, encoding: str = "utf-8"
+        self,
+        *,
+        joiner: str = "",
+        syllables: str | None = None,
+        tag: str | None = None,
+        label: str | None = None,
+        encoding: str = "utf-8",
     ):
         super().__init__(encoding=encoding)
         if syllables is not None and (not syllables or syllables.isspace()):
             raise UsageError(f"segmented.syllables: {syllables!r} cannot be within words; write _, or null")
         if tag is not None and (not tag or tag.isspace()):
             raise UsageError(f"segmented.tag: {tag!r} cannot follow words; write / or _, or null")
-        self.joiner, self.syllables, self.tag = joiner, syllables, tag
+        if label is not None and not label.strip():
+            raise UsageError(f"segmented.label: {label!r} cannot separate a label; write a sign such as <=>, or null")
+        self.joiner, self.syllables, self.tag, self.label = joiner, syllables, tag, label
 
     def parse(self, line: str, where: str) -> Record:
         words, tags, spans, start = [], [], [], 0
+        named = {}
+        if self.label is not None:
+            line, _, label = (part.strip() for part in line.rpartition(self.label))
+            if not line or not label:
+                raise DataError(f"{where}: there is no label after {self.label!r} in this line; write one")
+            named = {"label": label}
         for item in line.split():
             word, tag = item, ""
             if self.tag is not None:
@@ -53,7 +68,8 @@ class Segmented(LineReader):
             spans.append({"start": start, "end": start + len(word), "label": WORD_LABEL})
             start += len(word) + len(self.joiner)
         text = self.joiner.join(words)
-        return {"text": text, "spans": spans} if self.tag is None else {"text": text, "words": words, "tags": tags}
+        record = {"text": text, "spans": spans} if self.tag is None else {"text": text, "words": words, "tags": tags}
+        return record | named
 
     def _word(self, word: str, where: str) -> str:
         if len(word) > LONGEST_WORD:
