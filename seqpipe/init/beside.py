@@ -262,7 +262,7 @@ def _summarise_dialogflow(file: DataFile, reading: Reading) -> DataSummary:
 
 def _summarise_sounds(file: DataFile, reading: Reading) -> DataSummary:
     summary = DataSummary(
-        "sounds", label_kind="Texts", fields=["audio"], saw="a folder of sounds and their transcripts"
+        "sounds", label_kind="Texts", media="sound", fields=["audio"], saw="a folder of sounds and their transcripts"
     )
     for record in spread_records(summary, file.path):
         summary.records += 1

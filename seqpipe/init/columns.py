@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from seqpipe.errors import DataError
@@ -17,6 +18,7 @@ from seqpipe.init.summary import MOST_LEFT_OUT, DataSummary, spread_records
 WRITTEN_TEXTS = 2_000  # texts to write, on which tokenizers are compared
 LIST_FIX = 'write them as JSON, `{"text": …, "labels": ["a", "b"]}` on each line'
 _DECIMALS = re.compile(r"([.,])(\d+)\D*$")  # the last sign of an amount, and the digits after it
+_SOUND = re.compile(r".*\.(wav|mp3|flac|ogg|m4a|opus)|(UklGR|SUQz|T2dnUw|ZkxhQ).*", re.I | re.DOTALL)
 _RESERVED = {"text", "words", "tags", "spans", "where"}  # fields of records with a meaning of their own
 
 
@@ -35,10 +37,13 @@ def summarise_fields(file: DataFile, reading: Reading) -> DataSummary:
     _set_target(summary, reading, names)
     for item in reading.of("split"):
         _set_split(summary, item, names[item.name])
-    if reading.of("media"):
-        summary.options |= {"text": None, "files": [names[reading.of("media")[0].name]]}
-        if reading.of("media")[0].is_a("media"):
-            del summary.options["files"]
+    for item in reading.of("media"):
+        is_sound = _SOUND.fullmatch(item.filled[0]) is not None
+        summary.media = "sound" if is_sound else "picture"
+        summary.options["text"] = None
+        if item.is_a("files"):
+            summary.options["files"] = [names[item.name]]
+            _refuse_missing_files(file, item)
     summary.fields = [names[item.name] for item in reading.of("media")] or [
         "text" if item in reading.of("text") else _field_name(names[item.name])
         for item in reading.of("text", "text_pair")
@@ -124,8 +129,21 @@ def _set_target(summary: DataSummary, reading: Reading, names: dict[str, str]) -
             summary.why = f"{target.title} is written from {texts[0].title} and the features in {texts[1].title}"
         elif texts and texts[0].is_a("repeated texts"):
             summary.why += ", of which each is in several rows"
-        else:
+        elif texts:
             summary.why += ": both are different texts"
+
+
+def _refuse_missing_files(file: DataFile, item: Field) -> None:
+    """DataError if the files that a field names are not where their paths lead from the folder of the data file."""
+    names = item.filled[:100]
+    missing = [name for name in names if not (file.path.parent / name).is_file()]
+    if len(missing) < len(names):
+        return
+    found = next(file.path.parent.rglob(Path(names[0]).name), None)
+    fix = "put the data file into the folder that the paths begin at"
+    if found is not None:
+        fix = f"the first is {found.relative_to(file.path.parent)}: write such paths"
+    raise DataError(f"{file.path}: {item.title} names files that are not there, such as {names[0]}; {fix}")
 
 
 def _decimal_sign(item: Field) -> str:
@@ -233,7 +251,8 @@ def _count(summary: DataSummary, file: DataFile, reading: Reading) -> None:
         # One word to another, as in spelling and inflection, and texts without blanks, such as dates.
         summary.is_word = bool(texts_of) and texts_of[0].words <= 1.2 and not texts_of[0].is_unspaced
         summary.written = written[:: 1 + len(written) // WRITTEN_TEXTS]
-        summary.notes.append(f"texts with a text to write each: {field!r} is learned from 'text'")
+        source = "text" if texts_of else summary.fields[0]
+        summary.notes.append(f"texts with a text to write each: {field!r} is learned from {source!r}")
         summary.unspaced = summary.is_word or blanks < summary.records / 2
     summary.unspaced = summary.unspaced or any(text.is_unspaced for text in reading.of("text", "text_pair"))
     left_out = len(summary.left_out or [])

@@ -12,7 +12,7 @@ from seqpipe.errors import DataError, OpenChoiceError, did_you_mean
 from seqpipe.init.datafile import DataFile, Frame
 from seqpipe.init.evidence import Fact, Facts, Reading, Request, strongest
 from seqpipe.init.fields import Field, Kind, kinds_of
-from seqpipe.init.summary import head_for
+from seqpipe.init.summary import MOST_LEFT_OUT, head_for
 
 MARGIN = 8.0  # bits; a rival that is so near to the best reading is asked about
 MAX_QUESTIONS = 2  # commands of a question
@@ -151,7 +151,9 @@ def decide(file: DataFile, readings: Sequence[Reading]) -> Decision:
         }
     unused, _ = account(best)
     decision = Decision(best, unused=unused)
-    decision.others = [reading for reading in ranked[1:] if reading.learns and _learns_other(reading, best)]
+    decision.others = [
+        reading for reading in ranked[1:] if reading.learns and _learns_other(reading, best) and _is_filled(reading)
+    ]
     if request.is_open and best.learns:
         decision.rivals = [*_rivals(best, ranked[1:])]
         decision.doubts = [*_doubts(decision, ranked)]
@@ -181,6 +183,11 @@ def _rivals(best: Reading, ranked: Sequence[Reading]) -> Iterator[Reading]:
 
 def _positive(facts: Facts) -> set[Fact]:
     return {fact for fact, bits in facts.items() if bits > 0}
+
+
+def _is_filled(reading: Reading) -> bool:
+    """Return whether nearly all records have what is learned, so that its command works."""
+    return all(item.size > (1 - MOST_LEFT_OUT) * len(item.values) for item in reading.of("label", "score", "target"))
 
 
 def _learns_other(reading: Reading, best: Reading) -> bool:
@@ -379,7 +386,10 @@ def options_of(reading: Reading) -> list[str]:
 
 def ask(file: DataFile, decision: Decision) -> OpenChoiceError:
     """Return the question between the best reading and the next, with the facts that differ."""
-    best, rivals = decision.best, decision.rivals or decision.others[:1]
+    best, rivals = (
+        decision.best,
+        decision.rivals or [reading for reading in decision.others[:1] if 2 * reading.bits > best.bits],
+    )
     readings, choices = [best, *rivals], list[list[str]]()
     for reading in readings:
         if (options := options_of(reading)) not in choices:

@@ -140,6 +140,8 @@ def _label_fields(frame: Frame, request: Request) -> Iterator[tuple[Field, str, 
         if field.is_split or (field.different < 2 and not field.is_a("lists of labels") and field.named("label") < 10):
             continue
         match field.kind:
+            case "ratings" if not is_asked and any(isinstance(value, float) for value in field.values):
+                continue  # in JSON, numbers with a fraction are no labels
             case "few values" | "truth values" | "ratings":
                 yield field, "label", repeats(field.size, field.different)
             case "the same value in every row" if field.named("label") >= 10 and not field.is_named_as_identifier:

@@ -299,7 +299,7 @@ def read_plain_text(file: DataFile) -> Iterator[Reading]:
     )
     ((mark, most),) = marks.most_common(1) or [("", 0)]
     is_asked = file.request.task is not None and file.request.task.head == "lm"
-    characters = size_of(file.path)
+    characters = len(file.text) if file.is_whole else size_of(file.path)
     if most > 0.8 * len(lines):
         facts[Fact("a mark in every line is not used", (mark,))] = -25.0
     is_unspaced = field.is_unspaced

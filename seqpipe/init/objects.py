@@ -339,8 +339,18 @@ def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:
 
 def read_chats(file: DataFile, frame: Frame) -> Iterator[Reading]:
     """Chats: each answer of the assistant is written from the turns before it."""
-    for field in frame.get("lists of objects"):
-        if facts := chat_facts(field):
+    chats = [field for field in frame.get("lists of objects") if chat_facts(field)]
+    for field in chats:
+        facts = chat_facts(field)
+        if not facts[fact("name", field)]:
+            turns = " + ".join(f".{field.name}" for field in chats)
+            command = (
+                f"jq -c '{frame.jq_items} | {{messages: ({turns})}}' {file.shell} > {file.path.stem}-messages.jsonl"
+            )
+            fix = f"write all turns of a chat as `messages`: `{command}`"
+            roles = {field.name: "turns" for field in chats}
+            yield Reading("chats under other keys", None, roles, frame.facts | facts, frame, fix)
+        else:
             summarise = partial(summarise_form, "chats", file)
             name = "chats"
             yield Reading(name, "Texts", {field.name: "turns"}, frame.facts | facts, frame, complete=summarise)

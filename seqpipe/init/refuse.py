@@ -170,7 +170,10 @@ def read_texts_alone(file: DataFile, frame: Frame) -> Iterator[Reading]:
     text = texts[0]
     facts: Facts = frame.facts | {TEXTS: textual(text), fact("name of a text", text): text.named("text")}
     is_asked = file.request.task is not None and file.request.task.head == "lm"
-    if text.characters * text.size < MIN_CHARACTERS and size_of(file.path) < WHOLE_BYTES and not is_asked:
+    is_small = text.characters * text.size < MIN_CHARACTERS and size_of(file.path) < WHOLE_BYTES
+    if is_small and is_asked:
+        facts[Fact("few texts")] = -60.0
+    elif is_small:
         yield Reading("few texts alone", None, {text.name: "text"}, facts, frame, fix)
         return
     doubt = "" if frame.is_json or len(frame.fields) == 1 else "nothing else can be learned"

@@ -104,6 +104,7 @@ class DataSummary:
     pointer: dict[str, Any] = field(default_factory=dict)  # options of a pointer network's head
     characters: int = 0  # of a plain text
     joint: bool = False  # spans and a label of each text are learned together
+    media: Literal["", "picture", "sound"] = ""  # what the only field of the inputs names or has
     split: dict[str, str] = field(default_factory=dict)  # `data.split`: a field, and its values for dev and test data
     decision: Any = None  # of `seqpipe.init.decide`, from which the summary was made
 

@@ -90,8 +90,8 @@ def choose_scheme(
     tagging = None if head == "tags" else find_tagging(counts)
     if tagging and not (tagging.fits or head == "crf"):
         share = f"{tagging.share:.0%} of the tags other than {tagging.outside} are like {tagging.tag_format}"
-        problem = f"{share}, tags of entities; they are read as plain tags, one for each word. To learn entities"
-        summary.doubt(problem, "--task", "crf")
+        fix = "correct the others to learn entities"
+        summary.doubt(f"{share}, tags of entities; all are read as plain tags, one for each word; {fix}")
         tagging = None
     if tagging is None:
         summary.options["scheme"], summary.label_kind = "none", "Tags"

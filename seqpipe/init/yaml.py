@@ -206,6 +206,9 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
         "patience": max(3 if fine_tuning else 4 if compares else 8, epochs // 5),
     }
     values |= {key: flow_yaml(value) if value is not None else None for key, value in summary.pointer.items()}
+    if summary.media:
+        media = {"media": flow_yaml(summary.fields[0]), "sound": summary.media == "sound"}
+        return fill("media", values | media | {"writes": summary.label_kind == "Texts"})
     if fine_tuning:
         return fill("checkpoint", values | fine_tuning)
     return fill("pairs" if compares else head_for(summary.label_kind), values)

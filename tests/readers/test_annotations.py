@@ -50,6 +50,7 @@ FIRST: dict[str, tuple[str, dict[str, Any]]] = {
     "text-to-sql.json": ("text-to-sql", {"text": "which ships lie in town0", "target": SQL}),
     "mrqa.jsonl": ("questions", {"question": "Who sails?", "context": TEXT, "answers": IDA}),
     "cluener.json": ("cluener", {"text": "张伟住在上海第0天", "spans": [{"start": 0, "end": 2, "label": "name"}]}),
+    "chats.jsonl": ("chats", {"text": "You help sailors.\nWhen does boat 0 sail?", "target": "Boat 0 sails at noon."}),
     "spacy-train.json": ("spacy-json", {"text": TEXT, "words": TEXT.split(), "tags": TAGS}),
 }
 

@@ -51,7 +51,7 @@ class Conll(FileReader):
         tags: Column of the tags, by index or by name; null for a file without tags.
         columns: Names of all columns, in order; a column named _ is skipped.
         separator: Separator of columns; "tab" for exactly one tab, null for any sequence of spaces and tabs.
-        comment: Beginning of comment lines before a sentence; null: no comments.
+        comment: Beginning of comment lines before a sentence, and of lines `# key = value` anywhere; null: no comments.
         document: First column of a line that begins a document; records get the document's number as the field
             `document`.
         skip: Regular expression of the beginning of lines to skip, such as [0-9]+[-.] in CoNLL-U.
@@ -102,7 +102,8 @@ class Conll(FileReader):
                 document += 1
                 del sentence[0]
             for number, line in sentence:
-                if not rows and self._is_comment(line, layout, name, number):
+                # Among the words of a sentence, as where a newspaper's line ends, `# key = value` is a comment too.
+                if (not rows or " = " in line) and self._is_comment(line, layout, name, number):
                     text = line[len(self.comment or "") :]
                     key, equals, value = text.partition(" = ")
                     if number == 1 and (header := _HEADER.match(text.strip())):
