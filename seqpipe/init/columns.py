@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.errors import DataError
-from seqpipe.init.datafile import DataFile, Frame
-from seqpipe.init.evidence import Reading
+from seqpipe.init.datafile import DataFile
+from seqpipe.init.evidence import Frame, Reading
 from seqpipe.init.fields import Field
 from seqpipe.init.names import DEV_SPLITS, TEST_SPLITS
 from seqpipe.init.summary import MOST_LEFT_OUT, DataSummary, spread_records
@@ -89,9 +89,10 @@ def _set_target(summary: DataSummary, reading: Reading, names: dict[str, str]) -
     """Set the options of what is learned, its name and the reason."""
     frame, texts = reading.frame, reading.of("text", "text_pair")
     assert frame is not None
-    (target, *more) = reading.of("label", "labels", "score", "target") or [None]
-    if target is None:
+    targets = reading.of("label", "labels", "score", "target")
+    if not targets:
         return
+    target, *more = targets
     name, row = names[target.name], "row" if target.number else "record"
     if reading.learns == "Labels":
         size = f"{target.title} has {target.different:,} values in {frame.size:,} {row}s"

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.errors import DataError
-from seqpipe.init.datafile import DOCUMENT, DataFile, Frame
-from seqpipe.init.evidence import CAP, Fact, Facts, Reading, fact, repeats
+from seqpipe.init.datafile import DOCUMENT, DataFile
+from seqpipe.init.evidence import CAP, Fact, Facts, Frame, Reading, fact, repeats
 from seqpipe.init.fields import NUMBER, Field
 from seqpipe.init.summary import (
     MOST_LEFT_OUT,

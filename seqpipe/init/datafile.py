@@ -11,15 +11,14 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from seqpipe.errors import DataError
 from seqpipe.files import open_file
-from seqpipe.init.evidence import Fact, Facts, Request, each, equal_numbers
-from seqpipe.init.fields import DATE, FEATURES, MEDIA, MEDIA_FILE, NOTICE, NUMBER, Field, Kind, count_words, spread
+from seqpipe.init.evidence import Fact, Frame, Request, each, equal_numbers
+from seqpipe.init.fields import DATE, FEATURES, MEDIA, MEDIA_FILE, NOTICE, NUMBER, Field, count_words, spread
 from seqpipe.init.names import ALL_NAMES
 from seqpipe.init.summary import FilePieces, load_json, reader_of, size_of
 
@@ -36,43 +35,6 @@ HEADER_BITS, UNSURE_BITS = 5.0, 3.0  # from which on the first row has names; so
 UNUSED_SIGN = Fact("a sign in every line is not used")
 _QUOTED = re.compile(r'"([^"]|"")*"')
 MAX_WIDTH = 16  # columns of words and tags
-
-
-@dataclass
-class Frame:
-    """One way to cut a file into records with fields."""
-
-    use: str  # reader
-    fields: list[Field]
-    facts: Facts
-    options: dict[str, Any] = field(default_factory=dict)  # of the reader
-    header: bool = True  # whether the fields have names
-    header_bits: float | None = None  # by which the first row has names, rather than values
-    groups: list[int] | None = None  # sizes of the sentences, of words in columns
-    uneven: int = 0  # records with another number of cells
-    first_width: int = 0  # cells of the first row of a table, if it has others than the rest
-    saw: str = ""  # for people
-
-    def get(self, *kinds: Kind) -> list[Field]:
-        """Return the fields of these kinds."""
-        return [field for field in self.fields if field.kind in kinds]
-
-    @property
-    def size(self) -> int:
-        return max((len(field.values) for field in self.fields), default=0)
-
-    @property
-    def is_json(self) -> bool:
-        return self.use in ("json", "jsonl", "parquet", "datasets")
-
-    @property
-    def jq_items(self) -> str:
-        """The filter of jq for the records."""
-        return f".{self.options['list']}[]" if "list" in self.options else ".[]" if self.use == "json" else "."
-
-    @property
-    def noun(self) -> str:
-        return "key" if self.is_json else "column"
 
 
 class DataFile:

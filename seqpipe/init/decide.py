@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seqpipe.errors import DataError, OpenChoiceError, did_you_mean
-from seqpipe.init.datafile import DataFile, Frame
-from seqpipe.init.evidence import Fact, Facts, Reading, Request, strongest
+from seqpipe.init.datafile import DataFile
+from seqpipe.init.evidence import Fact, Facts, Frame, Reading, Request, strongest
 from seqpipe.init.fields import Field, Kind, kinds_of
 from seqpipe.init.summary import MOST_LEFT_OUT, head_for
 
@@ -386,10 +386,8 @@ def options_of(reading: Reading) -> list[str]:
 
 def ask(file: DataFile, decision: Decision) -> OpenChoiceError:
     """Return the question between the best reading and the next, with the facts that differ."""
-    best, rivals = (
-        decision.best,
-        decision.rivals or [reading for reading in decision.others[:1] if 2 * reading.bits > best.bits],
-    )
+    best = decision.best
+    rivals = decision.rivals or [reading for reading in decision.others[:1] if 2 * reading.bits > best.bits]
     readings, choices = [best, *rivals], list[list[str]]()
     for reading in readings:
         if (options := options_of(reading)) not in choices:

@@ -1,4 +1,4 @@
-"""Facts that speak for a reading of a data file, weighed in bits: what each would cost by chance on this file."""
+"""Frames of a data file, and the facts that speak for a reading of it, in bits: what each would cost by chance."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
-from seqpipe.init.fields import Field
+from seqpipe.init.fields import Field, Kind
 from seqpipe.init.summary import DataSummary, LabelKind, Task
-
-if TYPE_CHECKING:
-    from seqpipe.init.datafile import Frame
 
 CAP = 40.0  # bits of a fact, at most: a constraint is one fact, however many rows repeat it
 PAIR_CAP = 20.0  # bits of the similarity of two fields, at most
@@ -55,6 +52,43 @@ class Request:
     def names(self, field: Field) -> bool:
         """Return whether a field is the one to learn."""
         return self.target is not None and self.target in (field.name if field.has_name else None, field.option)
+
+
+@dataclass
+class Frame:
+    """One way to cut a file into records with fields."""
+
+    use: str  # reader
+    fields: list[Field]
+    facts: Facts
+    options: dict[str, Any] = field(default_factory=dict)  # of the reader
+    header: bool = True  # whether the fields have names
+    header_bits: float | None = None  # by which the first row has names, rather than values
+    groups: list[int] | None = None  # sizes of the sentences, of words in columns
+    uneven: int = 0  # records with another number of cells
+    first_width: int = 0  # cells of the first row of a table, if it has others than the rest
+    saw: str = ""  # for people
+
+    def get(self, *kinds: Kind) -> list[Field]:
+        """Return the fields of these kinds."""
+        return [field for field in self.fields if field.kind in kinds]
+
+    @property
+    def size(self) -> int:
+        return max((len(field.values) for field in self.fields), default=0)
+
+    @property
+    def is_json(self) -> bool:
+        return self.use in ("json", "jsonl", "parquet", "datasets")
+
+    @property
+    def jq_items(self) -> str:
+        """The filter of jq for the records."""
+        return f".{self.options['list']}[]" if "list" in self.options else ".[]" if self.use == "json" else "."
+
+    @property
+    def noun(self) -> str:
+        return "key" if self.is_json else "column"
 
 
 @dataclass

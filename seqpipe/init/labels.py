@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from seqpipe.init.columns import summarise_fields
-from seqpipe.init.datafile import DataFile, Frame
-from seqpipe.init.evidence import CAP, Fact, Facts, Reading, Request, each, fact, pair_facts, repeats
+from seqpipe.init.datafile import DataFile
+from seqpipe.init.evidence import CAP, Fact, Facts, Frame, Reading, Request, each, fact, pair_facts, repeats
 from seqpipe.init.fields import AMOUNT, NUMBER, ZERO_ONE, Field
 
 MAX_TEXTS = 4  # fields that may be the text
@@ -33,7 +33,8 @@ def texts_of(frame: Frame, request: Request, lists: bool = False) -> list[Field]
         return [field for field in frame.fields if field.option in request.texts or field.name in request.texts]
     texts = [
         field
-        for field in frame.get("texts", "repeated texts", *(["lists of texts"] if lists else []))  # type: ignore[list-item]
+        for field in frame.fields
+        if field.is_a("texts", "repeated texts") or (lists and field.is_a("lists of texts"))
         if not field.is_named_as_identifier or field.named("text")
     ]
     if not texts:

@@ -19,9 +19,9 @@ from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError
 from seqpipe.features.spans import stated_span
 from seqpipe.files import open_file
-from seqpipe.init.datafile import DataFile, Frame
-from seqpipe.init.evidence import CAP, Fact, Facts, Reading, each, fact, repeats
-from seqpipe.init.fields import LIST, NUMBER, Field
+from seqpipe.init.datafile import DataFile
+from seqpipe.init.evidence import CAP, Fact, Facts, Frame, Reading, each, fact, repeats
+from seqpipe.init.fields import LIST, NUMBER, Field, Kind
 from seqpipe.init.pairs import chat_facts
 from seqpipe.init.summary import OBJECTS, WHOLE_BYTES, DataSummary, count, load_json, reader_of, size_of, spread_records
 from seqpipe.init.tags import set_scheme
@@ -47,9 +47,16 @@ def items_of(value: Any) -> list[str]:
 
 def read_list_tags(file: DataFile, frame: Frame) -> Iterator[Reading]:
     """Words and as many tags, as lists, as lists written as text, or as the words of two cells."""
-    kinds = ("lists of labels", "lists of texts", "lists of numbers", "lists of objects", "lists as text", "texts")
+    kinds: tuple[Kind, ...] = (
+        "lists of labels",
+        "lists of texts",
+        "lists of numbers",
+        "lists of objects",
+        "lists as text",
+        "texts",
+    )
     kinds += ("the same value in every row",)
-    fields = frame.get(*kinds, "repeated texts", "separated labels", "few values", "names", "parses")  # type: ignore[arg-type]
+    fields = frame.get(*kinds, "repeated texts", "separated labels", "few values", "names", "parses")
     tokens = {field.name: [items_of(value) for value in field.values[:EXAMINED_LISTS]] for field in fields}
     for words in fields:
         for tags in fields:
@@ -258,7 +265,7 @@ def read_answers(file: DataFile, frame: Frame) -> Iterator[Reading]:
                 continue
             pairs = [*zip(context.cells, answers.values, strict=True)][:EXAMINED_LISTS]
             stated = [(cell, _answer(value)) for cell, value in pairs if value]
-            inside = sum(bool(text) and text in cell and len(text) < 0.7 * len(cell) for cell, text in stated)
+            inside = sum(text in cell and len(text) < 0.7 * len(cell) for cell, text in stated if text)
             are_named = {"question", "context", "answers"} <= {field.name.partition(".")[0] for field in frame.fields}
             is_inside = inside and inside >= 0.9 * sum(text is not None for _, text in stated)
             if not is_inside and not (are_named and context.name == "context"):
@@ -373,7 +380,7 @@ def read_forms(file: DataFile) -> Iterator[Reading]:
     facts = {Fact("keys of one form"): weight, Fact("records of one form"): 30.0}
     for learns in ("Entities", "Labels", "Texts", "Answers") if file.request.task else ("Entities",):
         if learns == "Entities" or (file.request.task and learns in file.request.task.kinds):
-            reading = Reading(f"the form of {form}", learns, {}, dict(facts), unused={"*": ""})  # type: ignore[arg-type]
+            reading = Reading(f"the form of {form}", learns, {}, dict(facts), unused={"*": ""})
             reading.complete = partial(summarise_form, form, file)
             yield reading
 

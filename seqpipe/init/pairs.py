@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from seqpipe.init.columns import summarise_fields
-from seqpipe.init.datafile import DataFile, Frame
-from seqpipe.init.evidence import CAP, Fact, Facts, Reading, each, fact, pair_facts, repeats
+from seqpipe.init.datafile import DataFile
+from seqpipe.init.evidence import CAP, Fact, Facts, Frame, Reading, each, fact, pair_facts, repeats
 from seqpipe.init.fields import Field
 from seqpipe.init.labels import media_of, textual
 
@@ -21,8 +21,16 @@ TASK_NAMES = ({"instruction", "input"}, {"instruction", "context"}, {"prompt", "
 QUESTION_NAMES = ({"question", "context"}, {"question", "passage"})
 PREFERENCE = Fact("names of a preference")
 ALIKE_ROWS = 150  # in which forms are compared with their lemmas
-_TURNS = (("role", "content"), ("from", "value"), ("speaker", "text"), ("role", "value"), ("user", "text"))
-_TURNS += (("speaker", "utterance"), ("author", "text"), ("from", "content"))
+_TURNS: tuple[tuple[str, str], ...] = (
+    ("role", "content"),
+    ("from", "value"),
+    ("speaker", "text"),
+    ("role", "value"),
+    ("user", "text"),
+    ("speaker", "utterance"),
+    ("author", "text"),
+    ("from", "content"),
+)
 _CHATS = ("messages", "conversations", "conversation", "dialog", "dialogue", "chat")
 _CHOSEN = ("chosen", "preferred", "accepted", "response_chosen", "sentence_good", "better")
 _REJECTED = ("rejected", "dispreferred", "response_rejected", "sentence_bad", "worse")
@@ -92,7 +100,7 @@ def _may_be_written(field: Field) -> bool:
 
 
 def _facts_of_pair(frame: Frame, source: Field, target: Field) -> Facts:
-    names = {role: (source.named(role), target.named(role)) for role in ("source", "target")}  # type: ignore[arg-type]
+    names = {role: (source.named(role), target.named(role)) for role in ("source", "target")}
     is_ordered = frame.fields.index(source) < frame.fields.index(target)
     facts: Facts = frame.facts | pair_facts(source, target)
     facts[Fact("two texts")] = 6 + textual(source) / 2 + textual(target) / 2

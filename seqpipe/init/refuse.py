@@ -14,8 +14,8 @@ from typing import Any
 
 from seqpipe.errors import DataError
 from seqpipe.files import open_file
-from seqpipe.init.datafile import LONG_SIGNS, UNUSED_SIGN, DataFile, Frame
-from seqpipe.init.evidence import CAP, Fact, Facts, Reading, each, fact, pair_facts
+from seqpipe.init.datafile import LONG_SIGNS, UNUSED_SIGN, DataFile
+from seqpipe.init.evidence import CAP, Fact, Facts, Frame, Reading, each, fact, pair_facts
 from seqpipe.init.fields import Field, kinds_of, spread
 from seqpipe.init.labels import TEXTS, texts_of, textual
 from seqpipe.init.lines import MIN_CHARACTERS, check_text

@@ -25,6 +25,7 @@ from seqpipe.config.signature import construct
 from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.files import write
+from seqpipe.init.decide import to_json
 from seqpipe.init.look import summarise
 from seqpipe.init.refuse import refuse_useless
 from seqpipe.init.summary import TASKS, DataSummary, head_for
@@ -94,6 +95,8 @@ def init_yaml(
         head = task or head_for(summary.label_kind)
         command = shlex.join(["seqpipe", "init", str(data), "--task", head])
         chosen = {"task": head, "reader": {"use": summary.use, **summary.options}, "records": summary.records}
+        if summary.decision:
+            chosen |= to_json(summary.decision)
         doubts = [doubt for doubt in summary.doubts if doubt.options]
         others = [{"evidence": [doubt.text], "command": doubt.command(data)} for doubt in doubts]
         show([{**chosen, "evidence": evidence, "command": command}, *others])

@@ -390,8 +390,8 @@ def _open_bundle(path: Path, device: str, data: Path | None, console: Console, f
         train, added = absolute(keys["train"]), paths_of(absolute(keys["add"])) if keys.get("add") else ()
         dev_share, test_share = (share if isinstance(share, float) else 0.0 for share in (keys["dev"], tests))
         split_options = keys.get("split_seed", 1), keys.get("group"), tuple(fold) if fold else None, added
-        named = (split["field"], split.get("dev"), split.get("test")) if split else None
-        test_sets = {"test": DataPart(train, "test", dev_share, test_share, *split_options, named)}
+        roles = (split["field"], split.get("dev"), split.get("test")) if split else None
+        test_sets = {"test": DataPart(train, "test", dev_share, test_share, *split_options, roles)}
     else:
         named = tests if isinstance(tests, dict) else {"test": tests}
         test_sets = {name: absolute(where) for name, where in named.items()}
