@@ -223,7 +223,7 @@ def _count(summary: DataSummary, file: DataFile, reading: Reading) -> None:
                 summary.words += len(text.split())
                 summary.scripts.add(text)
         if is_label:
-            value = record.get("labels", []) if summary.multi else record.get("label")
+            value = (record.get("labels") or []) if summary.multi else record.get("label")
             if value is None or value == "":
                 missing.append(str(record.get("where")))
             else:
