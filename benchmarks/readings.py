@@ -138,7 +138,10 @@ def main() -> None:
         counts[result] += 1
         if problem:
             print(f"{number}: {result}: {problem}", flush=True)
-    figures = {"files": counts.total() - counts["not tried"], **counts}
+    figures = {"files": counts.total() - counts["not tried"]} | {
+        kind: counts[kind] for kind in ("read", "asked", "refused")
+    }
+    figures |= {"content dropped in silence": counts["silent"], "tracebacks": counts["traceback"]}
     print(figures)
     met = not (counts["silent"] or counts["traceback"])
     row = {"row": f"changes of {len(tables)} tables and JSON files", "figures": figures, "met": met}
