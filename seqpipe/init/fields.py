@@ -175,7 +175,7 @@ class Field:
 
     @cached_property
     def kind(self) -> Kind:
-        """What the values are."""
+        """The kind of its values."""
         return self._json_kind() or self._number_kind() or self._pattern_kind() or self._text_kind()
 
     def is_a(self, *kinds: Kind) -> bool:

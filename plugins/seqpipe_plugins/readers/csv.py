@@ -220,7 +220,7 @@ class Csv(FileReader, FileFields):
                 record[role] = _items(record[role], f"{where}: the cell in column {self.roles[role]!r}")
         if "words" in record:
             words = record["words"] if self.lists else record["words"].split()
-            record = {"text": " ".join(words)} | record | {"words": words}
+            record = {"text": " ".join(words), **record, "words": words}
             if not record["words"]:
                 raise DataError(f"{where}: there is no word in column {self.roles['words']!r}; remove the row")
         if "tags" in record:
