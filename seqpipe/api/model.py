@@ -80,6 +80,8 @@ class Model(OpenedBundle):
         sources, given = (inputs, texts) if several else ([inputs], [texts])
         if not isinstance(given, list | tuple) or len(sources) != len(given):
             raise UsageError(f"score: {len(sources)} inputs need a list of as many texts")
+        if wrong := [text for text in given if not isinstance(text, str | list | tuple)]:
+            raise UsageError(f"score: a text, or a list of texts, is scored, not {type(wrong[0]).__name__}")
         rows = [[text] if isinstance(text, str) else [*text] for text in given]
         pairs = ((self.record(source), text) for source, row in zip(sources, rows, strict=True) for text in row)
         answers = target_scores(self.predictor, pairs, token_scores)

@@ -478,8 +478,12 @@ def score_file(
 
     A line of plain text is the texts of the input and that text, separated by tabs. `names` are those of `Columns`.
     """
-    columns, rows = Columns(model, names), deque[Record]()
+    columns, rows, is_empty = Columns(model, names), deque[Record](), True
     form = input_format(model, form, source, [*columns.names, target])
+    if form in TABLES and source is None:
+        raise UsageError(f"--format {form}: such input is read from a file; name it with --input")
+    if form == "conll":
+        raise UsageError("--format conll: words and tags are no text to score; give lines of text, JSON or a table")
     records: Iterable[tuple[Record | DataError, object]]
     if source and form in TABLES:
         records = read_rows(model, source, form, columns)
@@ -494,11 +498,16 @@ def score_file(
             rows.append(raise_error(record))
             if not isinstance(text := rows[-1].get(target), str):
                 known = ", ".join(rows[-1])
-                raise DataError(f"{where}: no text {target!r} to score (there is: {known}); name it with --target")
+                is_one = "is no text" if target in rows[-1] else f"is not there (there is: {known})"
+                raise DataError(f"{where}: the text {target!r} to score {is_one}; name a field of texts with --target")
             yield model.record({**columns.record(rows[-1], where), "where": where}), text
 
     for answer in target_scores(model.predictor, pairs(), token_scores):
         _write_out(_line(rows.popleft(), answer, "jsonl", model.predictor.kind))
+        is_empty = False
+    if is_empty:
+        fix = "; a table has the names of its columns in the first row: add them, or give --format text"
+        raise DataError(f"{_source_name(source)}: has no texts to score{fix if form in TABLES else ''}")
 
 
 def stream_file(model: OpenedBundle, job: PredictJob, source: Path | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from seqpipe.answers.types import AXES, EACH_WORD, OVER, Attended
 from seqpipe.config import contract
 from seqpipe.config.contract import Component, Input
-from seqpipe.config.signature import component_options, method_names, option_fields
+from seqpipe.config.signature import INIT, component_options, method_names, option_fields
 from seqpipe.config.yaml import Tree, flatten
 from seqpipe.errors import PluginError, Problem
 from seqpipe.features.kinds.base import PLACE_AXIS, SENTENCE_AXIS, TOKEN_AXIS, WORD_AXIS
@@ -121,7 +121,8 @@ def leak_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterat
         task = contract.task_class(head)
         targets = task.reference_fields(contract.answer_settings(head), head.common_keys.get("target"))
         for component, field in read:
-            if field in targets and not (component.kind == "tokenizer" and task.has_target_text):
+            is_own = component.kind == "tokenizer" and component.common_keys.get("field", "text") == field
+            if field in targets and not (is_own and task.has_target_text):
                 answer = f"which head {head.use!r} ({head.key}, line {head.line}) has to predict"
                 yield component, f"it reads the field {field!r}, {answer}; read another field, or change `target`"
 
@@ -146,7 +147,7 @@ def row_problems(source: Input, heads: Sequence[Component]) -> Iterator[tuple[Co
         if axis_of(replace(source, encoder=source.encoder[:number])) not in (TOKEN_AXIS, WORD_AXIS):
             reason = f"{where} replaces the words with other rows, so there are no words to tag"
             break
-        if not contract.member(stage.cls, "tokenwise"):
+        if stage.options and not contract.member(stage.cls, "tokenwise"):  # invalid options are reported elsewhere
             is_same = contract.declaration(stage, "context") == "same"
             reason = f"{where} gives all words of a text one vector, and so one tag" if is_same else ""
     for head in heads if reason else ():
@@ -161,7 +162,7 @@ def notes(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterator[tuple
         fields, keys = option_fields(component_options(stage.kind, stage.cls)), stage.common_keys
         files = [name for name, value in stage.options.items() if isinstance(value, Path)]
         files += [name for name in stage.options if CHECKPOINT in fields[name].metadata]  # perhaps on the hub
-        if keys.get("freeze") and not (keys.get("init") or files):
+        if keys.get("freeze") and not (keys.get(INIT) or INIT in stage.options or files):
             yield stage, "freeze: its weights are random and stay so; load them by `init`, or delete freeze"
     for source in inputs:
         for stage in source.encoder if source.tokenizer else ():

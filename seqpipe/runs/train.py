@@ -95,7 +95,8 @@ def refuse_missing_group(form: DataForm) -> None:
     for path in data.tests.values() or ([data.dev] if data.dev else ()):
         for record in form.read(path) if form.store else form.stream(path):
             if by not in record:
-                fix = f"name a field of all records (here {', '.join(record)}), or delete the key"
+                known = ", ".join(name for name in record if name != "where")  # which a reader adds
+                fix = f"name a field of all records (here {known}), or delete the key"
                 raise DataError.at(record, f"no field {by!r}, which card.by names{did_you_mean(by, record)}; {fix}")
 
 

@@ -39,6 +39,13 @@ LEAKS = [
         "embedding.column",
     ),
     ({"embedding": lookup(column="b"), "head": ["label", {"use": "score", "target": "b"}]}, "embedding.column"),
+    (
+        {
+            "tokenizer": {"use": "words", "field": ["text", "target"]},
+            "head": {"use": "seq2seq", "target_tokenizer": "same"},
+        },
+        "tokenizer",
+    ),
 ]
 SOUND = [
     {"embedding": lookup(column="mood")},
@@ -166,3 +173,11 @@ def test_an_encoder_of_pictures_on_vectors_of_words_is_noted(tmp_path: Path, enc
     assert f"encoder: encoder '{encoder}' of seqpipe-nlp: it compares neighbouring columns" in note
     source = {"field": "image", "embedding": {"use": "image", "height": 8, "width": 8}, "encoder": encoder}
     assert classifier(tmp_path, tokenizer=None, encoder=None, inputs={"image": source}).notes == []
+
+
+@pytest.mark.parametrize("encoder", ["gru", "lstm", "rnn"])
+def test_a_misspelt_option_of_an_encoder_is_named_before_what_depends_on_it(tmp_path: Path, encoder: str) -> None:
+    for head in ("label", "crf"):
+        with pytest.raises(ConfigError, match="has no such option; did you mean 'hidden'") as error:
+            classifier(tmp_path, encoder={"use": encoder, "hiden": 3}, head=head)
+        assert len(error.value.problems) == 1

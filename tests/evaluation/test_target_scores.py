@@ -150,11 +150,19 @@ def test_what_cannot_be_scored_is_refused_with_its_place(side: Side) -> None:
     else:
         with pytest.raises(DataError, match="record: the source has no token"):
             side.model.score("", "ba")
+        with pytest.raises(UsageError, match="a text, or a list of texts, is scored, not NoneType"):
+            side.model.score(["abc"], [None])
 
 
 def test_the_command_scores_lines_of_source_and_text(tmp_path: Path) -> None:
     path = gallery("text").bundle
-    (tmp_path / "pairs.jsonl").write_text('{"text": "abc", "reversed": "cba"}\n{"text": "abc", "reversed": "abc"}\n')
+    rows = [{"text": "abc", "reversed": text, "list": [text]} for text in ("cba", "abc")]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "pairs.tsv").write_text("abc\tcba\n")
+    headless = seqpipe("score", path, "-i", tmp_path / "pairs.tsv")
+    assert (headless.code, "has no texts to score; a table has the names of its columns" in headless.err) == (3, True)
+    piped = seqpipe("score", path, "--format", "csv", stdin=b"text,reversed\nabc,cba\n")
+    assert (piped.code, "name it with --input" in piped.err) == (2, True)
     result = seqpipe("score", path, "-i", tmp_path / "pairs.jsonl", "--token-scores", "--device", "cpu")
     right, wrong = (json.loads(line) for line in result.out.splitlines())
     assert (right["text"], right["reversed"], right["answer"]["generated_text"]) == ("abc", "cba", "cba")
@@ -163,7 +171,11 @@ def test_the_command_scores_lines_of_source_and_text(tmp_path: Path) -> None:
     lines = seqpipe("score", path, "--device", "cpu", stdin=b"abc\tcba\n")
     assert json.loads(lines.out)["answer"] == {key: right["answer"][key] for key in json.loads(lines.out)["answer"]}
     for options, message in (
-        (("--target", "other"), "pairs.jsonl:1: no text 'other' to score (there is: text, reversed); name it with"),
+        (
+            ("--target", "other"),
+            "pairs.jsonl:1: the text 'other' to score is not there (there is: text, reversed, list)",
+        ),
+        (("--target", "list"), "pairs.jsonl:1: the text 'list' to score is no text; name a field of texts"),
         (("--format", "conll"), "--format conll"),
     ):
         refused = seqpipe("score", path, "-i", tmp_path / "pairs.jsonl", *options)

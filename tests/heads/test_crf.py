@@ -386,9 +386,15 @@ L4, START = torch.zeros(4), torch.zeros(3)
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ({"start_transitions": L4, "end_transitions": L4, "transitions": torch.zeros(4, 4)}, "size mismatch for trans"),
-        ({"start_transitions": START, "end_transitions": START}, r"Missing key\(s\) in state_dict: \"transitions\""),
-        ({"crf.transitions": torch.zeros(3, 3)}, r"Unexpected key\(s\) in state_dict: \"crf.transitions\""),
+        (
+            {"start_transitions": L4, "end_transitions": L4, "transitions": torch.zeros(4, 4)},
+            r"has .*transitions of shape \(4.*\), not \(3.*\) of the 3 labels",
+        ),
+        (
+            {"start_transitions": START, "end_transitions": START},
+            "has no transitions, but end_transitions, start_transitions; save it by",
+        ),
+        ({"crf.transitions": torch.zeros(3, 3)}, "has no end_transitions, but crf.transitions; save it by"),
         (
             {"start_transitions": START, "end_transitions": START, "transitions": torch.full((3, 3), torch.nan)},
             "has numbers that are not finite; to forbid a transition, use -10000",

@@ -99,11 +99,18 @@ class CRF(TaggingHead):
         wrong = {"missing": ours - theirs, "unknown": theirs - ours, "repeated": repeated}
         if listed := [f"{what}: {', '.join(sorted(tags)[:SHOWN_LABELS])}" for what, tags in wrong.items() if tags]:
             raise UsageError(f"init.labels: list the training data's tags in the field's order ({'; '.join(listed)})")
+        fix = "save it by safetensors.torch.save_file(crf.state_dict(), FILE)"
         try:
-            field.load_state_dict(safetensors.torch.load_file(path))
-        except (OSError, RuntimeError, safetensors.SafetensorError) as error:
-            fix = "save it by safetensors.torch.save_file(crf.state_dict(), FILE)"
-            raise UsageError(f"init.crf: {path}: {' '.join(f'{error}'.split())}; {fix}") from error
+            state = safetensors.torch.load_file(path)
+        except (OSError, safetensors.SafetensorError) as error:
+            raise UsageError(f"init.crf: {path}: no file of safetensors ({error}); {fix}") from error
+        expected = {name: tuple(tensor.shape) for name, tensor in field.state_dict().items()}
+        if lacking := expected.keys() - state.keys():
+            raise UsageError(f"init.crf: {path} has no {min(lacking)}, but {', '.join(sorted(state))}; {fix}")
+        if other := [name for name in expected if expected[name] != tuple(state[name].shape)]:
+            shapes = f"{other[0]} of shape {tuple(state[other[0]].shape)}, not {expected[other[0]]}"
+            raise UsageError(f"init.crf: {path} has {shapes} of the {len(labels)} labels; list the labels of its field")
+        field.load_state_dict({name: state[name] for name in expected})
         order = [labels.index(tag) for tag in self.labels]
         rows = {n: row[order] if row.dim() == 1 else row[order][:, order] for n, row in field.state_dict().items()}
         if not all(row.isfinite().all() for row in rows.values()):
