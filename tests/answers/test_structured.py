@@ -528,7 +528,7 @@ def test_batches_hold_padded_words_and_pairs() -> None:
     ("override", "message"),
     [
         ("head.target=mood", "its fields name their targets"),
-        ("tokenizer={use: words, field: [text, mood]}", "a pair of texts has no words to tag"),
+        ("tokenizer={use: words, field: [text, where]}", "a pair of texts has no words to tag"),
     ],
 )
 def test_a_target_and_a_pair_of_texts_are_refused(override: str, message: str) -> None:

@@ -21,7 +21,7 @@ def run(tmp_path: Path) -> Path:
     return Path(shutil.copytree(VERSION_1, tmp_path / "version-1"))
 
 
-OLD_BUNDLE = "bundle.json: bundle format version 1; this seqpipe reads versions 2 to 4: "
+OLD_BUNDLE = "bundle.json: bundle format version 1; this seqpipe reads versions 2 to 5: "
 OLD_RUN = "learned.json: has format 1, of an older seqpipe; this one reads format 2: "
 
 

@@ -10,7 +10,7 @@ CNN = "{use: cnn, filters: 4, widths: [2, 3]}"
 CHAINS = [
     ["{use: lstm, hidden: 6}", CNN],
     [CNN, "{use: transformer, layers: 1, heads: 2}"],
-    ["{use: conv, hidden: 8, layers: 2}", "{use: self-attention, score: additive, units: 5}", "{use: bag, hidden: 6}"],
+    ["{use: conv, hidden: 8, layers: 2}", "{use: self-attention, score: additive, units: 5}", "{use: gru, hidden: 6}"],
 ]
 PLACED = "embedding=[{use: lookup, dim: 6}, {use: positions, dim: 4}]"
 

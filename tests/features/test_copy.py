@@ -73,7 +73,9 @@ def test_a_text_is_written_with_the_words_of_its_source_and_read_back() -> None:
     for written, expected in (("BO", V + 1), ("Bo", V), ("bo", V), ("Cy", 1)):
         assert ids_of(kind, written, doc("Bo BO")) == [expected]
     decision = {"tokens": np.array([[ids]]), "scores": np.log([[0.5]])}
-    assert kind.answers([source], decision) == [{"generated_text": text, "score": 0.5}]
+    assert kind.answers([source], decision) == [
+        {"generated_text": text, "score": 0.5, "log_score": pytest.approx(np.log(0.5))}
+    ]
 
 
 DEBTS = (("Ada", 7), ("Bo", 8))

@@ -188,7 +188,7 @@ def test_a_bundle_fills_gaps_and_leaves_the_rest_as_it_is(example: Example) -> N
     assert several[0]["words"] == ["city", "peru"]
     assert [answer["score"] for answer in several] == sorted((a["score"] for a in several), reverse=True)
     for text in ("Qwxyz", ""):
-        assert model(text) == {"generated_text": text, "score": 1.0, "words": []}
+        assert model(text) == {"generated_text": text, "score": 1.0, "log_score": 0.0, "words": []}
     assert model({"words": ["the", "city", "of", "Rome", "is", "in", "[MASK]", "."]})["words"] == ["italy"]
     golden = model.manifest.golden
     assert golden[-1].options == {"n_best": 3}

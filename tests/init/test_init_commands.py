@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,8 @@ def test_every_printed_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 failures.append(f"{name}: {command}: {problem[:200]}")
         for command in SHELL.findall(text):
             tried += 1
-            if shutil.which(command.split()[0]) is None:
+            modules = re.findall(r"import (\w+)", command)
+            if shutil.which(command.split()[0]) is None or not all(map(find_spec, modules)):
                 continue
             done = subprocess.run(command, shell=True, capture_output=True, text=True)
             is_empty = " > " in command and not Path(shlex.split(command)[-1]).stat().st_size

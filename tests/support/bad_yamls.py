@@ -431,7 +431,11 @@ DATA = [
     ("test: {a: 3}", "4:13: data.test.a", "3 does not fit here"),
     ("test: {a b: train.txt}", "4:15: data.test.a b", "does not fit here"),
     ("misaligned: ignore", "4:15: data.misaligned", "'error', 'widen' or 'skip', not 'ignore'"),
-    ("v: 1", "4:3: data.v", "reader, train, dev, test, add, group, split_seed, fold, unlabelled, candidates, bad_rows"),
+    (
+        "v: 1",
+        "4:3: data.v",
+        "reader, train, dev, test, add, group, split, split_seed, fold, unlabelled, candidates, bad_rows",
+    ),
     ("overlaps: last", "4:13: data.overlaps", "'error', 'longest' or 'first', not 'last'"),
     ("tests: dev.txt", "4:3: data.tests", "did you mean 'test'?"),
 ]

@@ -31,7 +31,7 @@ def artifacts_of(config: Config) -> Artifacts:
 def test_labels_are_every_tag_of_the_scheme(tmp_path: Path) -> None:
     artifacts = artifacts_of(load_tagger(tmp_path))
     assert artifacts.tasks[0].labels == ("O", *(f"{p}-{label}" for label in ("LOC", "PER") for p in "BIES"))
-    stated = {"kind": "spans", "target": None, "scheme": "BIOES"}
+    stated = {"kind": "spans", "target": None, "scheme": "BIOES", "log_score": True}
     assert artifacts.kind.manifest() == {**stated, "labels": list(artifacts.tasks[0].labels)}
     assert artifacts_of(load_tagger(tmp_path, "head.scheme=IOB2")).tasks[0].labels == (
         "O",
