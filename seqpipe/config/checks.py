@@ -147,8 +147,8 @@ def row_problems(source: Input, heads: Sequence[Component]) -> Iterator[tuple[Co
         if axis_of(replace(source, encoder=source.encoder[:number])) not in (TOKEN_AXIS, WORD_AXIS):
             reason = f"{where} replaces the words with other rows, so there are no words to tag"
             break
-        is_valid = stage.options or not option_fields(component_options(stage.kind, stage.cls))  # else it is reported
-        if is_valid and not contract.member(stage.cls, "tokenwise"):
+        is_known = stage.options or not callable(contract.member(stage.cls, "context"))  # invalid ones are reported
+        if is_known and not contract.member(stage.cls, "tokenwise"):
             is_same = contract.declaration(stage, "context") == "same"
             reason = f"{where} gives all words of a text one vector, and so one tag" if is_same else ""
     for head in heads if reason else ():
