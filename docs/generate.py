@@ -336,40 +336,43 @@ def contract_page() -> str:
         "",
         "Every member that seqpipe reads of a component's class or of its instances. A class needs no base class; a",
         "member that it leaves out has the default. *By options*: the attribute may instead be a static method of the",
-        "options. `seqpipe plugins check` refuses a member whose name is nearly one of these, and names the right one;",
-        "`seqpipe check` refuses it if the right one is required, and warns otherwise. How the members work together",
-        "is described in [Readers and tokenizers](../plugins/reader.md), [Encoders and",
-        "embeddings](../plugins/encoder.md) and [Heads](../plugins/head.md).",
+        "options. `seqpipe plugins check` and `seqpipe check` report a misspelt member. [Readers and",
+        "tokenizers](../plugins/reader.md), [Encoders and embeddings](../plugins/encoder.md) and",
+        "[Heads](../plugins/head.md) show how the members work together.",
     ]
-    for kind in KINDS:
+    groups = {member.places for member in MEMBERS.values()}
+    for places in sorted(groups, key=lambda places: (min(map(KINDS.index, places)), -len(places))):
         rows = [
-            (f"`{name}`", _form(member), member.type, _member_default(member), member.meaning)
+            (f"`{name}`", _type(member), _member_default(member), member.meaning)
             for name, member in MEMBERS.items()
-            if kind in member.places
+            if member.places == places
         ]
-        head = ("member", "what it is", "type", "default", "meaning")
-        lines += ["", f"## {kind.capitalize()}", "", *_table(head, rows)]
+        head = ("member", "type", "default", "meaning")
+        heading = " and ".join(places).replace(" and ", ", ", len(places) - 2).capitalize()
+        lines += ["", f"## {heading}", "", *_table(head, rows)]
     lines += [
         "",
         "## Feature kinds",
         "",
-        "What a stage may declare in `features`; the classes are in `seqpipe.plugin`. The set is closed, because every",
-        "runtime has to make each kind: [Bundle format](../bundle-format.md#inputs) says how.",
+        "What a stage may declare in `features`; the classes are in `seqpipe.plugin`. [Inputs of a",
+        "bundle](../internals/bundle-inputs.md#inputs) says how a runtime makes each.",
         "",
-        *_table(("class", "kind", "shape", "dtype", "made of", "meaning"), _feature_kinds()),
+        *_table(("class", "shape", "dtype", "made of", "meaning"), _feature_kinds()),
         *_names(),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _feature_kinds() -> Iterator[tuple[str, ...]]:
-    for kind, cls in feature_kinds().items():
+    for cls in feature_kinds().values():
         source = "rows of numbers" if cls.reads_numbers else "a pair of texts" if cls.of_pairs else "a text"
-        yield f"`{cls.__name__}`", f"`{kind}`", cls.shape, cls.dtype, source, _first(cls)
+        yield f"`{cls.__name__}`", cls.shape, cls.dtype, source, _first(cls)
 
 
-def _form(member: Member) -> str:
-    return member.form + (", by options" if member.by_options else "")
+def _type(member: Member) -> str:
+    """The signature of a method; the type of another member, and where it stands."""
+    form = member.form + (", by options" if member.by_options else "")
+    return member.type if form == "method" else f"{member.type} ({form})"
 
 
 def _member_default(member: Member) -> str:
@@ -398,25 +401,23 @@ def _names() -> Iterator[str]:
     rows: dict[str, list[tuple[str, str]]] = {subject: [] for subject in SUBJECTS.values()}
     imports = [node for node in ast.walk(ast.parse(inspect.getsource(plugin))) if isinstance(node, ast.ImportFrom)]
     modules = {alias.name: str(node.module) for node in imports for alias in node.names}
-    for name in sorted(plugin.__all__, key=str.lower):
+    for name in sorted({*plugin.__all__} - {cls.__name__ for cls in feature_kinds().values()}, key=str.lower):
         subject = next(text for prefix, text in SUBJECTS.items() if modules[name].startswith(prefix))
         rows[subject].append((f"`{name}`", _meaning(name, getattr(plugin, name), modules[name])))
     yield from (
         "",
         "## Names for plugins",
         "",
-        "Every name that `from seqpipe.plugin import …` offers to authors of components, with the beginning of its",
-        "documentation; `help(seqpipe.plugin.NAME)` prints the rest. Only the test kit needs PyTorch, so that readers",
-        "and tokenizers run without it.",
+        "What `from seqpipe.plugin import …` offers beside the feature kinds, with the beginning of its documentation;",
+        "`help(seqpipe.plugin.NAME)` prints the rest. Only the test kit needs PyTorch.",
     )
     for subject, names in rows.items():
-        yield from ("", f"### {subject}", "", *_table(("name", "meaning"), names))
+        yield from ("", f"### {subject}", "", *_list(names))
     yield from (
         "",
         "## Building blocks",
         "",
-        "What embeddings, encoders and heads are built of, by subject: `from seqpipe.nn.loops import scan`. All of it",
-        "needs PyTorch, can be trained, and exports to ONNX.",
+        "What stages are built of: `from seqpipe.nn.loops import scan`. All need PyTorch, and export to ONNX.",
     )
     for subject in nn.__all__:
         module = import_module(f"seqpipe.nn.{subject}")
@@ -425,7 +426,15 @@ def _names() -> Iterator[str]:
             for name in sorted(module.__all__, key=str.lower)
         ]
         heading = f"### seqpipe.nn.{subject}"
-        yield from ("", heading, "", _paragraph(module), "", *_table(("name", "meaning"), names))
+        yield from ("", heading, "", _paragraph(module), "", *_list(names))
+
+
+def _list(names: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """One line for each name, with its meaning up to a semicolon that ends a clause."""
+    for name, meaning in names:
+        start, _, _ = meaning.partition("; ")
+        is_clause = start.count("`") % 2 == 0 and start.count("(") == start.count(")") and not start.endswith("`")
+        yield f"- {name}: {(start if is_clause else meaning).removeprefix('Return ').removesuffix('.')}"
 
 
 def _paragraph(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""docs/bundle-format.md: a runtime written from the page alone answers as seqpipe does, and so does examples/node."""
+"""docs/internals/bundle-*.md: a runtime written from them alone answers as seqpipe does, and so does examples/node."""
 
 import ast
 import functools
@@ -45,7 +45,7 @@ from seqpipe.features.kinds.text import Chars
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.serve.openapi import input_schema
 
-PAGE = doc_pages.ROOT / "docs/bundle-format.md"
+PAGES = sorted((doc_pages.ROOT / "docs/internals").glob("bundle-*.md"))
 SPLIT: list[Any] = [
     {"words": ["Ada", "flew", "to", "New", "York"]},
     {"words": ["Ada", "met", "Ada", "."], "text": "Ada  met\nAda."},
@@ -279,14 +279,14 @@ def test_every_answer_fits_the_json_schema_of_its_kind(pair_of: Callable[[str], 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_key_of_a_bundle_stands_in_the_page(bundle_of: Callable[[str], Path], kind: str) -> None:
-    page = PAGE.read_text(encoding="utf-8")
+    page = "\n".join(path.read_text(encoding="utf-8") for path in PAGES)
     assert described(page, bundle_of(kind)) == []
     damaged = page.replace("| `limits` |", "| limits |").replace("`axes`", "axes")
     assert described(damaged, bundle_of(kind)) == ["limits", "axes"]
 
 
 def test_every_kind_of_answer_and_of_input_has_its_place_in_the_page() -> None:
-    page = PAGE.read_text(encoding="utf-8")
+    page = "\n".join(path.read_text(encoding="utf-8") for path in PAGES)
     assert {*second_runtime.OUTPUTS} == {*ANSWER_KINDS}
     for name, kind in ANSWER_KINDS.items():
         section = page.split(f"\n### {name}\n")[1].split("\n### ")[0]
@@ -706,7 +706,7 @@ def test_a_graph_without_the_initializers_of_options_gets_their_defaults_as_inpu
 
 # Node
 
-NODE_PATHS = ("examples/node/*", "docs/bundle-format.md", "tests/test_bundle_format.py")
+NODE_PATHS = ("examples/node/*", "docs/internals/bundle-*.md", "tests/test_bundle_format.py")
 
 
 def of_node(test: Callable[..., None]) -> Callable[..., None]:

@@ -272,7 +272,7 @@ class Text(HeadAnswer[TextAnswers]):
     def forbidden_arcs(self, texts: Sequence[str]) -> Callable[..., np.ndarray]:
         """Return a function of documents, and optionally of generated tokens of a single one.
 
-        It returns the arcs of an automaton (`docs/bundle-format.md`) that bans these texts.
+        It returns the arcs of an automaton (`docs/internals/bundle-options.md`) that bans these texts.
         """
         automaton, pieces = text_automaton(self.written_bytes, tuple(texts)), self.written_bytes.pieces
 
@@ -300,7 +300,7 @@ class Text(HeadAnswer[TextAnswers]):
     def allowed_arcs(self, option: str, texts: Sequence[str], longest: int) -> Callable[..., np.ndarray]:
         """Return a function of documents, and optionally of generated tokens of a single one.
 
-        It returns the arcs of a trie (`docs/bundle-format.md`) of these texts, which have less than `longest` tokens.
+        It returns the arcs of a trie (`docs/internals/bundle-options.md`) of these texts, each of less than `longest` tokens.
         """
 
         def trie(doc: Doc | None) -> TextTrie:

@@ -2,7 +2,7 @@
 
 Every byte is hashed before anything parses it: bundle.json seals itself (its last entry is the sha256 of the bytes
 before it) and has the hashes of all other files. That detects damage, not forgery; against forged manifests there are
-the bounds here. `docs/bundle-format.md` specifies the format.
+the bounds here. `docs/internals/bundle-format.md` specifies the format.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ FieldNames = str | Annotated[list[str], Field(min_length=1, max_length=2)]
 
 
 class Manifest(_Form):
-    """Content of bundle.json besides format, version and seal; `docs/bundle-format.md` describes each key.
+    """Content of bundle.json besides format, version and seal; `docs/internals/bundle-format.md` describes each key.
 
     A description is the name of the value, or of one entry, in messages.
     """

@@ -1,4 +1,4 @@
-"""A second runtime for bundles, written from docs/bundle-format.md alone: it imports nothing of seqpipe.
+"""A second runtime for bundles, written from docs/internals/bundle-*.md alone: it imports nothing of seqpipe.
 
 `second_tokenizer` reads tokenizer.json; the library `tokenizers` those with parts that the page leaves to it.
 """

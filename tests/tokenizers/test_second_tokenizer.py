@@ -1,4 +1,4 @@
-"""docs/bundle-format.md, tokenizer.json: a reader written from the page alone reads texts as `tokenizers` does."""
+"""docs/internals/bundle-text.md, tokenizer.json: a reader written from the page alone reads texts as `tokenizers` does."""
 
 import random
 import unicodedata
@@ -23,7 +23,7 @@ from seqpipe_plugins.tokenizers.unigram import Unigram
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
 from seqpipe_plugins.tokenizers.words import WordsTokenizer
 
-PAGE = doc_pages.ROOT / "docs/bundle-format.md"
+PAGE = doc_pages.ROOT / "docs/internals/bundle-text.md"
 MARKS = (
     "a\u0301\u0323",
     "\u0323\u0301",
