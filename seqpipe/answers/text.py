@@ -300,7 +300,7 @@ class Text(HeadAnswer[TextAnswers]):
     def allowed_arcs(self, option: str, texts: Sequence[str], longest: int) -> Callable[..., np.ndarray]:
         """Return a function of documents, and optionally of generated tokens of a single one.
 
-        It returns the arcs of a trie (`docs/internals/bundle-options.md`) of these texts, each of less than `longest` tokens.
+        It returns the arcs of a trie (`docs/internals/bundle-options.md`) of these texts of less than `longest` tokens.
         """
 
         def trie(doc: Doc | None) -> TextTrie:

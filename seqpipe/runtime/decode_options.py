@@ -22,7 +22,7 @@ from seqpipe.types import MOST_SIZE, OPTION_TYPES, OptionType
 
 FIELD = "field"  # key of the value of an option that each record has itself: {"field": the key of the record}
 USUAL = "usual"  # key of the value for records without that key
-# Options that mean the same in every head, as `docs/internals/bundle-options.md` says; other files name no option of a head.
+# Options that mean the same in every head (`docs/internals/bundle-options.md`); other files name no option of a head.
 N_BEST, BEAMS, MAX_LENGTH, MIN_LENGTH, PREFIX, SEED = "n_best", "beams", "max_length", "min_length", "prefix", "seed"
 ALLOWED = "allowed"  # the only texts to generate
 WIDTHS = (BEAMS, N_BEST)

@@ -1,4 +1,4 @@
-"""A reader of tokenizer.json, written from docs/internals/bundle-text.md alone: it uses neither seqpipe nor `tokenizers`."""
+"""A reader of tokenizer.json, written from docs/internals/bundle-text.md alone, without seqpipe and `tokenizers`."""
 
 import json
 import unicodedata

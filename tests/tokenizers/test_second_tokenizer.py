@@ -1,4 +1,4 @@
-"""docs/internals/bundle-text.md, tokenizer.json: a reader written from the page alone reads texts as `tokenizers` does."""
+"""docs/internals/bundle-text.md: a reader of tokenizer.json written from it alone reads texts as `tokenizers` does."""
 
 import random
 import unicodedata
