@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
-EVERY = 30.0  # seconds between lines if there is no terminal
+EVERY = 30.0  # seconds between lines, at least, if there is no terminal
+PARTS = 10  # lines about a step of known length, at most, if there is no terminal
+BAR_WIDTH = 10  # columns of a bar
 LineKind = Literal["message", "warning", "detail", "result"]
 RED_CODE, YELLOW_CODE, BOLD_CODE = "31", "33", "1"
 
@@ -43,8 +46,15 @@ def text_width(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
+def with_relative_paths(text: str) -> str:
+    """Return a text with the paths of files in the working folder relative to it."""
+    folder = os.getcwd()
+    return text if folder == os.sep else re.sub(rf"(?<![\w/.-]){re.escape(folder + os.sep)}(?=\w)", "", text)
+
+
 def write_error(text: str, style: str = "") -> None:
     """Write a line to standard error; on a terminal wrapped at words, and in a style unless NO_COLOR is set."""
+    text = with_relative_paths(text)
     if sys.stderr.isatty():
         width, lines = shutil.get_terminal_size().columns, []
         for line in text.split("\n"):
@@ -90,8 +100,8 @@ class Console:
 
     on_epoch: Callable[[list[dict[str, Any]]], Any] | None = None  # receives the history; a true result ends training
 
-    def __init__(self, volume: int = 0):
-        self.volume = volume
+    def __init__(self, volume: int = 0, tables: bool = False):
+        self.volume, self._has_tables = volume, tables  # whether tables go to standard output
         self._step = contextlib.ExitStack()
         self._tick: Tick | None = None
 
@@ -119,6 +129,13 @@ class Console:
         """Print a line, unless quiet."""
         self.report("message", text)
 
+    def table(self, text: str) -> None:
+        """Print a table of results, or a line that sums it up; to standard output, if it has nothing else."""
+        if self._has_tables and self.volume >= 0:
+            sys.stdout.write(printable(with_relative_paths(text)) + "\n")
+        else:
+            self.say(text)
+
     def warn(self, text: str, indent: str = "") -> None:
         """Print a warning about a probable mistake."""
         self.report("warning", f"{indent}warning: {text}")
@@ -139,13 +156,13 @@ class Console:
                 yield tick
             return
         last = start = time.monotonic()
-        first = 0  # the amount at the first tick, which is not 0 in a resumed run
+        first = part = 0  # the amount at the first tick, which is not 0 in a resumed run
 
         def line(done: int, note: str = "") -> None:
-            nonlocal last, first
+            nonlocal last, first, part
             first, now = first or done, time.monotonic()
-            if now - last >= EVERY:
-                last, amount = now, f"{done:,}"
+            if now - last >= EVERY and not (total and PARTS * done // total == part):
+                last, amount, part = now, f"{done:,}", PARTS * done // (total or done)
                 if total:
                     seconds = (now - start) * (total - done) / max(1, done - first)
                     amount += f" of {total:,}, {timedelta(seconds=round(seconds))} left"
@@ -158,15 +175,20 @@ class Console:
         from rich import console, progress
 
         text = progress.TextColumn
-        amount: tuple[progress.ProgressColumn, ...] = (progress.MofNCompleteColumn(), progress.TimeRemainingColumn())
+        amount: tuple[progress.ProgressColumn, ...] = (progress.TaskProgressColumn(), progress.TimeRemainingColumn())
         if total is None:
             amount = (text("{task.fields[count]}"), progress.TimeElapsedColumn())
-        columns = (text("{task.description}"), progress.BarColumn(), *amount, text("{task.fields[note]}"))
-        with progress.Progress(*columns, console=console.Console(stderr=True), transient=True) as bar:
+        columns = (text("{task.description}"), progress.BarColumn(BAR_WIDTH), *amount, text("{task.fields[note]}"))
+        screen = console.Console(stderr=True)
+        with progress.Progress(*columns, console=screen, transient=True) as bar:
             task = bar.add_task(what, total=total, note="", count="")
 
             def tick(done: int, note: str = "") -> None:
-                bar.update(task, completed=done, note=note, count=f"{done:,}")
+                # The last parts of a note that is too long for the line are left out: nothing is cut.
+                room, parts = screen.width - len(what) - BAR_WIDTH - len(f" {done:,}  0:00:00 ") - 4, note.split(", ")
+                while parts and text_width(", ".join(parts)) > room:
+                    parts.pop()
+                bar.update(task, completed=done, note=", ".join(parts), count=f"{done:,}")
 
             yield tick
 

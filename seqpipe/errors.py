@@ -192,3 +192,11 @@ def install_command(*extras: str) -> str:
     chosen = [need for need in needs if need.marker and any(need.marker.evaluate({"extra": extra}) for extra in extras)]
     packages = " ".join(f'"{str(need).partition(";")[0]}"' for need in chosen)
     return f"pip install {packages}" if packages else f'pip install "{Path(__file__).parents[1]}[{",".join(extras)}]"'
+
+
+def is_failed_allocation(error: Exception) -> bool:
+    """Return whether memory could not be allocated; PyTorch raises RuntimeError for that of a CPU."""
+    known = ("can't allocate memory", "bad_alloc")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(text in str(error) for text in known)
+    )

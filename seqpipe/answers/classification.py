@@ -103,6 +103,9 @@ class LabelTask(HeadTask[LabelAnswers, Label]):
     def labels_in(self, gold: Any) -> list[str]:
         return [gold]
 
+    def constant_prediction(self, golds: Sequence[Any]) -> tuple[str, list[Any]] | None:
+        return _most_frequent(golds)
+
     def one_sided(self, labels: Counter[str], records: int) -> str:
         return _single_label(labels, records)
 
@@ -188,8 +191,20 @@ class LabelsTask(HeadTask[list[ScoredLabel], Labels]):
     def labels_in(self, gold: Any) -> list[str]:
         return list(gold)
 
+    def constant_prediction(self, golds: Sequence[Any]) -> tuple[str, list[Any]] | None:
+        return _most_frequent(golds)
+
     def one_sided(self, labels: Counter[str], records: int) -> str:
         return _single_label(labels, records)
+
+
+def _most_frequent(golds: Sequence[Any]) -> tuple[str, list[Any]] | None:
+    """Return the most frequent reference as a constant prediction."""
+    if not golds:
+        return None
+    ((text, _),) = Counter(map(repr, golds)).most_common(1)
+    answer = next(gold for gold in golds if repr(gold) == text)
+    return f"always {text}", [answer] * len(golds)
 
 
 def count_labels(head: HeadInfo, labels_of_records: Iterable[str], always: Sequence[str] = ()) -> Vocabulary:
@@ -294,6 +309,12 @@ class ScoreTask(HeadTask[ScoreAnswers, Score]):
 
     def counter(self) -> Counts:
         return NumberCounter() if self.kind.self_supervised else ScoreCounter()
+
+    def constant_prediction(self, golds: Sequence[Any]) -> tuple[str, list[Any]] | None:
+        if self.kind.self_supervised or not golds:
+            return None
+        mean = sum(golds) / len(golds)
+        return f"always their mean {mean:.4g}", [mean] * len(golds)
 
 
 def number_of(record: Record, field: str) -> float:

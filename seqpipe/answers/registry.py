@@ -105,6 +105,15 @@ class MultiHeadTask(Task[JointAnswer]):
     def predicted(self, answer: JointAnswer) -> dict[str, Any]:
         return {head: part.predicted(answer[head]) for head, part in self.parts.items()}
 
+    def constant_prediction(self, golds: Sequence[Any]) -> tuple[str, list[Any]] | None:
+        answers = {head: part.constant_prediction([gold[head] for gold in golds]) for head, part in self.parts.items()}
+        known = {head: answer for head, answer in answers.items() if answer is not None}
+        if len(known) < len(answers):
+            return None
+        rows = zip(*(predictions for _, predictions in known.values()), strict=True)
+        listed = ", ".join(f"{head} {answer}" for head, (answer, _) in known.items())
+        return listed, [dict(zip(known, row, strict=True)) for row in rows]
+
     def is_right(self, gold: Mapping[str, Any], predicted: Mapping[str, Any]) -> bool:
         return all(part.is_right(gold[head], predicted[head]) for head, part in self.parts.items())
 

@@ -319,6 +319,12 @@ class TagsTask(WordLabelsTask[TagsAnswer, Tags]):
     def counter(self) -> Counts:
         return TagCounter()
 
+    def constant_prediction(self, golds: Sequence[Any]) -> tuple[str, list[Any]] | None:
+        if not (tags := Counter(tag for gold in golds for tag, *_ in gold)):
+            return None
+        ((tag, _),) = tags.most_common(1)
+        return f"always {tag!r}", [[(tag, *place) for _, *place in gold] for gold in golds]
+
     def one_sided(self, labels: Counter[str], records: int) -> str:
         if not labels:
             return f"none of {records:,} records has a label"
@@ -404,6 +410,9 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
 
     def counter(self) -> Counts:
         return SpanCounter()
+
+    def constant_prediction(self, golds: Sequence[Any]) -> tuple[str, list[Any]] | None:
+        return "never a span", [[] for _ in golds]
 
     def one_sided(self, labels: Counter[str], records: int) -> str:
         """Return a message if no record has a span; one label is enough, since other words differ from it."""

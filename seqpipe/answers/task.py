@@ -60,6 +60,13 @@ class Task(ABC, Generic[A]):
         """Return True if an answer is right."""
         return bool(gold == predicted)
 
+    def constant_prediction(self, golds: Sequence[Any]) -> tuple[str, list[Any]] | None:
+        """Return the most frequent answer, or the mean, and the predictions that give it for each of these references.
+
+        None for answers that have no such baseline, such as texts.
+        """
+        return None
+
     def mistakes(self, gold: Any, predicted: Any) -> dict[str, Any]:
         """Return the missing and the wrong parts of a wrong answer."""
         if isinstance(predicted, list) and isinstance(gold, list):

@@ -12,7 +12,7 @@ import select
 import stat
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +220,16 @@ def one_record(model: OpenedBundle, text: str) -> Record:
     if text.startswith("{") or numbers:
         return parse_record(text.rstrip("\n"), fields, "the text", numbers)
     return plain_record(text.rstrip("\n"), fields, "the text")
+
+
+def answer_texts(model: OpenedBundle, texts: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Print the answers to texts, or to files of pictures or sounds, as lines of JSON."""
+    if not media_fields(model.predictor.featurizer):
+        for text in texts:
+            if len(text) < 256 and os.path.isfile(text):
+                raise UsageError(f"{text}: is a file, not a text; name it with --input")
+    for answer in model([one_record(model, text) for text in texts], **options):
+        _write_out(json_bytes(answer) + b"\n")
 
 
 def plain_record(line: str, fields: Sequence[str], where: object) -> Record:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -26,7 +28,7 @@ from seqpipe.commands.options import (
     print_json,
     with_options,
 )
-from seqpipe.console import printable, text_table
+from seqpipe.console import printable, text_table, text_width
 from seqpipe.errors import UsageError
 
 if TYPE_CHECKING:
@@ -214,14 +216,18 @@ def runs(
     rows = list_runs(folder, sort=sort)
     print_json(rows, as_json)
     if not as_json:
-        table = [[key.replace("_", " ") for key in RUN_KEYS]]
-        table += [[_cell(key, row[key]) for key in RUN_KEYS] for row in rows]
-        typer.echo(printable("\n".join(text_table(table) if rows else [f"{folder}: no runs"])))
+        shown = [key for key in RUN_KEYS if any(row[key] is not None for row in rows)]
+        cells = [[_cell(key, row[key], row["percent"]) for key in shown] for row in rows]
+        lines = text_table([[key.replace("_", " ") for key in shown], *cells])
+        if sys.stdout.isatty() and max(map(text_width, lines)) > shutil.get_terminal_size().columns:
+            blocks = [[(key.replace("_", " "), cell) for key, cell in zip(shown, row, strict=True)] for row in cells]
+            lines = [line for block in blocks for line in ("", *text_table([pair for pair in block if pair[1]]))]
+        typer.echo(printable("\n".join(lines if rows else [f"{folder}: no runs"])))
 
 
-def _cell(key: str, value: Any) -> str:
+def _cell(key: str, value: Any, is_fraction: bool | None) -> str:
     if isinstance(value, float):
-        return f"{value:.1f}" if key == "seconds" else f"{value:.4f}"
+        return f"{value:.1f}" if key == "seconds" else f"{100 * value:.2f}" if is_fraction else f"{value:.4g}"
     return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 

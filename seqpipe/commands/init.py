@@ -64,5 +64,5 @@ def init(
         values = dict(zip(options[::2], options[1::2], strict=True))
         texts = [values["--text"]] if "--text" in values else text or ()
         path = write(values.get("--task", task), values.get("--target", target), texts)
-    console.say(f"wrote {path}\nnext: seqpipe check {shlex.quote(str(path))}")
+    console.say(f"wrote {path}\nnext: seqpipe run {shlex.quote(str(path))}")
     print_json({"file": str(path), "readings": readings}, as_json)

@@ -103,8 +103,8 @@ class ResultOptions:
 
     @property
     def console(self) -> Console:
-        """A console with the verbosity of `--quiet`."""
-        return make_console(self.quiet)
+        """A console with the verbosity of `--quiet`; tables go to standard output, unless it has JSON."""
+        return Console(-1 if self.quiet else 0, tables=not self.as_json)
 
     def print(self, result: Any) -> None:
         """Print a result as JSON to standard output, with `--json`."""

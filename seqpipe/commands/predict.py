@@ -19,7 +19,8 @@ def predict(
     job: PredictJob,
     bundle: BundlePath,
     further: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE]...", help="Further inputs, after --input.")
+        list[str] | None,
+        typer.Argument(metavar="[TEXT]...", help="Texts to answer; after --input further input files."),
     ] = None,
     input: Annotated[
         list[str] | None,
@@ -64,7 +65,7 @@ def predict(
 ) -> None:
     """Answer texts, one per line, or pictures or sounds, with one line of JSON each, in order. Needs no PyTorch."""
     from seqpipe import load
-    from seqpipe.batch.files import inputs_are_media, predict_file, stream_file
+    from seqpipe.batch.files import answer_texts, inputs_are_media, predict_file, stream_file
     from seqpipe.batch.ray_engine import RayEngine
     from seqpipe.batch.shards import Engine, answer_here, answer_in_processes, answer_parts, input_files
     from seqpipe.runtime.decode_options import BEAMS, field_options
@@ -72,8 +73,12 @@ def predict(
 
     inputs, count = [*(input or []), *(further or [])], processes or 1
     if further and not input:
-        fix = "name files with --input, and texts in standard input: echo 'a text' | seqpipe predict BUNDLE"
-        raise UsageError(f"{further[0]}: is no option; {fix}")
+        if output or stream or processes:
+            raise UsageError("texts are answered here, on standard output; give their file with --input")
+        model = load(bundle, device, threads, timeout=timeout)
+        items = [*([] if n_best is None else [f"n_best={n_best}"]), *(options or [])]
+        answer_texts(model, further, parse_decode_options(items, {BEAMS: beams}, model.predictor.options))
+        return
     answer: Engine = answer_here
     if engine == "ray":
         answer, threads = RayEngine(processes, threads or 1), threads or 1

@@ -13,7 +13,15 @@ from seqpipe.answers.types import Array, Metric
 from seqpipe.config.members import MEMBERS, REQUIRED
 from seqpipe.config.plugins import Offer
 from seqpipe.config.signature import DecodeOption, construct, keyword_options, optional_names
-from seqpipe.errors import ConfigError, PluginError, Problem, SeqpipeError, UsageError, did_you_mean
+from seqpipe.errors import (
+    ConfigError,
+    PluginError,
+    Problem,
+    SeqpipeError,
+    UsageError,
+    did_you_mean,
+    is_failed_allocation,
+)
 from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.parts import DataPath, paths_of
 
@@ -103,9 +111,14 @@ def build_component(component: Component, *wired: Any) -> Any:
         return construct(component.cls, *wired, **component.options)
     except UsageError as error:
         raise ConfigError([component.problem(f"{describe(component)}: {error}")]) from error
-    except (SeqpipeError, MemoryError):
+    except SeqpipeError:
         raise
     except Exception as error:  # a plugin may raise any exception
+        if is_failed_allocation(error):
+            sizes = {key: value for key, value in component.options.items() if type(value) is int}
+            fix = "; lower {}, which is {:,}".format(*max(sizes.items(), key=lambda item: item[1])) if sizes else ""
+            message = f"{describe(component)}: its weights do not fit into memory{fix}"
+            raise ConfigError([component.problem(message)]) from error
         message = f"its constructor raised {type(error).__name__}: {error} (--debug shows where)"
         raise PluginError(f"{component.key}: {describe(component)}: {message}") from error
 

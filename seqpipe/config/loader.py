@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -192,7 +193,10 @@ class _Loader:
     def config(self, path: Path) -> Config | None:
         top = self.tree.data
         if not isinstance(top, dict):
-            self.error((), f"a pipeline is a mapping of keys ({', '.join(TOP)}), not {format_value(top)}")
+            problem = f"a pipeline is a mapping of keys ({', '.join(TOP)}), not {format_value(top)}"
+            if path.suffix not in (".yaml", ".yml"):
+                problem += f"; to write one for this data: {shlex.join(['seqpipe', 'init', str(path)])}"
+            self.error((), problem)
             return None
         self.known_keys(top, TOP, ())
         name = self.name(top.get("name"), path)

@@ -45,6 +45,11 @@ class Data:
     split_seed: int = 1
     group: str | None = None
 
+    @property
+    def compared(self) -> str:
+        """The set on which a bundle is compared with PyTorch: the first test set, else dev, else training."""
+        return next(iter(self.tests), "dev" if self.dev else "training")
+
 
 MOST_TIMES = 1000  # the default; a greater learning rate is probably a mistake
 

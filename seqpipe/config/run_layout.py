@@ -8,6 +8,7 @@ from seqpipe.errors import UsageError
 
 STATE, YAML, SCORES_FILE, LEARNED = "run.json", "pipeline.yaml", "metrics.json", "learned.json"
 OUTCOME = "training.json"  # the result of training
+CONTEXTS = "intervals.json"  # the main scores of each set with their intervals (`ScoreContext`)
 LOCK, LOCK_HOLDER = ".lock", ".lock-holder.json"  # the process that writes to the run, or the last that did
 CHECKPOINTS, LAST, BEST = "checkpoints", "last.ckpt", "best-*.safetensors"
 HISTORY = "metrics.jsonl"  # in the folder of checkpoints: a line of JSON for each epoch
@@ -24,8 +25,18 @@ FACTS = "facts.json"  # about the data of each set, and warnings: `sets`, `warni
 REPORT = "report.html"
 BUNDLE = "bundle.json"  # in the folder of a bundle
 # In the folder of a run, written by the process that holds its lock.
-RUN_FILES: tuple[str, ...] = (STATE, YAML, OUTCOME, FACTS, SCORES_FILE, ANSWERS, REPORT, LEARNED, "*tokenizer*.json")
-RUN_FILES += (LOCK_HOLDER, "bundle", MAPPED, HELD_OUT_DIR, TEACHER, "vectors.*", PSEUDO_LABELS, ROUNDS_FILE)
+RUN_FILES: tuple[str, ...] = (STATE, YAML, OUTCOME, FACTS, SCORES_FILE, ANSWERS, REPORT, LEARNED, CONTEXTS)
+RUN_FILES += (
+    "*tokenizer*.json",
+    LOCK_HOLDER,
+    "bundle",
+    MAPPED,
+    HELD_OUT_DIR,
+    TEACHER,
+    "vectors.*",
+    PSEUDO_LABELS,
+    ROUNDS_FILE,
+)
 RUN_FORMAT = 2  # of learned.json and of checkpoints
 
 

@@ -81,8 +81,12 @@ def score_answers(
     *,
     by: str | None = None,
     errors: Path | None = None,
+    pairs: list[Pair] | None = None,
 ) -> dict[str, Scores]:
-    """Return the scores of answers to records, in the format of `score_records`."""
+    """Return the scores of answers to records, in the format of `score_records`.
+
+    `pairs` receives the reference and the prediction of each record.
+    """
     task = predictor.task
     if errors and not task.is_comparable:
         kind = predictor.kind.kind
@@ -91,6 +95,8 @@ def score_answers(
     wrong = []
     for record, answer in answered:
         gold, predicted = task.gold(record), task.predicted(answer)
+        if pairs is not None:
+            pairs.append((gold, predicted))
         for group in ["", group_of(record, by)] if by else [""]:
             if group not in counters:
                 counters[group] = new_counter(predictor)

@@ -1,10 +1,10 @@
-"""Statistical comparison of the answers of two models to the same records."""
+"""Intervals of scores, scores of constant predictions, and comparison of two models on the same records."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -12,8 +12,9 @@ import numpy as np
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.metrics.numbers import metric_of
+from seqpipe.answers.types import Pair, Scores
 from seqpipe.errors import UsageError
-from seqpipe.evaluation.scores import group_of, new_counter
+from seqpipe.evaluation.scores import group_of, headlines, new_counter
 from seqpipe.features.document import Record
 from seqpipe.features.sources import read_fields
 from seqpipe.runtime.predictor import Predictor
@@ -21,8 +22,125 @@ from seqpipe.runtime.predictor import Predictor
 RESAMPLES = 1000
 LEVEL = 0.05  # a smaller p is a difference; 1 - LEVEL is the level of the interval
 MAX_SAMPLE_WEIGHTS = 4_000_000  # numbers of an array of weights
+MAX_RESAMPLED_GROUPS = 2_000  # of records, drawn together, of which the samples of a large set consist
+CHANCE_FIX = "check that the right columns are read, and that the texts tell what is learned"
+WIDE_INTERVAL = 0.1  # of a fraction, above which a score says little
 Key = tuple[str, str]  # of a score: the label, or "", and the metric
 Triple = tuple[Any, Any, Any]  # the reference of a record, and both predictions
+
+
+@dataclass(frozen=True)
+class ScoreContext:
+    """The main score of a set of records with what it is worth.
+
+    Attributes:
+        metric: Name of the score: the one that selected the weights, or the headline of the answer kind.
+        score: Its value.
+        records: The number of records.
+        percent: Whether it is a fraction, and shown in percent.
+        more_is_better: Whether a higher score is better.
+        low: Lower end of its 95 % interval by the percentile bootstrap (Efron 1979); where every record is right, or
+            none, that of Clopper and Pearson (1934). None for one record, and for what cannot be resampled.
+        high: Upper end of the interval.
+        constant: A constant prediction, such as `always 'refund'`, the best without reading the text; "" without one.
+        baseline: The score of this prediction.
+    """
+
+    metric: str
+    score: float
+    records: int
+    percent: bool
+    more_is_better: bool
+    low: float | None = None
+    high: float | None = None
+    constant: str = ""
+    baseline: float | None = None
+
+    def format(self, value: float | None) -> str:
+        """Return a value of this score as text, a fraction in percent."""
+        return "-" if value is None else f"{100 * value:.2f}" if self.percent else f"{value:.4g}"
+
+    @property
+    def interval(self) -> str:
+        """The interval as text; "" without one."""
+        return "" if self.low is None else f"{self.format(self.low)} to {self.format(self.high)}"
+
+    @property
+    def line(self) -> str:
+        """The score as text, with its interval and the score of the constant prediction."""
+        interval = f" (95 % interval {self.interval})" if self.interval else ""
+        baseline = f"; {self.constant}: {self.format(self.baseline)}" if self.constant else ""
+        return f"{self.metric} {self.format(self.score)}{interval}{baseline}"
+
+    @property
+    def is_chance(self) -> bool:
+        """True if the constant prediction is within the interval, or better."""
+        if self.baseline is None or self.low is None or self.high is None:
+            return False
+        return self.low <= self.baseline if self.more_is_better else self.high >= self.baseline
+
+    def remarks(self) -> Iterator[str]:
+        """Yield in words that the score is no better than that of a constant prediction, or says little."""
+        if self.low is None or self.high is None:
+            return
+        if self.is_chance:
+            yield f"no better than a constant prediction, as far as {self.records:,} records show; {CHANCE_FIX}"
+        elif self.percent and self.high - self.low > WIDE_INTERVAL:
+            points = 100 * (self.high - self.low)
+            yield f"{self.records:,} records are few: the interval is {points:.0f} points wide; score more records"
+
+
+def score_contexts(
+    predictor: Predictor, pairs: Sequence[Pair], scores: Scores, metric: str | None = None
+) -> list[ScoreContext]:
+    """Return the main scores of references and predictions with what they are worth; of several heads that of each.
+
+    `metric` is the score that selected the weights, which comes first if it is among the scores.
+    """
+    main, types = headlines(scores, metric), predictor.metric_types
+    intervals = _intervals(predictor, pairs, main)
+    baselines, answer = dict[str, float](), ""
+    if constant := predictor.task.constant_prediction([gold for gold, _ in pairs]):
+        counter, (answer, predictions) = new_counter(predictor), constant
+        for (gold, _), predicted in zip(pairs, predictions, strict=True):
+            counter.add(gold, predicted)
+        baselines = headlines(counter.result(), metric)
+    contexts = []
+    for name, score in main.items():
+        facts = name, score, len(pairs), *astuple(metric_of(name, types)), *intervals.get(name, (None, None))
+        contexts.append(ScoreContext(*facts))
+    if (baseline := baselines.get(contexts[0].metric)) is not None:
+        contexts[0] = replace(contexts[0], constant=answer, baseline=baseline)
+    return contexts
+
+
+def _intervals(
+    predictor: Predictor, pairs: Sequence[Pair], scores: Mapping[str, float]
+) -> dict[str, tuple[float, float]]:
+    """Return the 95 % intervals of the scores that can be resampled."""
+    if (size := len(pairs)) < 2:
+        return {}
+    counter, intervals = new_counter(predictor), dict[str, tuple[float, float]]()
+    for pair in pairs:
+        counter.add(*pair)
+    rng, groups = np.random.default_rng(1), min(size, MAX_RESAMPLED_GROUPS)
+    places = rng.permutation(size) % groups
+    # The first row is the whole set.
+    weights = np.vstack([np.ones(groups), rng.multinomial(groups, np.full(groups, 1 / groups), RESAMPLES)])
+    for rows, scores_of in counter.statistics([pairs], range(size)):
+        sums = np.zeros((groups, rows.shape[1]))
+        np.add.at(sums, places, rows)
+        samples = _flat(scores_of(weights @ sums), predictor)
+        for name, score in scores.items():
+            values = samples.get(("", name))
+            # Not each metric of the head itself is a function of sums.
+            if values is None or not np.isclose(values[0], score, atol=1e-9):
+                continue
+            low, high = np.percentile(values[1:], [100 * LEVEL / 2, 100 - 100 * LEVEL / 2])
+            if metric_of(name, predictor.metric_types).percent and low == high and score in (0, 1):
+                low, high = ((LEVEL / 2) ** (1 / size), 1.0) if score else (0.0, 1 - (LEVEL / 2) ** (1 / size))
+            intervals[name] = float(low), float(high)
+    return intervals
 
 
 @dataclass(frozen=True)

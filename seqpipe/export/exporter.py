@@ -413,7 +413,7 @@ def export_bundle(
             error.args = (f"{error}\nits inputs, both answers and their margins are in {difference}",)
         raise
     difference.unlink(missing_ok=True)
-    _report(comparison, parity, len(records), console)
+    _report(comparison, parity, len(records), pipeline.config.data.compared, console)
     if settings.precision == "int8":
         console.say("quantizing to int8 and comparing with fp32")
         files["model.onnx"] = _quantize(graph, comparison, records)
@@ -435,12 +435,12 @@ def export_bundle(
     return model
 
 
-def _report(comparison: DualPredictor, parity: Mapping[str, Any], held_out: int, console: Console) -> None:
-    """Print the agreement of PyTorch and the bundle."""
+def _report(comparison: DualPredictor, parity: Mapping[str, Any], held_out: int, data: str, console: Console) -> None:
+    """Print the agreement of PyTorch and the bundle on the records of this set."""
     score = ""
     if "metric" in parity:
         value = format_score(parity["metric"], parity["pytorch"], comparison.ours.metric_types)
-        score = f"; {parity['metric']} {value} in both"
+        score = f"; {data} {parity['metric']} {value} in both"
     console.say(
         f"  onnxruntime = PyTorch in {parity['decisions']:,} decisions, of which {parity['ties']} are ties; "
         f"scores within {parity['worst_score']:.1g}{score}"

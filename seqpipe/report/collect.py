@@ -17,6 +17,7 @@ from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.comparison import Row
 from seqpipe.answers.registry import task_metrics
 from seqpipe.answers.task import Task
+from seqpipe.answers.types import Pair
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import BUNDLE, FACTS, REPORT, YAML
 from seqpipe.console import Console
@@ -24,6 +25,7 @@ from seqpipe.errors import EnvError, UsageError, install_command
 from seqpipe.evaluation.analysis import data_facts, judge, training_findings
 from seqpipe.evaluation.scores import answered, robustness, score_answers
 from seqpipe.evaluation.scores import swap as swap_words
+from seqpipe.evaluation.significance import score_contexts
 from seqpipe.features.document import Record
 from seqpipe.features.sources import InputSource
 from seqpipe.files import Rows
@@ -55,12 +57,15 @@ def report_run(
         reason = "has no answers, since it is a language model" if model else "has no bundle yet"
         raise UsageError(f"by, perturb, swap: {run.folder} {reason}; use `seqpipe evaluate {run.folder}`")
     metrics = model.predictor.metric_types if model else task_metrics(artifacts.task)
+    contexts, findings = run.contexts, training_findings(run.history, metric)
     content = _content(model, artifacts.task, artifacts.featurizer, sets, by, perturb, swap) | {
         "name": run.folder.name,
         "scores": run.scores or {},
         "outcome": outcome,
         "curves": curves(run.history, metric, metrics),
-        "findings": training_findings(run.history, metric),
+        # Advice about the size of a model that has learned nothing would mislead.
+        "findings": [] if any(of_set[0].is_chance for of_set in contexts.values()) else findings,
+        "contexts": contexts,
         "lines": outcome_lines(outcome, metrics, f"seqpipe run {run.folder / YAML}") if outcome else [],
         "data": files.read_json(facts) if facts.exists() else {"sets": {}, "warnings": []},
         "yaml": (run.folder / YAML).read_text(encoding="utf-8"),
@@ -74,11 +79,13 @@ def report_bundle(
     """Write the report of a bundle on a data file; arguments and errors are those of `Bundle.report`."""
     model, opened = open_with_metrics(bundle, "cpu", QUIET, Plugins()), open_target(bundle, "cpu", data, QUIET)
     predictor, records = opened.predictor, [*opened.read(data)]
-    pairs = [*answered(predictor, records)]
+    pairs, compared = [*answered(predictor, records)], list[Pair]()
+    scores = score_answers(predictor, pairs, pairs=compared)[""]
     task, featurizer = predictor.task, predictor.featurizer
     content = _content(model, task, featurizer, {data.name: pairs}, by, perturb, swap) | {
         "name": model.manifest.name,
-        "scores": {data.name: score_answers(predictor, pairs)[""]},
+        "scores": {data.name: scores},
+        "contexts": {data.name: score_contexts(predictor, compared, scores)},
         "data": {"sets": {data.name: data_facts(featurizer, task, records)}, "warnings": []},
         **dict.fromkeys(("outcome", "curves", "findings", "lines", "yaml"), ()),
     }

@@ -98,7 +98,7 @@ def analyse(judged: Sequence[Row]) -> Row:
     labels = [*dict.fromkeys(row[side] for row in counts for side in ("gold", "predicted"))]
     if pairs:
         means = [(row["confidence"], row["accuracy"]) for row in measured["bins"]]
-        drawn.append(plots.diagonal("Reliability", means, "mean probability", "share that is right", "o-"))
+        drawn.append(plots.diagonal("Reliability", means, "mean probability", "fraction that is right", "o-", (0, 1)))
         edges = [i / HISTOGRAM_BINS for i in range(HISTOGRAM_BINS + 1)]
         drawn.append(plots.histogram("Probability of right and wrong answers", pairs, edges, "probability of answers"))
     numbers = [(row["gold"], row["predicted"]) for row in judged if isinstance(row["predicted"], float)]
@@ -122,6 +122,9 @@ def analyse(judged: Sequence[Row]) -> Row:
     }
 
 
+NUMBER = re.compile(r"-?\d+(\.\d+)?")
+
+
 def _matrix(rows: Sequence[Row], name: str | None) -> Row:
     """Return the counts of a confusion matrix, without columns if there are too many labels for one."""
     counts, gold, got = Counter[Any](), Counter[Any](), Counter[Any]()
@@ -130,6 +133,8 @@ def _matrix(rows: Sequence[Row], name: str | None) -> Row:
         gold[row["gold"]] += row["count"]
         got[row["predicted"]] += row["count"]
     labels = [label for label, _ in (gold + got).most_common() if label is not None]
+    if all(NUMBER.fullmatch(str(label)) for label in labels):  # of a rating
+        labels.sort(key=float)
     confused = [(*pair, count) for pair, count in counts.most_common() if pair[0] != pair[1]][:WORST]
     lines, columns = ([*labels, *[None] * (None in part)] for part in (gold, got))
     columns = columns if len(labels) <= MOST_LABELS else []

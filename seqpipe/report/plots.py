@@ -62,10 +62,19 @@ def histogram(title: str, values: Sequence[tuple[float, bool]], edges: Sequence[
 
 
 @style.context(STYLE)
-def diagonal(title: str, points: Sequence[tuple[float, float]], xlabel: str, ylabel: str, style: str = "o") -> str:
-    """Plot points beside the diagonal, on which both values are equal."""
-    axes, ends = _new_axes(), [min(map(min, points)), max(map(max, points))]
-    axes.plot(ends, ends, "--", color=QUIET, linewidth=1)
+def diagonal(
+    title: str,
+    points: Sequence[tuple[float, float]],
+    xlabel: str,
+    ylabel: str,
+    style: str = "o",
+    ends: tuple[float, float] | None = None,
+) -> str:
+    """Plot points beside the diagonal, on which both values are equal; `ends` are those of both axes."""
+    axes, (low, high) = _new_axes(), ends or (min(map(min, points)), max(map(max, points)))
+    if ends:
+        axes.set(xlim=ends, ylim=ends)
+    axes.plot((low, high), (low, high), "--", color=QUIET, linewidth=1)
     axes.plot(*zip(*points, strict=True), style, color=BLUE, markersize=4)
     axes.set(xlabel=xlabel, ylabel=ylabel)
     few = "; ".join(f"{x:.2f}: {y:.2f}" for x, y in points[:10])

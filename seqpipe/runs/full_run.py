@@ -6,22 +6,24 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from seqpipe import files
 from seqpipe.answers.metrics.numbers import format_score, scores_table
 from seqpipe.answers.task import Census
+from seqpipe.answers.types import Pair
 from seqpipe.config.contract import dev_option, metric_types
 from seqpipe.config.init_from import relative_path, run_problem
 from seqpipe.config.loader import Config, load_config, resolved
 from seqpipe.config.model import Need
-from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, LAST, SCORES_FILE, STATE, YAML
+from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, CONTEXTS, LAST, SCORES_FILE, STATE, YAML
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console, text_width
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.evaluation.scores import answered, headlines, score_answers
+from seqpipe.evaluation.significance import ScoreContext, score_contexts
 from seqpipe.export.exporter import export_bundle
 from seqpipe.features.document import Record
 from seqpipe.features.parts import DataPart, folds, left_out_message
@@ -45,9 +47,9 @@ MAX_ANSWER_LINES = 4  # of a multi-line answer
 CUT_SEARCH_CHARS = 20  # characters within which a cut looks for a space
 
 
-def print_answers(model: OpenedBundle, records: Sequence[Record], console: Console) -> None:
-    """Print the first golden examples that are answered without options, each with the reference of its record."""
-    console.say("\nanswers of the bundle:")
+def print_answers(model: OpenedBundle, records: Sequence[Record], data: str, console: Console) -> None:
+    """Print the first golden examples of a set that are answered without options, with the references of records."""
+    console.say(f"\nanswers of the bundle to {data} records:")
     examples = [example for example in model.manifest.golden if not example.options]
     for example in examples[:SHOWN_EXAMPLES]:
         record: Mapping[str, Any] = example.record if isinstance(example.record, Mapping) else {"text": example.record}
@@ -125,7 +127,7 @@ def score_test_sets(run: RunFolder, predictor: Predictor, console: Console) -> d
     """
     data, form = run.config.data, data_form(run.config)
     test_sets = data.tests or ({"dev": data.dev} if data.dev else {})
-    scores: dict[str, Any] = {}
+    scores, contexts = dict[str, Any](), dict[str, list[ScoreContext]]()
     answer_lines: list[bytes] = []
     for name, path in test_sets.items():
         records = form.read(path)
@@ -135,14 +137,18 @@ def score_test_sets(run: RunFolder, predictor: Predictor, console: Console) -> d
             pairs = iter(kept := [*pairs])
             rows = ({"set": name, "record": record, "answer": answer} for record, answer in kept)
             answer_lines += [files.json_bytes(files.null_non_finite(row), default=str) + b"\n" for row in rows]
-        scores[name] = score_answers(predictor, pairs)[""]
+        compared: list[Pair] = []
+        scores[name] = score_answers(predictor, pairs, pairs=compared)[""]
         console.say(f"\n{name}: {len(records):,} records\n{scores_table(scores[name], predictor.metric_types)}")
+        contexts[name] = score_contexts(predictor, compared, scores[name], run.outcome.get("metric"))
         left_out = form.left_out.get(str(path), [])
         if left_out and not isinstance(path, DataPart):  # those of a part were reported with the training data
             console.warn(left_out_message(str(path), left_out), "  ")
         for warning in census.warnings(name):
             console.warn(warning, "  ")
-        scores |= score_raw_text(predictor, name, records, scores[name], console)
+        scores |= score_raw_text(predictor, name, records, scores[name], contexts, console)
+    by_set = {name: [asdict(context) for context in of_set] for name, of_set in contexts.items()}
+    files.write(run.folder / CONTEXTS, json.dumps(files.null_non_finite(by_set), indent=1, ensure_ascii=False))
     if answer_lines:
         files.write(run.folder / ANSWERS, b"".join(answer_lines))
     return scores
@@ -184,30 +190,28 @@ def run_all(config: Config, console: Console, options: RunOptions = RunOptions()
                 pipeline, records, run.bundle_folder, console, scores, run.outcome, answers=run.answers
             )
             files.write(run.folder / SCORES_FILE, content)
-            print_answers(model, records, console)
+            print_answers(model, records, config.data.compared, console)
             parity = model.manifest.parity
             options.write_report(run, console)
-        metrics, outcome = metric_types(config.head), run.outcome
+        outcome = run.outcome
         console.say("")
         for line in run.outcome_lines():
             console.say(line)
-        if "dev" in outcome and "dev" not in scores:
-            console.result(f"dev {outcome['metric']} {format_score(outcome['metric'], outcome['dev'], metrics)}")
-        for name, values in scores.items():  # the score of the metric that selected the weights comes first
-            console.result(f"{name} {_headline_text(values, outcome.get('metric'), config)}")
+        for name, contexts in run.contexts.items():  # the score of the metric that selected the weights comes first
+            worth = ", on which the epoch was chosen" if name == "dev" and "best_epoch" in outcome else ""
+            console.result(f"{name} {', '.join(context.line for context in contexts)}{worth}")
+            for remark in contexts[0].remarks():
+                console.warn(f"{name}: {remark}")
+        if not scores:
+            fix = "name a file in `data.test`, or hold out a part of the data, such as `data.test: 0.2`"
+            console.warn(f"no score: there is no test or dev set, and training records say nothing of new ones; {fix}")
         fp32 = " (fp32)" if "precision" in parity else ""  # an int8 graph was compared before it was quantized
         compared = f"{parity['decisions']:,} decisions on {parity['records']:,} records"
         compared += f" and {parity['texts']:,} generated texts"
         console.say(f"{run.bundle_folder}: onnxruntime{fp32} = PyTorch in {compared}")
-        console.say(f"next: seqpipe predict {run.bundle_folder}")
+        console.say(f"next: seqpipe serve {run.bundle_folder}")
         processes.wait()
         return run
-
-
-def _headline_text(scores: Mapping[str, Any], metric: str | None, config: Config) -> str:
-    """Return the main scores as text, led by the metric that selected the weights."""
-    metrics, listed = metric_types(config.head), headlines(scores, metric).items()
-    return ", ".join(f"{name} {format_score(name, value, metrics)}" for name, value in listed)
 
 
 @dataclass(frozen=True)
@@ -288,8 +292,10 @@ def run_folds(load_with: LoadWith, count: int, final: bool, console: Console, op
         for number in folds(records, count, data.split_seed, data.group):
             lines.append({"fold": number, **next(by_fold[number - 1])})
         first = predictor(load_trained(results[0]).network)
-        scores["test"] = score_answers(first, [(line["record"], line["answer"]) for line in lines])[""]
-        listed = _headline_text(scores["test"], config.train.metric, config)
+        compared: list[Pair] = []
+        scores["test"] = score_answers(first, [(line["record"], line["answer"]) for line in lines], pairs=compared)[""]
+        contexts = score_contexts(first, compared, scores["test"], config.train.metric)
+        listed = ", ".join(context.line for context in contexts)
         console.result(f"all {len(lines):,} answers of the folds: {listed}")
     for test in results[0].scores or {}:
         for name, statistic in (("mean", statistics.mean), ("deviation", statistics.stdev)):

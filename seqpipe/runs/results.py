@@ -11,8 +11,19 @@ from typing import Any
 from seqpipe import files
 from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config, load_config
-from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, HISTORY, OUTCOME, ROUNDS_FILE, SCORES_FILE, STATE, YAML
+from seqpipe.config.run_layout import (
+    ANSWERS,
+    CHECKPOINTS,
+    CONTEXTS,
+    HISTORY,
+    OUTCOME,
+    ROUNDS_FILE,
+    SCORES_FILE,
+    STATE,
+    YAML,
+)
 from seqpipe.errors import UsageError
+from seqpipe.evaluation.significance import ScoreContext
 from seqpipe.files import Rows
 from seqpipe.training.progress import outcome_lines
 
@@ -58,6 +69,12 @@ class RunFolder:
     def scores(self) -> dict[str, Any] | None:
         """The scores on each test set by its name, on `dev` if there is none; None before they are computed."""
         return self._read(SCORES_FILE, None)
+
+    @property
+    def contexts(self) -> dict[str, list[ScoreContext]]:
+        """The main scores of each set with their intervals; empty before they are computed."""
+        stored = self._read(CONTEXTS, {})
+        return {name: [ScoreContext(**row) for row in rows] for name, rows in stored.items()}
 
     @property
     def outcome(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from seqpipe.config.loader import Config, load_config, resolved
 from seqpipe.config.run_layout import (
     BUNDLE,
     CHECKPOINTS,
+    CONTEXTS,
     LAST,
     LEARNED,
     LOCK,
@@ -231,7 +232,8 @@ def _add_epochs(config: Config, folder: Path, more: int, console: Console) -> Co
     state |= {"fingerprint": fingerprint(config, folder), "more": added}
     files.write(folder / STATE, json.dumps(state, indent=1))
     files.write(folder / YAML, dump(resolved(config, folder)))
-    (folder / SCORES_FILE).unlink(missing_ok=True)
+    for name in (SCORES_FILE, CONTEXTS):
+        (folder / name).unlink(missing_ok=True)
     if progress["epoch"] == after:
         last["progress"] |= {"done": False, "plateau": 0}
         last["steps_weigh_items"] = True  # the further epochs are trained by this rule, whatever those before

@@ -16,7 +16,7 @@ from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.metrics.numbers import format_score, metric_of, scores_table
 from seqpipe.answers.metrics.text import has
 from seqpipe.answers.task import Census
-from seqpipe.answers.types import Masking, Metric
+from seqpipe.answers.types import Masking, Metric, Pair
 from seqpipe.batch.job import Shard
 from seqpipe.batch.shards import read_description
 from seqpipe.batch.tables import reader_for
@@ -27,8 +27,9 @@ from seqpipe.config.run_layout import YAML
 from seqpipe.config.signature import options_model, validate_model, values
 from seqpipe.console import Console, text_table
 from seqpipe.errors import DataError, PluginError, UsageError
-from seqpipe.evaluation.scores import answered, headline, read_pairs, robustness, score_answers, score_records
+from seqpipe.evaluation.scores import answered, headline, read_pairs, robustness, score_answers
 from seqpipe.evaluation.scores import swap as swap_words
+from seqpipe.evaluation.significance import ScoreContext, score_contexts
 from seqpipe.evaluation.text_scores import METRICS, Normalize, pair_scores, read_items, score_items, wrong_preferences
 from seqpipe.features.document import Record
 from seqpipe.features.media import json_value
@@ -61,9 +62,14 @@ LOSS = 0.02  # of a score between 0 and 1 above which there is a warning
 
 
 def score_raw_text(
-    predictor: Predictor, name: str, records: Sequence[Record], scores: Mapping[str, Any], console: Console
+    predictor: Predictor,
+    name: str,
+    records: Sequence[Record],
+    scores: Mapping[str, Any],
+    contexts: dict[str, list[ScoreContext]],
+    console: Console,
 ) -> dict[str, Any]:
-    """Return and print the scores on raw text, if its words differ from those of the data."""
+    """Return and print the scores on raw text, if its words differ from those of the data; add their `contexts`."""
     raw = compare_raw_text(predictor.featurizer, records)
     if not raw.words:
         return {}
@@ -71,11 +77,13 @@ def score_raw_text(
     message, loses = raw.summary(), False
     if not raw.same and not any(part.counts_words or part.kind.is_generated for part in predictor.task.parts.values()):
         try:
-            raw_scores = score_records(predictor, records, raw=True)[""]
+            compared: list[Pair] = []
+            raw_scores = score_answers(predictor, answered(predictor, records, raw=True), pairs=compared)[""]
         except DataError as error:  # for example, raw text may have too many tokens
             console.warn(f"{message}: it cannot be scored: {error}; {raw.suggestion()}", "  ")
             return {}
         on_raw = {f"{name} {RAW}": {**raw_scores, SPLIT_OTHERWISE: raw.share}}
+        contexts[f"{name} {RAW}"] = score_contexts(predictor, compared, raw_scores, contexts[name][0].metric)
         (metric, score), (_, raw_score) = headline(scores), headline(raw_scores)
         values = [format_score(metric, value, predictor.metric_types) for value in (raw_score, score)]
         message += f": {metric} {values[0]} on raw text, {values[1]} on the words of the data"
@@ -83,7 +91,7 @@ def score_raw_text(
         loses = known.percent and known.more_is_better and score - raw_score >= LOSS
     if raw.is_large or loses:
         console.warn(f"{message}; {raw.suggestion()}", "  ")
-    else:
+    elif raw.share or on_raw:
         console.say(f"  {message}")
     return on_raw
 
@@ -149,9 +157,14 @@ def _score_set(
     census: Census | None = None,
 ) -> dict[str, Any]:
     """Return and print the scores of answers to a set of records, by group with `by`, and the warnings of a census."""
-    scores = score_answers(predictor, pairs, by=by, errors=errors)
+    compared: list[Pair] = []
+    scores = score_answers(predictor, pairs, by=by, errors=errors, pairs=compared)
     for group, group_scores in scores.items():
-        console.say(f"\n{name}{f', {group}' if group else ''}\n{scores_table(group_scores, predictor.metric_types)}")
+        console.table(f"\n{name}{f', {group}' if group else ''}\n{scores_table(group_scores, predictor.metric_types)}")
+    for context in score_contexts(predictor, compared, scores[""]):
+        console.table(f"{name}: {context.line}")
+        for remark in context.remarks():
+            console.warn(f"{name}: {remark}")
     for warning in census.warnings(name) if census else ():
         console.warn(warning)
     if errors:
@@ -322,9 +335,11 @@ def score_perturbed(
             result[name]["swap"] = swap_words(predictor, records, read_pairs(swap))
         for rows in result[name].values():
             *columns, _ = rows[0]
-            console.say("\n".join(["", name, *text_table([columns, *([row[key] for key in columns] for row in rows)])]))
+            console.table(
+                "\n".join(["", name, *text_table([columns, *([row[key] for key in columns] for row in rows)])])
+            )
             for example in (example for row in rows for example in row["examples"][:1]):
-                console.say(f"  {json_bytes(example).decode()}")
+                console.table(f"  {json_bytes(example).decode()}")
     return result
 
 
@@ -435,7 +450,7 @@ def score_pairs(
     judged = score_items(predictor, [*read_items(pairs)], normalize=normalize, masking=masking)
     scores = pair_scores(judged, by)
     rows = {"labels" if name == "groups" else name: value for name, value in scores.items()}
-    console.say(f"\n{pairs.name}\n{scores_table(rows, METRICS)}")
+    console.table(f"\n{pairs.name}\n{scores_table(rows, METRICS)}")
     unknown = [result.unknown for result in judged if result.unknown]
     if unknown:
         words = list(dict.fromkeys(word for unknown_words in unknown for word in unknown_words))[:_MAX_SHOWN_WORDS]

@@ -16,16 +16,18 @@ from seqpipe.runs.compare import bundle_bytes, yaml_settings
 from seqpipe.runs.results import RUNS, RunFolder
 from seqpipe.runtime.bundle import read_manifest
 
-RUN_KEYS = ("name", "state", "data", "model", "metric", "score", "bundle_bytes", "seconds", "when", "parent", "problem")
+RUN_KEYS: tuple[str, ...] = ("name", "state", "data", "model", "set", "metric", "score", "interval")
+RUN_KEYS += ("bundle_bytes", "seconds", "when", "parent", "problem")
 
 
 def list_runs(folder: str | Path = RUNS, *, sort: str = "name") -> Rows:
     """Return a row for each run of a folder, sorted by a key; scores from the highest.
 
     Keys: `name`; `state`: `finished`, `trained` without scores or bundle, `unfinished`, or `damaged`; `data`, the
-    training data; `model`, encoder and head; `metric` and `score`, of the first test set, or of dev; `bundle_bytes`;
+    training data; `model`, encoder and head; `set`, the first test set, or dev, with its `metric`, `score` and
+    `interval` (95 %, as text); `bundle_bytes`;
     `seconds` of training; `when` it was written; `parent`, the run that it continues with more data; `problem` of a
-    damaged run, or epochs of an unfinished one; `scores`.
+    damaged run, or epochs of an unfinished one; `scores`; `percent`, whether the score is a fraction.
     """
     if not Path(folder).is_dir():
         raise UsageError(f"{folder}: no such folder; name a folder of runs")
@@ -38,7 +40,7 @@ def list_runs(folder: str | Path = RUNS, *, sort: str = "name") -> Rows:
 
 
 def _row(folder: Path) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys((*RUN_KEYS, "scores")) | {"name": folder.name}
+    row: dict[str, Any] = dict.fromkeys((*RUN_KEYS, "scores", "percent")) | {"name": folder.name}
     try:
         run, settings = RunFolder(folder), yaml_settings(folder)
         scores, outcome, history = run.scores, run.outcome, run.history
@@ -51,8 +53,12 @@ def _row(folder: Path) -> dict[str, Any]:
         row["when"] = datetime.fromtimestamp(written).isoformat(" ", "minutes")
         row["seconds"] = sum(epoch["seconds"] for epoch in history)
         row["scores"], row["metric"], row["score"] = scores, metric, outcome.get("dev")
+        row["set"] = "dev" if "dev" in outcome else None
         if scores:
-            row["metric"], row["score"] = next(iter(headlines(next(iter(scores.values())), metric).items()))
+            row["set"], main = next(iter(scores.items()))
+            row["metric"], row["score"] = next(iter(headlines(main, metric).items()))
+        if of_set := run.contexts.get(row["set"]):
+            row["interval"], row["percent"] = of_set[0].interval, of_set[0].percent
         if is_exported and read_manifest(run.bundle_folder)[0].name:  # refuses a damaged one
             row["bundle_bytes"] = bundle_bytes(run.bundle_folder)
         row["state"] = "finished" if scores and (is_exported or run.folds) else "trained" if outcome else "unfinished"

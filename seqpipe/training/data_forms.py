@@ -181,7 +181,7 @@ class DataForm(ABC):
         return Records(data.reader, path, data.overlaps, left_out if data.bad_rows == "skip" else None)
 
     def compared_records(self, folder: Path) -> Sequence[Record]:
-        """Return the records for the parity check: the first test set of a run, else dev, else the start of train."""
+        """Return the records for the parity check: those of `data.compared`, of train the first."""
         data = self.config.data
         path = next(iter(data.tests.values()), None) or data.dev
         if self.corpus is None:

@@ -36,7 +36,7 @@ from seqpipe.config.loader import Component, Config
 from seqpipe.config.members import SOURCE_STATE
 from seqpipe.config.schema import MOST_TOKENS
 from seqpipe.config.signature import MAY_LACK, call
-from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
+from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError, is_failed_allocation
 from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.nn.attention import attention_weights
 from seqpipe.nn.incremental import HEAD_ENTRY, IncrementalStages, cache_entries, read_chunk, stage_entries
@@ -119,10 +119,8 @@ def errors_of(component: Component, what: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return whether an allocation failed; PyTorch raises RuntimeError for those of a CPU."""
-    known = ("can't allocate memory", "bad_alloc")
-    is_of_cpu = isinstance(error, RuntimeError) and any(text in str(error) for text in known)
-    return is_of_cpu or isinstance(error, (MemoryError, torch.OutOfMemoryError))
+    """Return whether an allocation failed, on the CPU or on a GPU."""
+    return is_failed_allocation(error) or isinstance(error, torch.OutOfMemoryError)
 
 
 def stage_error(component: Component, message: str) -> PluginError:

@@ -23,7 +23,7 @@ from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, HISTORY, LAST
-from seqpipe.console import Console
+from seqpipe.console import PARTS, Console
 from seqpipe.errors import EnvError, InterruptedRunError, TrainingError, UsageError
 from seqpipe.evaluation.scores import deciding, goodness, is_perfect
 from seqpipe.files import make_folder, null_non_finite, remove_partial_files, write
@@ -347,7 +347,9 @@ class Trainer:
             loss_text = "" if dev_loss is None or name == "loss" else f", dev loss {dev_loss:.4f}"
             dev = f"{loss_text}, dev {name} {format_score(name, value, metrics)}{' *' if is_better else ''}"
         epoch, loss_and_dev = f"{row['epoch']:>3}/{settings.epochs}", f"loss {row['loss']:.4f}{dev}"
-        self.console.say(f"  epoch {epoch}: {loss_and_dev} ({row['seconds']:.1f} s)")
+        tenths = [PARTS * number // settings.epochs for number in (row["epoch"] - 1, row["epoch"])]
+        say = self.console.say if row["epoch"] == 1 or tenths[0] < tenths[1] else self.console.detail
+        say(f"  epoch {epoch}: {loss_and_dev} ({row['seconds']:.1f} s)")
         on_epoch = self.console.on_epoch
         if on_epoch and self.processes.by_first(lambda: bool(on_epoch(null_non_finite(at.history)))):
             at.done = True

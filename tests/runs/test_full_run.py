@@ -175,7 +175,7 @@ def test_the_answers_of_a_bundle_are_shown_with_their_texts(capsys: pytest.Captu
     kind = SimpleNamespace(lines=lambda answer: [answer["answer"] or "(nothing)"])
     manifest = SimpleNamespace(golden=[Golden.model_validate(example) for example in golden])
     model: Any = SimpleNamespace(manifest=manifest, predictor=SimpleNamespace(kind=kind))
-    full_run.print_answers(model, [], Console())
+    full_run.print_answers(model, [], "test", Console())
     blank, title, *lines = capsys.readouterr().err.splitlines()
     assert (blank, title) == ("", "answers of the bundle:")
     assert lines[0].startswith("  Who? | … word")

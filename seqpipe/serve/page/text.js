@@ -26,11 +26,11 @@ export function share(value) {
   return value > 0 && value < 0.001 ? "< 0.001" : number(value);
 }
 
-/** The hue of a label in degrees, far from those of its neighbors in the list of all labels. */
+/** The hue of a label in degrees, far from those of its neighbors in the list of all labels; red is for errors. */
 export function hue(label, labels = []) {
   let place = labels.indexOf(label);
   if (place < 0) place = Array.from(String(label)).reduce((sum, point) => (sum * 31 + point.codePointAt(0)) % 997, 7);
-  return Math.round((255 + place * 137.508) % 360);
+  return Math.round(40 + (215 + place * 137.508) % 300);
 }
 
 /** "1 span", "3 spans". */
