@@ -28,6 +28,7 @@ from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
     from seqpipe.api.bundle import Bundle
+    from seqpipe.api.classifier import Classifier
     from seqpipe.api.model import Model, load
     from seqpipe.api.notebook import show
     from seqpipe.api.pipeline import Pipeline
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from seqpipe.runs.compare import compare
     from seqpipe.runs.table import list_runs
 
-__all__ = ["Bundle", "Model", "Pipeline", "Run", "__version__", "compare", "list_runs", "load", "show"]
+__all__ = ["Bundle", "Classifier", "Model", "Pipeline", "Run", "__version__", "compare", "list_runs", "load", "show"]
 __all__ += ["BundleError", "ConfigError", "DataError", "EnvError", "PluginError", "SeqpipeError", "UsageError"]
 __all__ += ["ExportError", "InterruptedRunError", "OpenChoiceError", "ParityError", "SkippedError", "TrainingError"]
 __version__ = VERSION
@@ -43,6 +44,7 @@ __version__ = VERSION
 _LATER = {  # imported at first use, since NumPy, pydantic and onnxruntime load slowly
     "Pipeline": "seqpipe.api.pipeline",
     "Bundle": "seqpipe.api.bundle",
+    "Classifier": "seqpipe.api.classifier",
     "Run": "seqpipe.api.run",
     "show": "seqpipe.api.notebook",
     "compare": "seqpipe.runs.compare",

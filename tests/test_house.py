@@ -111,7 +111,7 @@ def test_the_front_door_offers_what_users_need_and_nothing_else() -> None:
     caught = {name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)}
     assert len(caught) == 13
     assert sorted(seqpipe.__all__) == dir(seqpipe)
-    others = {"Bundle", "Model", "Pipeline", "Run", "__version__", "compare", "list_runs", "load", "show"}
+    others = {"Bundle", "Classifier", "Model", "Pipeline", "Run", "__version__", "compare", "list_runs", "load", "show"}
     assert {*seqpipe.__all__} == others | caught
     for name in seqpipe.__all__:
         assert getattr(seqpipe, name) is not None

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from seqpipe.answers.types import Masking
+from seqpipe.answers.metrics.numbers import scores_table
+from seqpipe.answers.types import Masking, Pair
+from seqpipe.api.memory import records_of
 from seqpipe.batch.tables import answer_table, reader_for
 from seqpipe.errors import UsageError
-from seqpipe.evaluation.scores import PERTURBATIONS, robustness, swap
+from seqpipe.evaluation.scores import PERTURBATIONS, answered, robustness, score_answers, swap
+from seqpipe.evaluation.significance import ScoreContext, score_contexts
 from seqpipe.evaluation.text_scores import ScoredText, target_scores, text_scores
 from seqpipe.features.parts import read_part
 from seqpipe.files import Rows
@@ -45,6 +51,30 @@ def load(
         EnvError: if the device or onnxruntime is missing.
     """
     return Model(bundle.read(Path(path), sha256), device, threads, timeout)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores and answers of `Model.evaluate`; printed, a table of the scores.
+
+    Attributes:
+        scores: The scores by name, as in the file of a run's scores.
+        main: The main scores, each with its interval and the score of a constant prediction.
+        groups: The scores of each value of the field `by`.
+        answers: A row of `record` and `answer` for each record.
+    """
+
+    scores: dict[str, Any]
+    main: list[ScoreContext]
+    groups: dict[str, Any]
+    answers: Rows
+    _table: str
+
+    def __str__(self) -> str:
+        return "\n".join([self._table, *(context.line for context in self.main)])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 class Model(OpenedBundle):
@@ -89,6 +119,23 @@ class Model(OpenedBundle):
         results = [row[0] if isinstance(text, str) else row for row, text in zip(scored, given, strict=True)]
         return results if several else results[0]
 
+    def evaluate(self, data: Data, *, by: str | None = None, **options: Any) -> Evaluation:
+        """Answer a data file, records or a data frame with references, and return the scores and the answers.
+
+        Args:
+            data: A file that the bundle's reader reads, records, or a data frame with the columns of the training data.
+            by: A field of the records, for whose values there are scores too.
+            options: Decode options of the bundle, such as `beams`.
+        """
+        records, pairs = [*self._records(data)], list[Pair]()
+        answers = [answer for _, answer in answered(self.predictor, records, options=options)]
+        together = zip(records, answers, strict=True)
+        scores = score_answers(self.predictor, together, by=by, pairs=pairs)
+        contexts = score_contexts(self.predictor, pairs, scores[""])
+        rows = Rows({"record": record, "answer": answer} for record, answer in zip(records, answers, strict=True))
+        groups = {name: of_group for name, of_group in scores.items() if name}
+        return Evaluation(scores[""], contexts, groups, rows, scores_table(scores[""], self.predictor.metric_types))
+
     def log_probability(self, inputs: Any, *, masking: Masking = "token") -> Any:
         """Return the log-probability of a text or record under a language model; a list of them for a list.
 
@@ -123,6 +170,12 @@ class Model(OpenedBundle):
         return swap(self.predictor, [*self._records(data)], pairs)
 
     def _records(self, data: Data) -> Iterable[Any]:
+        reader = reader_for(self.manifest.reader, Path("records.jsonl"))
+        columns = [name for name in (reader.options.get(key) for key in ("text", "label", "labels")) if name]
         if not isinstance(data, str | Path):
-            return data
+            is_table = hasattr(data, "columns") or hasattr(data, "column_names")
+            rows = records_of(data) if is_table else [*data]
+            if columns and all(isinstance(row, Mapping) and row.keys() >= {*columns} for row in rows):
+                return bundle.reader_from(reader).records((json.dumps(row, default=str) for row in rows), "row")
+            return rows
         return read_part(bundle.reader_from(reader_for(self.manifest.reader, Path(data))), Path(data))

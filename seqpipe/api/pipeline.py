@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seqpipe.api.memory import file_of, with_files, write_records
 from seqpipe.config.loader import Config, load_config
 from seqpipe.console import CallbackConsole, Progress
 from seqpipe.errors import UsageError
@@ -47,7 +48,8 @@ class Pipeline:
 
     Args:
         source: The YAML file, or its content as a dict. Paths in a dict are relative to the current folder, and its run
-            is called `pipeline` if it has no `name`.
+            is called `pipeline` if it has no `name`. Its data may be in memory: lists of dicts, data frames of pandas
+            or polars, Arrow tables, a `datasets.Dataset`; they are written to the folder `runs/.data`.
         overrides: Values by key, such as `{"train.epochs": 5}`, or the texts of the command line: `["train.epochs=5"]`.
         plugins: Plugins of one Python file each, whose components are added to the installed ones.
 
@@ -65,7 +67,7 @@ class Pipeline:
     ) -> None:
         if isinstance(plugins, str):
             raise UsageError(f"plugins: must be a list of files, such as [{plugins!r}]")
-        self._source = source if isinstance(source, Mapping) else Path(source)
+        self._source = with_files(source, Path("runs")) if isinstance(source, Mapping) else Path(source)
         if isinstance(overrides, Mapping):
             # JSON is YAML too, so a value from Python and one from the command line are read and refused alike.
             overrides = [f"{key}={json.dumps(value, default=str)}" for key, value in overrides.items()]
@@ -76,7 +78,7 @@ class Pipeline:
     @classmethod
     def init(
         cls,
-        data: str | Path,
+        data: str | Path | Iterable[Any],
         output: str | Path | None = None,
         *,
         task: str | None = None,
@@ -88,8 +90,9 @@ class Pipeline:
         """Look at a data file, write a YAML for it as `seqpipe init` does, and return its pipeline.
 
         Args:
-            data: The data file, or a folder of texts by label.
-            output: The YAML to write; None: the name of the file in the current folder, with the extension .yaml.
+            data: The data file, a folder of texts by label, or data in memory.
+            output: The YAML to write; None: the name of the file in the current folder, with the extension .yaml, for
+                data in memory `pipeline.yaml`.
             task: The head to learn with, in place of what the data looks like.
             target: The column or key to learn, by its name, or its number from 1.
             text: The column or key of the text, or of both texts.
@@ -105,7 +108,11 @@ class Pipeline:
 
         texts = [text] if isinstance(text, str) else text
         say = CallbackConsole(progress).say
-        return cls(init_yaml(Path(data), Path(output) if output else None, say, task, target, texts, header=header))
+        if isinstance(data, (str, Path)):
+            path = Path(data)
+        else:
+            path, output = write_records(data, Path("runs")), output or "pipeline.yaml"
+        return cls(init_yaml(path, Path(output) if output else None, say, task, target, texts, header=header))
 
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r})"
@@ -156,6 +163,9 @@ class Pipeline:
         runs: str | Path = "runs",
         more: int = 0,
         data_add: str | Path | Sequence[str | Path] | None = None,
+        train: Any = None,
+        dev: Any = None,
+        test: Any = None,
         progress: Report | None = None,
         on_epoch: Callable[[Rows], Any] | None = None,
     ) -> Run:
@@ -171,6 +181,9 @@ class Pipeline:
                 the learning rate follows the schedule of all epochs.
             data_add: One or several files of further records. A new run, `NAME-2` or the override `name`, is trained on
                 the old and new records; its weights are initialised from those of the finished run, its parent.
+            train: Training records in memory, in place of those of the YAML.
+            dev: Likewise dev records.
+            test: Likewise test records, or those of several sets by name.
             progress: Function that receives each line and each advance.
             on_epoch: Function called with the history after each epoch. A true result ends the training, whose best
                 weights are then exported; an exception ends the work, and the next call resumes.
@@ -185,6 +198,11 @@ class Pipeline:
         """
         from seqpipe.runs.full_run import run_all
 
+        given = {"train": train, "dev": dev, "test": test}
+        if given := {name: data for name, data in given.items() if data is not None}:
+            options: dict[str, Any] = {"device": device, "fresh": fresh, "runs": runs, "more": more}
+            options["data_add"] = data_add
+            return self._with_data(given, Path(runs)).run(**options, progress=progress, on_epoch=on_epoch)
         if more and (fresh or data_add):
             raise UsageError("more: it continues a run, so it excludes `fresh` and `data_add`")
         console = self._prepare(progress, device, on_epoch)
@@ -192,8 +210,8 @@ class Pipeline:
         if data_add:
             files = [data_add] if isinstance(data_add, str | Path) else data_add
             config, parent = self._with_parent([Path(file).absolute() for file in files], Path(runs))
-        options = replace(_run_options(device, fresh, runs), more=more, parent=parent)
-        return _as_run(run_all(config, console, options))
+        run_options = replace(_run_options(device, fresh, runs), more=more, parent=parent)
+        return _as_run(run_all(config, console, run_options))
 
     def run_seeds(
         self,
@@ -263,6 +281,25 @@ class Pipeline:
             for line in run.outcome_lines():
                 console.say(f"  {line}")
         return _as_run(run)
+
+    def _with_data(self, given: Mapping[str, Any], runs: Path) -> Pipeline:
+        """Return the pipeline with data in memory in place of its files."""
+        from seqpipe.batch.tables import reader_for
+        from seqpipe.runtime.manifest import Reader
+
+        data = self.config.data
+        files = {name: file_of(records, runs) for name, records in given.items()}
+        use, options = data.reader.use, data.reader.options
+        reader = reader_for(Reader(use=use, options=options), Path("records.jsonl"))
+        overrides = {f"data.{name}": file for name, file in files.items()}
+        if reader.use != use:
+            others = {"train": data.train, "dev": data.dev, "test": next(iter(data.tests.values()), None)}
+            for name, path in others.items():
+                if name not in given and path is not None and not (isinstance(path, DataPart) and "train" in given):
+                    raise UsageError(f"{name}: the YAML has a file for the reader {use!r}; give it in memory too")
+            overrides["data.reader"] = {"use": reader.use, **reader.options}
+        texts = [f"{key}={json.dumps(value, default=str)}" for key, value in overrides.items()]
+        return Pipeline(self._source, [*self._overrides, *texts], plugins=self._plugin_files)
 
     def _with_parent(self, data: Sequence[Path], runs: Path) -> tuple[Config, str]:
         """Return the pipeline with more data, initialised from the run of this one, and the name of that run."""

@@ -104,7 +104,7 @@ def model_card(manifest: Manifest, metrics: Mapping[str, Metric], size: int) -> 
         use=stated.get("intended_use") or f"{ASKED}the intended use of the model, and uses that are not intended.",
         gaps=stated.get("limits") or f"{ASKED}the source and the language of its data, and what the data lacks.",
         limits=f"at most {limits.tokens:,} tokens{seen}",
-        scores=_scores(tests, rows, parts, metrics),
+        scores=_scores(tests, rows, parts, metrics, outcome.get("intervals", {})),
         groups=_scores_by_group(cast(Any, manifest.groups), stated.get("by"), metrics),
         training="; ".join(outcome_lines(outcome, metrics)) or "the weights were not chosen on dev data",
         data="\n".join(f"| {name} | {size} |" for name, size in outcome.get("data", {}).items()),
@@ -116,12 +116,18 @@ def model_card(manifest: Manifest, metrics: Mapping[str, Metric], size: int) -> 
 
 
 def _scores(
-    tests: Mapping[str, Any], rows: Mapping[str, Any], parts: Iterable[str], metrics: Mapping[str, Metric]
+    tests: Mapping[str, Any],
+    rows: Mapping[str, Any],
+    parts: Iterable[str],
+    metrics: Mapping[str, Metric],
+    intervals: Mapping[str, Mapping[str, str]],
 ) -> str:
     """Return the tables of the main scores, led by the one that selected the weights, and of the scores by label."""
-    lines = ["| data set | metric | value |", "|---|---|---|"]
+    lines = ["| data set | metric | value | 95 % interval |", "|---|---|---|---|"]
     for name, scores in rows.items():
-        lines += [f"| {name} | {metric} | {format_score(metric, value, metrics)} |" for metric, value in scores.items()]
+        for metric, value in scores.items():
+            interval = intervals.get(name, {}).get(metric, "")
+            lines.append(f"| {name} | {metric} | {format_score(metric, value, metrics)} | {interval} |")
     for name, scores in tests.items():
         if "split_otherwise" in scores:
             share = f"{100 * scores['split_otherwise']:.1f} % of the words of the data are split otherwise there."

@@ -187,7 +187,7 @@ def run_all(config: Config, console: Console, options: RunOptions = RunOptions()
                 files.write(run.folder / SCORES_FILE, content)
             records = data_form(config).compared_records(run.folder)
             model = export_bundle(
-                pipeline, records, run.bundle_folder, console, scores, run.outcome, answers=run.answers
+                pipeline, records, run.bundle_folder, console, scores, _outcome(run), answers=run.answers
             )
             files.write(run.folder / SCORES_FILE, content)
             print_answers(model, records, config.data.compared, console)
@@ -212,6 +212,12 @@ def run_all(config: Config, console: Console, options: RunOptions = RunOptions()
         console.say(f"next: seqpipe serve {run.bundle_folder}")
         processes.wait()
         return run
+
+
+def _outcome(run: RunFolder) -> dict[str, Any]:
+    """Return the outcome of training, with the intervals of the scores by set and metric for the card."""
+    contexts = run.contexts.items()
+    return run.outcome | {"intervals": {name: {row.metric: row.interval for row in rows} for name, rows in contexts}}
 
 
 @dataclass(frozen=True)
@@ -348,7 +354,7 @@ def export_run(
     with lock_around(path):
         run = open_run(folder, console, sets=sets, plugins=plugins)
         pipeline, records = load_trained(run), data_form(run.config).compared_records(run.folder)
-        export_bundle(pipeline, records, path, console, run.scores, run.outcome, answers=run.answers)
+        export_bundle(pipeline, records, path, console, run.scores, _outcome(run), answers=run.answers)
     return path
 
 

@@ -57,21 +57,22 @@ def test_run_prints_its_progress_and_has_its_scores_as_json(folder: Path) -> Non
     assert test["f1"] > 0.6
     assert training == json.loads((folder / "runs/tiny/training.json").read_text())
     assert all(part in printed for part in ("training tiny: 36 examples", "epoch   8/8", "exporting to ONNX"))
-    ending = printed[printed.index("answers of the bundle:") :]
+    ending = printed[printed.index("answers of the bundle to test records:") :]
     examples = re.split(r"\n  (?! )", ending.partition("\n\n")[0])[1:]
     assert len(examples) == 4
     assert all(re.search(r"\n    (as expected|missed: |wrong: )", example) for example in examples)
     best = f"of epoch {training['best_epoch']} (step"
     assert f"the best dev f1 is {100 * training['dev']:.2f}, {best}" in ending
-    assert f"\ndev f1 {100 * training['dev']:.2f}\ntest f1 {100 * test['f1']:.2f}\n" in ending
-    last = printed.splitlines()[-5:]
-    assert [line.split()[0] for line in last] == ["ended", "dev", "test", "runs/tiny/bundle:", "next:"]
-    assert re.search(r"onnxruntime = PyTorch in [\d,]+ decisions on 16 records and \d+ generated", last[3])
-    assert last[4] == "next: seqpipe predict runs/tiny/bundle"
+    lines = ending.splitlines()
+    last = lines[next(i for i, line in enumerate(lines) if line.startswith("ended")) :]
+    interval = r"\(95 % interval [\d.]+ to [\d.]+\); never a span: 0.00"
+    assert re.fullmatch(rf"test f1 {100 * test['f1']:.2f} {interval}", last[1])
+    assert re.search(r"onnxruntime = PyTorch in [\d,]+ decisions on 16 records and \d+ generated", last[-2])
+    assert last[-1] == "next: seqpipe serve runs/tiny/bundle"
     again = seqpipe("run", "tiny.yaml", *CRF, folder=folder)
-    assert again.err.splitlines()[-5:] == last  # a finished run repeats its scores
+    assert again.err.splitlines()[-len(last) :] == last  # a finished run repeats its scores
     card = (folder / "runs/tiny/bundle/README.md").read_text()
-    assert f"| dev | f1 | {100 * training['dev']:.2f} |\n| test | f1 |" in card
+    assert f"| dev | f1 | {100 * training['dev']:.2f} |  |\n| test | f1 | {100 * test['f1']:.2f} | " in card
     assert best in card
 
 

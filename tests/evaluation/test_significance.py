@@ -24,8 +24,15 @@ from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Generation, Text
 from seqpipe.answers.types import Metric
 from seqpipe.errors import PluginError, UsageError
-from seqpipe.evaluation.scores import score_answers
-from seqpipe.evaluation.significance import AnsweredSets, Difference, SetComparison, compare_answers
+from seqpipe.evaluation.scores import new_counter, score_answers
+from seqpipe.evaluation.significance import (
+    AnsweredSets,
+    Difference,
+    ScoreContext,
+    SetComparison,
+    compare_answers,
+    score_contexts,
+)
 from seqpipe.features.sources import source_from
 from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.predictor import Predictor
@@ -327,3 +334,76 @@ def test_a_single_model_or_one_named_twice_has_nothing_to_be_compared_with(tmp_p
     for paths in ([], [tmp_path], [tmp_path, tmp_path]):
         with pytest.raises(UsageError, match="name two or more different runs or bundles to compare"):
             compare(*paths)
+
+
+def contexts_of(kind: AnswerKind, golds: Sequence[Any], predictions: Sequence[Any]) -> list[ScoreContext]:
+    """The main scores of references and predictions, in the form in which a task compares them."""
+    predictor, pairs = side("a", kind, []).predictor, [*zip(golds, predictions, strict=True)]
+    counter = new_counter(predictor)
+    for pair in pairs:
+        counter.add(*pair)
+    return score_contexts(predictor, pairs, counter.result())
+
+
+LABEL = Label(labels=["a", "b", "c"])
+
+
+@pytest.mark.parametrize(("right", "records"), [(80, 100), (6_300, 9_000), (30, 40)])
+def test_the_interval_of_an_accuracy_is_that_of_a_binomial_distribution(right: int, records: int) -> None:
+    (context,) = contexts_of(LABEL, ["a"] * records, ["a"] * right + ["b"] * (records - right))
+    expected = scipy.stats.binom(records, right / records).ppf([0.025, 0.975]) / records
+    assert (context.low, context.high) == pytest.approx(tuple(expected), abs=3 / records + 0.002)
+
+
+@pytest.mark.parametrize("right", [0, 42])
+def test_the_interval_where_all_or_no_records_are_right_is_exact(right: int) -> None:
+    (context,) = contexts_of(LABEL, ["a"] * 42, ["a"] * right + ["b"] * (42 - right))
+    exact = scipy.stats.binomtest(right, 42).proportion_ci(0.95, "exact")
+    assert (context.low, context.high) == pytest.approx((exact.low, exact.high))
+
+
+def test_one_record_has_no_interval() -> None:
+    (context,) = contexts_of(LABEL, ["a"], ["a"])
+    assert (context.interval, context.line) == ("", "accuracy 100.00; always 'a': 100.00")
+
+
+TAGGED = [[("N", 0, 1), ("V", 2, 3)], [("N", 0, 1), ("N", 2, 3)]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "golds", "answer", "baseline"),
+    [
+        (LABEL, ["a", "b", "b", "c"], "always 'b'", 0.5),
+        (Labels(labels=["a", "b"]), [["a"], ["a"], ["b"]], "always ['a']", None),
+        (Score(), [1.0, 2.0, 6.0], "always their mean 3", 0.0),  # of R²
+        (Tags(labels=["N", "V"]), TAGGED, "always 'N'", 0.75),
+        (Spans(labels=["N"]), [[("N", 0, 1)], []], "never a span", 0.0),
+    ],
+)
+def test_the_baseline_is_the_score_of_the_most_frequent_answer_or_the_mean(
+    kind: AnswerKind, golds: list[Any], answer: str, baseline: float | None
+) -> None:
+    (context, *_) = contexts_of(kind, golds, golds)
+    assert context.constant == answer
+    assert baseline is None or context.baseline == pytest.approx(baseline)
+
+
+def test_a_model_at_the_level_of_a_constant_prediction_is_told_so() -> None:
+    golds = ["a", "b", "c"] * 30
+    guesses = golds[1:] + golds[:1]  # all wrong
+    (wrong,) = contexts_of(LABEL, golds, guesses)
+    (good,) = contexts_of(LABEL, golds, golds)
+    (few,) = contexts_of(LABEL, golds[:12], ["c", *golds[1:12]])
+    assert (wrong.is_chance, good.is_chance) == (True, False)
+    assert [remark.partition(",")[0] for remark in wrong.remarks()] == ["no better than a constant prediction"]
+    assert [*good.remarks()] == []
+    assert next(few.remarks()).startswith("12 records are few: the interval is ")
+
+
+def test_several_heads_have_an_interval_each_and_the_mean_has_the_baseline() -> None:
+    kind = MultiHead({"topic": LABEL, "spans": Spans(labels=["N"])})
+    golds = [{"topic": label, "spans": [("N", 0, 1)]} for label in "aab" * 10]
+    mean, *parts = contexts_of(kind, golds, [*golds[1:], golds[0]])
+    assert mean.constant == "topic always 'a', spans never a span"
+    assert [part.metric for part in parts] == ["topic.accuracy", "spans.f1"]
+    assert all(part.interval and not part.constant for part in parts)
