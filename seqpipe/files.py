@@ -27,6 +27,7 @@ from html import escape
 from pathlib import Path
 from typing import IO, Any
 
+from seqpipe.console import text_table
 from seqpipe.errors import (
     LFS_FIX,
     LFS_POINTER,
@@ -530,17 +531,28 @@ class Rows(list[dict[str, Any]]):
         """Return a pandas DataFrame with a column for each key; EnvError without pandas."""
         return _table_library("pandas").DataFrame([*self])
 
-    def to_html(self) -> str:
-        """Return the first rows as an HTML table: numbers with four digits, other values as JSON."""
-        names = list(dict.fromkeys(name for row in self for name in row))
-        lines = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+    def _cells(self) -> list[list[str]]:
+        """Return the names and the first rows as text: numbers with four digits, other values as JSON."""
+        cells = [list(dict.fromkeys(name for row in self for name in row))]
         for row in self[:MOST_ROWS]:
-            lines += "</tr><tr>"
-            for value in (row.get(name, "") for name in names):
+            cells.append([])
+            for value in (row.get(name, "") for name in cells[0]):
                 text = f"{value:.4g}" if isinstance(value, float) else value
                 text = text if isinstance(text, str) else json_bytes(text, default=str).decode()
                 text = text if len(text) <= LARGEST_CELL else text[:LARGEST_CELL] + "…"
-                lines += f'<td dir="auto">{escape(text.encode("utf-8", "replace").decode())}</td>'
+                cells[-1].append(text.encode("utf-8", "replace").decode())
+        return cells
+
+    def __str__(self) -> str:
+        more = [f"… and {len(self) - MOST_ROWS:,} more rows"] if len(self) > MOST_ROWS else []
+        return "\n".join([*text_table(self._cells()), *more]) if self else "no rows"
+
+    def to_html(self) -> str:
+        """Return the first rows as an HTML table: numbers with four digits, other values as JSON."""
+        names, *rows = self._cells()
+        lines = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+        for row in rows:
+            lines += "</tr><tr>" + "".join(f'<td dir="auto">{escape(cell)}</td>' for cell in row)
         more = f"<p>… and {len(self) - MOST_ROWS:,} more rows</p>" if len(self) > MOST_ROWS else ""
         return f'<div style="overflow-x: auto"><table><tr>{lines}</tr></table></div>{more}'
 

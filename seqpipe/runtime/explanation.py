@@ -217,6 +217,9 @@ class Explanation:
             rows.append((origin.token, f"{origin.generating:.4f}", source))
         return rows
 
+    def __str__(self) -> str:
+        return self.table()
+
     def table(self) -> str:
         """Return the answer and the greatest weights of each attention as a table; for generated text the alignment."""
         parts = [[*self.answer_lines]]

@@ -112,24 +112,39 @@ def data_faults(
         for places, what, cure in (*repeated, (empty, "have an empty target", "write their targets, or remove them")):
             if places:
                 yield f"{name}: {len(places):,} of {count:,} records {what}: {list_examples(places)}; {cure}{note}"
-    for field, parts_of_file in splits.items():
-        if 1 < len(parts_of_file) <= MAX_SPLITS:
-            listed = ", ".join(f"{part!r} ({count:,})" for part, count in parts_of_file.most_common())
+    yield from (f"{line}{note}" for line in _unused_splits(splits))
+    yield from (f"{line}{note}" for line in _telling_fields(told))
+    for head, groups in contradicting.items():
+        if groups:
+            where, labels = f"{head}: " if head else "", "labels" if judged[head].has_labels else "answers"
+            yield f"{where}{_contradictions(groups, labels)}{note}"
+
+
+def _unused_splits(splits: Mapping[str, Counter[str]]) -> Iterator[str]:
+    """Yield a line for each field, with the counts of its values, by which other tools divide a file."""
+    for field, counts in splits.items():
+        if 1 < len(counts) <= MAX_SPLITS:
+            listed = ", ".join(f"{part!r} ({count:,})" for part, count in counts.most_common())
             unused = f"train: nothing reads the field {field!r}, so records of all its values are trained on: {listed}"
-            yield f"{unused}; write each to a file of its own, of data.train, dev or test, or remove the field{note}"
+            yield f"{unused}; write each to a file of its own, of data.train, dev or test, or remove the field"
+
+
+def _telling_fields(told: Mapping[tuple[str, str], Mapping[str, Counter[int]]]) -> Iterator[str]:
+    """Yield a line for each head and input field of which nearly every value has one label, with several records."""
     for (head, field), by_value in told.items():
         every = sum(by_value.values(), Counter[int]())
         known, size = sum(max(counts.values()) for counts in by_value.values()), every.total()
         if len(by_value) * MIN_RECORDS_OF_VALUE <= size and known >= TELLING_SHARE * size > max(every.values()):
             where, tells = f"{head}: " if head else "", f"tells the label of {known:,} of {size:,} records"
-            yield f"{where}the input field {field!r} {tells}; read it only if new texts have it too{note}"
-    for head, groups in contradicting.items():
-        if groups:
-            where, labels = f"{head}: " if head else "", "labels" if judged[head].has_labels else "answers"
-            texts = "1 text has" if len(groups) == 1 else f"{len(groups):,} texts have"
-            differ = f"{sum(map(len, groups.values())) - len(groups):,} of their records differ from the first"
-            pairs = list_examples([" and ".join(places[:2]) for places in groups.values()])
-            yield f"{where}{texts} different {labels}, {differ}: {pairs}; correct the data{note}"
+            yield f"{where}the input field {field!r} {tells}; read it only if new texts have it too"
+
+
+def _contradictions(groups: Mapping[int, Sequence[str]], labels: str) -> str:
+    """Return a line about the texts, each with the places of its records, that have different labels or answers."""
+    texts = "1 text has" if len(groups) == 1 else f"{len(groups):,} texts have"
+    differ = f"{sum(map(len, groups.values())) - len(groups):,} of their records differ from the first"
+    pairs = list_examples([" and ".join(places[:2]) for places in groups.values()])
+    return f"{texts} different {labels}, {differ}: {pairs}; correct the data"
 
 
 class _Blanks(dict[int, str]):

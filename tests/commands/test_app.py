@@ -350,7 +350,7 @@ def test_a_loss_that_rises_is_warned_of_before_the_export_and_at_the_end(tmp_pat
     assert "train longer" not in done.err
     before, _, after = done.err.partition("exporting to ONNX")
     assert ("the training loss rose" in before, "\nwarning: the training loss rose" in after) == (True, True)
-    assert re.search(r"\n    expected: \w+\n", after.partition("answers of the bundle:")[2])
+    assert re.search(r"\n    expected: \w+\n", after.partition("answers of the bundle ")[2])
 
 
 def test_init_takes_its_file_as_argument_or_as_option(folder: Path) -> None:

@@ -177,7 +177,7 @@ def test_the_answers_of_a_bundle_are_shown_with_their_texts(capsys: pytest.Captu
     model: Any = SimpleNamespace(manifest=manifest, predictor=SimpleNamespace(kind=kind))
     full_run.print_answers(model, [], "test", Console())
     blank, title, *lines = capsys.readouterr().err.splitlines()
-    assert (blank, title) == ("", "answers of the bundle:")
+    assert (blank, title) == ("", "answers of the bundle to test records:")
     assert lines[0].startswith("  Who? | … word")
     assert " Ada lives in Oslo. word0 " in lines[0]
     assert lines[1:4] == ["    Ada", "  a b", "    (nothing)"]
