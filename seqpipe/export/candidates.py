@@ -24,7 +24,7 @@ from seqpipe.runtime.predictor import CHUNK, batches, chunks, trim_heap
 from seqpipe.types import TextWriter
 
 COSINE_TOLERANCE = 1e-4  # allowed difference of a cosine of the graph from NumPy's
-ASKED = 64  # candidates as queries, to compare the new graph with NumPy
+COMPARED_QUERIES = 64  # candidates as queries, to compare the new graph with NumPy
 
 
 def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> OpenedBundle:
@@ -67,7 +67,7 @@ def _write_replaced(path: Path, records: Iterable[Record], output: Path) -> None
         files = _with_initializer(content, CANDIDATE_VECTORS, vectors)
         model = OpenedBundle(bundle.BundleContent(output, manifest, files), "cpu")
         # The graph was exported with the old candidates: the new ones are also searched in NumPy, and both must agree.
-        docs = model.predictor.docs([{model.fields[0]: text} for text in candidates.texts[:ASKED]])
+        docs = model.predictor.docs([{model.fields[0]: text} for text in candidates.texts[:COMPARED_QUERIES]])
         for doc, decision in zip(docs, _decisions(model, docs), strict=True):
             cosines = vectors @ decision["vector"]
             numbers = decision["nearest"][decision["nearest"] >= 0]

@@ -50,7 +50,7 @@ from seqpipe.training.progress import outcome_lines
 from seqpipe.version import VERSION
 
 TEMPLATE = Template(resources.files("seqpipe.export").joinpath("card.txt").read_text("utf-8"))
-ASKED = "> **To be filled in by the author:** "
+TO_FILL_IN = "> **To be filled in by the author:** "
 
 
 def model_card(manifest: Manifest, metrics: Mapping[str, Metric], size: int) -> str:
@@ -101,8 +101,8 @@ def model_card(manifest: Manifest, metrics: Mapping[str, Metric], size: int) -> 
         input=json.dumps(record, ensure_ascii=False),
         python=repr(record),
         answer=f"{shown:.2000}",  # the vector of an embedding is longer
-        use=stated.get("intended_use") or f"{ASKED}the intended use of the model, and uses that are not intended.",
-        gaps=stated.get("limits") or f"{ASKED}the source and the language of its data, and what the data lacks.",
+        use=stated.get("intended_use") or f"{TO_FILL_IN}the intended use of the model, and uses that are not intended.",
+        gaps=stated.get("limits") or f"{TO_FILL_IN}the source and the language of its data, and what the data lacks.",
         limits=f"at most {limits.tokens:,} tokens{seen}",
         scores=_scores(tests, rows, parts, metrics, outcome.get("intervals", {})),
         groups=_scores_by_group(cast(Any, manifest.groups), stated.get("by"), metrics),
@@ -246,7 +246,7 @@ def _cut(comparison: DualPredictor, record: Record, most: int) -> Record:
 # The content of a bundle: its manifest, bundle.json, and its other files.
 
 LEAST_WRITTEN = 200  # minimum of the limit of generated tokens
-MARGIN, LEAST_LIMIT = 4, 1_000  # limit of input tokens as a multiple of the longest text, and its minimum
+LIMIT_FACTOR, LEAST_LIMIT = 4, 1_000  # limit of input tokens as a multiple of the longest text, and its minimum
 MOST_BYTES = 2_000_000_000  # maximum of a value that grows with the square of a text; a run has up to two at once
 CALIBRATING = 256  # maximum number of records that int8 is calibrated with
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
@@ -278,7 +278,7 @@ def bundle_manifest(pipeline: TrainedPipeline, scores: Mapping[str, Any] | None 
     limits = _limits(pipeline, longest)
     tokens = {}
     for task in artifacts.tasks:
-        length = 0 if config.export.max_tokens else MARGIN * task.longest
+        length = 0 if config.export.max_tokens else LIMIT_FACTOR * task.longest
         tokens[task.name] = min(network.most_written, max(LEAST_WRITTEN, length or limits.tokens))
     bounded = {name: dict(option) for name, option in pipeline.options.items()}
     limit_options(bounded, config.export.max_beams, tokens)
@@ -331,7 +331,7 @@ def _limits(pipeline: TrainedPipeline, longest: int) -> Limits:
     """
     trained = pipeline.artifacts.longest
     limits, seen = pipeline.network.limits, max(trained, longest)
-    most = pipeline.config.export.max_tokens or (max(LEAST_LIMIT, MARGIN * seen) if seen else limits.tokens)
+    most = pipeline.config.export.max_tokens or (max(LEAST_LIMIT, LIMIT_FACTOR * seen) if seen else limits.tokens)
     changes = {"tokens": min(limits.tokens, most)}
     if trained and any(part.warns_of_length for part in pipeline.artifacts.kind.parts.values()):
         changes["trained"] = trained
