@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from seqpipe.errors import DataError
@@ -13,7 +12,7 @@ from seqpipe.init.datafile import DataFile
 from seqpipe.init.evidence import Frame, Reading
 from seqpipe.init.fields import Field
 from seqpipe.init.names import DEV_SPLITS, TEST_SPLITS
-from seqpipe.init.summary import MOST_LEFT_OUT, DataSummary, spread_records
+from seqpipe.init.summary import DataSummary, spread_records
 
 WRITTEN_TEXTS = 2_000  # texts to write, on which tokenizers are compared
 LIST_FIX = 'write them as JSON, `{"text": …, "labels": ["a", "b"]}` on each line'
@@ -37,6 +36,7 @@ def summarise_fields(file: DataFile, reading: Reading) -> DataSummary:
     _set_target(summary, reading, names)
     for item in reading.of("split"):
         _set_split(summary, item, names[item.name])
+    summary.fields = ["text", *(_field_name(names[item.name]) for item in reading.of("text_pair"))]
     for item in reading.of("media"):
         is_sound = _SOUND.fullmatch(item.filled[0]) is not None
         summary.media = "sound" if is_sound else "picture"
@@ -44,10 +44,7 @@ def summarise_fields(file: DataFile, reading: Reading) -> DataSummary:
         if item.is_a("files"):
             summary.options["files"] = [names[item.name]]
             _refuse_missing_files(file, item)
-    summary.fields = [names[item.name] for item in reading.of("media")] or [
-        "text" if item in reading.of("text") else _field_name(names[item.name])
-        for item in reading.of("text", "text_pair")
-    ]
+        summary.fields = [names[item.name]]
     summary.options |= reading.options
     if frame.use in ("csv", "tsv") and file.request.header is None and frame.header_bits is not None:
         _doubt_header(summary, frame)
@@ -58,29 +55,19 @@ def summarise_fields(file: DataFile, reading: Reading) -> DataSummary:
 
 def _names_of_fields(reading: Reading) -> dict[str, str]:
     """Return the names of the record's fields by those of the file's."""
-    frame = reading.frame
-    assert frame is not None
-    if frame.header:
-        return {item.name: item.name for item in frame.fields}
-    names = {"text": "text", "text_pair": "text_pair", "label": "label", "score": "label", "labels": "labels"}
-    names |= {"target": "target", "words": "words", "tags": "tags", "media": "file", "split": "split"}
-    return {name: names[role] for name, role in reading.roles.items()}
+    if reading.frame and reading.frame.header:
+        return {item.name: item.name for item in reading.frame.fields}
+    names = {"score": "label", "media": "file"}
+    return {name: names.get(role, role) for name, role in reading.roles.items()}
 
 
 def _options_of_names(reading: Reading) -> dict[str, Any]:
     """Return the reader's options that name columns or keys, where these have other names than the options."""
     options: dict[str, Any] = {}
-    for role, option in (
-        ("text", "text"),
-        ("label", "label"),
-        ("words", "words"),
-        ("tags", "tags"),
-        ("spans", "spans"),
-    ):
+    for role in ("text", "label"):
         for item in reading.of(role)[:1]:
-            if item.is_a("lists of texts", "lists of labels") and role == "text":
-                option = "words"
-            if item.name != option or (role in ("words", "tags") and not reading.frame.is_json):  # type: ignore[union-attr]
+            option = "words" if role == "text" and item.is_a("lists of texts", "lists of labels") else role
+            if item.name != option:
                 options[option] = item.name
     return options
 
@@ -92,36 +79,32 @@ def _set_target(summary: DataSummary, reading: Reading, names: dict[str, str]) -
     targets = reading.of("label", "labels", "score", "target")
     if not targets:
         return
-    target, *more = targets
+    target = targets[0]
     name, row = names[target.name], "row" if target.number else "record"
     if reading.learns == "Labels":
-        size = f"{target.title} has {target.different:,} values in {frame.size:,} {row}s"
-        if more:
-            summary.options["indicators"] = [name, *(names[item.name] for item in more)]
+        summary.multi = reading.roles[target.name] == "labels"
+        summary.why = f"{target.title} has {target.different:,} values in {frame.size:,} {row}s"
+        number = "any number of labels" if summary.multi else "one label each"
+        if len(targets) > 1:
+            summary.options["indicators"] = [names[item.name] for item in targets]
             listed = ", ".join(summary.options["indicators"])
-            size = f"the columns {listed} are 0 or 1: labels, of which a text has any number"
-        elif target.is_a("separated labels") and target.parts:
-            summary.options |= {"labels": name}
+            summary.why = f"the columns {listed} are 0 or 1: labels, of which a text has any number"
+        elif summary.multi and (name != "labels" or target.number or None in target.values):
+            summary.options["labels"] = name  # with which a record without labels has none
+        if target.is_a("separated labels") and target.parts:
+            number = f"several labels each, separated by {target.parts.separator!r}"
             if target.parts.separator != "|":
                 summary.options["separator"] = target.parts.separator
         elif target.is_a("lists as text"):
-            summary.options |= {"labels": name, "lists": True}
-        elif reading.roles[target.name] == "labels" and (name != "labels" or None in target.values):
-            summary.options["labels"] = name  # with which a record without labels has none
-        summary.multi, summary.why = reading.roles[target.name] == "labels", size
-        several = "any number of labels"
-        if target.is_a("separated labels") and target.parts:
-            several = f"several labels each, separated by {target.parts.separator!r}"
-        summary.notes.append(f"texts with {several if summary.multi else 'one label each'}")
+            summary.options["lists"] = True
+        summary.notes.append(f"texts with {number}")
     elif reading.learns == "Numbers":
         if target.number:
             summary.options["numbers"] = [name]
         if target.is_a("amounts"):
-            summary.options["decimal"] = _decimal_sign(target)
-            summary.notes.append(
-                f"the numbers are written as {target.numbers[0]!r}: {summary.options['decimal']} is decimal"
-            )
-        summary.target, summary.why = _field_name(name), f"{target.title} has numbers"
+            sign = summary.options["decimal"] = _decimal_sign(target)
+            summary.notes.append(f"the numbers are written as {target.numbers[0]!r}: {sign} is decimal")
+        summary.target = _field_name(name)
     elif reading.learns == "Texts":
         summary.target = _field_name(name)
         sources = " and ".join(item.title for item in texts) or reading.of("media")[0].title
@@ -140,10 +123,7 @@ def _refuse_missing_files(file: DataFile, item: Field) -> None:
     missing = [name for name in names if not (file.path.parent / name).is_file()]
     if len(missing) < len(names):
         return
-    found = next(file.path.parent.rglob(Path(names[0]).name), None)
     fix = "put the data file into the folder that the paths begin at"
-    if found is not None:
-        fix = f"the first is {found.relative_to(file.path.parent)}: write such paths"
     raise DataError(f"{file.path}: {item.title} names files that are not there, such as {names[0]}; {fix}")
 
 
@@ -156,9 +136,11 @@ def _decimal_sign(item: Field) -> str:
 def _set_split(summary: DataSummary, item: Field, name: str) -> None:
     """Take the dev and test records from the field that names them."""
     values = {cell: cell.strip().lower() for cell in item.counts}
-    dev = next((cell for cell, value in values.items() if value in DEV_SPLITS), None)
-    test = next((cell for cell, value in values.items() if value in TEST_SPLITS), None)
-    summary.split = {"field": _field_name(name)} | ({"dev": dev} if dev else {}) | ({"test": test} if test else {})
+    summary.split = {"field": _field_name(name)}
+    for role, names in (("dev", DEV_SPLITS), ("test", TEST_SPLITS)):
+        cells = [cell for cell, value in values.items() if value in names]
+        if cells:
+            summary.split[role] = cells[0]
     sizes = ", ".join(f"{value} {number:,}" for value, number in item.counts.most_common())
     summary.notes.append(f"{item.title} says which records are dev and test data: {sizes}")
 
@@ -173,11 +155,9 @@ def _refuse_unreadable(file: DataFile, reading: Reading) -> None:
     for item in reading.of("label", "labels", "score"):
         if item.number:
             continue
-        if item.is_a("lists as text"):
-            raise DataError(f"{file.path}: {item.title} has lists written as texts; {LIST_FIX}")
-        if item.is_a("separated labels"):
-            separator = item.parts.separator if item.parts else ""
-            raise DataError(f"{file.path}: {item.title} has labels separated by {separator!r}; {LIST_FIX}")
+        if item.is_a("lists as text", "separated labels"):
+            form = f"labels separated by {item.parts.separator!r}" if item.parts else "lists written as texts"
+            raise DataError(f"{file.path}: {item.title} has {form}; {LIST_FIX}")
         values = [value for value in item.values if value is not None]
         if reading.learns == "Numbers" and not all(isinstance(value, (int, float)) for value in values):
             fix = "write a number without quotes in each object"
@@ -185,19 +165,15 @@ def _refuse_unreadable(file: DataFile, reading: Reading) -> None:
         if reading.roles[item.name] == "label" and any(isinstance(value, float) for value in values):
             fix = "to learn labels, write them as texts; `--task score` learns the numbers"
             raise DataError(f"{file.path}: {item.name!r} has few numbers with a fraction; {fix}")
-    flags = reading.of("labels") if len(reading.of("labels")) > 1 else []
-    if flags and not flags[0].number:
+    flags = reading.of("labels")
+    if len(flags) > 1 and not flags[0].number:
         keys = ", ".join(f'"{item.name}"' for item in flags)
         labels = f'[[{keys}][] as $k | select(getpath($k / ".") | . == 1 or . == true) | $k]'
         text = reading.of("text")[0].name
         command = f"jq -c '{{text: .{text}, labels: {labels}}}' {file.path} > {file.path.stem}-labels.jsonl"
         listed = ", ".join(item.name for item in flags)
         problem = f"the keys {listed} are 0 or 1, labels of one text"
-        raise DataError(f"{file.path}: {frame_saw(reading.frame)}: {problem}; write them as a list: `{command}`")
-
-
-def frame_saw(frame: Frame | None) -> str:
-    return frame.saw if frame else ""
+        raise DataError(f"{file.path}: {problem}; write them as a list: `{command}`")
 
 
 def _doubt_header(summary: DataSummary, frame: Frame) -> None:
@@ -210,55 +186,45 @@ def _doubt_header(summary: DataSummary, frame: Frame) -> None:
 
 def _count(summary: DataSummary, file: DataFile, reading: Reading) -> None:
     """Count records, words and labels of the whole file, as its reader reads them."""
-    frame = reading.frame
-    assert frame is not None
-    field, is_label = summary.target, reading.learns == "Labels"
-    low, high, blanks, written = float("inf"), float("-inf"), 0, list[str]()
+    name = summary.target
+    if reading.learns == "Labels":
+        name = "labels" if summary.multi else "label"
+    values: list[Any] = []  # numbers, or texts to write
     missing: list[str] = []
     for record in spread_records(summary, file.path):
-        texts = [record.get(name) for name in summary.fields]
         summary.records += 1
-        for text in texts:
+        for text in map(record.get, summary.fields):
             if isinstance(text, str):
                 summary.words += len(text.split())
+                summary.characters += len(text)
                 summary.scripts.add(text)
-        if is_label:
-            value = (record.get("labels") or []) if summary.multi else record.get("label")
-            if value is None or value == "":
-                missing.append(str(record.get("where")))
-            else:
-                summary.labels.update(map(str, value if summary.multi else [value]))
-        elif reading.learns == "Texts":
-            value = record.get(field)
-            if not isinstance(value, str) or not value.strip():
-                missing.append(str(record.get("where")))
-            else:
-                blanks += " " in value
-                written.append(value)
-        elif reading.learns == "Numbers":
-            value = record.get(field)
-            if value is None:
-                missing.append(str(record.get("where")))
-            else:
-                low, high = min(low, value), max(high, value)
+        value = record.get(name)
+        if summary.multi:
+            summary.labels.update(map(str, value or []))
+        elif reading.learns == "Continuations":
+            continue
+        elif value is None or not str(value).strip() or (reading.learns == "Texts" and not isinstance(value, str)):
+            missing.append(str(record.get("where")))
+        elif reading.learns == "Labels":
+            summary.labels[str(value)] += 1
+        else:
+            values.append(value)
     title = reading.of("label", "labels", "score", "target")
     if missing:
         _refuse_missing(summary, file, title[0], missing)
     if reading.learns == "Numbers":
+        low, high = min(values), max(values)
         summary.why = f"{title[0].title} has numbers from {low:g} to {high:g}"
-        summary.notes.append(f"texts with a number each: {field!r}, {low:g} to {high:g}")
+        summary.notes.append(f"texts with a number each: {name!r}, {low:g} to {high:g}")
     elif reading.learns == "Texts":
         texts_of = reading.of("text")
         # One word to another, as in spelling and inflection, and texts without blanks, such as dates.
         summary.is_word = bool(texts_of) and texts_of[0].words <= 1.2 and not texts_of[0].is_unspaced
-        summary.written = written[:: 1 + len(written) // WRITTEN_TEXTS]
+        summary.written = values[:: 1 + len(values) // WRITTEN_TEXTS]
         source = "text" if texts_of else summary.fields[0]
-        summary.notes.append(f"texts with a text to write each: {field!r} is learned from {source!r}")
-        summary.unspaced = summary.is_word or blanks < summary.records / 2
+        summary.notes.append(f"texts with a text to write each: {name!r} is learned from {source!r}")
+        summary.unspaced = summary.is_word or sum(" " in text for text in values) < summary.records / 2
     summary.unspaced = summary.unspaced or any(text.is_unspaced for text in reading.of("text", "text_pair"))
-    left_out = len(summary.left_out or [])
-    if left_out and left_out <= MOST_LEFT_OUT * (summary.records + left_out):
-        summary.bad_rows = "skip"
     if summary.left_out:
         summary.bad_rows = "skip"
         summary.doubt_left_out(file.path)
@@ -269,8 +235,7 @@ def _refuse_missing(summary: DataSummary, file: DataFile, item: Field, places: S
     """DataError with the place of the first record that lacks what is learned."""
     if item.number:
         rows = "1 row" if len(places) == 1 else f"{len(places):,} rows"
-        raise DataError(
-            f"{places[0]}: {item.title} is to be learned and empty in {rows}; fill it in, or remove the row"
-        )
+        fix = "fill it in, or remove the row"
+        raise DataError(f"{places[0]}: {item.title} is to be learned and empty in {rows}; {fix}")
     fix = "write one in every object, or leave it out of all"
     raise DataError(f"{places[0]}: no {item.name!r} in this object; {fix}")

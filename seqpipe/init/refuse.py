@@ -7,20 +7,20 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from seqpipe.errors import DataError
 from seqpipe.files import open_file
+from seqpipe.init.columns import summarise_fields
 from seqpipe.init.datafile import LONG_SIGNS, UNUSED_SIGN, DataFile
 from seqpipe.init.evidence import CAP, Fact, Facts, Frame, Reading, each, fact, pair_facts
 from seqpipe.init.fields import Field, kinds_of, spread
 from seqpipe.init.labels import TEXTS, texts_of, textual
 from seqpipe.init.lines import MIN_CHARACTERS, check_text
 from seqpipe.init.names import SPLITS
-from seqpipe.init.summary import WHOLE_BYTES, DataSummary, size_of, spread_records
+from seqpipe.init.summary import WHOLE_BYTES, DataSummary, size_of
 
 _SPACY = """write it as JSON Lines, with spaCy installed:
 python3 -c 'import json, sys, spacy
@@ -49,12 +49,9 @@ _FORMATS = (  # a pattern of the first bytes, what such a file is, and the fix
     (rb"\xd0\xcf\x11\xe0", "a spreadsheet or document of an old Office", "save it as CSV (UTF-8)"),
     (rb"SQLite format 3", "an SQLite database", _TABLE),
     (rb"\x80[\x02-\x05]", "a pickle", _PANDAS),
-    (rb"\x93NUMPY", "an array of NumPy", _PANDAS),
-    (rb"\x89HDF", "an HDF5 file", _PANDAS),
-    (rb"Obj\x01", "an Avro file", _PANDAS),
+    (rb"\x93NUMPY|\x89HDF|Obj\x01", "a file of NumPy, HDF5 or Avro", _PANDAS),
     (rb"\x1f\x8b", "compressed with gzip", "give it a name that ends in .gz, or unpack it with `gunzip`"),
-    (rb"BZh", "compressed with bzip2", "unpack it with `bunzip2`"),
-    (rb"\xfd7zXZ", "compressed with xz", "unpack it with `unxz`"),
+    (rb"BZh|\xfd7zXZ", "compressed with bzip2 or xz", "unpack it with `bunzip2` or `unxz`"),
     (rb"\x28\xb5\x2f\xfd", "compressed with Zstandard", "give it a name that ends in .zst, or unpack it with `unzstd`"),
     (rb"PK\x03\x04.*(xl/workbook|opendocument.spreadsheet)", "a spreadsheet", "save it as CSV (UTF-8)"),
     (rb"{\\rtf|PK\x03\x04.*(word/document|ppt/presentation|opendocument|epub.zip)", "a document", _TEXTS_FIX),
@@ -77,10 +74,18 @@ _OFFSETS_FIX = "the text is another file: write both as JSON Lines with `text` a
 _NUMERIC = {"numbers", "ratings", "row numbers", "identifiers", "dates", "truth values", "amounts"}
 _CONTENT = {"texts", "repeated texts", "lists of texts", "lists of objects", "objects", "lists as text", "features"}
 _CONTENT |= {"media", "files", "lists of labels"}
-_LINE_FORMS = (  # name, pattern of a line, share of the lines that have it, and the fix
-    ("a file of word vectors", r"(?!.* output )\S+\s(-?\d*\.?\d+(e-?\d+)?\s*){10,}$", 0.9, _VECTOR_FIX),
-    ("corrections in the form M2", r"S |A -?\d+ -?\d+\|\|\|", 0.95, "apply the edits, and give the pairs of texts"),
-    ("offsets beside a text", r"\d+ \w+ \d+ \d+ ", 0.9, _OFFSETS_FIX),
+_SOUND_FIX = "write the path of each sound beside its text"
+_MARKUP_FIX = "write the texts without the tags, and the marked parts as spans, to JSON Lines"
+_TAG = r"\s*<[A-Za-z?!/][^<>]*>|.*<(\w+)[^<>]*>[^<>]+</\1>"
+_KEY = r"(?!(\S+\s+){12})[A-Za-z_][\w .-]{0,30}\s*[:=]\s*\S"
+_LINE_FORMS = (  # name, pattern of a line, share of the lines that have it, bits, and the fix
+    ("a file of word vectors", r"(?!.* output )\S+\s(-?\d*\.?\d+(e-?\d+)?\s*){10,}$", 0.9, 120.0, _VECTOR_FIX),
+    ("offsets beside a text", r"\d+ \w+ \d+ \d+ ", 0.9, 120.0, _OFFSETS_FIX),
+    ("names marked in texts (markup)", r".*<ENAMEX", 0.2, 120.0, _MARKUP_FIX),
+    ("markup (XML or HTML)", _TAG, 0.3, 100.0, _MARKUP_FIX),
+    ("a problem of TSPLIB", r"[A-Z_]+_SECTION\s*$", 0, 80.0, _TSPLIB_FIX),
+    ("keys and values", _KEY, 0.8, 40.0, _RECORDS_FIX),
+    ("YAML", r"\s*(- |\w+:( |$))", 0.9, 39.0, _RECORDS_FIX),
 )
 _COUNTED = {
     "conll": "remove the column of numbers, for instance with `cut -f2-`, or set the reader's option `words`",
@@ -150,20 +155,15 @@ def read_sound_ids(file: DataFile, frame: Frame) -> Iterator[Reading]:
     facts: Facts = frame.facts | {Fact("identifiers first"): each(frame.size, 3), Fact("a transcript"): CAP}
     if len(texts) > 1:
         facts |= pair_facts(texts[0], texts[-1])
-    column, out = texts[-1].number, f"{file.path.stem}-paths.csv"
-    command = f"awk -F'|' '{{print \"wavs/\" $1 \".wav|\" ${column}}}' {file.shell} > {out}"
-    fix = f"write the paths of the sounds: `{command}`"
     unused = {field.name: "the same transcript, not written out" for field in frame.fields}
-    yield Reading("identifiers of sounds and their transcripts", None, {}, facts, frame, fix, unused=unused)
+    yield Reading("identifiers of sounds and their transcripts", None, {}, facts, frame, _SOUND_FIX, unused=unused)
 
 
 def read_texts_alone(file: DataFile, frame: Frame) -> Iterator[Reading]:
     """Texts with nothing beside them: for a language model."""
     texts = texts_of(frame, file.request)
-    kinds = f"nothing to learn in it: the {frame.noun}s are {kinds_of(frame.fields)}"
-    fix = (
-        f"{frame.saw}: {kinds}; give texts with a {frame.noun} of labels (few values), of numbers, or of texts to write"
-    )
+    fix = f"give texts with a {frame.noun} of labels (few values), of numbers, or of texts to write"
+    fix = f"{frame.saw}: nothing to learn in it: the {frame.noun}s are {kinds_of(frame.fields)}; {fix}"
     if not texts or not texts[0].is_a("texts", "repeated texts"):
         yield _refusal("a table without texts and what is learned of them", frame.facts, fix, frame)
         return
@@ -171,40 +171,13 @@ def read_texts_alone(file: DataFile, frame: Frame) -> Iterator[Reading]:
     facts: Facts = frame.facts | {TEXTS: textual(text), fact("name of a text", text): text.named("text")}
     is_asked = file.request.task is not None and file.request.task.head == "lm"
     is_small = text.characters * text.size < MIN_CHARACTERS and size_of(file.path) < WHOLE_BYTES
-    if is_small and is_asked:
-        facts[Fact("few texts")] = -60.0
-    elif is_small:
+    if is_small and not is_asked:
         yield Reading("few texts alone", None, {text.name: "text"}, facts, frame, fix)
         return
     doubt = "" if frame.is_json or len(frame.fields) == 1 else "nothing else can be learned"
-    yield Reading(
-        "texts alone",
-        "Continuations",
-        {text.name: "text"},
-        facts,
-        frame,
-        doubt=doubt,
-        complete=partial(_summarise_texts, file),
-    )
-
-
-def _summarise_texts(file: DataFile, reading: Reading) -> DataSummary:
-    """Summarise texts of a table or of objects for a language model."""
-    frame, (text,) = reading.frame, reading.of("text")
-    assert frame is not None
-    summary = DataSummary(frame.use, dict(frame.options), label_kind="Continuations", saw=frame.saw)
-    if not frame.header:
-        summary.options["columns"] = ["text" if field is text else "_" for field in frame.fields]
-    elif text.name != "text":
-        summary.options["text"] = text.name
-    for record in spread_records(summary, file.path):
-        summary.records += 1
-        summary.words += len(record["text"].split())
-        summary.characters += len(record["text"])
-        summary.scripts.add(record["text"])
-    summary.scale()
-    summary.characters = round(summary.characters * summary.factor)
-    return check_text(summary, file)
+    reading = Reading("texts alone", "Continuations", {text.name: "text"}, facts, frame, doubt=doubt)
+    reading.complete = lambda reading: check_text(summarise_fields(file, reading), file)
+    yield reading
 
 
 def read_other_json(file: DataFile) -> Iterator[Reading]:
@@ -223,12 +196,10 @@ def read_other_json(file: DataFile) -> Iterator[Reading]:
         command = f"jq '.{key}' {file.shell} > {key.rpartition('.')[2]}.json"
         fix = f"make a file of each that is meant, for instance with `{command}`"
         yield _refusal(f"several lists of objects: {listed}", {Fact("several lists"): 150.0}, fix)
-    elif isinstance(value, dict) and not lists and use == "json":
-        fix = f"{_OBJECTS_FIX}{_conversion(file, value)}"
-        yield _refusal("one JSON object without a list of objects", {Fact("one object"): 5.0}, fix)
-    elif isinstance(value, list) and not lists and use == "json":
-        fix = f"{_OBJECTS_FIX}{_conversion(file, value)}"
-        yield _refusal("a JSON list, but not of objects", {Fact("a list"): 5.0}, fix)
+    elif isinstance(value, (dict, list)) and not lists and use == "json":
+        is_list = isinstance(value, list)
+        name = "a JSON list, but not of objects" if is_list else "one JSON object without a list of objects"
+        yield _refusal(name, {Fact("no list of objects"): 5.0}, f"{_OBJECTS_FIX}{_conversion(file, value)}")
 
 
 def _first_fault(file: DataFile) -> str:
@@ -256,25 +227,18 @@ def read_joined_texts(file: DataFile, frame: Frame) -> Iterator[Reading]:
 
 
 def _conversion(file: DataFile, value: Any) -> str:
-    """Return a command that makes objects of lists, of columns, or of objects by their names."""
-    items = value if isinstance(value, dict) else {"": value}
-    parts, out = list(items.values()), f"{file.path.stem}.jsonl"
+    """Return a command that makes objects of the lists or columns of an object; an empty text for other values."""
+    items = value if isinstance(value, dict) else {}
     for key, part in items.items():
         if isinstance(part, list) and part and isinstance(part[0], list):
-            command = f"jq -c '.{key}[] | {{text: .[0], label: .[1]}}' {file.shell} > {key or file.path.stem}.jsonl"
+            command = f"jq -c '.{key}[] | {{text: .[0], label: .[1]}}' {file.shell} > {key}.jsonl"
             return f"; make objects of the lists in it, for instance with `{command}`"
-    if isinstance(value, list) and all(isinstance(part, str) for part in parts[0]):
-        command = f"jq -c '.[] | {{text: .}}' {file.shell} > {out}"
-        return f"; for a language model, `{command}` writes an object for each text"
-    are_objects = all(isinstance(part, dict) for part in parts)
-    has_objects = are_objects and any(isinstance(item, dict) for part in parts for item in part.values())
-    if len(parts) < 2 or not (are_objects or all(isinstance(part, list) for part in parts)):
+    sizes = [len(part) if isinstance(part, (list, dict)) else None for part in items.values()]
+    if len(sizes) < 2 or None in sizes or len({*sizes}) > 1:
         return ""
-    if not has_objects and len({*map(len, parts)}) == 1:
-        read = f'pandas.read_json("{file.path}")'
-        command = f'python3 -c \'import pandas; {read}.to_json("{out}", orient="records", lines=True)\''
-        return f"; if these are columns, turn them into records, for instance with `{command}`"
-    return f"; `jq -c '.[]' {file.shell} > {out}` writes each of its objects on a line" if are_objects else ""
+    read, out = f'pandas.read_json("{file.path}")', f"{file.path.stem}.jsonl"
+    command = f'python3 -c \'import pandas; {read}.to_json("{out}", orient="records", lines=True)\''
+    return f"; if these are columns, turn them into records, for instance with `{command}`"
 
 
 def read_other_lines(file: DataFile) -> Iterator[Reading]:
@@ -282,13 +246,9 @@ def read_other_lines(file: DataFile) -> Iterator[Reading]:
     lines = spread(file.filled, 2_000)
     if not lines or file.json:
         return
-
-    def share(pattern: str) -> float:
-        return sum(bool(re.match(pattern, line)) for line in lines) / len(lines)
-
-    for name, test, least, fix in _LINE_FORMS:
-        if share(test) > least:
-            yield _refusal(name, {Fact("the form of every line"): 2 * CAP, Fact("every line"): CAP}, fix)
+    for name, pattern, least, bits, fix in _LINE_FORMS:
+        if sum(bool(re.match(pattern, line)) for line in lines) > least * len(lines):
+            yield _refusal(name, {Fact("the form of every line"): bits}, fix)
     marks = Counter(match.groups() for match in map(_PAIR.match, lines) if match)
     for (first, second), number in marks.most_common(1):
         if number > 0.95 * len(lines):
@@ -298,32 +258,17 @@ def read_other_lines(file: DataFile) -> Iterator[Reading]:
             fix = f"separate them by a tab: `{command}`"
             yield _refusal(f"pairs of texts after {first}: and {second}:", {Fact("marks in every line"): 3 * CAP}, fix)
     if file.sign in LONG_SIGNS:
-        command = f"sed 's/{file.sign}/\\t/g' {file.shell} > {file.path.name.partition('.')[0]}-columns.tsv"
         facts = {Fact("a sign in every line", (file.sign,)): 2 * CAP, Fact("every line"): CAP}
-        yield _refusal(f"a table with {file.sign!r} between its columns", facts, f"write tabs: `{command}`")
-    text = file.text[:200_000]
-    between = re.findall(r"<(\w+)[^<>]*>[^<>]+</\1>", text)
-    if len(between) > 0.5 * len(text.splitlines()) or share(r"\s*<[A-Za-z?!/][^<>]*>") > 0.5:
-        name = "names marked in texts (markup)" if "<ENAMEX" in text else "markup (XML or HTML)"
-        fix = "write the texts without the tags, and the marked parts as spans, to JSON Lines"
-        yield _refusal(name, {Fact("tags between angle brackets"): 2 * CAP, Fact("every line"): 20.0}, fix)
-    if re.search("^[A-Z_]+_SECTION", text, re.M) and re.search("^(NAME|TYPE) ?:", text, re.M):
-        yield _refusal("a problem of TSPLIB", {Fact("keys of TSPLIB"): 2 * CAP}, _TSPLIB_FIX)
-    keys = share(r"[A-Za-z_][\w .-]{0,30}\s*[:=]\s*\S")
+        fix = "write tabs between them, for instance with `sed`"
+        yield _refusal(f"a table with {file.sign!r} between its columns", facts, fix)
     mean = sum(len(line.split()) for line in lines) / len(lines)
-    if keys > 0.8 and mean < 12:
-        yield _refusal("keys and values", {Fact("a key and a value in each line"): each(len(lines), 2)}, _RECORDS_FIX)
-    if file.path.suffix in (".yml", ".yaml") or (share(r"\s*(- |\w+:( |$))") > 0.9 and keys > 0.2):
-        yield _refusal("YAML", {Fact("keys and items"): each(len(lines), 1.5)}, _RECORDS_FIX)
     identifiers = Field("id", [line.split()[0] for line in lines])
     form = re.compile(r"(?=.*\d)[\w.-]*[-_][\w.-]*\d[\w.-]*|\d{3,}[-_\d]*|(?=.*\d)(?=.*[A-Za-z])\w{7,}")
     if mean > 2.5 and identifiers.different == len(lines) > 5 and identifiers.share(form) > 0.95:
         facts = {Fact("an identifier in every line"): each(len(lines), 4), Fact("all differ"): 20.0}
         if file.sign:
             facts[UNUSED_SIGN] = -50.0
-        yield _refusal(
-            "identifiers and transcripts, as Kaldi's `text`", facts, "write the path of each sound beside its text"
-        )
+        yield _refusal("identifiers and transcripts, as Kaldi's `text`", facts, _SOUND_FIX)
 
 
 def read_faulty_tables(file: DataFile) -> Iterator[Reading]:

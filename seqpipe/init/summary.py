@@ -112,6 +112,7 @@ class DataSummary:
         """Multiply the counts by `factor`: those of pieces become estimates for the whole file."""
         self.records, self.words = round(self.records * self.factor), round(self.words * self.factor)
         self.counted, self.unanswered = round(self.counted * self.factor), round(self.unanswered * self.factor)
+        self.characters = round(self.characters * self.factor)
         self.labels = Counter({label: round(number * self.factor) for label, number in self.labels.items()})
 
     def doubt(self, text: str, *options: str) -> None:
