@@ -25,14 +25,8 @@ def summarise_fields(file: DataFile, reading: Reading) -> DataSummary:
     """Return the summary of a table or of JSON objects; DataError if what is learned cannot be read."""
     frame = reading.frame
     assert frame is not None
-    assert reading.learns is not None
-    summary = DataSummary(frame.use, dict(frame.options), label_kind=reading.learns, saw=frame.saw)
-    names = _names_of_fields(reading)
+    summary, names = summary_of_roles(reading), _names_of_fields(reading)
     _refuse_unreadable(file, reading)
-    if not frame.header:
-        summary.options["columns"] = [names.get(item.name, "_") for item in frame.fields]
-    else:
-        summary.options |= _options_of_names(reading)
     _set_target(summary, reading, names)
     for item in reading.of("split"):
         _set_split(summary, item, names[item.name])
@@ -53,23 +47,29 @@ def summarise_fields(file: DataFile, reading: Reading) -> DataSummary:
     return summary
 
 
+def summary_of_roles(reading: Reading) -> DataSummary:
+    """Return an empty summary, with the reader's options that name the columns or keys of the roles."""
+    frame, names = reading.frame, _names_of_fields(reading)
+    assert frame is not None
+    assert reading.learns is not None
+    summary = DataSummary(frame.use, dict(frame.options), label_kind=reading.learns, saw=frame.saw)
+    if not frame.header:
+        summary.options["columns"] = [names.get(item.name, "_") for item in frame.fields]
+    for role in ("text", "label", "words", "tags", "spans", "sentence"):
+        for item in reading.of(role)[:1]:
+            option = "words" if role == "text" and item.is_a("lists of texts", "lists of labels") else role
+            has_default = frame.is_json or role not in ("words", "tags", "sentence")
+            if names[item.name] != option or not has_default:
+                summary.options[option] = names[item.name]
+    return summary
+
+
 def _names_of_fields(reading: Reading) -> dict[str, str]:
     """Return the names of the record's fields by those of the file's."""
     if reading.frame and reading.frame.header:
         return {item.name: item.name for item in reading.frame.fields}
     names = {"score": "label", "media": "file"}
     return {name: names.get(role, role) for name, role in reading.roles.items()}
-
-
-def _options_of_names(reading: Reading) -> dict[str, Any]:
-    """Return the reader's options that name columns or keys, where these have other names than the options."""
-    options: dict[str, Any] = {}
-    for role in ("text", "label"):
-        for item in reading.of(role)[:1]:
-            option = "words" if role == "text" and item.is_a("lists of texts", "lists of labels") else role
-            if item.name != option:
-                options[option] = item.name
-    return options
 
 
 def _set_target(summary: DataSummary, reading: Reading, names: dict[str, str]) -> None:
@@ -158,13 +158,9 @@ def _refuse_unreadable(file: DataFile, reading: Reading) -> None:
         if item.is_a("lists as text", "separated labels"):
             form = f"labels separated by {item.parts.separator!r}" if item.parts else "lists written as texts"
             raise DataError(f"{file.path}: {item.title} has {form}; {LIST_FIX}")
-        values = [value for value in item.values if value is not None]
-        if reading.learns == "Numbers" and not all(isinstance(value, (int, float)) for value in values):
+        if reading.learns == "Numbers" and any(isinstance(value, str) for value in item.values):
             fix = "write a number without quotes in each object"
-            raise DataError(f"{file.path}: {item.name!r} has numbers written as texts, or none; {fix}")
-        if reading.roles[item.name] == "label" and any(isinstance(value, float) for value in values):
-            fix = "to learn labels, write them as texts; `--task score` learns the numbers"
-            raise DataError(f"{file.path}: {item.name!r} has few numbers with a fraction; {fix}")
+            raise DataError(f"{file.path}: {item.name!r} has numbers written as texts; {fix}")
     flags = reading.of("labels")
     if len(flags) > 1 and not flags[0].number:
         keys = ", ".join(f'"{item.name}"' for item in flags)
@@ -225,9 +221,7 @@ def _count(summary: DataSummary, file: DataFile, reading: Reading) -> None:
         summary.notes.append(f"texts with a text to write each: {name!r} is learned from {source!r}")
         summary.unspaced = summary.is_word or sum(" " in text for text in values) < summary.records / 2
     summary.unspaced = summary.unspaced or any(text.is_unspaced for text in reading.of("text", "text_pair"))
-    if summary.left_out:
-        summary.bad_rows = "skip"
-        summary.doubt_left_out(file.path)
+    summary.doubt_left_out(file.path)
     summary.scale()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.errors import DataError
+from seqpipe.init.columns import summary_of_roles
 from seqpipe.init.datafile import DOCUMENT, DataFile
 from seqpipe.init.evidence import CAP, Fact, Facts, Frame, Reading, fact, repeats
 from seqpipe.init.fields import NUMBER, Field
@@ -20,7 +21,6 @@ from seqpipe.init.summary import (
     MOST_LEFT_OUT,
     DataSummary,
     FilePieces,
-    LabelKind,
     count,
     reader_of,
     size_of,
@@ -102,14 +102,10 @@ class ConllLayout:
             options["skip"] = "[0-9]+[-.]"
         if sum(number for word, number in words.items() if _GLUED.fullmatch(word)) > 0.9 * words.total():
             options |= {"pattern": "^(.)", "joiner": ""}
-        prefixes = Counter[str]()
-        for word, number in words.items():
-            if match := _LANGUAGE.match(word):
-                prefixes[match[1]] += number
-        if prefixes.total() > 0.99 * words.total() and len(prefixes) <= 20:
-            prefix = next(iter(prefixes)).replace("|", r"\|") if len(prefixes) == 1 else "[A-Za-z_-]+[:/|#]"
-            is_optional = prefixes.total() < words.total()
-            options["pattern"] = f"^(?:{prefix})?(.+)" if is_optional else f"^{prefix}(.+)"
+        prefixes = {match[1] if match else "" for match in map(_LANGUAGE.match, words)}
+        if "" not in prefixes and len(prefixes) <= 20:
+            prefix = prefixes.pop().replace("|", r"\|") if len(prefixes) == 1 else "[A-Za-z_-]+[:/|#]"
+            options["pattern"] = f"^{prefix}(.+)"
         if any(not word.strip() for word in words):
             options["joiner"] = ""  # a blank is a word
         sign = "tabs" if self.separator else "blanks or tabs"
@@ -125,19 +121,16 @@ class ConllLayout:
         if self.word == 1 and all(map(_NUMBERS.fullmatch, self.columns[0])):
             why += "; column 1 numbers the words"
         for i in self.others:
-            size = f"{len(self.columns[i]):,} values"
-            if i in self.taggings:
-                size = f"{self.taggings[i].entities:,} entities"
+            style = self.taggings.get(i)
+            size = f"{style.entities:,} entities" if style else f"{len(self.columns[i]):,} values"
             why += f"; `--target {i + 1}` would learn column {i + 1} ({size})"
         return DataSummary("conll", options, saw=saw, why=why)
 
 
 def summarise_conll(file: DataFile, reading: Reading) -> DataSummary:
     """Summarise a file of a word and its tag on each line, in the columns of the reading."""
-    data = file.path
-    layout = layout_of(file, reading)
-    summary = layout.summary()
-    tags = layout.columns[layout.tag]
+    data, layout = file.path, layout_of(file, reading)
+    summary, tags = layout.summary(), layout.columns[layout.tag]
     # Without comments, a sentence may begin with the word #.
     as_word = {"comment": None} if not layout.comments and layout.mark in layout.columns[layout.word] else {}
     sentences = tag_sentences(DataSummary("conll", summary.options | as_word), data)
@@ -158,13 +151,11 @@ def summarise_conll(file: DataFile, reading: Reading) -> DataSummary:
 
 def summarise_conllu(file: DataFile, reading: Reading) -> DataSummary:
     """Summarise CoNLL-U by the first column of tags in which every word has one."""
-    data = file.path
-    columns = dict.fromkeys(("upos", "xpos", "deprel"), True)
-    for record in spread_records(DataSummary("conllu", {"tags": None}), data):
-        columns = {name: full and "_" not in record[name] for name, full in columns.items()}
-    tags = next((name for name, full in columns.items() if full), None)
+    data, names = file.path, ("upos", "xpos", "deprel")
+    records = [*spread_records(DataSummary("conllu", {"tags": None}), data)]
+    tags = next((name for name in names if not any("_" in record[name] for record in records)), None)
     if tags is None:
-        raise DataError(f"{data}: words without tags: no column of {', '.join(columns)} is filled for every word")
+        raise DataError(f"{data}: words without tags: no column of {', '.join(names)} is filled for every word")
     summary = DataSummary("conllu", {} if tags == "upos" else {"tags": tags}, label_kind="Tags", saw="CoNLL-U")
     summary.why = f"the column {tags} is filled for every word"
     return count(summary, data)
@@ -176,23 +167,21 @@ def layout_of(file: DataFile, reading: Reading) -> ConllLayout:
     data, separator = file.path, reading.frame.options.get("separator")
     # Equal lines are counted, and split into cells once: a large file has few different ones.
     lines: Counter[str] = Counter()
-    head: list[str] = []
-    initial: Counter[str] = Counter()  # lines before a sentence that begin with a mark
+    later: set[str] = set()  # lines within a sentence that begin with a mark
     is_between = True
     pieces = FilePieces(data, whole=MAX_COUNTED_BYTES)
     for line in _lines(pieces):
         lines[line] += 1
-        if len(head) < 1000:
-            head.append(line)
-        is_marked = is_between and line.startswith(_MARKS)
-        if is_marked:
-            initial[line] += 1
-        is_between = is_marked or not line.strip()
-    mark, is_marked = next(((mark, True) for mark in _MARKS if _are_initial(mark, lines, initial)), ("#", False))
+        is_marked = line.startswith(_MARKS)
+        if is_marked and not is_between:
+            later.add(line)
+        is_between = (is_marked and is_between) or not line.strip()
+    marks = [mark for mark in _MARKS if _begins_comments(mark, lines, later)]
+    mark = marks[0] if marks else "#"
     words = {line: number for line, number in lines.items() if line.strip() and not line.startswith(DOCUMENT)}
     plain = {line: number for line, number in words.items() if not line.startswith(mark)}
-    layout = ConllLayout("\t" if separator else None, mark, is_marked, pieces.is_whole)
-    widths: Counter[int] = Counter()
+    layout = ConllLayout("\t" if separator else None, mark, bool(marks), pieces.is_whole)
+    widths = Counter[int]()
     for line, number in plain.items():
         widths[len(layout.cells(line))] += number
     layout.width = widths.most_common(1)[0][0]
@@ -213,11 +202,8 @@ def layout_of(file: DataFile, reading: Reading) -> ConllLayout:
     if blank:
         layout.separator = None  # the reader's default gives the same cells
     if reading.frame.header:
-        layout.header = layout.cells(next(line for line in head if line.strip() and not layout.is_comment(line)))
-        for column, cell in zip(layout.columns, layout.header, strict=True):
-            column[cell] -= 1
-            if not column[cell]:
-                del column[cell]
+        layout.header = layout.cells(next(line for line in lines if line.strip() and not layout.is_comment(line)))
+        layout.columns = [column - Counter([cell]) for column, cell in zip(layout.columns, layout.header, strict=True)]
     (word,), (tag,) = reading.of("words"), reading.of("tags")
     layout.word, layout.tag = word.number - 1, tag.number - 1
     for i, column in enumerate(layout.columns):
@@ -230,15 +216,14 @@ def layout_of(file: DataFile, reading: Reading) -> ConllLayout:
     return layout
 
 
-def _are_initial(mark: str, lines: Counter[str], initial: Counter[str]) -> bool:
-    """Return whether several lines begin with a mark, all of them before a sentence.
+def _begins_comments(mark: str, lines: Counter[str], later: set[str]) -> bool:
+    """Return whether several lines begin with a mark, and none of them is in `later`, within a sentence.
 
     Lines that begin with one character, which may be a word, must also differ, as addresses do.
     """
     marked = {line: number for line, number in lines.items() if line.startswith(mark)}
     total = sum(marked.values())
-    is_differing = len(mark) > 1 or len(marked) > total / 2
-    return total > 1 and is_differing and all(initial[line] == number for line, number in marked.items())
+    return total > 1 and (len(mark) > 1 or len(marked) > total / 2) and later.isdisjoint(marked)
 
 
 def _lines(pieces: FilePieces) -> Iterator[str]:
@@ -254,33 +239,29 @@ def read_tagged(file: DataFile, frame: Frame) -> Iterator[Reading]:
     numbered = [field for field in frame.fields if _counts_words(field)]
     if frame.groups is not None and len(frame.fields) == 10 and frame.fields[0] in numbered:
         yield _conllu(file, frame)
-    is_spaced = any(field.words > 2.5 and not field.tagging for field in frame.fields)
-    if not sentence and (frame.groups is None or is_spaced) and not any(field.tagging for field in frame.fields):
+    if not sentence and frame.groups is None and not any(field.tagging for field in frame.fields):
         return
     words = [field for field in frame.fields if field not in numbered and _has_words(field)]
-    if not words and frame.groups is not None and numbered and len(frame.fields) == 2:
+    is_pair = frame.groups is not None and len(frame.fields) == 2
+    if not words and numbered and is_pair:
         facts = frame.facts | {Fact("numbers count the words"): CAP}
         facts[fact("few values", frame.fields[1])] = repeats(frame.fields[1].size, frame.fields[1].different)
         yield Reading("tags without their words", None, {}, facts, frame, _NO_WORDS)
-    words.sort(key=lambda field: -field.different)
-    for word in words[:3]:
-        for tag in frame.fields:
-            if tag in (word, sentence) or tag in numbered:
-                continue
-            if file.request.target and not file.request.names(tag):
-                continue
-            if file.request.names(tag) or _may_be_tag(file, frame, word, tag, sentence):
-                reading = _tagged(file, frame, words, word, tag, sentence, numbered)
-                is_pair = frame.groups is not None and len(frame.fields) == 2
-                if reading.learns or tag.tagging or tag.counts["O"] or is_pair:
-                    yield reading
+    likely = sorted(words, key=lambda field: -field.different)[:3]
+    for word, tag in itertools.product(likely, frame.fields):
+        if tag in (word, sentence, *numbered) or (file.request.target and not file.request.names(tag)):
+            continue
+        if file.request.names(tag) or _may_be_tag(frame, word, tag, sentence):
+            reading = _tagged(file, frame, words, word, tag, sentence, numbered)
+            if reading.learns or tag.tagging or tag.counts["O"] or is_pair:
+                yield reading
 
 
 def _sentence_of(frame: Frame) -> Field | None:
     """Return the column that says where a sentence begins, or which one a word is in."""
     for item in frame.fields:
         runs = sum(a != b for a, b in itertools.pairwise(item.cells)) + 1
-        is_named = (_SENTENCE.match(item.key) and item.words < 2.5) or item.cells[:1] == ["Sentence: 1"]
+        is_named = _SENTENCE.match(item.key) and item.words < 2.5
         if is_named and (item.size < 0.5 * frame.size or item.different <= runs < 0.5 * frame.size):
             return item
     return None
@@ -302,7 +283,7 @@ def _has_words(field: Field) -> bool:
     return is_text and field.words < 1.6 and field.different > 1 and not field.tagging
 
 
-def _may_be_tag(file: DataFile, frame: Frame, word: Field, tag: Field, sentence: Field | None) -> bool:
+def _may_be_tag(frame: Frame, word: Field, tag: Field, sentence: Field | None) -> bool:
     """Return whether a column may have the tags of the words in another one."""
     tagging = tag.tagging
     if tag.different < 2 and not tag.counts["O"]:
@@ -332,12 +313,10 @@ def _tagged(
 ) -> Reading:
     """Return the reading of these words and tags."""
     tagging, outside = tag.tagging, tag.counts["O"] / max(1, tag.size)
-    order = sorted(words, key=frame.fields.index).index(word)
-    places = frame.fields.index(word), frame.fields.index(tag)
     facts: Facts = frame.facts | {
         fact("few values", tag): repeats(tag.size, tag.different) if tag.different > 1 else 0.0,
         fact("words", word): min(4.0, 2 * math.log2(word.different / tag.different)),
-        Fact("the first of words"): -9.0 * order,
+        Fact("the first of words"): -9.0 * words.index(word),
         fact("name of tags", tag): tag.named("tags"),
         fact("name of words", word): word.named("words"),
     }
@@ -350,17 +329,14 @@ def _tagged(
         if not _CHUNKS.isdisjoint(tag.counts):
             facts[Fact("chunks, not entities")] = -25.0
     elif outside > 0.3 and tag.different > 1:
-        facts |= {fact("tags of entities", tag): 30.0, Fact("names beside O"): 10.0}
+        facts[fact("tags of entities", tag)] = CAP
     if tag is frame.fields[-1]:
         facts[Fact("the last column")] = 3.0
-    most = max(field.different for field in words)
-    if most > 1.5 * word.different:
-        facts[Fact("another column has more words")] = -12 * (math.log2(most / word.different) - 0.5)
-    is_before = not tagging and places[1] < places[0] and tag.named("tags") < 10
+    rank = math.log2(max(field.different for field in words) / word.different)
+    facts[Fact("another column has more words")] = min(0.0, 6 - 12 * rank)
+    is_before = not tagging and tag.number < word.number and tag.named("tags") < 10
     if is_before:
         facts[Fact("tags before the words")] = -15.0
-    if abs(places[0] - places[1]) == 1:
-        facts[Fact("beside the words")] = 1.0
     roles = {word.name: "words", tag.name: "tags"}
     if sentence:
         facts[Fact("a column of sentences")] = 30.0
@@ -370,17 +346,17 @@ def _tagged(
         for field in frame.fields
         if field.name not in roles and (field in numbered or field.words < 1.6)
     }
-    is_single = not sentence and (frame.groups is None or (len(frame.groups) < 2 and (not tagging or word.size < 60)))
-    is_entities = bool(tagging) or outside > 0.3
-    name = "words with tags of entities" if is_entities else "words with tags"
-    if is_single:
-        if frame.groups is None:
-            return Reading("a table with a word and its tag in each row", None, roles, facts, frame, _NO_SENTENCES)
+    if not sentence and frame.groups is None:
+        return Reading("a table with a word and its tag in each row", None, roles, facts, frame, _NO_SENTENCES)
+    if not sentence and frame.groups is not None and len(frame.groups) < 2 and (not tagging or word.size < 60):
         return Reading("one record of words with tags", None, roles, facts, frame, _ONE_RECORD, unused=unused)
-    complete = partial(summarise_rows if frame.groups is None else summarise_conll, file)
-    doubt = f"{tag.title} is before the words" if is_before and not frame.header else ""
-    learns: LabelKind = "Entities" if is_entities else "Tags"
-    return Reading(name, learns, roles, facts, frame, doubt=doubt, unused=unused, complete=complete)
+    reading = Reading("words with tags", "Tags", roles, facts, frame, unused=unused)
+    if tagging or outside > 0.3:
+        reading.name, reading.learns = "words with tags of entities", "Entities"
+    if is_before and not frame.header:
+        reading.doubt = f"{tag.title} is before the words"
+    reading.complete = partial(summarise_rows if frame.groups is None else summarise_conll, file)
+    return reading
 
 
 def _conllu(file: DataFile, frame: Frame) -> Reading:
@@ -394,11 +370,8 @@ def _conllu(file: DataFile, frame: Frame) -> Reading:
 
 def summarise_rows(file: DataFile, reading: Reading) -> DataSummary:
     """Summarise a table of a word and its tag in each row, with a column of sentences."""
-    frame = reading.frame
-    assert frame is not None
-    columns = {role: reading.of(role)[0].name for role in ("words", "tags", "sentence")}
-    summary = DataSummary(frame.use, frame.options | columns, saw="a table with a word and its tag in each row")
-    (tags,) = reading.of("tags")
+    summary, (words,), (tags,) = summary_of_roles(reading), reading.of("words"), reading.of("tags")
+    summary.saw = "a table with a word and its tag in each row"
     choose_scheme(summary, tag_sentences(summary, file.path, most=10_000), tags.counts)
-    summary.why = f"column {columns['words']!r} has the words, {columns['tags']!r} the tags"
+    summary.why = f"column {words.name!r} has the words, {tags.name!r} the tags"
     return count(summary, file.path)

@@ -11,6 +11,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from seqpipe.answers.task import rare_labels
@@ -21,7 +22,7 @@ from seqpipe.files import PACKED, open_file
 from seqpipe.init import beside, conll, labels, lines, objects, pairs, refuse
 from seqpipe.init.datafile import DataFile
 from seqpipe.init.decide import Decision, ask, collect, decide, options_of
-from seqpipe.init.evidence import Reading, Request
+from seqpipe.init.evidence import Request
 from seqpipe.init.refuse import refuse_faulty_lines, refuse_other_formats
 from seqpipe.init.summary import DataSummary, Task, count, head_for, reader_of, spread_records
 
@@ -30,7 +31,6 @@ PARQUET = b"PAR1"
 CODE_PAGES = ("cp1252", "cp1250", "cp1254", "cp1257", "mac_roman", "cp437")  # the last two decode any bytes
 _RARE_SIGNS = {*"¤¦¨¬¯±²³µ¶¸¹¼½¾×÷ºª"}
 EXAMINED_BYTES = 10_000_000  # read at once
-MOST_ODD = 0.15  # of the characters that are not ASCII, in the usual code page
 ENCODING_SAMPLE_BYTES = 50_000  # bytes of lines that are not ASCII, by which an encoding is recognised
 PEEK = 1_000  # records that are read as a test
 MAX_ACCOUNT_LINES = 3  # about what stays unused
@@ -100,12 +100,8 @@ def summarise(
 
     `header` decides whether the first row of a table has the names of its columns; None: what it looks like.
     """
-    request = Request(task, target, tuple(texts), header)
+    look = partial(_summarise, request=Request(task, target, tuple(texts), header))
     encoding, alternatives = encoding_of(data)
-
-    def look(path: Path) -> DataSummary:
-        return _summarise(path, request)
-
     if data.is_file() and data.suffix.lower() in SPREADSHEETS:
         reader = reader_of("excel", {})
         summary = _summarise_copy(data, look, reader.lines(data))
@@ -147,7 +143,8 @@ def _summarise(data: Path, request: Request) -> DataSummary:
     file, decision = decision_on(data, request)
     best = decision.best
     if decision.verdict == "refuse":
-        raise DataError(_refusal(file, best))
+        place = f"{file.path}:{best.line}: " if best.line else f"{file.path}: is {best.name}; "
+        raise DataError(f"{place}{best.fix}")
     if decision.verdict == "ask":
         raise ask(file, decision)
     assert best.complete is not None
@@ -157,33 +154,20 @@ def _summarise(data: Path, request: Request) -> DataSummary:
     return summary
 
 
-def _refusal(file: DataFile, reading: Reading) -> str:
-    """Return the message of a reading that refuses a file."""
-    if reading.line:
-        return f"{file.path}:{reading.line}: {reading.fix}"
-    return f"{file.path}: is {reading.name}; {reading.fix}"
-
-
 def _name_unused(summary: DataSummary, file: DataFile, decision: Decision) -> None:
     """Name the fields that stay unused, with the option that would use each: three lines at most."""
-    best, fields = decision.best, decision.left_out()
-    texts = [item.option for item in best.of("text", "text_pair")]
+    texts = [item.option for item in decision.best.of("text", "text_pair")]
     named = list[str]()
-    for item in fields:
-        others = [reading for reading in decision.others if any(name == item.name for name, _ in reading.targets)]
-        if item.is_a("texts", "repeated texts") and texts:
-            options = [option for name in (texts[0], item.option) for option in ("--text", name)]
+    for item in decision.left_out():
+        others = [reading for reading in decision.others if item.name in dict(reading.targets)]
+        is_text = item.is_a("texts", "repeated texts") and texts
+        if len(summary.doubts) >= MAX_ACCOUNT_LINES - 1 or not (is_text or others):
+            named.append(f"{item.name} ({item.kind})")
+        elif is_text:
             problem = f"{item.title} has texts that are not used. To read both"
-        elif others:
-            options = [*options_of(others[0])[:4]]
-            problem = f"{item.title} may be learned too. To learn it"
+            summary.doubt(problem, "--text", texts[0], "--text", item.option)
         else:
-            named.append(f"{item.name} ({item.kind})")
-            continue
-        if len(summary.doubts) < MAX_ACCOUNT_LINES - 1:
-            summary.doubt(problem, *options)
-        else:
-            named.append(f"{item.name} ({item.kind})")
+            summary.doubt(f"{item.title} may be learned too. To learn it", *options_of(others[0])[:4])
     if named:
         more = f" and {len(named) - 6} more" if len(named) > 6 else ""
         summary.notes.append(f"not used: {', '.join(named[:6])}{more}")
@@ -194,9 +178,10 @@ def _doubt_labels(summary: DataSummary, data: Path) -> None:
     spellings: dict[str, list[str]] = defaultdict(list)
     for label in summary.labels:
         spellings[unicodedata.normalize("NFKC", label).strip().casefold()].append(label)
-    for alike in (some for some in spellings.values() if len(some) > 1):
-        listed = ", ".join(f"{label!a} {summary.labels[label]:,}" for label in alike)
-        summary.doubt(f"labels that differ by case, blanks or Unicode form alone are different labels: {listed}")
+    for alike in spellings.values():
+        if len(alike) > 1:
+            listed = ", ".join(f"{label!a} {summary.labels[label]:,}" for label in alike)
+            summary.doubt(f"labels that differ by case, blanks or Unicode form alone are different labels: {listed}")
     if 1 in summary.labels.values() and summary.factor == 1 and not summary.multi:
         places = {str(record["label"]): str(record.get("where", "")) for record in spread_records(summary, data)}
         if message := rare_labels(summary.labels, places):
@@ -210,11 +195,11 @@ def _doubt_labels(summary: DataSummary, data: Path) -> None:
 
 def _plain_tags(summary: DataSummary, data: Path) -> DataSummary | None:
     """Return the summary of tags of entities that are read as plain tags; None for spans in texts."""
+    if "scheme" not in options_model(Plugins().find("reader", summary.use).load()).model_fields:
+        return None
     spelling = ("outside", "tag_format", "ill_formed")
     options = {name: value for name, value in summary.options.items() if name not in spelling} | {"scheme": "none"}
     plain = DataSummary(summary.use, options, label_kind="Tags", saw=summary.saw, why=summary.why)
-    if "scheme" not in options_model(Plugins().find("reader", summary.use).load()).model_fields:
-        return None
     has_tags = any(record.get("tags") for record in itertools.islice(spread_records(plain, data), PEEK))
     return count(plain, data) if has_tags else None
 
@@ -257,36 +242,32 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
     is_latin = sum(byte > 127 for byte in lines) < 0.15 * len(lines)
     others = ("utf", "big5", "cp9", "gb", "shift", "euc", "johab", "iso2022") if is_latin else ("utf",)
     names = [match.encoding for match in from_bytes(lines) if not match.encoding.startswith(others)]
-    oddness: dict[str, int] = {}
     texts: dict[str, str] = {}
     for name in (*names, *CODE_PAGES) if is_latin or not names else names:
         with contextlib.suppress(UnicodeError):
             texts[name] = lines.decode(name)
-            oddness[name] = _oddness(texts[name], is_latin)
+    oddness = {name: _oddness(text, is_latin) for name, text in texts.items()}
     best = min(oddness, key=lambda name: (oddness[name], name != "cp1252"))
-    if is_latin and oddness.get("cp1252", len(lines)) < MOST_ODD * sum(byte > 127 for byte in lines):
-        best = "cp1252"
     return best, [name for name in names if oddness.get(name) == oddness[best] and texts[name] != texts[best]][:2]
 
 
 def _oddness(text: str, is_latin: bool) -> int:
     """Return the number of odd characters of a text, as it looks in a code page that is not its own.
 
-    Control characters and signs that are no punctuation are odd, capitals after small letters, and letters beside
-    those of another script.
+    Control characters and signs that are no punctuation are odd, capitals after small letters, and in a text of mostly
+    Latin letters those of another script.
     """
     odd = 0
     for i, character in enumerate(text):
         if character.isascii():
             continue
         script = unicodedata.name(character, "NONE").split()[0]
-        near = [part for part in (text[max(0, i - 1) : i], text[i + 1 : i + 2]) if part.isalpha()]
-        if "\x80" <= character <= "\x9f" or "\u2190" <= character < "\u2400" or character in _RARE_SIGNS:
+        if "\x80" <= character <= "\x9f" or character in _RARE_SIGNS:
             odd += 2
         elif character.isalpha() and script == "LATIN":
             odd += character.isupper() and text[max(0, i - 1) : i].islower()
         elif character.isalpha():
-            odd += 3 if is_latin else any(map(str.isascii, near))
+            odd += 3 * is_latin
     return odd
 
 

@@ -15,7 +15,7 @@ from seqpipe.errors import DataError
 from seqpipe.files import open_file
 from seqpipe.init.columns import summarise_fields
 from seqpipe.init.datafile import LONG_SIGNS, UNUSED_SIGN, DataFile
-from seqpipe.init.evidence import CAP, Fact, Facts, Frame, Reading, each, fact, pair_facts
+from seqpipe.init.evidence import CAP, Fact, Facts, Frame, Reading, each, fact
 from seqpipe.init.fields import Field, kinds_of, spread
 from seqpipe.init.labels import TEXTS, texts_of, textual
 from seqpipe.init.lines import MIN_CHARACTERS, check_text
@@ -81,7 +81,6 @@ _KEY = r"(?!(\S+\s+){12})[A-Za-z_][\w .-]{0,30}\s*[:=]\s*\S"
 _LINE_FORMS = (  # name, pattern of a line, share of the lines that have it, bits, and the fix
     ("a file of word vectors", r"(?!.* output )\S+\s(-?\d*\.?\d+(e-?\d+)?\s*){10,}$", 0.9, 120.0, _VECTOR_FIX),
     ("offsets beside a text", r"\d+ \w+ \d+ \d+ ", 0.9, 120.0, _OFFSETS_FIX),
-    ("names marked in texts (markup)", r".*<ENAMEX", 0.2, 120.0, _MARKUP_FIX),
     ("markup (XML or HTML)", _TAG, 0.3, 100.0, _MARKUP_FIX),
     ("a problem of TSPLIB", r"[A-Z_]+_SECTION\s*$", 0, 80.0, _TSPLIB_FIX),
     ("keys and values", _KEY, 0.8, 40.0, _RECORDS_FIX),
@@ -130,8 +129,6 @@ def read_numbers(file: DataFile, frame: Frame) -> Iterator[Reading]:
     """A table without texts: numbers, dates, identifiers."""
     kinds = Counter(field.kind for field in frame.fields)
     has_content = bool(kinds.keys() & _CONTENT)
-    if frame.groups is not None:
-        has_content = has_content or bool(kinds.keys() & {"words", "few values", "names"})
     numbers = [field for field in frame.fields if field.kind in _NUMERIC]
     if not has_content and len(numbers) >= 0.6 * len(frame.fields):
         facts = frame.facts | {fact("numbers", field): 12.0 for field in numbers} | {Fact("no texts"): 25.0}
@@ -153,8 +150,6 @@ def read_sound_ids(file: DataFile, frame: Frame) -> Iterator[Reading]:
     if frame.header or not is_bar or not texts or not frame.fields[0].is_a("identifiers"):
         return
     facts: Facts = frame.facts | {Fact("identifiers first"): each(frame.size, 3), Fact("a transcript"): CAP}
-    if len(texts) > 1:
-        facts |= pair_facts(texts[0], texts[-1])
     unused = {field.name: "the same transcript, not written out" for field in frame.fields}
     yield Reading("identifiers of sounds and their transcripts", None, {}, facts, frame, _SOUND_FIX, unused=unused)
 

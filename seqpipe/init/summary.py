@@ -123,18 +123,18 @@ class DataSummary:
         """Report the records that cannot be read, with the first errors; DataError if they are many."""
         left_out = self.left_out or []
         number = round(len(left_out) * self.factor)
-        if self.factor != 1:  # pieces have no line numbers of the file
+        if self.factor != 1 and (left_out or self.bad_rows == "skip"):  # pieces have no line numbers of the file
             reader = reader_of(self.use, self.options)
-            reader.left_out = left_out = []
+            reader.left_out = self.left_out = left_out = []
             for _ in reader.read(data):
                 if len(left_out) == MAX_LISTED_ERRORS:
                     break
             number = max(number, len(left_out))
-        self.left_out = left_out
-        if number > MOST_LEFT_OUT * (self.records + number):
-            raise DataError(left_out[0])
         if not left_out:
             return
+        self.bad_rows = self.bad_rows or "skip"
+        if number > MOST_LEFT_OUT * (self.records + number):
+            raise DataError(left_out[0])
         first = "; ".join(problem.partition("; ")[0] for problem in left_out[:MAX_LISTED_ERRORS])
         records = "1 record" if number == 1 else f"{number:,} records"
         more = " …" if number > MAX_LISTED_ERRORS else ""
@@ -149,14 +149,13 @@ class DataSummary:
         reasons = {"Saw": self.saw, "Chose": self.why}
         return [f"{title}: {text}." for title, text in reasons.items() if text]
 
-    def remarks(self) -> list[str]:
-        """Return the notes."""
-        return [f"Note: {note}." for note in self.notes]
-
-    def doubtful(self, data: Path) -> list[str]:
-        """Return the doubts, each with the command for the other reading."""
-        commands = [f": {doubt.command(data)}" if doubt.options else "" for doubt in self.doubts]
-        return [f"doubtful: {doubt.text}{command}" for doubt, command in zip(self.doubts, commands, strict=True)]
+    def remarks(self, data: Path) -> list[str]:
+        """Return the notes, and the doubts with the command for the other reading of each."""
+        remarks = [f"Note: {note}." for note in self.notes]
+        for doubt in self.doubts:
+            command = f": {doubt.command(data)}" if doubt.options else ""
+            remarks.append(f"doubtful: {doubt.text}{command}")
+        return remarks
 
 
 def reader_of(use: str, options: dict[str, Any]) -> Any:
@@ -225,9 +224,9 @@ def count(summary: DataSummary, data: Path) -> DataSummary:
     """Count records, words and labels, and detect texts without spaces between words."""
     unspaced = longer = worded = characters = 0
     for record in spread_records(summary, data):
-        words = record.get("words") or []
+        # A label is learned from the text alone.
+        words = (summary.label_kind != "Labels" and record.get("words")) or []
         if summary.label_kind == "Labels":
-            words = []  # a label is learned from the text alone
             if summary.multi and "labels" not in record:
                 fix = "write a list in every object, empty for a text without a label"
                 raise DataError(f"{record['where']}: no 'labels' in this object; {fix}")
@@ -242,11 +241,10 @@ def count(summary: DataSummary, data: Path) -> DataSummary:
         characters += sum(map(len, words))
         lengths = [len(word) for word in words if has_unspaced(word)]
         unspaced += len(lengths)
-        longer += sum(length > 1 for length in lengths)
+        longer += len(lengths) - lengths.count(1)
         worded += bool(words)
         summary.scripts.add(record["text"])
-    if summary.left_out or summary.bad_rows == "skip":
-        summary.doubt_left_out(data)
+    summary.doubt_left_out(data)
     if not worded:
         summary.unspaced = summary.scripts.are_unspaced
     elif summary.options.get("joiner") == "" and characters < 1.05 * summary.words:

@@ -46,26 +46,25 @@ def find_tagging(tags: Counter[str]) -> TagStyle | None:
         return None
     if not inside:
         return TagStyle(FORMATS[0], outside, 1.0, 0)
-    best: TagStyle | None = None
+    styles: list[TagStyle] = []
     for form in FORMATS:
         pattern, letters = tag_pattern(form), Counter[str]()
         for tag, number in inside.items():
             match = pattern.fullmatch(tag) if pattern else None
             if match and tag[1:] != "-":
                 letters[match["prefix"].upper()] += number
-        share = letters.total() / inside.total()
         # A scheme has at least two letters, and one of them begins or ends an entity; other letters begin plain tags.
         begin = sum(letters[letter] for letter in "BSU")
-        is_usual = form == FORMATS[0]
-        if not is_usual and (len(letters) < 2 or not (begin or letters["E"]) or letters["B"] + letters["I"] == 0):
-            continue
-        if share > max(best.share if best else 0, 0 if is_usual else NEARLY):
-            best = TagStyle(form, outside, share, begin or letters["E"] or letters["I"])
-    if best and best.share >= NEARLY:
-        return best
-    is_plain = all(tag[:1].isalpha() for tag in inside)
-    if outside in LONE_OUTSIDE_TAGS and is_plain and 2 * tags[outside] >= tags.total() and len(inside) <= 50:
+        is_scheme = len(letters) > 1 and (begin or letters["E"]) and letters["B"] + letters["I"]
+        if is_scheme or form == FORMATS[0]:
+            share = letters.total() / inside.total()
+            styles.append(TagStyle(form, outside, share, begin or letters["E"] or letters["I"]))
+    best, usual = max(styles, key=lambda style: style.share), styles[0]
+    is_plain = all(tag[:1].isalpha() for tag in inside) and 2 * tags[outside] >= tags.total() and len(inside) <= 50
+    if best.share < NEARLY and outside in LONE_OUTSIDE_TAGS and is_plain:
         return TagStyle("", outside, 1.0, inside.total())
+    if best.share < NEARLY:
+        return usual if usual.share else None
     return best
 
 

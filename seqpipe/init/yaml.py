@@ -7,7 +7,6 @@ that begin with `##` explain the template and are not written.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -16,7 +15,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ from seqpipe.files import write
 from seqpipe.init.decide import to_json
 from seqpipe.init.look import summarise
 from seqpipe.init.refuse import refuse_useless
-from seqpipe.init.summary import TASKS, DataSummary, head_for
+from seqpipe.init.summary import TASKS, DataSummary, head_for, load_json
 
 EDITOR = "# yaml-language-server: $schema=schema.json\n# `seqpipe schema -o schema.json` writes that schema.\n"
 MAX_COMMENT_LABELS = 12  # in a comment, at most
@@ -87,19 +85,18 @@ def init_yaml(
     summary = summarise(data, TASKS[task] if task else None, target, texts, header)
     refuse_useless(summary, data)
     summary.writer = target_tokenizer(summary)
-    evidence = [*summary.reasons(), *summary.remarks()]
+    evidence = [*summary.reasons(), *summary.remarks(data)]
     if say:
-        for line in (*evidence, *summary.doubtful(data)):
+        for line in evidence:
             say(line)
     if show:
         head = task or head_for(summary.label_kind)
         command = shlex.join(["seqpipe", "init", str(data), "--task", head])
         chosen = {"task": head, "reader": {"use": summary.use, **summary.options}, "records": summary.records}
-        if summary.decision:
-            chosen |= to_json(summary.decision)
+        evidence = evidence[: len(evidence) - len(summary.doubts)]
+        chosen |= to_json(summary.decision) | {"evidence": evidence, "command": command}
         doubts = [doubt for doubt in summary.doubts if doubt.options]
-        others = [{"evidence": [doubt.text], "command": doubt.command(data)} for doubt in doubts]
-        show([{**chosen, "evidence": evidence, "command": command}, *others])
+        show([chosen, *({"evidence": [doubt.text], "command": doubt.command(data)} for doubt in doubts)])
     run = re.sub("[^A-Za-z0-9._-]", "-", name if file.stem in _GENERIC else file.stem).lstrip("._-")
     has_dev = sibling_file(data, "dev") is not None or takes_shares(summary) or "dev" in summary.split
     fine_tuning = checkpoint_values(summary, checkpoint, file) if checkpoint is not None else None
@@ -119,7 +116,7 @@ def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
     values = {
         "file": data.name,
         "size": f"{about}{summary.records:,} records{words}",
-        "remarks": "\n# ".join([*summary.reasons(), *listed, *summary.remarks(), *summary.doubtful(data)]),
+        "remarks": "\n# ".join([*summary.reasons(), *listed, *summary.remarks(data)]),
         "name": flow_yaml(name),
         "reader": summary.use,
         "options": "".join(f", {option}: {flow_yaml(value)}" for option, value in summary.options.items()),
@@ -130,13 +127,10 @@ def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
     }
     values["split"] = flow_yaml(summary.split) if summary.split else None
     for role, file in files.items():
-        values[f"split_{role}"] = role in summary.split
-        if role in summary.split:
-            file = None
-        values[role] = flow_yaml(os.path.relpath(file.resolve(), target.resolve().parent)) if file else None
-        values[f"{role}_share"] = (
-            flow_yaml(HELD_OUT_SHARE) if takes_shares(summary) and not (file or role in summary.split) else None
-        )
+        is_split = values[f"split_{role}"] = role in summary.split
+        path = os.path.relpath(file.resolve(), target.resolve().parent) if file and not is_split else None
+        values[role] = flow_yaml(path) if path else None
+        values[f"{role}_share"] = HELD_OUT_SHARE if takes_shares(summary) and not (path or is_split) else None
     return fill("data", values)
 
 
@@ -147,23 +141,21 @@ def takes_shares(summary: DataSummary) -> bool:
 
 def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] | None = None) -> str:
     """Return the keys of the model and of its training; `fine_tuning` are the values for a checkpoint."""
-    is_pair, entities = len(summary.fields) > 1, sum(summary.labels.values())
-    is_plain = summary.label_kind == "Continuations"
-    scripts = summary.scripts
+    kind, scripts, number = summary.label_kind, summary.scripts, len(summary.labels)
+    is_pair, entities, is_plain = len(summary.fields) > 1, summary.labels.total(), kind == "Continuations"
     form, form_reason = scripts.normalization(generates=is_plain) or (None, None)
     is_long = summary.words > 150 * summary.records and not summary.unspaced
-    compares = is_pair and summary.label_kind in ("Labels", "Numbers")
+    compares = is_pair and kind in ("Labels", "Numbers")
     writer, reason = summary.writer or target_tokenizer(summary)
-    number = len(summary.labels)
     is_small = summary.characters <= min(_VOCABULARIES) if is_plain else summary.records < SMALL_DATA_RECORDS
     # With one span in 30 words, or fewer, most sentences have none.
-    is_rare = summary.label_kind == "Entities" and not summary.unspaced and entities < summary.words / 30
+    is_rare = kind == "Entities" and not summary.unspaced and entities < summary.words / 30
     batch = 256 if is_rare else 512 if is_small and not is_plain else 1024
     if fine_tuning:
         epochs = least_epochs(4, MIN_CHECKPOINT_STEPS, 16, summary.records)
     elif compares:
         epochs = least_epochs(12, MIN_STEPS, 32, summary.records)
-    elif summary.label_kind == "Labels":
+    elif kind == "Labels":
         # A linear model over n-grams sees 48,000 examples in all epochs.
         usual = min(60, max(5, math.ceil(48_000 / max(1, summary.records))))
         epochs = least_epochs(15 if is_long else usual, MIN_STEPS, 32, summary.records)
@@ -194,8 +186,8 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
         "letters": len(scripts.letters) + 10 if summary.is_word and scripts.hangul > scripts.texts / 2 else None,
         "multi": summary.multi,
         "joint": summary.joint,
-        "score": summary.label_kind == "Numbers",
-        "entities": f"{entities:,}" if summary.label_kind == "Entities" else None,
+        "score": kind == "Numbers",
+        "entities": f"{entities:,}" if kind == "Entities" else None,
         "words": f"{summary.words:,}",
         "rare": is_rare,
         "no_answer": flow_yaml(summary.unanswered > 0),
@@ -211,10 +203,10 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
     values |= {key: flow_yaml(value) if value is not None else None for key, value in summary.pointer.items()}
     if summary.media:
         media = {"media": flow_yaml(summary.fields[0]), "sound": summary.media == "sound"}
-        return fill("media", values | media | {"writes": summary.label_kind == "Texts"})
+        return fill("media", values | media | {"writes": kind == "Texts"})
     if fine_tuning:
         return fill("checkpoint", values | fine_tuning)
-    return fill("pairs" if compares else head_for(summary.label_kind), values)
+    return fill("pairs" if compares else head_for(kind), values)
 
 
 def least_epochs(usual: int, steps: int, batch: int, size: int) -> int:
@@ -242,58 +234,50 @@ def target_tokenizer(summary: DataSummary) -> tuple[str, str]:
 
     Words are tried first, then characters, if the texts are words, and pieces of bytes, which write any text.
     """
-    texts, tries = summary.written, list[TargetTokenizer]()
+    texts = summary.written
     if not texts:
         use, options, reason = _CHAR_TARGETS if summary.unspaced else _WORD_TARGETS
         return flow_yaml({"use": use, **options}), reason
     counts = Counter(symbol for text in texts for symbol in text.split())
-    once = sum(1 for number in counts.values() if number == 1)
-    if sum(text.count(" ") for text in texts) >= len(texts) / 2:
-        tries.append(_WORD_TARGETS)
-        if len(counts) <= 500 and once <= CHANGED * counts.total():
-            # Symbols of a closed set, such as phonemes, are not words with punctuation.
-            tries.insert(0 if summary.is_word else 1, _SYMBOL_TARGETS)
-    if not tries or summary.is_word:
+    are_words = sum(text.count(" ") for text in texts) >= len(texts) / 2
+    tries = [_WORD_TARGETS] if are_words else []
+    if are_words and len(counts) <= 500 and [*counts.values()].count(1) <= CHANGED * counts.total():
+        # Symbols of a closed set, such as phonemes, are not words with punctuation.
+        tries.insert(0 if summary.is_word else 1, _SYMBOL_TARGETS)
+    if not are_words or summary.is_word:
         tries.append(_CHAR_TARGETS)
     size = 600 if sum(map(len, texts)) <= min(_VOCABULARIES) else 4_000
     tries.append(("bpe", {"byte_level": True, "max_size": size}, "pieces of bytes, which write any text"))
-    results = []
+    result = "", ""
     for use, options, reason in tries:
+        result = flow_yaml({"use": use, **options}), reason
         tokenizer: Any = construct(Plugins().find("tokenizer", use).load(), **options).train(texts)
-        changed = sum(tokenizer.decode(tokenizer.encode(text).ids) != text for text in texts) / len(texts)
-        results.append((changed, flow_yaml({"use": use, **options}), reason))
-        if changed <= CHANGED:
+        changed = sum(tokenizer.decode(tokenizer.encode(text).ids) != text for text in texts)
+        if changed <= CHANGED * len(texts):
             break
-    changed, tokenizer_yaml, reason = min(results, key=itemgetter(0))
-    if changed > CHANGED:
-        share = f"{changed:.0%} of the texts to write change when they are encoded and decoded"
-        summary.doubt(f"{share}: no answer can be equal to them; write the data so")
-    return tokenizer_yaml, reason
+    return result
 
 
 def checkpoint_values(summary: DataSummary, checkpoint: str, target: Path) -> dict[str, Any]:
     """Return the values for fine-tuning a checkpoint; DataError or UsageError if it cannot be an encoder."""
-    kind, folder, wide = summary.label_kind, Path(checkpoint), True
+    kind, folder, is_wide = summary.label_kind, Path(checkpoint), True
     if kind not in ("Labels", "Entities", "Tags", "Numbers", "Answers"):
         fix = "leave --checkpoint out; for texts to write see the encoder pretrained-seq2seq (docs/tasks/pretrained.md)"
         raise UsageError(f"--checkpoint: an encoder is fine-tuned for labels, tags, numbers and answers; {fix}")
     if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise DataError(f"{folder}: no config.json; a checkpoint is a folder that save_pretrained wrote")
-        try:
-            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise DataError(f"{folder / 'config.json'}: not JSON: {error}; get the checkpoint again") from error
+        config = load_json(folder / "config.json") if (folder / "config.json").is_file() else None
+        if not isinstance(config, dict):
+            raise DataError(f"{folder}: no config.json in JSON; a checkpoint is a folder that save_pretrained wrote")
         name = str((config.get("architectures") or ["it"])[0])
         if config.get("is_encoder_decoder") or name.endswith(("LMHeadModel", "ForCausalLM")):
             raise DataError(f"{folder}: {name} writes text; choose the checkpoint of an encoder, as BERT")
         # From 512 units of a hidden layer on, the learning rate is that of large models.
-        wide = (config.get("hidden_size") or config.get("dim") or 512) >= 512
+        is_wide = (config.get("hidden_size") or config.get("dim") or 512) >= 512
         checkpoint = Path(os.path.relpath(folder.resolve(), target.resolve().parent)).as_posix()
     elif folder.is_absolute() or checkpoint.startswith("."):
         raise UsageError(f"--checkpoint: {checkpoint}: no such folder")
     kinds = {"tags": kind in ("Entities", "Tags"), "labels": kind == "Labels", "answers": kind == "Answers"}
-    return {"checkpoint": flow_yaml(checkpoint), "wide": wide, **kinds}
+    return {"checkpoint": flow_yaml(checkpoint), "wide": is_wide, **kinds}
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:
