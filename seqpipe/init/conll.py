@@ -210,7 +210,7 @@ def layout_of(file: DataFile, reading: Reading) -> ConllLayout:
         style = find_tagging(column)
         if style and style.fits:
             layout.taggings[i] = style
-        is_plain = 1 < len(column) <= len(layout.columns[layout.word]) / 2 and not all(map(_NUMBERS.fullmatch, column))
+        is_plain = 1 < len(column) <= len(layout.columns[layout.word]) / 2
         if i not in (layout.word, layout.tag) and (i in layout.taggings or (is_plain and i > layout.word)):
             layout.others.append(i)
     return layout
@@ -247,8 +247,7 @@ def read_tagged(file: DataFile, frame: Frame) -> Iterator[Reading]:
         facts = frame.facts | {Fact("numbers count the words"): CAP}
         facts[fact("few values", frame.fields[1])] = repeats(frame.fields[1].size, frame.fields[1].different)
         yield Reading("tags without their words", None, {}, facts, frame, _NO_WORDS)
-    likely = sorted(words, key=lambda field: -field.different)[:3]
-    for word, tag in itertools.product(likely, frame.fields):
+    for word, tag in itertools.product(words, frame.fields):
         if tag in (word, sentence, *numbered) or (file.request.target and not file.request.names(tag)):
             continue
         if file.request.names(tag) or _may_be_tag(frame, word, tag, sentence):
@@ -269,7 +268,7 @@ def _sentence_of(frame: Frame) -> Field | None:
 
 def _counts_words(field: Field) -> bool:
     """Return whether a column numbers the words of each sentence."""
-    if not field.size or field.filled[0].partition("-")[0] != "1" or field.share(_NUMBERS) <= 0.99:
+    if field.share(_NUMBERS) <= 0.99:
         return False
     numbers = [int(match[0]) for match in map(re.compile(r"\d+").match, field.cells) if match]
     steps = sum(after in (0, 1) or 0 <= after - before <= 1 for before, after in itertools.pairwise(numbers))
@@ -288,9 +287,7 @@ def _may_be_tag(frame: Frame, word: Field, tag: Field, sentence: Field | None) -
     tagging = tag.tagging
     if tag.different < 2 and not tag.counts["O"]:
         return len(frame.fields) == 2 and frame.groups is not None and len(frame.groups) > 1
-    if tag.different > max(0.5 * word.different, min(word.different, 10)) or (tag.is_a("features") and not tagging):
-        return False
-    if (tag.is_named_as_identifier and not tagging) or tag.share(NUMBER) > 0.9:
+    if tag.different > max(0.5 * word.different, min(word.different, 10)) or tag.share(NUMBER) > 0.9:
         return False
     pairs = [*zip(word.cells[:500], tag.cells, strict=False)]
     if sum(a.lower() == b.lower() for a, b in pairs) > 0.4 * len(pairs):  # lemmas, or the words again

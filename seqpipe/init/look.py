@@ -149,12 +149,12 @@ def _summarise(data: Path, request: Request) -> DataSummary:
         raise ask(file, decision)
     assert best.complete is not None
     summary = best.complete(best)
-    _name_unused(summary, file, decision)
+    _name_unused(summary, decision)
     summary.decision = decision
     return summary
 
 
-def _name_unused(summary: DataSummary, file: DataFile, decision: Decision) -> None:
+def _name_unused(summary: DataSummary, decision: Decision) -> None:
     """Name the fields that stay unused, with the option that would use each: three lines at most."""
     texts = [item.option for item in decision.best.of("text", "text_pair")]
     named = list[str]()

@@ -218,7 +218,8 @@ def read_answers(file: DataFile, frame: Frame) -> Iterator[Reading]:
         if not is_inside and not (are_named and context.name == "context"):
             continue
         facts = frame.facts | {Fact("answers stand in the passages"): each(inside, 2)}
-        facts |= {Fact("a start of answers"): 12.0 * bool(starts), Fact("names of questions"): question.named("source") + 10}
+        facts[Fact("a start of answers")] = 12.0 * bool(starts)
+        facts[Fact("names of questions")] = question.named("source") + 10
         roles = {question.name: "question", context.name: "context", answers.name: "answers"}
         reading = Reading("questions on passages", None, roles, facts, frame, unused=dict(starts))
         names = [question.name, context.name, answers.name.partition(".")[0]]

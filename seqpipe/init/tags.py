@@ -51,7 +51,7 @@ def find_tagging(tags: Counter[str]) -> TagStyle | None:
         pattern, letters = tag_pattern(form), Counter[str]()
         for tag, number in inside.items():
             match = pattern.fullmatch(tag) if pattern else None
-            if match and tag[1:] != "-":
+            if match:
                 letters[match["prefix"].upper()] += number
         # A scheme has at least two letters, and one of them begins or ends an entity; other letters begin plain tags.
         begin = sum(letters[letter] for letter in "BSU")

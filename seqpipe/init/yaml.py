@@ -113,7 +113,7 @@ def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
     more = " …" if len(summary.labels) > MAX_COMMENT_LABELS else ""
     listed = [f"{summary.label_kind}: {', '.join(labels)}{more}"] if labels else []
     files = {"train": data, "dev": sibling_file(data, "dev"), "test": sibling_file(data, "test")}
-    values = {
+    values: dict[str, Any] = {
         "file": data.name,
         "size": f"{about}{summary.records:,} records{words}",
         "remarks": "\n# ".join([*summary.reasons(), *listed, *summary.remarks(data)]),
