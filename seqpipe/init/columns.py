@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from seqpipe.errors import DataError
@@ -32,12 +34,13 @@ def summarise_fields(file: DataFile, reading: Reading) -> DataSummary:
         _set_split(summary, item, names[item.name])
     summary.fields = ["text", *(_field_name(names[item.name]) for item in reading.of("text_pair"))]
     for item in reading.of("media"):
-        is_sound = _SOUND.fullmatch(item.filled[0]) is not None
-        summary.media = "sound" if is_sound else "picture"
+        first = item.filled[0]
         summary.options["text"] = None
-        if item.is_a("files"):
+        if not item.is_a("media"):
             summary.options["files"] = [names[item.name]]
-            _refuse_missing_files(file, item)
+            if path := _path_of_files(file, item):
+                summary.options["path"], first = path, path
+        summary.media = "sound" if _SOUND.fullmatch(first) else "picture"
         summary.fields = [names[item.name]]
     summary.options |= reading.options
     if frame.use in ("csv", "tsv") and file.request.header is None and frame.header_bits is not None:
@@ -117,14 +120,22 @@ def _set_target(summary: DataSummary, reading: Reading, names: dict[str, str]) -
             summary.why += ": both are different texts"
 
 
-def _refuse_missing_files(file: DataFile, item: Field) -> None:
-    """DataError if the files that a field names are not where their paths lead from the folder of the data file."""
-    names = item.filled[:100]
-    missing = [name for name in names if not (file.path.parent / name).is_file()]
-    if len(missing) < len(names):
-        return
-    fix = "put the data file into the folder that the paths begin at"
-    raise DataError(f"{file.path}: {item.title} names files that are not there, such as {names[0]}; {fix}")
+def _path_of_files(file: DataFile, item: Field) -> str | None:
+    """Return the path of the files that a field names, with {} for its cell; None if its cells are paths.
+
+    Raises:
+        DataError: if the files are not in the folder of the data file, nor in a folder within it.
+    """
+    folder, cell = file.path.parent, re.sub(r"#\d+$", "", item.filled[0])
+    if any((folder / name).is_file() for name in item.filled[:100]):
+        return None
+    for pattern in (glob.escape(Path(cell).name), f"{glob.escape(Path(cell).name)}.*"):
+        for found in sorted(folder.rglob(pattern)):
+            path = found.relative_to(folder).as_posix()
+            if found.is_file() and cell in path:
+                return path.replace(cell, "{}")
+    fix = "put the data file into the folder that has them, or that has their folder"
+    raise DataError(f"{file.path}: {item.title} names files that are not there, such as {cell}; {fix}")
 
 
 def _decimal_sign(item: Field) -> str:

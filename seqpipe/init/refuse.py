@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -144,14 +145,17 @@ def read_numbers(file: DataFile, frame: Frame) -> Iterator[Reading]:
 
 
 def read_sound_ids(file: DataFile, frame: Frame) -> Iterator[Reading]:
-    """Identifiers of sounds and their transcripts, as LJSpeech's metadata.csv: the reader needs paths."""
+    """Identifiers of sounds and their transcripts, as LJSpeech's metadata.csv."""
     texts = frame.get("texts", "names")
     is_bar = frame.options.get("delimiter") == "|"
     if frame.header or not is_bar or not texts or not frame.fields[0].is_a("identifiers"):
         return
     facts: Facts = frame.facts | {Fact("identifiers first"): each(frame.size, 3), Fact("a transcript"): CAP}
     unused = {field.name: "the same transcript, not written out" for field in frame.fields}
-    yield Reading("identifiers of sounds and their transcripts", None, {}, facts, frame, _SOUND_FIX, unused=unused)
+    roles = {frame.fields[0].name: "media", texts[-1].name: "target"}
+    reading = Reading("identifiers of sounds and their transcripts", "Texts", roles, facts, frame, unused=unused)
+    reading.complete = partial(summarise_fields, file)
+    yield reading
 
 
 def read_texts_alone(file: DataFile, frame: Frame) -> Iterator[Reading]:

@@ -51,6 +51,8 @@ class TableOptions:
         decimal: Decimal sign of amounts such as €1,234.50 or 12,5 %, whose other signs are left out; null: the columns
             have plain numbers.
         files: Columns that name files, such as pictures, relative to the folder of the data file.
+        path: Path of a file, in which {} is the cell of the column, such as wavs/{}.wav; a number after # at its end,
+            which counts the texts of a file, is left out. null: the cells are paths.
         columns: Names of all columns, in order, for a file without a header line; _ skips a column.
         encoding: Encoding of the file, such as cp1252 or utf-16.
     """
@@ -67,6 +69,7 @@ class TableOptions:
     numbers: list[str] = field(default_factory=list)
     decimal: Literal["point", "comma"] | None = None
     files: list[str] = field(default_factory=list)
+    path: str | None = None
     columns: list[str] | None = None
     encoding: str = "utf-8"
 
@@ -104,6 +107,10 @@ class Csv(FileReader, FileFields):
         self.lists, self.decimal = table.lists, table.decimal
         self.delimiter, self.quote = "\t" if delimiter == "tab" else delimiter, quote
         self.tagging, self.indicators, self.file_fields = tagging, table.indicators, table.files
+        self.path = table.path
+        if self.path is not None and (not self.file_fields or self.path.count("{}") != 1):
+            fix = "name the column in `files`, and write {} once, as in 'wavs/{}.wav'"
+            raise UsageError(f"{self.use}.path: {self.path!r} is no path of files; {fix}")
         text = None if table.words else table.text
         roles = {"text": text, "label": table.label, "labels": table.labels, "words": table.words, "tags": table.tags}
         self.roles = {role: column for role, column in roles.items() if column}
@@ -172,8 +179,12 @@ class Csv(FileReader, FileFields):
                         raise DataError(f"{where}: {no_column(column, cells)}; {fix}")
                 names = cells
             elif len(cells) == len(names):
+                named = dict(zip(names, cells, strict=True))
+                if self.path:
+                    for column in self.file_fields:
+                        named[column] = self.path.replace("{}", re.sub(r"#\d+$", "", named[column]))
                 try:
-                    row = with_paths(dict(zip(names, cells, strict=True)), self.file_fields, where)
+                    row = with_paths(named, self.file_fields, where)
                 except DataError as error:
                     self.leave_out(error)
                 else:
@@ -185,8 +196,8 @@ class Csv(FileReader, FileFields):
                     else "look at `delimiter` and `quote`"
                 )
                 fix += ", or leave such rows out (`data.bad_rows: skip`, `seqpipe predict --on-error skip`)"
-                named = f"{len(names)} have names: {', '.join(names)}"
-                self.leave_out(DataError(f"{where}: {count_columns(len(cells))} in this line, but {named}; {fix}"))
+                listed = f"{len(names)} have names: {', '.join(names)}"
+                self.leave_out(DataError(f"{where}: {count_columns(len(cells))} in this line, but {listed}; {fix}"))
 
     def _cells(self, lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]]:
         """Yield the cells of each row that has any, with its first line: a quoted cell may have several lines."""
