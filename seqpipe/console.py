@@ -47,9 +47,9 @@ def text_width(text: str) -> int:
 
 
 def with_relative_paths(text: str) -> str:
-    """Return a text with the paths of files in the working folder relative to it."""
+    """Return a text in which places, such as `data.csv:12`, are relative to the working folder, if they are in it."""
     folder = os.getcwd()
-    return text if folder == os.sep else re.sub(rf"(?<![\w/.-]){re.escape(folder + os.sep)}(?=\w)", "", text)
+    return text if folder == os.sep else re.sub(rf"(?<![\w/.-]){re.escape(folder + os.sep)}(?=[^\s:]*:\d)", "", text)
 
 
 def write_error(text: str, style: str = "") -> None:

@@ -207,6 +207,10 @@ def _count(summary: DataSummary, file: DataFile, reading: Reading) -> None:
                 summary.scripts.add(text)
         value = record.get(name)
         if summary.multi:
+            if not isinstance(value, list | None):
+                raise DataError.at(
+                    record, f"its labels are {value!r}, no list; write one, empty for a text without labels"
+                )
             summary.labels.update(map(str, value or []))
         elif reading.learns == "Continuations":
             continue

@@ -46,9 +46,9 @@ def test_a_step_without_a_terminal_prints_at_most_ten_lines(
     assert [int(line.split()[1].replace(",", "")) for line in lines] == [*range(30, 301, 30)]
 
 
-def test_paths_in_the_working_folder_are_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_in_the_working_folder_are_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    inside, outside = f"{tmp_path}/data/a.csv:30", f"{tmp_path}-other/a.csv"
-    assert with_relative_paths(f"dev: {inside} is {inside}, not {outside}") == (
-        f"dev: data/a.csv:30 is data/a.csv:30, not {outside}"
+    inside, outside, command = f"{tmp_path}/data/a.csv:30", f"{tmp_path}-other/a.csv:3", f"-v {tmp_path}/a:/models"
+    assert with_relative_paths(f"dev: {inside} is {inside}, not {outside}: {command}") == (
+        f"dev: data/a.csv:30 is data/a.csv:30, not {outside}: {command}"
     )
