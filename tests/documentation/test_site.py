@@ -137,8 +137,8 @@ def test_every_picture_is_drawn_by_a_script_and_shown_by_a_page() -> None:
     in_chromium = {f"{name}.webp" for name in load_script(DOCS / "pictures" / "pages.py").PICTURES}
     drawn = {path.name for ending in ("svg", "webp", "png") for path in DOCS.rglob(f"*.{ending}")} - {"icon.svg"}
     of_course = {f"{name}.svg" for name in load_script(ROOT / "benchmarks" / "course.py").PICTURES}
-    by_benchmarks = {"gradients.svg", "speed.svg", *of_course}
-    assert drawn - by_terminal - in_chromium <= by_benchmarks
+    by_others = {"gradients.svg", "speed.svg", "rooms.svg", *of_course}
+    assert drawn - by_terminal - in_chromium <= by_others
     assert of_course <= drawn, "run: python benchmarks/course.py pictures"
     assert by_terminal <= drawn, "run: python docs/pictures/terminal.py"
     assert in_chromium <= drawn, "run: python docs/pictures/pages.py"
