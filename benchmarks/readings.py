@@ -26,7 +26,6 @@ from typing import Any
 import common
 
 from seqpipe.errors import SeqpipeError
-from seqpipe.init.decide import CONTENT
 from seqpipe.init.look import summarise
 
 HEADS = common.ROOT / "tests" / "init" / "heads.jsonl.gz"
@@ -112,7 +111,7 @@ def outcome(path: Path) -> tuple[str, str]:
     best = decision.best
     for field in best.frame.fields if best.frame and "*" not in best.unused else []:
         reason = decision.unused.get(field.name)
-        is_open = field.name not in best.roles and reason is None and field.kind in CONTENT
+        is_open = field.name not in best.roles and reason is None
         if is_open and field.name not in said and field.title not in said:
             return "silent", f"{field.title} ({field.kind}) of {path.read_text()[:200]!r}"
     return "read", ""

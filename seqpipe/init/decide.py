@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,44 +17,17 @@ MAX_QUESTIONS = 2  # commands of a question
 UNUSED_FILE = Fact("a file beside it with as many lines is not used")
 BESIDE = "as many lines"
 
-NO_LETTERS = re.compile(r"[\W\d_]*")
 
-# Bits that content costs a reading that does not use it, by its kind.
-CONTENT: dict[Kind, float] = {
-    "texts": 15,
-    "repeated texts": 12,
-    "lists of texts": 14,
-    "lists of objects": 14,
-    "lists as text": 12,
-    "lists of labels": 7,
-    "separated labels": 7,
-    "lists of numbers": 6,
-    "objects": 8,
-    "features": 8,
-    "files": 12,
-    "media": 12,
-    "few values": 6,
-    "ratings": 4,
-    "numbers": 3,
-    "amounts": 3,
-    "truth values": 3,
-    "names": 5,
-    "words": 5,
-}
-# Kinds that need no use.
-IDLE: dict[Kind, str] = {
-    "identifiers": "identifiers",
-    "row numbers": "row numbers",
-    "dates": "dates",
-    "addresses or licences": "addresses or licences",
-    "the same value in every row": "the same value in every row",
-    "empty": "empty",
-    "parses": "parses of a text",
-    "names of texts": "names of files",
-}
-# Kinds that are asked about if they stay unused.
+# Kinds that are asked about if they stay unused; the others are only named.
 LOUD: set[Kind] = {"texts", "repeated texts", "lists of texts", "lists of objects", "lists of labels", "files", "media"}
 LOUD |= {"separated labels", "lists as text", "lists of numbers"}
+VALUES: set[Kind] = {"numbers", "ratings", "amounts", "truth values"}
+# Bits that content costs a reading that does not use it, by its kind; of other kinds OTHER_BITS.
+CONTENT: dict[Kind, float] = dict.fromkeys(LOUD, 12.0) | dict.fromkeys(VALUES, 3.0) | {"texts": 15.0}
+OTHER_BITS = 6.0
+# Kinds that need no use.
+IDLE: set[Kind] = {"identifiers", "row numbers", "dates", "addresses or licences", "the same value in every row"}
+IDLE |= {"empty", "parses", "names of texts"}
 CLASSES: set[Kind] = {"few values", "ratings", "truth values", "separated labels", "lists of labels", "numbers"}
 
 
@@ -81,7 +52,7 @@ class Decision:
         """Return the fields whose content stays unused without a reason, texts and lists first."""
         fields = self.best.frame.fields if self.best.frame else []
         open_fields = [field for field in fields if self.unused.get(field.name, "") is None]
-        return sorted(open_fields, key=lambda field: -CONTENT.get(field.kind, 5))
+        return sorted(open_fields, key=lambda field: -CONTENT.get(field.kind, OTHER_BITS))
 
 
 def account(reading: Reading) -> tuple[dict[str, str | None], float]:
@@ -90,30 +61,35 @@ def account(reading: Reading) -> tuple[dict[str, str | None], float]:
     cost = 0.0
     if reading.frame is None or "*" in reading.unused:
         return unused, cost
-    learned = reading.of("label", "score")
     for item in reading.frame.fields:
         if item.name in reading.roles:
             continue
-        reason = reading.unused.get(item.name) or IDLE.get(item.kind)
-        if reason is None and item.is_split:
-            reason = "the split"
-        if reason is None and item.is_a("few values", "truth values", "ratings", "numbers"):
-            renamed = next((target for target in learned if is_renamed(item, target)), None)
-            reason = f"the values of {renamed.name!r} under other names" if renamed else None
-        if reason is None and item.is_named_as_identifier and not item.is_a("texts", "repeated texts"):
-            reason = "an identifier or a remark by its name"
-        if reason is None and any(
-            name.startswith(f"{item.name}.") or item.name.startswith(f"{name}.") for name in reading.roles
-        ):
-            reason = "part of a key that is used"
-        unused[item.name] = reason
+        reason = unused[item.name] = _reason_unused(reading, item)
         if reason is None:
-            cost += CONTENT.get(item.kind, 5.0)
+            cost += CONTENT.get(item.kind, OTHER_BITS)
             if item.is_a("few values", "lists of labels", "separated labels", "truth values"):
                 cost += max(0.0, item.named("label") - item.named("unlearned"))
             elif item.is_a("numbers", "ratings", "amounts"):
                 cost += item.named("score")
     return unused, cost
+
+
+def _reason_unused(reading: Reading, item: Field) -> str | None:
+    """Return the reason that allows a reading to leave a field unused; None if its content counts."""
+    if reason := reading.unused.get(item.name):
+        return reason
+    if item.kind in IDLE:
+        return item.kind
+    if item.is_split:
+        return "the split"
+    for target in reading.of("label", "score"):
+        if item.is_a("few values", "truth values", "ratings", "numbers") and is_renamed(item, target):
+            return f"the values of {target.name!r} under other names"
+    if item.is_named_as_identifier and not item.is_a("texts", "repeated texts"):
+        return "an identifier or a remark by its name"
+    if any(name.startswith(f"{item.name}.") or item.name.startswith(f"{name}.") for name in reading.roles):
+        return "part of a key that is used"
+    return None
 
 
 def is_renamed(first: Field, second: Field) -> bool:
@@ -166,18 +142,12 @@ def _rivals(best: Reading, ranked: Sequence[Reading]) -> Iterator[Reading]:
     facts = _positive(best.facts)
     for reading in ranked:
         key = (reading.learns, frozenset(reading.roles.items()))
-        is_same = reading.learns == best.learns and reading.targets == best.targets
-        if is_same and reading.roles.keys() >= best.roles.keys() and reading.frame is not best.frame:
-            continue  # the same fields, cut in another way
-        if key in seen or best.bits - reading.bits >= MARGIN:
+        if reading.learns is None or key in seen or best.bits - reading.bits >= MARGIN:
             continue
         seen.add(key)
-        if reading.learns is None:
-            continue
+        is_same = not _learns_other(reading, best) and reading.roles.keys() >= best.roles.keys()
         is_part = reading.learns == best.learns and reading.roles.items() <= best.roles.items()
-        if _positive(reading.facts) < facts or is_part or (is_same and reading.roles.keys() == best.roles.keys()):
-            continue
-        if not _learns_renamed(reading, best):
+        if not (is_same or is_part or _positive(reading.facts) < facts or _learns_renamed(reading, best)):
             yield reading
 
 
@@ -196,10 +166,7 @@ def _learns_other(reading: Reading, best: Reading) -> bool:
 
 def _learns_renamed(reading: Reading, best: Reading) -> bool:
     """Return whether both learn the same values, under other names."""
-    first, second = (
-        [field for field in item.of("label", "score") if (field.name, item.roles[field.name]) in item.targets]
-        for item in (reading, best)
-    )
+    first, second = reading.of("label", "score"), best.of("label", "score")
     return reading.learns == best.learns and len(first) == len(second) == 1 and is_renamed(first[0], second[0])
 
 
@@ -209,19 +176,16 @@ def _doubts(decision: Decision, ranked: Sequence[Reading]) -> Iterator[str]:
     if best.doubt:
         yield best.doubt
     for reading in ranked[1:]:
-        if (
-            reading.learns is None
-            and best.bits - reading.bits < MARGIN
-            and _positive(reading.facts) - _positive(best.facts)
-        ):
+        is_near = reading.learns is None and best.bits - reading.bits < MARGIN
+        if is_near and _positive(reading.facts) - _positive(best.facts):
             yield f"it may be {reading.name}"
             break
     for item in decision.left_out():
         if item.kind in LOUD:
             yield f"{item.title} ({item.kind}) is not used"
+    open_fields = decision.left_out()
     if best.frame is None:
         return
-    open_fields = decision.left_out()
     if best.learns in ("Labels", "Numbers"):
         yield from _doubts_of_target(best, open_fields)
         if pair := _named_pair(best, ranked):
@@ -243,23 +207,20 @@ def _doubts_of_target(best: Reading, open_fields: Sequence[Field]) -> Iterator[s
         yield f"{target.title} is not named as what is learned, nor is {classes[0].title}"
     elif target.named("unlearned") and (open_fields or target.is_named_as_identifier or target.key == "role"):
         yield f"{target.title} is not named as what is learned"
-    if len(targets) == 1:
-        rivals = [item for item in classes if 6 <= item.named("label") > name - 6]
-        if rivals:
-            yield f"{' and '.join(item.title for item in (target, *rivals[:3]))} are named as labels"
+    rivals = [item for item in classes if 6 <= item.named("label") > name - 6]
+    if rivals and len(targets) == 1:
+        yield f"{' and '.join(item.title for item in (target, *rivals[:3]))} are named as labels"
     alike = best.facts.get(Fact("lengths go together"), 0.0) + best.facts.get(Fact("words recur"), 0.0)
     if len(texts) == 2:
         second = texts[1]
-        is_numbered = second.key[-1:] in {*"12ab"}
         is_repeated = any(text.is_a("repeated texts") for text in texts)
-        if alike < 8 and not second.named("text_pair") and not is_numbered and not is_repeated:
+        if alike < 8 and not (second.named("text_pair") or is_repeated or second.key[-1:] in {*"12ab"}):
             yield f"{second.title} may belong to the text, or be another one"
         is_similarity = target.is_a("numbers") and texts[0].is_ascii == second.is_ascii and not has_names
-        is_flag = target.is_a("truth values") and has_names
-        if name < 8 and not (is_flag or is_similarity or is_repeated):
+        if name < 8 and not (is_similarity or is_repeated or (target.is_a("truth values") and has_names)):
             yield f"{second.title} may be written, or {target.title} learned"
-    few_words = texts and texts[0].words < 4 and not texts[0].named("text") and not texts[0].is_unspaced
-    if few_words and (len(open_fields) > 1 or best.learns == "Numbers" or len(texts) == 2):
+    is_short = texts and texts[0].words < 4 and not texts[0].named("text") and not texts[0].is_unspaced
+    if is_short and (len(open_fields) > 1 or best.learns == "Numbers" or len(texts) == 2):
         yield f"{texts[0].title} has few words for a text"
 
 
@@ -269,11 +230,9 @@ def _doubts_of_written(best: Reading, open_fields: Sequence[Field]) -> Iterator[
     targets, texts = best.of("target"), best.of("text")
     if len(texts) != 1 or not targets:
         return
-    (text,), target = texts, targets[0]
+    text, target = texts[0], targets[0]
     alike = best.facts.get(Fact("lengths go together"), 0.0) + best.facts.get(Fact("words recur"), 0.0)
     is_unnamed = best.frame.header and target.named("target") < 10 <= text.named("text") and text.named("source") < 14
-    if target.named("target") < 10 and not target.is_a("dates") and target.share(NO_LETTERS) > 0.9:
-        yield f"{target.title} has no letters"
     if is_unnamed or (open_fields and target.named("target") < 6 and alike < 10):
         yield f"{target.title} is not named as what is written"
 
@@ -285,14 +244,11 @@ def _named_pair(best: Reading, ranked: Sequence[Reading]) -> Reading | None:
         return None
     targets = {field.name for field in best.of("label", "labels", "score")}
     for reading in ranked:
-        if reading.learns != "Texts" or not reading.roles.keys() & best.roles.keys():
-            continue
         sources, written = reading.of("text"), reading.of("target")
-        are_named = all(item.named("source") >= 10 for item in sources) and all(
-            item.named("target") >= 10 for item in written
-        )
-        if sources and written and are_named:
-            return None if targets & reading.roles.keys() else reading
+        if reading.learns == "Texts" and sources and written and reading.roles.keys() & best.roles.keys():
+            are_named = all(item.named("source") >= 10 for item in sources)
+            if are_named and written[0].named("target") >= 10:
+                return None if targets & reading.roles.keys() else reading
     return None
 
 
@@ -308,19 +264,12 @@ def _requested(file: DataFile, ranked: Sequence[Reading]) -> list[Reading]:
     if request.task is None:
         raise DataError(f"{file.path}: nothing can be learned so: {_kinds(file)}; leave an option out")
     problem = f"--task {request.task.head} needs {request.task.needs}"
-    frame = next((reading.frame for reading in ranked if reading.frame and reading.learns), None)
-    learned = next(
-        (reading for reading in ranked if reading.learns and _fits(reading, Request(None, request.target))), None
-    )
-    if (
-        learned
-        and learned.learns
-        and not (learned.frame and learned.frame.is_json is False and learned.frame.groups is None)
-    ):
-        raise DataError(f"{file.path}: {problem}; the file is {learned.name}, for --task {head_for(learned.learns)}")
-    if frame or file.frames:
-        raise DataError(f"{file.path}: {problem}, and {_kinds(file)}")
-    raise DataError(f"{file.path}: {problem}, which this file does not have")
+    for reading in ranked:
+        is_form = reading.frame is None or reading.frame.is_json or reading.frame.groups is not None
+        if reading.learns and is_form and _fits(reading, Request(None, request.target)):
+            fix = f"the file is {reading.name}, for --task {head_for(reading.learns)}"
+            raise DataError(f"{file.path}: {problem}; {fix}")
+    raise DataError(f"{file.path}: {problem}, and {_kinds(file)}")
 
 
 def _fits(reading: Reading, request: Request) -> bool:
@@ -341,12 +290,9 @@ def _fits(reading: Reading, request: Request) -> bool:
 
 def _check_exists(file: DataFile, name: str) -> None:
     """DataError if no column or key has this name or number."""
-    if not file.frames:
+    fields = [item for frame in file.frames for item in frame.fields]
+    if not fields or any(name in (item.name, item.option, str(item.number)) for item in fields):
         return
-    for frame in file.frames:
-        for item in frame.fields:
-            if name in (item.name, item.option) or (item.number and name == str(item.number)):
-                return
     frame = file.frames[0]
     hint = did_you_mean(name, [item.option for item in frame.fields])
     if not frame.header:
@@ -365,10 +311,8 @@ def _kinds(file: DataFile) -> str:
 def _unknown(file: DataFile, ranked: Sequence[Reading]) -> str:
     """Return why no reading fits."""
     if ranked and ranked[0].frame:
-        frame = ranked[0].frame
-        kinds = f"the {frame.noun}s are {kinds_of(frame.fields)}"
-        fix = f"give texts with a {frame.noun} of labels (few values), of numbers, or of texts to write"
-        return f"nothing to learn in it: {kinds}; {fix}"
+        fix = f"give texts with a {ranked[0].frame.noun} of labels (few values), of numbers, or of texts to write"
+        return f"nothing to learn in it: {_kinds(file)}; {fix}"
     return f"nothing to learn in it: {file.describe()}; give a table or JSON Lines, a text and its label in each row"
 
 
@@ -388,19 +332,15 @@ def ask(file: DataFile, decision: Decision) -> OpenChoiceError:
     """Return the question between the best reading and the next, with the facts that differ."""
     best = decision.best
     rivals = decision.rivals or [reading for reading in decision.others[:1] if 2 * reading.bits > best.bits]
-    readings, choices = [best, *rivals], list[list[str]]()
-    for reading in readings:
-        if (options := options_of(reading)) not in choices:
-            choices.append(options)
-    question = f"{describe(best)}"
-    if rivals and decision.rivals:
-        question = f"{describe(best)}, or {describe(rivals[0])}"
+    choices = list(dict.fromkeys(tuple(options_of(reading)) for reading in (best, *rivals)))
+    question = describe(best)
+    if decision.rivals:
         first, second = strongest(best.facts, rivals[0].facts), strongest(rivals[0].facts, best.facts)
         reasons = [f"for the {word}: {fact}" for word, fact in (("first", first), ("second", second)) if fact]
-        question += f" ({'; '.join(reasons)})" if reasons else ""
+        question += f", or {describe(rivals[0])}" + (f" ({'; '.join(reasons)})" if reasons else "")
     elif decision.doubts:
         question += f"; {decision.doubts[0]}"
-    return OpenChoiceError(file.path, question, choices[:MAX_QUESTIONS])
+    return OpenChoiceError(file.path, question, [list(options) for options in choices[:MAX_QUESTIONS]])
 
 
 def describe(reading: Reading) -> str:
@@ -426,20 +366,19 @@ def collect(
     of_file: Sequence[FileReadingFunction],
 ) -> list[Reading]:
     """Return all readings of a file: those of its frames, and those of its lines, keys and neighbours."""
-    readings = [
-        function(file, frame)
-        for frame in file.frames
-        for function in (of_words if frame.groups is not None else of_frames)
-    ]
-    return [*itertools.chain.from_iterable(readings), *itertools.chain.from_iterable(f(file) for f in of_file)]
+    readings: list[Reading] = []
+    for frame in file.frames:
+        for function in of_words if frame.groups is not None else of_frames:
+            readings += function(file, frame)
+    for file_function in of_file:
+        readings += file_function(file)
+    return readings
 
 
 def to_json(decision: Decision) -> dict[str, Any]:
     """Return the decision with the bits of its facts."""
-    best = decision.best
-    facts = [
-        {"fact": fact.property, "fields": list(fact.fields), "bits": round(bits, 1)}
-        for fact, bits in best.facts.items()
-        if bits
-    ]
+    best, facts = decision.best, list[dict[str, Any]]()
+    for fact, bits in best.facts.items():
+        if bits:
+            facts.append({"fact": fact.property, "fields": list(fact.fields), "bits": round(bits, 1)})
     return {"reading": best.name, "roles": best.roles, "unused": decision.unused, "facts": facts}
