@@ -12,11 +12,13 @@ from seqpipe.init.columns import summarise_fields
 from seqpipe.init.datafile import DataFile
 from seqpipe.init.evidence import CAP, Fact, Facts, Frame, Reading, Request, each, fact, pair_facts, repeats
 from seqpipe.init.fields import AMOUNT, NUMBER, ZERO_ONE, Field
+from seqpipe.init.summary import LabelKind
 
 MAX_TEXTS = 4  # fields that may be the text
 LABEL_LIST = re.compile(r"""\[('[^']{1,30}'(, )?)*\]|\[("[^"]{1,30}"(, )?)*\]""")
 ONES = ZERO_ONE | {"true", "false"}
 TEXTS = Fact("texts")
+_NAMES_OF_WORDS = ("name", "word", "title", "username", "author")  # of texts, which are identifiers elsewhere
 
 
 def textual(field: Field) -> float:
@@ -39,18 +41,14 @@ def texts_of(frame: Frame, request: Request, lists: bool = False) -> list[Field]
     ]
     if not texts:
         words = [field for field in frame.get("names", "words") if field.different > 0.5 * field.size]
-        usual = [field for field in words if not field.is_named_as_identifier]
-        texts = usual or [field for field in words if field.key in ("name", "word", "title", "username", "author")]
-    if not texts:
-        texts = [field for field in frame.get("few values", "names") if field.named("text") >= 10 and field.words > 1.5]
+        texts = [field for field in words if not field.is_named_as_identifier or field.key in _NAMES_OF_WORDS]
     if not texts:
         # Few texts that repeat look like labels: the field of most characters beside another one has the texts.
-        few = [field for field in frame.get("few values") if field.words > 1.5 and not field.named("label")]
+        few = frame.get("few values")
         longest = max(frame.fields, key=lambda field: field.characters)
-        texts = [field for field in few if field is longest and len(frame.get("few values")) > 1]
+        texts = [field for field in few if field is longest and field.words > 1.5 and len(few) > 1]
     if not texts:
-        kinds = ("the same value in every row", "few values", "words", "truth values")
-        texts = [field for field in frame.get(*kinds) if field.named("text") >= 10]  # type: ignore[arg-type]
+        texts = [field for field in frame.fields if field.named("text") >= 10]
     return sorted(texts, key=lambda field: -(field.named("text") + textual(field)))
 
 
@@ -58,7 +56,7 @@ def pairs_of(frame: Frame, request: Request, texts: Sequence[Field], target: Fie
     """Yield each text, and each two of them in their order."""
     texts = [text for text in texts if text is not target]
     if request.texts:
-        yield texts
+        yield from [texts] if texts else []
         return
     for number in (1, 2):
         for some in itertools.combinations(texts[:MAX_TEXTS], number):
@@ -77,14 +75,20 @@ def facts_of_texts(texts: Sequence[Field]) -> Facts:
     """Return the facts that these are the texts."""
     facts: Facts = {TEXTS: max(map(textual, texts))}
     for i, text in enumerate(texts):
-        facts[Fact("name of a text", (text.name, str(i)))] = max(
-            text.named("text"), text.named("text_pair") if i else 0.0
-        ) / (2 if i else 1)
+        bits = max(text.named("text"), text.named("text_pair")) / 2 if i else text.named("text")
+        facts[Fact("name of a text", (text.name, str(i)))] = bits
     return facts | (pair_facts(*texts) if len(texts) == 2 else {})
 
 
 def roles_of_texts(texts: Sequence[Field]) -> dict[str, str]:
     return {text.name: "text_pair" if i else "text" for i, text in enumerate(texts)}
+
+
+def reading_of(
+    name: str, learns: LabelKind, file: DataFile, frame: Frame, roles: dict[str, str], facts: Facts
+) -> Reading:
+    """Return a reading of a frame whose records the reader of its fields counts."""
+    return Reading(name, learns, roles, facts, frame, complete=partial(summarise_fields, file))
 
 
 def media_of(frame: Frame) -> list[Field]:
@@ -98,35 +102,20 @@ def read_labels(file: DataFile, frame: Frame) -> Iterator[Reading]:
     lists = any(field.named("text") or field.named("words") for field in frame.get("lists of texts"))
     texts = [] if media and not request.texts else texts_of(frame, request, lists)
     for target, role, few in _label_fields(frame, request):
-        name = max(
-            target.named("label"), target.named("score") if target.is_a("ratings") and target.has_points else 0.0
-        )
+        is_class = not target.has_points or target.named("label") >= 12
         facts: Facts = dict(frame.facts)
         facts[fact("few values", target)] = few
-        facts[fact("name", target)] = name - target.named("unlearned") - 0.8 * target.named("ignored")
-        if target.is_a("ratings"):
-            is_class = not target.has_points or target.named("label") >= 12
-            facts[Fact("few numbers: classes or a score")] = 0.0 if is_class else -12.0 if target.is_whole else -18.0
+        facts[fact("name", target)] = target.named("label") - target.named("unlearned") - 0.8 * target.named("ignored")
+        if target.is_a("ratings") and not is_class:
+            facts[Fact("few numbers: classes or a score")] = -12.0 if target.is_whole else -18.0
+        name = "texts with labels" if role == "labels" else "texts with a label"
         for some in pairs_of(frame, request, texts, target):
-            if not some:
-                continue
-            yield Reading(
-                "texts with labels" if role == "labels" else "texts with a label",
-                "Labels",
-                roles_of_texts(some) | {target.name: role},
-                facts | facts_of_texts(some),
-                frame,
-                complete=partial(summarise_fields, file),
-            )
+            roles = roles_of_texts(some) | {target.name: role}
+            yield reading_of(name, "Labels", file, frame, roles, facts | facts_of_texts(some))
         for item in media[:1]:
-            yield Reading(
-                "pictures or sounds with a label",
-                "Labels",
-                {item.name: "media", target.name: "label"},
-                facts | {fact("media", item): CAP},
-                frame,
-                complete=partial(summarise_fields, file),
-            )
+            roles = {item.name: "media", target.name: "label"}
+            more = facts | {fact("media", item): CAP}
+            yield reading_of("pictures or sounds with a label", "Labels", file, frame, roles, more)
 
 
 def _label_fields(frame: Frame, request: Request) -> Iterator[tuple[Field, str, float]]:
@@ -147,17 +136,12 @@ def _label_fields(frame: Frame, request: Request) -> Iterator[tuple[Field, str, 
                 yield field, "label", repeats(field.size, field.different)
             case "the same value in every row" if field.named("label") >= 10 and not field.is_named_as_identifier:
                 yield field, "label", 0.0
-            case "lists of labels":
+            case "lists of labels" | "separated labels":
                 yield field, "labels", 38.0
-            case "separated labels":
-                yield field, "labels", 30.0
-            case "lists of numbers" if field.different < 0.5 * field.size and (
-                field.named("label") or field.characters < 5
-            ):
+            case "lists of numbers" if field.different < 0.5 * field.size and field.named("label"):
                 yield field, "labels", 30.0
             case "lists as text" if field.named("label") and field.share(LABEL_LIST) > 0.9:
-                if sum(cell.count(",") + 1 for cell in field.filled) < 5 * field.size:
-                    yield field, "labels", 30.0
+                yield field, "labels", 30.0
             case "words" | "names" | "identifiers" if field.named("label") >= 12:
                 yield field, "label", 5 + repeats(field.size, field.different)
             case "numbers" if is_asked and field.different <= 0.5 * field.size:
@@ -174,21 +158,20 @@ def read_indicators(file: DataFile, frame: Frame) -> Iterator[Reading]:
         for field in frame.get("truth values", "ratings", "the same value in every row")
         if {cell.lower() for cell in field.counts} <= ONES and not field.named("ignored")
     ]
-    if not texts or len(flags) < 2 or not any(field.different > 1 for field in flags):
+    if not texts or not frame.header or not any(field.different > 1 for field in flags):
         return
     groups: dict[str, list[Field]] = {}
     for field in flags:
         groups.setdefault(field.name.rpartition(".")[0], []).append(field)
     for key, fields in groups.items():
-        if len(fields) < 2 or not frame.header:
+        if len(fields) < 2:
             continue
-        facts: Facts = frame.facts | {fact("few values", field): CAP / len(fields) for field in fields}
-        facts[Fact("name of a text", (texts[0].name, "0"))] = texts[0].named("text")
-        facts[TEXTS] = textual(texts[0])
+        facts: Facts = frame.facts | facts_of_texts(texts[:1])
+        facts |= {fact("few values", field): CAP / len(fields) for field in fields}
         facts[Fact("columns of 0 and 1 alike")] = CAP if key else 8 + 4 * len(fields)
         roles = {texts[0].name: "text", **{field.name: "labels" for field in fields}}
         name = "labels as keys of 0 and 1" if frame.is_json else "labels in columns of 0 and 1"
-        yield Reading(name, "Labels", roles, facts, frame, complete=partial(summarise_fields, file))
+        yield reading_of(name, "Labels", file, frame, roles, facts)
 
 
 def read_scores(file: DataFile, frame: Frame) -> Iterator[Reading]:
@@ -212,16 +195,8 @@ def read_scores(file: DataFile, frame: Frame) -> Iterator[Reading]:
             is_score = target.has_points and target.named("label") < 12
             facts[Fact("fractions: a score")] = (9.0 if target.is_whole else 15.0) if is_score else -8.0
         for some in pairs_of(frame, request, texts, target):
-            if not some:
-                continue
-            facts_of_pair = {}
+            more = facts | facts_of_texts(some)
             if len(some) == 2 and target.is_a("numbers"):
-                facts_of_pair[Fact("two texts and a measured number")] = 12.0
-            yield Reading(
-                "texts with a number",
-                "Numbers",
-                roles_of_texts(some) | {target.name: "score"},
-                facts | facts_of_texts(some) | facts_of_pair,
-                frame,
-                complete=partial(summarise_fields, file),
-            )
+                more[Fact("two texts and a measured number")] = 12.0
+            roles = roles_of_texts(some) | {target.name: "score"}
+            yield reading_of("texts with a number", "Numbers", file, frame, roles, more)

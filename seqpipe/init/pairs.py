@@ -8,44 +8,23 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
-from functools import partial
 from typing import Any
 
-from seqpipe.init.columns import summarise_fields
 from seqpipe.init.datafile import DataFile
 from seqpipe.init.evidence import CAP, Fact, Facts, Frame, Reading, each, fact, pair_facts, repeats
 from seqpipe.init.fields import Field
-from seqpipe.init.labels import media_of, textual
+from seqpipe.init.labels import media_of, reading_of, textual
 
 TASK_NAMES = ({"instruction", "input"}, {"instruction", "context"}, {"prompt", "input"})
 QUESTION_NAMES = ({"question", "context"}, {"question", "passage"})
 PREFERENCE = Fact("names of a preference")
 ALIKE_ROWS = 150  # in which forms are compared with their lemmas
-_TURNS: tuple[tuple[str, str], ...] = (
-    ("role", "content"),
-    ("from", "value"),
-    ("speaker", "text"),
-    ("role", "value"),
-    ("user", "text"),
-    ("speaker", "utterance"),
-    ("author", "text"),
-    ("from", "content"),
-)
+_SPEAKERS = ("role", "from", "speaker", "user", "author")  # keys of the turns of a chat
+_UTTERANCES = ("content", "value", "text", "utterance")
 _CHATS = ("messages", "conversations", "conversation", "dialog", "dialogue", "chat")
 _CHOSEN = ("chosen", "preferred", "accepted", "response_chosen", "sentence_good", "better")
 _REJECTED = ("rejected", "dispreferred", "response_rejected", "sentence_bad", "worse")
-_PROMPTS = (
-    "prompt",
-    "question",
-    "instruction",
-    "input",
-    "conversations",
-    "query",
-    "messages",
-    "history",
-    "x",
-    "context",
-)
+_PROMPTS = ("prompt", "question", "instruction", "input", "conversations", "query", "messages", "history", "context")
 
 
 def read_pairs(file: DataFile, frame: Frame) -> Iterator[Reading]:
@@ -53,41 +32,36 @@ def read_pairs(file: DataFile, frame: Frame) -> Iterator[Reading]:
     request = file.request
     if media_of(frame) and not request.texts:
         return
-    fields = [field for field in frame.fields if _may_be_written(field) or request.names(field)]
-    if request.texts:
-        fields += [
-            f for f in frame.fields if (f.option in request.texts or f.name in request.texts) and f not in fields
-        ]
     is_asked = request.task is not None and request.task.head == "seq2seq"
-    if is_asked:
-        fields += [field for field in frame.get("few values") if field not in fields]
+    fields = [
+        field
+        for field in frame.fields
+        if _may_be_written(field)
+        or request.names(field)
+        or (is_asked and field.is_a("few values"))
+        or {field.option, field.name} & {*request.texts}
+    ]
     for source, target in itertools.permutations(fields, 2):
         if request.target and not request.names(target):
             continue
         if request.texts and not {source.option, source.name} & {*request.texts}:
             continue
-        is_chosen = bool(request.target)
         is_repeated = target.different <= 0.5 * target.size and not target.is_a("texts", "repeated texts")
-        if is_chosen and is_repeated and not is_asked:
+        if request.target and is_repeated and not is_asked:
             continue  # a label
         facts = _facts_of_pair(frame, source, target)
-        if not (is_chosen or is_asked) and _is_unlikely(source, target, facts):
+        if not (request.target or is_asked) and _is_unlikely(source, target, facts):
             continue
         roles = {source.name: "text", target.name: "target"}
-        yield _pair("a text to write for each text", file, frame, roles, facts)
-        for other in (*fields, *frame.get("numbers", "lists of numbers")):
+        yield reading_of("a text to write for each text", "Texts", file, frame, roles, facts)
+        for other in fields:
             names = {source.key, other.key}
             is_task = names in TASK_NAMES
-            if other in (source, target) or not (is_task or names in QUESTION_NAMES):
-                continue
-            if source.key in ("instruction", "prompt", "question"):
-                more = {fact("name", other): 14.0, Fact("names of a task"): 10.0 if is_task else -6.0}
+            is_first = source.key in ("instruction", "prompt", "question") and other is not target
+            if is_first and (is_task or names in QUESTION_NAMES):
+                more = facts | {fact("name", other): 14.0, Fact("names of a task"): 10.0 if is_task else -6.0}
                 roles = {source.name: "text", other.name: "text_pair", target.name: "target"}
-                yield _pair("instruction, input and output", file, frame, roles, facts | more)
-
-
-def _pair(name: str, file: DataFile, frame: Frame, roles: dict[str, str], facts: Facts) -> Reading:
-    return Reading(name, "Texts", roles, facts, frame, complete=partial(summarise_fields, file))
+                yield reading_of("instruction, input and output", "Texts", file, frame, roles, more)
 
 
 def _may_be_written(field: Field) -> bool:
@@ -100,18 +74,13 @@ def _may_be_written(field: Field) -> bool:
 
 
 def _facts_of_pair(frame: Frame, source: Field, target: Field) -> Facts:
-    names = {role: (source.named(role), target.named(role)) for role in ("source", "target")}
     is_ordered = frame.fields.index(source) < frame.fields.index(target)
     facts: Facts = frame.facts | pair_facts(source, target)
     facts[Fact("two texts")] = 6 + textual(source) / 2 + textual(target) / 2
-    facts[fact("name of a source", source)] = names["source"][0]
-    facts[fact("name of a target", target)] = names["target"][1]
-    is_source_target, is_target_source = (
-        names["target"][0] > names["source"][0],
-        names["source"][1] > names["target"][1],
-    )
-    if is_source_target or is_target_source:
-        facts[Fact("the names are the other way round")] = -12.0 if is_source_target and is_target_source else -8.0
+    facts[fact("name of a source", source)] = source.named("source")
+    facts[fact("name of a target", target)] = target.named("target")
+    if target.named("source") > source.named("source") or source.named("target") > target.named("target"):
+        facts[Fact("the names are the other way round")] = -10.0
     if is_ordered:
         facts[Fact("the source comes first")] = 9.0
     if source.is_a("repeated texts") and not target.is_a("repeated texts"):
@@ -128,11 +97,7 @@ def _facts_of_pair(frame: Frame, source: Field, target: Field) -> Facts:
 
 def _is_unlikely(source: Field, target: Field, facts: Facts) -> bool:
     """Return whether two fields are no pair without further evidence: names and words of nothing in common."""
-    if source.is_a("dates") or (target.is_a("amounts") and target.named("target") < 10):
-        return True
-    if target.is_a("dates") and target.named("target") < 10 and facts[Fact("words recur")] < 8:
-        return True
-    if source.is_a("few values") and target.is_a("few values"):
+    if source.is_a("dates") or (target.is_a("amounts", "dates") and target.named("target") < 10):
         return True
     evidence = facts[Fact("lengths go together")] + facts[Fact("words recur")]
     evidence += facts[fact("name of a source", source)] + facts[fact("name of a target", target)]
@@ -151,7 +116,7 @@ def read_media(file: DataFile, frame: Frame) -> Iterator[Reading]:
             if target.is_a("texts", "repeated texts"):
                 facts[Fact("texts differ")] = min(30.0, 0.3 * target.different)
             roles = {media.name: "media", target.name: "target"}
-            yield _pair("pictures or sounds with their texts", file, frame, roles, facts)
+            yield reading_of("pictures or sounds with their texts", "Texts", file, frame, roles, facts)
 
 
 def read_numbered_files(file: DataFile, frame: Frame) -> Iterator[Reading]:
@@ -168,47 +133,39 @@ def read_numbered_files(file: DataFile, frame: Frame) -> Iterator[Reading]:
 def read_inflection(file: DataFile, frame: Frame) -> Iterator[Reading]:
     """A lemma, its features and the form to write, as of UniMorph and SIGMORPHON."""
     for features in frame.get("features"):
-        words = [
-            field
-            for field in frame.get("words", "names", "few values", "texts")
-            if field.size > 0.9 * features.size and field.words < 3
-        ]
+        words = [field for field in frame.get("words", "names", "few values", "texts") if field.words < 3]
         for lemma, form in itertools.permutations(words, 2):
             pairs = [*zip(lemma.cells, form.cells, strict=True)][:ALIKE_ROWS]
             alike = sum(SequenceMatcher(None, *pair).ratio() > 0.5 for pair in pairs) / max(1, len(pairs))
             if alike < 0.6:
                 continue
-            facts: Facts = {key: bits for key, bits in frame.facts.items() if not key.property.startswith("empty")}
-            facts[fact("features", features)] = each(features.size, 6)
+            facts: Facts = frame.facts | {fact("features", features): each(features.size, 6)}
+            facts.pop(Fact("empty lines end sentences"), None)  # which end paradigms
             facts[Fact("forms are like their lemmas")] = each(len(pairs), 3 * alike)
             facts[fact("name of a source", lemma)] = 12.0 if "lemma" in lemma.key else 0.0
-            facts[fact("name of a target", form)] = 12.0 if "form" in form.key else 0.0
             if form.different > lemma.different:
                 facts[Fact("lemmas repeat")] = min(9.0, 9 * math.log2(form.different / lemma.different))
             facts[Fact("the source comes first")] = 2.0 * (frame.fields.index(lemma) < frame.fields.index(form))
             roles = {lemma.name: "text", features.name: "text_pair", form.name: "target"}
-            yield _pair("lemma, form and features", file, frame, roles, facts)
+            yield reading_of("lemma, form and features", "Texts", file, frame, roles, facts)
 
 
 def read_numbers_to_write(file: DataFile, frame: Frame) -> Iterator[Reading]:
     """A text to write for lists of numbers, which no reader has."""
-    numbers = frame.get("lists of numbers")
+    numbers = {field.name: "features" for field in frame.get("lists of numbers")}
     for target in frame.get("texts", "repeated texts"):
         if target.named("target") and numbers:
-            facts: Facts = frame.facts | {
-                Fact("numbers"): 20.0,
-                fact("name of a target", target): target.named("target"),
-            }
-            roles = {**{field.name: "features" for field in numbers}, target.name: "target"}
+            more = {Fact("numbers"): 20.0, fact("name of a target", target): target.named("target")}
             fix = "features and texts need a YAML of your own: docs/data/formats.md"
-            yield Reading("a text to write for numbers", None, roles, facts, frame, fix)
+            roles = numbers | {target.name: "target"}
+            yield Reading("a text to write for numbers", None, roles, frame.facts | more, frame, fix)
 
 
 def turns_of(value: Any) -> list[tuple[str, str]] | None:
     """Return the turns of a chat, the speaker and the text of each; None for other values."""
     if not isinstance(value, list) or not value or not all(isinstance(turn, dict) for turn in value):
         return None
-    for who, what in _TURNS:
+    for who, what in itertools.product(_SPEAKERS, _UTTERANCES):
         if all(isinstance(turn.get(who), (str, int)) and isinstance(turn.get(what), str) for turn in value):
             return [(str(turn[who]), turn[what]) for turn in value]
     return None
@@ -244,31 +201,22 @@ def read_preferences(file: DataFile, frame: Frame) -> Iterator[Reading]:
         return
     prompt = _named(frame, _PROMPTS)
     facts: Facts = frame.facts | pair_facts(good, bad) | {PREFERENCE: CAP, Fact("two texts"): 10.0}
+    facts[Fact("a prompt")] = 20.0 if prompt else 0.0
     unused = {bad.name: "rejected answers, which are not learned"}
     for field in frame.fields:
         if field.name.partition(".")[0] in ("chosen", "rejected") and field not in (good, bad):
             unused[field.name] = "the speaker"
-    is_text = (
-        prompt is not None and prompt.is_a("texts", "repeated texts", "names") and not good.is_a("lists of objects")
-    )
-    if prompt is not None and is_text:
-        facts[Fact("a prompt")] = 20.0
+    name = "preferred and rejected answers"
+    if prompt and prompt.is_a("texts", "repeated texts", "names") and not good.is_a("lists of objects"):
         roles = {prompt.name: "text", good.name: "target"}
-        reading = _pair("preferred and rejected answers", file, frame, roles, facts)
+        reading = reading_of(name, "Texts", file, frame, roles, facts)
         reading.unused = unused
         yield reading
         return
     fix = 'write the prompt and the chosen answer as two texts, `{"text": …, "target": …}` on each line'
-    if prompt is not None:
-        facts[Fact("a prompt")] = 20.0
-        if prompt.is_a("lists of objects") and not good.is_a("lists of objects"):
-            what = next((what for _, what in _TURNS if what in (prompt.values[0] or [{}])[0]), "value")
-            source = f'[.{prompt.name}[].{what}] | join("\\n")'
-            query = f"{frame.jq_items} | {{text: ({source}), target: .{good.name}}}"
-            fix = f"write pairs of them: `jq -c '{query}' {file.shell} > {file.path.stem}-pairs.jsonl`"
     roles = {good.name: "target"} | ({prompt.name: "turns"} if prompt else {})
     unused |= {field.name: "" for field in frame.fields if field.is_a("lists of objects")}
-    yield Reading("preferred and rejected answers", None, roles, facts, frame, fix, unused=unused)
+    yield Reading(name, None, roles, facts, frame, fix, unused=unused)
 
 
 def read_retrieval(file: DataFile, frame: Frame) -> Iterator[Reading]:
@@ -302,24 +250,14 @@ def read_choices(file: DataFile, frame: Frame) -> Iterator[Reading]:
     lists = frame.get("lists of objects", "lists of texts", "lists of labels", "objects", "lists as text")
     choices = [field for field in lists if re.search("choice|option|candidate|endings|distractor", field.key)]
     pattern = r"(option|opt|choice|answer|ending|sol)[_ ]?([a-e]|[0-4])|[a-e]|(distractor|option|choice|ending|opt)_?\d"
-    kinds = ("texts", "names", "words", "repeated texts", "identifiers", "few values", "numbers", "separated labels")
-    columns = [field for field in frame.get(*kinds) if frame.header and re.fullmatch(pattern, field.key)]  # type: ignore[arg-type]
+    fields = [field for field in frame.fields if frame.header and not field.is_a("truth values")]
+    columns = [field for field in fields if re.fullmatch(pattern, field.key)]
     is_several = len(columns) > (1 if frame.is_json else 2)
     is_annotated = any(field.key == "accept" for field in frame.fields)
     if not (choices or is_several) or not frame.get("texts", "repeated texts", "names") or is_annotated:
         return
-    keys = frame.get(
-        "few values", "ratings", "truth values", "lists of numbers", "lists of labels", "words", "names", "texts"
-    )
-    key = next((field for field in keys if re.search("answer|label|correct|gold|target|^cop$", field.key)), None)
-    facts: Facts = frame.facts | {
-        Fact("names of choices"): 30.0,
-        Fact("a list in each record"): 20.0,
-        Fact("texts"): 20.0,
-    }
-    if key:
-        facts[fact("few values", key)] = 30.0
-    fix = (
-        "which of the choices is right cannot be learned from the question alone; write a row for each choice, labelled"
-    )
+    facts: Facts = frame.facts | {Fact("names of choices"): 50.0, Fact("texts"): 20.0}
+    if any(re.search("answer|label|correct|gold|target|^cop$", field.key) for field in frame.fields):
+        facts[Fact("name of the right choice")] = 30.0
+    fix = "which choice is right cannot be learned from the question alone; write a row for each choice, labelled"
     yield Reading("questions with choices", None, {}, facts, frame, fix, unused={"*": ""})
