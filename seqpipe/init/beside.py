@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -17,8 +17,9 @@ from seqpipe.init.decide import BESIDE
 from seqpipe.init.evidence import CAP, Fact, Facts, Reading, repeats, similar_lengths
 from seqpipe.init.fields import Field, spread
 from seqpipe.init.labels import textual
+from seqpipe.init.lines import count_lines
 from seqpipe.init.objects import set_offsets, summarise_annotations
-from seqpipe.init.summary import DataSummary, count, spread_records
+from seqpipe.init.summary import DataSummary, LabelKind, count, spread_records
 from seqpipe.init.tags import set_scheme
 
 MAX_FILES = 300  # files of a folder that are looked at
@@ -31,7 +32,6 @@ _WORDS = re.compile(
     r"texts?|labels?|tags?|words?|source|target|src|tgt|x|y|data|sentences?|inputs?|outputs?|in|out", re.I
 )
 _POLAR = re.compile("pos(itive)?|neg(ative)?|neu(tral)?|spam|ham|(sub|ob)j(ective)?", re.I)  # labels as endings
-_OTHER_ENDINGS = {"txt", "md", "vec", "gold", "train", "dev", "test", "ann", "out"}  # that name no label
 _LABELS = re.compile(r"(.*[-_.])?(labels?|y|class(es)?|targets?|intents?)([-_.].*)?", re.I)
 _TEXTS = re.compile(r"(.*[-_.])?(texts?|sentences?|sents|data|x|src|source|in|inputs?)([-_.].*)?", re.I)
 _SOUNDS = (".wav", ".mp3", ".flac", ".ogg")
@@ -62,9 +62,8 @@ def _likeness(data: Path, other: Path, is_small: bool, lines: int) -> float:
         return 0.0
     if first in SLOT_FILES and second in SLOT_FILES:
         return 25.0
-    if "." in first and first.rpartition(".")[0] == second.rpartition(".")[0]:
-        return 15.0
-    if _WORDS.search(first) and _WORDS.sub("", first) == _WORDS.sub("", second):
+    is_one_name = "." in first and first.rpartition(".")[0] == second.rpartition(".")[0]
+    if is_one_name or (_WORDS.search(first) and _WORDS.sub("", first) == _WORDS.sub("", second)):
         return 15.0
     return 1.0 if is_small and lines > 50 and other.suffix == data.suffix else 0.0
 
@@ -80,21 +79,20 @@ def read_beside(file: DataFile) -> Iterator[Reading]:
     is_small = len(folder) < FEW_FILES
     names = {path: bits for path in folder if (bits := _likeness(data, path, is_small, len(mine)))}
     near = {path: _lines_of(path) for path in names if path.stat().st_size < MAX_BESIDE_BYTES}
-    same = {path: lines for path, lines in near.items() if len(lines) == len(mine)}
+    same = {path: _field(path, lines) for path, lines in near.items() if len(lines) == len(mine)}
     facts: Facts = {Fact(BESIDE): math.log2(len(mine)) + 5}
     facts[Fact("names belong together")] = max((names[path] for path in same), default=0.0)
-    files = {path: _field(path, lines) for path, lines in {data: mine, **same}.items()}
     if data.name in SLOT_FILES:
-        yield from _slots(file, facts, {path.name: field for path, field in files.items()})
+        fields = {path.name: field for path, field in same.items()}
+        yield from _slots(file, facts, fields | {data.name: _field(data, mine)})
         return
-    for path in same:
-        yield from _pair(file, facts, files[data], files[path], path, names[path], len(same))
+    for path, field in same.items():
+        yield from _pair(file, facts, _field(data, mine), field, path, names[path], len(same))
     yield from _by_label(file, near, names)
-    odd = [path for path, lines in near.items() if names[path] > 1 and lines and len(lines) != len(mine)]
-    for path in odd if not same else ():
-        size = len(near[path])
-        if abs(size - len(mine)) <= max(2, 0.1 * len(mine)) and not _is_polar(data, path):
-            problem = f"has {len(mine):,} lines, and {path.name} beside it {size:,}"
+    for path, lines in near.items():
+        is_parallel = not same and names[path] > 1 and lines and not _is_polar(data, path)
+        if is_parallel and abs(len(lines) - len(mine)) <= max(2, 0.1 * len(mine)):
+            problem = f"has {len(mine):,} lines, and {path.name} beside it {len(lines):,}"
             fix = f"{problem}; if they are parallel, give both the same number of lines"
             facts = {Fact("nearly as many lines"): 27.0, Fact("names belong together"): names[path]}
             yield Reading("a file of parallel lines", None, {}, facts, fix=fix)
@@ -109,35 +107,28 @@ def _is_polar(data: Path, path: Path) -> bool:
     return all(_POLAR.fullmatch(_bare(file).rpartition(".")[2]) for file in (data, path))
 
 
-def _parallel(file: DataFile, name: str, facts: Facts, fields: dict[str, str], learns: str) -> Reading:
+def _parallel(file: DataFile, name: str, facts: Facts, fields: dict[str, str], learns: LabelKind) -> Reading:
     """Return the reading of parallel files, whose names are those of the fields."""
-    roles = {name: role for role, name in fields.items()}
     patterns = {
         role: _side(name) if learns == "Texts" else name.replace("train", "*", 1) for role, name in fields.items()
     }
-    reading = Reading(name, learns, roles, facts)  # type: ignore[arg-type]
-    reading.complete = partial(_summarise_parallel, file, patterns)
-    return reading
+    roles = {name: role for role, name in fields.items()}
+    return Reading(name, learns, roles, facts, complete=partial(_summarise_parallel, file, patterns))
 
 
 def _slots(file: DataFile, facts: Facts, files: dict[str, Field]) -> Iterator[Reading]:
     """Yield seq.in with seq.out, or with label, or with both."""
     if "seq.in" not in files:
         return
-    words, tags, label = files["seq.in"], files.get("seq.out"), files.get("label")
-    fields = {}
+    tags, label = files.get("seq.out"), files.get("label")
     if tags is not None:
-        fields = {"words": "seq.in", "tags": "seq.out"}
-        equal = sum(len(a.split()) == len(b.split()) for a, b in zip(words.cells, tags.cells, strict=True))
-        if equal > 0.95 * len(words.cells):
-            more = facts | {Fact("as many tags as words"): CAP, Fact("texts"): 10.0}
-            if label:
-                fields["label"] = "label"
-            yield _parallel(file, "files of words, tags and labels", more, fields, "Entities")
-    elif label and 1 < label.different < 0.5 * len(label.cells):
-        more = facts | {Fact("few values"): repeats(label.size, label.different), Fact("texts"): 10.0}
+        fields = {"words": "seq.in", "tags": "seq.out"} | ({"label": "label"} if label else {})
+        facts |= {Fact("as many tags as words"): CAP, Fact("texts"): 10.0}
+        yield _parallel(file, "files of words, tags and labels", facts, fields, "Entities")
+    elif label:
+        facts |= {Fact("few values"): repeats(label.size, label.different), Fact("texts"): 10.0}
         fields = {"text": "seq.in", "label": "label"}
-        yield _parallel(file, "files of texts and labels", more, fields, "Labels")
+        yield _parallel(file, "files of texts and labels", facts, fields, "Labels")
 
 
 def _pair(
@@ -145,23 +136,21 @@ def _pair(
 ) -> Iterator[Reading]:
     """Yield two files of as many lines: texts and labels, or texts and what is written for them."""
     text, target = (mine, other) if mine.is_a("texts", "repeated texts") else (other, mine)
-    is_text = text.is_a("texts", "repeated texts")
     few = target.is_a("few values", "truth values", "ratings", "the same value in every row")
-    if is_text and few and (target.different > 1 or _LABELS.fullmatch(target.name)):
-        more = facts | {Fact("few values", (target.name,)): repeats(target.size, target.different)}
+    if text.is_a("texts", "repeated texts") and few and (target.different > 1 or _LABELS.fullmatch(target.name)):
+        facts = facts | {Fact("few values", (target.name,)): repeats(target.size, target.different)}
+        facts[Fact("texts")] = textual(text)
         fields = {"text": text.name, "label": target.name}
-        yield _parallel(file, "files of texts and labels", more | {Fact("texts"): textual(text)}, fields, "Labels")
+        yield _parallel(file, "files of texts and labels", facts, fields, "Labels")
         return
-    kinds = ("texts", "repeated texts", "names", "words")
     alike = similar_lengths(mine, other)
-    is_pair = mine.is_a(*kinds) and other.is_a(*kinds)  # type: ignore[arg-type]
+    is_pair = all(field.is_a("texts", "repeated texts", "names", "words") for field in (mine, other))
     if not is_pair or number > 3 or _is_polar(file.path, path) or (bits < 15 and alike < 8):
         return
     is_target = _TEXTS.fullmatch(other.name) and not _TEXTS.fullmatch(mine.name)
     source, target = (other, mine) if is_target else (mine, other)
-    more = facts | {Fact("lengths go together"): alike, Fact("two texts"): 10.0}
-    fields = {"text": source.name, "target": target.name}
-    yield _parallel(file, "parallel files", more, fields, "Texts")
+    facts = facts | {Fact("lengths go together"): alike, Fact("two texts"): 10.0}
+    yield _parallel(file, "parallel files", facts, {"text": source.name, "target": target.name}, "Texts")
 
 
 def _side(name: str) -> str:
@@ -174,23 +163,17 @@ def _by_label(file: DataFile, near: dict[Path, list[str]], names: dict[Path, flo
     """Yield a file of texts for each label, such as reviews.pos and reviews.neg."""
     stem = _bare(file.path).rpartition(".")[0]
     group = [path for path in near if names[path] == 15 and stem and _bare(path).rpartition(".")[0] == stem]
-    labels = {_bare(path).rpartition(".")[2]: path for path in sorted([file.path, *group])}
-    if len(labels) < 2 or labels.keys() & _OTHER_ENDINGS:
-        return
+    labels = {_bare(path).rpartition(".")[2]: path.name for path in sorted([file.path, *group])}
     lines = Field("lines", spread(file.filled, EXAMINED_LINES))
-    if all(map(_POLAR.fullmatch, labels)) and lines.is_a("texts", "repeated texts", "names"):
+    is_polar = len(labels) > 1 and all(map(_POLAR.fullmatch, labels))
+    if is_polar and lines.is_a("texts", "repeated texts", "names"):
         facts = {Fact("files of one name"): 25.0, Fact("names of labels"): 25.0, Fact(BESIDE): 0.0}
-        options = {label: path.name.replace("train", "*", 1) for label, path in labels.items()}
-        names_of = " and ".join(path.name for path in labels.values())
-        reading = Reading("a file of texts for each label", "Labels", {"lines": "text", "files": "label"}, facts)
-        reading.complete = partial(_summarise_labelled_files, file, options, names_of)
-        yield reading
-
-
-def _summarise_labelled_files(file: DataFile, labels: dict[str, str], names: str, reading: Reading) -> DataSummary:
-    summary = DataSummary("lines", {"labels": labels}, label_kind="Labels")
-    summary.why = f"the files {names} have the texts of a label each"
-    return count(summary, file.path)
+        summary = DataSummary("lines", label_kind="Labels")
+        summary.options["labels"] = {label: name.replace("train", "*", 1) for label, name in labels.items()}
+        summary.why = f"the files {' and '.join(labels.values())} have the texts of a label each"
+        roles = {"lines": "text", "files": "label"}
+        complete = partial(count_lines, file, summary)
+        yield Reading("a file of texts for each label", "Labels", roles, facts, complete=complete)
 
 
 def _summarise_parallel(file: DataFile, fields: dict[str, str], reading: Reading) -> DataSummary:
@@ -215,37 +198,30 @@ def read_folder(file: DataFile) -> Iterator[Reading]:
     paths = [path for path in islice(folder.rglob("*"), 5_000) if path.is_file() and not path.name.startswith(".")]
     endings = Counter(path.suffix.lower() for path in paths)
     facts: Facts = {Fact("a form of folders"): CAP}
+    form: tuple[str, LabelKind, Callable[[DataFile, Reading], DataSummary]] | None = None
+    roles = {}
     if endings[".ann"]:
-        yield Reading("brat's folder", "Entities", {}, facts, complete=partial(_summarise_brat, file))
+        form = "brat's folder", "Entities", _summarise_brat
     elif any(folder.rglob("*_usersays_*.json")):
-        yield Reading("Dialogflow's folder", "Entities", {}, facts, complete=partial(_summarise_dialogflow, file))
-    elif sum(endings[ending] for ending in _SOUNDS) and endings[".txt"]:
-        yield Reading(
-            "a folder of sounds and transcripts", "Texts", {}, facts, complete=partial(_summarise_sounds, file)
-        )
+        form = "Dialogflow's folder", "Entities", _summarise_dialogflow
+    elif any(endings[ending] for ending in _SOUNDS) and endings[".txt"]:
+        form = "a folder of sounds and transcripts", "Texts", _summarise_sounds
     elif any(endings[ending] for ending in (*_SOUNDS, *_PICTURES)):
         fix = "write a table with the path of each file and its text or label in columns `file` and `label`"
         yield Reading("a folder of pictures or sounds", None, {}, facts, fix=fix)
+    elif any(path.parent != folder for path in paths) and not endings[".arrow"]:
+        form = "a folder of texts for each label", "Labels", _summarise_labelled_folders
+        roles = {"files": "text", "folders": "label"}
     elif not endings[".arrow"]:
-        children = Counter(path.parent for path in paths)
-        if len(children) > 1 or folder not in children:
-            reading = Reading(
-                "a folder of texts for each label", "Labels", {"files": "text", "folders": "label"}, facts
-            )
-            reading.complete = partial(_summarise_labelled_folders, file)
-            yield reading
-        else:
-            data = [
-                path.name for path in paths if path.suffix in (".csv", ".tsv", ".json", ".jsonl", ".conll", ".conllu")
-            ]
-            fix = f"give one of its files, such as {folder / data[0]}" if data else _one_file(folder, endings)
-            yield Reading("a folder of files without labels", None, {}, facts, fix=fix)
-
-
-def _one_file(folder: Path, endings: Counter[str]) -> str:
-    ((ending, _),) = endings.most_common(1) or [(".txt", 0)]
-    join = f"`cat {folder}/*{ending} > {folder.name}.txt`"
-    return f"for a language model join them: {join}; for labels, make a folder for each"
+        data = [str(path) for path in paths if path.suffix in (".csv", ".tsv", ".json", ".jsonl", ".conll", ".conllu")]
+        join = f"`cat {folder}/*{max(endings, key=endings.__getitem__, default='.txt')} > {folder.name}.txt`"
+        fix = f"for a language model join them: {join}; for labels, make a folder for each"
+        if data:
+            fix = f"give one of its files, such as {data[0]}"
+        yield Reading("a folder of files without labels", None, {}, facts, fix=fix)
+    if form:
+        name, learns, complete = form
+        yield Reading(name, learns, roles, facts, complete=partial(complete, file))
 
 
 def _summarise_brat(file: DataFile, reading: Reading) -> DataSummary:
@@ -255,15 +231,13 @@ def _summarise_brat(file: DataFile, reading: Reading) -> DataSummary:
 
 
 def _summarise_dialogflow(file: DataFile, reading: Reading) -> DataSummary:
-    return summarise_annotations(
-        DataSummary("dialogflow"), file.path, file.request.task.kinds if file.request.task else ()
-    )
+    kinds = file.request.task.kinds if file.request.task else ()
+    return summarise_annotations(DataSummary("dialogflow"), file.path, kinds)
 
 
 def _summarise_sounds(file: DataFile, reading: Reading) -> DataSummary:
-    summary = DataSummary(
-        "sounds", label_kind="Texts", media="sound", fields=["audio"], saw="a folder of sounds and their transcripts"
-    )
+    saw = "a folder of sounds and their transcripts"
+    summary = DataSummary("sounds", label_kind="Texts", media="sound", fields=["audio"], saw=saw)
     for record in spread_records(summary, file.path):
         summary.records += 1
         summary.written.append(record["target"])

@@ -29,7 +29,7 @@ _LABEL = re.compile(r"__label__([^\s,]+)")
 _SYLLABLES = re.compile(r"[^\W\d_]+(_[^\W\d_]+)+")  # of a Vietnamese word
 _POINTS = re.compile(r"[-+.\deE \t]+ output( \d+)*\s*")
 _SHORT_LABEL = re.compile(r"[A-Z]\w{0,2}|\d|\w+:\w+|[a-z]+_[a-z_]+|[\d.]+")
-_MARK = re.compile(r"__\w+__|<\w+>|\[\w+\]")
+_ALPHABETIC = re.compile(r"[\W_]*([^\W\d_]+(['-][^\W\d_]+)*)?[\W_]*")  # a word, or signs
 _SIGNS = {*" .,'\"-!?:;()，。、「」"}
 
 
@@ -85,27 +85,29 @@ def read_first_or_last_word(file: DataFile) -> Iterator[Reading]:
         if facts := _facts_of_word(pairs, is_first=place == "first"):
             if file.sign:
                 facts[UNUSED_SIGN] = -25.0
-            options: dict[str, Any] = {"parts": ["label", "text"]} | ({} if place == "first" else {"word": "last"})
+            options: dict[str, Any] = {"parts": ["label", "text"]}
+            if place == "last":
+                options["word"] = "last"
+            if file.comment:
+                options["comment"] = file.comment
+            summary = DataSummary("lines", options, label_kind="Labels")
+            number = len({word for word, _ in pairs})
+            summary.why = f"the {place} word of each line, {number:,} different ones, is the label of the rest"
+            complete = partial(count_lines, file, summary)
             roles = {f"the {place} word": "label", "the rest": "text"}
-            complete = partial(_summarise_word, file, options)
             yield Reading(f"the {place} word of each line is its label", "Labels", roles, facts, complete=complete)
 
 
 def _facts_of_word(pairs: Sequence[tuple[str, str]], is_first: bool) -> Facts:
     """Return the facts that a word of each line is the label of the rest; none if it cannot be."""
     labels, rest = Field("label", [word for word, _ in pairs]), Counter(w for _, text in pairs for w in text.split())
-    if labels.is_a(
-        "dates", "row numbers", "identifiers", "addresses or licences", "files", "names of texts", "numbers"
-    ):
-        return {}
     numbers = [int(label) for label in labels.filled if label.isdigit()]
-    if numbers[:1] == [1] and sum(b - a == 1 for a, b in pairwise(numbers)) > 0.5 * len(pairs):
+    if numbers[:1] == [1] and sum(after - before == 1 for before, after in pairwise(numbers)) > 0.5 * len(pairs):
         return {}  # the lines of each dialogue are numbered
     empty = sum(not text.strip() for _, text in pairs)
     if not 2 <= labels.different <= min(MAX_LABELS, 0.3 * len(pairs)) or empty > 0.02 * len(pairs):
         return {}
-    has_letters = all(any(map(str.isalnum, label)) for label in labels.counts)
-    if not has_letters or labels.share(re.compile(r'.*[.!?,"]')) > 0.05:
+    if labels.share(re.compile(r'.*[.!?,"]|[\W_]+')) > 0.05:
         return {}
     mean = sum(count_words(text) for _, text in pairs) / len(pairs)
     elsewhere = sum(rest[label] for label in labels.counts) / max(1, rest.total()) * mean
@@ -116,9 +118,7 @@ def _facts_of_word(pairs: Sequence[tuple[str, str]], is_first: bool) -> Facts:
     gain = min(_entropy(second), math.log2(len(pairs))) - _entropy([word for word, _ in pairs])
     return {
         Fact("few values"): min(CAP, max(0.0, len(pairs) * gain)),
-        Fact("labels occur nowhere else"): next(
-            bits for limit, bits in ((0.01, 30.0), (0.03, 20.0), (0.1, 0.0), (1.0, -10.0)) if elsewhere <= limit
-        ),
+        Fact("labels occur nowhere else"): 30.0 if elsewhere <= 0.01 else 20.0 if elsewhere <= 0.03 else 0.0,
         Fact("texts"): min(10.0, 2 * math.log2(1 + mean)),
         Fact("form of labels"): 12 * labels.share(_SHORT_LABEL),
         Fact("each label repeats"): -30 * min(1.0, 4 * once / labels.different),
@@ -128,16 +128,6 @@ def _facts_of_word(pairs: Sequence[tuple[str, str]], is_first: bool) -> Facts:
 def _entropy(words: Sequence[str]) -> float:
     """Return the bits of a word on average."""
     return -sum(n / len(words) * math.log2(n / len(words)) for n in Counter(words).values()) if words else 0.0
-
-
-def _summarise_word(file: DataFile, options: dict[str, Any], reading: Reading) -> DataSummary:
-    if file.comment:
-        options = options | {"comment": file.comment}
-    summary = DataSummary("lines", options, label_kind="Labels")
-    place = options.get("word", "first")
-    summary = count(summary, file.path)
-    summary.why = f"the {place} word of each line, {len(summary.labels):,} different ones, is the label of the rest"
-    return summary
 
 
 def read_glued_tags(file: DataFile) -> Iterator[Reading]:
@@ -186,27 +176,22 @@ def read_split_words(file: DataFile) -> Iterator[Reading]:
     letters = "".join(words)[:20_000]
     unspaced = count_unspaced(letters) / max(1, len(letters))
     facts: Facts = {}
-    if (
-        unspaced > 0.4
-        and sum(map(len, words)) < 4.5 * len(words)
-        and sum(" " in line.strip() for line in lines) > 0.8 * len(lines)
-    ):
-        facts = {Fact("blanks in a script without them"): each(len(lines), 2), Fact("words are short"): 10.0}
-        facts[Fact("script")] = 10.0 if unspaced > 0.5 else 0.0
-        options = {}
+    options: dict[str, Any] = {}
+    if unspaced > 0.4 and sum(map(len, words)) < 4.5 * len(words):
+        facts = {Fact("blanks in a script without them"): each(len(lines), 2), Fact("words are short"): 20.0}
     joined = [word for word in words if "_" in word.strip("_")]
     is_joined = 0.08 < len(joined) / len(words) < 0.6 and sum("_" in line for line in lines) > 0.7 * len(lines)
-    accented = sum(bool(re.search(r"[\u00c0-\u1ef9]", word)) for word in words) > 0.1 * len(words)
-    if is_joined and accented and len({*joined}) > 4 and all(map(_SYLLABLES.fullmatch, joined)):
+    if is_joined and not all(map(str.isascii, joined)) and all(map(_SYLLABLES.fullmatch, joined)):
         facts = {Fact("syllables are joined"): CAP, Fact("every line"): 10.0}
         options = {"joiner": " ", "syllables": "_"}
     if facts:
-        complete = partial(_summarise_split, file, options)
+        summary = DataSummary("segmented", options, why="texts split into words, for word segmentation")
+        complete = partial(count_lines, file, summary)
         yield Reading("texts split into words", "Entities", {"lines": "words"}, facts, complete=complete)
 
 
-def _summarise_split(file: DataFile, options: dict[str, Any], reading: Reading) -> DataSummary:
-    return count(DataSummary("segmented", options, why="texts split into words, for word segmentation"), file.path)
+def count_lines(file: DataFile, summary: DataSummary, reading: Reading) -> DataSummary:
+    return count(summary, file.path)
 
 
 def read_dictionary(file: DataFile) -> Iterator[Reading]:
@@ -263,16 +248,16 @@ def _summarise_points(file: DataFile, recipe: dict[str, Any] | None, reading: Re
         rows = [(len(numbers.split()), [int(word) for word in order.split()]) for numbers, _, order in parts]
         is_narrow = any(numbers % 2 or max(order, default=0) > numbers // 2 for numbers, order in rows)
     summary = DataSummary("points", {"width": 1} if is_narrow else {}, label_kind="Pointers")
-    closed, every = True, not recipe or recipe["task"] != "hull"
-    for record in islice(spread_records(summary, file.path), 1 if recipe else None):  # the first shows a fault
-        summary.records += 1
-        pointers = record["pointers"]
-        closed = closed and len(pointers) > 1 and pointers[0] == pointers[-1]
-        every = every and {*pointers} == {*range(len(record["points"]))}
+    # The first record of a recipe shows whether it is faulty.
+    records = [*islice(spread_records(summary, file.path), 1 if recipe else None)]
+    orders = [record["pointers"] for record in records]
+    closed = all(len(order) > 1 and order[0] == order[-1] for order in orders)
     if recipe:
-        summary.records = recipe["records"]
+        every, summary.records = recipe["task"] != "hull", recipe["records"]
         summary.notes.append(f"a recipe, from which each epoch's points are made: {recipe['task']}")
     else:
+        every = all({*record["pointers"]} == {*range(len(record["points"]))} for record in records)
+        summary.records = len(records)
         kind = "numbers" if is_narrow else "points of two numbers"
         which = f"{'all' if every else 'some'} of their positions in an order"
         summary.notes.append(f"{kind}, and {which}{' that ends where it began' if closed else ''}")
@@ -291,54 +276,41 @@ def read_plain_text(file: DataFile) -> Iterator[Reading]:
     facts: Facts = {}
     if file.sign and (file.sign in ("\t", "|", ";") or mean < 1.5):
         facts[UNUSED_SIGN] = -25.0
-    marks = Counter(
-        word
-        for line in lines
-        for word in {*line.split()}
-        if _MARK.fullmatch(word) or (len(word) > 2 and not re.search(r"\w{2}", word.strip("_")))
-    )
-    ((mark, most),) = marks.most_common(1) or [("", 0)]
     is_asked = file.request.task is not None and file.request.task.head == "lm"
-    characters = len(file.text) if file.is_whole else size_of(file.path)
-    if most > 0.8 * len(lines):
-        facts[Fact("a mark in every line is not used", (mark,))] = -25.0
     is_unspaced = field.is_unspaced
-    if mean < 1.3 and not (is_unspaced and field.characters > 8):
+    unit: Literal["", "line"] = "line" if mean < 1.3 and not (is_unspaced and field.characters > 8) else ""
+    if unit:
         facts[Fact("a word in each line")] = min(20.0, each(len(lines), 0.5))
-        if field.different < 0.4 * len(lines) and len(lines) > 20:
-            facts[Fact("few values")] = repeats(len(lines), field.different) / 2
-            yield Reading("labels without their texts", None, {}, facts, fix="give the file of the texts, or a table")
-        elif len(file.filled) < MIN_NAMES and not is_asked:
-            fix = f"a language model needs at least {MIN_NAMES}; {_LABEL_FIX}"
-            yield Reading(f"a list of {len(file.filled):,} words", None, {}, facts, fix=fix)
-        else:
-            reading = Reading("names, one on each line", "Continuations", {"lines": "text"}, facts)
-            reading.complete = partial(_summarise_text, file, "line")
-            yield reading
-        return
-    least = MIN_CJK_CHARACTERS if is_unspaced else MIN_CHARACTERS
-    facts[Fact("words")] = 4.0 if mean > 3 or is_unspaced else 1.0
-    if characters < least and not is_asked:
+        name, size, least = f"a list of {len(file.filled):,} words", len(file.filled), MIN_NAMES
+    else:
+        facts[Fact("words")] = 4.0 if mean > 3 or is_unspaced else 1.0
+        name = f"plain text of {len(file.text):,} characters, without labels"
+        size = len(file.text) if file.is_whole else size_of(file.path)
+        least = MIN_CJK_CHARACTERS if is_unspaced else MIN_CHARACTERS
+    if unit and field.different < 0.4 * len(lines) and len(lines) > 20:
+        facts[Fact("few values")] = repeats(len(lines), field.different) / 2
+        yield Reading("labels without their texts", None, {}, facts, fix="give the file of the texts, or a table")
+    elif size < least and not is_asked:
         fix = f"a language model needs at least {least:,}; {_LABEL_FIX}"
-        yield Reading(f"plain text of {len(file.text):,} characters, without labels", None, {}, facts, fix=fix)
-        return
-    doubt = _doubt_text(lines, words, is_unspaced)
-    reading = Reading("plain text", "Continuations", {"lines": "text"}, facts, doubt=doubt)
-    reading.complete = partial(_summarise_text, file, "")
-    yield reading
+        yield Reading(name, None, {}, facts, fix=fix)
+    else:
+        doubt = "" if unit else _doubt_text(lines, words, is_unspaced)
+        name, complete = "names, one on each line" if unit else "plain text", partial(_summarise_text, file, unit)
+        yield Reading(name, "Continuations", {"lines": "text"}, facts, doubt=doubt, complete=complete)
 
 
 def _doubt_text(lines: Sequence[str], words: Sequence[str], is_unspaced: bool) -> str:
     """Return what makes lines doubtful as plain text, such as one number of words in all of them."""
+    if is_unspaced:
+        return ""
     head = words[:5_000]
-    plain = [word.strip(".,;:!?\"()'«»“”").replace("-", "").replace("'", "") for word in head]
-    alphabetic = sum(bare.isalpha() or word in ".,;:!?\"'-–—()" for bare, word in zip(plain, head, strict=True))
-    if alphabetic < 0.75 * len(head) and not is_unspaced:
+    alphabetic = sum(bool(_ALPHABETIC.fullmatch(word)) for word in head)
+    if alphabetic < 0.75 * len(head):
         return f"{1 - alphabetic / len(head):.0%} of its words are not words"
     if len(lines) <= 20:
         return ""
     ((width, number),) = Counter(len(line.split()) for line in lines).most_common(1)
-    if number > 0.9 * len(lines) and not is_unspaced:
+    if number > 0.9 * len(lines):
         return f"every line has {width} words"
     if sum(bool(re.match(r"\W*\d", line)) for line in lines) > 0.5 * len(lines):
         return "lines begin with numbers"
