@@ -35,6 +35,8 @@ HEADER_BITS, UNSURE_BITS = 5.0, 3.0  # from which on the first row has names; so
 UNUSED_SIGN = Fact("a sign in every line is not used")
 _QUOTED = re.compile(r'"([^"]|"")*"')
 MAX_WIDTH = 16  # columns of words and tags
+_FORMS = {"jsonl": "JSON Lines", "json": "a JSON list of objects", "parquet": "a Parquet or Arrow table"}
+_FORMS["datasets"] = "a folder of datasets"
 
 
 class DataFile:
@@ -114,17 +116,15 @@ class DataFile:
         separator = "\t" if sum("\t" in line for line in head) > 0.6 * len(head) else None
         pairs = zip(self.lines, ["", *self.lines], strict=False)
         first = Counter(line.split(separator)[0] for line, before in pairs if line.strip() and not before.strip())
-        width = Counter(len(line.split(separator)) for line in self.filled[:3_000]).most_common(1)
+        width = Counter(len(line.split(separator)) for line in head).most_common(1)
         marks = {mark for mark, number in first.items() if number > 0.9 * first.total() > 3 and mark[:1] in {*"#%"}}
         return separator, width[0][0] if width else 0, marks
 
     def is_comment(self, line: str, mark: str) -> bool:
         """Return whether a line begins with the mark, and is not the mark as a word with its tag."""
-        if not line.startswith(mark):
-            return False
         separator, width, marks = self.shape
         cells = line.split(separator)
-        return not (cells[0] == mark and len(cells) == width) or mark in marks
+        return line.startswith(mark) and (mark in marks or cells[0] != mark or len(cells) != width)
 
     @cached_property
     def sign(self) -> str | None:
@@ -177,54 +177,34 @@ class DataFile:
         if width < 2 or len(rows) < 2 or even < (0.7 if width > 3 else 0.9) * widths.total():
             return None
         first, sample = rows[0], [row for row in spread(rows[1:], ROWS) if len(row) == width]
-        names = self._names(first, sample) if len(first) == width else None
-        uneven = len(rows) - 1 - sum(len(row) == width for row in rows[1:])
-        compared = min(len(rows), 200)
-        facts = {Fact("every row has as many cells", (sign,)): 0.0}
-        facts[Fact("every row has as many cells", (sign,))] = each(
-            compared, equal_numbers(width - 1), min(uneven, compared * uneven // len(rows))
-        )
+        is_named, bits = self._names(first, sample) if len(first) == width else (False, None)
+        uneven, compared = widths.total() - even, min(len(rows), 200)
+        failing = min(uneven, compared * uneven // len(rows))
+        facts = {Fact("every row has as many cells", (sign,)): each(compared, equal_numbers(width - 1), failing)}
         if self.sign in TABLE_SIGNS and self.sign != sign:
             facts[UNUSED_SIGN] = -25.0
-        is_named, bits = names or (False, None)
         if is_named:
-            twice = sorted({cell for cell in first if cell.strip() and first.count(cell) > 1})
+            twice = [cell for cell in first if cell.strip() and first.count(cell) > 1]
             if twice:
                 fix = "names must differ, or be left out by `--header no`"
                 raise DataError(f"{self.path}:1: two columns are named {twice[0]!r}; {fix}")
             facts[Fact("the first row has names")] = min(40.0, max(0.0, bits or 0.0))
-            titles = [cell.strip() or f"_{i}" for i, cell in enumerate(first, 1)]
-        else:
-            titles = [str(i) for i in range(1, width + 1)]
-            sample = ([first] if len(first) == width else []) + sample
+        elif len(first) == width:
+            sample = [first, *sample]
         if not sample:
             return None
-        columns = list(zip(*sample, strict=True))
-        fields = [
-            Field(first[i] if is_named and first[i].strip() else titles[i], columns[i], i + 1, is_named)
-            for i in range(width)
-            if not is_named or first[i].strip()
-        ]
+        columns = enumerate(zip(*sample, strict=True), 1)
+        titles = first if is_named else [str(number) for number in range(1, width + 1)]
+        fields = [Field(titles[i - 1], cells, i, is_named) for i, cells in columns if titles[i - 1].strip()]
         options: dict[str, Any] = {"delimiter": sign} if sign in ";|" else {}
         if (sign == "\t") == quoted:
             options["quote"] = '"' if quoted else None
-        saw = f"{SIGN_NAMES[sign]}-separated, {width} columns without names"
-        if is_named:
-            saw = f"{SIGN_NAMES[sign]}-separated, {len(fields)} columns named {', '.join(f.name for f in fields)}"
-            if len(fields) < width:
-                saw += f", and {width - len(fields)} without a name"
-        return Frame(
-            TABLE_SIGNS[sign],
-            fields,
-            facts,
-            options,
-            is_named,
-            bits,
-            None,
-            uneven,
-            0 if len(first) == width else len(first),
-            saw,
-        )
+        names = f"named {', '.join(field.name for field in fields)}" if is_named else "without names"
+        saw = f"{SIGN_NAMES[sign]}-separated, {len(fields)} columns {names}"
+        if len(fields) < width:
+            saw += f", and {width - len(fields)} without a name"
+        first_width = 0 if len(first) == width else len(first)
+        return Frame(TABLE_SIGNS[sign], fields, facts, options, is_named, bits, None, uneven, first_width, saw)
 
     def _names(self, first: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[bool, float | None]:
         """Return whether the first row has the names of the columns, and the bits for it; None if it was asked for."""
@@ -251,11 +231,8 @@ class DataFile:
                 continue
             sample = [row for row in rows[1:3_000] if len(row) == width]
             is_named = len(rows[0]) == width and header_bits(rows[0], sample) > HEADER_BITS
-            facts = {
-                Fact("every row has as many cells", (separator or " ",)): each(
-                    min(len(rows), 200), equal_numbers(width - 1), min(200, len(rows) - even)
-                )
-            }
+            bits = each(min(len(rows), 200), equal_numbers(width - 1), min(200, len(rows) - even))
+            facts = {Fact("every row has as many cells", (separator or " ",)): bits}
             fitting = [[row for row in group if len(row) == width] for group in groups]
             if is_named:
                 next(group for group in fitting if group).pop(0)
@@ -265,7 +242,7 @@ class DataFile:
                 facts[UNUSED_SIGN] = -25.0
             if len(sizes) > 1 and max(sizes) > 1:
                 facts[Fact("empty lines end sentences")] = each(min(len(sizes), 30), 2)
-            titles = rows[0] if is_named else [str(i) for i in range(1, width + 1)]
+            titles = rows[0] if is_named else [str(number) for number in range(1, width + 1)]
             if len({*titles}) == width and columns:
                 fields = [Field(titles[i], columns[i], i + 1, is_named) for i in range(width)]
                 options = {"separator": "tab"} if separator else {}
@@ -280,12 +257,10 @@ class DataFile:
 
     def _objects(self) -> list[Frame]:
         """Return the objects of JSON: keys are fields, those within objects by dotted names."""
-        if not self.json or not self.record_lists:
+        if not self.json or not self.record_lists or len(self.record_lists[0][1]) < 2:
             return []
         key, items = self.record_lists[0]
-        rows = spread(items, ROWS)
-        options = {"list": key} if key else {}
-        return [self._frame_of_objects(rows, self.json[1], options)] if len(items) > 1 else []
+        return [_frame_of_objects(spread(items, ROWS), self.json[1], {"list": key} if key else {})]
 
     def _rows_of_reader(self) -> list[Frame]:
         """Return the rows of a Parquet or Arrow table, or of a folder of them."""
@@ -295,15 +270,17 @@ class DataFile:
         every = 1 + (0 if self.is_folder else self.path.stat().st_size // 20_000_000)
         rows = itertools.islice(reader_of(use, {"text": None}).read(self.path), None, None, every)
         objects = [{("where" if k == "source_where" else k): v for k, v in row.items() if k != "where"} for row in rows]
-        return [self._frame_of_objects(spread(objects, ROWS), use, {})]
+        return [_frame_of_objects(spread(objects, ROWS), use, {})]
 
-    def _frame_of_objects(self, rows: Sequence[dict[str, Any]], use: str, options: dict[str, Any]) -> Frame:
-        whole = _keys_of_data(rows)
-        flat = [flatten(row, whole) for row in rows]
-        keys = list(dict.fromkeys(key for row in flat for key in row))
-        fields = [Field(key, [row.get(key) for row in flat]) for key in keys[:80]]
-        facts = {Fact("records of one form"): each(min(len(rows), 30), 1)}
-        return Frame(use, fields, facts, options, saw=_describe_objects(use, keys))
+
+def _frame_of_objects(rows: Sequence[dict[str, Any]], use: str, options: dict[str, Any]) -> Frame:
+    whole = _keys_of_data(rows)
+    flat = [flatten(row, whole) for row in rows]
+    keys = list(dict.fromkeys(key for row in flat for key in row))
+    fields = [Field(key, [row.get(key) for row in flat]) for key in keys[:80]]
+    more = f" and {len(keys) - 8} more" if len(keys) > 8 else ""
+    saw = f"{_FORMS[use]} with the key{'s' if len(keys) > 1 else ''} {', '.join(keys[:8])}{more}"
+    return Frame(use, fields, {Fact("records of one form"): each(min(len(rows), 30), 1)}, options, saw=saw)
 
 
 def read_rows(path: Path, sign: str, quoted: bool) -> Iterator[list[str]]:
@@ -358,17 +335,6 @@ def _lists_of_objects(value: Any, path: str = "", depth: int = 0) -> Iterator[tu
             yield from _lists_of_objects(part, f"{path}.{key}" if path else key, depth + 1)
 
 
-def _describe_objects(use: str, keys: Sequence[str]) -> str:
-    forms = {
-        "jsonl": "JSON Lines",
-        "json": "a JSON list of objects",
-        "parquet": "a Parquet or Arrow table",
-        "datasets": "a folder of datasets",
-    }
-    more = f" and {len(keys) - 8} more" if len(keys) > 8 else ""
-    return f"{forms[use]} with the key{'s' if len(keys) > 1 else ''} {', '.join(keys[:8])}{more}"
-
-
 def header_bits(first: Sequence[str], rows: Sequence[Sequence[str]]) -> float:
     """Return the bits by which the first row has names of columns, against the values below each of them."""
     filled = [cell.strip() for cell in first if cell.strip()]
@@ -377,12 +343,11 @@ def header_bits(first: Sequence[str], rows: Sequence[Sequence[str]]) -> float:
     bits, longest = 0.0, 0.0
     for name, cells in zip(map(str.strip, first), zip(*spread(rows, 1_000), strict=True), strict=True):
         field = Field(name, cells)
+        name_bits = _name_bits(name, field, len(rows))
         if name and field.is_a("texts", "repeated texts") and _is_shorter(name, field):
-            longest = max(
-                longest, _name_bits(name, field, len(rows))
-            )  # texts of a row are short together: they count once
+            longest = max(longest, name_bits)  # texts of a row are short together: they count once
         else:
-            bits += _name_bits(name, field, len(rows))
+            bits += name_bits
     return bits + longest
 
 
@@ -402,18 +367,16 @@ def _name_bits(name: str, field: Field, rows: int) -> float:
         return bits - 10
     is_value = name in field.counts
     match field.kind:
-        case "numbers" | "ratings" | "amounts" | "row numbers" | "dates" | "truth values" | "addresses or licences":
+        case "numbers" | "ratings" | "amounts" | "row numbers" | "dates" | "truth values" | "lists as text":
             bits += 8
-        case "files" | "names of texts" | "media" | "lists as text":
+        case "addresses or licences" | "files" | "names of texts" | "media":
             bits += 8
         case "few values" | "the same value in every row":
             bits += -4 if is_value else min(8.0, math.log2(field.size / field.different))
-        case _ if field.is_a("texts", "repeated texts"):
-            is_short = _is_shorter(name, field)
+        case "texts" | "repeated texts":
             alike = sum(len(cell) < 2 * len(name) for cell in field.filled)
             rarity = -math.log2((alike + 0.5) / (field.size + 1))
-            ratio = 2 * math.log2(field.characters / max(4, len(name)))
-            bits += min(8.0, ratio, rarity) if is_short else -4
+            bits += min(8.0, rarity) if _is_shorter(name, field) else -4
         case "identifiers":
             bits += -4 if re.search(r"\d", name) else 4
         case _:

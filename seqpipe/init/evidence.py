@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -145,12 +146,10 @@ def similar_lengths(first: Field, second: Field) -> float:
     pairs = pairs[:COMPARED_ROWS]
     if len(pairs) < 5:
         return 0.0
-    mean_a, mean_b = (sum(sizes) / len(pairs) for sizes in zip(*pairs, strict=True))
-    scale_a = math.sqrt(sum((a - mean_a) ** 2 for a, _ in pairs))
-    scale_b = math.sqrt(sum((b - mean_b) ** 2 for _, b in pairs))
-    if not scale_a or not scale_b:
+    lengths = [[float(size) for size in sizes] for sizes in zip(*pairs, strict=True)]
+    if any(min(sizes) == max(sizes) for sizes in lengths):
         return 0.0
-    r = sum((a - mean_a) * (b - mean_b) for a, b in pairs) / (scale_a * scale_b)
+    r = statistics.correlation(*lengths)
     return min(PAIR_CAP, -0.5 * len(pairs) * math.log2(max(1e-9, 1 - r * r))) if r > 0 else 0.0
 
 

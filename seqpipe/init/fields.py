@@ -54,8 +54,9 @@ NAMED_FEATURES = re.compile(r"[\w.:/+()=-]+([;|,][\w.:/+()=-]+)*")
 _LETTERS = re.compile(r"[^\W\d]+")
 _FORMATTED = re.compile(r"[^\d,;| +-]|\d,\d{3}\b|\d \d{3}\b")
 _STRUCTURE = re.compile(r"\w[\[(=]\w")  # a name with its value, as in food[bread] or size=4
-_TRUTHS = ({"true", "false"}, {"yes", "no"})
 ZERO_ONE = {"0", "1", "0.0", "1.0"}
+_TRUTHS = (ZERO_ONE, {"true", "false"}, {"yes", "no"})
+_PARSE = re.compile(r"\s*\(.*\(.*\).*\)\s*", re.DOTALL)  # a tree in brackets
 
 
 class Parts(NamedTuple):
@@ -200,7 +201,7 @@ class Field:
             return "empty"
         first = self.filled[0]
         if self.different == 1 < self.size:
-            if self.size < 50 and self.words >= 5 and not NOTICE.fullmatch(first):
+            if self.words >= 5 and not NOTICE.fullmatch(first):
                 return "repeated texts"
             is_list = first[0] == "[" and first.rstrip()[-1] == "]" and len(first) > 20
             return "lists as text" if is_list else "the same value in every row"
@@ -209,7 +210,7 @@ class Field:
     def _number_kind(self) -> Kind | None:
         """Return the kind of numbers, truth values and row numbers."""
         lower = {cell.lower().strip() for cell in self.counts}
-        if lower <= ZERO_ONE or lower in _TRUTHS:
+        if any(lower <= truths for truths in _TRUTHS):
             return "truth values"
         cells = self.numbers
         numbers = [float(cell) for cell in cells if NUMBER.fullmatch(cell)]
@@ -233,25 +234,23 @@ class Field:
 
     def _pattern_kind(self) -> Kind | None:
         """Return the kind of cells of one form, such as dates, paths, lists and labels with a separator."""
-        cells = self.filled
         if self.share(DATE) > NEARLY_ALL:
             return "dates"
         real = self.numbers
         formatted = sum(bool(_FORMATTED.search(cell)) or (cell.count(",") == 1 and len(cell) > 4) for cell in real)
-        if sum(bool(AMOUNT.fullmatch(cell)) for cell in real) > NEARLY_ALL * len(real) and formatted > 0.8 * len(real):
+        if all(map(AMOUNT.fullmatch, real)) and formatted > 0.8 * len(real):
             return "amounts"
-        if self.share(MEDIA) > MOST:
-            return "media"
         media, texts = self.share(MEDIA_FILE), self.share(TEXT_FILE)
         if media + texts > MOST:
             return "files" if media > texts else "names of texts"
-        if self.share(NOTICE) > MOST:
-            return "addresses or licences"
-        if sum(map(_is_parse, cells[:500])) > NEARLY_ALL * len(cells[:500]):
-            return "parses"
-        if self.key in ("features", "feats", "msd", "morph") and self.share(NAMED_FEATURES) > MOST:
-            return "features"
-        if self.share(FEATURES) > MOST and any(sign in cell for cell in cells[:50] for sign in ";="):
+        forms: tuple[tuple[re.Pattern[str], Kind], ...]
+        forms = ((MEDIA, "media"), (NOTICE, "addresses or licences"), (_PARSE, "parses"))
+        for pattern, kind in forms:
+            if self.share(pattern) > MOST:
+                return kind
+        is_named = self.key in ("features", "feats", "msd", "morph")
+        has_values = any(sign in cell for cell in self.filled[:50] for sign in ";=")
+        if (is_named and self.share(NAMED_FEATURES) > MOST) or (has_values and self.share(FEATURES) > MOST):
             return "features"
         if self.share(LIST) > MOST and self.characters > 3:
             return "lists as text"
@@ -273,11 +272,8 @@ class Field:
             is_short = self.words < LABEL_WORDS and different <= 0.8 * size
             if is_short and size < (100 if is_label else 20 if self.named("label") else 0):
                 return "few values"
-        is_text_named = self.named("text") > 9 or self.named("target") > 9
         if is_long or (self.words >= 2.5 and different > 0.55 * size):
             return "repeated texts" if different < 0.55 * size and size > 9 else "texts"
-        if self.words > 1.8 and different > MOST * size and is_text_named:
-            return "texts"
         return "names" if self.words > 1.3 else "words"
 
     @cached_property
@@ -310,29 +306,24 @@ class Field:
     def parts(self) -> Parts | None:
         """The labels of cells that are several labels each; None if each cell is one value."""
         cells = spread(self.filled, 4_000)
-        for separator in "|;,/ ":
+        if self.named("target") and self.key not in ("target", *PLURALS):
+            return None
+        for separator in "|;,/ " if self.key in PLURALS else "|;,/":
             lists = [[part.strip() for part in cell.split(separator)] for cell in cells]
-            several = {tuple(parts) for parts in lists if len(parts) > 1}
             number = sum(len(parts) > 1 for parts in lists)
-            if number < max(2, 0.05 * len(cells)) or (separator == " " and self.key not in PLURALS):
-                continue
-            if self.named("target") and self.key not in ("target", *PLURALS):
-                continue
             counts = Counter(part for parts in lists for part in {*parts})
-            kinds = {tuple(parts) for parts in lists}
-            others = Counter(part for parts in kinds for part in {*parts})  # cells of each label, equal cells once
-            recur = sum(any(others[part] > 1 for part in parts) for parts in several)
-            if "" in counts or any(map(_STRUCTURE.search, list(counts)[:20])):
+            if number < max(2, 0.05 * len(cells)) or "" in counts or any(map(_STRUCTURE.search, list(counts)[:20])):
                 continue
             if sum(part.count(" ") + 1 for part in counts) > 2.5 * len(counts):
                 continue
             once = sum(number for number in counts.values() if number == 1) / counts.total()
-            if self.key in PLURALS and once < MOST:
-                return Parts(separator, counts)
-            if recur < 0.5 * len(several) or len(counts) >= len(kinds) + 2:
-                continue
             is_few = len(counts) < 0.35 * counts.total() and len(counts) < max(60, 0.3 * self.size)
-            if once < 0.2 and is_few:
+            kinds = {tuple(parts) for parts in lists}
+            others = Counter(part for parts in kinds for part in {*parts})  # cells of each label, equal cells once
+            several = [parts for parts in kinds if len(parts) > 1]
+            recur = sum(any(others[part] > 1 for part in parts) for parts in several) >= 0.5 * len(several)
+            is_list = once < 0.2 and is_few and recur and len(counts) < len(kinds) + 2
+            if is_list or (self.key in PLURALS and once < MOST):
                 return Parts(separator, counts)
         return None
 
@@ -355,12 +346,6 @@ def _as_cell(value: Any) -> str:
 
 def _is_number(item: Any) -> bool:
     return isinstance(item, (int, float)) and not isinstance(item, bool)
-
-
-def _is_parse(cell: str) -> bool:
-    """Return whether a cell is a tree in brackets."""
-    cell = cell.strip()
-    return cell[:1] == "(" and cell[-1:] == ")" and cell.count("(") == cell.count(")") > 1
 
 
 def kinds_of(fields: Sequence[Field]) -> str:
