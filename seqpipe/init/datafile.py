@@ -89,16 +89,14 @@ class DataFile:
         start = self.text.lstrip()[:1]
         if not start or start not in "{[":
             return None
-        value = load_json(self.path) if len(self.filled) < 2 or not _is_object(self.filled[0]) else None
+        value = None
+        if len(self.filled) < 2 or not isinstance(_value_of(self.filled[0]), dict):
+            value = load_json(self.path)
         if value is not None:
             return value, "json"
-        rows, faulty = [], 0
-        for line in spread(self.filled, ROWS):
-            try:
-                rows.append(json.loads(line))
-            except (ValueError, RecursionError):
-                faulty += 1
-        return (rows, "jsonl") if rows and faulty <= 0.1 * len(rows) else None
+        lines = spread(self.filled, ROWS)
+        rows = [row for row in map(_value_of, lines) if row is not None]
+        return (rows, "jsonl") if rows and len(lines) <= 1.1 * len(rows) else None
 
     @cached_property
     def comment(self) -> str | None:
@@ -310,20 +308,18 @@ def _keys_of_data(rows: Sequence[dict[str, Any]]) -> set[str]:
                 objects.setdefault(key, []).append(value)
     whole = set()
     for key, values in objects.items():
-        pairs = [
-            [(a, b) for a, part in v.items() for b in (part if isinstance(part, dict) else [None])] for v in values
-        ]
-        different = {pair for value in pairs for pair in value}
-        if len(different) > 4 and sum(map(len, pairs)) < 0.5 * len(different) * len(values):
+        different = {name for value in values for name in value}
+        if len(different) > 4 and sum(map(len, values)) < 0.5 * len(different) * len(values):
             whole.add(key)
     return whole
 
 
-def _is_object(line: str) -> bool:
+def _value_of(line: str) -> Any:
+    """Return the value of a line of JSON; None if it is not JSON."""
     try:
-        return isinstance(json.loads(line), dict)
+        return json.loads(line)
     except (ValueError, RecursionError):
-        return False
+        return None
 
 
 def _lists_of_objects(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, list[dict[str, Any]]]]:

@@ -239,9 +239,6 @@ def _doubts_of_written(best: Reading, open_fields: Sequence[Field]) -> Iterator[
 
 def _named_pair(best: Reading, ranked: Sequence[Reading]) -> Reading | None:
     """Return the reading of two texts whose names say source and target, beside a label that wins."""
-    texts = best.of("text", "text_pair")
-    if len(texts) == 2 and all(text.key[-1:] in {*"12"} for text in texts):
-        return None
     targets = {field.name for field in best.of("label", "labels", "score")}
     for reading in ranked:
         sources, written = reading.of("text"), reading.of("target")
@@ -274,18 +271,16 @@ def _requested(file: DataFile, ranked: Sequence[Reading]) -> list[Reading]:
 
 def _fits(reading: Reading, request: Request) -> bool:
     """Return whether a reading learns what is asked for, from the texts that are asked for."""
-    if request.task and reading.learns not in request.task.kinds:
-        is_plain = request.task.head == "tags" and reading.learns == "Entities"
-        if not (is_plain and {"tags"} & {*reading.roles.values()}):
-            return False
-    if request.target and reading.frame is not None:
-        learned = reading.of("label", "labels", "score", "target", "tags", "spans")
-        if not any(request.names(item) for item in learned):
-            return False
-    if request.texts and reading.frame is not None:
-        texts = {item.option for item in reading.of("text", "text_pair", "words")}
-        return {*request.texts} <= texts
-    return True
+    is_tagged = reading.learns == "Entities" and "tags" in reading.roles.values()
+    is_plain = is_tagged and request.task is not None and request.task.head == "tags"
+    if request.task and reading.learns not in request.task.kinds and not is_plain:
+        return False
+    if reading.frame is None:
+        return True
+    learned = reading.of("label", "labels", "score", "target", "tags", "spans")
+    if request.target and not any(map(request.names, learned)):
+        return False
+    return {*request.texts} <= {item.option for item in reading.of("text", "text_pair", "words")}
 
 
 def _check_exists(file: DataFile, name: str) -> None:
@@ -296,9 +291,8 @@ def _check_exists(file: DataFile, name: str) -> None:
     frame = file.frames[0]
     hint = did_you_mean(name, [item.option for item in frame.fields])
     if not frame.header:
-        hint = (
-            f" by name: give a number from 1 to {len(frame.fields)}, or take the first row as names by `--header yes`"
-        )
+        numbers = f"give a number from 1 to {len(frame.fields)}"
+        hint = f" by name: {numbers}, or take the first row as names by `--header yes`"
     raise DataError(f"{file.path}: there is no {frame.noun} {name!r}{hint}")
 
 

@@ -124,21 +124,23 @@ class Field:
         return len(self.counts)
 
     @cached_property
+    def examined(self) -> Sequence[str]:
+        """The filled cells that are examined, from all over the field."""
+        return spread(self.filled, MOST_CELLS)
+
+    @cached_property
     def words(self) -> float:
         """Words of a cell on average."""
-        cells = spread(self.filled, MOST_CELLS)
-        return sum(map(count_words, cells)) / max(1, len(cells))
+        return sum(map(count_words, self.examined)) / max(1, len(self.examined))
 
     @cached_property
     def characters(self) -> float:
         """Characters of a cell on average."""
-        cells = spread(self.filled, MOST_CELLS)
-        return sum(map(len, cells)) / max(1, len(cells))
+        return sum(map(len, self.examined)) / max(1, len(self.examined))
 
     def share(self, pattern: re.Pattern[str]) -> float:
         """Return the share of the filled cells that match as a whole."""
-        cells = spread(self.filled, MOST_CELLS)
-        return sum(bool(pattern.fullmatch(cell.strip())) for cell in cells) / max(1, len(cells))
+        return sum(bool(pattern.fullmatch(cell.strip())) for cell in self.examined) / max(1, len(self.examined))
 
     def named(self, role: Role) -> float:
         """Return the bits by which the name speaks for a role: how rare it is for a field of another role."""
@@ -203,8 +205,7 @@ class Field:
         if self.different == 1 < self.size:
             if self.words >= 5 and not NOTICE.fullmatch(first):
                 return "repeated texts"
-            is_list = first[0] == "[" and first.rstrip()[-1] == "]" and len(first) > 20
-            return "lists as text" if is_list else "the same value in every row"
+            return "the same value in every row"
         return None
 
     def _number_kind(self) -> Kind | None:

@@ -30,7 +30,6 @@ _SYLLABLES = re.compile(r"[^\W\d_]+(_[^\W\d_]+)+")  # of a Vietnamese word
 _POINTS = re.compile(r"[-+.\deE \t]+ output( \d+)*\s*")
 _SHORT_LABEL = re.compile(r"[A-Z]\w{0,2}|\d|\w+:\w+|[a-z]+_[a-z_]+|[\d.]+")
 _ALPHABETIC = re.compile(r"[\W_]*([^\W\d_]+(['-][^\W\d_]+)*)?[\W_]*")  # a word, or signs
-_SIGNS = {*" .,'\"-!?:;()，。、「」"}
 
 
 def read_fasttext(file: DataFile) -> Iterator[Reading]:
@@ -309,14 +308,9 @@ def _doubt_text(lines: Sequence[str], words: Sequence[str], is_unspaced: bool) -
         return f"{1 - alphabetic / len(head):.0%} of its words are not words"
     if len(lines) <= 20:
         return ""
-    ((width, number),) = Counter(len(line.split()) for line in lines).most_common(1)
-    if number > 0.9 * len(lines):
-        return f"every line has {width} words"
     if sum(bool(re.match(r"\W*\d", line)) for line in lines) > 0.5 * len(lines):
         return "lines begin with numbers"
-    signs = Counter(sign for line in lines for sign in {*line} if not sign.isalnum() and sign not in _SIGNS)
-    ((sign, most),) = signs.most_common(1) or [("", 0)]
-    return f"the sign {sign!r} stands in most lines" if most > 0.8 * len(lines) else ""
+    return ""
 
 
 def _summarise_text(file: DataFile, unit: Literal["", "line"], reading: Reading) -> DataSummary:

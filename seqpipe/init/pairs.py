@@ -26,6 +26,9 @@ _CHOSEN = ("chosen", "preferred", "accepted", "response_chosen", "sentence_good"
 _REJECTED = ("rejected", "dispreferred", "response_rejected", "sentence_bad", "worse")
 _PROMPTS = ("prompt", "question", "instruction", "input", "conversations", "query", "messages", "history", "context")
 
+_RIGHT_PASSAGES = ["pos", "positive", "positives", "positive_passages", "pos_text", "positive_ctxs", "sent1"]
+_WRONG_PASSAGES = ["neg", "negative", "negatives", "negative_passages", "hard_negatives", "hard_neg", "negative_ctxs"]
+
 
 def read_pairs(file: DataFile, frame: Frame) -> Iterator[Reading]:
     """A text and the one to write for it; an instruction with its input."""
@@ -84,20 +87,18 @@ def _facts_of_pair(frame: Frame, source: Field, target: Field) -> Facts:
     if is_ordered:
         facts[Fact("the source comes first")] = 9.0
     if source.is_a("repeated texts") and not target.is_a("repeated texts"):
-        is_usual = is_ordered or target.named("text") or target.named("target")
-        facts[Fact("several are written for one")] = 14.0 if is_usual else 4.0
+        facts[Fact("several are written for one")] = 10.0
     if source.is_named_as_identifier or target.is_named_as_identifier:
         facts[Fact("name of an identifier")] = -15.0
-    if target.named("label") >= 10 and target.named("target") < 10:
-        facts[fact("name of a label", target)] = -10.0
-    if not target.is_a("texts", "repeated texts"):
-        facts[fact("few values", target)] = -repeats(target.size, target.different) / 2
     return facts
 
 
 def _is_unlikely(source: Field, target: Field, facts: Facts) -> bool:
     """Return whether two fields are no pair without further evidence: names and words of nothing in common."""
-    if source.is_a("dates") or (target.is_a("amounts", "dates") and target.named("target") < 10):
+    is_unnamed = target.named("target") < 10
+    if source.is_a("dates") or (target.is_a("amounts") and is_unnamed):
+        return True
+    if target.is_a("dates") and is_unnamed and facts[Fact("words recur")] < 8:
         return True
     evidence = facts[Fact("lengths go together")] + facts[Fact("words recur")]
     evidence += facts[fact("name of a source", source)] + facts[fact("name of a target", target)]
@@ -143,8 +144,6 @@ def read_inflection(file: DataFile, frame: Frame) -> Iterator[Reading]:
             facts.pop(Fact("empty lines end sentences"), None)  # which end paradigms
             facts[Fact("forms are like their lemmas")] = each(len(pairs), 3 * alike)
             facts[fact("name of a source", lemma)] = 12.0 if "lemma" in lemma.key else 0.0
-            if form.different > lemma.different:
-                facts[Fact("lemmas repeat")] = min(9.0, 9 * math.log2(form.different / lemma.different))
             facts[Fact("the source comes first")] = 2.0 * (frame.fields.index(lemma) < frame.fields.index(form))
             roles = {lemma.name: "text", features.name: "text_pair", form.name: "target"}
             yield reading_of("lemma, form and features", "Texts", file, frame, roles, facts)
@@ -203,9 +202,6 @@ def read_preferences(file: DataFile, frame: Frame) -> Iterator[Reading]:
     facts: Facts = frame.facts | pair_facts(good, bad) | {PREFERENCE: CAP, Fact("two texts"): 10.0}
     facts[Fact("a prompt")] = 20.0 if prompt else 0.0
     unused = {bad.name: "rejected answers, which are not learned"}
-    for field in frame.fields:
-        if field.name.partition(".")[0] in ("chosen", "rejected") and field not in (good, bad):
-            unused[field.name] = "the speaker"
     name = "preferred and rejected answers"
     if prompt and prompt.is_a("texts", "repeated texts", "names") and not good.is_a("lists of objects"):
         roles = {prompt.name: "text", good.name: "target"}
@@ -221,9 +217,9 @@ def read_preferences(file: DataFile, frame: Frame) -> Iterator[Reading]:
 
 def read_retrieval(file: DataFile, frame: Frame) -> Iterator[Reading]:
     """Queries with passages that answer them, and others that do not; no head learns from lists of them."""
-    query = _exact(frame, "query anchor question q sent0")
-    right = _exact(frame, "pos positive positives positive_passages pos_text positive_ctxs sent1")
-    wrong = _exact(frame, "neg negative negatives negative_passages hard_negatives hard_neg negative_ctxs")
+    query = _named(frame, ("query", "anchor", "question", "q", "sent0"))
+    right = _named(frame, _RIGHT_PASSAGES)
+    wrong = _named(frame, _WRONG_PASSAGES)
     fix = "write each query with a passage that answers it as a row of two texts; docs/tasks/retrieval.md"
     if query and right:
         facts: Facts = frame.facts | {Fact("names of retrieval"): 30.0, Fact("two texts"): 10.0}
@@ -239,10 +235,6 @@ def read_retrieval(file: DataFile, frame: Frame) -> Iterator[Reading]:
             facts[Fact("the second and third text are alike in length, and longer")] = 12.0
             roles = {first.name: "text", second.name: "candidate", third.name: "wrong candidate"}
             yield Reading("queries with a right and a wrong passage", None, roles, facts, frame, fix)
-
-
-def _exact(frame: Frame, names: str) -> Field | None:
-    return next((field for field in frame.fields if field.key in names.split()), None)
 
 
 def read_choices(file: DataFile, frame: Frame) -> Iterator[Reading]:
