@@ -38,6 +38,8 @@ def summarise_fields(file: DataFile, reading: Reading) -> DataSummary:
         summary.options["text"] = None
         if not item.is_a("media"):
             summary.options["files"] = [names[item.name]]
+            if len({re.sub(r"#\d+$", "", cell) for cell in item.filled}) < item.size:
+                summary.group = names[item.name]
             if path := _path_of_files(file, item):
                 summary.options["path"], first = path, path
         summary.media = "sound" if _SOUND.fullmatch(first) else "picture"

@@ -12,7 +12,7 @@ from seqpipe.init.evidence import Fact, Facts, Frame, Reading, Request, stronges
 from seqpipe.init.fields import Field, Kind, kinds_of
 from seqpipe.init.summary import MOST_LEFT_OUT, head_for
 
-MARGIN = 8.0  # bits; a rival that is so near to the best reading is asked about
+NEAR_BITS = 8.0  # bits; a rival that is so near to the best reading is asked about
 MAX_QUESTIONS = 2  # commands of a question
 UNUSED_FILE = Fact("a file beside it with as many lines is not used")
 BESIDE = "as many lines"
@@ -142,7 +142,7 @@ def _rivals(best: Reading, ranked: Sequence[Reading]) -> Iterator[Reading]:
     facts = _positive(best.facts)
     for reading in ranked:
         key = (reading.learns, frozenset(reading.roles.items()))
-        if reading.learns is None or key in seen or best.bits - reading.bits >= MARGIN:
+        if reading.learns is None or key in seen or best.bits - reading.bits >= NEAR_BITS:
             continue
         seen.add(key)
         is_same = not _learns_other(reading, best) and reading.roles.keys() >= best.roles.keys()
@@ -176,7 +176,7 @@ def _doubts(decision: Decision, ranked: Sequence[Reading]) -> Iterator[str]:
     if best.doubt:
         yield best.doubt
     for reading in ranked[1:]:
-        is_near = reading.learns is None and best.bits - reading.bits < MARGIN
+        is_near = reading.learns is None and best.bits - reading.bits < NEAR_BITS
         if is_near and _positive(reading.facts) - _positive(best.facts):
             yield f"it may be {reading.name}"
             break

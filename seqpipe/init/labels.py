@@ -91,14 +91,9 @@ def reading_of(
     return Reading(name, learns, roles, facts, frame, complete=partial(summarise_fields, file))
 
 
-def media_of(frame: Frame) -> list[Field]:
-    """Return the fields of pictures or sounds: their files, or their content."""
-    return [field for field in frame.get("media", "files") if field.is_a("media") or "#" not in field.filled[0]]
-
-
 def read_labels(file: DataFile, frame: Frame) -> Iterator[Reading]:
     """Texts with a label each (few values), or with several in a list or between separators."""
-    request, media = file.request, media_of(frame)
+    request, media = file.request, frame.get("media", "files")
     lists = any(field.named("text") or field.named("words") for field in frame.get("lists of texts"))
     texts = [] if media and not request.texts else texts_of(frame, request, lists)
     for target, role, few in _label_fields(frame, request):

@@ -42,7 +42,6 @@ OF_RECORDS = (
     labels.read_scores,
     pairs.read_pairs,
     pairs.read_media,
-    pairs.read_numbered_files,
     pairs.read_inflection,
     pairs.read_numbers_to_write,
     pairs.read_preferences,

@@ -13,7 +13,7 @@ from typing import Any
 from seqpipe.init.datafile import DataFile
 from seqpipe.init.evidence import CAP, Fact, Facts, Frame, Reading, each, fact, pair_facts, repeats
 from seqpipe.init.fields import Field
-from seqpipe.init.labels import media_of, reading_of, textual
+from seqpipe.init.labels import reading_of, textual
 
 TASK_NAMES = ({"instruction", "input"}, {"instruction", "context"}, {"prompt", "input"})
 QUESTION_NAMES = ({"question", "context"}, {"question", "passage"})
@@ -33,7 +33,7 @@ _WRONG_PASSAGES = ["neg", "negative", "negatives", "negative_passages", "hard_ne
 def read_pairs(file: DataFile, frame: Frame) -> Iterator[Reading]:
     """A text and the one to write for it; an instruction with its input."""
     request = file.request
-    if media_of(frame) and not request.texts:
+    if frame.get("media", "files") and not request.texts:
         return
     is_asked = request.task is not None and request.task.head == "seq2seq"
     fields = [
@@ -108,7 +108,7 @@ def _is_unlikely(source: Field, target: Field, facts: Facts) -> bool:
 
 def read_media(file: DataFile, frame: Frame) -> Iterator[Reading]:
     """Pictures or sounds, as files or as they are, with the text of each."""
-    for media in media_of(frame)[:1]:
+    for media in frame.get("media", "files")[:1]:
         for target in frame.get("texts", "repeated texts", "names", "words", "few values"):
             if file.request.target and not file.request.names(target):
                 continue
@@ -118,17 +118,6 @@ def read_media(file: DataFile, frame: Frame) -> Iterator[Reading]:
                 facts[Fact("texts differ")] = min(30.0, 0.3 * target.different)
             roles = {media.name: "media", target.name: "target"}
             yield reading_of("pictures or sounds with their texts", "Texts", file, frame, roles, facts)
-
-
-def read_numbered_files(file: DataFile, frame: Frame) -> Iterator[Reading]:
-    """Texts of pictures whose file names have the number of the text after them, as Flickr8k's."""
-    numbered = [field for field in frame.get("files") if "#" in field.filled[0]]
-    if not numbered or len(frame.fields) > 2 or not frame.get("texts", "repeated texts"):
-        return
-    facts: Facts = frame.facts | {fact("media", numbered[0]): CAP, Fact("texts"): 30.0}
-    command = f"sed -E 's/#[0-9]+//' {file.shell} > {file.path.stem}-paths.tsv"
-    fix = f"remove the numbers after the names of the files: `{command}`"
-    yield Reading("pictures with several texts", None, {numbered[0].name: "media"}, facts, frame, fix)
 
 
 def read_inflection(file: DataFile, frame: Frame) -> Iterator[Reading]:

@@ -106,6 +106,7 @@ class DataSummary:
     joint: bool = False  # spans and a label of each text are learned together
     media: Literal["", "picture", "sound"] = ""  # what the only field of the inputs names or has
     split: dict[str, str] = field(default_factory=dict)  # `data.split`: a field, and its values for dev and test data
+    group: str = ""  # `data.group`: a field whose value several records share
     decision: Any = None  # of `seqpipe.init.decide`, from which the summary was made
 
     def scale(self) -> None:

@@ -121,6 +121,7 @@ def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
         "reader": summary.use,
         "options": "".join(f", {option}: {flow_yaml(value)}" for option, value in summary.options.items()),
         "suffix": data.suffix,
+        "group": summary.group if takes_shares(summary) else "",
         "skips_bad": summary.left_out and summary.bad_rows == "skip",
         "has_bad": summary.left_out and summary.bad_rows == "error",
         "spans": summary.use in ("jsonl", "json", "parquet", "annotations") and summary.label_kind == "Entities",
