@@ -383,7 +383,7 @@ def test_benchmarks_import_only_what_there_is() -> None:
 
 # Python files of both packages, and lines of code in all languages: raised only by the commit of an issue, within its
 # budget.
-FILES, CODE_LINES = 315, 47_200
+FILES, CODE_LINES = 317, 47_200
 LANGUAGES = {".py", ".js", ".mjs", ".ts", ".css", ".jinja", ".html", ".cpp", ".h", ".sh"}
 NOT_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 MOST_IN_A_FOLDER = 20

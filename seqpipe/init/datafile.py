@@ -369,7 +369,7 @@ def _name_bits(name: str, field: Field, rows: int) -> float:
             bits += 8
         case "few values" | "the same value in every row":
             bits += -4 if is_value else min(8.0, math.log2(field.size / field.different))
-        case "texts" | "repeated texts":
+        case kind if kind.endswith("texts"):
             alike = sum(len(cell) < 2 * len(name) for cell in field.filled)
             rarity = -math.log2((alike + 0.5) / (field.size + 1))
             bits += min(8.0, rarity) if _is_shorter(name, field) else -4
