@@ -21,6 +21,8 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Report all errors in a YAML, then build a small model, export it, run it and compare it with PyTorch."""
+    from seqpipe.init.yaml import open_doubts
+
     console = options.make_console()
     pipeline = options.load(console)
     result: dict[str, Any] = {"file": str(options.file)}
@@ -30,9 +32,8 @@ def check(
         result["names"] = dataflow.explained_names(pipeline.config.inputs, pipeline.config.head)
         if not as_json:
             typer.echo(dataflow.names_table(pipeline.config.inputs, pipeline.config.head))
-    # Doubts of `seqpipe init` are comments of its YAML until somebody decides and deletes the line.
-    comments = pipeline.config.file.read_text(encoding="utf-8", errors="replace").splitlines()
-    result["doubtful"] = [line[2:] for line in comments if line.startswith("# doubtful: ")]
+    # Doubts of `seqpipe init` are comments of its YAML, until somebody decides: deletes the line, or changes the keys.
+    result["doubtful"] = open_doubts(pipeline.config.file.read_text(encoding="utf-8", errors="replace"))
     for doubt in result["doubtful"]:
         console.say(doubt)
     checked = pipeline.check(export=not static, progress=console)

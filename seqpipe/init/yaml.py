@@ -7,6 +7,8 @@ that begin with `##` explain the template and are not written.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import re
@@ -20,7 +22,7 @@ from typing import Any
 
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.signature import construct
-from seqpipe.config.yaml import dump
+from seqpipe.config.yaml import dump, parse_tree
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.files import write
 from seqpipe.init.decide import to_json
@@ -28,6 +30,7 @@ from seqpipe.init.look import summarise
 from seqpipe.init.refuse import refuse_useless
 from seqpipe.init.summary import TASKS, DataSummary, head_for, load_json
 
+DOUBTS_ABOUT = "# The doubts are about reader, split and target as written: "
 EDITOR = "# yaml-language-server: $schema=schema.json\n# `seqpipe schema -o schema.json` writes that schema.\n"
 MAX_COMMENT_LABELS = 12  # in a comment, at most
 MIN_SPLIT_RECORDS, HELD_OUT_SHARE = 100, 0.1  # records, from which on dev and test have such a share of them
@@ -100,8 +103,27 @@ def init_yaml(
     run = re.sub("[^A-Za-z0-9._-]", "-", name if file.stem in _GENERIC else file.stem).lstrip("._-")
     has_dev = sibling_file(data, "dev") is not None or takes_shares(summary) or "dev" in summary.split
     fine_tuning = checkpoint_values(summary, checkpoint, file) if checkpoint is not None else None
-    write(file, EDITOR + data_yaml(summary, data, file, run or "pipeline") + model_yaml(summary, has_dev, fine_tuning))
+    text = EDITOR + data_yaml(summary, data, file, run or "pipeline") + model_yaml(summary, has_dev, fine_tuning)
+    if summary.doubts:
+        text = text.replace("\nname:", f"\n{DOUBTS_ABOUT}{_reading_digest(text)}\nname:", 1)
+    write(file, text)
     return file
+
+
+def open_doubts(text: str) -> list[str]:
+    """Return the doubts in the comments of a YAML, unless the reader or what is learned was changed since."""
+    doubts = [line[2:] for line in text.splitlines() if line.startswith("# doubtful: ")]
+    is_unchanged = not doubts or f"{DOUBTS_ABOUT}{_reading_digest(text)}" in text.splitlines()
+    return doubts if is_unchanged else []
+
+
+def _reading_digest(text: str) -> str:
+    """Return a short hash of the keys of a YAML that its doubts are about."""
+    content: Any = parse_tree(text.encode(), "").data
+    data, heads = content["data"], content["head"] if isinstance(content["head"], list) else [content["head"]]
+    read = {key: data.get(key) for key in ("reader", "bad_rows", "split")}
+    learned = [[head.get(key) for key in ("use", "target")] if isinstance(head, dict) else head for head in heads]
+    return hashlib.sha256(json.dumps([read, learned]).encode()).hexdigest()[:8]
 
 
 def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:

@@ -14,6 +14,7 @@ from seqpipe import Pipeline
 from seqpipe.config import loader
 from seqpipe.errors import DataError
 from seqpipe.init import init_yaml
+from seqpipe.init.yaml import open_doubts
 
 ENGLISH = ["my", "order", "the", "lamp", "invoice", "account", "never", "arrived", "again", "was", "broken", "please"]
 CHINESE = "今天天气很好我们去公园这家餐厅的菜非常好吃快递还没有到请帮我查询怎么修改地址"
@@ -123,6 +124,10 @@ def test_a_doubtful_header_has_the_command_for_the_other_reading(tmp_path: Path)
     done = seqpipe("init", "a.tsv", folder=tmp_path)
     (doubt,) = [line for line in done.err.splitlines() if line.startswith("doubtful: the first row")]
     assert doubt == "doubtful: the first row is read as a record. To read it as names: seqpipe init a.tsv --header yes"
+    text = (tmp_path / "a.yaml").read_text()
+    assert open_doubts(text) == [doubt]
+    assert open_doubts(text.replace("epochs: ", "epochs: 1")) == [doubt]
+    assert open_doubts(text.replace("use: tsv, ", "use: tsv, label: 2, ")) == []  # somebody has decided
     _, *arguments = shlex.split(doubt.rpartition(": ")[2])
     other = json.loads(seqpipe(*arguments, "-o", "b.yaml", "--json", folder=tmp_path).out)
     assert other["readings"][0]["records"] == 3
