@@ -60,7 +60,10 @@ NOT_HERE |= {"lenet", "resnet", "pyramid", "subsample", "pretrained", "pretraine
 
 
 def training() -> None:
-    """Processor time of forward and backward pass on one thread, ours over torch's, for each length and width."""
+    """Processor time of forward and backward pass on one thread, ours over torch's, for each length and width.
+
+    A transformer stands beside `nn.TransformerEncoder` of the same sizes, self-attention and the others beside an LSTM.
+    """
     torch.set_num_threads(1)
     torch.manual_seed(1)
     columns = [f"time / that of torch, lengths {low} to {high}" for low, high in LENGTHS]
@@ -76,13 +79,20 @@ def _ratio(name: str, options: dict[str, Any], low: int, high: int, units: int) 
     cls = _class(name)
     sizes = {"sizes": {}} if "sizes" in inspect.signature(cls).parameters else {}  # of initial states, which none has
     encoder = construct(cls, DIM, **sizes, **options)
+    is_transformer = name == "transformer"
     peer = PEERS.get(name, nn.LSTM)(DIM, units, batch_first=True, bidirectional=True)
+    layer = nn.TransformerEncoderLayer(2 * units, 4, 8 * units, 0.1, batch_first=True, norm_first=True)
+    stack = nn.TransformerEncoder(layer, 2, nn.LayerNorm(2 * units), enable_nested_tensor=False)
+    linear = nn.Linear(DIM, 2 * units)
 
     def ours() -> None:
         output = encoder(x, mask)
         (output["x"] if isinstance(output, dict) else output).square().sum().backward()
 
     def theirs() -> None:
+        if is_transformer:
+            stack(linear(x), src_key_padding_mask=~mask).square().sum().backward()
+            return
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         pad_packed_sequence(peer(packed)[0], batch_first=True)[0].square().sum().backward()
 

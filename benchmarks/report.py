@@ -22,7 +22,7 @@ import common
 from common import HERE, RESULTS
 
 SUMMARY = HERE / "RESULTS.md"
-MOST_LINES = 300  # of the summary
+MOST_LINES = 330  # of the summary
 SECTIONS = (
     "Beside other tools",
     "Quality on public data sets",
@@ -43,9 +43,8 @@ HEAD = f"""# Results
 {NOTICE}
 
 Each table answers one question. The line below it names the command, the machine, the date and the commit, and links to
-all figures, notes and versions. A ratio above 1 is in favour of seqpipe. *Asked* is the figure that was set before the
-measurement, in brackets what was hoped for; **short** marks what does not reach it, or a peer that is faster. To
-measure again, run the command, look at what it wrote to `runs/results`, and take it over with
+all figures, notes and versions. A ratio above 1 is in favour of seqpipe, and **slower** marks one below 1. To measure
+again, run the command, look at what it wrote to `runs/results`, and take it over with
 `python benchmarks/report.py --add runs/results/NAME.json`. Data sets stay outside the repository: `--data FOLDER` or
 the variable `SEQPIPE_DATA` names the folder that holds them, each in a folder of its own such as `ncbi_disease/`.
 """
@@ -88,14 +87,15 @@ def faults(content: Content) -> Iterator[str]:
 def table(question: Content, rows: Sequence[Content], columns: Sequence[str] | None) -> list[str]:
     """The lines of a Markdown table: the figures of each row, then peer, ratio, what was asked, and a note.
 
-    `columns` names the figures that are shown, and `note` if notes are; None shows all.
+    `columns` names the figures that are shown, and `note` if notes are; None shows all. A summary, with columns, marks
+    what is slower than its peer, not what is short of a figure that was asked for.
     """
     every = list(dict.fromkeys(what for row in rows for what in row.get("figures", {})))
     whats = [what for what in every if columns is None or what in columns]
     places = {what: _places([row.get("figures", {}).get(what) for row in rows]) for what in whats}
-    keys = ("peer", "ratio", "asked", *(["note"] * (columns is None or "note" in columns)))
+    keys = ("peer", "ratio", *(["asked"] * (columns is None)), *(["note"] * (columns is None or "note" in columns)))
     extra = [key for key in keys if any(row.get(key) is not None for row in rows)]
-    if any(row.get("met") is False for row in rows) and "asked" not in extra:
+    if columns is None and any(row.get("met") is False for row in rows) and "asked" not in extra:
         extra.append("asked")
     cells = [[question.get("row_name", ""), *whats, *extra]]
     for row in rows:
@@ -106,10 +106,20 @@ def table(question: Content, rows: Sequence[Content], columns: Sequence[str] | N
             line.append(figure + unit * bool(figure))
         for key in extra:
             cell = _ratio(row.get(key)) if key == "ratio" else shown(row.get(key))
-            line.append(f"{cell}{', ' * bool(cell)}**short**" if key == "asked" and row.get("met") is False else cell)
+            if key == "asked" and row.get("met") is False:
+                cell += f"{', ' * bool(cell)}**short**"
+            if key == "ratio" and columns is not None and is_slower(row.get("ratio")):
+                cell += ", **slower**"
+            line.append(cell)
         cells.append(line)
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in cells]
     return [re.sub(r" {2,}", " ", line) for line in [lines[0], "|" + "---|" * len(cells[0]), *lines[1:]]]
+
+
+def is_slower(ratio: Any) -> bool:
+    """Whether a ratio, or each of several, is below 1."""
+    highest = max(ratio) if isinstance(ratio, list) else ratio
+    return isinstance(highest, (int, float)) and highest < 1
 
 
 def shown(value: Any, places: int | None = None) -> str:
@@ -187,15 +197,19 @@ def summary(contents: Mapping[str, Content]) -> str:
             if columns is None:  # all figures, but no notes
                 columns = [what for row in question["rows"] for what in row.get("figures", {})]
             rows = [row for row in question["rows"] if names is None or row["row"] in names]
-            runs = [content["runs"][run] for run in dict.fromkeys(row["run"] for row in rows)]
-            commands = dict.fromkeys(_code(run["command"]) for run in runs)
-            facts = [dict.fromkeys(run[fact] for run in runs) for fact in ("machine", "date", "commit")]
             heading = _heading(key, question)
             link = f"[all figures](results/{name}.md#{anchor(heading)})"
-            origin = "; ".join(["; ".join(commands), *(", ".join(fact) for fact in facts), link])
-            reasons = [f"**Short**: {reason}" for reason in question.get("short", ())]
-            block = [f"### {heading}", *table(question, rows, columns)]
-            sections.setdefault(content["section"], []).extend([*block, "", "  \n".join([origin, *reasons]), ""])
+            block = [f"### {heading}"]
+            measured: dict[tuple[str, str], list[Content]] = {}
+            for row in rows:
+                run = content["runs"][row["run"]]
+                measured.setdefault((run["machine"], run["date"]), []).append(row)
+            for (machine, date), together in measured.items():
+                runs = [content["runs"][run] for run in dict.fromkeys(row["run"] for row in together)]
+                commands, commits = (dict.fromkeys(run[fact] for run in runs) for fact in ("command", "commit"))
+                origin = [*map(_code, commands), machine, date, ", ".join(commits), link]
+                block += [*table(question, together, columns), "", "; ".join(origin), ""]
+            sections.setdefault(content["section"], []).extend(block)
     for section in SECTIONS:
         if section in sections:
             lines += [f"## {section}", *sections[section]]

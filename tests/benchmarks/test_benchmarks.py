@@ -212,6 +212,19 @@ def test_a_page_shows_figures_peer_ratio_what_was_asked_and_the_machine() -> Non
     assert "How fast?" not in report.summary({"counting": results()})
 
 
+def test_the_summary_marks_what_is_slower_and_has_one_machine_and_date_for_each_table() -> None:
+    content = results(summary=True)
+    later = {**content["runs"]["a"], "date": "2026-11-26"}
+    content["runs"]["b"] = later
+    for name, ratio, run in (("slow", 0.9, "a"), ("range", [0.9, 1.1], "b"), ("slow too", [0.8, 0.9], "b")):
+        content["questions"]["speed"]["rows"].append({"row": name, "run": run, "peer": "theirs", "ratio": ratio})
+    lines = report.summary({"counting": content}).splitlines()
+    marked = [line.split(" | ")[0] for line in lines if "**slower**" in line and line.startswith("|")]
+    assert marked == ["| slow", "| slow too"]
+    assert [line for line in lines if "asked" in line or "**short**" in line.lower()] == []
+    assert [sum(date in line for line in lines) for date in ("2026-11-25", "2026-11-26")] == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
