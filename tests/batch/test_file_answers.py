@@ -192,6 +192,16 @@ def test_the_command_reads_and_writes_utf_8_whatever_the_terminal_says(tiny_bund
     assert [words(answer) for answer in lines(done.out)] == [["Anna"], ["Zoë", "Bern"]]
 
 
+def test_texts_in_the_command_are_answered_and_files_are_not_taken_for_texts(tiny_bundle: Path, tmp_path: Path) -> None:
+    done = seqpipe("predict", str(tiny_bundle), "Anna calls", "Bern", folder=tmp_path)
+    assert [words(answer) for answer in lines(done.out)] == [["Anna"], ["Bern"]]
+    (tmp_path / "texts.txt").write_text("Anna\n")
+    refused = seqpipe("predict", str(tiny_bundle), "texts.txt", folder=tmp_path)
+    assert (refused.code, "texts.txt: is a file, not a text; name it with --input" in refused.err) == (2, True)
+    both = seqpipe("predict", str(tiny_bundle), "Anna", "--output", "out.jsonl", folder=tmp_path)
+    assert (both.code, "on standard output" in both.err) == (2, True)
+
+
 def test_who_types_is_answered_at_once(tiny_bundle: Path) -> None:
     ours, theirs = pty.openpty()
     pipe: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -273,3 +273,9 @@ def test_reading_a_yaml_imports_no_torch_unless_a_component_does(tmp_path: Path)
 
 def test_an_override_of_a_yaml_that_is_no_mapping_adds_no_problem(tmp_path: Path) -> None:
     assert len(expected_problems(tmp_path, "- a\n", "train.epochs=3")) == 1
+
+
+def test_data_in_place_of_a_yaml_get_the_command_that_writes_one(tmp_path: Path) -> None:
+    (tmp_path / "my data.csv").write_text("text,label\na,b\n")
+    with pytest.raises(ConfigError, match=r"to write one for this data: seqpipe init '.*my data\.csv'"):
+        load_config(tmp_path / "my data.csv")

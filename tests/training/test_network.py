@@ -14,7 +14,7 @@ from seqpipe.answers.classification import LabelTask
 from seqpipe.answers.extractive_span import ExtractiveSpanTask
 from seqpipe.answers.tagging import SpansTask
 from seqpipe.answers.text import TextTask
-from seqpipe.errors import DataError, PluginError
+from seqpipe.errors import ConfigError, DataError, PluginError
 from seqpipe.plugin import Size
 from seqpipe.runtime.opened import same_answer
 from seqpipe.training.datasets import load_records
@@ -173,6 +173,17 @@ def test_a_stage_with_a_fault_is_named_with_its_distribution(tmp_path: Path, cha
     with pytest.raises(PluginError, match=f"^encoder.1: encoder 'faulty' of toys: {message}"):
         toy(tmp_path, chain, faulty=("encoder", change)).decide(FEATURES, {})
     toy(tmp_path, chain, faulty=("encoder", faulty())).decide(FEATURES, {})
+
+
+def test_weights_beyond_the_memory_name_the_largest_size(tmp_path: Path) -> None:
+    class Large(Sums):
+        def __init__(self, dim: int, *, hidden: int = 7, layers: int = 2):
+            super().__init__(dim)
+            torch.empty(1 << 60)
+
+    message = "encoder 'faulty' of toys: its weights do not fit into memory; lower hidden, which is 7"
+    with pytest.raises(ConfigError, match=message):
+        toy(tmp_path, "encoder={use: faulty}", faulty=("encoder", Large))
 
 
 def test_an_embedding_of_another_width_than_it_states_is_named(tmp_path: Path) -> None:
