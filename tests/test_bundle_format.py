@@ -209,7 +209,7 @@ class Pair:
         return self.known[key]
 
     def differences(self) -> Iterator[str]:
-        """What the two do not do alike, over inputs, options and documents."""
+        """Differences between the two, over inputs, options and documents."""
         for options, record in itertools.product([*self.options, *self.drawn], self.inputs):
             ours = self.answer(record, options)
             theirs = attempt(lambda record=record, options=options: self.theirs(record, **options))
@@ -253,7 +253,7 @@ def test_the_second_runtime_shares_no_line_with_seqpipe(module: ModuleType, pack
 
 
 def described(page: str, path: Path) -> list[str]:
-    """What stands in the bundle and not in the page."""
+    """Names of the bundle that the page lacks."""
     manifest = json.loads((path / "bundle.json").read_bytes())
     table = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
     inner = {key for part in ("inputs", "options") for entry in manifest[part].values() for key in entry}

@@ -1,4 +1,4 @@
-"""What holds for the source as a whole, read from its syntax trees."""
+"""Rules of the whole source, read from its syntax trees."""
 
 import ast
 import importlib
@@ -32,7 +32,7 @@ CLAUSE = re.compile(r"(What|Whether|How|Where|That|Of|Why|Which)\b")
 
 
 def member_lookups(path: Path) -> Iterator[str]:
-    """Where a file looks for a member of a component by `getattr` or `hasattr`."""
+    """Places at which a file looks for a member of a component by `getattr` or `hasattr`."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1):
             continue
@@ -76,7 +76,7 @@ DOORS = {"seqpipe.plugin": plugin, "seqpipe.nn": nn, **BUILDING_BLOCKS}
 
 
 def not_offered(source: str) -> list[tuple[str, str]]:
-    """What a source text imports from seqpipe that is no name of the two doors for authors."""
+    """Imports of a source text from seqpipe other than from the two doors for authors."""
     return [
         (module, name)
         for module, name in imported_names(source)

@@ -49,7 +49,7 @@ async def answer(toy: Toy, writer: asyncio.StreamWriter, number: int, seconds: f
 
 
 def run(behave: Behave, kind: Any, seconds: float, *arguments: Any, **settings: Any) -> tuple[Toy, dict[str, Any]]:
-    """What a load counts of a server that behaves so."""
+    """Counts of a load on a server with this behaviour."""
     with Toy(behave).running() as toy:
         return toy, load_at(toy.port, kind, seconds, *arguments, **settings)
 

@@ -230,7 +230,7 @@ def test_a_wrong_decode_option_is_refused(parameters: str, message: str) -> None
 
 
 class Saved(TypedDict):
-    """What the option `init` of a component may be."""
+    """Accepted values of the option `init` of a component."""
 
     path: Path
     labels: Annotated[list[str], Field(min_length=1)]

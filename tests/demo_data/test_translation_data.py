@@ -54,7 +54,7 @@ def agrees(article: str, adjectives: list[str], noun: str) -> bool:
 
 
 def tangled(text: str) -> int:
-    """How many clauses an English sentence has beside its main clause, and whether it is a question."""
+    """Number of clauses of an English sentence beside its main clause, and True for a question."""
     words = re.findall(r"\w+", re.sub(r"^(When|Why|Where)(?= .*\?$)", "", text).lower())
     joined = ("because", "although", "when", "while", "before", "that", "whether", "who", "whom", "which")
     return sum(words.count(word) for word in joined) + text.endswith("?")

@@ -9,7 +9,7 @@ WORDS = Vocabulary(["[PAD]", "[UNK]", "[BOS]", "[EOS]", "often", "once"], [0, 0,
 
 
 def read_as(lookup: Lookup, word: int) -> dict[int, float]:
-    """How often a word in a long text is read as which id in training."""
+    """Counts of the ids by which a word in a long text is read in training."""
     lookup.train()
     with torch.no_grad():
         lookup.table.weight.copy_(torch.arange(6.0)[:, None].expand(-1, lookup.dim))

@@ -129,7 +129,7 @@ pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared ca
 
 
 def result(path: Path) -> str:
-    """What becomes of a file: read with its head and roles, asked about with the likelier head first, or refused."""
+    """Outcome for a file: read with its head and roles, asked about with the likelier head first, or refused."""
     try:
         summary = summarise(path, None, None, (), None)
     except OpenChoiceError as error:

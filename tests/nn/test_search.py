@@ -68,7 +68,7 @@ class Table(nn.Module):
 
 
 class MinimalDecoder(NamedTuple):
-    """What the documentation asks of a decoder, and nothing else."""
+    """Decoder with the members that the documentation asks for, and no others."""
 
     table: Table
     mask: Tensor

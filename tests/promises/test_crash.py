@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def killed(child: ForkedCommand) -> bool:
-    """Whether a command was killed before its end."""
+    """Return True if a command was killed before its end."""
     code = child.end()
     assert code in (0, -signal.SIGKILL), child.told.read_text()
     return code != 0

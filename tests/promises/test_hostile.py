@@ -296,7 +296,7 @@ STEPS += [("pre_tokenizer", step) for step in PRE_TOKENIZERS] + [("decoder", ste
 
 
 def growth(part: str, step: Any) -> float:
-    """How many times longer a step makes the text that it makes the longest."""
+    """Greatest factor by which a step makes a text longer."""
     if part == "normalizer":
         return max(len(step.normalize_str(point)) for point in POINTS)
     if part == "decoder":

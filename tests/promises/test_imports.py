@@ -1,4 +1,4 @@
-"""What runs where training is not installed, and how little is imported before there is work."""
+"""Commands where training is not installed, and imports before there is work."""
 
 import subprocess
 import sys

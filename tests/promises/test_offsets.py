@@ -47,7 +47,7 @@ def texts(count: int, seed: int = 1) -> list[str]:
 
 
 def fault(text: str, words: Sequence[str], places: Sequence[tuple[int, int]]) -> str | None:
-    """What is wrong with these places, if anything."""
+    """Fault of these places; none without one."""
     before = 0
     for word, (start, end) in zip(words, places, strict=True):
         if not before <= start < end <= len(text):

@@ -1,4 +1,4 @@
-"""What seqpipe needs of other packages: tested versions, upper bounds, private parts."""
+"""Requirements on other packages: tested versions, upper bounds, private parts."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What a model looked at is shown as it was computed: over the text as given, without PyTorch, whole or not at all.
+"""Explanations show the weights as they were computed: over the text as given, without PyTorch, whole or not at all.
 
 The toys' weights a person can check by eye: `Rising` looks at the n-th of N places with n / (1 + … + N), `Joined` at
 each word of a sentence alike.

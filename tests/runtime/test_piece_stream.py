@@ -62,7 +62,7 @@ def fed(model: Model, pieces: Sequence[str | list[str]]) -> list[Any]:
 
 
 def texts_of(output: str) -> list[list[Any]]:
-    """What was written of each text, behind the last of which nothing is."""
+    """Written parts of each text; nothing follows the last."""
     blocks: list[list[Any]] = [[]]
     for line in output.splitlines():
         blocks[-1:] = [[*blocks[-1], json.loads(line)]] if line else [blocks[-1], []]

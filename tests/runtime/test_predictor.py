@@ -1,4 +1,4 @@
-"""What stands around a run: order, batches, memory, documents, decode options; the run is Python one can watch."""
+"""Predictor around a run: order, batches, memory, documents, decode options; the run is a Python function."""
 
 import math
 import os
@@ -54,7 +54,7 @@ def predictor(run: Watched | None = None, workers: int = 1, field: str = "text",
 
 
 def city_starts(predictor: Predictor, texts: list[str], chunk: int = 1024) -> list[list[int]]:
-    """Where the cities begin, text by text."""
+    """Start offsets of the cities of each text."""
     return [[span["start"] for span in answer] for answer in predictor.stream(({"text": t} for t in texts), chunk)]
 
 

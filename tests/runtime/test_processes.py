@@ -23,7 +23,7 @@ TEXT = "Anna calls Ben in New York ."
 
 
 def wrong_tries(case: str, path: Path, tries: int, *more: str) -> str:
-    """What the program printed; all of its processes are ended if it does not end."""
+    """Output of the program; all of its processes are ended if it does not end."""
     command = [sys.executable, program, case, str(path), str(tries), *more]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True

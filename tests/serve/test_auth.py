@@ -184,5 +184,5 @@ def test_a_page_of_an_allowed_site_may_ask() -> None:
 
 
 def test_another_site_may_link_to_the_page() -> None:
-    """What a browser sends for a link; it lets no page read the answer to a GET of another site."""
+    """Request of a browser for a link; no page may read the response to a GET of another site."""
     assert status(LOCAL, [("Host", "localhost:8000"), ("Sec-Fetch-Site", "cross-site")], "GET", "/") == 200

@@ -1,4 +1,4 @@
-"""What a run costs is learned from runs, and with it which inputs are worth answering together."""
+"""The cost of a run is learned from runs, and decides which inputs are answered together."""
 
 import itertools
 import random

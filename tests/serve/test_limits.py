@@ -1,4 +1,4 @@
-"""What a server refuses, and when: too much, too late, too slow; each refusal leaves the others alone."""
+"""Refusals of a server: too much, too late, too slow; each leaves the other requests alone."""
 
 import codecs
 import contextlib
@@ -47,7 +47,7 @@ def raw(body: bytes, more: str = "") -> bytes:
 
 
 def received(client: socket.socket) -> bytes:
-    """What comes until the server closes the connection."""
+    """Bytes received until the server closes the connection."""
     client.settimeout(60)
     parts = []
     with contextlib.suppress(ConnectionResetError):
@@ -57,7 +57,7 @@ def received(client: socket.socket) -> bytes:
 
 
 def exchange(server: Server, content: bytes) -> bytes:
-    """What comes in answer to these bytes until the server closes the connection."""
+    """Response to these bytes until the server closes the connection."""
     with server.connection() as client:
         client.sendall(content)
         return received(client)

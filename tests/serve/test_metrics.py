@@ -1,4 +1,4 @@
-"""What Prometheus reads, by its own parser."""
+"""Metrics as the parser of Prometheus reads them."""
 
 import os
 import subprocess

@@ -277,7 +277,7 @@ def test_a_change_waits_for_no_other_bundle(tiny_bundle: Path, tmp_path: Path) -
 def test_bundles_are_loaded_side_by_side(
     tiny: Model, tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one name one after the other: the last that was asked for is served."""
+    """Changes of one name follow one another: the last requested one is served."""
     may_end, began = threading.Event(), list[str]()
 
     def open_model(folder: Path, settings: Settings) -> Model:

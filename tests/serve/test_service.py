@@ -31,7 +31,7 @@ FAULTS: dict[str, Callable[[], BaseException]] = {
 
 
 def served(model: Model, use: Callable[[Service], Coroutine[Any, Any, Any]], threads: int = 1, **more: Any) -> Any:
-    """What comes of a service, which is closed then."""
+    """Result of a call of a service, which is then closed."""
 
     async def main() -> Any:
         service = Service("toy", model, Settings(threads=threads), **more)

@@ -75,7 +75,7 @@ def library(name: str) -> Library:
 
 
 def differences(name: str) -> list[str]:
-    """What the library and the reader do not do alike."""
+    """Differences between the library and the reader."""
     theirs, found = library(name), list[str]()
     reader = Tokenizer(theirs.to_str().encode())
     for text in texts(80, 7):

@@ -1,4 +1,4 @@
-"""What is learned before any weight: tokenizers, alphabets, labels; kept in a run and read again as it was."""
+"""Artifacts fitted before training: tokenizers, alphabets, labels; kept in a run and read again unchanged."""
 
 from collections import Counter
 from dataclasses import replace

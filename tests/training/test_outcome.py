@@ -1,4 +1,4 @@
-"""How training ended is said with its cause, its best epoch, and the cure where there is one."""
+"""The outcome of training has its cause, its best epoch, and the fix where there is one."""
 
 import json
 import math

@@ -72,7 +72,7 @@ def metrics_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def plain_loop(config: Config, optimizer: type[torch.optim.Optimizer], **options: Any) -> tuple[Weights, Weights]:
-    """What anybody would write: the last weights and their moving average."""
+    """The last weights and their moving average, written plainly."""
     pipeline, batches = build_parts(config)
     settings, step = config.train, 0
     steps = optimizer(pipeline.parameters(), lr=settings.optimizer.lr, **options)

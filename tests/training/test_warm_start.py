@@ -1,4 +1,4 @@
-"""What starts from a trained run: rows go by their names, new labels come behind the old, and the old run may go."""
+"""Runs initialised from a trained one: rows go by their names, new labels follow the old, and the old run may be deleted."""
 
 import contextlib
 import functools

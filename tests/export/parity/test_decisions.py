@@ -219,7 +219,7 @@ def test_equally_likely_texts_of_a_hundred_tokens_may_change_places(
 
 
 def test_scores_as_near_to_float64_as_pytorchs_are_right_and_counted(tmp_path: Path) -> None:
-    """Where numbers cancel out, float32 loses digits; a graph that loses as many is right, and one that is off not."""
+    """A graph that loses as many digits as float32, where numbers cancel out, is right; one that is off is not."""
     network, run = random_writer(tmp_path)
     with torch.no_grad():
         network.head.vocabulary.output.bias.add_(1e3)

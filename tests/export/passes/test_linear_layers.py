@@ -37,7 +37,7 @@ CONSTANTS = {
 
 
 def layer(x: str, y: str) -> str:
-    """What the exporter writes for a layer of BERT but for its attention: heads are split off and joined again."""
+    """Graph of a layer of BERT without its attention: heads are split off and joined again."""
     return f"""
     {y}q = MatMul({x}, W)
     {y}qb = Add({y}q, b)

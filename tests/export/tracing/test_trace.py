@@ -52,7 +52,7 @@ def assert_same(
 
 
 def is_traced(call: Callable[..., Mapping[str, Tensor]]) -> bool:
-    """Whether the tracer records the function, or leaves it to `torch.export`."""
+    """Return True if the tracer records the function, and does not leave it to `torch.export`."""
     try:
         trace_module(
             Called(lambda x, n: (*call(x, n).values(),)), example(4, 3), [{0: "t", 1: "b"}, {0: "b"}], onnx_registry(18)
@@ -281,7 +281,7 @@ def test_free_axes_of_the_same_size_in_the_example_stay_apart(tmp_path: Path) ->
 
 
 class Fine(nn.Module):
-    """What the documentation's page on export calls fine, and a few more of PyTorch's own layers."""
+    """Layers that the page on export calls fine, and a few more of PyTorch."""
 
     def __init__(self, dim: int = 8):
         super().__init__()

@@ -60,7 +60,7 @@ class Ordinal(nn.Module):
 
     @staticmethod
     def metrics(options: Mapping[str, Any], gold: Sequence[str], predicted: Sequence[str | None]) -> dict[str, float]:
-        """How many ranks an answer is off, on average; no answer, or a label without a rank, as far as can be."""
+        """Mean distance of answers in ranks; the greatest one for no answer, or a label without a rank."""
         rank = {label: rank for rank, label in enumerate(options["order"])}
         errors = [
             abs(rank[right] - rank[given]) if right in rank and given in rank else len(rank) - 1
