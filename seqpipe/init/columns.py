@@ -14,7 +14,7 @@ from seqpipe.init.datafile import DataFile
 from seqpipe.init.evidence import Frame, Reading
 from seqpipe.init.fields import Field
 from seqpipe.init.names import DEV_SPLITS, TEST_SPLITS
-from seqpipe.init.summary import DataSummary, spread_records
+from seqpipe.init.summary import MOST_LEFT_OUT, DataSummary, spread_records
 
 WRITTEN_TEXTS = 2_000  # texts to write, on which tokenizers are compared
 LIST_FIX = 'write them as JSON, `{"text": …, "labels": ["a", "b"]}` on each line'
@@ -199,7 +199,7 @@ def _count(summary: DataSummary, file: DataFile, reading: Reading) -> None:
     if reading.learns == "Labels":
         name = "labels" if summary.multi else "label"
     values: list[Any] = []  # numbers, or texts to write
-    missing: list[str] = []
+    missing, empty = list[str](), list[str]()
     for record in spread_records(summary, file.path):
         summary.records += 1
         for text in map(record.get, summary.fields):
@@ -216,6 +216,8 @@ def _count(summary: DataSummary, file: DataFile, reading: Reading) -> None:
             summary.labels.update(map(str, value or []))
         elif reading.learns == "Continuations":
             continue
+        elif reading.learns == "Texts" and isinstance(value, str) and not value.strip():
+            empty.append(str(record.get("where")))
         elif value is None or not str(value).strip() or (reading.learns == "Texts" and not isinstance(value, str)):
             missing.append(str(record.get("where")))
         elif reading.learns == "Labels":
@@ -223,8 +225,11 @@ def _count(summary: DataSummary, file: DataFile, reading: Reading) -> None:
         else:
             values.append(value)
     title = reading.of("label", "labels", "score", "target")
-    if missing:
-        _refuse_missing(summary, file, title[0], missing)
+    if missing or len(empty) > MOST_LEFT_OUT * summary.records:
+        _refuse_missing(summary, file, title[0], [*missing, *empty])
+    if empty:
+        records = "1 record has" if len(empty) == 1 else f"{len(empty):,} records have"
+        summary.doubt(f"{records} an empty {title[0].title}, such as {empty[0]}; write it, or remove them")
     if reading.learns == "Numbers":
         low, high = min(values), max(values)
         summary.why = f"{title[0].title} has numbers from {low:g} to {high:g}"

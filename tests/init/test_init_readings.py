@@ -15,6 +15,8 @@ from tiny_pipelines import command_line, fail_with, seqpipe, succeed
 
 from seqpipe import OpenChoiceError, Pipeline
 from seqpipe.config import loader
+from seqpipe.errors import DataError
+from seqpipe.init import init_yaml
 from seqpipe.init.summary import size_of
 
 URGENT = "text,label,urgent\n" + "some words here,bill,1\nother words,card,0\nmore words of it,card,1\n" * 20
@@ -145,3 +147,15 @@ def test_the_size_of_a_file_is_that_of_what_it_holds(suffix: str, tmp_path: Path
     data, content = tmp_path / f"data{suffix}", b"wake me at seven\n" * 100
     data.write_bytes(gzip.compress(content) if suffix == ".gz" else content)
     assert size_of(data) == len(content)
+
+
+def test_one_empty_target_among_many_is_one_record(tmp_path: Path) -> None:
+    rows = [f"{'abc'[i % 3]} word {i} of a text,{i} TEXT A OF WORD {'ABC'[i % 3]}" for i in range(300)]
+    rows[56] = "a lonely source text,"
+    (tmp_path / "a.csv").write_text("source,target\n" + "\n".join(rows) + "\n")
+    yaml = init_yaml(tmp_path / "a.csv", tmp_path / "a.yaml").read_text()
+    assert "doubtful: 1 record has an empty column 'target', such as" in yaml
+    assert "a.csv:58; write it, or remove them" in yaml
+    (tmp_path / "b.csv").write_text("source,target\n" + "\n".join(rows[:20] + rows[56:57] * 4) + "\n")
+    with pytest.raises(DataError, match="is to be learned and empty in 4 rows"):
+        init_yaml(tmp_path / "b.csv", tmp_path / "b.yaml")

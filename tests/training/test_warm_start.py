@@ -1,4 +1,4 @@
-"""Runs initialised from a trained one: rows go by their names, new labels follow the old, and the old run may be deleted."""
+"""Runs initialised from a trained one: rows go by their names, new labels follow the old, which may be deleted."""
 
 import contextlib
 import functools
