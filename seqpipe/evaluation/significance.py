@@ -128,6 +128,8 @@ def _intervals(
     # The first row is the whole set.
     weights = np.vstack([np.ones(groups), rng.multinomial(groups, np.full(groups, 1 / groups), RESAMPLES)])
     for rows, scores_of in counter.statistics([pairs], range(size)):
+        if not np.isfinite(rows).all():  # a metric of the head itself
+            continue
         sums = np.zeros((groups, rows.shape[1]))
         np.add.at(sums, places, rows)
         samples = _flat(scores_of(weights @ sums), predictor)

@@ -133,6 +133,8 @@ def read_inflection(file: DataFile, frame: Frame) -> Iterator[Reading]:
             facts.pop(Fact("empty lines end sentences"), None)  # which end paradigms
             facts[Fact("forms are like their lemmas")] = each(len(pairs), 3 * alike)
             facts[fact("name of a source", lemma)] = 12.0 if "lemma" in lemma.key else 0.0
+            if form.different > lemma.different:
+                facts[Fact("lemmas repeat")] = min(9.0, 9 * math.log2(form.different / lemma.different))
             facts[Fact("the source comes first")] = 2.0 * (frame.fields.index(lemma) < frame.fields.index(form))
             roles = {lemma.name: "text", features.name: "text_pair", form.name: "target"}
             yield reading_of("lemma, form and features", "Texts", file, frame, roles, facts)

@@ -104,8 +104,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_check_run_and_evaluate_warn_of_their_data_with_numbers(folder: Path) -> None:
-    train = folder / "train.jsonl"
-    blanks = f"train: the labels 'lead' (1, {train}:1), ' lead' (1, {train}:2) differ only by white space"
+    blanks = "train: the labels 'lead' (1, train.jsonl:1), ' lead' (1, train.jsonl:2) differ only by white space"
     warnings = ["1 of 5 records have no tokens, and are left out of training; the first: ", blanks]
     scored = "test: all have the label 'b' (3 records); their score says nothing about other answers"
     for command, messages in (

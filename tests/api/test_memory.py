@@ -6,18 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import polars as pl
-import pyarrow as pa
 import pytest
-from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import Pipeline as Steps
-from sklearn.preprocessing import FunctionTransformer
 
 import seqpipe
 from seqpipe.api.memory import records_of
 from seqpipe.errors import ConfigError, DataError, UsageError
+
+pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+pa, sklearn = pytest.importorskip("pyarrow"), pytest.importorskip("sklearn")
 
 WORDS = {"good": ["fine", "nice", "great"], "bad": ["poor", "awful", "sad"]}
 ROWS = [
@@ -118,6 +114,8 @@ def test_a_classifier_fits_predicts_clones_and_pickles(folder: Path) -> None:
     assert model.predict(["a great day", "a sad day"]).tolist() == ["good", "bad"]
     np.testing.assert_allclose(model.predict_proba(TEXTS).sum(1), 1, atol=1e-5)
     np.testing.assert_array_equal(copy.predict_proba(TEXTS), model.predict_proba(TEXTS))
+    from sklearn.base import clone
+
     assert clone(model).get_params() == model.get_params()
 
 
@@ -129,6 +127,10 @@ def test_a_classifier_keeps_the_type_of_labels(folder: Path) -> None:
 
 
 def test_a_classifier_works_in_searches_and_pipelines_of_scikit_learn(folder: Path) -> None:
+    from sklearn.model_selection import GridSearchCV, cross_val_score
+    from sklearn.pipeline import Pipeline as Steps
+    from sklearn.preprocessing import FunctionTransformer
+
     steps = Steps([("lower", FunctionTransformer(lambda texts: [text.lower() for text in texts]))])
     steps.steps.append(("model", seqpipe.Classifier(SETTINGS)))
     search = GridSearchCV(steps, {"model__train.epochs": [1, 6]}, cv=2).fit(TEXTS, LABELS)

@@ -260,7 +260,7 @@ def test_a_bundle_states_the_length_for_which_attention_has_memory(
     config = load_tagger(tmp_path, *SMALL_TAGGER, "encoder={use: transformer, hidden: 8, heads: 2, layers: 1}")
     pipeline = TrainedPipeline(build_parts(config)[0], config)
     records = load_records(config.data.reader, config.data.tests["test"])
-    for name, value in {"LEAST_LIMIT": 1, "MARGIN": 1000, "MOST_BYTES": 2 * 4 * 300**2}.items():
+    for name, value in {"LEAST_LIMIT": 1, "LIMIT_FACTOR": 1000, "MOST_BYTES": 2 * 4 * 300**2}.items():
         monkeypatch.setattr(exporter, name, value)
     model = export_bundle(pipeline, records, tmp_path / "bundle", QUIET)
     assert model.manifest.limits.tokens == load(tmp_path / "bundle").manifest.limits.tokens == 300

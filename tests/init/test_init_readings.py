@@ -123,7 +123,7 @@ def test_a_run_trains_on_what_the_shares_leave_and_scores_the_parts_that_it_writ
     assert seqpipe("init", "shop.csv", folder=tmp_path).code == 0
     done = succeed("run", "shop.yaml", "train.epochs=1", "--device", "cpu", folder=tmp_path)
     assert "warning: 3 records are left out of " in done.err
-    texts = [*(f"{tmp_path}/shop.csv:{line}: " for line in (12, 52, 62)), "157 examples", "test: 20 records"]
+    texts = [*(f"shop.csv:{line}: " for line in (12, 52, 62)), "157 examples", "test: 20 records"]
     assert [text for text in texts if text not in done.err] == []
     dev, test = ((tmp_path / f"runs/shop/data/{role}.jsonl").read_text().splitlines() for role in ("dev", "test"))
     assert (len(dev), len(test)) == (20, 20)

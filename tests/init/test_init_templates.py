@@ -66,7 +66,14 @@ def test_a_filled_template_is_valid_for_any_data(kind: str, tmp_path: Path) -> N
     for summary, has_dev in itertools.product(summaries(kind), (True, False)):
         dev = "train.data" if has_dev else None
         values = {"reader": summary.use, "dev": dev, "test": dev, "test_share": None if has_dev else 0.1}
-        values |= {"skips_bad": has_dev, "has_bad": not has_dev, "split": None, "split_dev": False, "split_test": False}
+        values |= {
+            "group": "",
+            "skips_bad": has_dev,
+            "has_bad": not has_dev,
+            "split": None,
+            "split_dev": False,
+            "split_test": False,
+        }
         texts.add(fill("data", common | values) + model_yaml(summary, has_dev))
     assert len(texts) > 3
     for text in sorted(texts):

@@ -217,7 +217,7 @@ def test_raw_text_that_is_refused_has_no_score(tiny_bundle: Path, capsys: pytest
     predictor = load_bundle(tiny_bundle, "cpu").predictor
     predictor.limits = Limits(tokens=2)
     records = [{"text": "Anna-Lena", "words": ["Anna-Lena"], "tags": ["B-person"]}]
-    assert score_raw_text(predictor, "test", records, {"f1": 1.0}, Console(0)) == {}
+    assert score_raw_text(predictor, "test", records, {"f1": 1.0}, {}, Console(0)) == {}
     message = capsys.readouterr().err
     assert "warning: 100.0 % of 1 words are split differently" in message
     assert "it cannot be scored: " in message

@@ -68,7 +68,7 @@ def test_who_only_reads_a_run_needs_no_lock(command: str, tmp_path: Path) -> Non
 def test_a_training_names_itself_and_a_killed_one_is_not_in_the_way(tmp_path: Path) -> None:
     write_tagger(tmp_path, {"head": "tags", "train": {"epochs": 100_000, "batch_tokens": 48, "threads": 1}})
     trainer = ForkedCommand(tmp_path, "train", "tiny.yaml")
-    trainer.wait_for("epoch   2/")
+    trainer.wait_for("epoch   1/")
     fail_with(2, NAMED.format(pid=trainer.process.pid), "train", "tiny.yaml", folder=tmp_path)
     os.kill(trainer.process.pid or 0, signal.SIGKILL)
     trainer.end()
