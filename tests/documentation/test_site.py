@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.nightly("docs/*", "README.md", "mkdocs.yml", "tests/documentation/*")
 
 DOCS = ROOT / "docs"
-MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 175, 950, 73, 25
+MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 175, 950, 74, 25
 # What people type, and the page that the search must show first.
 QUERIES = {
     "internals/bundle-format": "bundle format",
