@@ -10,7 +10,7 @@ from typing import Any
 from seqpipe.errors import UsageError
 from seqpipe.files import json_bytes, make_folder, write
 
-FOLDER = ".data"  # in the folder of all runs: files named by their content
+DATA_FOLDER = ".data"  # in the folder of all runs: files named by their content
 SETS = ("train", "dev", "test", "unlabelled")
 
 
@@ -51,7 +51,7 @@ def write_records(data: Any, runs: Path) -> Path:
     content = b"".join(json_bytes(record, default=str) + b"\n" for record in records_of(data))
     if not content:
         raise UsageError("no records: the data in memory are empty")
-    path = runs / FOLDER / f"{hashlib.sha256(content).hexdigest()[:16]}.jsonl"
+    path = runs / DATA_FOLDER / f"{hashlib.sha256(content).hexdigest()[:16]}.jsonl"
     if not path.exists():
         make_folder(path.parent)
         write(path, content)

@@ -23,7 +23,7 @@ LOUD: set[Kind] = {"texts", "repeated texts", "lists of texts", "lists of object
 LOUD |= {"separated labels", "lists as text", "lists of numbers"}
 VALUES: set[Kind] = {"numbers", "ratings", "amounts", "truth values"}
 # Bits that content costs a reading that does not use it, by its kind; of other kinds OTHER_BITS.
-CONTENT: dict[Kind, float] = dict.fromkeys(LOUD, 12.0) | dict.fromkeys(VALUES, 3.0) | {"texts": 15.0}
+CONTENT_BITS: dict[Kind, float] = dict.fromkeys(LOUD, 12.0) | dict.fromkeys(VALUES, 3.0) | {"texts": 15.0}
 OTHER_BITS = 6.0
 # Kinds that need no use.
 IDLE: set[Kind] = {"identifiers", "row numbers", "dates", "addresses or licences", "the same value in every row"}
@@ -52,7 +52,7 @@ class Decision:
         """Return the fields whose content stays unused without a reason, texts and lists first."""
         fields = self.best.frame.fields if self.best.frame else []
         open_fields = [field for field in fields if self.unused.get(field.name, "") is None]
-        return sorted(open_fields, key=lambda field: -CONTENT.get(field.kind, OTHER_BITS))
+        return sorted(open_fields, key=lambda field: -CONTENT_BITS.get(field.kind, OTHER_BITS))
 
 
 def account(reading: Reading) -> tuple[dict[str, str | None], float]:
@@ -66,7 +66,7 @@ def account(reading: Reading) -> tuple[dict[str, str | None], float]:
             continue
         reason = unused[item.name] = _reason_unused(reading, item)
         if reason is None:
-            cost += CONTENT.get(item.kind, OTHER_BITS)
+            cost += CONTENT_BITS.get(item.kind, OTHER_BITS)
             if item.is_a("few values", "lists of labels", "separated labels", "truth values"):
                 cost += max(0.0, item.named("label") - item.named("unlearned"))
             elif item.is_a("numbers", "ratings", "amounts"):
