@@ -1,38 +1,43 @@
 """Generate the reference pages from settings, components and commands, and the licences from installed packages.
 
-`python docs/generate.py` writes docs/reference/yaml.md, commands.md and contract.md, the licences in
-requirements/README.md and the measured tables of docs/course between their markers, the number of pipelines in the
-pages that state it, and the keys for tab completion in seqpipe/commands/keys.json; a test fails where a file differs.
+`python docs/generate.py` writes docs/reference/yaml.md, commands.md and contract.md, a page for each component in
+docs/reference/components and their list in mkdocs.yml, the licences in requirements/README.md and the measured tables
+of docs/course between their markers, the number of pipelines in the pages that state it, and the keys for tab
+completion in seqpipe/commands/keys.json; a test fails where a file differs.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import json
+import math
 import os
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote
 
 import typer
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel, Field
 
 from seqpipe import errors, nn, plugin
+from seqpipe.answers.registry import TASKS
 from seqpipe.commands.app import app
 from seqpipe.commands.help import command_examples
-from seqpipe.config.contract import decode_options
+from seqpipe.config.contract import DECIDED, TARGETS, decode_options, has_member, member, stated_shapes
 from seqpipe.config.json_schema import pipeline_schema as json_schema
-from seqpipe.config.members import ABSENT, MEMBERS, REQUIRED, Member
+from seqpipe.config.members import ABSENT, MEMBERS, REQUIRED, SHAPES, Member
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.config.schema import (
     OF_A_SOURCE,
@@ -48,7 +53,17 @@ from seqpipe.config.schema import (
     Teacher,
     Train,
 )
-from seqpipe.config.signature import COMMON_KEYS, CommonKeys, DecodeOption, describe_type, option_rows
+from seqpipe.config.signature import (
+    COMMON_KEYS,
+    CommonKeys,
+    DecodeOption,
+    describe_type,
+    method_names,
+    option_fields,
+    option_rows,
+    optional_names,
+    options_model,
+)
 from seqpipe.config.yaml import format_value, plain
 from seqpipe.features.kinds.registry import feature_kinds
 
@@ -129,50 +144,25 @@ def yaml_page() -> str:
         "",
         "## Components",
         "",
-        "The built-in components. `seqpipe plugins` lists all that are installed, `seqpipe plugins show gru` prints",
-        "the equations, the paper and the options of one.",
+        "The built-in components; each page has the equations, the source, the options and an example of one.",
+        "`seqpipe plugins` lists all that are installed, `seqpipe plugins show gru` prints the options of one.",
     ]
     for kind in KINDS:
-        names = [f"[`{offer.name}`](#{kind}-{offer.name})" for offer in _built_in(kind)]
-        lines += [
-            "",
-            f"## {kind.capitalize()}s",
-            "",
-            f"Place: {PLACES[kind]}.",
-            "",
-            " · ".join(names),
-            *_components(kind),
-        ]
+        rows = []
+        for offer in _built_in(kind):
+            cls = offer.load()
+            page = _component_page(kind, offer.name).removeprefix("docs/reference/")
+            rows.append((f"[`{offer.name}`]({page})", _meaning(offer.name, cls, cls.__module__)))
+        lines += ["", f"## {kind.capitalize()}s", "", f"Place: {PLACES[kind]}.", "", *_table((kind, "meaning"), rows)]
     return "\n".join(lines) + "\n"
 
 
 _HEAD = ("key", "type", "default", "meaning")
 
 
+@cache
 def _built_in(kind: str) -> list[Any]:
     return [offer for offer in Plugins().offers if offer.kind == kind and offer.distribution == BUILTIN]
-
-
-def _components(kind: str) -> Iterator[str]:
-    for offer in _built_in(kind):
-        cls = offer.load()
-        yield from ("", f"### {kind}: {offer.name}", "", *_prose(cls))
-        rows = [(f"`{row.option}`", row.type, _default(row.default), row.help) for row in option_rows(cls)]
-        yield from _table(("option", *_HEAD[1:]), rows) if rows else ["No options."]
-        if options := decode_options(cls):
-            yield from ("", "Decode options, chosen at each call:", "")
-            yield from _table(
-                ("option", *_HEAD[1:]),
-                [
-                    (
-                        f"`{name}`",
-                        _of_callers(option),
-                        f"`{format_value(option.default)}`",
-                        option.manifest().get("description", ""),
-                    )
-                    for name, option in options.items()
-                ],
-            )
 
 
 def _of_callers(option: DecodeOption) -> str:
@@ -235,6 +225,177 @@ def _prose(cls: type) -> Iterator[str]:
 def _anchor(key: str) -> str:
     places = {"tokenizer": "tokenizers", "embedding": "embeddings", "encoder": "encoders", "head": "heads"}
     return "top" if key == "name" else places.get(key, key)
+
+
+# A page for each component
+
+
+def _component_page(kind: str, name: str) -> str:
+    return f"docs/reference/components/{kind}s/{name}.md"
+
+
+def component_page(kind: str, name: str) -> str:
+    """One component: its docstring, an example, its options, and what it reads and returns."""
+    cls = next(offer for offer in _built_in(kind) if offer.name == name).load()
+    example, source = component_example(kind, name)
+    keys = ", ".join(f"`{key}`" for key in COMMON_KEYS[kind] if key != "use")
+    also = f" All {kind}s also have the [common keys](../../yaml.md#common-keys) {keys}." if keys else ""
+    rows = [(f"`{row.option}`", row.type, _default(row.default), row.help) for row in option_rows(cls)]
+    head = ("option", *_HEAD[1:])
+    lines = [
+        f"# {kind.capitalize()}: {name}",
+        "",
+        *_prose(cls),
+        "## Example",
+        "",
+        f"{source or 'The shortest form'}:",
+        "",
+        "```yaml",
+        *example.splitlines(),
+        "```",
+        "",
+        "## Options",
+        "",
+        f"{'Keys beside `use`.' if rows else 'No options.'}{also}",
+    ]
+    if rows:
+        lines += ["", *_table(head, rows)]
+    if options := decode_options(cls):
+        decode_rows = [
+            (
+                f"`{option}`",
+                _of_callers(value),
+                f"`{format_value(value.default)}`",
+                value.manifest().get("description", ""),
+            )
+            for option, value in options.items()
+        ]
+        lines += ["", "## Decode options", "", "Chosen at each call.", "", *_table(head, decode_rows)]
+    lines += ["", "## Inputs and outputs", "", *_inputs_and_outputs(kind, cls)]
+    return "\n".join(lines) + "\n"
+
+
+def _inputs_and_outputs(kind: str, cls: type) -> Iterator[str]:
+    if kind == "reader":
+        fields = [f"`{field}`" for field in member(cls, "fields") or () if field not in _FIELDS_OF_MESSAGES]
+        yield f"- Reads: a {'folder' if member(cls, 'folder') else 'file'} of `data`."
+        yield f"- Returns: records with the fields that the data has, such as {', '.join(fields)}."
+    elif kind == "tokenizer":
+        yield "- Reads: the texts of the record field that `field` names."
+        yield f"- Returns: {_shaped('ids')}, {_shaped('mask')}, and the vocabulary."
+    elif kind == "head":
+        answer = member(cls, "answer")
+        by_options = ""
+        if callable(answer):
+            defaults = {option: info.default for option, info in option_fields(options_model(cls)).items()}
+            answer, by_options = answer(defaults), " with the default options"
+        targets = {name for name in method_names(cls.loss)[0] if name in TASKS[answer].targets}
+        yield f"- Reads: {_arguments(cls, ['loss', 'decide'], without=targets)}."
+        yield f"- Returns: answers of the [kind](../../../plugins/answer-kinds.md) `{answer}`{by_options}."
+        if targets:
+            yield f"- Targets in training: {', '.join(map(_shaped, sorted(targets)))}."
+    else:
+        yield f"- Reads: {_arguments(cls, ['forward'])}."
+        yield f"- Returns: {', '.join(_shaped(name, stated_shapes(cls)) for name in member(cls, 'returns'))}."
+
+
+_FIELDS_OF_MESSAGES = ("where", "record_continues")  # which no YAML names
+
+
+def _arguments(cls: type, methods: Sequence[str], without: Container[str] = ()) -> str:
+    """The names that the methods of a stage ask for, each with its shape, in the order of the methods."""
+    functions = [getattr(cls, name) for name in methods if has_member(cls, name)]
+    names = dict.fromkeys(name for function in functions for name in method_names(function)[0])
+    optional = set().union(*map(optional_names, functions))
+    return ", ".join(
+        _shaped(name) + (" (optional)" if name in optional else "") for name in names if name not in without
+    )
+
+
+def _shaped(name: str, shapes: Mapping[str, tuple[str, str]] = SHAPES) -> str:
+    """A name that passes between stages, with its shape and dtype where they are known."""
+    shape, dtype = shapes.get(name) or SHAPES.get(name, ("", ""))
+    array = TARGETS.get(name) or DECIDED.get(name)
+    if not shape and array:
+        shape, dtype = array.shape, array.dtype
+    return f"`{name}` {shape} {dtype}".rstrip()
+
+
+PLACEHOLDERS = {"checkpoint": "my-model", "path": "my/words.vec", "form": "doccano"}  # of options without a default
+GITHUB = "https://github.com/seqpipe/seqpipe/blob/main"
+
+
+@cache
+def _examples() -> Mapping[tuple[str, str], tuple[str, str]]:
+    """The best use of each component in the pipelines, else in a page of the documentation, and where it stands."""
+    uses: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+
+    def collect(node: Any, rank: int, source: str) -> None:
+        if isinstance(node, list):
+            for entry in node:
+                collect(entry, rank, source)
+        for key, value in node.items() if isinstance(node, dict) else ():
+            kind = key.removeprefix("target_")
+            if kind in KINDS:
+                entries = value if isinstance(value, list) else [value]
+                names = [entry.get("use") if isinstance(entry, dict) else entry for entry in entries]
+                text = _example_text(key, value)
+                is_partial = "init:" in text or "…" in text
+                for entry, name in zip(entries, names, strict=True):
+                    bare = not isinstance(entry, dict) or len(entry) == 1
+                    use = (is_partial, rank, key != kind, len(entries) > 1, bare, len(text), text, source)
+                    uses.setdefault((kind, str(name)), []).append(use)
+            collect(value, rank, source)
+
+    for path in sorted(ROOT.glob("pipelines/*.yaml")):
+        name = path.relative_to(ROOT).as_posix()
+        collect(yaml.safe_load(path.read_text(encoding="utf-8")), 0, f"From [`{name}`]({GITHUB}/{name})")
+    docs = ROOT / "docs"
+    for path in sorted(path for path in docs.rglob("*.md") if "reference" not in path.relative_to(docs).parts):
+        text = path.read_text(encoding="utf-8")
+        title, page = text.partition("\n")[0].removeprefix("# "), path.relative_to(docs).as_posix()
+        for block in re.findall(r"^```yaml[^\n]*\n(.*?)^```$", text, re.M | re.S):
+            with contextlib.suppress(yaml.YAMLError):
+                collect(yaml.safe_load(block), 1, f"From [{title}](../../../{page})")
+    return {component: min(ranked)[-2:] for component, ranked in uses.items()}
+
+
+def _example_text(key: str, value: Any) -> str:
+    """A key of a YAML as it is written, each entry of a list on a line."""
+
+    def flow(value: Any) -> str:
+        text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf)
+        return text.removesuffix("\n").removesuffix("\n...")
+
+    if isinstance(value, list) and len(value) > 1:
+        text = "\n".join([f"{key}:", *(f"  - {flow(entry)}" for entry in value)])
+    else:
+        text = f"{key}: {flow(value)}"
+    return text if key != "reader" else f"data:\n  {text}"
+
+
+def component_example(kind: str, name: str) -> tuple[str, str]:
+    """A YAML with a component, and its source; the shortest valid one, and "", if no pipeline and no page has it."""
+    if (kind, name) in _examples():
+        return _examples()[kind, name]
+    cls = next(offer for offer in _built_in(kind) if offer.name == name).load()
+    required = [row.option for row in option_rows(cls) if row.default == "required"]
+    return _example_text(kind, {"use": name, **{option: PLACEHOLDERS[option] for option in required}}), ""
+
+
+def navigation() -> str:
+    """The text of mkdocs.yml, with the pages of the components between their markers."""
+    begin, end = "      # components, written by docs/generate.py\n", "      # end of components\n"
+    before, _, rest = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition(begin)
+    _, marker, after = rest.partition(end)
+    if not marker:
+        raise ValueError("mkdocs.yml: the markers of the list of components are missing")
+    lines = ["      - Components:"]
+    for kind in KINDS:
+        lines.append(f"          - {kind.capitalize()}s:")
+        pages = [(offer.name, _component_page(kind, offer.name)) for offer in _built_in(kind)]
+        lines += [f"              - {name}: {page.removeprefix('docs/')}" for name, page in pages]
+    return before + begin + "\n".join(lines) + "\n" + end + after
 
 
 # Commands
@@ -589,6 +750,12 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/yaml.md": yaml_page,
     "docs/reference/commands.md": commands_page,
     "docs/reference/contract.md": contract_page,
+    **{
+        _component_page(kind, offer.name): partial(component_page, kind, offer.name)
+        for kind in KINDS
+        for offer in _built_in(kind)
+    },
+    "mkdocs.yml": navigation,
     "requirements/README.md": partial(with_licences, "requirements/README.md"),
     "seqpipe/commands/keys.json": keys_file,
     **{
@@ -602,4 +769,5 @@ PAGES: Mapping[str, Callable[[], str]] = {
 if __name__ == "__main__":
     os.environ["SEQPIPE_PLUGINS"] = "off"
     for page, render in PAGES.items():
+        (ROOT / page).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / page).write_text(render(), encoding="utf-8")

@@ -24,6 +24,7 @@ assert spec.loader
 notebooks = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(notebooks)
 COURSE_BOOST = 0.4  # of the course in the search, so that the reference pages stay first
+COMPONENT_BOOST = 0.4  # of the pages of components, so that the page of a task stays before those of its components
 
 
 def with_formulas(markdown: str) -> str:
@@ -45,6 +46,8 @@ def with_formulas(markdown: str) -> str:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Called by mkdocs with the text of each page."""
     path = Path(page.file.src_uri)
+    if path.is_relative_to("reference/components"):
+        page.meta["search"] = {"boost": COMPONENT_BOOST}
     if path.parent.name == "course":
         page.meta["search"] = {"boost": COURSE_BOOST}
         title, text = markdown.split("\n", 1)

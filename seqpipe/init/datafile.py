@@ -334,9 +334,9 @@ def _lists_of_objects(value: Any, path: str = "", depth: int = 0) -> Iterator[tu
 def header_bits(first: Sequence[str], rows: Sequence[Sequence[str]]) -> float:
     """Return the bits by which the first row has names of columns, against the values below each of them."""
     filled = [cell.strip() for cell in first if cell.strip()]
-    if not rows or len({*filled}) < len(filled):
+    if not rows:
         return -9.0
-    bits, longest = 0.0, 0.0
+    bits, longest = -9.0 * (len({*filled}) < len(filled)), 0.0
     for name, cells in zip(map(str.strip, first), zip(*spread(rows, 1_000), strict=True), strict=True):
         field = Field(name, cells)
         name_bits = _name_bits(name, field, len(rows))

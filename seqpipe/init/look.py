@@ -167,6 +167,9 @@ def _name_unused(summary: DataSummary, decision: Decision) -> None:
             summary.doubt(problem, "--text", texts[0], "--text", item.option)
         else:
             summary.doubt(f"{item.title} may be learned too. To learn it", *options_of(others[0])[:4])
+    for name, reason in decision.best.unused.items():
+        if reason and name in decision.unused:
+            summary.notes.append(f"{name!r} has {reason}")
     if named:
         more = f" and {len(named) - 6} more" if len(named) > 6 else ""
         summary.notes.append(f"not used: {', '.join(named[:6])}{more}")

@@ -10,13 +10,15 @@ from types import ModuleType
 
 import doc_pages
 import pytest
+import yaml
 from cuda_placement import faults_on_cuda
 from doc_pages import Block, Checkout, PageError, check_syntax, code_blocks, compare_output, make_checkout, run_page
 from forked_commands import Forks
 from repository_scripts import load_script
 
 from seqpipe.answers.registry import ANSWER_KINDS, TASKS
-from seqpipe.config.signature import WIRED
+from seqpipe.config.plugins import BUILTIN, Plugins
+from seqpipe.config.signature import COMMON_KEYS, WIRED, component_options, construct, validate_model, values
 
 DOCS = doc_pages.ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if "node_modules" not in path.parts)
@@ -99,6 +101,27 @@ def test_generated_pages_and_tables_are_current(name: str, monkeypatch: pytest.M
     monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
     text = (doc_pages.ROOT / name).read_text(encoding="utf-8")
     assert text == generate().PAGES[name](), "run: python docs/generate.py"
+
+
+def test_the_example_of_each_component_is_accepted_by_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQPIPE_PLUGINS", "off")
+    component_example, from_nowhere = generate().component_example, 0
+    for offer in (offer for offer in Plugins().offers if offer.distribution == BUILTIN):
+        text, source = component_example(offer.kind, offer.name)
+        entries = yaml.safe_load(text)
+        entries = entries.get("data", entries)
+        (value,) = entries.values()
+        uses = [
+            {"use": use} if isinstance(use, str) else use for use in (value if isinstance(value, list) else [value])
+        ]
+        (options,) = (use for use in uses if use["use"] == offer.name)
+        options = {key: option for key, option in options.items() if key not in COMMON_KEYS[offer.kind]}
+        validated, mistakes = validate_model(component_options(offer.kind, offer.load()), options)
+        assert validated is not None, (text, mistakes)
+        if offer.kind == "reader":  # whose constructor checks the rest
+            construct(offer.load(), **values(validated))
+        from_nowhere += source == ""
+    assert from_nowhere < 20
 
 
 def test_figures_that_are_not_there_are_named() -> None:

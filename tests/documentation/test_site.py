@@ -125,7 +125,12 @@ def test_the_readme_fits_on_a_few_screens() -> None:
 
 def test_there_are_few_pages_and_each_has_a_place_in_the_navigation() -> None:
     pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
-    assert len(pages) <= MOST_PAGES
+    components = {page for page in pages if page.startswith("reference/components/")}
+    assert len(components) > 70
+    assert {f"docs/{page}" for page in components} <= load_script(DOCS / "generate.py").PAGES.keys(), (
+        "delete the others"
+    )
+    assert len(pages - components) <= MOST_PAGES
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     assert sorted(re.findall(r": ([\w/-]+\.md)$", navigation, re.MULTILINE)) == sorted(pages)
     assert len(re.findall(r"^  - ", navigation, re.MULTILINE)) == 8
@@ -208,11 +213,19 @@ def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
     assert [page.name for page in pages if re.search(loaded, page.read_text(encoding="utf-8"))] == []
 
 
-def test_the_contents_of_the_yaml_reference_list_the_components(site: Path) -> None:
+def test_the_yaml_reference_lists_the_components(site: Path) -> None:
     page = (site / "reference" / "yaml.html").read_text(encoding="utf-8")
     contents = page[page.index('data-md-component="toc"') :]
-    for anchor in ("components", "encoder-lstm", "head-crf", "reader-csv"):
+    for anchor in ("components", "readers", "tokenizers", "embeddings", "encoders", "heads"):
         assert f'href="#{anchor}" class="md-nav__link"' in contents
+    text = page[page.index('id="components"') :]
+    for path in DOCS.glob("reference/components/*/*.md"):
+        assert f'href="components/{path.parent.name}/{path.stem}.html"' in text
+
+
+def test_a_component_is_found_by_its_name_and_kind(search: SiteSearch) -> None:
+    for kind, name in [("reader", "csv"), ("encoder", "gru"), ("head", "crf"), ("embedding", "char-cnn")]:
+        assert f"reference/components/{kind}s/{name}.html" in search.pages(f"{kind} {name}")[:5]
 
 
 def test_the_logo_is_that_of_the_server() -> None:
