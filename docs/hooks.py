@@ -2,7 +2,8 @@
 
 mkdocs.yml names this file. A formula is written as GitHub reads it too: a block ```math, or $`…`$ in a line. It becomes
 MathML when the site is built: no script and no font is fetched to show it. Each page of the course has a link to its
-notebook, which is written beside it. The words of docs/synonyms.yml become tags in the search index.
+notebook, which is written beside it. The words of docs/synonyms.yml become tags in the search index, and so do the kind
+and the name of each component on its page.
 """
 
 from __future__ import annotations
@@ -66,6 +67,10 @@ def on_post_build(config: Any) -> None:
     path = Path(config["site_dir"], "search", "search_index.json")
     index = json.loads(path.read_text(encoding="utf-8"))
     entries = {entry["location"]: entry for entry in index["docs"]}
+    components = Path(config["docs_dir"], "reference", "components")
+    for page in components.glob("*/*.md"):
+        location = f"reference/components/{page.parent.name}/{page.stem}.html"
+        entries[location]["tags"] = [f"{page.parent.name.removesuffix('s')} {page.stem}"]
     synonyms = yaml.safe_load(Path(config["docs_dir"], "synonyms.yml").read_text(encoding="utf-8"))
     for place, words in synonyms.items():
         page, _, section = place.partition("#")
