@@ -19,6 +19,7 @@ from seqpipe.init import init_yaml
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin  # type: ignore[import-untyped]
+    from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
 except ModuleNotFoundError as error:
     raise EnvError("seqpipe.Classifier needs scikit-learn: pip install scikit-learn") from error
 
@@ -55,11 +56,14 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
     def fit(self, X: Iterable[str], y: Iterable[Any]) -> Classifier:  # noqa: N803 (the names of scikit-learn)
         """Train on texts (N,) and their labels (N,), export and verify; errors are those of `Pipeline.run`."""
-        texts, labels = [*X], np.asarray([*y])
+        texts, given = _texts(X), [*y]
+        labels = np.asarray(given)
         if len(texts) != len(labels):
             raise UsageError(f"fit: {len(texts):,} texts, but {len(labels):,} labels; give a label for each text")
         self.classes_ = np.unique(labels)
-        rows = [{"text": str(text), "label": str(label)} for text, label in zip(texts, labels, strict=True)]
+        if labels.ndim != 1 or any(label is None or label != label for label in given):
+            raise UsageError("fit: y must be a label for each text, without missing ones")
+        rows = [{"text": text, "label": str(label)} for text, label in zip(texts, labels, strict=True)]
         data = write_records(rows, Path(self.runs))
         content = self._content(data)
         named = hashlib.sha256(json.dumps([data.stem, content, self.keys], default=str).encode())
@@ -83,14 +87,29 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
     def predict(self, X: Iterable[str]) -> np.ndarray:  # noqa: N803
         """Return the label of each text (N,)."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(1)]
 
     def predict_proba(self, X: Iterable[str]) -> np.ndarray:  # noqa: N803
         """Return the probabilities of the labels of each text (N, L), in the order of `classes_`."""
-        answers: Sequence[Any] = self.model_([str(text) for text in X], n_best=len(self.classes_))
+        check_is_fitted(self)
+        answers: Sequence[Any] = self.model_(_texts(X), n_best=len(self.classes_))
         columns = {str(label): column for column, label in enumerate(self.classes_)}
         probabilities = np.zeros((len(answers), len(columns)))
-        for row, answer in zip(probabilities, answers, strict=True):
+        for number, answer in enumerate(answers):
             for part in answer:
-                row[columns[part["label"]]] = part["score"]
+                if part["label"] is None:
+                    raise UsageError(f"row {number}: a text without words has no label; leave it out")
+                probabilities[number, columns[part["label"]]] = part["score"]
         return probabilities
+
+
+def _texts(texts: Iterable[Any]) -> list[str]:
+    """Return the texts of a list, an array (N,) or a column; UsageError for others, and for a missing text."""
+    if isinstance(texts, str) or hasattr(texts, "columns"):
+        raise UsageError("X must be a list, an array or a column of texts, not one text or a data frame")
+    listed = [*texts]
+    for number, text in enumerate(listed):
+        if not isinstance(text, str):
+            raise UsageError(f"X: row {number} is {type(text).__name__}, not a text; leave it out, or fill it")
+    return listed

@@ -128,6 +128,8 @@ class Model(OpenedBundle):
             options: Decode options of the bundle, such as `beams`.
         """
         records, pairs = [*self._records(data)], list[Pair]()
+        if not records:
+            raise UsageError("evaluate: the data have no records")
         answers = [answer for _, answer in answered(self.predictor, records, options=options)]
         together = zip(records, answers, strict=True)
         scores = score_answers(self.predictor, together, by=by, pairs=pairs)

@@ -58,7 +58,9 @@ class ScoreContext:
 
     def format(self, value: float | None) -> str:
         """Return a value of this score as text, a fraction in percent."""
-        return "-" if value is None else f"{100 * value:.2f}" if self.percent else f"{value:.4g}"
+        if value is None:
+            return "-"
+        return f"{100 * value:.2f}" if self.percent else f"{round(value, 12):.4g}"  # no 2e-16 for 0
 
     @property
     def interval(self) -> str:

@@ -41,7 +41,7 @@ def summarise_fields(file: DataFile, reading: Reading) -> DataSummary:
             if len({re.sub(r"#\d+$", "", cell) for cell in item.filled}) < item.size:
                 summary.group = names[item.name]
             if path := _path_of_files(file, item):
-                summary.options["path"], first = path, path
+                summary.options["path"], first = path, path.replace("{}", first)
         summary.media = "sound" if _SOUND.fullmatch(first) else "picture"
         summary.fields = [names[item.name]]
     summary.options |= reading.options

@@ -203,7 +203,7 @@ def run_all(config: Config, console: Console, options: RunOptions = RunOptions()
             for remark in contexts[0].remarks():
                 console.warn(f"{name}: {remark}")
         if not scores:
-            fix = "name a file in `data.test`, or hold out a part of the data, such as `data.test: 0.2`"
+            fix = "name a file in `data.test`, or, of many records, hold out a part: `data.test: 0.2`"
             console.warn(f"no score: there is no test or dev set, and training records say nothing of new ones; {fix}")
         fp32 = " (fp32)" if "precision" in parity else ""  # an int8 graph was compared before it was quantized
         compared = f"{parity['decisions']:,} decisions on {parity['records']:,} records"
@@ -292,6 +292,7 @@ def run_folds(load_with: LoadWith, count: int, final: bool, console: Console, op
     _print_spread(results, "folds", console)
     scores: dict[str, Any] = {}
     data, by_fold, lines = results[0].config.data, [iter(fold.answers) for fold in results], []
+    contexts: list[ScoreContext] = []
     if results[0].answers:  # a language model has none
         assert isinstance(data.train, DataPart)
         records = data_form(results[0].config).read(replace(data.train, dev=0.0, fold=None))
@@ -313,6 +314,8 @@ def run_folds(load_with: LoadWith, count: int, final: bool, console: Console, op
             files.write(folder / YAML, dump(resolved(config, folder)))
             files.write(folder / ANSWERS, b"".join(files.json_bytes(line) + b"\n" for line in lines))
             files.write(folder / SCORES_FILE, json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False))
+            by_set = {"test": [asdict(context) for context in contexts]} if lines else {}
+            files.write(folder / CONTEXTS, json.dumps(files.null_non_finite(by_set), indent=1, ensure_ascii=False))
             state = {"fingerprint": fingerprint(config), "folds": [fold.folder.name for fold in results]}
             files.write(folder / STATE, json.dumps(state, indent=1))
 

@@ -141,3 +141,25 @@ def test_a_classifier_works_in_searches_and_pipelines_of_scikit_learn(folder: Pa
 def test_a_classifier_needs_a_label_for_each_text(folder: Path) -> None:
     with pytest.raises(UsageError, match="24 texts, but 1 labels"):
         seqpipe.Classifier(SETTINGS).fit(TEXTS, ["good"])
+
+
+def test_a_classifier_refuses_what_are_no_texts_or_labels(folder: Path) -> None:
+    from sklearn.exceptions import NotFittedError
+
+    model = seqpipe.Classifier(SETTINGS)
+    with pytest.raises(NotFittedError):
+        model.predict(TEXTS)
+    for texts, labels in ((["a", None], ["x", "y"]), (["a", "b"], ["x", float("nan")]), ("ab", ["x", "y"])):
+        with pytest.raises(UsageError):
+            model.fit(texts, labels)
+    model.fit(TEXTS, LABELS)
+    with pytest.raises(UsageError, match="row 1: a text without words has no label"):
+        model.predict(["a great day", " "])
+    with pytest.raises(UsageError, match="not one text or a data frame"):
+        model.predict(pd.DataFrame({"text": TEXTS}))
+
+
+def test_no_records_have_no_score(folder: Path) -> None:
+    model = seqpipe.Pipeline(with_data(train=ROWS)).run().bundle.load()
+    with pytest.raises(UsageError, match="the data have no records"):
+        model.evaluate([])

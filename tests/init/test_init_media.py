@@ -55,6 +55,7 @@ def test_names_of_clips_are_found_in_their_folder(tmp_path: Path) -> None:
     (tmp_path / "en" / "train.tsv").write_text("\n".join(rows) + "\n")
     yaml = init_yaml(tmp_path / "en" / "train.tsv", tmp_path / "voice.yaml")
     assert first_files(yaml) == [tmp_path / "en" / "clips" / name for name in names[:3]]
+    assert "{use: mel" in yaml.read_text()
 
 
 def test_texts_of_a_picture_are_records_of_their_own(tmp_path: Path) -> None:
