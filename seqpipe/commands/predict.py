@@ -72,11 +72,12 @@ def predict(
     from seqpipe.runtime.predictor import cores
 
     inputs, count = [*(input or []), *(further or [])], processes or 1
+    items = [*([] if n_best is None else [f"n_best={n_best}"]), *(options or [])]
     if further and not input:
-        if output or stream or processes:
-            raise UsageError("texts are answered here, on standard output; give their file with --input")
+        if output or stream or processes or option_field or engine != "local" or job != PredictJob():
+            fix = "for other options than those of decoding, give a file of the texts with --input"
+            raise UsageError(f"texts in the command are answered on standard output; {fix}")
         model = load(bundle, device, threads, timeout=timeout)
-        items = [*([] if n_best is None else [f"n_best={n_best}"]), *(options or [])]
         answer_texts(model, further, parse_decode_options(items, {BEAMS: beams}, model.predictor.options))
         return
     answer: Engine = answer_here
@@ -89,7 +90,6 @@ def predict(
         raise UsageError("inputs in parts are answered into a folder: name both, such as -i 'in/*.jsonl' -o out")
     model = load(bundle, device, threads, timeout=timeout)
     known = model.predictor.options
-    items = [*([] if n_best is None else [f"n_best={n_best}"]), *(options or [])]
     decode_options = field_options(option_field or (), parse_decode_options(items, {BEAMS: beams}, known), known)
     job = replace(job, options=decode_options, media=inputs_are_media(model, inputs, job.form))
     files = input_files(inputs, job.media)

@@ -198,8 +198,9 @@ def test_texts_in_the_command_are_answered_and_files_are_not_taken_for_texts(tin
     (tmp_path / "texts.txt").write_text("Anna\n")
     refused = seqpipe("predict", str(tiny_bundle), "texts.txt", folder=tmp_path)
     assert (refused.code, "texts.txt: is a file, not a text; name it with --input" in refused.err) == (2, True)
-    both = seqpipe("predict", str(tiny_bundle), "Anna", "--output", "out.jsonl", folder=tmp_path)
-    assert (both.code, "on standard output" in both.err) == (2, True)
+    for option in (["--output", "out.jsonl"], ["--documents"], ["--on-error", "skip"], ["--option-field", "bias"]):
+        both = seqpipe("predict", str(tiny_bundle), "Anna", *option, folder=tmp_path)
+        assert (both.code, "give a file of the texts with --input" in both.err) == (2, True), option
 
 
 def test_who_types_is_answered_at_once(tiny_bundle: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from seqpipe.config.contract import build_component
 from seqpipe.config.loader import load_config
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.parts import read_part
@@ -28,10 +29,8 @@ def write_sounds(folder: Path, names: list[str]) -> None:
 
 
 def first_files(yaml: Path) -> list[Path]:
-    """The files that the first records of the written YAML name."""
+    """Files that the first records of the written YAML name."""
     data = load_config(yaml).data
-    from seqpipe.config.contract import build_component
-
     records = [*read_part(build_component(data.reader), data.train)]
     return [value for record in records[:3] for value in record.values() if isinstance(value, Path)]
 
@@ -58,26 +57,25 @@ def test_names_of_clips_are_found_in_their_folder(tmp_path: Path) -> None:
     assert "{use: mel" in yaml.read_text()
 
 
-def test_texts_of_a_picture_are_records_of_their_own(tmp_path: Path) -> None:
-    (tmp_path / "Images").mkdir()
+def captions_of(folder: Path, pictures: int, texts: int) -> Path:
+    """The YAML for a file of so many pictures with so many texts each, whose names end in the number of the text."""
+    (folder / "Images").mkdir()
     rows = []
-    for number in range(6):
-        Image.new("RGB", (4, 4)).save(tmp_path / "Images" / f"1000{number}_a.jpg")
-        rows += [f"1000{number}_a.jpg#{place}\t{TEXTS[(number + place) % len(TEXTS)]}" for place in range(2)]
-    (tmp_path / "tokens.txt").write_text("\n".join(rows) + "\n")
-    yaml = init_yaml(tmp_path / "tokens.txt", tmp_path / "captions.yaml")
-    assert [path.name for path in first_files(yaml)] == ["10000_a.jpg", "10000_a.jpg", "10001_a.jpg"]
+    for number in range(pictures):
+        Image.new("RGB", (4, 4)).save(folder / "Images" / f"a{number}.png")
+        for place in range(texts):
+            rows.append(f"a{number}.png#{place}\t{TEXTS[(7 * number + place) % len(TEXTS)]} {number}")
+    (folder / "tokens.txt").write_text("\n".join(rows) + "\n")
+    return init_yaml(folder / "tokens.txt", folder / "captions.yaml")
+
+
+def test_texts_of_a_picture_are_records_of_their_own(tmp_path: Path) -> None:
+    yaml = captions_of(tmp_path, pictures=6, texts=2)
+    assert [path.name for path in first_files(yaml)] == ["a0.png", "a0.png", "a1.png"]
 
 
 def test_many_texts_of_pictures_are_divided_by_picture(tmp_path: Path) -> None:
-    (tmp_path / "images").mkdir()
-    rows = []
-    for number in range(100):
-        Image.new("RGB", (4, 4)).save(tmp_path / "images" / f"a{number}.png")
-        rows += [f"a{number}.png#{place}\t{TEXTS[(7 * number + place) % len(TEXTS)]} {number}" for place in range(5)]
-    (tmp_path / "tokens.txt").write_text("\n".join(rows) + "\n")
-    data = load_config(init_yaml(tmp_path / "tokens.txt", tmp_path / "captions.yaml")).data
-    assert data.group == "file"
+    assert load_config(captions_of(tmp_path, pictures=100, texts=5)).data.group == "file"
 
 
 def test_files_that_are_nowhere_are_named(tmp_path: Path) -> None:
