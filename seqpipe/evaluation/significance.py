@@ -31,7 +31,7 @@ Triple = tuple[Any, Any, Any]  # the reference of a record, and both predictions
 
 @dataclass(frozen=True)
 class ScoreContext:
-    """The main score of a set of records with what it is worth.
+    """The main score of a set of records with its interval and the score of a constant prediction.
 
     Attributes:
         metric: Name of the score: the one that selected the weights, or the headline of the answer kind.
@@ -95,7 +95,7 @@ class ScoreContext:
 def score_contexts(
     predictor: Predictor, pairs: Sequence[Pair], scores: Scores, metric: str | None = None
 ) -> list[ScoreContext]:
-    """Return the main scores of references and predictions with what they are worth; of several heads that of each.
+    """Return the main scores of references and predictions with their intervals; of several heads that of each.
 
     `metric` is the score that selected the weights, which comes first if it is among the scores.
     """

@@ -198,8 +198,8 @@ def run_all(config: Config, console: Console, options: RunOptions = RunOptions()
         for line in run.outcome_lines():
             console.say(line)
         for name, contexts in run.contexts.items():  # the score of the metric that selected the weights comes first
-            worth = ", on which the epoch was chosen" if name == "dev" and "best_epoch" in outcome else ""
-            console.result(f"{name} {', '.join(context.line for context in contexts)}{worth}")
+            chosen_on = ", on which the epoch was chosen" if name == "dev" and "best_epoch" in outcome else ""
+            console.result(f"{name} {', '.join(context.line for context in contexts)}{chosen_on}")
             for remark in contexts[0].remarks():
                 console.warn(f"{name}: {remark}")
         if not scores:
